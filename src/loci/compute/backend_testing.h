@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of and around backends share: bases for fake backends, and functions that move one layer of a
-// block, by the model's number of the layer.
+// Shared by tests that use backends: base classes for fake backends, and functions that move one layer of a
+// block, named by its number in the model.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace loci {
 
-// Has what `info` says, keeps nothing, and computes and moves nothing. Tests override what they need.
+// A backend with the given `info` that stores, computes and moves nothing. Tests override what they need.
 class EmptyBackend : public Backend {
  public:
   explicit EmptyBackend(BackendInfo info) : info_(std::move(info)) {}
@@ -48,8 +48,8 @@ class EmptyBackend : public Backend {
   BackendInfo info_;
 };
 
-// Hands every call to another backend, which must outlive it; its info is the other's but for what a test
-// changes.
+// Passes every call on to another backend, which must outlive it. Its info is the other's, except where a
+// test changes it.
 class WrappedBackend : public Backend {
  public:
   explicit WrappedBackend(Backend& inner) : inner_(inner), info_(inner.info()) {}
@@ -98,7 +98,7 @@ class WrappedBackend : public Backend {
   BackendInfo info_;
 };
 
-// A layer of the model: its group, and its place there.
+// Where a layer of the model is: its group, and its place in the group.
 struct LayerPlace {
   std::uint32_t group = 0;
   std::uint32_t index = 0;
@@ -112,7 +112,7 @@ inline LayerPlace place_of(const std::vector<LayerGroup>& groups, std::uint32_t 
   LOCI_CHECK(false, "each layer of the model is in one group");
 }
 
-// One layer's slice of the block in the slot; it comes after the layers of its group before it.
+// Loads one layer's slice of the block in the slot. The earlier layers of its group must have been loaded.
 inline void load_slice(Backend& backend, SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) {
   const auto [group, index] = place_of(backend.info().groups, layer);
   const LoadPiece piece{slot, slice};

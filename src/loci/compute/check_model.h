@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend asks of a model before it takes its weights: sizes that fit together, and tensors of the
-// shapes that model_spec.h gives them.
+// Checks that every backend makes before it takes a model's weights: the sizes fit together, and tensors have
+// the shapes that model_spec.h gives them.
 #pragma once
 
 #include "loci/base/status.h"
@@ -12,7 +12,7 @@ namespace loci {
 // Errors: kInvalidArgument naming the size or the tensor.
 Status check_model(const ModelSpec& spec);
 
-// What the model's state knows of positions, whatever processor computes it.
+// How the model's state depends on positions; the same on every processor.
 Positions positions_of(const ModelSpec& spec);
 
 }  // namespace loci

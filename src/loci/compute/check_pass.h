@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of pass.h that every pass keeps, whatever processor computes it.
+// Checks the rules of pass.h that every pass must keep, on any processor.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace loci {
 
-// Aborts where `pass` breaks one. `layers`: of the model; `slots`: of each group's pool.
+// Aborts if `pass` breaks a rule. `layers`: number of layers of the model; `slots`: number of slots in each
+// group's pool.
 void check_pass(const Pass& pass, std::uint32_t layers, std::span<const LayerGroup> groups,
                 std::span<const std::uint32_t> slots);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layers of a model share block tables: those whose attention spans the same tokens.
+// Divides a model's layers into groups that share block tables: layers whose attention spans the same tokens.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace loci {
 
-// The groups of the model's layers, the widest window first (all tokens before any window), without
-// sizes. A model with more than kLayerGroupsMax windows has its narrowest ones in one group, whose window
+// The groups of the model's layers, the widest window first (all tokens before any window), without sizes. If
+// a model has more than kLayerGroupsMax windows, layers with the narrowest ones share one group, whose window
 // is the widest of them: a slot more than needed costs memory, never correctness.
 std::vector<LayerGroup> layer_groups(const ModelSpec& spec);
 

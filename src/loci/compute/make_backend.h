@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend of whatever the option device chooses: the one place where a program decides between CPU and
-// GPU.
+// Makes the backend that the option device chooses. This is the only place where a program decides between
+// CPU and GPU.
 #pragma once
 
 #include <functional>
@@ -21,15 +21,17 @@ namespace loci {
 struct BackendOptions {
   DeviceChoice device;
   std::optional<StateType> state_type;  // absent: the backend's own
-  CpuBackendOptions cpu;                // where it is the CPU
-  CudaBackendOptions cuda;              // where it is a GPU; the ordinal is the chosen one's
+  CpuBackendOptions cpu;                // used if it is the CPU
+  CudaBackendOptions cuda;              // used if it is a GPU; the ordinal is that of the chosen one
 };
 
 struct MadeBackend {
   std::unique_ptr<Backend> backend;
-  std::optional<CudaDeviceInfo> gpu;  // that it is on; its free memory is what the weights left
+  std::optional<CudaDeviceInfo> gpu;  // the GPU that it is on; its free memory is what remains after the
+                                      // weights
   std::string chosen;                 // for people: "cuda:0 (NVIDIA H200)", "cpu"
-  std::string why;                    // for people: "no GPU: no driver"; empty where it was asked for by name
+  std::string why;                    // for people: "no GPU: no driver"; empty if the device was asked for by
+                                      // name
 };
 
 // How backends are made; tests give their own.
@@ -39,11 +41,11 @@ struct BackendMakers {
   std::function<Result<std::unique_ptr<Backend>>()> cpu;
 };
 
-// kAuto: the first GPU that takes the model, else the CPU; `why` says why. Errors: plan_device()'s, and
-// those of the backend that was asked for by name (naming device for a GPU's).
+// kAuto: the first GPU on which the model can be loaded, else the CPU; `why` says why. Errors: those of
+// plan_device(), and those of the backend that was asked for by name (a GPU's name device).
 Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers& makers);
 
-// The same of this machine. Errors besides: those of make_cpu_backend() and make_cuda_backend().
+// The same for this machine. Further errors: those of make_cpu_backend() and make_cuda_backend().
 Result<MadeBackend> make_backend(const ModelSpec& spec, const BackendOptions& options);
 
 }  // namespace loci

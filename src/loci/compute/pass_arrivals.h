@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which blocks that a pass reads have yet to arrive, and what that means for blocks it writes: the same on
-// every processor, over its own pools of blocks (cpu/block_storage.h, cuda/block_pool.h).
+// Finds which blocks that a pass reads have yet to arrive, and what that means for blocks that it writes. It
+// is the same on every processor, over the processor's own pools of blocks (cpu/block_storage.h,
+// cuda/block_pool.h).
 #pragma once
 
 #include <algorithm>
@@ -30,17 +31,18 @@ struct PassArrival {
   SlotId slot;
   std::uint32_t computed_layers = 0;  // written by the pass itself: layers [0, computed_layers)
 
-  // The span waits for it before that layer, which is of `layer_group`.
+  // True if the span waits for the block before `layer`, which belongs to `layer_group`.
   bool awaited_by(const Pass& pass, std::uint32_t layer, std::uint32_t layer_group) const {
     return group == layer_group && layer >= computed_layers && layer < pass.spans[span].layers.end;
   }
 };
 
-// Adds the group's. Blocks that the pass writes from their beginning, through all layers, become whole.
+// Adds the arrivals of group `g`. Blocks that the pass writes from their beginning, in all layers, become
+// whole.
 template <ArrivingBlocks Blocks>
 void find_arrivals(const Pass& pass, std::uint32_t g, Blocks& blocks, std::vector<PassArrival>& arrivals) {
   const LayerGroup& group = blocks.groups()[g];
-  // Slot to layers that a span writes from its first token on.
+  // By slot: how many layers a span writes from the block's first token on.
   std::map<std::uint32_t, std::uint32_t> computed;
   for (const Span& span : pass.spans) {
     const BlockTable& table = span.tables[g];
@@ -67,8 +69,8 @@ void find_arrivals(const Pass& pass, std::uint32_t g, Blocks& blocks, std::vecto
   }
 }
 
-// Once a pass, before its first layer. `await(slot, layer)`: waits for the layer of the slot; false: it will
-// not come. `arrivals` gets those of all groups.
+// Called once for each pass, before its first layer. `await(slot, layer)` waits for a layer of a slot; false:
+// it will not come. `arrivals` gets the arrivals of all groups.
 template <ArrivingBlocks Blocks, std::predicate<SlotId, std::uint32_t> Await>
 void mark_whole_blocks(const Pass& pass, Blocks& blocks, const Await& await,
                        std::vector<PassArrival>& arrivals) {

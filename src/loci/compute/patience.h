@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a pass still waits for blocks that arrive, all its waits together.
+// How long a pass will still wait for arriving blocks, over all its waits together.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,18 @@
 
 namespace loci {
 
-// Thread-compatible: of the thread that waits.
+// Thread-compatible; used by the thread that waits.
 class Patience {
  public:
   explicit Patience(Nanos left = kWaitsForEver) : left_(left) {}
 
-  // Until `word` is no longer `value`; false where patience ends first, and from then on at once.
+  // Waits until `word` is no longer `value`. False: patience ended first; later calls then return at once.
   bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
     if (left_ == kWaitsForEver) {
       word.wait(value, std::memory_order_acquire);
       return true;
     }
-    // An atomic has no wait with a limit: it is looked at every so often, at first all the time.
+    // An atomic has no wait with a time limit, so it is polled: at first all the time, then at intervals.
     constexpr std::chrono::microseconds kLook{50};
     constexpr Nanos kBusy = 200'000;
     const auto begin = std::chrono::steady_clock::now();

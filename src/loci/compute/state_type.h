@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keys and values are rounded to when they are written (option state_type). A backend has some of the
-// types, and one that it takes where nobody asks. docs/numerics.md defines them.
+// The type to which keys and values are rounded when they are written (option state_type). A backend supports
+// some of the types; one is its default. docs/numerics.md defines them.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace loci {
 
-// kQ8: bytes that share a power of two for each 32 values of a token's head, or 16.
+// kQ8: bytes; each 32 values (or 16) of a token's head share a power of two as their scale.
 enum class StateType : std::uint8_t { kF16, kBF16, kQ8 };
 inline constexpr std::array kStateTypes = {StateType::kF16, StateType::kBF16, StateType::kQ8};
 
@@ -25,7 +25,7 @@ constexpr std::uint32_t q8_groups(std::uint32_t head_dim) {
   return (head_dim + q8_group_size(head_dim) - 1) / q8_group_size(head_dim);
 }
 
-// Bytes of the keys (or values) of one token's head. Blocks hold nothing beside.
+// Bytes of the keys (or values) of one token's head. A block holds nothing else.
 constexpr std::uint64_t state_head_bytes(StateType type, std::uint32_t head_dim) {
   return type == StateType::kQ8 ? std::uint64_t{head_dim} + q8_groups(head_dim) : std::uint64_t{2} * head_dim;
 }

@@ -20,21 +20,21 @@
 
 namespace loci {
 
-// A spec, and what owns its tensors. Stays where it is made.
+// A spec and the owner of its tensors. It must not be moved.
 struct TestModel {
   std::vector<std::byte> bytes;
   std::optional<GgufFile> file;
   std::unique_ptr<RandomSpec> random;
   ModelSpec spec;
 
-  // A model of any family's layer.
+  // A model with the layers of any family, by seed.
   static std::unique_ptr<TestModel> make(std::uint64_t seed) {
     auto model = std::make_unique<TestModel>();
     model->random = make_random_spec(seed);
     model->spec = model->random->spec;
     return model;
   }
-  // A Llama without a tokenizer. A vocabulary of 0 is one of 72.
+  // A Llama without a tokenizer. A vocabulary of 0 stands for 72.
   static std::unique_ptr<TestModel> make(RandomModelOptions options) {
     options.tokenizer = false;
     if (options.vocabulary == 0) options.vocabulary = 72;  // not a multiple of 16
@@ -50,7 +50,7 @@ struct TestModel {
     model->spec = std::move(*spec);
     return model;
   }
-  // One of as many layers as there are windows; 0: a layer that sees all.
+  // A Llama with one layer for each window; 0: a layer that sees all tokens.
   static std::unique_ptr<TestModel> make(RandomModelOptions options,
                                          const std::vector<std::uint32_t>& windows) {
     options.layers = static_cast<std::uint32_t>(windows.size());
@@ -60,7 +60,7 @@ struct TestModel {
   }
 };
 
-// What a test is run for: a Llama, or a model of any family's layer by its seed.
+// A model to run a test on: a Llama, or a model with the layers of any family by its seed.
 struct NamedShape {
   std::string name;
   std::variant<RandomModelOptions, std::uint64_t> source;

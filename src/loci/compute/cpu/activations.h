@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that a product multiplies, laid out in tiles of up to KernelTable::tile_rows rows
-// (kernel_table.h): quantised to int8 blocks, as floats, or both where the weights that read them differ.
-// Different rows may be set by different threads at once.
+// The rows that a product multiplies, in tiles of up to KernelTable::tile_rows rows (kernel_table.h). They
+// are quantised to int8 blocks, or floats, or both if the weights that read them differ. Different threads
+// may set different rows at once.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ struct ActivationForms {
   bool floats = false;
 };
 
-// How M rows fall into tiles: as few as can be, of nearly equal sizes; or, where the rows of several
-// matrices lie one after the other, so for the rows of each.
+// How rows are divided into tiles: as few as possible, of nearly equal sizes. If the rows of several matrices
+// lie one after the other, each matrix's rows are divided separately.
 class TileLayout {
  public:
   TileLayout() = default;
-  // In the kernels' largest tiles.
+  // With tiles up to the kernels' largest.
   static TileLayout of(std::uint32_t rows, const KernelTable& kernels);
-  // Parts of `counts` rows each; a tile has rows of one part.
+  // For parts of counts[i] rows each; a tile has rows of one part only.
   static TileLayout of_parts(std::span<const std::uint32_t> counts, const KernelTable& kernels);
   TileLayout(std::uint32_t rows, std::uint32_t tile_rows)
       : rows_(rows), tiles_((rows + tile_rows - 1) / tile_rows) {
@@ -58,16 +58,16 @@ class TileLayout {
   std::uint32_t rows_ = 0;
   std::uint32_t tiles_ = 0;
   std::uint32_t small_ = 0;            // rows of a small tile
-  std::uint32_t large_tiles_ = 0;      // tiles of one row more come first
-  std::vector<std::uint32_t> begins_;  // of each tile and the end, where there are parts
+  std::uint32_t large_tiles_ = 0;      // tiles that have one row more; they come first
+  std::vector<std::uint32_t> begins_;  // first row of each tile, and the end; only with parts
 };
 
 class Activations {
  public:
-  // `columns` is a multiple of 32 where rows are quantised.
+  // If rows are quantised, `columns` must be a multiple of 32.
   Activations(std::uint32_t columns, ActivationForms forms);
 
-  // Makes room; what was set before is lost.
+  // Makes room for `rows` rows; earlier contents are lost.
   void resize(std::uint32_t rows, const KernelTable& kernels);
   void resize(TileLayout layout);
   const TileLayout& layout() const { return layout_; }
@@ -75,7 +75,7 @@ class Activations {
   std::uint32_t columns() const { return columns_; }
 
   void set_row(const KernelTable& kernels, std::uint32_t row, const float* values);
-  // `count` values from column 32 * block on, of row `in_tile` of a tile.
+  // Sets `count` values, from column 32 * block on, of row `in_tile` of a tile.
   void set_block(const KernelTable& kernels, std::uint32_t tile, std::uint32_t in_tile, std::uint32_t block,
                  const float* values, std::uint32_t count);
 
@@ -86,8 +86,8 @@ class Activations {
     return floats_.data() + layout_.begin(tile) * float_row_bytes_;
   }
 
-  // A row as it is stored for later (H of HCache §4): what the product consumes, and nothing else.
-  // Quantised: i8[columns], f32 scale[columns / 32]; where floats are needed: f32[columns].
+  // Bytes of a row that is stored for later (H of HCache §4). It holds exactly what the product consumes.
+  // Quantised: i8[columns], f32 scale[columns / 32]; if floats are needed: f32[columns].
   std::uint64_t stored_row_bytes() const;
   void store_row(std::uint32_t row, std::span<std::byte> out) const;
   void load_row(const KernelTable& kernels, std::uint32_t row, std::span<const std::byte> stored);

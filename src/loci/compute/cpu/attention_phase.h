@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one layer over scattered blocks, shared out to the threads of a pass: whole tasks, or,
-// where few contexts are long, partials of 256 tokens that are merged afterwards in the same order.
+// Attention of one layer over scattered blocks, divided among the threads of a pass. A thread computes whole
+// tasks. If only a few contexts are long, threads compute partials of 256 tokens, which are merged afterwards
+// in the same order.
 //
 // Sized before a pass by resize(); run() is called by every thread of the pool for each layer.
 #pragma once
@@ -16,17 +17,17 @@
 
 namespace loci::cpu {
 
-// What every thread shares in one layer.
+// The input of one layer, shared by all threads.
 struct AttentionInput {
   const Pass& pass;
   const PassPlan& plan;
-  const std::vector<std::uint8_t>& poisoned;  // [span]: its rows become zero
+  const std::vector<std::uint8_t>& poisoned;  // [span]: the rows of poisoned spans become zero
   std::uint32_t layer = 0;
   std::uint32_t window = 0;        // of the layer; 0: none
   std::uint32_t window_index = 0;  // in the plan
-  float softcap = 0;               // AttentionPartial's
+  float softcap = 0;               // as in AttentionPartial
   const float* sinks = nullptr;    // [heads] times log2(e), or nullptr
-  std::uint32_t rows = 0;          // a prefix of the plan's
+  std::uint32_t rows = 0;          // the first rows of the plan
   const float* queries = nullptr;  // [row][stride], rotated and scaled
   float* out = nullptr;            // [row][stride]
   std::uint32_t stride = 0;
@@ -38,17 +39,17 @@ class AttentionPhase {
                  std::uint32_t head_dim);
 
   void resize(const PassPlan& plan);
-  // Ends at no barrier: the caller's next one makes `out` complete.
+  // Does not end with a barrier: `out` is complete after the caller's next one.
   void run(std::uint32_t thread, const AttentionInput& input);
 
  private:
-  // Memory of one AttentionPartial's results.
+  // Memory for the results of one AttentionPartial.
   struct Results {
     float maximum[kMaxAttentionRows];
     float sum[kMaxAttentionRows];
     float out[kMaxAttentionRows * kAttentionStride];
   };
-  // What a thread works in.
+  // Working memory of one thread.
   struct Scratch {
     float queries[kMaxAttentionRows * kAttentionStride];
     std::uint8_t query_tile[kMaxAttentionRows * kTileBlockBytes * (kMaxHeadDim / kQuantBlock)];  // for q8
@@ -59,10 +60,10 @@ class AttentionPhase {
 
   void gather_queries(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;
   AttentionPartial describe(const AttentionTask& task, Scratch& scratch, Results& results) const;
-  // The task's queries over one partial.
+  // Computes attention of the task's queries over one partial.
   void compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial,
                Scratch& scratch, Results& results) const;
-  // Into scratch.state, which holds what came before.
+  // Merges `from` into scratch.state, which holds the partials before it.
   void merge(const AttentionTask& task, Results& from, Scratch& scratch) const;
   void forget(const AttentionTask& task, Scratch& scratch) const;
   void finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pools of blocks in memory, one a group of layers, and what has arrived of each block. A block's part
-// in a group is [layer of the group][slice]; state_layout.h says how a slice lies.
+// The pools of blocks in memory, one for each layer group, and which layers of each block have arrived. A
+// block's part in a group is [layer of the group][slice]; state_layout.h has the layout of a slice.
 //
-// Layers are those of the model; a slot is one of its layer's group.
+// Layers are numbered as in the model; a slot belongs to the pool of its layer's group.
 //
-// Movers (begin_fill() .. fill_failed()) may be any threads; they and the running pass meet at one
-// atomic word a slot: bytes written before layer_arrived() are seen after await_layer(). What happens to
-// a slot that nobody fills is ordered by the pass alone.
+// Any threads may be movers (begin_fill() to fill_failed()). They share one atomic word for each slot with
+// the running pass: bytes written before layer_arrived() are seen after await_layer(). If nobody fills a
+// slot, only the pass orders accesses to it.
 //
-// A layer may come as hidden states: they lie where its slice will be, until who needs the layer has claimed
-// it and projected them (cpu/hidden_projector.h). Layers are projected in order.
+// A layer may come as hidden states. They lie where its slice will be, until the thread that needs the layer
+// claims and projects them (cpu/hidden_projector.h). Layers are projected in order.
 #pragma once
 
 #include <atomic>
@@ -31,10 +31,10 @@ namespace loci::cpu {
 
 class BlockStorage {
  public:
-  // `groups` without sizes.
+  // The sizes in `groups` are filled in here.
   BlockStorage(std::vector<LayerGroup> groups, const StateLayout& layout);
 
-  // Zeroed. Errors: kResourceExhausted.
+  // Makes a group's pool of `count` slots, zeroed. Errors: kResourceExhausted.
   Status allocate(std::uint32_t group, std::uint32_t count);
 
   // The slot's whole pages go back to the system, and are zeros when they are used again.
@@ -58,37 +58,38 @@ class BlockStorage {
   void layer_arrived(SlotId slot, std::uint32_t layer);
   void fill_failed(std::uint32_t group, SlotId slot);
 
-  // Of a block whose first token is at `position`; the layer has come by that.
+  // Stores a layer's hidden states; the layer has then arrived. `position`: of the block's first token.
   void write_hidden(SlotId slot, std::uint32_t layer, std::uint32_t position,
                     std::span<const std::byte> rows);
-  // The slot's first layer that is hidden states still, if `layer` is not before it: the caller is to put its
-  // slice in their place and to call projected(). Absent: `layer` is a slice, or has not come. Sleeps while
-  // another thread projects one.
+  // Claims the slot's first layer that still holds hidden states, if `layer` is not before it. The caller
+  // must then replace them by the slice and call projected(). Absent: `layer` holds a slice, or has not
+  // arrived. Sleeps while another thread projects a layer.
   std::optional<std::uint32_t> claim_hidden(SlotId slot, std::uint32_t layer);
   void projected(SlotId slot, std::uint32_t layer);
   std::uint8_t* slice(SlotId slot, std::uint32_t layer) const;
-  // Of the slot's first token, where it came as hidden states.
+  // Position of the slot's first token, if the layer came as hidden states.
   std::uint32_t position(SlotId slot, std::uint32_t layer) const;
 
-  // Sleeps until `layer` of the slot has arrived, in either form; false: it will not, or not in time.
+  // Sleeps until `layer` of the slot has arrived in either form. False: it will not arrive, or not in time.
   bool await_layer(SlotId slot, std::uint32_t layer, Patience& patience) const;
   bool await_layer(SlotId slot, std::uint32_t layer) const {
     Patience for_ever;
     return await_layer(slot, layer, for_ever);
   }
   bool is_whole(std::uint32_t group, SlotId slot) const;
-  // The pass writes the slot from its beginning: an earlier fill and its failure are history.
+  // Says that the pass writes the slot from its beginning, which clears an earlier fill or its failure.
   void set_whole(std::uint32_t group, SlotId slot);
 
  private:
   struct Layer {
     std::uint32_t group = 0;
-    std::uint32_t index = 0;  // in the group
+    std::uint32_t index = 0;  // index in the group
   };
   struct Pool {
     std::uint32_t count = 0;
     Buffer blocks;
-    // Layers whose slice is there, layers that came as hidden states, and flags (block_storage.cc).
+    // By slot: the number of layers whose slice is there, that of layers that came as hidden states, and
+    // flags (block_storage.cc).
     std::unique_ptr<std::atomic<std::uint32_t>[]> states;
     std::unique_ptr<std::uint32_t[]> positions;  // position()
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the CPU backend: zeroed, aligned to 64 bytes or better, on huge pages where the system
-// grants them, spread over the memory nodes of a big machine. Move-only; not thread-safe.
+// Memory of the CPU backend: zeroed, aligned to 64 bytes or better, on huge pages if the system grants them,
+// and spread over the memory nodes of a big machine. Move-only; not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ class Buffer {
   // Errors: kResourceExhausted naming `purpose`, the size and what the machine has.
   static Result<Buffer> allocate(std::uint64_t bytes, std::string_view purpose);
 
-  // At least `bytes`, zeroed when it had to grow (what was there is lost then). A buffer that a pass
-  // needs: aborts where the system has no memory.
+  // Makes room for at least `bytes`. If the buffer has to grow it is zeroed and its contents are lost. Aborts
+  // if the system has no memory: a pass needs the buffer.
   void reserve(std::uint64_t bytes, std::string_view purpose);
 
-  // The whole pages of [begin, begin + bytes) go back to the system: they are zeros when they are used again.
-  // (Part of a huge page is only split off when the system looks for memory.)
+  // Gives the whole pages within [begin, begin + bytes) back to the system; they read as zeros when they are
+  // used again. (Part of a huge page is only split off when the system looks for memory.)
   void give_back(std::uint64_t begin, std::uint64_t bytes) const;
 
   std::uint8_t* data() const { return data_; }

@@ -16,8 +16,9 @@
 
 namespace loci {
 
-// What the kernels are compiled for. kPlain is portable code: the definition that the others match.
-// kAmx is AVX-512 with products of 32 rows and more by AMX; kNeon needs the dot product instructions.
+// The instruction sets that kernels are compiled for. kPlain is portable code, which defines the results of
+// all others. kAmx is AVX-512 with products of 32 rows and more by AMX; kNeon needs the instructions for dot
+// products.
 enum class InstructionSet : std::uint8_t { kPlain, kAvx2, kAvx512, kAmx, kNeon };
 
 std::string_view instruction_set_name(InstructionSet set);
@@ -26,13 +27,13 @@ std::vector<InstructionSet> available_instruction_sets();
 
 struct CpuBackendOptions {
   std::uint32_t threads = 0;                      // 0: one for each physical core
-  std::optional<InstructionSet> instruction_set;  // absent: the best that the machine has
+  std::optional<InstructionSet> instruction_set;  // absent: the best one that the machine has
   StateType state_type = StateType::kF16;         // or kQ8
 };
 
-// Packs the weights of `spec`; the file they are mapped from must outlive the backend only for the
-// rows of tokens' and positions' embeddings. Errors: kInvalidArgument (a shape or tensor type that no kernel
-// serves, by name; an instruction set that the machine lacks; kBF16), kResourceExhausted.
+// Packs the weights of `spec`. The file from which they are mapped must outlive the backend, which goes on
+// reading the rows of the token and position embeddings. Errors: kInvalidArgument (a shape or tensor type
+// that no kernel supports, by name; an instruction set that the machine lacks; kBF16), kResourceExhausted.
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const CpuBackendOptions& options);
 
 }  // namespace loci

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's weights as the CPU backend holds them: matrices packed (each expert's apart), norms and biases
-// as floats padded with zeros to whole vectors, all in one piece of memory in the order of use. Immutable
-// once made.
+// A model's weights as the CPU backend holds them: matrices are packed (each expert's separately), norms and
+// biases are floats padded with zeros to whole vectors. Everything lies in one piece of memory in the order
+// of use. Immutable once made.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct CpuNorm {
 
 // A dense feed-forward part or one expert.
 struct CpuFeedForward {
-  PackedMatrix gate;  // no rows: the activation of `up` alone
+  PackedMatrix gate;  // no rows: only the activation of `up`
   PackedMatrix up, down;
 };
 
@@ -44,8 +44,8 @@ struct CpuLayer {
 
 class CpuWeights {
  public:
-  // Packs with all threads of `pool`; what is packed of a mapped file leaves the process's memory at once
-  // (the rows of an embedding come back as they are read). Errors: kInvalidArgument naming the tensor;
+  // Packs with all threads of `pool`. Pages of a mapped file leave the process's memory as soon as they are
+  // packed (rows of an embedding come back when they are read). Errors: kInvalidArgument naming the tensor;
   // kResourceExhausted.
   static Result<CpuWeights> pack(const ModelSpec& spec, ThreadPool& pool);
 
@@ -54,10 +54,10 @@ class CpuWeights {
   const PackedMatrix& output() const { return output_; }
   std::uint64_t size_bytes() const { return memory_.size(); }
 
-  // What the inputs of the products must be, over all layers.
+  // The forms that the inputs of the products need, over all layers.
   ActivationForms qkv_input, attention_output_input, ffn_input, down_input, output_input;
   ActivationForms router_input, expert_input, expert_down_input;
-  // Outputs of gate and up: in dense layers, and of an expert. 0: there are none.
+  // Number of outputs of gate and up: in dense layers, and in an expert. 0: there are none.
   std::uint32_t ffn_width = 0, expert_width = 0;
 
  private:

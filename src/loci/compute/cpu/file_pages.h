@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives pages of mapped model files back to the system: what was read of a file need not count as this
-// process's memory. They are read again (from the system's cache, if it still has them) when touched.
+// Gives pages of mapped model files back to the system, so that they do not count as this process's memory.
+// They are read again when touched (from the system's cache, if it still has them).
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace loci::cpu {
 
-// Thread-safe once made. Knows the mappings there were when it was made.
+// Thread-safe once made. Knows the mappings that existed when it was made.
 class FilePages {
  public:
   FilePages();
 
-  // Takes the whole pages of rows [begin, end) out of the process's memory. Memory that is not a file's,
-  // mapped to be read only, stays as it is.
+  // Takes the whole pages of rows [begin, end) out of the process's memory. Only read-only mappings of files
+  // are touched; other memory stays as it is.
   void release(const TensorView& tensor, std::uint64_t begin, std::uint64_t end) const;
 
  private:

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys and values from hidden states (HCache §3.2): the products of K and V with captured rows, biases, norms
-// of heads, rotation, rounding to the state's type. Each step is the one that a pass takes when it computes
-// the token, and the captured rows are the very bytes that its products consumed, so the bits are the same.
+// Makes keys and values from hidden states (HCache §3.2): the products of K and V with captured rows, biases,
+// norms of heads, rotation, rounding to the state's type. Each step is the same as in a pass that computes
+// the token, and the captured rows are the bytes that such a pass's products consumed. So the bits are the
+// same.
 //
-// A pass shares the work out (project_unit()); movers have one thread do a block's layer (project()).
+// In a pass all threads share the work (project_unit()); for a mover one thread projects a layer of a block
+// (project()).
 #pragma once
 
 #include <cstddef>
@@ -24,19 +26,21 @@ namespace loci::cpu {
 
 enum class HeadKind : std::uint8_t { kQuery, kKey, kValue };
 
-// Heads whose outputs are whole groups of 16 rows: one, or two where head_dim is an odd multiple of 8.
+// How many heads have outputs that are whole groups of 16 rows: one, or two if head_dim is an odd multiple of
+// 8.
 inline std::uint32_t unit_heads(std::uint32_t head_dim) { return head_dim % kLanes == 0 ? 1 : 2; }
 inline std::uint32_t units_of(std::uint32_t heads, std::uint32_t head_dim) {
   return (heads + unit_heads(head_dim) - 1) / unit_heads(head_dim);
 }
 
-// Products of one tile with groups [first, first + count), biases added, placed from `outputs` on.
+// Multiplies one tile with groups [first, first + count), adds biases, and writes the results from `outputs`
+// on.
 void multiply_tile(const KernelTable& kernels, const PackedMatrix& matrix, std::uint32_t first,
                    std::uint32_t count, const Activations& input, std::uint32_t tile, float* outputs,
                    std::uint32_t stride);
 
-// What lies between a head's product and where it goes: norm and rotation. `head`: [head_dim], room for whole
-// vectors behind it.
+// The steps between a head's product and its place in the state: norm and rotation. `head`: [head_dim], with
+// room for whole vectors after it.
 struct HeadSteps {
   const ModelSpec& spec;
   const KernelTable& kernels;
@@ -54,20 +58,20 @@ struct ProjectedSlice {
 // Thread-safe.
 class HiddenProjector {
  public:
-  // All must outlive it.
+  // All arguments must outlive the projector.
   HiddenProjector(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels,
                   const StateLayout& layout)
       : spec_(spec), weights_(weights), kernels_(kernels), layout_(layout) {}
 
   std::uint32_t units() const { return 2 * units_of(spec_.kv_heads, spec_.head_dim); }
-  // Heads of keys or of values of all blocks: row 32 * i + t of `input` is token t of slices[i]. `ropes` know
-  // the positions; `outputs` is room to work in.
+  // Projects one unit of heads, of keys or of values, for all blocks: row 32 * i + t of `input` is token t of
+  // slices[i]. `ropes` must cover the positions; `outputs` is working memory.
   void project_unit(std::uint32_t layer, std::uint32_t unit, const Activations& input,
                     std::span<const ProjectedSlice> slices, const std::vector<RopeTable>& ropes,
                     std::vector<float>& outputs) const;
-  // All of the slot's layers up to this one that came as hidden states become slices.
+  // Turns all layers of the slot up to this one that came as hidden states into slices.
   void project_up_to(BlockStorage& blocks, SlotId slot, std::uint32_t layer) const;
-  // All of one block's layer, from `rows` [token][row]. `slice` may be where the rows are.
+  // Projects one layer of a block from `rows` [token][row]. `slice` may be the memory of the rows.
   void project(std::uint32_t layer, std::uint32_t position, std::span<const std::byte> rows,
                std::uint8_t* slice) const;
 

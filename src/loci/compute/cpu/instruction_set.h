@@ -8,7 +8,7 @@
 namespace loci::cpu {
 
 bool machine_has(InstructionSet set);
-// `set` must be one that the machine has.
+// The machine must have `set`.
 const KernelTable& kernels_of(InstructionSet set);
 
 }  // namespace loci::cpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one instruction set as a table of functions, and the layouts of what they read.
-// Kernels are pure: they touch what their arguments point to, take no lock and check nothing; the
-// launchers (linear.h, pass_runner.h) have checked the shapes. All sets give the same bits
+// The kernels of one instruction set as a table of functions, and the layouts of the data that they read.
+// Kernels are pure: they touch only what their arguments point to, take no lock and check nothing. Their
+// callers (hidden_projector.h, pass_runner.h) have checked the shapes. All sets give the same bits
 // (docs/numerics.md).
 //
 // No function is defined here: see simd.h for why.
@@ -13,16 +13,17 @@ namespace loci::cpu {
 
 inline constexpr uint32_t kLanes = 16;             // outputs of a group of packed rows
 inline constexpr uint32_t kMaxTileRows = 32;       // activation rows that one product kernel takes
-inline constexpr uint32_t kWideTileRows = 16;      // from here on a tile is laid out row by row
+inline constexpr uint32_t kWideTileRows = 16;      // tiles of at least this many rows are laid out row by row
 inline constexpr uint32_t kMaxAttentionRows = 12;  // queries that one attention kernel takes
 inline constexpr uint32_t kMaxHeadDim = 256;
-inline constexpr uint32_t kPartialTokens = 256;  // of the context, by absolute position
+inline constexpr uint32_t kPartialTokens = 256;  // positions of the context, counted from 0
 inline constexpr uint32_t kTokensPerBlock = 32;
-inline constexpr uint32_t kActivations = 5;  // values of Activation
+inline constexpr uint32_t kActivations = 5;  // number of values of Activation
 inline constexpr uint32_t kQuantBlock = 32;  // activations that share a scale
-// One block of one activation row in a tile: 32 bytes, scale, scale * sum, the sums of both halves.
+// Bytes of one block of one activation row in a tile: 32 values, the scale, scale * sum, the sums of both
+// halves.
 inline constexpr uint32_t kTileBlockBytes = 44;
-// Rows of queries and scores lie this far apart (floats): not a power of two, so that rows fall into
+// Distance in floats between rows of queries and of scores. It is not a power of two, so that rows fall into
 // different sets of the cache.
 inline constexpr uint32_t kAttentionStride = kPartialTokens + 16;
 
@@ -63,8 +64,8 @@ inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {
 // out[r * 16 + lane] = row `lane` of the group times activation row r, for the tile's rows.
 // A tile of R rows is, for quantised weights, for each 32 columns
 //   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; { i16 first half, i16 second half } sums[R]; }
-// where a wide tile, of kWideTileRows rows and more, has i8 q[R][32] instead,
-// and for float weights f32[columns, even][R].
+// A wide tile, of kWideTileRows rows or more, has i8 q[R][32] instead. For float weights a tile is
+// f32[columns, even][R].
 using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32_t steps, float* out);
 
 // One key/value head's part of one layer of a block, 32 tokens.
@@ -74,7 +75,8 @@ using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32
 //         group of packed rows, in chunks as kernel_table.h's "bytes"
 //         values i8 [32 / 4][head_dim][4 tokens]
 //         scales u8 [groups][32]: e + 127
-// Beyond a q8 head's keys and values at least 128 and 32 bytes may be read; what they hold is without effect.
+// At least 128 bytes after a q8 head's keys, and 32 after its values, must be readable; their contents have
+// no effect.
 struct HeadState {
   uint8_t* keys = nullptr;
   uint8_t* values = nullptr;
@@ -82,26 +84,27 @@ struct HeadState {
   uint8_t* value_scales = nullptr;
 };
 
-// Scores, weights and weighted values of up to `attention_rows` queries that share a key/value head,
-// over one partial of the context.
+// The arguments of attention over one partial of the context, for up to `attention_rows` queries that share a
+// key/value head: scores, weights and weighted values.
 struct AttentionPartial {
-  const HeadState* blocks = nullptr;  // of the partial
+  const HeadState* blocks = nullptr;  // blocks of the partial
   uint32_t head_dim = 0;
   uint32_t rows = 0;
   const float* queries = nullptr;  // [rows][kAttentionStride], scaled
-  // q8: the same rounded, a tile of `rows` rows; the last 32 columns padded with zeros.
+  // q8 only: the queries rounded, as a tile of `rows` rows whose last 32 columns are padded with zeros.
   const uint8_t* query_tile = nullptr;
-  // [rows] A query sees the partial's tokens [hidden, visible), none where they are equal; both ascend.
+  // [rows] A query sees the partial's tokens [hidden, visible); none if the two are equal. Both ascend.
   const uint32_t* hidden = nullptr;
   const uint32_t* visible = nullptr;
-  float softcap = 0;         // scores become softcap * tanh(score); 0: they stay
+  float softcap = 0;         // scores become softcap * tanh(score); 0: unchanged
   float* scores = nullptr;   // scratch [rows][kAttentionStride]
   float* maximum = nullptr;  // [rows]
   float* sum = nullptr;      // [rows]; 0: nothing was visible, and `out` is zero
   float* out = nullptr;      // [rows][kAttentionStride]
 };
 
-// Of a token's position. Element i of the head turns with its partner p(i): i +- 1 or i +- pairs.
+// The rotation of a token's position. Element i of a head rotates with its partner p(i): i +- 1 or i +-
+// pairs.
 struct RopeParams {
   const float* cosine = nullptr;  // [2 * pairs], of each element
   const float* sine = nullptr;    // [2 * pairs], negated for the first of a pair
@@ -118,26 +121,25 @@ struct KeyTurn {
   uint32_t adjacent = 0;
 };
 
-// What depends on the type that state is rounded to.
+// The kernels that depend on the type to which state is rounded.
 struct StateKernels {
-  // Token `token` of a block; x is readable to a multiple of 16.
+  // Stores the key of token `token` of a block; x must be readable to a multiple of 16 values.
   void (*store_key)(const float* x, uint32_t head_dim, const HeadState& head, uint32_t token);
   void (*store_value)(const float* x, uint32_t head_dim, const HeadState& head, uint32_t token);
-  // Turns the keys of all 32 tokens, and rounds as store_key does:
-  // a' = fma(a, cosine, b * -sine), b' = fma(b, cosine, a * sine).
+  // Rotates the keys of all 32 tokens, and rounds as store_key does: a' = fma(a, cosine, b * -sine), b' =
+  // fma(b, cosine, a * sine).
   void (*turn_keys)(const HeadState& head, uint32_t head_dim, const KeyTurn& turn);
   void (*attention_partial)(const AttentionPartial& partial);
 };
 
 struct KernelTable {
-  uint32_t tile_rows;       // most rows of a tile, < kWideTileRows
-  uint32_t wide_tile_rows;  // of a wide tile; 0: there are none. For as many rows
-                            // and more all tiles are wide: TileLayout keeps them
-                            // above half of this
+  uint32_t tile_rows;       // most rows of a tile that is not wide, < kWideTileRows
+  uint32_t wide_tile_rows;  // most rows of a wide tile; 0: there are none. From this many rows on all tiles
+                            // are wide, each of more than half of it
   uint32_t attention_rows;  // most queries of an AttentionPartial, <= kMaxAttentionRows
   ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
 
-  // Lengths `padded` are multiples of 16; lanes from `count` on are zero in x and weight.
+  // `padded` is a multiple of 16; elements from `count` on are zero in x and weight.
   void (*rms_norm)(const float* x, const float* weight, uint32_t count, uint32_t padded, float epsilon,
                    float* out);
   // `bias` may be nullptr.
@@ -153,7 +155,7 @@ struct KernelTable {
   void (*softcap)(const float* x, uint32_t count, float cap, float* out);
   // x += y; count is a multiple of 16.
   void (*add)(float* x, const float* y, uint32_t count);
-  // A product's [rows][16], and the bias of its 16 outputs if there is one, written to rows that lie
+  // Adds the bias of 16 outputs, if there is one, to a product [rows][16], and writes it to rows that lie
   // `stride` floats apart.
   void (*place_rows)(const float* product, const float* bias, uint32_t rows, float* out, uint32_t stride);
   // out[targets[r]] = fma(weights[r], product[r], out[targets[r]])
@@ -166,7 +168,7 @@ struct KernelTable {
   StateKernels f16, q8;  // by StateType (state_layout.h)
   // Merges row `row` of `from` into the same row of `into`, which holds the partials before it.
   void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into, uint32_t row);
-  // Merges one more score whose value is zero.
+  // Merges one more score, whose value vector is zero.
   void (*attention_sink)(const AttentionPartial& state, uint32_t row, float score);
   // out[head_dim] = values / sum of weights.
   void (*attention_finish)(const AttentionPartial& state, uint32_t row, float* out);

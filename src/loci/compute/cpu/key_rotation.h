@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes stored keys to other positions (truncation keeps state: AttentionStore §3.4). A key at position p is
-// its unrotated self turned by p * frequency in every pair of dimensions, times the magnitude; turning it
-// by delta * frequency more gives the key at p + delta. What a layer's rotation leaves alone (the dimensions
-// beyond it, values, layers without one) stays bit for bit.
+// Moves stored keys to other positions, so that truncation can keep state (AttentionStore §3.4). A key at
+// position p is the unrotated key turned by p * frequency in every pair of dimensions, times the magnitude.
+// Turning it further by delta * frequency gives the key at p + delta. Parts that are not rotated (further
+// dimensions, values, layers without rotation) keep their bits.
 //
-// Exactness. Cosine and sine in float64, rounded once to float32; one fused operation an element; rounded
-// once as state is. So the result differs from what the model would have computed at p + delta by the
-// rounding of the stored key and of the result alone. The same bits on every instruction set. (In q8 a
-// dimension that is not rotated shares its scale with some that are, and may be rounded with them.)
+// Exactness. Cosine and sine are computed in float64 and rounded once to float32. Each element takes one
+// fused operation and is rounded once, as state is. So the result differs from the key that the model would
+// have computed at p + delta only by the rounding of the stored key and of the result. All instruction sets
+// give the same bits. (In q8 a dimension that is not rotated shares its scale with some that are, and may be
+// rounded with them.)
 //
-// Immutable; thread-safe. Some 0.1 ms for a block of a model of 30 layers and 192 key dimensions.
+// Immutable; thread-safe. A block of a model of 30 layers and 192 key dimensions takes about 0.1 ms.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ namespace loci::cpu {
 
 class KeyRotation {
  public:
-  // All must outlive it.
+  // All arguments must outlive this.
   KeyRotation(const ModelSpec& spec, const KernelTable& kernels, const StateLayout& layout)
       : spec_(spec), kernels_(layout.kernels(kernels)), layout_(layout) {}
 

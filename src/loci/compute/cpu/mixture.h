@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which experts compute which rows of a pass: the best `uses` of each row by the router's scores, as tiles
-// of rows for each expert, so that an expert's weights are read once and experts that nobody uses cost
-// nothing.
+// Chooses which experts compute which rows of a pass: for each row the `uses` experts with the best scores of
+// the router. The rows of each expert become tiles, so that an expert's weights are read once and unused
+// experts cost nothing.
 //
-// Sized by resize(). choose() may be called for different rows by different threads; gather() by one.
+// resize() sets the sizes. Different threads may call choose() for different rows; one thread calls gather().
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace loci::cpu {
 
 class Mixture {
  public:
-  // `uses` of `experts` take part in each row; their weights are softmax over them, or over all.
+  // For each row, `uses` of `experts` take part. `normalised`: their weights are the softmax over these
+  // experts, else over all.
   Mixture(std::uint32_t experts, std::uint32_t uses, bool normalised);
 
   void resize(std::uint32_t rows);
@@ -25,18 +26,18 @@ class Mixture {
   float* scores(std::uint32_t row) { return scores_.data() + std::size_t{row} * stride_; }
   std::uint32_t stride() const { return stride_; }
 
-  // The best experts of a row and their weights. Equal scores: the lower index wins; NaN loses.
+  // Chooses the best experts of a row and their weights. Of equal scores the lower index wins; NaN loses.
   void choose(const KernelTable& kernels, std::uint32_t row);
 
-  // The choices of rows [0, rows) by expert, ascending; within an expert rows ascend.
+  // Sorts the choices of rows [0, rows) by expert, then by row.
   void gather(const KernelTable& kernels, std::uint32_t rows);
   struct Used {
     std::uint32_t expert = 0;
-    std::uint32_t first_tile = 0, end_tile = 0;  // of layout()
+    std::uint32_t first_tile = 0, end_tile = 0;  // tiles of layout()
   };
   const std::vector<Used>& used() const { return used_; }
   const TileLayout& layout() const { return layout_; }
-  // Of each gathered row: where it comes from, and the expert's weight for it.
+  // For each gathered row: the row that it comes from, and the expert's weight for it.
   const std::vector<std::uint32_t>& sources() const { return sources_; }
   const std::vector<float>& weights() const { return weights_; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights in the layout that the kernels multiply (kernel_table.h), made from a tensor of a model's file.
-// Packing keeps every bit of a weight: it only moves them.
+// Packing keeps every bit of a weight and only moves it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct PackedMatrix {
   PackedType type = PackedType::kF32;
   std::uint32_t rows = 0;     // outputs
   std::uint32_t columns = 0;  // inputs
-  std::uint32_t groups = 0;   // of 16 rows; the last one is filled up with zeros
-  std::uint32_t steps = 0;    // of kPackedStepColumns columns
+  std::uint32_t groups = 0;   // of 16 rows each; the last one is padded with zeros
+  std::uint32_t steps = 0;    // of kPackedStepColumns columns each
   std::uint64_t group_bytes = 0;
   std::uint8_t* data = nullptr;  // [groups][steps]; belongs to CpuWeights
   const float* bias = nullptr;   // [groups * 16], or nullptr
@@ -26,11 +26,11 @@ struct PackedMatrix {
   const std::uint8_t* group(std::uint32_t index) const { return data + index * group_bytes; }
 };
 
-// The shape that `tensor` has when packed, without data. Errors: kInvalidArgument naming the tensor for
-// columns that are not whole blocks.
+// The packed shape of `tensor`, without data. Errors: kInvalidArgument naming the tensor if its columns are
+// not whole blocks.
 Result<PackedMatrix> describe_packed(const TensorView& tensor);
 
-// Fills one group. Groups may be packed by different threads at once.
+// Fills one group. Different threads may pack different groups at once.
 void pack_group(const TensorView& tensor, const PackedMatrix& matrix, std::uint32_t group);
 
 }  // namespace loci::cpu

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pass as rows: which token of which span each row is, in an order that makes the rows of every layer
-// a prefix. Rows whose logits are wanted come first, then the spans that reach the last layer, then
-// those that end below it, the deepest first; so a layer's rows are [0, rows_in_layer()), and what the
-// last layer computes after its keys and values are written is [0, wanted_rows()).
+// A pass as rows: which token of which span each row is. They are ordered so that the rows of every layer are
+// a prefix. Rows whose logits are wanted come first, then spans that reach the last layer, then spans that
+// end below it, the deepest first. So a layer's rows are [0, rows_in_layer()), and once the last layer has
+// written its keys and values it goes on with rows [0, wanted_rows()).
 //
-// Thread-compatible; made once a pass, by the thread that calls Backend::finish().
+// Thread-compatible; made once for each pass, by the thread that calls Backend::finish().
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@
 
 namespace loci::cpu {
 
-// Neighbouring tokens of one span in neighbouring rows.
+// Neighbouring tokens of one span that lie in neighbouring rows.
 struct Segment {
   std::uint32_t span = 0;
-  std::uint32_t token = 0;  // first, in the span
+  std::uint32_t token = 0;  // the first one, counted in the span
   std::uint32_t count = 0;
-  std::uint32_t row = 0;  // of the first token
+  std::uint32_t row = 0;  // of the segment's first token
   std::uint32_t end_layer = 0;
-  bool wanted = false;  // logits
+  bool wanted = false;  // its logits are wanted
 };
 
-// A tile of (row, head) pairs over one key/value head: what one attention kernel takes.
+// A tile of (row, head) pairs over one key/value head: the input of one call of an attention kernel.
 struct AttentionTask {
   std::uint32_t segment = 0;
   std::uint32_t row = 0;  // first row of the tile
@@ -34,8 +34,7 @@ struct AttentionTask {
   std::uint32_t kv_head = 0;
   std::uint32_t head = 0;  // first of `heads` query heads
   std::uint32_t heads = 0;
-  // Its queries see partials [partials_begin, partials_end) of 256 tokens through a window (0: of any
-  // length).
+  // Its queries see partials [partials_begin, partials_end) of 256 tokens through the window (0: no window).
   std::uint32_t partials_begin(std::uint32_t window) const;
   std::uint32_t partials_end() const;
 };
@@ -43,26 +42,26 @@ struct AttentionTask {
 struct AttentionShape {
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
-  std::uint32_t tile = 0;              // most (row, head) pairs of a task
-  std::vector<std::uint32_t> windows;  // of the layers, each once
+  std::uint32_t tile = 0;              // the most (row, head) pairs in a task
+  std::vector<std::uint32_t> windows;  // the windows of the layers, each once
 };
 
-// How the threads share out the attention of the layers of one window. Few long contexts: partials are
-// computed apart by all threads, then merged.
+// How the threads divide the attention of the layers of one window. If there are only a few long contexts,
+// all threads compute partials, which are merged afterwards.
 struct AttentionShares {
   bool split = false;
-  // (task, partial) of each unit, in the order of tasks.
+  // One unit: a partial of a task. Units are in the order of tasks.
   struct Unit {
     std::uint32_t task = 0;
     std::uint32_t partial = 0;
   };
   std::vector<Unit> units;
-  std::vector<std::uint32_t> first_unit;  // [task], and the end
+  std::vector<std::uint32_t> first_unit;  // [task], and the end of the last one
 };
 
 class PassPlan {
  public:
-  // Aborts where `pass` breaks the rules of pass.h.
+  // Aborts if `pass` breaks the rules of pass.h.
   void make(const Pass& pass, std::uint32_t layers, const BlockStorage& blocks, const AttentionShape& shape,
             std::uint32_t threads);
 
@@ -74,7 +73,7 @@ class PassPlan {
   std::uint32_t position(const Pass& pass, std::uint32_t row) const;
   std::uint32_t positions_end() const { return positions_end_; }
 
-  // Tasks whose rows are below `rows`, a prefix.
+  // The number of tasks, a prefix of all, whose rows are below `rows`.
   std::uint32_t tasks_below(std::uint32_t rows) const;
   const std::vector<AttentionTask>& tasks() const { return tasks_; }
   // By the index of the window in AttentionShape.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes passes on the pool's threads: every thread walks through the layers, shares each phase's work
-// with the others and meets them at barriers. One pass at a time.
+// Computes passes on the pool's threads. Every thread goes through all layers, shares each phase's work with
+// the others and meets them at barriers. One pass at a time.
 //
 // A layer's phases (| is a barrier):
 //   residual, norm, quantise | query, key, value products with norm of heads and rotation, K and V into the
@@ -8,10 +8,10 @@
 //   activation, quantise | down product |
 // Before attention, layers of blocks that came as hidden states are projected:
 //   rows are put into tiles | products of K and V into the blocks |
-// What a product adds to the residual stream is added by who prepares the next phase's input, a row at a
-// time, because norms may come between. With one or two rows each thread has a residual stream of its own
-// and prepares inputs for itself: the barriers after that fall away. A mixture of experts takes the place
-// of the last two phases (pass_mixture.cc).
+// The thread that prepares a row of the next phase's input first adds the product to the residual stream,
+// because a norm may come between the two. With one or two rows each thread has a residual stream of its own
+// and prepares all inputs for itself, so the barriers after these steps are not needed. A mixture of experts
+// takes the place of the last two phases (pass_mixture.cc).
 #pragma once
 
 #include <cstdint>
@@ -36,25 +36,25 @@ namespace loci::cpu {
 
 class PassRunner {
  public:
-  // All of them must outlive the runner.
+  // All arguments must outlive the runner.
   PassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels, ThreadPool& pool,
              BlockStorage& blocks, const HiddenProjector& projector);
 
   void run(const Pass& pass, std::vector<SpanResult>& results);
-  // One row of the input of the layers' first products, as captured.
+  // Bytes of one captured row: the input of a layer's first products.
   std::uint64_t hidden_row_bytes() const { return attention_input_.stored_row_bytes(); }
 
  private:
-  // Inputs that a thread prepares for itself, and what it works in.
+  // Inputs that a thread prepares for itself, and its working memory.
   struct ThreadState {
     Activations attention_input, attention_output_input, ffn_input, router_input, output_input;
     std::vector<float> x;           // [kOwnRows][hidden_stride]
     std::vector<float> normalised;  // [kOwnRows][hidden_stride]: the input of a mixture
     std::vector<float> row;         // a normalised row
     std::vector<float> outputs;     // of a tile's products
-    bool own = false;               // its rows are x, not the shared ones
+    bool own = false;               // it uses the rows in x, not the shared ones
   };
-  // Rows up to which each thread prepares inputs for itself: less work than a barrier.
+  // Up to this many rows each thread prepares inputs for itself, which costs less than a barrier.
   static constexpr std::uint32_t kOwnRows = 2;
 
   void make_room();
@@ -64,26 +64,27 @@ class PassRunner {
   void run_output(std::uint32_t thread);
   void resize_inputs(std::uint32_t layer);
 
-  std::uint32_t rows_after(std::uint32_t layer) const;  // its keys and values are written
+  std::uint32_t rows_after(std::uint32_t layer) const;  // rows that remain once the layer's keys and values
+                                                        // are written
 
   // --- rows (pass_rows.cc) ---
   void copy_blocks(std::uint32_t thread);
-  // From here on the threads have rows of their own, if there are few.
+  // From here on each thread has rows of its own, if there are only a few.
   void take_rows(ThreadState& state, std::uint32_t rows);
-  // make(row) for each row: by each thread for itself where it has its own, else shared out and ended by
-  // a barrier.
+  // Calls make(row) for each row. A thread with rows of its own makes all of them; else the threads share the
+  // rows, and a barrier follows.
   template <class Make>
   void each_row(std::uint32_t thread, std::uint32_t rows, const Make& make);
   Activations& input(ThreadState& state, std::uint32_t rows, Activations& shared, Activations& own) const;
   float* residual(ThreadState& state, std::uint32_t row) const;
-  // The norm of a row in `out` [hidden_stride], or the row itself.
+  // Normalises a row into `out` [hidden_stride]; without a norm it returns the row itself.
   const float* normalise(const CpuNorm& norm, const float* x, float* out) const;
   void embed(ThreadState& state, std::uint32_t row) const;
-  // Adds `changes` [row][hidden_stride], after a norm if there is one.
+  // Adds a row of `changes` [row][hidden_stride] to the residual stream, normalised first if there is a norm.
   void change_row(ThreadState& state, std::uint32_t row, const Buffer& changes, const CpuNorm& norm) const;
-  // What the layer before has left to do: the next reader of the residual stream does it.
+  // Finishes the residual stream's row of the layer before; the next reader of the row calls it.
   void begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row) const;
-  // The input of a layer's feed-forward part (of its router) from a row of the residual stream.
+  // Makes the input of a layer's feed-forward part, or of its router, from a row of the residual stream.
   void set_feed_forward_row(ThreadState& state, const CpuLayer& layer, std::uint32_t row,
                             Activations& target);
   const Activations& prepare_attention(std::uint32_t thread, std::uint32_t layer);
@@ -96,16 +97,18 @@ class PassRunner {
   void project(std::uint32_t thread, std::uint32_t layer, const Activations& input);
   void project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit, std::uint32_t layer,
                      const Activations& input, HeadKind kind);
-  // What await_blocks() found as hidden states.
+  // Projects the blocks that await_blocks() found as hidden states.
   void project_hidden(std::uint32_t thread, std::uint32_t layer);
   void place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head, std::uint32_t heads,
                    std::uint32_t layer, HeadKind kind);
   void feed_forward(std::uint32_t thread, const CpuFeedForward& ffn, const Activations& input);
-  // Columns [32 * unit, ...) of gate and up for tiles [begin, end), activated, into `down`.
+  // Computes 32 columns of gate and up, from column 32 * unit on, for tiles [begin, end), and writes them
+  // activated into `down`.
   void activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,
                      std::uint32_t begin, std::uint32_t end, Activations& down) const;
   void write_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input, float* out);
-  // Products of one tile with groups [first, first + count), biases added, placed from `outputs` on.
+  // Multiplies one tile with groups [first, first + count), adds biases, and writes the results from
+  // `outputs` on.
   void multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
                 const Activations& input, std::uint32_t tile, float* outputs, std::uint32_t stride) const;
 
@@ -150,13 +153,13 @@ class PassRunner {
   const FilePages file_pages_;
   std::uint64_t embedded_rows_ = 0;  // since the embedding's pages were released
 
-  // Of the running pass.
+  // The running pass's data.
   const Pass* pass_ = nullptr;
   PassPlan plan_;
   std::vector<std::uint8_t> poisoned_;  // [span]
   Patience patience_;
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the pass began
-  // The layer's, claimed: hidden states, of which the pass makes slices.
+  // A claimed layer of a block that came as hidden states, which the pass projects.
   struct HiddenSlice {
     SlotId slot;
     ProjectedSlice to;

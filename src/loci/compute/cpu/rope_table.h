@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cosines and sines of rotary embedding by position, times the magnitude, computed in double and rounded
-// once. Grows between passes, is read during them.
+// once. It grows between passes and is only read during them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class RopeTable {
  public:
   explicit RopeTable(const RopeSpec& spec) : spec_(spec) {}
 
-  // Makes positions [0, positions) known.
+  // Extends the table to positions [0, positions).
   void extend(std::uint32_t positions);
   RopeParams at(std::uint32_t position) const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 16 virtual lanes over which every float sum of the CPU backend is defined, in four makes with
+// The 16 virtual lanes over which every float sum of the CPU backend is defined, in four implementations with
 // the same bits: plain loops, AVX2, AVX-512, NEON. docs/numerics.md has the definitions.
 //
 // Included by kernels.inl only, inside no namespace. The translation unit names its namespace and set:
@@ -9,7 +9,8 @@
 // Nothing here or in kernels.inl includes a header with inline functions of external linkage: the
 // linker keeps one copy of such a function, and it might be the one compiled for AVX-512.
 //
-// What each make provides (x, y: F32x16; all operations are IEEE 754 single, round to nearest even):
+// What each implementation provides (x, y: F32x16; all operations are IEEE 754 single, round to nearest
+// even):
 //   load_i32, store_bytes         where wide tiles are (AVX-512, plain)
 //   load/store_f32, _f16, _bf16  16 lanes; *_8: 8 lanes, the rest zero on load, untouched on store
 //   add sub mul div fma abs      lane by lane; fma is fused
@@ -43,7 +44,7 @@
 #endif
 
 #define LOCI_LANES [[maybe_unused]] static inline __attribute__((always_inline))
-// Before a loop whose arrays must become registers.
+// Put it before a loop whose arrays must be kept in registers.
 #ifdef LOCI_SIMD_PLAIN
 #define LOCI_UNROLL
 #else

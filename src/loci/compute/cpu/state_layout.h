@@ -18,7 +18,8 @@
 
 namespace loci::cpu {
 
-// Of q8 state: what attention computes with it (docs/numerics.md). State of another version is foreign.
+// The version of what attention computes with q8 state (docs/numerics.md). State of another version is not
+// used.
 inline constexpr std::uint32_t kQ8NumericsVersion = 1;
 
 class StateLayout {
@@ -30,9 +31,9 @@ class StateLayout {
   std::string name() const;  // BackendInfo::layout
   std::uint64_t slice_bytes() const { return slice_bytes_; }
   HeadState head(std::uint8_t* slice, std::uint32_t kv_head) const;
-  // The first `tokens` tokens of a slice into another.
+  // Copies the first `tokens` tokens of a slice into another.
   void copy_tokens(std::uint8_t* from, std::uint8_t* to, std::uint32_t tokens) const;
-  // What the tokens from `first` on left in a slice becomes zeros.
+  // Zeroes the tokens of a slice from `first` on.
   void clear_tokens(std::uint8_t* slice, std::uint32_t first) const;
   const StateKernels& kernels(const KernelTable& table) const;
 

@@ -11,7 +11,7 @@
 
 namespace loci {
 
-// Every tensor type, group size, head size that is awkward in some kernel, both kinds of input form.
+// Every tensor type, every group size, the head sizes that are awkward for some kernel, both forms of input.
 inline std::vector<NamedShape> shapes() {
   const auto shape = [](TensorType type, std::uint32_t hidden, std::uint32_t heads, std::uint32_t kv_heads,
                         std::uint32_t head_dim, std::uint32_t ffn, std::uint32_t layers) {
@@ -41,13 +41,13 @@ inline std::vector<NamedShape> shapes() {
   all[4].second.embedding_type = TensorType::kF32;
   std::vector<NamedShape> named;
   for (const auto& [name, options] : all) named.push_back({name, options});
-  // spec_oracle_test.cc checks that such seeds draw every part of ModelSpec; these are small ones.
+  // spec_oracle_test.cc checks that such seeds draw every part of ModelSpec. These seeds draw small models.
   for (const std::uint64_t seed : {101, 102, 103, 105, 108, 109, 110, 111, 113, 132, 135, 136})
     named.push_back({"spec_" + std::to_string(seed), seed});
   return named;
 }
 
-// Of state in q8: what differs is attention and how state is stored.
+// The shapes for state in q8, which differs in attention and in how state is stored.
 inline std::vector<NamedShape> q8_shapes() {
   std::vector<NamedShape> some;
   for (const NamedShape& shape : shapes()) {

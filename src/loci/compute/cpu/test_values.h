@@ -18,7 +18,7 @@
 
 namespace loci::cpu {
 
-// About normal, mean 0, deviation 1.
+// Roughly normal, with mean 0 and standard deviation 1.
 inline float normal_value(Random& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += random.unit();
@@ -55,7 +55,7 @@ struct TestMatrix {
   }
 };
 
-// What one token's key or value is in one dimension of a head, by kernel_table.h's description of HeadState.
+// One token's key or value in one dimension of a head, read as kernel_table.h describes HeadState.
 inline float stored_key(StateType type, const HeadState& head, std::uint32_t head_dim, std::uint32_t token,
                         std::uint32_t dim) {
   if (type == StateType::kF16) {
@@ -75,7 +75,7 @@ inline float stored_value(StateType type, const HeadState& head, std::uint32_t h
                     head.value_scales[dim / q8_group_size(head_dim) * kTokensPerBlock + token] - 127);
 }
 
-// Bit for bit, which == is not for floats.
+// Compares bit for bit, as == does not for floats.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;

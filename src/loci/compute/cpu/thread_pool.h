@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compute threads: one job at a time runs on all of them, in phases that a barrier separates.
+// The compute threads. They all run one job at a time, in phases that are separated by barriers.
 //
-// Waiting spins briefly, then sleeps: a thread whose core another process has taken would otherwise
-// hold up a spinning partner for a whole time slice. Between jobs the threads sleep.
+// A waiting thread spins briefly, then sleeps: if another process has taken the core of the thread that it
+// waits for, spinning could keep that thread from running for a whole time slice. Between jobs the threads
+// sleep.
 //
-// run() may be called by one thread at a time, which takes part as thread 0. claim() and barrier() are
-// for the job's threads.
+// One thread at a time may call run(); it takes part as thread 0. Only the job's threads call claim() and
+// barrier().
 #pragma once
 
 #include <atomic>
@@ -54,19 +55,19 @@ class ThreadPool {
     });
   }
 
-  // Inside a job. Every thread passes the same barriers; what was written before one is seen after it.
+  // Called inside a job. Every thread passes the same barriers; writes before a barrier are seen after it.
   void barrier(std::uint32_t thread);
 
-  // Inside a job. Takes a part of [0, total); false when nothing is left. Every thread asks with the
-  // same total between two barriers, until it gets false. Shares shrink towards the end, so that a slow
-  // thread holds up nobody; which thread gets what varies and must not matter.
+  // Called inside a job. Takes a part of [0, total); false when nothing is left. Between two barriers every
+  // thread calls it with the same total until it gets false. Parts get smaller towards the end, so that
+  // nobody waits long for a slow thread. Which thread gets which part varies and must not matter.
   bool claim(std::uint32_t thread, std::uint32_t total, WorkRange& range);
 
  private:
   using Function = void (*)(const void*, std::uint32_t);
-  // What one thread alone writes, on its own cache line.
+  // Fields that only one thread writes, on a cache line of their own.
   struct alignas(64) Local {
-    bool claimed = false;  // its fixed share of this phase
+    bool claimed = false;  // it has taken its fixed share of this phase
   };
 
   void run_erased(Function function, const void* context);
@@ -77,7 +78,7 @@ class ThreadPool {
   const std::uint32_t spins_;
   alignas(64) std::atomic<std::uint32_t> arrived_{0};
   alignas(64) std::atomic<std::uint32_t> phase_{0};
-  alignas(64) std::atomic<std::uint32_t> next_{0};  // of what is shared out in this phase
+  alignas(64) std::atomic<std::uint32_t> next_{0};  // of the work that is divided in this phase
   alignas(64) std::atomic<std::uint32_t> job_{0};   // counts jobs
   Function function_ = nullptr;
   const void* context_ = nullptr;
@@ -86,8 +87,8 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
-// Cores that this process may use, within the time that its control groups give it; threads of one core count
-// once. At least one.
+// Cores that this process may use, within the processor time that its control groups allow; threads of one
+// core count once. At least one.
 std::uint32_t physical_core_count();
 
 }  // namespace loci::cpu

@@ -19,7 +19,7 @@ struct LayerState {
   std::uint32_t head_dim = 0;
 
   LOCI_HOST_DEVICE std::uint64_t head_bytes() const { return std::uint64_t{head_dim} * 32 * 2; }
-  // [32][head_dim] of one head.
+  // The keys of one head in a block: [32][head_dim].
   LOCI_HOST_DEVICE std::byte* keys(std::uint32_t slot, std::uint32_t head) const {
     return base + slot * slot_stride + head * head_bytes();
   }

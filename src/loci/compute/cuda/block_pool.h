@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state's memory on the device: for each group of layers a pool of slots (block_layout.h), what has
-// arrived of each slot, and the copies that bring and take state, on streams of their own.
+// The state's memory on the device: for each layer group a pool of slots (block_layout.h), and which layers
+// of each slot have arrived. It also copies state into slots and out of them, on streams of its own.
 //
-// Layers are those of the model; a slot is one of its layer's group.
+// Layers are numbered as in the model; a slot belongs to the pool of its layer's group.
 //
-// Order. A load is queued on the stream of loads and its slot told the ticket, layer by layer; a pass that
-// reads the layer makes its own stream wait for that ticket (wait_layer()), and the host sleeps only where
-// the copy has not even been queued. Nothing else orders copies and passes: who moves state holds to
-// backend.h's rules (what a load writes nobody uses but passes that wait for it; what a save reads was
-// written by passes that have ended, or brought by loads, which it waits for on the device).
+// Order. A load is queued on the stream of loads, and its slot notes the ticket of each layer. A pass that
+// reads the layer makes its own stream wait for that ticket (wait_layer()); the host sleeps only if the copy
+// has not even been queued. Nothing else orders copies and passes, so callers must keep the rules of
+// backend.h: while a slot is loaded only passes that wait for it use it. A save reads what passes that have
+// ended have written, or what loads bring; for those it waits on the device.
 //
-// Nothing here is gathered or scattered by kernels: a slot is one piece, and so is one layer of it, in host
-// memory as on the device; blocks that lie apart are pieces of one call.
+// No kernel gathers or scatters anything here: a slot is one piece of memory, and so is one layer of it, both
+// in host memory and on the device. Blocks that lie apart are pieces of one call.
 //
 // Movers' calls and wait_layer() are thread-safe; passes are issued by one thread.
 #pragma once
@@ -40,27 +40,28 @@ class BlockPool {
   // BackendInfo::copy_bytes: shorter copies do not fill the link.
   static constexpr std::uint64_t kCopyBytes = 128u << 10;
 
-  // `groups` without sizes. Errors: kResourceExhausted (pinned buffers).
+  // The sizes in `groups` are filled in here. Errors: kResourceExhausted (pinned buffers).
   static Result<std::unique_ptr<BlockPool>> make(const Device& device, std::vector<LayerGroup> groups,
                                                  std::uint32_t kv_heads, std::uint32_t head_dim);
 
-  // Slots of a group, zeroed; once. Errors: kResourceExhausted naming device_memory.
+  // Makes a group's pool of `count` slots, zeroed; called once for each group. Errors: kResourceExhausted
+  // naming device_memory.
   Status allocate(std::uint32_t group, std::uint32_t count);
 
   const std::vector<LayerGroup>& groups() const { return groups_; }  // with sizes
   std::uint32_t group_of(std::uint32_t layer) const { return layers_[layer].group; }
   std::uint32_t count(std::uint32_t group) const { return pools_[group].count; }
-  // For kernels.
+  // The layer's state, as kernels take it.
   LayerState layer(std::uint32_t layer) const;
 
   // --- passes ---
 
-  // All of the slot is there: no pass need wait for it.
+  // True if all of the slot has arrived, so that no pass need wait for it.
   bool is_whole(std::uint32_t group, SlotId slot) const;
-  // A pass writes the slot from its beginning: an earlier fill and its failure are history.
+  // Says that a pass writes the slot from its beginning, which clears an earlier fill or its failure.
   void set_whole(std::uint32_t group, SlotId slot);
-  // What `stream` does from here on waits for the layer's copies into these slots. Sleeps until all are
-  // queued. False: one of them will not come, or not in time, and nothing is waited for.
+  // Makes all later work of `stream` wait for the layer's copies into these slots. Sleeps until all copies
+  // are queued. False: one of them will not come, or not in time; then `stream` waits for none.
   bool wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream, Patience& patience);
   bool wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream) {
     Patience for_ever;
@@ -85,9 +86,9 @@ class BlockPool {
   struct Pool {
     std::uint32_t count = 0;
     Memory blocks;
-    // By slot: layers whose copies are queued, kFailed, kSettled.
+    // By slot: the number of layers whose copies are queued, or kFailed, or kSettled.
     std::unique_ptr<std::atomic<std::uint32_t>[]> states;
-    // [slot][layer of the group]: of the copy that brought it last. Read behind `states`.
+    // [slot][layer of the group]: the ticket of the last copy into it. Read after `states`.
     std::unique_ptr<std::atomic<CopyTicket>[]> tickets;
   };
 
@@ -101,10 +102,10 @@ class BlockPool {
   std::atomic<std::uint32_t>& state(std::uint32_t group, SlotId slot) const;
   std::atomic<CopyTicket>& ticket(std::uint32_t group, SlotId slot, std::uint32_t index) const;
   void check_piece(std::uint32_t group, SlotId slot, LayerRange layers, std::size_t bytes) const;
-  // Through pinned buffers, a slice at a time, in the layers' order; a save waits for its copies.
+  // Copies through pinned buffers, a slice at a time, in the layers' order. A save waits for its copies.
   void load_staged(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces);
   void save_staged(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces);
-  // The slot's layers of the group before `end` are queued.
+  // Notes that the slot's layers before `end`, counted in the group, are queued.
   void layers_queued(std::uint32_t group, SlotId slot, std::uint32_t end);
 
   const Device& device_;
@@ -114,10 +115,10 @@ class BlockPool {
   std::vector<LayerGroup> groups_;
   std::vector<Layer> layers_;  // by the model's layer
   std::vector<Pool> pools_;    // by group
-  // Loads and saves use the link's two directions; reads are those that somebody waits for.
+  // Loads and saves use the two directions of the link. Reads are saves that somebody waits for.
   CopyStream loads_, saves_, reads_;
   StagingRing staged_loads_, staged_reads_;
-  // The last wait of a pass; of the thread that issues them.
+  // The stream of the pass that waited last; only for the thread that issues passes.
   const Stream* held_by_ = nullptr;
   CopyTicket held_ = 0;
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between host and device, on a stream of their own: in order, with a ticket each, on which another
-// stream can be made to wait, the host can wait, and about which a thread tells when it is done.
+// Copies between host and device, in order, on a stream of their own. Each copy has a ticket. Another stream
+// or the host can wait for a ticket, and a thread reports when tickets are done.
 //
-// Events: each ticket has one, recorded behind its copies. A stream that computes waits for a ticket's event,
-// so it goes on as soon as its own bytes are there, whatever was queued behind them.
+// Each ticket has an event, recorded after its copies. A stream that computes waits for a ticket's event, so
+// it goes on as soon as its own bytes are there, whatever was queued after them.
 //
-// Thread-safe. A mutex for those who queue (the stream), another for tickets, never both: who waits for a
-// ticket is not held up by who queues copies.
+// Thread-safe. One mutex is for threads that queue copies, another for tickets; no thread holds both. So a
+// thread that waits for a ticket is not delayed by one that queues copies.
 #pragma once
 
 #include <atomic>
@@ -30,23 +30,23 @@ using CopyTicket = std::uint64_t;
 
 class CopyStream {
  public:
-  // `name`: of its thread, for those who look at the process.
+  // `name`: the thread's name, for people who look at the process.
   CopyStream(const Device& device, const char* name) : device_(device), name_(name), stream_(device) {}
-  // Waits for all copies; whoever was to be told has been.
+  // Waits for all copies and for all calls of when_done().
   ~CopyStream();
 
-  // Queues pieces, which are copied in any order, behind all that was queued before; once `ticket` of the
-  // other stream is done, where there is one.
+  // Queues pieces after everything that was queued before; among themselves they are copied in any order.
+  // With `other`, they wait until its `ticket` is done.
   CopyTicket copy(std::span<const CopyPiece> pieces, CopyStream* other = nullptr, CopyTicket ticket = 0);
 
-  // Known to be done. It may be done and not yet known.
+  // True: the ticket is known to be done. It may be done without being known yet.
   bool done(CopyTicket ticket) const { return ticket <= done_.load(std::memory_order_acquire); }
-  // What `stream` does from here on waits for the ticket.
+  // Makes all later work of `stream` wait for the ticket.
   void hold(Stream& stream, CopyTicket ticket);
-  // Sleeps until it is done; at once when the device is lost.
+  // Sleeps until the ticket is done; returns at once if the device is lost.
   void wait(CopyTicket ticket);
-  // Calls `told` once, on this stream's thread, when all tickets that its caller has seen are done; with the
-  // device's error where it is lost. Calls are in order and must not block.
+  // Calls `told` once, on this stream's thread, when all tickets that the caller has seen are done, or with
+  // the device's error if it is lost. Calls come in order and must not block.
   void when_done(std::function<void(const Status&)> told);
 
  private:
@@ -56,10 +56,11 @@ class CopyStream {
   };
 
   std::shared_ptr<Event> take_event();
-  // Of the first ticket at or behind this one that is not known to be done; none: this one is.
+  // The event of this ticket, or of the next one that has an event and is not known to be done. Null: this
+  // ticket is done.
   std::shared_ptr<Event> event_of(CopyTicket ticket);
   void retire(CopyTicket ticket);
-  void tell();  // the thread
+  void tell();  // runs on the thread
 
   const Device& device_;
   const char* const name_;
@@ -70,12 +71,13 @@ class CopyStream {
 
   Mutex mutex_;
   Condition changed_;
-  // Not known to be done. Shared with those who wait for them outside the mutex; used again when nobody does.
+  // Events of tickets that are not known to be done. They are shared with threads that wait outside the
+  // mutex, and used again when none does.
   std::map<CopyTicket, std::shared_ptr<Event>> events_ GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Event>> spare_ GUARDED_BY(mutex_);
   std::deque<Call> calls_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_ GUARDED_BY(mutex_);  // begins with the first call
+  std::thread thread_ GUARDED_BY(mutex_);  // starts with the first call of when_done()
 
   std::atomic<CopyTicket> done_{0};
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned buffers through which bytes go that lie in memory which the device cannot copy from or to by itself:
-// a slice that was read from the disk, or whose keys were rotated. Bounded: who finds none free waits for the
-// copies of the oldest one.
+// A ring of pinned buffers for bytes in memory that the device cannot access by itself: a slice that was read
+// from the disk, or whose keys were rotated. Bounded: if no buffer is free, the caller waits for the copies
+// of the oldest one.
 //
 // Thread-safe.
 #pragma once
@@ -21,15 +21,15 @@ namespace loci::cuda {
 
 class StagingRing {
  public:
-  // `copies`: what the buffers are copied by; must outlive it.
+  // `copies` copies the buffers; it must outlive the ring.
   explicit StagingRing(CopyStream& copies) : copies_(copies) {}
 
-  // Once, before it is used. Errors: kResourceExhausted.
+  // Called once, before anything else. Errors: kResourceExhausted.
   Status allocate(const Device& device, std::uint64_t buffer_bytes, std::uint32_t buffers);
 
   // A buffer that nobody uses. Sleeps until there is one.
   std::byte* take();
-  // Back; `ticket`: of the copy that still uses it.
+  // Gives a buffer back; `ticket`: of the copy that still uses it.
   void give(std::byte* buffer, CopyTicket ticket);
 
  private:

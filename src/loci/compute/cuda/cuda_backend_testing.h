@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the CUDA backend share: random tiny models, sequences, spans over them, and the state
-// that a backend holds of a sequence.
+// Shared by the tests of the CUDA backend: random tiny models, sequences, spans over them, and the state that
+// a backend holds of a sequence.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ inline std::uint32_t greatest(std::span<const float> logits) {
 }
 
 // [layer][token][kv head][key, value][dim], 16-bit: the state of tokens [0, count), of each layer as far as
-// its group's table goes.
+// its group's table reaches.
 inline std::vector<std::uint16_t> state_of(const Backend& backend, const ModelSpec& spec,
                                            const Tables& tables, std::uint32_t count) {
   std::vector<std::uint16_t> all;
@@ -126,7 +126,7 @@ inline std::vector<std::uint16_t> state_of(const Backend& backend, const ModelSp
   return all;
 }
 
-// Logits of every token of a sequence and its state, computed in one pass, alone.
+// The logits of every token of a sequence, and its state, computed in a pass of its own.
 struct Expected {
   std::vector<TokenId> tokens;
   Bits logits;  // [token, vocabulary]
@@ -151,7 +151,7 @@ struct Expected {
   }
 };
 
-// Of a shape: made once, for all tests of it.
+// The expected values of a shape, computed once for all its tests.
 inline const Expected& expected_of(const std::string& shape, const ModelSpec& spec, std::uint32_t count) {
   static std::map<std::pair<std::string, std::uint32_t>, std::unique_ptr<Expected>> all;
   std::unique_ptr<Expected>& made = all[{shape, count}];
@@ -167,7 +167,7 @@ class CudaBackendTest : public testing::TestWithParam<NamedShape> {
   std::vector<SpanResult> results_;
 
   const Expected& expected(std::uint32_t count) const { return expected_of(GetParam().name, spec_, count); }
-  // As far as a span from `position` on can see.
+  // The tables without the blocks that a span from `position` on cannot see.
   static Tables without_unseen(const Backend& backend, Tables tables, std::uint32_t position) {
     for (std::size_t group = 0; group < tables.size(); ++group) {
       const std::uint32_t first = first_visible(backend.info().groups[group].window, position);
@@ -175,7 +175,8 @@ class CudaBackendTest : public testing::TestWithParam<NamedShape> {
     }
     return tables;
   }
-  // A mover's work: layers [first, end) of blocks from..from + count to the slots from `to` on.
+  // Moves layers [first, end) of `count` blocks, from slot `from` on, to the slots from `to` on, as a mover
+  // does.
   void move_layers(Backend& backend, std::uint32_t from, std::uint32_t to, std::uint32_t count,
                    std::uint32_t first) const {
     std::vector<std::byte> slice(backend.info().groups[0].layer_slice_bytes);

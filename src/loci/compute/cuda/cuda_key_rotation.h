@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes a layer's slice on the host: takes its keys to other positions, clears what follows some of its
-// tokens.
+// Changes a layer's slice on the host: moves its keys to other positions, or zeroes its last tokens.
 //
-// Rotation is cpu/key_rotation.h for this backend's layout
-// and element types. Cosine and sine in float64, rounded once; fused operations in float32; rounded once to
-// the element type; what it cannot hold becomes its largest value, as where a pass stores keys. In f16 the
-// same bits as on the CPU.
+// Rotation is that of cpu/key_rotation.h, for this backend's layout and element types. Cosine and sine are
+// computed in float64 and rounded once; fused operations are in float32, and results are rounded once to the
+// element type. Values beyond its range become its largest value, as when a pass stores keys. With f16 the
+// bits are those of the CPU.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ namespace loci::cuda {
 void rotate_block_keys(const ModelSpec& spec, ElementType element, std::uint32_t layer, std::int32_t delta,
                        std::span<std::byte> slice);
 
-// What the tokens from `first` on left in such a slice becomes zeros. Thread-safe.
+// Zeroes the tokens of such a slice from `first` on. Thread-safe.
 void clear_block_tokens(const ModelSpec& spec, std::uint32_t layer, std::uint32_t first,
                         std::span<std::byte> slice);
 

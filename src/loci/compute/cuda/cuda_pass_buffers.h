@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes work in, in device memory: allocated when the backend is made, for as many rows as it was told;
-// a pass that needs more makes it grow (which waits for the device, and drops what was captured with the old
-// addresses).
+// The working memory of passes, on the device. It is allocated when the backend is made, for the number of
+// rows that it was given. A pass that needs more makes it grow, which waits for the device and drops graphs
+// that were captured with the old addresses.
 //
-// Thread-compatible; by the thread that begins passes.
+// Thread-compatible; used by the thread that begins passes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace loci::cuda {
 
-// How much there must be room for.
+// How much room a pass needs.
 struct PassNeeds {
   std::uint32_t rows = 0;
   std::uint32_t logits_rows = 0;  // at a time
@@ -31,9 +31,9 @@ class PassBuffers {
  public:
   PassBuffers(const ModelSpec& spec, const CudaWeights& weights, const Device& device);
 
-  // Errors: kResourceExhausted naming bytes and flag; what there was before may be gone then.
+  // Errors: kResourceExhausted naming bytes and flag; earlier memory may then be lost.
   Status reserve(const PassNeeds& needs);
-  // Changes whenever something has moved.
+  // Changes whenever a buffer has moved.
   std::uint32_t generation() const { return generation_; }
   std::uint64_t size_bytes() const;
 
@@ -52,7 +52,7 @@ class PassBuffers {
   Memory logits;                              // f32 [logits_rows][vocabulary]
   Memory samples;                             // u32 [spans]: of the last pass
   Memory sample_workspace;                    // rows.h
-  // Of mixtures.
+  // For mixtures:
   Memory scores;           // f32 [rows][experts]
   Memory chosen;           // u32 [rows][uses]
   Memory expert_weights;   // f32 [rows][uses]

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues the kernels of a pass: tokens' embeddings, layers, logits, samples. What the pass is, they read from
-// the descriptors in device memory; here are only the sizes of launches. So the same calls issue a pass
-// plainly and are captured as a graph.
+// Queues the kernels of a pass: embeddings of tokens, layers, logits, samples. Kernels read what the pass
+// consists of from the descriptors in device memory; only the sizes of launches are known here. So the same
+// calls issue a pass directly or are captured as a graph.
 //
 // A layer's operations, each over all rows:
 //   residual += what is left of the layer before, norm | query, key, value product | norm of heads, rotation,
 //   K and V into the blocks | attention | output product | residual, norm | gate and up product | activation
 //   | down product
-// A product is added to the residual stream by itself where no norm comes between; where one does, it is a
-// change that the next reader of the residual stream adds.
+// If no norm comes between a product and the residual stream, the product adds itself to it. Else its result
+// is kept as a change, which the next reader of the residual stream adds.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@
 
 namespace loci::cuda {
 
-// What is launched.
+// The sizes of a pass's launches.
 struct PassLaunch {
   const DescriptorLayout* layout = nullptr;
   std::vector<std::uint32_t> rows_in_layer, rows_after;  // [layer]
-  std::vector<std::uint32_t> attention_of;               // [layer]: in the layout
+  std::vector<std::uint32_t> attention_of;               // [layer]: index in DescriptorLayout::attentions
   std::vector<std::uint32_t> group_of;                   // [layer]
   std::uint32_t wanted_rows = 0;
   std::uint32_t samples_max = 0;
@@ -39,21 +39,23 @@ struct PassLaunch {
   std::vector<LayerState> states;  // [layer]
 };
 
-// What the issuer does between the operations of a pass; a graph has none of it.
+// Calls between the operations of a pass; a graph has none.
 struct PassHooks {
-  // The input of the layer's first product is in `normed`, elements [rows_in_layer][hidden].
+  // Called when the input of the layer's first product is in `normed`, elements [rows_in_layer][hidden].
   std::function<void(std::uint32_t layer, const void* normed)> hidden;
-  // `normed` is about to be written anew.
+  // Called before `normed` is overwritten.
   std::function<void()> overwrite;
-  // Before the layer's new keys and values, and its attention: its blocks must have arrived.
+  // Called before the layer's new keys and values are written and its attention begins: by then its blocks
+  // must have arrived.
   std::function<void(std::uint32_t layer)> await;
-  // Logits of wanted rows [begin, end) are there; they stay until this returns (in the stream's order).
+  // Called when the logits of wanted rows [begin, end) are there. They stay until this returns (in the
+  // stream's order).
   std::function<void(std::uint32_t begin, std::uint32_t end, const float* logits)> logits;
 };
 
 class PassLayers {
  public:
-  // All must outlive it.
+  // All arguments must outlive this.
   PassLayers(const ModelSpec& spec, const CudaWeights& weights, Products& products, PassBuffers& buffers,
              ElementType element, bool deterministic)
       : spec_(spec),
@@ -63,11 +65,11 @@ class PassLayers {
         element_(element),
         deterministic_(deterministic) {}
 
-  // `logits_rows` of the buffers are used at a time.
+  // Logits are computed for `logits_rows` rows at a time.
   void issue(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows, Stream& stream);
 
  private:
-  // What is to be added to the residual stream before it is read.
+  // Changes that are to be added to the residual stream before it is read.
   struct Changes {
     const float* first = nullptr;
     const float* second = nullptr;
@@ -89,13 +91,14 @@ class PassLayers {
   void run_output(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows,
                   Stream& stream);
   void sample_rows(const PassLaunch& launch, Stream& stream);
-  // residual += changes_; then its norm into `normed`, and another where there is one into `normed_beside`.
-  // Changes are taken.
+  // Adds changes_ to the residual and clears them. Then writes its norm into `normed`, and that of `beside`,
+  // if given, into `normed_beside`.
   void add_changes(const PassHooks& hooks, const RowNorm& norm, const RowNorm* beside, std::uint32_t rows,
                    Stream& stream);
   void multiply(const CudaProjection& projection, const void* input, std::uint32_t rows, void* output,
                 ProductOutput mode, Stream& stream);
-  // Into the residual stream, or where a norm comes between into `change`, which is left to be added.
+  // Adds the product to the residual stream; or, if a norm comes between, writes it into `change`, to be
+  // added later.
   void multiply_and_add(const CudaProjection& projection, const void* input, std::uint32_t rows,
                         const RowNorm& post, Memory& change, Stream& stream);
   void leave(const float* change, const RowNorm& post);

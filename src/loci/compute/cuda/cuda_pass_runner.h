@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes on their way through the device: begin() plans a pass, uploads its descriptors and queues all that
-// it does; finish() waits for the oldest one and hands out what it left in pinned memory. Between the two the
-// host is free: the next pass can be planned and queued meanwhile.
+// Runs passes on the device. begin() plans a pass, uploads its descriptors and queues all its work. finish()
+// waits for the oldest pass and returns the results, which it left in pinned memory. Between the two the host
+// is free to plan and queue the next pass.
 //
 // A pass that reads blocks which are still arriving is issued layer by layer as they come, so begin() returns
-// when the last of them is on its way.
+// when the copies of the last of them are queued.
 //
 // Thread-compatible: one thread begins and finishes.
 #pragma once
@@ -36,37 +36,38 @@ struct PassRunnerOptions {
   bool deterministic = false;
   bool graphs = true;
   std::uint32_t rows_max = 0;                      // of a pass; more are a bug
-  std::uint32_t spans_max = 0;                     // of a pass, that there is room for from the begin
+  std::uint32_t spans_max = 0;                     // of a pass, for which there is room from the beginning
   std::uint32_t context_tokens = 0;                // of a sequence, at most
-  std::function<void(const std::string&)> warn{};  // told what runs slower than it could; null: nobody
+  std::function<void(const std::string&)> warn{};  // called with what runs slower than it could; may be null
 };
 
 class PassRunner {
  public:
-  // Passes that have begun and not ended, at most.
+  // The most passes that may have begun and not ended.
   static constexpr std::uint32_t kInFlight = 2;
 
-  // All but the options must outlive it. Errors: kResourceExhausted naming bytes and flag.
+  // All arguments but the options must outlive the runner. Errors: kResourceExhausted naming bytes and flag.
   static Result<std::unique_ptr<PassRunner>> make(const ModelSpec& spec, const CudaWeights& weights,
                                                   const Device& device, BlockPool& blocks,
                                                   const PassRunnerOptions& options);
 
-  // Backend::begin() and finish(). What keeps a pass from being issued (no memory, a lost device) is the
-  // status of all its spans.
+  // Backend::begin() and finish(). If a pass cannot be issued (no memory, a lost device), all its spans get
+  // that error as their status.
   void begin(Pass pass);
   void finish(std::vector<SpanResult>& results);
   const std::string& library() const { return products_->library(); }  // of products
   std::uint64_t hidden_row_bytes() const { return std::uint64_t{spec_.hidden} * 2; }
 
  private:
-  // Rows of one layer's captured input, in the flight's pinned memory until the pass has ended.
+  // Rows of one layer's captured input; they lie in the flight's pinned memory until the pass has ended.
   struct Captured {
     std::uint64_t from = 0;  // offset
     std::byte* to = nullptr;
     std::uint64_t bytes = 0;
     std::uint32_t span = 0;
   };
-  // A pass on its way. One more than may be, because the results of the last that ended are still read.
+  // A pass in flight. There is room for one more than may be in flight, because the results of the last one
+  // that ended are still read.
   struct Flight {
     explicit Flight(const Device& device) : done(device) {}
     Pass pass;
@@ -74,8 +75,8 @@ class PassRunner {
     std::vector<std::uint8_t> poisoned;  // [span]
     std::vector<Captured> captured;
     std::uint32_t sampled_rows = 0;
-    Status status;  // of what kept it from being issued
-    // Pinned.
+    Status status;  // the error that kept it from being issued
+    // Pinned memory:
     Memory descriptors;
     Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
     Memory samples;  // u32 [spans]
@@ -110,7 +111,7 @@ class PassRunner {
   DescriptorLayout layout_;
   DecodeGraphs graphs_;
   Stream stream_;  // computes
-  Stream outlet_;  // takes captured inputs away meanwhile
+  Stream outlet_;  // copies captured inputs to the host meanwhile
   Event made_, taken_;
   bool taking_ = false;
   Patience patience_;                  // of the last pass that was issued

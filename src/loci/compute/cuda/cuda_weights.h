@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's weights in device memory: matrices as products/matrix.h holds them, the projections that read one
-// input stacked into one matrix (query, key and value; gate and up); norms, biases and sinks as f32; tables
-// of rotations, computed in float64. Immutable once made.
+// A model's weights in device memory: matrices as products/matrix.h holds them, projections that read the
+// same input are stacked into one matrix (query, key and value; gate and up). Norms, biases and sinks as f32;
+// tables of rotations, computed in float64. Immutable once made.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct CudaLayer {
   const float* sinks = nullptr;     // [heads] or null
   CudaProjection attention_output;  // [hidden, heads * head_dim]
   CudaProjection router;            // [experts, hidden]; absent: dense
-  CudaProjection gate_up;           // of each expert: gate (where there is one), then up
+  CudaProjection gate_up;           // of each expert: gate (if there is one), then up
   CudaProjection down;              // of each expert [hidden, ffn]
   std::uint32_t ffn = 0;            // width, of one expert
   bool gated = false;
@@ -47,8 +47,8 @@ struct CudaRope {
 
 class CudaWeights {
  public:
-  // `context_tokens` positions have rotations. Errors: kInvalidArgument naming the tensor; kResourceExhausted
-  // naming the bytes.
+  // Rotations are computed for `context_tokens` positions. Errors: kInvalidArgument naming the tensor;
+  // kResourceExhausted naming the bytes.
   static Result<CudaWeights> load(const ModelSpec& spec, const Device& device, ElementType element,
                                   std::uint32_t context_tokens);
 
@@ -62,8 +62,8 @@ class CudaWeights {
   const DeviceMatrix& output() const { return output_.present() ? output_ : embedding_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
 
-  std::uint32_t ffn_width = 0;     // the widest of dense layers; 0: there are none
-  std::uint32_t expert_width = 0;  // and of experts
+  std::uint32_t ffn_width = 0;     // the largest width of dense layers; 0: there are none
+  std::uint32_t expert_width = 0;  // the largest width of experts; 0: there are none
 
  private:
   std::vector<CudaLayer> layers_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this machine, without a backend: for the device "auto" and for people. Thread-safe.
+// Lists the GPUs of this machine without making a backend; for the device "auto" and for people. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct CudaDeviceInfo {
   std::uint64_t free_bytes = 0;    // now
 };
 
-// Empty where there is no driver, no GPU, or no CUDA in this build; then `reason` says which.
+// Empty if there is no driver, no GPU, or no CUDA in this build; then `reason` says which.
 std::vector<CudaDeviceInfo> cuda_devices(std::string& reason);
 
 }  // namespace loci

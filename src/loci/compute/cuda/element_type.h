@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What activations, weights that are not quantised and the state are held in.
+// The type of activations, of weights that are not quantised, and of state.
 #pragma once
 
 #include <cstdint>

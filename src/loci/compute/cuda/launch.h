@@ -19,7 +19,8 @@ constexpr std::uint32_t ceil_div(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint32_t>((a + b - 1) / b);
 }
 
-// `shape` with an empty grid is nothing to do. More than 48 KiB of shared memory is asked for here.
+// Does nothing if the grid of `shape` is empty. If a kernel needs more than 48 KiB of shared memory, it is
+// requested here.
 template <class Params>
 void launch(const char* name, void (*kernel)(Params), const LaunchShape& shape, const Params& params,
             Stream& stream) {
@@ -28,7 +29,7 @@ void launch(const char* name, void (*kernel)(Params), const LaunchShape& shape, 
 #ifdef __CUDACC__
   stream.launch_kernel(name, reinterpret_cast<const void*>(kernel), shape, &params, sizeof(Params));
 #else
-  // A simulated kernel is called through a function that knows its params' type.
+  // A simulated kernel is called through a function that knows the type of its params.
   struct Thunk {
     void (*call)(void (*)(), const void*);
     void (*kernel)();

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Loci uses of CUDA's runtime, as values that free themselves: a device, its memory, pinned host memory,
-// streams, events, graphs. Two implementations, chosen at link time: runtime.cc (the real one), and
-// simulated/runtime.cc (a device that runs the same kernels on this processor, for tests).
+// The part of CUDA's runtime that Loci uses, as values that free themselves: a device, its memory, pinned
+// host memory, streams, events, graphs. There are two implementations, chosen at link time: runtime.cc (the
+// real one), and simulated/runtime.cc (a device that runs the same kernels on this processor, for tests).
 //
-// Errors. What allocates returns a Result (kResourceExhausted naming the bytes). Everything that is queued
-// returns nothing. A kernel, a capture or a graph that the device refuses is told by its stream
-// (Stream::take_failure()), and the device is well. Any other error is for good: the first one is kept
-// (Device::status(), kUnavailable: "the device is lost"), and all that is asked of it afterwards does
-// nothing.
+// Errors. Functions that allocate return a Result (kResourceExhausted naming the bytes). Functions that queue
+// work return nothing. If the device refuses a kernel, a capture or a graph, its stream reports it
+// (Stream::take_failure()), and the device goes on. Any other error is final: the first one is kept
+// (Device::status(), kUnavailable: "the device is lost"), and all later operations do nothing.
 //
 // Thread-safety: a Device and its memory may be used by any thread; a Stream by one at a time. Operations of
-// a stream run in order; between streams events alone order them. Host memory of a copy must be pinned for
-// the copy to be asynchronous, and stay until it is done.
+// a stream run in order; between streams only events order them. Host memory of a copy must be pinned for the
+// copy to be asynchronous, and stay until it is done.
 #pragma once
 
 #include <atomic>
@@ -36,21 +35,21 @@ struct DeviceProperties {
   std::uint32_t multiprocessors = 0;
   std::uint64_t memory_bytes = 0;
   std::uint64_t l2_bytes = 0;
-  std::uint32_t shared_bytes_max = 0;  // that a thread block may have
+  std::uint32_t shared_bytes_max = 0;  // the most that a thread block may have
   bool simulated = false;              // runs on this processor: tests choose small shapes
 };
 
-// Whether machine code for `architectures` ("80,89,90a") runs on a device: that of 80
-// on 8.0 and later 8.x, that of 90a on 9.0 alone.
+// Whether machine code for `architectures` ("80,89,90a") runs on a device. Code for 80 runs on 8.0 and later
+// 8.x, code for 90a only on 9.0.
 bool has_code_for(std::string_view architectures, std::uint32_t capability);
-// Errors: kUnavailable, naming the device, where it does not.
+// Errors: kUnavailable naming the device, if the code does not run on it.
 Status check_capability(const DeviceProperties& properties, std::string_view architectures);
 
 class Stream;
 
 class Device {
  public:
-  // How many there are; 0 without a driver.
+  // The number of devices; 0 without a driver.
   static std::uint32_t count();
   // Errors: kUnavailable (no driver, no such device, too old a device), saying which.
   static Result<std::unique_ptr<Device>> open(std::uint32_t ordinal);
@@ -59,8 +58,8 @@ class Device {
   const DeviceProperties& properties() const { return properties_; }
   std::uint64_t free_bytes() const;
 
-  // The first error that any operation met; for good. No lock: operations note errors under those of their
-  // callers.
+  // The first error of any operation; it stays. Takes no lock, because operations report errors under their
+  // callers' locks.
   Status status() const { return lost() ? *error_.load(std::memory_order_acquire) : Status(); }
   void note(Status error) const {
     auto first = std::make_unique<const Status>(std::move(error));
@@ -75,7 +74,7 @@ class Device {
  private:
   explicit Device(DeviceProperties properties) : properties_(std::move(properties)) {}
   const DeviceProperties properties_;
-  mutable std::atomic<const Status*> error_{nullptr};  // its own; null: none
+  mutable std::atomic<const Status*> error_{nullptr};  // owned; null: no error
 };
 
 // Memory of the device, or pinned memory of the host that the device copies from and to by itself. Not
@@ -114,10 +113,10 @@ class Memory {
   MemoryKind kind_ = MemoryKind::kDevice;
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
-  HostMemory mapped_;  // the system's, where the driver only pinned it
+  HostMemory mapped_;  // the system's memory, if the driver only pinned it
 };
 
-// A point of a stream.
+// A point in the order of a stream's operations.
 class Event {
  public:
   enum class Timing : std::uint8_t { kNone, kTimed };
@@ -127,10 +126,10 @@ class Event {
   Event& operator=(Event&&) = delete;
   ~Event();
 
-  // True when what was before it in its stream is done, also where it was never recorded.
+  // True if all operations before it in its stream are done, or if it was never recorded.
   bool done() const;
   void synchronize() const;
-  // Between two timed events that are done; simulated: of the processor.
+  // Time between two timed events that are done. On the simulated device it is the processor's time.
   double milliseconds_since(const Event& earlier) const;
 
  private:
@@ -165,9 +164,9 @@ struct LaunchShape {
   Extent block;
   std::uint32_t shared_bytes = 0;  // dynamic
 };
-// Aborts, naming the kernel, where no GPU takes such a launch: a grid of more than 2^31 - 1 by 65,535 by
-// 65,535 blocks, a block of more than 1,024 threads, more shared memory than a block may have. Both devices
-// ask.
+// Aborts, naming the kernel, if no GPU accepts such a launch: a grid of more than 2^31 - 1 by 65,535 by
+// 65,535 blocks, a block of more than 1,024 threads, more shared memory than a block may have. Both
+// implementations call it.
 void check_launch_shape(const char* name, const LaunchShape& shape, std::uint32_t shared_bytes_max);
 
 // One piece of Stream::copy_pieces().
@@ -179,7 +178,7 @@ struct CopyPiece {
 
 class Stream {
  public:
-  // kHigh runs before kNormal where both wait for the device.
+  // If both wait for the device, kHigh runs before kNormal.
   enum class Priority : std::uint8_t { kNormal, kHigh };
   explicit Stream(const Device& device, Priority priority = Priority::kNormal);
   Stream(Stream&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
@@ -188,44 +187,44 @@ class Stream {
 
   const Device& device() const { return *device_; }
 
-  // Between device and pinned memory in any direction.
+  // Copies between device and pinned memory in any direction.
   void copy(void* to, const void* from, std::uint64_t bytes);
-  // Many pieces in one call, in any order; outside a capture.
+  // Copies many pieces in one call, in any order. Not inside a capture.
   void copy_pieces(std::span<const CopyPiece> pieces);
-  // `rows` rows of `row_bytes`, whose begins lie `to_pitch` and `from_pitch` bytes apart.
+  // Copies `rows` rows of `row_bytes` bytes, whose beginnings lie `to_pitch` and `from_pitch` bytes apart.
   void copy_rows(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
                  std::uint64_t row_bytes, std::uint64_t rows);
   void fill(void* to, std::uint8_t value, std::uint64_t bytes);
 
   void record(Event& event);
-  // What follows in this stream waits for the event's last record.
+  // Later operations of this stream wait for the event's last record.
   void wait(const Event& event);
   void synchronize();
 
-  // What is queued from here on is captured, not run; also what other streams do that wait for an event
-  // recorded here, until they are waited for here.
-  // False: the device refused; nothing is captured, and what follows runs.
+  // Later operations are captured and not run. This includes operations of other streams after they wait for
+  // an event recorded here, until this stream waits for them. False: the device refused; nothing is captured,
+  // and later operations run.
   [[nodiscard]] bool begin_capture();
-  // Nothing where the capture failed (take_failure() or Device::status() says why).
+  // An empty graph if the capture failed (take_failure() or Device::status() says why).
   Graph end_capture();
   void launch(const Graph& graph);
 
-  // The first of the kernels, captures and graphs since the last call that the device refused: kInternal,
-  // naming it. They did nothing; what was queued beside them runs.
+  // The first kernel, capture or graph since the last call that the device refused: kInternal, naming it.
+  // Refused operations did nothing; all others run.
   Status take_failure() { return std::exchange(failure_, Status()); }
-  // Likewise of a library's kernels, which it queues by itself.
+  // Notes a failure of a kernel that a library queued itself.
   void note_failure(Status failure) {
     if (failure_.ok()) std::swap(failure_, failure);
   }
 
-  // The stream's handle for libraries (cudaStream_t), which queue kernels of theirs. Simulated: nothing may
-  // use it.
+  // The stream's handle (cudaStream_t) for libraries that queue their own kernels. On the simulated device
+  // nothing may use it.
   void* native() {
     kernel_was_last_ = false;
     return handle_;
   }
 
-  // Through launch() of launch.h. `params` is copied.
+  // Call it through launch() of launch.h. `params` is copied.
   void launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, const void* params,
                      std::size_t params_bytes);
   // Simulated only: queues a call of the host (a stand-in for a library's kernels).
@@ -235,7 +234,7 @@ class Stream {
   const Device* device_;
   void* handle_ = nullptr;
   Status failure_;
-  bool kernel_was_last_ = false;  // of what was queued: the next one may begin early
+  bool kernel_was_last_ = false;  // the operation queued last was a kernel, so the next one may begin early
 };
 
 }  // namespace loci::cuda

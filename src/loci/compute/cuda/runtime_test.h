@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers of runtime_test.cu. Pointers are of the device.
+// Launchers of runtime_test.cu. Pointers are to device memory.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace loci::cuda {
 struct CountParams {
   std::uint32_t* values;
   std::uint32_t count;
-  std::uint32_t rounds;  // that each thread computes before it writes: time
+  std::uint32_t rounds;  // that each thread computes before it writes, to take time
 };
 
 // values[i] += 1.
 void launch_count(const CountParams& params, Stream& stream);
-// Writes to addresses that nobody has: the device is lost. For hardware alone.
+// Writes to invalid addresses, so that the device is lost. Only for real hardware.
 void launch_write_nowhere(const CountParams& params, Stream& stream);
 
 }  // namespace loci::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The language that kernels are written in: CUDA's own names where the simulated device knows them too, and
-// one name each for what needs inline assembly. A kernel uses nothing beyond this header, so that the same
-// source runs on a GPU (nvcc) and on the simulated device (g++, simulated/simt.h).
+// The language that kernels are written in: CUDA's own names, as far as the simulated device knows them, and
+// one function for each operation that needs inline assembly. A kernel uses nothing beyond this header, so
+// that the same source runs on a GPU (nvcc) and on the simulated device (g++, simulated/simt.h).
 //
 // CUDA's own, on both: __global__, __device__, __forceinline__, __launch_bounds__, __restrict__, threadIdx,
 // blockIdx, blockDim, gridDim (.x .y .z), __syncthreads(), __syncwarp(), __shfl_sync, __shfl_xor_sync,
@@ -53,7 +53,7 @@ LOCI_DEVICE T* shared_memory() {
 LOCI_DEVICE float to_float(Half v) { return __half2float(__ushort_as_half(v.bits)); }
 LOCI_DEVICE float to_float(BFloat16 v) { return __uint_as_float(static_cast<unsigned>(v.bits) << 16); }
 LOCI_DEVICE float to_float(float v) { return v; }
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 template <class T>
 LOCI_DEVICE T from_float(float v);
 template <>
@@ -69,7 +69,8 @@ LOCI_DEVICE float from_float<float>(float v) {
   return v;
 }
 
-// `v`, of which the compiler knows nothing: what follows from it is computed where it is used, not ahead.
+// Returns `v` and hides its value from the compiler, so that values derived from it are computed where they
+// are used, not ahead.
 LOCI_DEVICE unsigned opaque(unsigned v) {
   asm volatile("" : "+r"(v));
   return v;
@@ -125,7 +126,7 @@ LOCI_DEVICE void load_matrix_x4(std::uint32_t (&r)[4], const void* row) {
                : "r"(address)
                : "memory");
 }
-// Each transposed: lane l gets rows 2(l % 4), 2(l % 4) + 1 of column l / 4.
+// The same with each matrix transposed: lane l gets rows 2(l % 4), 2(l % 4) + 1 of column l / 4.
 LOCI_DEVICE void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* row) {
   const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -136,8 +137,8 @@ LOCI_DEVICE void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* ro
 
 // --- asynchronous copies to shared memory, 16 bytes each, both ends aligned ---
 
-// Zeros where not `valid` (then `from` is not read). Seen by the thread after copy_async_wait(), by others
-// after a barrier on top.
+// Begins to copy 16 bytes to shared memory; if not `valid`, writes zeros and does not read `from`. The thread
+// sees them after copy_async_wait(), other threads after a further barrier.
 LOCI_DEVICE void copy_async_16(void* to, const void* from, bool valid = true) {
   const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
@@ -145,13 +146,13 @@ LOCI_DEVICE void copy_async_16(void* to, const void* from, bool valid = true) {
                : "memory");
 }
 LOCI_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most `Groups` of the thread's committed groups are on their way.
+// Waits until at most `Groups` of the thread's committed groups are still being copied.
 template <int Groups>
 LOCI_DEVICE void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
 }
 
-// Reads that are used once: they leave caches to others.
+// Reads data that is used only once, so that it takes little room in caches.
 LOCI_DEVICE uint4 load_once(const uint4* from) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -162,17 +163,17 @@ LOCI_DEVICE uint4 load_once(const uint4* from) {
 
 // --- kernels that begin early: on Hopper a kernel's blocks may start while the one before it still runs ---
 
-// The next kernel of the stream may start its blocks from here on, as soon as all of this one's have come
-// here or ended.
+// Lets the next kernel of the stream start its blocks, once all blocks of this kernel have come here or
+// ended.
 LOCI_DEVICE void release_next() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Until all kernels before this one have ended and what they wrote is seen. Before it a thread may read what
-// no kernel of the pass writes (weights, descriptors), and write nothing but shared memory. Every block waits
-// in some thread before it ends: else the kernel could end before those before it, and who waits for it alone
-// would be misled.
+// Waits until all kernels before this one have ended and their writes are visible. Before it a thread may
+// only read what no kernel of the pass writes (weights, descriptors), and only write shared memory. In every
+// block at least one thread must call it. Else the kernel could end before earlier kernels, and a later
+// kernel that waits only for this one would begin too early.
 LOCI_DEVICE void await_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -186,7 +187,7 @@ LOCI_DEVICE void await_previous() { simulated::await_previous(); }
 
 #endif  // __CUDACC__
 
-// What a kernel begins with that does nothing ahead.
+// The beginning of a kernel that does no work ahead.
 LOCI_DEVICE void follow_previous() {
   release_next();
   await_previous();
@@ -207,7 +208,7 @@ LOCI_DEVICE float2 unpack2(std::uint32_t both) {
                      to_float(T{static_cast<std::uint16_t>(both >> 16)}));
 }
 
-// Over the 32 lanes of a warp, in a fixed order: every lane gets the same bits.
+// The sum over the 32 lanes of a warp in a fixed order; every lane gets the same bits.
 LOCI_DEVICE float warp_sum(float v) {
   for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(~0u, v, offset);
   return v;

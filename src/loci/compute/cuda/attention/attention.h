@@ -12,7 +12,7 @@
 // slots hold.
 //
 // Determinism: the same plan gives the same bits. In deterministic mode (split_keys = kAttentionSplitKeys,
-// and a plan made for it) a row's bits depend on its own query and context alone: never on other rows, on the
+// and a plan made for it) a row's bits depend only on its own query and context: never on other rows, on the
 // tile it is in, or on how its tokens were divided into passes. docs/cuda-attention.md says how.
 #pragma once
 
@@ -26,11 +26,11 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kAttentionTileKeys = 64;     // positions of the context that a step reads
 inline constexpr std::uint32_t kAttentionDecodePairs = 16;  // of a decode tile; also of a partial's unit
-// Of a prompt tile.
+// Pairs of a prompt tile.
 constexpr std::uint32_t attention_prompt_pairs(std::uint32_t head_dim) { return head_dim > 128 ? 64 : 128; }
 inline constexpr std::uint32_t kAttentionSplitKeys = 512;  // deterministic mode: partials end at multiples
 
-// In device memory.
+// A run, in device memory.
 struct AttentionRun {
   std::uint32_t row = 0;  // of the first query, in `queries` and `output`
   std::uint32_t rows = 0;
@@ -38,24 +38,25 @@ struct AttentionRun {
   std::uint32_t table = 0;     // begin of the span's block table in `tables`: slot of each 32 positions
 };
 
-// In device memory: what one thread block computes.
+// The work of one thread block, in device memory.
 struct AttentionTask {
   static constexpr std::uint32_t kPromptTile = 1;  // else a decode tile
-  static constexpr std::uint32_t kWhole = 2;       // it reads all that its pairs see, and writes `output`
+  static constexpr std::uint32_t kWhole = 2;       // it reads everything that its pairs see, and writes
+                                                   // `output`
   std::uint32_t run = 0;
   std::uint32_t first_pair = 0;  // of the run
   std::uint32_t pairs = 0;
   std::uint32_t kv_head = 0;
   std::uint32_t key_begin = 0;  // positions of the context that it reads: a multiple of kAttentionTileKeys,
   std::uint32_t key_end = 0;    // to at most one past the last row's; causal mask and window apply on top
-  // The first unit of 16 pairs of partial results that is its own: where its result goes, ceil(pairs / 16)
-  // units for each split (deterministic mode) or in all; of a whole task that reads beyond one split: memory
-  // that it works in.
+  // The task's first unit of partial results; a unit is of 16 pairs. Its result takes ceil(pairs / 16) units
+  // for each split (deterministic mode) or in all. A whole task that reads more than one split uses them as
+  // working memory.
   std::uint32_t partial = 0;
   std::uint32_t flags = 0;
 };
 
-// In device memory: the partials of at most 16 pairs, merged in order.
+// The partials of at most 16 pairs, to be merged in order; in device memory.
 struct AttentionMerge {
   std::uint32_t run = 0;
   std::uint32_t first_pair = 0;
@@ -66,7 +67,7 @@ struct AttentionMerge {
   std::uint32_t stride = 0;    // units from one to the next
 };
 
-// All pointers are of the device.
+// All pointers are to device memory.
 struct AttentionArguments {
   const void* queries = nullptr;  // [row][head][head_dim], element type, rotated; not scaled; 16-byte aligned
   void* output = nullptr;         // [row][head][head_dim], element type; 16-byte aligned
@@ -77,22 +78,23 @@ struct AttentionArguments {
   const AttentionMerge* merges = nullptr;
   const std::uint32_t* counts = nullptr;  // [2]: tasks, merges; beyond them launched blocks do nothing
   std::uint32_t tasks_max = 0;            // launched: a graph is launched again with fewer
-  std::uint32_t merges_max = 0;           // 0: no kernel that merges is launched
+  std::uint32_t merges_max = 0;           // 0: the kernel that merges is not launched
   float* partial_values = nullptr;        // [unit][16][head_dim]; 16-byte aligned
   float* partial_statistics = nullptr;    // [unit][16][2]: maximum (base 2), sum; 8-byte aligned
-  const float* sinks = nullptr;           // [heads] or null: one more score, whose value is zero
+  const float* sinks = nullptr;           // [heads] or null: one more score for each head, whose value vector
+                                          // is zero
   std::uint32_t heads = 0;
-  std::uint32_t window = 0;      // 0: all before
+  std::uint32_t window = 0;      // 0: all tokens before
   std::uint32_t split_keys = 0;  // kAttentionSplitKeys in deterministic mode, else 0
   float scale = 1;               // multiplies q·k; above 0
   float softcap = 0;             // 0: none
-  std::uint32_t stages_max = 3;  // steps of the context on their way at a time, where they fit
+  std::uint32_t stages_max = 3;  // steps of the context that are copied ahead, if they fit
   ElementType type = ElementType::kBFloat16;
-  bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel that has both
+  bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel for both kinds
 };
 
-// Queues the attention of one layer: one kernel, and one more where merges_max > 0. Head sizes 64, 80, 96,
-// 128 and 256 have kernels; other multiples of 16 run in the next larger one's.
+// Queues the attention of one layer: one kernel, and another if merges_max > 0. Head sizes 64, 80, 96, 128
+// and 256 have kernels; other multiples of 16 use the kernel of the next larger size.
 void attend(const AttentionArguments& arguments, Stream& stream);
 
 }  // namespace loci::cuda

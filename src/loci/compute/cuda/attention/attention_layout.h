@@ -12,9 +12,9 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kAttentionThreads = 128;  // of a thread block
 
-// Rows of kHead values. Eight neighbouring rows' chunks of one column lie in different banks, as do eight
-// neighbouring chunks of one row: by permuting a row's chunks where a row is a multiple of 128 bytes, else by
-// one more chunk a row.
+// Rows of kHead values. The chunks of one column in eight neighbouring rows lie in different banks, and so do
+// eight neighbouring chunks of one row. If a row is a multiple of 128 bytes its chunks are permuted for this;
+// else each row has one more chunk.
 template <int kHead>
 struct RowLayout {
   static constexpr std::uint32_t kChunks = kHead / 8;
@@ -27,8 +27,8 @@ struct RowLayout {
   }
 };
 
-// A decode tile's scores, f32 [16][64]: the rows' stride lets the fragments' eight-byte pieces of four rows
-// lie in different banks.
+// A decode tile's scores, f32 [16][64]: the rows' stride puts the eight-byte pieces that a fragment reads of
+// four rows into different banks.
 struct ScoreLayout {
   static constexpr std::uint32_t kStride = kAttentionTileKeys + 8;  // values
   static constexpr std::uint32_t kBytes = kAttentionDecodePairs * kStride * 4;

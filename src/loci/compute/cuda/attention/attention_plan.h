@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which thread block computes what of a pass's attention: tiles of (row, head) pairs, and how their contexts
-// are split so that all multiprocessors have work and end together. Pure: the same runs, the same plan; no
-// device is touched. A plan serves all layers of a group, which share tables and window.
+// Plans which thread block computes which part of a pass's attention: tiles of (row, head) pairs, and how
+// their contexts are split so that all multiprocessors have work and end together. Pure: the same runs give
+// the same plan, and no device is touched. A plan serves all layers of a group, which share tables and
+// window.
 //
-// What a plan may need is bounded by the number of runs and rows alone, never by the length of contexts
-// (attention_limits()), so that a graph captured once serves longer contexts. Where splitting would exceed
-// the bounds it is not done.
+// The size of a plan is bounded by the number of runs and rows (attention_limits()), never by the length of
+// contexts, so that a graph that was captured once serves longer contexts. A split that would exceed the
+// bounds is not made.
 //
 // Thread-compatible. Cost: O(tiles log tiles), tiles <= runs + rows * ratio / 128, plus what is written.
 #pragma once
@@ -27,13 +28,13 @@ struct AttentionShape {
   bool deterministic = false;
 };
 
-// Sizes for all plans of at most that many runs and rows (of all runs together).
+// Sizes that suffice for all plans of at most this many runs, and rows of all runs together.
 struct AttentionLimits {
   std::uint32_t tasks = 0;
   std::uint32_t merges = 0;
-  std::uint32_t units = 0;             // of 16 pairs, in the partial results
+  std::uint32_t units = 0;             // units of 16 pairs in the partial results
   std::uint64_t values_bytes = 0;      // of AttentionArguments::partial_values
-  std::uint64_t statistics_bytes = 0;  // and partial_statistics
+  std::uint64_t statistics_bytes = 0;  // of AttentionArguments::partial_statistics
 };
 AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max, std::uint32_t rows_max);
 
@@ -46,10 +47,10 @@ struct AttentionPlan {
 
 class AttentionPlanner {
  public:
-  // `limits` of attention_limits(): plans stay below them.
+  // `limits` come from attention_limits(); plans stay within them.
   AttentionPlanner(const AttentionShape& shape, const AttentionLimits& limits);
 
-  // More runs or rows than the limits are for, or a run without rows, abort.
+  // Aborts if there are more runs or rows than the limits are for, or a run without rows.
   void plan(std::span<const AttentionRun> runs, AttentionPlan& plan);
 
  private:
@@ -64,16 +65,16 @@ class AttentionPlanner {
     std::uint64_t cost = 0;
     std::uint32_t tile = 0;
     std::uint32_t begin = 0, end = 0;    // positions
-    std::uint32_t index = 0, count = 0;  // of the tile's
+    std::uint32_t index = 0, count = 0;  // index among the tile's pieces, and their count
   };
   static constexpr std::uint64_t kNoSplit = UINT64_MAX;
 
   void make_tiles(std::span<const AttentionRun> runs);
-  // Tiles that cost more than `cap` in pieces of about that; false where a limit would be exceeded.
+  // Splits tiles that cost more than `cap` into pieces of about that cost. False: a limit would be exceeded.
   bool split(std::uint64_t cap);
   void split_tile(std::uint32_t tile, std::uint64_t cap);
   std::uint32_t units_of(const Piece& piece) const;
-  // When the last thread block ends, if they start in the order of `pieces_`.
+  // The time at which the last thread block ends, if they start in the order of `pieces_`.
   std::uint64_t makespan();
   void choose();
   void write(AttentionPlan& plan) const;

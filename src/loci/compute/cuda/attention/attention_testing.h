@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention's tests share: spans whose state lies in permuted slots among garbage, passes over them, and
-// a plain float64 attention to compare with.
+// Shared by the tests of attention: spans whose state lies in permuted slots among garbage, passes over them,
+// and a plain float64 attention to compare with.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class AttentionTest : public DeviceTest {
   }
 
  protected:
-  // Computes the case once and compares. How many merges its plan has.
+  // Computes the case once and compares. Returns how many merges its plan has.
   std::uint32_t check(const Case& c, std::uint64_t seed);
 };
 
@@ -69,8 +69,8 @@ struct Prepared {
   std::uint32_t rows = 0, merges_count = 0;
 };
 
-// The state of a case's spans; queries belong to span and position, so that the same row can be computed in
-// many ways.
+// The state of a case's spans. A query depends only on its span and position, so that the same row can be
+// computed in many ways.
 class World {
  public:
   World(AttentionTest& test, const Case& c, std::uint64_t seed);
@@ -78,7 +78,7 @@ class World {
   Outcome attend(const Case& c);
   // Memory for at most `runs_max` runs (0: the case's) and twice the case's rows.
   Prepared prepare(const Case& c, std::uint32_t runs_max = 0);
-  // Another case's plan and queries in the same memory.
+  // Puts another case's plan and queries into the same memory.
   void replace(Prepared& pass, const Case& c);
   Outcome result(const Prepared& pass);
   void expect_near(const Case& c, const Outcome& outcome) const;

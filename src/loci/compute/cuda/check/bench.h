@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benchmark program's frame: figures of the kernels, of movement and of whole models, each beside what
-// the hardware gave in the same run. bench_main.cc runs the benchmarks that are named here and writes one
-// table, a row as it is measured.
+// The frame of the benchmark program. It measures kernels, movement of state and whole models, and compares
+// each figure with the hardware's limit, measured in the same run. bench_main.cc runs the benchmarks declared
+// here and writes one table, each row as soon as it is measured.
 //
 //   void bench_rows(Bench& bench) {
 //     const double ms = bench.measure_ms([&](Stream& stream) { rms_norm(arguments, stream); });
@@ -9,9 +9,9 @@
 //                        .limit = bench.limits().copy_gbps, .bar = 0.8, .note = "512 rows"});
 //   }
 //
-// A benchmark makes its memory through Bench::memory(), asks wanted() before what takes long, and takes small
-// shapes where small() says so (the simulated device: there the frame is tested, no figure means anything,
-// and no bar is judged). GB are 10^9 bytes. One thread.
+// A benchmark allocates memory with Bench::memory() and asks wanted() before long measurements. It takes
+// small shapes if small() is true: on the simulated device only the frame is tested, figures mean nothing,
+// and no bar is judged. GB are 10^9 bytes. For one thread.
 #pragma once
 
 #include <array>
@@ -35,30 +35,31 @@ struct BenchRow {
   double measured = 0;
   std::string unit;  // "GB/s", "TFLOP/s", "ms"
   double limit = 0;  // in the same unit; 0: there is none
-  double bar = 0;  // measured / limit that is asked for (kLower: at most); 0: the figure is told, not judged
+  double bar = 0;  // the required measured / limit (kLower: the most allowed); 0: the figure is reported, not
+                   // judged
   Better better = Better::kHigher;
   std::string note{};  // the limit's name, the shape
 };
 
-// True where nothing is asked for.
+// True also if no bar is set.
 bool meets_bar(const BenchRow& row);
 
-// Writes a row as soon as it is measured, in columns, so that a run that is stopped leaves what it has.
+// Writes each row as soon as it is measured, in columns, so that an interrupted run leaves its results.
 class BenchTable {
  public:
   enum class Bars : std::uint8_t { kJudged, kIgnored };
   explicit BenchTable(std::ostream& out, Bars bars = Bars::kJudged) : out_(out), bars_(bars) {}
 
-  // The line of headings.
+  // Writes the line of headings.
   void begin();
 
   void add(BenchRow row);
-  // Something could not be measured; counts as failed.
+  // Reports that something could not be measured; it counts as failed.
   void fail(std::string name, const Status& status);
 
   std::uint32_t passed() const { return passed_; }
   std::uint32_t failed() const { return failed_; }
-  // "N passed, N failed": of the rows that have a bar, and of what could not be measured.
+  // Writes "N passed, N failed": it counts rows that have a bar, and measurements that failed.
   void end();
 
  private:
@@ -72,7 +73,7 @@ class BenchTable {
   std::uint32_t failed_ = 0;
 };
 
-// What this device gave, measured before any benchmark.
+// The rates that this device reaches, measured before any benchmark.
 struct BenchLimits {
   double copy_gbps = 0;       // inside device memory, bytes read and bytes written together
   double matrix_tflops = 0;   // dense products of 16-bit random matrices
@@ -83,17 +84,17 @@ struct BenchLimits {
 struct BenchOptions {
   std::uint32_t ordinal = 0;
   bool quick = false;                // fewer repeats and shapes
-  std::vector<std::string> filters;  // begins of rows' names; empty: all
+  std::vector<std::string> filters;  // prefixes of names of rows; empty: all rows
 };
 
 class Bench {
  public:
   enum class Caches : std::uint8_t {
     kCold,  // the second-level cache is overwritten before each call
-    kWarm,  // each call follows another one
+    kWarm,  // each call follows another one directly
   };
 
-  // Errors: Device::open()'s, and where limits cannot be measured.
+  // Errors: those of Device::open() and of measure_limits().
   static Result<std::unique_ptr<Bench>> make(BenchOptions options);
 
   const Device& device() const { return *device_; }
@@ -102,23 +103,24 @@ class Bench {
   Stream& stream() { return stream_; }
   bool quick() const { return options_.quick; }
   bool small() const { return device_->properties().simulated; }
-  // Rows of this name, or some whose names begin so, are asked for.
+  // True if the filters select rows of this name, or of names that begin with it.
   bool wanted(std::string_view name) const;
 
-  // Calls `measure`, which makes memory and adds rows; where memory ends or the device is lost `name` is told
-  // as failed instead, and the other rows go on.
+  // Calls `measure`, which allocates memory and adds rows. If memory runs out or the device is lost, `name`
+  // is reported as failed, and the other benchmarks go on.
   void attempt(const std::string& name, const std::function<void()>& measure);
-  // Inside attempt() alone: it throws where there is none.
+  // Only inside attempt(), because it throws if there is no memory.
   Memory memory(MemoryKind kind, std::uint64_t bytes) const;
   // Values in device memory, normally distributed in [-1, 1] or so: products of zeros are faster than
   // others.
   Memory random_values(std::uint64_t count, ElementType type, std::uint64_t seed) const;
 
-  // The median time of one call that queues work on stream(): by events, the host ahead of the device, after
-  // calls that are not counted.
+  // The median time of one call that queues work on stream(). It is measured by events while the host is
+  // ahead of the device; the first calls do not count.
   double measure_ms(const std::function<void(Stream&)>& work, Caches caches = Caches::kCold,
                     std::uint32_t repeats = 0);
-  // The same by the clock, from before the call to when the device has done all: for work on several streams.
+  // The same by the clock, from before the call until the device has done everything; for work on several
+  // streams.
   double measure_wall_ms(const std::function<void()>& work, std::uint32_t repeats = 0);
 
  private:
@@ -133,10 +135,10 @@ class Bench {
   BenchTable table_;
 };
 
-// Measures and tells them. Errors: memory.
+// Measures the limits and writes them to the table. Errors: kResourceExhausted.
 Result<BenchLimits> measure_limits(Bench& bench);
 
-// The benchmarks, each beside what it measures.
+// The benchmarks. Each lies in the folder of the code that it measures.
 void bench_movement(Bench& bench);   // check/bench_movement.cc
 void bench_attention(Bench& bench);  // attention/
 void bench_products(Bench& bench);   // products/

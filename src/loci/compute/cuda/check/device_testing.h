@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of kernels share: a device (the simulated one, or in gpu-check the machine's first), and vectors
-// that go there and back. Tests never touch device memory themselves.
+// Shared by tests of kernels: a device (the simulated one, or in gpu-check the machine's first GPU), and
+// vectors that are copied there and back. Tests never touch device memory themselves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class DeviceTest : public testing::Test {
     device_ = std::move(opened).value();
     stream_ = std::make_unique<Stream>(*device_);
   }
-  // A device that was lost on the way fails its test.
+  // Fails the test if the device was lost.
   void TearDown() override {
     if (stream_ != nullptr) stream_->synchronize();
     stream_.reset();
@@ -35,7 +35,7 @@ class DeviceTest : public testing::Test {
 
   const Device& device() const { return *device_; }
   Stream& stream() { return *stream_; }
-  // Small shapes suffice: a processor plays the GPU.
+  // True on the simulated device, for which tests choose small shapes.
   bool simulated() const { return device_->properties().simulated; }
 
   template <class T>
@@ -64,7 +64,7 @@ class DeviceTest : public testing::Test {
     }
     return values;
   }
-  // Device memory whose every byte is `value`: what a kernel does not write shows.
+  // Device memory with every byte set to `value`, so that a test sees what a kernel did not write.
   Memory filled(std::uint64_t bytes, std::uint8_t value = 0xff) {
     Memory memory = allocate(bytes);
     stream_->fill(memory.data(), value, bytes);

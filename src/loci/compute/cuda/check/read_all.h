@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads memory of the device and keeps nothing of it: what the second-level cache held before is gone then,
-// and nothing waits to be written back, as after a fill.
+// Reads device memory and drops the data, to clear the second-level cache of its earlier contents. After a
+// fill, in contrast, the cache would hold bytes that must be written back.
 #pragma once
 
 #include <cstdint>

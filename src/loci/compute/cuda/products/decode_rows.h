@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed weights to rows of elements, for a library's product of very many rows: decoded once for all of
-// them, by the same instructions as in the other kernels.
+// Decodes packed weights to rows of elements, for a library's product with very many rows. They are decoded
+// once for all rows, by the same instructions as in the other kernels.
 //
 // A warp decodes one unit of a tile. Grid: (tiles, units / warps).
 #pragma once

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of up to 8 rows: at the memory's rate. A warp multiplies 16 outputs with one segment of the
-// columns; weights go by asynchronous copies into a ring of the warp's own in shared memory, kDepth units (4
-// or 12 KB: two blocks of a multiprocessor have room for it), and from there to registers, each used once. (A
-// ring in registers is none: the machine tells loads apart by six counters, and a wait for one of them is a
-// wait for all that count there.) The activations' 8 rows are the second operand (absent ones are the last
-// one again): they are small and found in the first-level cache. Warps of one tile leave their sums in shared
-// memory, where they are added in order.
+// Products of up to 8 rows, at the memory's rate. A warp multiplies 16 outputs with one segment of the
+// columns. Asynchronous copies bring the weights into the warp's own ring of kDepth units in shared memory (4
+// or 12 KB, so that a multiprocessor has room for two blocks); from there each weight goes to registers once.
+// (A ring in registers would not work: the machine tracks loads by six counters, and waiting for one load
+// waits for all loads on its counter.) The 8 rows of activations are the second operand; they are small and
+// stay in the first-level cache. If there are fewer rows, the last one is repeated. The warps of one tile
+// write their sums to shared memory, where they are added in order.
 //
-// A block is 8 warps, which have 8 / segments tiles at a time: a group. It stays for every gridDim.y-th
-// group, and its copies go on across their borders, so that memory is never idle between two of them. The
-// first copies are on their way before the kernel that makes the activations has ended.
+// A block is 8 warps, which work on 8 / segments tiles at a time, a group. A block computes every
+// gridDim.y-th group, and its copies continue across groups, so that memory is never idle between two of
+// them. The first copies begin before the kernel that computes the activations has ended.
 //
-// Grid: (tiles of rows, groups or as many blocks as run at a time).
+// Grid: (tiles of rows, the number of groups or, if less, of blocks that run at a time).
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kFewRowsWarps = 8;
 
-// Where a warp copies weights from: its place in the segment, and how it goes unit after unit. What is copied
-// a lane reads back as load() says.
+// Where a warp copies weights from: its place in the segment, and how it advances from unit to unit. A lane
+// reads the copied bytes back with load().
 template <MatrixFormat F, class T>
 struct PackedSource {
   static constexpr std::uint32_t kColumns = unit_columns(F);
@@ -37,7 +37,7 @@ struct PackedSource {
   LOCI_DEVICE PackedSource(const ProductParams& p, std::uint32_t first_row, std::uint32_t, std::uint32_t unit)
       : at(p.weights + first_row / kTileRows * p.tile_bytes + std::uint64_t{unit} * kUnitBytes +
            lane_id() * 16) {}
-  // Columns beyond the matrix are zeros in a packed one.
+  // (Columns beyond the matrix are zeros in a packed matrix.)
   LOCI_DEVICE void copy(std::byte* stage, std::uint32_t) const {
     std::byte* to = stage + lane_id() * 16;
 #pragma unroll
@@ -53,7 +53,7 @@ struct PackedSource {
   }
 };
 
-// A unit has 256 bytes of each of its rows: what lies together in memory is read together.
+// A unit has 256 bytes of each of its rows, so that neighbouring bytes in memory are read together.
 template <class T>
 struct PlainSource {
   static constexpr std::uint32_t kColumns = 128;
@@ -61,8 +61,7 @@ struct PlainSource {
   static constexpr std::uint32_t kUnitBytes = kTileRows * kColumns * 2;
   static constexpr std::uint32_t kDepth = 3;
   using Unit = PlainUnit<kBlocks>;
-  const T*
-      rows[2];  // g and g + 8, or the last one where the matrix ends before: what is multiplied is left out
+  const T* rows[2];  // g and g + 8, or the matrix's last row if it ends before; its products are not used
 
   LOCI_DEVICE PlainSource(const ProductParams& p, std::uint32_t first_row, std::uint32_t rows_left,
                           std::uint32_t unit) {
@@ -72,7 +71,8 @@ struct PlainSource {
     rows[0] = from + std::uint64_t{min(g, rows_left - 1)} * p.columns;
     rows[1] = from + std::uint64_t{min(g + 8, rows_left - 1)} * p.columns;
   }
-  // `columns_left`: of the lane's begin in this unit. Zeros beyond them.
+  // `columns_left`: columns of the matrix from the lane's first one in this unit on. Columns beyond are
+  // zeros.
   LOCI_DEVICE void copy(std::byte* stage, std::uint32_t columns_left) const {
 #pragma unroll
     for (std::uint32_t i = 0; i < 2 * kBlocks; ++i) {
@@ -124,7 +124,7 @@ LOCI_DEVICE void multiply_half(const typename Source::Unit& weights, int half, c
   }
 }
 
-// A warp's way through its units: those of its segment in the block's first group, then in the next one.
+// One warp's work: the units of its segment in the block's first group, then those in the next one.
 template <MatrixFormat F, class T>
 class FewRowsWarp {
  public:
@@ -136,7 +136,7 @@ class FewRowsWarp {
   static constexpr std::uint32_t kDepth = Source::kDepth;
   static constexpr std::uint32_t kWarpSums = kTileRows * kFewRows;
   static constexpr std::uint32_t kSums = kFewRowsWarps * kWarpSums;
-  // [turn] of sums, then [warp][unit] of the rings.
+  // Shared memory: [turn] sums, then [warp][unit] rings.
   static constexpr std::uint32_t kSumBytes = 2 * kSums * sizeof(float);
   static constexpr std::uint32_t kSharedBytes = kSumBytes + kFewRowsWarps * kDepth * Source::kUnitBytes;
   static_assert(kDepth >= 2 && Source::kUnitBytes % 16 == 0);
@@ -153,12 +153,12 @@ class FewRowsWarp {
         copying_unit_(begin_),
         source_(source_of(blockIdx.y)) {}
 
-  // `await` is called when weights are on their way, before the activations are read.
+  // `await` is called when copies of weights have begun, before activations are read.
   template <class Await>
   LOCI_DEVICE void run(const Await& await) {
     for (std::uint32_t d = 0; d + 1 < kDepth; ++d) copy(d);
     await();
-    // Rows that are not there are the last one: their sums are left out.
+    // Missing rows are the last row again; their sums are not used.
     const std::uint32_t row = rows_.first + min(lane_id() / 4, rows_.count - 1);
     const T* const inputs =
         static_cast<const T*>(p_.input) + std::uint64_t{row} * p_.input_stride + lane_id() % 4 * 8;
@@ -168,7 +168,7 @@ class FewRowsWarp {
     float sums[4] = {0, 0, 0, 0};
     while (group < groups_) {
       copy_async_wait<kDepth - 2>();
-      __syncwarp();  // the unit is there for all lanes; and all have read the one that is written next
+      __syncwarp();  // the unit has arrived for all lanes, and all have read the one that is overwritten next
       Unit weights;
       Source::load(ring_ + reading * Source::kUnitBytes, weights);
       copy(writing);
@@ -189,22 +189,22 @@ class FewRowsWarp {
       leave(sums, turn);
       __syncthreads();
       store(group, turn);
-      turn ^= 1;  // who still reads the one leaves it alone until the next barrier
+      turn ^= 1;  // threads may still read the other sums until the next barrier
       group += gridDim.y;
     }
     copy_async_wait<0>();
   }
 
  private:
-  // A tile beyond the outputs is the last one: its sums are left out.
+  // A tile beyond the outputs is the last tile again; its sums are not used.
   LOCI_DEVICE Source source_of(std::uint32_t group) const {
     const std::uint32_t tile = group * tiles_each_ + warp_id() / p_.segments;
     const std::uint32_t output = min(tile, (p_.outputs - 1) / kTileRows) * kTileRows;
     return Source(p_, rows_.expert * p_.outputs + output, p_.outputs - output, begin_);
   }
 
-  // The next unit, if there is one, to its place in the ring. A group of copies in any case: they are
-  // counted.
+  // Copies the next unit, if there is one, to its place in the ring. It commits a group of copies in any
+  // case, because groups are counted.
   LOCI_DEVICE void copy(std::uint32_t place) {
     if (copying_ < groups_) {
       const std::uint32_t lane_begin = copying_unit_ * kColumns + lane_id() % 4 * 8;
@@ -220,7 +220,7 @@ class FewRowsWarp {
     copy_async_commit();
   }
 
-  // The lane's of the half unit at `first`.
+  // Loads the lane's activations of the half unit at `first`.
   LOCI_DEVICE void load_input(const T* inputs, std::uint32_t first, uint4 (&to)[2]) const {
     const bool whole = first + kHalfColumns <= p_.columns;
 #pragma unroll
@@ -231,7 +231,8 @@ class FewRowsWarp {
     }
   }
 
-  // Lane 4 g + t has outputs g, g + 8 of rows 2 t, 2 t + 1; [turn][warp][row][output].
+  // Writes sums to shared memory as [turn][warp][row][output]. Lane 4 g + t has outputs g, g + 8 of rows 2 t,
+  // 2 t + 1.
   LOCI_DEVICE void leave(float (&sums)[4], std::uint32_t turn) const {
     const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
     float* mine = shared_memory<float>() + turn * kSums + warp_id() * kWarpSums;
@@ -242,7 +243,7 @@ class FewRowsWarp {
     sums[0] = sums[1] = sums[2] = sums[3] = 0;
   }
 
-  // Outputs of a group lie side by side: neighbouring threads store neighbours.
+  // Stores a group's outputs, which lie side by side, so neighbouring threads store neighbours.
   LOCI_DEVICE void store(std::uint32_t group, std::uint32_t turn) const {
     const std::uint32_t outputs_each = tiles_each_ * kTileRows;
     for (std::uint32_t i = threadIdx.x; i < outputs_each * rows_.count; i += kFewRowsWarps * 32) {
@@ -264,13 +265,13 @@ class FewRowsWarp {
   const std::uint32_t groups_;
   std::byte* const ring_;
   std::uint32_t copying_, copying_unit_;  // group and unit that are copied next
-  Source source_;                         // where they are
+  Source source_;                         // where they are copied from
 };
 
 template <MatrixFormat F, class T>
 __global__ void __launch_bounds__(kFewRowsWarps * 32, 2) few_rows(ProductParams p) {
   release_next();
-  if (p.offsets != nullptr) {  // which rows are whose, the kernels before this one say
+  if (p.offsets != nullptr) {  // the kernels before this one compute which rows belong to which expert
     await_previous();
     const RowTile rows = find_rows(p, kFewRows, blockIdx.x);
     if (rows.count > 0) FewRowsWarp<F, T>(p, rows).run([] {});

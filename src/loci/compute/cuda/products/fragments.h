@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights as the tensor cores take them: of a tile of 16 rows and a block of 32 columns a lane 4 g + t has
-// columns 8 t .. 8 t + 7 of rows g and g + 8, which are the first operands of two products of 16 columns
-// each: columns 8 t .. 8 t + 3 of all t, then 8 t + 4 .. 8 t + 7. Activations are dealt alike. All kernels
-// use this order, so sums of one matrix have one order.
+// Weights in the order in which tensor cores take them. In a tile of 16 rows and a block of 32 columns, lane
+// 4 g + t has columns 8 t .. 8 t + 7 of rows g and g + 8. They are the first operands of two products of 16
+// columns each: columns 8 t .. 8 t + 3 of all t, then 8 t + 4 .. 8 t + 7. Activations have the same order.
+// All kernels use this order, so all sums over one matrix have the same order.
 //
-// Decoding. Integers of a few bits are put under the exponent of 1024 (0x6400 | n is 1024 + n in f16), 1024
-// and the type's middle are subtracted, both exact, and scale (and minimum) are applied in one f16 operation
-// of one rounding: the weight is the decoded one, rounded to f16. Where K types multiply two scales their
-// product is rounded to f16 first. With BF16 elements the result is rounded again.
+// Decoding. Integers of a few bits are put under the exponent of 1024 (0x6400 | n is 1024 + n in f16). Then
+// 1024 and the type's middle are subtracted, both exactly. Scale (and minimum) are applied in one f16
+// operation with one rounding, so the result is the decoded weight rounded to f16. K types multiply two
+// scales, whose product is rounded to f16 first. With BF16 elements the result is rounded again.
 //
-// Instructions of few_rows' loop for a block of a tile (sm_90a's, counted in the machine code: 16 weights a
-// lane, decoding, scales, two products, loads, the loop), beside what an H200 has time for at the memory's
-// rate: 4.3 TB/s over 132 SMs of 4 schedulers at 1.7 GHz are 4.8 bytes a cycle and scheduler.
+// Instructions of few_rows' loop for a block of a tile, counted in the machine code for sm_90a: 16 weights a
+// lane, decoding, scales, two products, loads, the loop. The last column has the issue slots in the time that
+// an H200's memory needs for the bytes: 4.3 TB/s over 132 SMs of 4 schedulers at 1.7 GHz are 4.8 bytes for
+// each cycle and scheduler.
 //
 //   format   instructions  bytes a block of 16 rows  issue slots at 4.8 B
 //   16 bits            16                      1024                   213
@@ -21,9 +22,9 @@
 //   Q4_K               45                       304                    63
 //   Q6_K               63                       424                    88
 //
-// So all formats fit; and integer products of int8 activations (4 dp4a a row for 16 values, but 8 rows' worth
-// of them, their scales and sums) would only win for one row, at the price of rounding activations to 8 bits
-// and of another order of sums than that of many rows.
+// So all formats fit. Integer products of int8 activations take 4 dp4a for 16 values of a row, but 8 times as
+// many for 8 rows, with their scales and sums. They would be faster only for one row, would round activations
+// to 8 bits, and would sum in another order than the kernels for many rows.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,7 @@ LOCI_DEVICE std::uint32_t as_elements<BFloat16>(std::uint32_t pair) {
   return pack2<BFloat16>(values.x, values.y);
 }
 
-// Pairs of columns (8 t + 2 p, 8 t + 2 p + 1) of rows g and g + 8 to where the products want them.
+// Puts the pairs of columns (8 t + 2 p, 8 t + 2 p + 1) of rows g and g + 8 where the products take them.
 template <class T>
 LOCI_DEVICE void set_fragments(const std::uint32_t (&lower)[4], const std::uint32_t (&upper)[4],
                                BlockFragments& to) {
@@ -71,7 +72,7 @@ LOCI_DEVICE void set_fragments(const uint4& lower, const uint4& upper, BlockFrag
   to.second[0] = lower.z, to.second[1] = upper.z, to.second[2] = lower.w, to.second[3] = upper.w;
 }
 
-// Nibbles of a word to four pairs of exact integers, `middle` subtracted.
+// Turns the nibbles of a word into four pairs of exact integers less `kMiddle`.
 template <int kMiddle>
 LOCI_DEVICE void decode_nibbles(std::uint32_t word, std::uint32_t (&pairs)[4]) {
   // -(1024 + middle) and -(64 + middle): 1024 + 16 n is multiplied by 1 / 16 first.
@@ -97,7 +98,7 @@ LOCI_DEVICE void set_words(std::uint32_t (&to)[N], int at, const uint4& v) {
   to[at] = v.x, to[at + 1] = v.y, to[at + 2] = v.z, to[at + 3] = v.w;
 }
 
-// What a lane reads of a unit of a packed matrix, and the fragments of its blocks. `Read` loads 16 bytes.
+// A lane's part of a unit of a packed matrix, and the fragments of its blocks. `Read` loads 16 bytes.
 template <MatrixFormat F>
 struct PackedUnit;
 

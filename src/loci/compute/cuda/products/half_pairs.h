@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of two f16 values in a register, and the shuffling of bytes, that decoding weights needs beyond
+// Arithmetic on two f16 values in one register, and byte shuffles, which decoding weights needs beyond
 // simt.h. Each result is rounded once, to nearest even.
 #pragma once
 
@@ -31,14 +31,14 @@ LOCI_DEVICE std::uint32_t half2_fma(std::uint32_t a, std::uint32_t b, std::uint3
 LOCI_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   return __byte_perm(a, b, selector);
 }
-// (v & kMask) | kBits, in one instruction: left to itself the compiler takes two.
+// (v & kMask) | kBits in one instruction; the compiler would use two.
 template <std::uint32_t kMask, std::uint32_t kBits>
 LOCI_DEVICE std::uint32_t masked_with(std::uint32_t v) {
   std::uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(v), "n"(kMask), "n"(kBits));
   return result;
 }
-// The lower or the upper half in both: an operand's modifier, no instruction.
+// The lower (or upper) half in both halves. It is a modifier of an operand and costs no instruction.
 LOCI_DEVICE std::uint32_t both_low(std::uint32_t v) {
   std::uint32_t result;
   asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(result) : "r"(v));
@@ -52,7 +52,8 @@ LOCI_DEVICE std::uint32_t both_high(std::uint32_t v) {
 
 #else
 
-// Sums and products of halves are exact in double, or so nearly that rounding them twice is as rounding once.
+// Computes in double: sums and products of halves are exact there, or so close that rounding twice gives the
+// same as rounding once.
 template <class Operation>
 std::uint32_t each_half(Operation operation) {
   return pack2<Half>(static_cast<float>(operation(0)), static_cast<float>(operation(1)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 16-bit matrices by a library, cuBLASLt, where the machine has one. Two implementations, chosen
-// at link time as the runtime's are: cublas_lt.cc, and simulated_library.cc, a plain product of the host's.
+// Products of 16-bit matrices by the library cuBLASLt, if the machine has it. There are two implementations,
+// chosen at link time like those of the runtime: cublas_lt.cc, and simulated_library.cc, a plain product on
+// the host.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +24,19 @@ struct LibraryProduct {
   void* output = nullptr;  // [rows][output_stride] of f32, or elements
   std::uint32_t output_stride = 0;
   bool floats = false;  // the output is f32
-  bool added = false;   // to what the output holds; else it is written
+  bool added = false;   // the product is added to the output; else it replaces it
 };
 
 // Thread-compatible; one stream at a time.
 class LibraryProducts {
  public:
-  // Null where there is none; then `about` says what was tried, else name and version. Takes its workspace
-  // here.
+  // Null: there is no library, and `about` says what was tried. Else `about` has its name and version.
+  // Allocates its workspace.
   static std::unique_ptr<LibraryProducts> open(const Device& device, ElementType type, std::string& about);
   virtual ~LibraryProducts() = default;
-  // False where the library has no kernel for it.
+  // False: the library has no kernel for the product.
   virtual bool serves(const LibraryProduct& product) = 0;
-  // Of what it serves. May be captured.
+  // Queues a product that serves() accepts. May be captured.
   virtual void multiply(const LibraryProduct& product, Stream& stream) = 0;
 };
 

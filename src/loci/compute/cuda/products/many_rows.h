@@ -8,12 +8,12 @@
 // that 8 lanes read two whole rows: no bank conflicts. Panels are 64 bytes longer than their rows: 8 lanes
 // that write 64 columns of one row meet no conflict either.
 //
-// Segments: one after the other in a block, which adds their sums up; or, where blocks would be too few for
-// the GPU (ProductParams::partials), in blocks of their own, the last of which to arrive adds them up, in
-// order.
+// Segments. A block computes one segment after the other and adds up their sums. If there would be too few
+// blocks for the GPU, each segment has a block of its own (ProductParams::partials), and the last block to
+// finish adds them up in order.
 //
-// Grid: (tiles of rows, tiles of outputs, 1 or segments): blocks that run at the same time share weights,
-// which are read from memory once, and all rows' activations, which stay in the second-level cache.
+// Grid: (tiles of rows, tiles of outputs, 1 or segments). Blocks that run at the same time share weights,
+// which are read from memory once, and the activations of all rows, which stay in the second-level cache.
 #pragma once
 
 #include <cstdint>
@@ -34,15 +34,15 @@ struct ManyRowsShape {
   static constexpr std::uint32_t kWarpRows = kRows < 64 ? kRows : 64;
   static constexpr std::uint32_t kBlocks = kRows == 128  ? 1
                                            : kRows == 64 ? 2
-                                                         : 3;  // of a multiprocessor, at least
+                                                         : 3;  // blocks of a multiprocessor, at least
   static constexpr std::uint32_t panel_bytes(std::uint32_t rows) { return rows * 64 + 64; }
   static constexpr std::uint32_t kWeightBytes =
       is_packed(F) ? kBigTileRows / kTileRows * unit_bytes(F) : kPanels * panel_bytes(kBigTileRows);
   static constexpr std::uint32_t kStageBytes = kWeightBytes + kPanels * panel_bytes(kRows);
-  // Two blocks of 64 rows fit an A100, one of 128 rows an L40S.
+  // Two blocks of 64 rows fit a multiprocessor of an A100, one block of 128 rows that of an L40S.
   static constexpr std::uint32_t kBudget = kRows == 128 ? 99 * 1024 : 80 * 1024;
   static constexpr std::uint32_t kStages = kBudget / kStageBytes < 4 ? kBudget / kStageBytes : 4;
-  // Sums on their way out: [row][output], rows 4 words apart in banks.
+  // Sums in shared memory before they are stored: [row][output]; neighbouring rows are 4 banks apart.
   static constexpr std::uint32_t kSumStride = kBigTileRows + 4;
   static constexpr std::uint32_t kSumBytes = kRows * kSumStride * 4;
   static constexpr std::uint32_t kSharedBytes =
@@ -50,20 +50,20 @@ struct ManyRowsShape {
   static_assert(kStages >= 2 && kSharedBytes <= 99 * 1024);
 };
 
-// Where 16 bytes (8 columns) `chunk` of a row are in panels of `rows` rows.
+// Offset of chunk number `chunk` (16 bytes, 8 columns) of a row in panels of `rows` rows.
 LOCI_HOST_DEVICE std::uint32_t panel_place(std::uint32_t rows, std::uint32_t row, std::uint32_t chunk) {
   return chunk / 4 * (rows * 64 + 64) + row * 64 + chunk % 4 * 16;
 }
 
-// What a block works on.
+// The rows and outputs that a block computes.
 struct BlockWork {
   RowTile rows;
-  std::uint32_t output = 0;  // first of the block, of the expert
+  std::uint32_t output = 0;  // the block's first output, counted in the expert
   std::uint32_t outputs = 0;
 };
 
-// What a thread copies of rows of 16-bit values to panels: one chunk of 8 columns of every kStepRows-th row.
-// Rows that are not there and columns beyond the matrix become zeros.
+// A thread's share of copying rows of 16-bit values to panels: one chunk of 8 columns of every kStepRows-th
+// row. Missing rows, and columns beyond the matrix, become zeros.
 template <class T, std::uint32_t kColumns, std::uint32_t kThreads, std::uint32_t kRows>
 struct PanelCopy {
   static constexpr std::uint32_t kChunks = kColumns / 8;
@@ -72,7 +72,7 @@ struct PanelCopy {
   static_assert(kThreads % kChunks == 0 && kRows % kStepRows == 0);
   const T* from;        // of the first row, column 0 of its chunk
   std::uint64_t step;   // elements between its rows
-  std::uint32_t there;  // bit i: its row i is
+  std::uint32_t there;  // bit i is set if its row i exists
 
   LOCI_DEVICE PanelCopy(const T* rows, std::uint64_t stride, std::uint32_t count) {
     const std::uint32_t row = threadIdx.x / kChunks;
@@ -93,14 +93,14 @@ struct PanelCopy {
   }
 };
 
-// What a warp copies of packed weights: whole units of its tiles.
+// A warp's share of copying packed weights: whole units of its tiles.
 template <MatrixFormat F, std::uint32_t kThreads>
 struct TileCopy {
   static constexpr std::uint32_t kTiles = kBigTileRows / kTileRows / (kThreads / 32);
   static constexpr std::uint32_t kChunks = unit_bytes(F) / 16;
   const std::byte* from;  // of its first tile, the lane's first chunk
   std::uint64_t tile_bytes;
-  std::uint32_t there;  // how many of its tiles are
+  std::uint32_t there;  // how many of its tiles exist
 
   LOCI_DEVICE TileCopy(const std::byte* tiles, std::uint64_t bytes, std::uint32_t count) {
     const std::uint32_t first = warp_id() * kTiles;
@@ -167,9 +167,9 @@ struct StagedWeights {
   }
   LOCI_DEVICE void fragments(int block, BlockFragments& to) const { unit.template fragments<T>(block, to); }
 };
-// The tensor cores take four registers in a row, of two rows by turns; what was loaded is four of one row.
-// The compiler would move them anew before each product that uses them (4 moves a product); an operation that
-// it cannot see through makes it keep them.
+// Tensor cores take four registers that alternate between two rows, while four loaded registers belong to one
+// row. The compiler would move them before each product (4 moves a product). An operation that it cannot
+// analyse makes it move them once.
 LOCI_DEVICE void keep_in_order(std::uint32_t nothing, BlockFragments& fragments) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -191,7 +191,7 @@ struct StagedPlainWeights {
   }
   LOCI_DEVICE void fragments(int block, BlockFragments& to) const {
     unit.fragments(block, to);
-    keep_in_order(blockDim.z - 1, to);  // 0, but known at run time alone
+    keep_in_order(blockDim.z - 1, to);  // 0, but the compiler does not know it
   }
 };
 template <MatrixFormat F, class T, std::uint32_t kRows>
@@ -234,8 +234,8 @@ struct WarpSums {
   }
 };
 
-// Adds the products of one staged unit. Rows that are not there are zeros, and are multiplied: a branch for
-// them would keep loads and products of neighbours apart.
+// Adds the products of one staged unit. Missing rows are zeros and are multiplied too: a branch would keep
+// the compiler from mixing loads and products of neighbouring rows.
 template <MatrixFormat F, class T, std::uint32_t kRows>
 LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row,
                                 WarpSums<ManyRowsShape<F, kRows>::kWarpRows>& sums) {
@@ -286,7 +286,8 @@ LOCI_DEVICE void sum_segments(const ProductParams& p, const BlockWork& work, std
   std::uint32_t reading = 0, writing = Shape::kStages - 1;  // stages
   for (std::uint32_t unit = begin; unit < end; ++unit) {
     copy_async_wait<Shape::kStages - 2>();
-    __syncthreads();  // the unit is there for all; and all are done with the stage that is written next
+    __syncthreads();  // the unit has arrived for all threads, and all are done with the stage that is
+                      // overwritten next
     const std::uint32_t next = unit + Shape::kStages - 1;
     if (next < end) copy.copy(p, next, shared + writing * Shape::kStageBytes);
     copy_async_commit();
@@ -306,7 +307,7 @@ LOCI_DEVICE void sum_segments(const ProductParams& p, const BlockWork& work, std
   __syncthreads();
 }
 
-// Of lanes to shared memory, [row][output] of the block.
+// Writes the lanes' sums to shared memory as [row][output] of the block.
 template <std::uint32_t kWarpRows, std::uint32_t kStride>
 LOCI_DEVICE void place_sums(const WarpSums<kWarpRows>& sums, float* to) {
   const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
@@ -325,7 +326,7 @@ LOCI_DEVICE void place_sums(const WarpSums<kWarpRows>& sums, float* to) {
   __syncthreads();
 }
 
-// Leaves the block's sums of its segment among `partials`. True in the block that is the last of its tile.
+// Writes the block's sums of its segment to `partials`. True in the last block of its tile to do so.
 template <class Shape, std::uint32_t kRows>
 LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, std::uint32_t tile,
                                float* sums) {
@@ -334,7 +335,7 @@ LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, st
     to[i] = sums[i / kBigTileRows * Shape::kSumStride + i % kBigTileRows];
   }
   __threadfence();
-  __syncthreads();  // all wrote; and `sums` may be overwritten
+  __syncthreads();  // all threads have written, and `sums` may be overwritten
   auto* arrived = reinterpret_cast<std::uint32_t*>(sums);
   if (threadIdx.x == 0) *arrived = atomicAdd(&p.arrivals[tile], 1u);
   __syncthreads();

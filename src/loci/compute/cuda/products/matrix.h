@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's matrix in device memory, and how it gets there from a model's file.
+// A model's matrix in device memory, and loading it from a model's file.
 //
 // Formats. F16 and BF16 tensors of the element type are held as they are, row-major. Quantised tensors whose
 // scales are f16 keep their bits in tiles of 16 rows, in the order in which a warp multiplies them
@@ -25,12 +25,12 @@
 
 namespace loci::cuda {
 
-// The format in which a tensor of `type` is held where elements are `element`.
+// The format in which a tensor of `type` is held if elements are `element`.
 MatrixFormat format_of(TensorType type, ElementType element);
 
-// The element type that serves a model best: BF16 where it holds BF16 or MXFP4 matrices, whose values may lie
-// outside of f16's range; else f16, which holds F16 weights exactly, has three bits more for activations and
-// state, and multiplies quantised values with their f16 scales in one operation of one rounding.
+// The element type that serves a model best: BF16 if it has BF16 or MXFP4 matrices, whose values may lie
+// outside of f16's range. Else f16: it holds F16 weights exactly, has three bits more for activations and
+// state, and multiplies quantised values by their f16 scales in one operation with one rounding.
 ElementType best_element_type(const ModelSpec& spec);
 
 // Rows of one format. Row i of expert e is output `first_output + i` of that expert.
@@ -39,11 +39,11 @@ struct MatrixPart {
   std::uint32_t first_output = 0;
   std::uint32_t outputs = 0;      // of each expert
   std::uint64_t data_offset = 0;  // of the part's bytes in DeviceMatrix::data
-  std::uint64_t data_bytes = 0;   // [experts * outputs rows], tiles of 16 rows where packed
+  std::uint64_t data_bytes = 0;   // [experts * outputs rows]; packed: in tiles of 16 rows
 };
 
 // [rows = outputs][columns = inputs]; several tensors of one width may be stacked (query, key, value).
-// Stacked tensors of unlike formats are parts of their own. In a mixture expert e has rows [e * outputs, (e +
+// Stacked tensors of different formats are separate parts. In a mixture expert e has rows [e * outputs, (e +
 // 1) * outputs): its rows of each stacked tensor, in their order.
 struct DeviceMatrix {
   std::uint32_t rows = 0;  // of all experts
@@ -51,17 +51,17 @@ struct DeviceMatrix {
   std::uint32_t experts = 1;
   std::vector<MatrixPart> parts;
   Memory data;
-  std::string name;  // of its tensors, for errors
+  std::string name;  // names of its tensors, for errors
   std::uint32_t outputs() const { return rows / experts; }
   std::uint64_t size_bytes() const { return data.size(); }
   bool present() const { return rows > 0; }
 };
 
-// A matrix of elements that are in device memory already.
+// A matrix of elements that are already in device memory.
 DeviceMatrix matrix_of_elements(ElementType element, std::uint32_t rows, std::uint32_t columns, Memory data);
 
-// Makes matrices of one device. Thread-compatible. Packs with `threads` threads into two pinned halves by
-// turns, one of which is on its way to the device.
+// Makes matrices of one device. Thread-compatible. Packs with `threads` threads into one half of a pinned
+// buffer, while the other half is copied to the device.
 class MatrixLoader {
  public:
   static constexpr std::uint64_t kStagingBytes = std::uint64_t{64} << 20;
@@ -70,11 +70,11 @@ class MatrixLoader {
                                                     unsigned threads,
                                                     std::uint64_t staging_bytes = kStagingBytes);
 
-  // Returns when the last bytes are on their way; finish() waits for them. Errors: kInvalidArgument naming
-  // the tensor; kResourceExhausted.
+  // Returns when the copy of the last bytes has been queued; finish() waits for it. Errors: kInvalidArgument
+  // naming the tensor; kResourceExhausted.
   Result<DeviceMatrix> load(const TensorView& tensor) { return load({&tensor, 1}, 1); }
   Result<DeviceMatrix> load(std::span<const TensorView> stacked, std::uint32_t experts);
-  // All bytes are in device memory. Errors: what the device met.
+  // Waits until all bytes are in device memory. Errors: the device's.
   Status finish();
 
  private:
@@ -86,7 +86,7 @@ class MatrixLoader {
   const unsigned threads_;
   Memory staging_;  // two halves
   Stream stream_;
-  Event done_[2];  // the half was copied
+  Event done_[2];  // when the half has been copied
   unsigned half_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a matrix in device memory may be made of (matrix.h).
+// The formats of matrices in device memory (matrix.h).
 #pragma once
 
 #include <cstdint>

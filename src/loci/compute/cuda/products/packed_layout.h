@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How quantised matrices lie in device memory. A tile is 16 rows; along the columns it is cut into units of
-// 128 (Q8_0: 64), [tile][unit], so that a warp that multiplies a tile reads one stream. Rows and columns are
-// filled up with zeros.
+// The layout of quantised matrices in device memory. A tile is 16 rows. It is cut into units of 128 columns
+// (Q8_0: 64), [tile][unit], so that a warp that multiplies a tile reads one stream. Missing rows and columns
+// are zeros.
 //
-// Inside a unit the 32 columns of a block are dealt to the 32 lanes of a warp as the tensor cores' first
-// operand wants them (products/fragments.h): lane 4 g + t has columns 8 t .. 8 t + 7 of rows g and g + 8.
-// Sums do not mind the order of columns inside a product as long as activations are dealt alike: they are
-// read 16 bytes (8 columns) at a time.
+// Inside a unit the 32 columns of a block are divided among the 32 lanes of a warp as the tensor cores' first
+// operand requires (products/fragments.h): lane 4 g + t has columns 8 t .. 8 t + 7 of rows g and g + 8. The
+// order of columns inside a product does not matter if activations have the same order; they are read 16
+// bytes (8 columns) at a time.
 //
 //   format  unit     bytes  what, in order
 //   Q8_0    16 x 64   1088  [block][lane][row half][8] int8; [g][block][row half] f16 scale
@@ -33,13 +33,13 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kTileRows = 16;
 inline constexpr std::uint32_t kBlockColumns = 32;
-// Columns are filled up to whole ones of these: two units of Q8_0. Kernels cut sums there.
+// Columns are padded to a multiple of this: two units of Q8_0. Kernels divide sums at these steps.
 inline constexpr std::uint32_t kStepColumns = 128;
 LOCI_HOST_DEVICE constexpr std::uint32_t padded_columns(std::uint32_t columns) {
   return (columns + kStepColumns - 1) / kStepColumns * kStepColumns;
 }
 
-// Of 16-bit matrices too, whose units are columns of rows that lie as they were.
+// Columns of a unit. A unit of a 16-bit matrix is so many columns of rows, whose layout is unchanged.
 LOCI_HOST_DEVICE constexpr std::uint32_t unit_columns(MatrixFormat format) {
   return format <= MatrixFormat::kQ8_0 ? 64 : 128;
 }
@@ -55,7 +55,7 @@ LOCI_HOST_DEVICE constexpr std::uint32_t unit_bytes(MatrixFormat format) {
   }
 }
 
-// Where things begin in a unit.
+// Where the parts of a unit begin, in bytes:
 inline constexpr std::uint32_t kQuantBytes = 1024;       // the nibbles; Q8_0: both blocks
 inline constexpr std::uint32_t kScalesAt = kQuantBytes;  // Q8_0, Q4_0, Q4_1; Q4_K: the two f16
 inline constexpr std::uint32_t kMinimaAt = 1152;         // Q4_1
@@ -64,7 +64,7 @@ inline constexpr std::uint32_t kHighPairsAt = 1024;      // Q6_K
 inline constexpr std::uint32_t kGroupScalesAt = 1536;    // Q6_K
 inline constexpr std::uint32_t kRowScalesAt = 1664;      // Q6_K
 
-// Where a value of a unit is: row 0 to 15 of the tile, column of the unit.
+// The place of one value in a unit, by its row in the tile (0 to 15) and its column in the unit.
 struct UnitPlace {
   std::uint32_t block, lane, g, t, half, i;
   LOCI_HOST_DEVICE UnitPlace(std::uint32_t row, std::uint32_t column)
@@ -74,7 +74,7 @@ struct UnitPlace {
         t(column % 32 / 8),
         half(row / 8),
         i(column % 8) {}
-  // Of the word with the 8 nibbles, and of the column's nibble in it.
+  // Offset of the word with the 8 nibbles, and number of the column's nibble in it.
   LOCI_HOST_DEVICE std::uint32_t nibbles_at() const {
     return block / 2 * 512 + lane * 16 + block % 2 * 8 + half * 4;
   }
@@ -82,7 +82,7 @@ struct UnitPlace {
   LOCI_HOST_DEVICE std::uint32_t bytes_at() const { return block * 512 + lane * 16 + half * 8; }
   LOCI_HOST_DEVICE std::uint32_t pairs_at() const { return kHighPairsAt + lane * 16 + block * 4; }
   LOCI_HOST_DEVICE std::uint32_t pair_shift() const { return i % 2 * 16 + 2 * (half * 4 + i / 2); }
-  // Of a 16-bit scale in the table at `table`; `blocks` of the unit.
+  // Offset of a 16-bit scale in the table at `table`, for a unit of `blocks` blocks.
   LOCI_HOST_DEVICE std::uint32_t scale_at(std::uint32_t table, std::uint32_t blocks) const {
     return table + (g * blocks + block) * 4 + half * 2;
   }
@@ -111,7 +111,7 @@ LOCI_HOST_DEVICE float half_value(std::uint16_t bits) {
   return value;
 }
 
-// One value of a unit, as decode_row() (model/tensor.h) has it.
+// One value of a unit, as decode_row() (model/tensor.h) defines it.
 LOCI_HOST_DEVICE float packed_value(MatrixFormat format, const std::byte* unit, std::uint32_t row,
                                     std::uint32_t column) {
   const UnitPlace at(row, column);

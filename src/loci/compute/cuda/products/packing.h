@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised rows of a model's file into tiles (packed_layout.h). Bits are moved, none is changed.
+// Packs quantised rows of a model's file into tiles (packed_layout.h). Bits are moved and not changed.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace loci::cuda {
 // Bytes of a tile of a packed matrix of `columns`.
 std::uint64_t tile_bytes(MatrixFormat format, std::uint32_t columns);
 
-// A row of a tile; without a tensor it is filled with zeros.
+// A row of a tile; without a tensor it is all zeros.
 struct TileRow {
   const TensorView* tensor = nullptr;
   std::uint64_t row = 0;

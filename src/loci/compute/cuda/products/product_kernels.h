@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The own kernels of products: what a launch is told, and the table of launchers by format.
+// Loci's own product kernels: the parameters of a launch, and the table of launchers by format.
 //
-// Order of sums, the same in all kernels. The columns are cut into steps of 128 and the steps into `segments`
-// runs, both by the matrix's shape alone. In a segment an output element is one chain of tensor core
-// products, block of 32 columns after block; the segments' sums are then added to zero one after the other.
-// Where kernels differ is who computes which segment: so one token's bits are the same in any batch.
+// Order of sums, the same in all kernels. The columns are cut into steps of 128, and the steps into
+// `segments` runs; both depend only on the matrix's shape. Within a segment an output is one chain of tensor
+// core products, one block of 32 columns after the other. The sums of the segments are then added to zero,
+// one after the other. Kernels differ only in which threads compute which segment, so a token's bits are the
+// same in any batch.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace loci::cuda {
 inline constexpr std::uint32_t kSegmentsMax = 8;
 inline constexpr std::uint32_t kBigTileRows = 128;  // outputs of a block of the kernels for many rows
 
-// Of one part of a matrix; what is of an expert is of each.
+// The product with one part of a matrix. Sizes for an expert hold for every expert.
 struct ProductParams {
   const std::byte* weights = nullptr;  // [experts * outputs] rows, or tiles of 16 of them
   std::uint64_t tile_bytes = 0;        // of a packed tile
@@ -36,11 +37,11 @@ struct ProductParams {
   std::uint32_t rows = 0;
   void* output = nullptr;  // [rows][output_stride], at the part's first output
   std::uint32_t output_stride = 0;
-  std::uint32_t bias_stride = 0;           // between experts' biases
+  std::uint32_t bias_stride = 0;           // distance between experts' biases
   const float* bias = nullptr;             // [experts][outputs], or null
-  const std::uint32_t* offsets = nullptr;  // [experts + 1], or null: all rows are of one
+  const std::uint32_t* offsets = nullptr;  // [experts + 1], or null: there is one expert
   std::uint32_t experts = 1;
-  // Of launches that spread segments over blocks; else null.
+  // Only for launches that spread segments over blocks; else null.
   float* partials = nullptr;          // [tile of outputs and rows][segments][rows of a tile][kBigTileRows]
   std::uint32_t* arrivals = nullptr;  // [tile], zero between launches
 };
@@ -51,22 +52,23 @@ LOCI_HOST_DEVICE std::uint32_t segment_begin(const ProductParams& p, std::uint32
   return static_cast<std::uint32_t>(std::uint64_t{steps} * index / p.segments) * kStepColumns;
 }
 
-// How many segments a matrix has: up to 8, of at least one step. Few rows then have small groups of outputs
-// to share among blocks (few_rows.h), which end together.
+// How many segments a matrix has: up to 8, of at least one step each. So products of few rows have small
+// groups of outputs to divide among blocks (few_rows.h), which then end together.
 constexpr std::uint32_t segments_of(std::uint32_t columns) {
   std::uint32_t segments = 1;
   while (segments < kSegmentsMax && 2 * segments <= padded_columns(columns) / kStepColumns) segments *= 2;
   return segments;
 }
 
-// How many tiles of `tile` rows a launch has room for: of one matrix all its rows'; of a mixture, whose
-// offsets the host does not know, at most one for each row and, beside full ones, one for each expert.
+// How many tiles of `tile` rows a launch needs room for. Without experts: those of all rows. With experts,
+// whose offsets the host does not know: the full tiles and one more for each expert, but at most one for each
+// row.
 constexpr std::uint32_t row_tiles(const ProductParams& p, std::uint32_t tile) {
   if (p.offsets == nullptr) return (p.rows + tile - 1) / tile;
   return std::min(p.rows, p.rows / tile + p.experts);
 }
 
-// Packed weights to elements [outputs][columns].
+// Decodes packed weights to elements [outputs][columns].
 struct DecodeParams {
   const std::byte* weights = nullptr;  // of the first tile
   std::uint64_t tile_bytes = 0;
@@ -75,8 +77,8 @@ struct DecodeParams {
   void* output = nullptr;
 };
 
-// Launchers. Few: up to 8 rows a tile, weights straight to registers, a warp for each segment. Many: 16, 32,
-// 64 or 128 rows and 128 outputs a block, through shared memory.
+// The launchers of a format. Few: tiles of up to 8 rows, and a warp for each segment (few_rows.h). Many:
+// blocks of 16, 32, 64 or 128 rows and 128 outputs, through shared memory (many_rows.h).
 inline constexpr std::uint32_t kFewRows = 8;
 struct ProductLaunchers {
   void (*few)(const ProductParams&, Stream&);
@@ -87,10 +89,10 @@ struct ProductLaunchers {
   void (*decode)(const DecodeParams&, Stream&);  // null for matrices of elements
 };
 
-// Half matrices have Half elements, BFloat16 ones BFloat16; packed ones either.
+// Half matrices have Half elements, BFloat16 matrices BFloat16 elements; packed matrices have either.
 const ProductLaunchers& product_launchers(MatrixFormat format, ElementType type);
 
-// Sets of the table, each in a source of its own (they are compiled side by side).
+// The table's rows, each in a source of its own, so that they compile in parallel.
 extern const ProductLaunchers kHalfProducts, kBFloat16Products;
 extern const ProductLaunchers kQ8_0Products[2], kQ4_0Products[2], kQ4_1Products[2], kQ4_KProducts[2],
     kQ6_KProducts[2];  // [ElementType]

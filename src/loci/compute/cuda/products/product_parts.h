@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of products share: which rows a block has, and what becomes of a sum.
+// Shared by the product kernels: which rows a block has, and how a sum becomes an output.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct RowTile {
   std::uint32_t count = 0;  // 0: nothing to do
 };
 
-// The tile `index` of at most `tile` rows. In a mixture tiles of experts without rows are passed over; a
-// whole warp asks together.
+// The rows of tile number `index`; a tile has at most `tile` rows. In a mixture experts without rows have no
+// tiles. All lanes of a warp call it together.
 LOCI_DEVICE RowTile find_rows(const ProductParams& p, std::uint32_t tile, std::uint32_t index) {
   if (p.offsets == nullptr) return {0, index * tile, min(tile, p.rows - index * tile)};
   const std::uint32_t lane = lane_id();
@@ -45,7 +45,8 @@ LOCI_DEVICE RowTile find_rows(const ProductParams& p, std::uint32_t tile, std::u
   return {};
 }
 
-// Large f16 values stay finite: an activation that overflows would make all later ones NaN.
+// Rounds to an element. f16 values that are too large become the largest one: an activation that overflows
+// would make all later ones NaN.
 template <class T>
 LOCI_DEVICE T to_element(float v) {
   return from_float<T>(v);
@@ -73,7 +74,7 @@ LOCI_DEVICE void store_sum(const ProductParams& p, std::uint32_t expert, std::ui
 LOCI_DEVICE uint4 read_once(const std::byte* from) { return load_once(reinterpret_cast<const uint4*>(from)); }
 LOCI_DEVICE uint4 read_shared(const std::byte* from) { return *reinterpret_cast<const uint4*>(from); }
 
-// Of 16-bit matrices: the lane's 16 bytes of rows g and g + 8 in each block of a unit.
+// For 16-bit matrices: the lane's 16 bytes of rows g and g + 8 in each block of a unit.
 template <int kBlocks>
 struct PlainUnit {
   uint4 rows[kBlocks][2];  // [block][row half]

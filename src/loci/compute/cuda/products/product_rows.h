@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels beside products that are no products.
+// Row kernels that accompany products: bias.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace loci::cuda {
 
-// What a library's product is then added to: output[row][o] = bias[o], or += where `mode` is kAdded.
+// Sets output[row][o] = bias[o], or adds it if `mode` is kAdded. A library's product is then added to the
+// output.
 struct BiasArguments {
   void* output = nullptr;  // [rows][stride], elements or f32 as `mode` says
   std::uint32_t stride = 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of activations with a model's matrices: out[row][o] = sum over i of in[row][i] * matrix[o][i].
 //
-// Inputs are elements, sums are float32; packed weights are decoded to elements on their way (matrix.h,
-// fragments.h). Products of 16-bit matrices with many rows go to cuBLASLt where it is there; own kernels take
-// the quantised ones, few rows, mixtures, and all of deterministic mode.
+// Inputs are elements, sums are float32; packed weights are decoded to elements inside the kernels (matrix.h,
+// fragments.h). Products of 16-bit matrices with many rows go to cuBLASLt if the machine has it. Loci's own
+// kernels compute products of quantised matrices, of few rows, of mixtures, and everything in deterministic
+// mode.
 //
-// Determinism: same shape, same bits. Of own kernels also: a row's bits depend on that row and the matrix
-// alone (product_kernels.h), so deterministic mode is cuBLASLt left alone.
+// Determinism: the same shape gives the same bits. With Loci's own kernels a row's bits depend only on that
+// row and the matrix (product_kernels.h), so deterministic mode simply does not use cuBLASLt.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,12 @@
 namespace loci::cuda {
 
 enum class ProductOutput : std::uint8_t {
-  kElements,  // stored as the element type; f16 ones that are too large as the largest
+  kElements,  // stored as the element type; f16 values that are too large become the largest one
   kFloats,    // stored as f32
   kAdded,     // added to f32
 };
 
-// Pointers are of the device.
+// Pointers are to device memory.
 struct ProductArguments {
   const DeviceMatrix* matrix = nullptr;
   const void* input = nullptr;     // elements [rows][input_stride], aligned to 16 bytes
@@ -37,17 +38,19 @@ struct ProductArguments {
   const float* bias = nullptr;  // [outputs] or null
 };
 
-// Products of one device. Thread-compatible; one stream at a time (its workspace is one). May be captured.
+// Products of one device. Thread-compatible; one stream at a time, because it has one workspace. May be
+// captured.
 class Products {
  public:
-  // Without cuBLASLt's library own kernels do all. `rows_max`: of any product. Errors: kResourceExhausted.
+  // Without the library cuBLASLt, Loci's own kernels compute everything. `rows_max`: the most rows of any
+  // product. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Products>> make(const Device& device, ElementType type, bool deterministic,
                                                 std::uint32_t rows_max);
   virtual ~Products() = default;
   virtual void multiply(const ProductArguments& arguments, Stream& stream) = 0;
-  // Of a mixture: rows [offsets[e], offsets[e + 1]) are multiplied with expert e's rows of the matrix
-  // (`experts` of them, as the matrix was loaded). `offsets` [experts + 1] is on the device, as is what it
-  // says; the host knows their last one, arguments.rows. `bias` is [experts][outputs].
+  // Products of a mixture: rows [offsets[e], offsets[e + 1]) are multiplied with expert e's rows of the
+  // matrix, which was loaded for `experts` experts. `offsets` [experts + 1] is in device memory; the host
+  // knows only its last value, arguments.rows. `bias` is [experts][outputs].
   virtual void multiply_experts(const ProductArguments& arguments, const std::uint32_t* offsets,
                                 std::uint32_t experts, Stream& stream) = 0;
   // The library's name and version, or why there is none.
@@ -56,7 +59,7 @@ class Products {
 
 struct EmbedArguments {
   const DeviceMatrix* embedding = nullptr;
-  const DeviceMatrix* positions = nullptr;       // or null: a learned row is added
+  const DeviceMatrix* positions = nullptr;       // learned position rows to add, or null
   const std::uint32_t* tokens = nullptr;         // [rows]
   const std::uint32_t* row_positions = nullptr;  // [rows], offset included
   std::uint32_t rows = 0;

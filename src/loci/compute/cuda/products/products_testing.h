@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of products share: random tensors of every type, their values, and activations.
+// Shared by the tests of products: random tensors of every type, their values, and activations.
 #pragma once
 
 #include <cmath>
@@ -51,7 +51,7 @@ inline std::uint16_t element_bits(ElementType type, float value) {
 inline float element_value(ElementType type, std::uint16_t bits) {
   return type == ElementType::kHalf ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
-// Of one rounding, relative.
+// The relative error of one rounding.
 inline double element_step(ElementType type) { return type == ElementType::kHalf ? 0x1p-11 : 0x1p-8; }
 
 inline std::vector<std::uint16_t> random_elements(ElementType type, std::uint64_t count, std::uint32_t seed) {

@@ -23,14 +23,14 @@ LOCI_DEVICE float largest_of<BFloat16>() {
   return 3.38953139e38f;
 }
 
-// What the type cannot hold becomes its largest value; NaN stays.
+// Values beyond the type's range become its largest value; NaN stays NaN.
 template <class T>
 LOCI_DEVICE float saturated(float v) {
   const float largest = largest_of<T>();
   if (v > largest) return largest;
   return v < -largest ? -largest : v;
 }
-// The same, and NaN becomes the lowest value: of state.
+// The same, and NaN becomes the lowest value; for state.
 template <class T>
 LOCI_DEVICE float finite(float v) {
   return fminf(fmaxf(v, -largest_of<T>()), largest_of<T>());
@@ -51,7 +51,7 @@ LOCI_DEVICE uint4 pack_run(const float (&v)[kRun]) {
   return make_uint4(pack2<T>(v[0], v[1]), pack2<T>(v[2], v[3]), pack2<T>(v[4], v[5]), pack2<T>(v[6], v[7]));
 }
 
-// `N` values (kRun, aligned to 16 bytes; or 1) from or to memory.
+// Load and store `N` values: kRun, aligned to 16 bytes, or 1.
 template <class T, int N>
 LOCI_DEVICE void load_run(const T* from, float (&v)[N]) {
   if constexpr (N == 1) {
@@ -96,7 +96,7 @@ LOCI_DEVICE void store_floats(float* to, const float (&v)[N]) {
 
 // --- on the host ---
 
-// use(T{}) with the type that `type` names.
+// Calls use(T{}) with the type that `type` names.
 template <class Use>
 void with_elements(ElementType type, const Use& use) {
   if (type == ElementType::kHalf) {
@@ -105,7 +105,7 @@ void with_elements(ElementType type, const Use& use) {
     use(BFloat16{});
   }
 }
-// Null, or the begin of 16 bytes.
+// True if the pointer is null or aligned to 16 bytes.
 inline bool aligned_16(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
 }  // namespace loci::cuda

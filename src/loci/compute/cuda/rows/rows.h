@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens between the products of a pass, a row at a time. All pointers are of the device; a stream's
-// operations. `Elements` are of the element type. Each row's bits depend on that row alone.
+// Row kernels of a pass other than matrix products: norms, rotation, activations, routing, sampling. All of
+// them are queued on a stream, and all pointers are to device memory. `Elements` have the element type. Each
+// row's bits depend only on that row.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,12 @@ struct RowNorm {
   LOCI_HOST_DEVICE bool present() const { return weight != nullptr; }
 };
 
-// residual += post(change); then the norms of the residual for what reads it next. Fused: one read and one
-// write of the residual.
+// residual += post(change), then the norms of the residual for its next readers. It is fused, so the residual
+// is read once and written once.
 //
-// In place: `residual` alone is both read and written; outputs overlap neither it, nor the changes, nor each
-// other. With rows_from only the named rows of residual and changes are read and written; where a change is
-// given they are distinct.
+// Only `residual` is changed in place; outputs overlap neither it, nor the changes, nor each other. With
+// rows_from only the named rows of residual and changes are read and written; if there is a change, these
+// rows must be distinct.
 struct AddNormArguments {
   float* residual = nullptr;       // f32 [rows][width]
   const float* change = nullptr;   // f32 [rows][width] or null: nothing is added
@@ -35,7 +36,7 @@ struct AddNormArguments {
   RowNorm post, post2;             // of change, change2
   RowNorm norm;                    // absent: the residual itself, as elements
   void* output = nullptr;          // elements [rows][width], or null
-  RowNorm norm2;                   // for a second reader (parallel layers): absent: norm
+  RowNorm norm2;                   // for a second reader (parallel layers); absent: the same as norm
   void* output2 = nullptr;         // elements [rows][width], or null
   float* output_floats = nullptr;  // f32 [rows][width] of `norm`, or null (a mixture's router)
   const std::uint32_t* rows_from =
@@ -46,15 +47,16 @@ struct AddNormArguments {
 };
 void add_norm(const AddNormArguments& arguments, Stream& stream);
 
-// Queries, keys and values of new tokens: norm of heads, rotation, keys and values into their blocks. State
-// is always finite: what the element type cannot hold becomes its largest value (and NaN its lowest).
-// head_dim is a multiple of 8 up to 256.
+// Finishes queries, keys and values of new tokens: norm of heads, rotation, and keys and values written into
+// their blocks. State is always finite: values beyond the element type's range become its largest value, and
+// NaN its lowest. head_dim is a multiple of 8 up to 256.
 struct PlaceArguments {
   const void* qkv = nullptr;  // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
   void* queries = nullptr;    // elements [rows][heads][head_dim]
   LayerState state;
   const std::uint32_t* positions = nullptr;  // [rows]
-  // [rows]: slot * 32 + position % 32 where the row's keys and values go; kNowhere: they are there already.
+  // [rows]: slot * 32 + position % 32 where the row's keys and values go; kNowhere: their state is there
+  // already.
   const std::uint32_t* places = nullptr;
   static constexpr std::uint32_t kNowhere = UINT32_MAX;
   const float* query_norm = nullptr;  // [head_dim] or null; kRms
@@ -70,10 +72,10 @@ struct PlaceArguments {
 };
 void place_rows(const PlaceArguments& arguments, Stream& stream);
 
-// activation(gate) * up, or activation(up) where there is no gate (kClampedSwiglu has one). Results beyond
-// the element type's range become its largest value. Not in place.
+// activation(gate) * up; without a gate activation(up) (kClampedSwiglu always has one). Results beyond the
+// element type's range become its largest value. Not in place.
 struct ActivateArguments {
-  // Elements [rows][2 * width]: gate, then up; or [rows][width]: up alone. Biases added.
+  // Elements [rows][2 * width]: gate, then up; without a gate [rows][width]. Biases are added already.
   const void* input = nullptr;
   void* output = nullptr;  // elements [rows][width]
   bool gated = true;
@@ -86,9 +88,9 @@ void activate(const ActivateArguments& arguments, Stream& stream);
 
 // --- mixtures of experts ---
 
-// The experts of each row and their weights, and the rows of each expert: what multiply_experts() reads. The
-// best scores are chosen; of equal ones the lower expert's; NaN loses. A row's uses are in ascending order of
-// experts, an expert's inputs in ascending order of rows.
+// Chooses the experts of each row and their weights, and lists the rows of each expert for
+// multiply_experts(). The best scores are chosen; of equal scores that of the lower expert; NaN loses. A
+// row's uses are in ascending order of experts, an expert's inputs in ascending order of rows.
 struct RouteArguments {
   const float* scores = nullptr;  // f32 [rows][experts], biases added
   std::uint32_t rows = 0;
@@ -98,8 +100,8 @@ struct RouteArguments {
   std::uint32_t* chosen = nullptr;   // [rows][uses]: experts
   float* weights = nullptr;          // [rows][uses]
   std::uint32_t* offsets = nullptr;  // [experts + 1]
-  std::uint32_t* sources = nullptr;  // [rows * uses]: the row that the expert's i-th input is of
-  std::uint32_t* places = nullptr;   // [rows][uses]: where among those inputs the row's use is
+  std::uint32_t* sources = nullptr;  // [rows * uses]: the row from which each input of an expert comes
+  std::uint32_t* places = nullptr;   // [rows][uses]: the index of each use among those inputs
 };
 void route(const RouteArguments& arguments, Stream& stream);
 // output[i] = input[sources[i]], elements [count][width].
@@ -131,7 +133,7 @@ void copy_tokens(const LayerState& state, const TokenCopy* copies, std::uint32_t
 // logit = softcap * tanh(logit / softcap), in place.
 void cap_logits(float* logits, std::uint64_t count, float softcap, Stream& stream);
 
-// In device memory; what DeviceSampling says, and where.
+// DeviceSampling as the kernels read it, in device memory.
 struct SampleRow {
   std::uint32_t logits_row = 0;
   std::uint32_t sample = 0;  // index of the sample in `samples`
@@ -145,18 +147,19 @@ struct SampleArguments {
   const float* logits = nullptr;         // f32 [rows][vocabulary]
   std::uint32_t vocabulary = 0;          // at most kSampleVocabularyMax
   const SampleRow* rows = nullptr;       // [count_max]
-  const std::uint32_t* count = nullptr;  // [1], on the device; rows beyond do nothing
+  const std::uint32_t* count = nullptr;  // [1], in device memory; rows beyond it do nothing
   std::uint32_t count_max = 0;           // launched
   std::uint32_t* samples = nullptr;
   void* workspace = nullptr;  // sample_workspace_bytes(count_max or more, vocabulary), aligned to 16
 };
 inline constexpr std::uint32_t kSampleVocabularyMax = 1u << 20;
 std::uint64_t sample_workspace_bytes(std::uint32_t rows_max, std::uint32_t vocabulary);
-// As engine/run/sampler.h orders and means it: temperature, top-k, top-p, min-p, draw. NaN counts as -inf. A
-// row's sample depends on its logits and its SampleRow alone. sampling.cu says how.
+// Samples tokens. Temperature, top-k, top-p, min-p and the draw have the order and meaning of
+// engine/run/sampler.h. NaN counts as -inf. A row's sample depends only on its logits and its SampleRow.
+// sampling.cu has the algorithm.
 void sample(const SampleArguments& arguments, Stream& stream);
 
-// The device's own feed: a row's token is what the pass before sampled.
+// Replaces rows' tokens by samples of the pass before, which only the device has.
 struct FeedArguments {
   static constexpr std::uint32_t kNone = UINT32_MAX;
   const std::uint32_t* sources = nullptr;  // [rows]: index in `samples`; kNone: the token stays as it is

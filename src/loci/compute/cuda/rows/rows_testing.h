@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of rows share: elements on the host, random values, and outputs with guards around them.
+// Shared by the tests of rows: elements on the host, random values, and outputs with guards around them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,21 +20,21 @@ namespace loci::cuda {
 inline float element_value(ElementType type, std::uint16_t bits) {
   return type == ElementType::kHalf ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
-// A finite value.
+// The bits of a finite value.
 inline std::uint16_t element_bits(ElementType type, float value) {
   return type == ElementType::kHalf ? f32_to_f16(value) : f32_to_bf16(value);
 }
 inline double largest_element(ElementType type) {
   return type == ElementType::kHalf ? 65504.0 : std::ldexp(255.0, 120);
 }
-// Rounding an exact value to the type, relative.
+// The relative error of rounding an exact value to the type.
 inline double element_rounding(ElementType type) { return type == ElementType::kHalf ? 0x1p-11 : 0x1p-8; }
 inline const char* name_of(ElementType type) { return type == ElementType::kHalf ? "f16" : "bf16"; }
 inline constexpr ElementType kElementTypes[] = {ElementType::kHalf, ElementType::kBFloat16};
 
 class RowsTest : public DeviceTest {
  protected:
-  // An output of `count` values, poisoned, in the middle of memory that nothing may touch.
+  // An output of `count` values, filled with garbage, between guards that no kernel may touch.
   template <class T>
   class Output {
    public:
@@ -77,7 +77,7 @@ class RowsTest : public DeviceTest {
   static void expect_near(double got, double want, double slack, const std::string& where) {
     EXPECT_TRUE(std::fabs(got - want) <= slack) << where << ": " << got << ", expected " << want;
   }
-  // `slack` on top of the rounding to the type.
+  // Allows an error of `slack` beside the rounding to the type.
   static void expect_element(ElementType type, std::uint16_t got, double want, double slack,
                              const std::string& where) {
     const double largest = largest_element(type);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads of a block find together, for the kernels of sampling (sampling.cu): the best logit, sums,
-// and where a sum over bins reaches what is sought. Sums are of integers: their order does not matter.
+// What the threads of a block compute together for the sampling kernels (sampling.cu): the best logit, sums,
+// and the bin at which a sum over bins reaches a given value. Sums are of integers, so their order does not
+// matter.
 #pragma once
 
 #include "loci/compute/cuda/rows/sampling_row.h"
@@ -8,14 +9,14 @@
 
 namespace loci::cuda {
 
-// Ascends with the logit; NaN comes before all, and the zeros are one.
+// A key that ascends with the logit. NaN comes first, and both zeros have the same key.
 LOCI_DEVICE unsigned logit_key(float logit) {
   if (!(logit == logit)) return 0;
   const unsigned bits = __float_as_uint(logit + 0.0f);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 LOCI_DEVICE bool better(const Peak& a, const Peak& b) { return a.key != b.key ? a.key > b.key : a.id < b.id; }
-// Every thread gets the best of all. `scratch`: [32]; it begins and ends with a barrier.
+// Gives every thread the best peak of all. `scratch`: [32]. It begins and ends with a barrier.
 LOCI_DEVICE Peak block_peak(Peak mine, Peak* scratch) {
   for (int offset = 16; offset > 0; offset /= 2) {
     const Peak other{__shfl_xor_sync(~0u, mine.key, offset), __shfl_xor_sync(~0u, mine.id, offset)};
@@ -39,7 +40,7 @@ LOCI_DEVICE Peak row_peak(const Space& space, unsigned vocabulary, Peak* scratch
   return block_peak(mine, scratch);
 }
 
-// The sum of what the threads before this one have; `total` is that of all. Barriers as block_peak().
+// The sum over the threads before this one; `total`: over all threads. It begins and ends with a barrier.
 LOCI_DEVICE Mass sum_before(Mass mine, Mass& total, Mass* scratch) {
   Mass sum = mine;
   for (unsigned offset = 1; offset < 32; offset *= 2) {
@@ -66,10 +67,10 @@ LOCI_DEVICE Mass block_total(Mass mine, Mass* scratch) {
 
 struct Cut {
   unsigned bin;
-  Mass before;  // what lies in the bins above it
+  Mass before;  // sum of the bins above it
 };
-// The bin, from the greatest down, at which the sum reaches `wanted` (> 0); bin 0 where it never does.
-// of(bin) is what a bin holds. `found` is shared.
+// The bin, from the greatest down, at which the sum reaches `wanted` (> 0); bin 0 if it never does. of(bin)
+// is the content of a bin. `found` is in shared memory.
 template <class Of>
 LOCI_DEVICE Cut find_cut(Mass wanted, const Of& of, Cut* found, Mass* scratch) {
   const unsigned each = kBins / blockDim.x, top = kBins - 1 - threadIdx.x * each;
@@ -85,7 +86,7 @@ LOCI_DEVICE Cut find_cut(Mass wanted, const Of& of, Cut* found, Mass* scratch) {
   __syncthreads();
   return *found;
 }
-// Adds to a sum of two words. Their order does not matter: carries commute.
+// Adds to a sum of two words. The order of additions does not matter, because carries commute.
 LOCI_DEVICE void add_mass(unsigned* low, unsigned* high, Mass mass) {
   const auto part = static_cast<unsigned>(mass);
   const unsigned old = atomicAdd(low, part);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of sampling (sampling.cu) know of a row: its part of the workspace, its parameters, its
-// tokens' weights and masses.
+// One row in the sampling kernels (sampling.cu): its part of the workspace, its parameters, its tokens'
+// weights and masses.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ inline constexpr unsigned kBins = 1u << kDigitBits;
 inline constexpr unsigned kWeightBits = 30;          // of a float in [0, 1]
 inline constexpr float kMassOne = 8796093022208.0f;  // 2^43: masses of 2^20 tokens sum to 2^63
 
-// What a row works in; after it Peak[parts], Mass[parts] and uint2[vocabulary] candidates: {weight's bits,
-// id}.
+// A row's working memory. It is followed by Peak[parts], Mass[parts] and uint2[vocabulary] candidates
+// {weight's bits, id}.
 struct RowSpace {
   Mass masses[kBins];  // of weights, by their upper bits
   unsigned counts[kBins];
   Mass total;           // of all weights
-  unsigned candidates;  // how many
+  unsigned candidates;  // number of candidates
   unsigned padding;
 };
 struct Peak {
@@ -66,8 +66,8 @@ struct RowPlan {
   unsigned top_k;       // 0: all
   unsigned weight_min;  // bits of the least weight that min-p keeps
   float top_p;
-  bool greedy;        // also where the greatest logit says so: settle()
-  bool whole;         // nothing is cut
+  bool greedy;        // settle() may also set it, for an extreme greatest logit
+  bool whole;         // nothing is cut off
   float best, scale;  // after settle()
 };
 LOCI_DEVICE RowPlan plan_of(const SampleArguments& p, const SampleRow& row) {
@@ -79,7 +79,7 @@ LOCI_DEVICE RowPlan plan_of(const SampleArguments& p, const SampleRow& row) {
   plan.greedy = row.temperature == 0.0f || row.top_k == 1;
   plan.whole = plan.top_k == 0 && row.top_p >= 1.0f && plan.weight_min == 0;
   plan.best = 0;
-  // A temperature so small that its inverse overflows is greedy all the same.
+  // A temperature whose inverse would overflow is as good as greedy.
   plan.scale = fminf(1.0f / row.temperature, 1e30f);
   return plan;
 }
@@ -94,10 +94,10 @@ LOCI_DEVICE unsigned weigh_logit(const RowPlan& plan, float logit) {
 }
 LOCI_DEVICE Mass mass_of(unsigned weight) { return static_cast<Mass>(__uint_as_float(weight) * kMassOne); }
 
-// f(logit, id, there) for each of a part's tokens, by whole warps; ids ascend within a thread.
+// Calls f(logit, id, there) for each token of a part, by whole warps. Ids ascend within a thread.
 template <class F>
 LOCI_DEVICE void each_logit(const float* logits, unsigned part, unsigned vocabulary, const F& f) {
-  const bool fours = vocabulary % 4 == 0;  // and so rows begin at 16 bytes
+  const bool fours = vocabulary % 4 == 0;  // then rows begin at multiples of 16 bytes
   const unsigned begin = part * kPartTokens,
                  end = vocabulary < begin + kPartTokens ? vocabulary : begin + kPartTokens;
   for (unsigned at = begin; at < end; at += 4 * blockDim.x) {

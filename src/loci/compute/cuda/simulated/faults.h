@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests may ask of the simulated device. Of a whole program: LOCI_SIMULATED_LOST_AFTER, _MEMORY and
-// _SEED.
+// Faults and sizes that tests choose for the simulated device. The environment variables
+// LOCI_SIMULATED_LOST_AFTER, _MEMORY and _SEED choose them for a whole program.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,26 @@
 namespace loci::cuda::simulated {
 
 struct Options {
-  std::uint64_t memory_bytes = std::uint64_t{8} << 30;  // of the device: allocations beyond fail
-  std::uint64_t pinned_bytes = std::uint64_t{8} << 30;  // of the host
-  std::uint64_t lost_after = UINT64_MAX;  // operations: the one after them fails, and all that follow
-  std::uint64_t seed = 1;                 // draws the order of what streams leave open, and of threads
-  std::string refused_kernel{};           // launches of this name are refused; the device is well
-  bool captures_fail = false;             // likewise all captures, at their end
+  std::uint64_t memory_bytes = std::uint64_t{8} << 30;  // of the device; allocations beyond this fail
+  std::uint64_t pinned_bytes = std::uint64_t{8} << 30;  // pinned memory of the host; likewise
+  std::uint64_t lost_after = UINT64_MAX;                // operations that succeed; all later ones fail
+  std::uint64_t seed = 1;        // draws the order of threads, and of operations that streams leave
+                                 // unordered
+  std::string refused_kernel{};  // launches of this kernel are refused; the device goes on
+  bool captures_fail = false;    // all captures are refused at their end; the device goes on
   bool capture_begins_fail = false;
   std::uint32_t capability = 90;
   std::uint32_t multiprocessors = 4;
 };
-// For devices that are opened from here on (one at a time). Also makes what was lost whole again.
+// For devices that are opened later (one at a time). A lost device works again.
 void set_options(const Options& options);
 
 struct Counters {
-  std::uint64_t operations = 0;  // done
+  std::uint64_t operations = 0;  // operations done
   std::uint64_t kernels = 0;
-  std::uint64_t graphs = 0;  // launches
+  std::uint64_t graphs = 0;  // launches of graphs
   std::uint64_t copied_bytes = 0;
-  std::uint64_t allocations = 0;  // of device and pinned memory: each waits for the device
+  std::uint64_t allocations = 0;  // of device and pinned memory; each waits for the device
 };
 Counters counters();
 

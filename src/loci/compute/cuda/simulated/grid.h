@@ -12,8 +12,8 @@ namespace loci::cuda::simulated {
 // Calls `thread` in every thread of every block. `seed` draws the order. A kernel that breaks CUDA's rules
 // (threads that wait for ones which have ended, shared memory out of bounds) aborts, naming it.
 //
-// `previous`, where given, runs the kernel before this one in its stream: not before all threads of the first
-// block wait for it (await_previous()), as where the device begins a kernel early.
+// `previous`, if given, runs the kernel before this one in its stream. It is called only when all threads of
+// the first block wait for it (await_previous()), as if the device had begun this kernel early.
 void run_grid(const char* name, const LaunchShape& shape, std::uint64_t seed,
               const std::function<void()>& thread, const std::function<void()>& previous = nullptr);
 

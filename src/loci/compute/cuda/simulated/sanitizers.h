@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the address sanitizer is told of the simulated device: which stack runs, and which memory nobody may
-// touch. Nothing in other builds.
+// Tells the address sanitizer which stack of the simulated device runs, and which memory nobody may touch.
+// Does nothing in other builds.
 #pragma once
 
 #include <cstddef>
 
-// As g++ says it.
+// The macro by which g++ reports a sanitizer.
 #if !defined(__SANITIZE_ADDRESS__) && defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define __SANITIZE_ADDRESS__ 1
@@ -17,8 +17,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// For functions that a fiber enters and never leaves: neither sanitizer keeps an account of them that nobody
-// closes (the address sanitizer's poisoned frames, the thread sanitizer's stack of calls).
+// For functions that a fiber enters and never leaves. It keeps sanitizers from recording such calls, which
+// would never end: poisoned frames of the address sanitizer, the call stack of the thread sanitizer.
 #define LOCI_NEVER_LEFT __attribute__((no_sanitize("address", "thread"), noinline))
 
 namespace loci::cuda::simulated {
@@ -28,8 +28,9 @@ namespace loci::cuda::simulated {
 inline void forbid(const void* at, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(at, bytes); }
 inline void allow(const void* at, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(at, bytes); }
 
-// Around every switch: leaving() before it, on the old stack, names the new one; arrived() after it, on the
-// new stack, with what leaving() gave when that stack was left (nullptr: never), says which one was left.
+// Called around every switch of stacks. leaving() is called before it, on the old stack, and names the new
+// one. arrived() is called after it, on the new stack, with the value that leaving() gave when that stack was
+// left (nullptr: it never was). It reports which stack was left.
 inline void leaving(void** left, const void* bottom, std::size_t bytes) {
   __sanitizer_start_switch_fiber(left, bottom, bytes);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel sees on the simulated device: CUDA's names for plain C++ (simt.h lists them). Each thread of
 // a block is a fiber; blocks run one after the other. A thread runs until it meets others (a barrier, a
-// warp's operation) or ends; who runs next is drawn at random, so what lacks a barrier shows. Shared memory
+// warp's operation) or ends. The next one is drawn at random, so a missing barrier shows. Shared memory
 // begins as NaNs. Asynchronous copies arrive no sooner than they are waited for.
 //
-// Kernels alone include this, through compute/cuda/simt.h.
+// Only kernels include this, through compute/cuda/simt.h.
 #pragma once
 
 #include <math.h>
@@ -61,22 +61,22 @@ struct AsyncCopy {
   bool valid;
 };
 
-// The running thread, as kernels see it.
+// The running thread, in terms of kernels.
 struct Lane {
   uint3 thread{}, block{}, block_size{}, grid_size{};
   std::byte* shared = nullptr;
   std::uint32_t shared_bytes = 0;
-  std::vector<AsyncCopy> copies;         // not yet done, in order
+  std::vector<AsyncCopy> copies;         // those that are not done yet, in order
   std::vector<std::size_t> copy_groups;  // ends of committed groups in `copies`
 };
 Lane& lane();
 
 enum class Meeting : std::uint8_t { kShuffle, kVote, kMma, kMatrix, kWarp };
-// All lanes of the warp meet; the last that comes calls meet(operands of lanes 0..31).
+// Waits for all lanes of the warp. The last one to come calls meet(operands of lanes 0..31).
 void meet_warp(Meeting kind, void* operand, void (*meet)(void* const (&operands)[32]));
 void meet_block();
 void await_previous();
-// Points into the block's shared memory, `bytes` long.
+// Checks that `bytes` bytes at `pointer` lie in the block's shared memory.
 void check_shared(const void* pointer, std::uint32_t bytes);
 
 template <class T>
@@ -100,7 +100,7 @@ T shuffle(T value, unsigned source) {
 inline unsigned this_lane() { return lane().thread.x % 32; }
 void check_whole_warp(unsigned mask);
 
-// One warp's m16n8k16 of 16-bit values, or m16n8k32 of int8.
+// A warp's matrix product: m16n8k16 of 16-bit values, or m16n8k32 of int8.
 enum class MmaType : std::uint8_t { kHalf, kBFloat16, kInt8 };
 void mma(MmaType type, void* d, const std::uint32_t* a, const std::uint32_t* b);
 void load_matrix(std::uint32_t (&r)[4], const void* row, bool transposed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers of simulated_test.cu. Pointers are of the device.
+// Launchers of simulated_test.cu. Pointers are to device memory.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ void launch_sum_warp(const FloatsParams& params, Stream& stream);
 void launch_multiply_tile(const TileParams& params, ElementType type, Stream& stream);
 void launch_read_before_arrival(const FloatsParams& params, Stream& stream);
 void launch_add_one(const IntegersParams& params, Stream& stream);
-// values[count + i] = values[i], read when the kernel before has ended or, wrongly, as soon as the block
-// runs; or never waiting at all.
+// For a kernel that sets values[count + i] = values[i]: it waits for the kernel before it reads, or (wrongly)
+// after it has read, or (wrongly) never.
 enum class Waits : std::uint8_t { kBeforeReading, kAfterReading, kNever };
 void launch_copy(const IntegersParams& params, Waits waits, Stream& stream);
 
