@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of a core's life: its configuration, then every event with its time and the digest of the plan
-// that it gave. Replayed, it shows that every decision is reproduced (invariant 8), or the first that
-// is not; after a crash it leads to the crash. The format is in docs/event-log.md.
+// The log of a core's life: its configuration, then every event with its time and the digest of the plan that
+// it gave. Replaying it shows that every decision is reproduced (invariant 8), or which is the first that is
+// not. After a crash it leads to the crash. The format is in docs/event-log.md.
 //
-// The log holds prompts. It is readable by its owner alone.
+// The log holds prompts. Only its owner may read the file.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +21,28 @@
 
 namespace loci {
 
-// Whether the log of a core with a disk, a shared store or peers has the secret that keys blocks. Whoever
-// reads it can find the state of any tokens that he guesses, and forge entries; without it a log does not
-// replay past entries that an earlier process left on the disk, nor past blocks that a peer asks for.
+// Whether the log of a core with a disk, a shared store or peers contains the secret that keys blocks. A
+// reader who has the secret can find the state of any tokens that he guesses, and forge entries. Without it a
+// replay ends at the first entry that an earlier process left on the disk, and at the first block that a peer
+// asks for.
 enum class LoggedSecret : std::uint8_t { kLeftOut, kKept };
 
-// A log's configuration as it is read.
+// A log's configuration, as read from the file.
 struct LoggedConfig {
   CoreConfig core;
-  LoggedSecret secret = LoggedSecret::kKept;  // kept too where the core has no disk, and so needs none
+  LoggedSecret secret = LoggedSecret::kKept;  // also kKept if the core needs no secret
 };
 
 struct FileCloser {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// Thread-compatible. For every step: append_event(), step(), append_plan(). Each record reaches the
-// operating system at once, so a crash of the process loses none. After an error every call returns it.
+// Thread-compatible. For every step call append_event(), the core's step(), then append_plan(). Each record
+// reaches the operating system at once, so a crash of the process loses none. After an error every call
+// returns it.
 class EventLogWriter {
  public:
-  // Replaces what is at `path`. Errors: kUnavailable naming the path and the reason.
+  // Replaces the file at `path`. Errors: kUnavailable naming the path and the reason.
   static Result<EventLogWriter> create(const std::string& path, const CoreConfig& config,
                                        LoggedSecret secret);
 
@@ -68,14 +70,14 @@ struct LoggedStep {
 // Reads a log step by step. Thread-compatible.
 class EventLogReader {
  public:
-  // Errors: kNotFound, kDataLoss (no log, another version, a damaged head).
+  // Errors: kNotFound, kDataLoss (not a log, another version, a damaged header).
   static Result<EventLogReader> open(const std::string& path);
 
   const CoreConfig& config() const { return config_.core; }
   LoggedSecret secret() const { return config_.secret; }
   // Absent: the end. Errors: kDataLoss naming the step and what is wrong there.
   Result<std::optional<LoggedStep>> next();
-  // The log ends inside a record, as a crash leaves it; next() gave all that is whole.
+  // True: the log ends inside a record, as after a crash; next() returned all whole records.
   bool truncated() const { return truncated_; }
 
  private:
@@ -85,7 +87,7 @@ class EventLogReader {
   bool read(void* bytes, std::size_t size);
 
   std::unique_ptr<std::FILE, FileCloser> file_;
-  std::uint64_t left_ = 0;  // bytes of the file
+  std::uint64_t left_ = 0;  // bytes of the file that are left to read
   LoggedConfig config_;
   std::uint64_t records_ = 0;
   std::uint64_t steps_ = 0;
@@ -93,17 +95,17 @@ class EventLogReader {
 };
 
 struct ReplayReport {
-  std::uint64_t steps = 0;     // replayed
-  std::uint64_t compared = 0;  // of them, with the digest of a plan
+  std::uint64_t steps = 0;     // steps that were replayed
+  std::uint64_t compared = 0;  // of these, steps with the digest of a plan
   bool truncated = false;
 };
 
-// Is told of each step that was replayed, and of the plan that it gave.
+// Called with each replayed step and the plan that it gave.
 using ReplayListener = std::function<void(const LoggedStep&, const Plan&)>;
 
-// Runs a core over the log and compares every plan's digest. Errors: as EventLogReader's; kInternal for
-// the first plan that differs, kDataLoss for an event that cannot have happened and kUnimplemented for one
-// that needs the secret which the log leaves out, naming the step.
+// Runs a core over the log and compares every plan's digest. Errors: as EventLogReader's; kInternal for the
+// first plan that differs; kDataLoss for an event that cannot have happened; kUnimplemented for an event that
+// needs the secret, if the log leaves it out. All name the step.
 Result<ReplayReport> replay(const std::string& path, const ReplayListener& listener = {});
 
 }  // namespace loci

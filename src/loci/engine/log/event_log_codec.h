@@ -15,23 +15,23 @@
 
 namespace loci {
 
-// The version of the format, and of the decisions: a core that decides otherwise for the same events has
-// another one. Logs of other versions are refused, as nothing could be learnt from replaying them.
+// The version of the format and of the decisions: it changes whenever the core decides differently for the
+// same events. Logs of other versions are refused, because replaying them would show nothing.
 inline constexpr std::uint32_t kLogVersion = 21;
 
-// A secret that is left out is zero when it is read: no plan depends on it but those that follow a disk's
-// entries, or what peers ask for by key.
+// A secret that is left out reads as zero. Only plans that follow a disk's entries, or blocks that peers ask
+// for by key, depend on it.
 void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& out);
 // Errors: kDataLoss naming the field.
 Result<LoggedConfig> decode_config(std::string_view bytes);
 
 void encode_event(const Event& event, std::string& out);
-// Errors: kDataLoss naming the field. All of `bytes` must be the event.
+// Errors: kDataLoss naming the field, or if bytes are left after the event.
 Result<Event> decode_event(std::string_view bytes);
 
-// The canonical encoding of all that a plan says; equal plans, equal bytes.
+// The canonical encoding of a whole plan: equal plans have equal bytes.
 void encode_plan(const Plan& plan, std::string& out);
-// XXH3 of it.
+// XXH3 of that encoding.
 std::uint64_t plan_digest(const Plan& plan);
 
 }  // namespace loci

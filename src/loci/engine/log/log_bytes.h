@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the codecs of the event log (event_log_codec.h) write with and read with: little-endian numbers, texts
-// and ids, without padding.
+// The writer and the reader that the codecs of the event log (event_log_codec.h) use: little-endian numbers,
+// texts and ids, without padding.
 #pragma once
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ class LogWriter {
   void ids(const std::vector<StrongId<Tag, std::uint32_t>>& values) {
     list(values, [this](const auto& value) { id(value); });
   }
-  // A count, and each value by `put`.
+  // Writes a count, then each value by `put`.
   template <class T, class Put>
   void list(const std::vector<T>& values, Put put) {
     number(static_cast<std::uint32_t>(values.size()));
@@ -97,21 +97,21 @@ class LogReader {
     const std::string_view found = take(kSize, field);
     std::copy(found.begin(), found.end(), value.begin());
   }
-  // An enumeration of `count` values, as a byte.
+  // Reads a value of an enumeration of `count` values, which is one byte.
   template <class T>
   T choice(std::size_t count, const char* field) {
     const auto value = number<std::uint8_t>(field);
     if (value >= count) fail(field, fmt::format("expected a number below {}, found {}", count, value));
     return static_cast<T>(value < count ? value : 0);
   }
-  // A count of things of at least `bytes` bytes each.
+  // Reads a count of items, each of at least `bytes` bytes.
   std::uint32_t count(std::size_t bytes, const char* field) {
     const auto value = number<std::uint32_t>(field);
     if (value <= in_.size() / bytes) return value;
     fail(field, fmt::format("{} are announced, {} bytes are left", value, in_.size()));
     return 0;
   }
-  // What LogWriter::list() wrote; a value takes at least so many bytes.
+  // Reads what LogWriter::list() wrote; a value takes at least `value_bytes` bytes.
   template <class T, class Get>
   void list(std::vector<T>& values, std::size_t value_bytes, const char* field, Get get) {
     values.resize(count(value_bytes, field));
@@ -143,7 +143,7 @@ class LogReader {
   Status status_;
 };
 
-// In configurations, and in the event that new costs were measured.
+// Costs occur in configurations, and in the event that new costs were measured.
 void put(LogWriter& w, const CostCurves& costs);
 void get(LogReader& r, CostCurves& costs);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hidden states on their way from passes to the disk: the first stage of HCache's two (§4.2.2). Passes leave
-// what the products of K and V consumed; what a pass left of a block goes into a *capture*, one of a fixed
-// number of places in host memory, until the block is whole and a mover has written it.
+// Hidden states on their way from passes to the disk: the first of HCache's two stages (§4.2.2). Passes
+// return the inputs of the products of K and V. The rows of a block go into a *capture*, one of a fixed
+// number of places in host memory, and stay there until the block is whole and a mover has written it.
 //
 // An example, of one block (32 rows):
 //
@@ -10,12 +10,12 @@
 //     2         20           21 rows
 //     3         21 .. 31     whole: open() gives it to the mover that saves the block
 //
-// A capture has each row from the first on, or it is none: a row that was computed without it, a pass that
-// failed, a load or a copy into the block's slot end it. Where no place is free the one that was written to
-// longest ago and is not read gives way. Whoever finds no whole capture saves keys and values instead, so
-// nobody ever waits for one.
+// A capture has all rows from the first on. It ends if a row is computed without it, if a pass fails, or if
+// something is loaded or copied into the block's slot. If no place is free, the capture that was written
+// longest ago and is not being read gives way. If a block has no whole capture its keys and values are saved
+// instead, so nobody ever waits for a capture.
 //
-// Of groups without a window; one group is all that a model has then.
+// Only for models without windows, which have one layer group.
 #pragma once
 
 #include <array>
@@ -38,24 +38,24 @@ namespace loci {
 struct CaptureStats {
   std::uint32_t places = 0;
   std::uint64_t displaced_total = 0;  // captures that gave way to others
-  std::uint64_t unplaced_total = 0;   // blocks for which no place was to be had
+  std::uint64_t unplaced_total = 0;   // blocks for which no place was free
 };
 
-// Thread-safe; passes come from one thread.
+// Thread-safe; begin() and end() are called by one thread.
 class HiddenCaptures {
  public:
-  // `places`: blocks. Errors: kResourceExhausted.
+  // `places`: the number of blocks. Errors: kResourceExhausted.
   static Result<std::unique_ptr<HiddenCaptures>> make(const BackendInfo& backend, std::uint32_t places);
 
-  // Before the pass: its spans are told to leave what is of use (Span::capture).
+  // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
   void begin(Pass& pass);
-  // After it; `results` are its spans'.
+  // Call it after the pass; `results` are those of its spans.
   void end(std::span<const SpanResult> results);
 
-  // Something else is written to the slot.
+  // Call it when something else is written to the slot.
   void forget(SlotId slot) EXCLUDES(mutex_);
-  // The capture of the block in the slot, if it is whole and of the entry's tokens at its place. It stays
-  // until close(), which ends it. [layer][token][row].
+  // The capture of the block in the slot, [layer][token][row]; empty unless it is whole and has the entry's
+  // tokens at the entry's place. It stays until close(), which ends it.
   std::span<const std::byte> open(SlotId slot, const DiskEntry& entry);
   void close(SlotId slot);
 
@@ -67,13 +67,13 @@ class HiddenCaptures {
     std::uint32_t rows = 0;
     std::uint32_t position = 0;  // of the first row
     std::array<TokenId, kBlockTokens> tokens{};
-    std::uint64_t written = 0;  // the pass
+    std::uint64_t written = 0;  // number of the pass that wrote last
     bool open = false;
   };
-  // What a span leaves of a block.
+  // A span's rows of one block.
   struct Piece {
     std::uint32_t span = 0;
-    std::uint32_t token = 0;  // of the span
+    std::uint32_t token = 0;  // its first token, in the span
     SlotId slot;
     std::uint32_t row = 0;  // of the block
     std::uint32_t count = 0;
@@ -88,13 +88,13 @@ class HiddenCaptures {
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
   const HostMemory memory_;
-  // Of the pass that runs.
+  // For the running pass:
   std::vector<Piece> pieces_;
   std::vector<std::vector<TokenId>> tokens_;     // [span]
   std::vector<std::vector<std::byte>> buffers_;  // [span][layer][token][row]
   std::uint64_t passes_ = 0;
 
-  mutable Mutex mutex_;  // guards the captures' bytes too, but for open ones
+  mutable Mutex mutex_;  // also guards the captures' bytes, except those of open captures
   std::map<SlotId, Capture> captures_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
   CaptureStats stats_ GUARDED_BY(mutex_);

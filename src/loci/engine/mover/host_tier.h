@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host tier's memory: for each group of layers a pool of slots of one block's part each, laid out as the
-// device's (a layer's slice is contiguous, and so is the whole). It knows nothing of what lies where.
+// The host tier's memory: a pool of slots for each layer group. A slot holds one block's part in the layout
+// of the device: a layer's slice is contiguous, and so is the whole part. It does not know which block a slot
+// holds.
 //
-// The memory is the backend's (Backend::allocate_host()): on a CPU it costs nothing until it is filled, for a
-// GPU it is pinned.
+// The memory comes from Backend::allocate_host(): on a CPU it costs nothing until it is filled, for a GPU it
+// is pinned.
 //
-// Thread-safe as memory is: who reads and who writes a slot is the core's business.
+// As thread-safe as plain memory: the core decides who reads and who writes a slot.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +22,10 @@ namespace loci {
 
 class HostTier {
  public:
-  // `slots` by group; empty: none. Errors: kResourceExhausted naming host_memory.
+  // `slots`: by group; empty: no host tier. Errors: kResourceExhausted naming host_memory.
   static Result<HostTier> make(Backend& backend, const std::vector<std::uint32_t>& slots);
 
-  // `layers`: counted in the group.
+  // The memory of `layers`, which are counted in the group.
   std::span<std::byte> slices(std::uint32_t group, SlotId slot, LayerRange layers) const;
   std::span<std::byte> slice(std::uint32_t group, SlotId slot, std::uint32_t index) const {
     return slices(group, slot, {index, index + 1});

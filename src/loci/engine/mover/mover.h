@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The movers: they carry out the moves of the core's plans between the device's slots, the host tier's
-// memory and the disk store, and say how each ended. They decide nothing.
+// The movers carry out the moves of the core's plans between the device's slots, the host tier's memory, the
+// disk store and the shared store. They report how each move ended, and decide nothing.
 //
-// Loads arrive layer by layer, the first layers of all blocks of a load before the second ones, and go before
-// saves (Pensieve §4.3.3, AttentionStore §3.2.1); a pass that reads a block waits in the backend for the
-// layer it needs. A slice is verified before the device sees it.
+// Loads arrive layer by layer, the first layers of all blocks of a load before their second layers, and go
+// before saves (Pensieve §4.3.3, AttentionStore §3.2.1). A pass that reads a block waits in the backend for
+// the layer that it needs. A slice is verified before the device sees it.
 #pragma once
 
 #include <cstdint>
@@ -27,30 +27,30 @@ struct MoverOptions {
   std::vector<std::uint32_t> host_blocks;  // slots of the host tier, by group; empty: no host tier
   std::unique_ptr<DiskStore> disk;         // null: none
   std::unique_ptr<SharedStore> shared;     // null: none
-  std::shared_ptr<PeerOutlet> peers;       // who gets what peers read; null: nobody reads
-  // A load or prefetch that takes longer, its waiting included, is given up (kTooSlow).
+  std::shared_ptr<PeerOutlet> peers;       // receives the blocks that peers read; null: peers read nothing
+  // A load or prefetch that takes longer than this, including its waiting, is given up (kTooSlow).
   Nanos load_limit = 10 * kNanosPerSecond;
-  // What is on its way to the disk, and as much to the shared store; one block at least.
+  // The most bytes in flight to the disk; as many again to the shared store. At least one block.
   std::uint64_t save_buffer_bytes = std::uint64_t{64} << 20;
-  // What is on its way to host memory, where the backend copies by itself; one block at least. By default 0.3
-  // ms of a PCIe 5 link: a load that comes waits for no more.
+  // The most bytes in flight to host memory, for a backend whose copies go on after their calls. At least one
+  // block. By default 0.3 ms of a PCIe 5 link, so that a load waits no longer.
   std::uint64_t save_copy_bytes = std::uint64_t{16} << 20;
-  // Of blocks that are saved as hidden states; null: none are. It must outlive the mover.
+  // The captures of blocks that are saved as hidden states; null: none are. It must outlive the mover.
   HiddenCaptures* captures = nullptr;
-  // Asked before each slice that is copied out of the device or between it and host memory; it may wait, and
-  // an error fails the move. So tests make links slow and broken (the disk store is an interface already).
+  // Called before each slice is copied out of the device or between it and host memory. It may wait, and an
+  // error fails the move. With it tests make links slow and broken; for the disk they have a fake store.
   std::function<Status(const Move&, std::uint32_t layer)> before_slice;
 };
 
 struct MoverStats {
   struct Link {
     std::uint64_t moves_total = 0, bytes_total = 0, failures_total = 0;
-    Nanos busy = 0;  // from a move's begin to its end, summed
+    Nanos busy = 0;  // time from a move's beginning to its end, summed up
   };
-  // Between device and host (and inside the device: host_load), device and disk (host to disk: disk_save),
-  // disk to host; shared store to device, device or host to shared store; device, host or disk to a peer.
+  // host_load also counts copies inside the device, disk_save also host to disk. prefetch is disk to host,
+  // shared_save device or host to the shared store, peer_serve any tier to a peer.
   Link host_load, host_save, disk_load, disk_save, prefetch, shared_load, shared_save, peer_serve;
-  std::uint64_t queued = 0;  // moves that were given and have not ended
+  std::uint64_t queued = 0;  // moves that were started and have not ended
 };
 
 // Thread-safe.
@@ -63,18 +63,18 @@ class Mover {
   // host_memory.
   static Result<std::unique_ptr<Mover>> make(MoverOptions options, Backend& backend, const Clock& clock,
                                              Ended ended);
-  // Gives up what has not begun, waits for what has; nothing is told any more.
+  // Drops moves that have not begun and waits for those that have. `Ended` is not called any more.
   virtual ~Mover() = default;
 
-  // Takes over what a plan says. The device slots of loads are being filled (Backend::begin_fill) when it
-  // returns, so a pass that follows waits for them.
+  // Takes over a plan's moves and notes. When it returns, Backend::begin_fill() has been called for the
+  // device slots of all loads, so a later pass waits for them.
   virtual void start(std::vector<Move> moves, std::vector<DiskNote> notes) = 0;
-  // Asks the shared store, which there is; `answer` is called on a thread of the store's.
+  // Asks the shared store, which must exist; `answer` is called on one of the store's threads.
   virtual void ask(SharedAsk ask, std::function<void(SharedAnswer)> answer) = 0;
-  // The shared store is to forget these blocks, as far as it is reached.
+  // Deletes these blocks from the shared store, if it can be reached.
   virtual void forget_shared(const std::vector<ChainKey>& keys) = 0;
-  // Hands what the disk holds to `found`, in batches, on a thread of its own (DiskStore::recover). Without a
-  // disk: the last, empty batch at once.
+  // Passes the disk's entries to `found`, in batches, on a thread of its own (DiskStore::recover). Without a
+  // disk it passes the last, empty batch at once.
   virtual void recover(std::function<void(Recovered)> found) = 0;
   virtual MoverStats stats() const = 0;
   virtual DiskStoreStats disk_stats() const = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where those who carry out moves report how each ended, and what a mover's thread waits at.
+// Collects the ends of moves, and lets a mover's thread wait for them.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class MoverDesk {
   std::uint64_t bytes_of(const Move& move) const;
 
   void taken(std::size_t moves);
-  // Once for each move that was taken.
+  // Reports the end of a move; called once for each move.
   void end(const Move& move, MoveResult result, Nanos begun);
-  // What has ended since the last call.
+  // The moves that have ended since the last call.
   std::vector<MoveOutcome> take_ended();
 
-  // Until something ended, wake() was called or the time has come (kNever: it does not).
+  // Waits until a move has ended, wake() was called, or the time `until` has come (kNever: no limit).
   void wait(Nanos until);
   void wake();
 
@@ -42,7 +42,7 @@ class MoverDesk {
   MoverStats stats_ GUARDED_BY(mutex_);
 };
 
-// How a status of a transfer is told to the core.
+// A transfer's status in the core's terms.
 MoveResult result_of(const Status& status);
 
 }  // namespace loci

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all moves need: the device, the host tier's memory, where ends are reported.
+// Shared by all kinds of moves: the device, the host tier's memory, and the desk at which ends are reported.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct MoverLink {
     return options.before_slice ? options.before_slice(move, layer) : Status();
   }
 
-  // Of a layer, and of the group of the disk's store, by what the move brings or takes there.
+  // Bytes of a layer's slice in a group of the disk store, by the form of state that the move carries.
   std::uint64_t slice_bytes(const Move& move, std::uint32_t group_number) const {
     return move.form == StateForm::kHidden ? kBlockTokens * backend.info().hidden_row_bytes
                                            : group(group_number).layer_slice_bytes;
@@ -34,9 +34,9 @@ struct MoverLink {
     return pool_of(group_number, move.form, static_cast<std::uint32_t>(backend.info().groups.size()));
   }
 
-  // A slice of the move, whole and verified, comes to the device: the one place where keys are taken to
-  // another position, in a copy, so that the source keeps what was computed. `index`: of the layer in its
-  // group.
+  // Brings a whole and verified slice of the move to the device. Only here are keys moved to another
+  // position; this is done in a copy, so that the source keeps the keys as they were computed. `index`: of
+  // the layer in its group.
   void arrive(const Move& move, const MovePart& part, std::uint32_t index,
               std::span<const std::byte> slice) const {
     if (move.form == StateForm::kHidden) return arrive_hidden(move, part, index, slice);
@@ -46,11 +46,12 @@ struct MoverLink {
     load_slice(part, index, rotated);
   }
 
-  // The pass that reads them projects them. What is to be rotated is so from what was computed: projecting at
-  // the other position would give other bits than the block in its other form.
+  // Brings a layer's hidden states to the device; the pass that reads them projects them. If keys must be
+  // rotated, they are projected at their old position here and then rotated. Projecting them at the new
+  // position would give other bits than rotating the block's saved keys.
   void arrive_hidden(const Move& move, const MovePart& part, std::uint32_t index,
                      std::span<const std::byte> rows) const {
-    const std::uint32_t position = (move.entry.depth - 1) * kBlockTokens;  // of the source
+    const std::uint32_t position = (move.entry.depth - 1) * kBlockTokens;  // position of the source
     if (move.rotate_by == 0) return backend.load_hidden(part.group, part.to, index, position, rows);
     const std::uint32_t layer = group(part.group).layers[index];
     std::vector<std::byte> slice(group(part.group).layer_slice_bytes);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads from host memory, and copies inside the device: one batch after another, each layer by layer, the
-// first layer of all its blocks before the second one's (Pensieve §4.3.3, AttentionStore §3.2.1). Where the
-// backend copies by itself several layers make a step, so that a copy is long enough for the link, and
-// batches follow one another on it without a pause.
+// Loads from host memory, and copies inside the device: one batch after another. Each goes layer by layer,
+// the first layer of all its blocks before the second one (Pensieve §4.3.3, AttentionStore §3.2.1). If the
+// backend's copies go on after their calls, a step has several layers, so that a copy is long enough for the
+// link, and batches follow one another without a pause.
 #pragma once
 
 #include <atomic>
@@ -17,18 +17,18 @@
 
 namespace loci {
 
-// One thread's, but for the ends of its copies. It must outlive them (Backend::after_loads()). Its targets
-// are being filled when it gets them.
+// Thread-compatible; the ends of its copies come on other threads, and it must outlive them
+// (Backend::after_loads()). Backend::begin_fill() has been called for its targets.
 class MoverLoads {
  public:
   explicit MoverLoads(const MoverLink& link);
 
   void add(std::vector<Move> moves, Nanos taken);
-  // Begins a step of the first batch; false: there is nothing to do.
+  // Begins a step of the first batch. False: there is nothing to do.
   bool step();
-  // Copies of batches are on their way.
+  // True: copies of batches are in flight.
   bool copying() const { return copying_.load(std::memory_order_acquire) > 0; }
-  // What is left fails, and nobody is told.
+  // All remaining moves fail, without being reported.
   void abandon();
 
  private:
@@ -52,17 +52,17 @@ class MoverLoads {
   Status prepare(const Move& move, const MovePart& part, const Place& place);
   void fail(Load& load, const Status& status, const Batch& batch);
   void end(std::shared_ptr<Batch> batch);
-  // When all that was begun has come. In order.
+  // Calls `done` when all copies that were begun have arrived. Calls come in order.
   void after_copies(Copied done);
   void fail_targets(const Move& move) const;
 
   const MoverLink link_;
   std::vector<Place> places_;  // by layer
   std::deque<std::shared_ptr<Batch>> batches_;
-  std::vector<LoadPiece> pieces_;   // of a step
-  std::vector<std::byte> scratch_;  // a slice
+  std::vector<LoadPiece> pieces_;   // pieces of one step
+  std::vector<std::byte> scratch_;  // room for one slice
   std::atomic<std::uint32_t> copying_{0};
-  Nanos link_free_at_ = 0;  // when the last batch ended; of the thread that tells
+  Nanos link_free_at_ = 0;  // when the last batch ended; only for the thread that reports ends
 };
 
 }  // namespace loci

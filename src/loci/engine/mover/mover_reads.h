@@ -3,8 +3,8 @@
 // source of blocks reads, verifies and calls back on its threads; each slice then goes straight to its
 // target.
 //
-// A read that is given up is over at once, and what the source brings of it later is dropped: its target, and
-// its source too, may belong to others by then.
+// A read that is given up ends at once. Slices that the source brings later are dropped, because the target
+// and the source may belong to others by then.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 
 namespace loci {
 
-// One thread's, but for what it gives the source. It must outlive the source's and the
-// backend's callbacks.
+// Thread-compatible, except for the callbacks that it gives the source. It must outlive the callbacks of the
+// source and of the backend.
 class MoverReads {
  public:
-  // `source` may be null where no move reads a disk.
+  // `source` may be null if no move reads from it.
   MoverReads(const MoverLink& link, BlockSource* source);
   ~MoverReads();
 
-  // Loads begin at once; their targets are being filled.
+  // Loads begin at once; Backend::begin_fill() has been called for their targets.
   void load(std::vector<Move> moves, Nanos taken);
-  // Prefetches wait for one another, so that few of them are ever before a load.
+  // Prefetches wait for one another, so that a load never waits for many of them.
   void prefetch(std::vector<Move> moves, Nanos taken);
-  // Begins what may begin, gives up what is late. The time when it is wanted again; kNever: only after
-  // something ended.
+  // Begins waiting prefetches and gives up late reads. Returns the time at which it must be called again;
+  // kNever: only after a read has ended.
   Nanos step();
-  // What was not read yet fails, and nobody is told.
+  // All remaining reads fail, without being reported.
   void abandon();
 
  private:
@@ -47,9 +47,9 @@ class MoverReads {
 
   const MoverLink link_;
   BlockSource* const source_;
-  std::vector<std::shared_ptr<Batch>> batches_;  // not over, the earliest first
+  std::vector<std::shared_ptr<Batch>> batches_;  // those that have not ended, the earliest first
   std::deque<Waiting> waiting_;                  // prefetches
-  std::uint32_t most_layers_ = 0;                // of a group
+  std::uint32_t most_layers_ = 0;                // the most layers of any group
 };
 
 }  // namespace loci

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves to host memory, to the disk and to the shared store, in this order. They go on in small steps,
-// between which loads are seen to, and with bounded buffers: what is on its way to the disk is a copy
-// (AttentionStore §3.2.2's write buffer). Where the backend copies by itself a block goes to host memory in
-// one piece, and few are on their way, so that a load that comes soon has the link (Pensieve §5, "Prioritize
-// data retrieval over eviction").
+// Saves to host memory, to the disk and to the shared store, in this order. They proceed in small steps,
+// between which loads get their turn. Bytes on their way to the disk are copies in bounded buffers
+// (AttentionStore §3.2.2's write buffer). If the backend's copies go on after their calls, a block goes to
+// host memory in one piece. Only a few are in flight, so that a load soon gets the link (Pensieve §5,
+// "Prioritize data retrieval over eviction").
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,16 @@ namespace loci {
 
 struct MoverWrite;
 
-// One thread's, but for the ends of its writes and copies. It must outlive them (Backend::after_saves()).
+// Thread-compatible; the ends of its writes and copies come on other threads, and it must outlive them
+// (Backend::after_saves()).
 class MoverSaves {
  public:
-  // Each may be null where no move writes there.
+  // `disk` and `shared` may be null if no move writes there.
   MoverSaves(const MoverLink& link, BlockSource* disk, BlockSource* shared);
 
   void add(std::vector<Move> moves);
-  // Copies some layers of the first save to host memory, or else to the disk, or else to the shared store;
-  // false: there is nothing that it could do before something ended.
+  // Copies some layers of the first save to host memory; if there is none, of the first one to the disk, else
+  // to the shared store. False: it can do nothing until something has ended.
   bool step();
 
  private:
@@ -36,11 +37,11 @@ class MoverSaves {
     Move move;
     Nanos begun = kNever;
     std::uint32_t part = 0;
-    std::uint32_t index = 0;  // of the layer in the part's group
+    std::uint32_t index = 0;  // index of the layer in the part's group
     std::vector<std::byte> buffer;
-    std::shared_ptr<MoverWrite> write;  // to a source
+    std::shared_ptr<MoverWrite> write;  // for a write to the disk or the shared store
   };
-  // What a source is to write.
+  // The saves to one of the stores.
   struct Lane {
     BlockSource* const source;
     std::deque<Save> saves;
@@ -50,10 +51,10 @@ class MoverSaves {
 
   bool step_host();
   bool step(Lane& lane);
-  // Writes what was captured of the block.
+  // Writes the block's captured hidden states.
   void write_hidden(Save& save, Lane& lane);
   void end_host(const Save& save, MoveResult result);
-  // Copies some layers of the save's part, or begins to; true: those were the last.
+  // Copies some layers of the save's part, or begins to copy them. True: those were the last.
   Result<bool> copy(Save& save);
   std::span<std::byte> target_of(Save& save, const MovePart& part, LayerRange layers) const;
   void clear_behind(Save& save) const;
@@ -65,7 +66,7 @@ class MoverSaves {
   std::deque<Save> to_host_;
   Lane to_disk_, to_shared_;
   std::atomic<std::uint64_t> copying_{0};  // bytes of saves to host memory that have begun
-  Nanos link_free_at_ = 0;  // when the last save to host memory ended; of the thread that tells
+  Nanos link_free_at_ = 0;  // when the last save to host memory ended; only for the thread that reports ends
 };
 
 }  // namespace loci

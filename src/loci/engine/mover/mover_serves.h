@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that other servers of the cluster read: copied out of the device or host memory in small steps, as
-// saves are, or read from the disk, and handed to the outlet. The core bounds how many blocks are on their
-// way (peer_reads.h), and with it the memory that they take.
+// Serves state to other servers of the cluster. It is copied out of the device or host memory in small steps,
+// as saves are, or read from the disk, and passed to the outlet. The core bounds how many blocks are in
+// flight (peer_reads.h), and with it the memory that they take.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +16,30 @@
 
 namespace loci {
 
-// One thread's, but for the ends of what it reads and gives. It must outlive them.
+// Thread-compatible; the ends of its reads, and those of the bytes that it gives, come on other threads. It
+// must outlive them.
 class MoverServes {
  public:
-  // `disk` may be null where no move reads one, `outlet` where there is no move.
+  // `disk` may be null if no move reads the disk, `outlet` if there are no moves.
   MoverServes(const MoverLink& link, BlockSource* disk, PeerOutlet* outlet);
 
   void add(std::vector<Move> moves);
-  // Copies some layers of the first move, or has the disk read them; false: there is nothing to do.
+  // Copies some layers of the first move, or begins to read them from the disk. False: there is nothing to
+  // do.
   bool step();
-  // Gives up what the disk has not brought within the limit of loads: those parts are gone. The time when it
-  // is wanted again; kNever: only after something was begun.
+  // Gives up parts that the disk has not brought within the limit of loads; the outlet is told that they are
+  // gone. Returns the time at which it must be called again; kNever: only after a read was begun.
   Nanos give_up_late();
 
  private:
   class FromDisk;
-  // What of a move's parts has not been given yet.
+  // The parts of a move that have not been given yet.
   struct Left;
   struct Serve {
     Move move;
     Nanos begun = kNever;
     std::uint32_t part = 0;
-    std::uint32_t index = 0;  // of the layer in the part's group
+    std::uint32_t index = 0;  // index of the layer in the part's group
     std::vector<std::byte> buffer;
     std::shared_ptr<Left> left;
   };
@@ -48,7 +50,7 @@ class MoverServes {
   void fail(const std::shared_ptr<Left>& left, std::uint32_t part, const Status& why) const;
   void end_part(Left& left) const;
 
-  std::vector<std::shared_ptr<FromDisk>> reads_;  // not over, the earliest first
+  std::vector<std::shared_ptr<FromDisk>> reads_;  // those that have not ended, the earliest first
 
   const MoverLink link_;
   BlockSource* const disk_;

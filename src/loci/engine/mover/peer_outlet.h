@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the state goes that other servers of the cluster read (engine/core/peer_reads.h): whoever talks to
-// them.
+// Receives the state that other servers of the cluster read (engine/core/peer_reads.h), and sends it to them.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +12,13 @@
 namespace loci {
 
 // Thread-safe. Called on the engine's threads; must not block. For each part of a PeerRead there is one call
-// of give() or gone(), in any order; of a read that was left there may be calls still.
+// of give() or gone(), in any order. Calls may still come for a read that the peer has given up.
 class PeerOutlet {
  public:
   virtual ~PeerOutlet() = default;
   virtual void answered(PeerAnswer answer) = 0;
-  // A block's part in the group: all its layers, as the backend lays them out. `taken` is to be called once,
-  // from any thread: its memory is let go. Until then the core counts it as on its way.
+  // Gives a block's part in the group: all its layers, in the backend's layout. The outlet calls `taken`
+  // once, from any thread, when it has freed the memory. Until then the core counts the part as in flight.
   virtual void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
                     std::function<void()> taken) = 0;
   virtual void gone(PeerGone gone) = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a grammar lets one reply say next. The set of allowed tokens is computed ahead, while the pass runs
-// whose logits it is for; whoever needs it earlier computes it himself.
+// Which tokens a grammar allows next in one reply. The set is computed ahead, while the pass runs whose
+// logits it is for. A thread that needs it earlier computes it itself.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@
 
 namespace loci {
 
-// prepare(): any thread. The rest: one thread at a time, that of the reply's sampler.
+// Any thread may call prepare(). All else is for one thread at a time, that of the reply's sampler.
 class Constraint {
  public:
   explicit Constraint(std::shared_ptr<const Grammar> grammar);
 
-  // Computes the next mask unless it is there.
+  // Computes the next mask, unless it has been computed.
   void prepare();
 
-  // The tokens that may come next (mask_allows()), and whether the reply may end; computed unless prepared.
-  // Nothing may come next after kComplete, kStuck and an error (status()). Valid until accept().
+  // Computes the next mask if needed (mask_allows() reads it), and returns whether the reply may end. After
+  // kComplete, kStuck or an error (status()) no token may come next. Valid until accept().
   MatchState next();
   std::span<const std::uint32_t> mask() const { return mask_; }
-  // `token`, one of the mask, comes next.
+  // Says that `token`, one that the mask allows, comes next.
   MatchState accept(TokenId token);
-  // kInvalidArgument: the grammar passed a bound.
+  // Ok, or kInvalidArgument: the grammar exceeded a bound.
   const Status& status() const { return status_; }
 
  private:
@@ -40,8 +40,8 @@ class Constraint {
 
   const std::shared_ptr<const Grammar> grammar_;
   Mutex mutex_;
-  // Under mutex_ until ready_; then nobody writes them before accept(), and the sampler's thread reads them
-  // without it.
+  // Guarded by mutex_ until ready_ is set. Then nobody writes them before accept(), so the sampler's thread
+  // reads them without the mutex.
   std::optional<GrammarMatcher> matcher_;  // made by the first prepare()
   std::vector<std::uint32_t> mask_;
   MatchState state_ = MatchState::kOpen;
@@ -51,7 +51,7 @@ class Constraint {
 
 class Sampler;
 
-// The thread that prepares constraints. Thread-safe. Its queue is bounded by the requests there are.
+// The thread that prepares constraints. Thread-safe. Its queue has at most one entry for each request.
 class ConstraintWorker {
  public:
   ConstraintWorker();
@@ -59,7 +59,7 @@ class ConstraintWorker {
   ConstraintWorker(const ConstraintWorker&) = delete;
   ConstraintWorker& operator=(const ConstraintWorker&) = delete;
 
-  // Prepares these in turn; those without a grammar cost nothing but the call.
+  // Prepares these one after the other; a sampler without a grammar costs only the call.
   void prepare(std::vector<std::shared_ptr<Sampler>> samplers);
 
  private:

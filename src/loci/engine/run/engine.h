@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine: one model on one backend, serving many requests at once. It carries out the core's plans
-// (core.h) with two threads of its own: "core" takes events and calls listeners, "compute" drives
-// the backend, samples, and steps the state machine at the end of a pass. Moves between tiers are a mover's
+// (core.h) with two threads of its own: "core" takes events and calls listeners, "compute" drives the
+// backend, samples, and steps the state machine at the end of a pass. A mover carries out moves between tiers
 // (mover.h).
 #pragma once
 
@@ -30,17 +30,18 @@ struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   std::uint32_t max_new_tokens = 0;
-  std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty: ignore_eos
-  std::optional<Nanos> time_limit;         // from now
-  std::shared_ptr<const Grammar> grammar;  // what the reply must be; null: anything
-  std::uint32_t weight = 1;                // of the group, which is the tenant; see Arrival
+  std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty with ignore_eos
+  std::optional<Nanos> time_limit;         // counted from submit()
+  std::shared_ptr<const Grammar> grammar;  // which texts the reply may be; null: any
+  std::uint32_t weight = 1;                // of the group, that is of the tenant; see Arrival
   std::uint32_t queued_max = 0;
   SharingScope scope = SharingScope::kTenant;
   std::vector<TokenRange> dropped;  // of the prompt; see Arrival
   std::string salt;                 // see Arrival
 };
 
-// What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
+// The events of a request, for its listener: at most one GenerationStarted, then tokens, then exactly one
+// end.
 struct GenerationStarted {
   std::uint32_t cached_tokens = 0;
   ContextSources sources;
@@ -50,27 +51,28 @@ struct GenerationEnded {
   // Not ok: the request was refused (see Rejected), reason is kGrammar, or the device was lost
   // (kUnavailable).
   Status status;
-  Nanos retry_after = 0;  // where status is kResourceExhausted
+  Nanos retry_after = 0;  // only if status is kResourceExhausted
   FinishReason reason = FinishReason::kStop;
   Usage usage;
 };
 using GenerationEvent = std::variant<GenerationStarted, GeneratedToken, GenerationEnded>;
 
-// Called on the core's thread, in order. Must not block nor call back into the engine: it hands the
-// event on (to a queue, a strand).
+// Called on the core's thread, in order. It must not block nor call back into the engine; it passes the event
+// on to a queue or a strand.
 using GenerationListener = std::function<void(const GenerationEvent&)>;
 
-// Whether work that is done while the engine is idle (Engine::when_idle) should leave the processor now.
-// Thread-safe.
+// Tells idle work (Engine::when_idle) whether it should stop now. Thread-safe.
 using IdleStop = std::function<bool()>;
-// True: it is done. False: it was stopped, and wants to go on when the engine is idle again.
+// Work for idle time. Returns true when it is done; false if it was stopped and should be called again when
+// the engine is idle.
 using IdleWork = std::function<bool(const IdleStop&)>;
 
 struct EngineOptions {
   CoreConfig core;
-  MoverOptions mover;                // its tiers are those of `core`
-  DiskRoom disk_room;                // to begin with; empty: all slots
-  std::uint32_t capture_places = 0;  // blocks whose hidden states wait to be saved (CoreConfig::hidden)
+  MoverOptions mover;                // its tiers must match those of `core`
+  DiskRoom disk_room;                // at first; empty: all slots
+  std::uint32_t capture_places = 0;  // how many blocks' hidden states may wait to be saved
+                                     // (CoreConfig::hidden)
   std::string event_log_path;        // empty: none
   LoggedSecret event_log_secret = LoggedSecret::kLeftOut;
 };
@@ -78,45 +80,49 @@ struct EngineOptions {
 // Thread-safe.
 class Engine {
  public:
-  // `backend` (its blocks allocated) and `clock` must outlive the engine. What the disk holds from before
-  // is found while the engine serves. Errors: CoreConfig's, Mover::make()'s, the event log's.
+  // `backend` (its blocks allocated) and `clock` must outlive the engine. Entries that the disk has from
+  // before are found while the engine already serves. Errors: those of CoreConfig, Mover::make() and the
+  // event log.
   static Result<std::unique_ptr<Engine>> start(EngineOptions options, Backend& backend, const Clock& clock);
-  // Cancels what runs, waits for the pass and the moves in flight and stops. Every listener has had its end.
+  // Cancels all requests, waits for passes and moves in flight, and stops. Every listener has then had its
+  // end event.
   ~Engine();
 
   RequestId submit(GenerationRequest request, GenerationListener listener);
-  // The listener's end follows (kCancelled), unless it has come already.
+  // The listener's end event follows (kCancelled), unless it has come already.
   void cancel(RequestId request);
-  // The request's client does not take what it says, or takes it again: it computes nothing meanwhile
-  // (Pause). Whoever pauses resumes or cancels it.
+  // Says whether the request's client has stopped reading the reply. While paused the request computes
+  // nothing (Pause). The caller must resume or cancel it later.
   void pause(RequestId request, bool paused);
-  // The public prefix that the request of this id made is one no more.
+  // Releases the public prefix that the request of this id made: it is no longer public.
   void withdraw(RequestId prefix);
-  // What was said is deleted, and its state goes from every tier (plan.h); what still uses it ends first.
+  // Deletes the state of a deleted conversation from every tier (plan.h), after requests that still use it
+  // have ended.
   void forget(Forget what);
   // How many of the disk's slots may be used from now on (DiskRoom).
   void set_disk_room(DiskRoom room);
-  // How much of the device's memory may hold state that is kept from now on (MemoryRoom).
+  // From now on this much of the device's memory may hold state that nobody uses (MemoryRoom).
   void set_memory_room(MemoryRoom room);
-  // Calls `work` on the thread that runs passes, which then may use the backend as that thread does, once
-  // nothing has run, moved or waited for `quiet`; again after it was stopped, until it is done. What arrives
-  // meanwhile waits for it, so `work` looks at its IdleStop often. Once, while the engine lives.
+  // Calls `work` once nothing has run, moved or waited for the time `quiet`, and again after it was stopped,
+  // until it is done. It is called on the thread that runs passes, so it may use the backend as that thread
+  // does. Requests that arrive meanwhile wait for it, so `work` must check its IdleStop often. May be called
+  // once in the engine's life.
   void when_idle(Nanos quiet, IdleWork work);
-  // What peers ask and read (plan.h); MoverOptions::peers hears what becomes of it. The ids are the caller's;
-  // a read's deadline is so far from now.
+  // Questions and reads of peers (plan.h); results go to MoverOptions::peers. The caller chooses the ids. A
+  // read's deadline is counted from now.
   void ask_for_peer(PeerQuestion question);
   void read_for_peer(PeerRead read, Nanos time_limit);
   void leave_peer(PeerReadId read);
-  // What computing and moving costs was measured (plan.h).
+  // Sets measured costs of computing and moving (plan.h).
   void set_costs(CostCurves costs);
-  // Refuses new requests; what runs may go on for `grace`, then is cut off.
+  // Refuses new requests; running ones may go on for `grace` and are then cut off.
   void drain(Nanos grace);
-  // True once everything has ended after drain(), moves too; false at the time limit.
+  // Waits until all requests and moves have ended after drain(). False: the time limit came first.
   bool wait_drained(Nanos time_limit);
 
-  // kUnavailable, for good, once the device was lost: with it every request has ended, and new ones are
-  // refused.
-  // None of these waits for a step that runs, nor for what it waits for (a log's disk, say).
+  // Ok, or kUnavailable for good once the device is lost: then every request has ended, and new ones are
+  // refused. None of these functions waits for a running step, nor for anything that a step waits for, such
+  // as the log's disk.
   Status health() const;
   CoreStats stats() const;  // after the last step
   MoverStats mover_stats() const;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits for the core's thread: requests, what callers say of them, the ends of moves, what the disk held
-// before.
+// The queue of the core's thread: requests, callers' messages about them, ends of moves, and the disk's
+// entries from before.
 //
 //     callers    post(a)        post(b)
 //     mover               post(ends)
 //     core       take() -> [a, ends]     take() -> [b]
 //
-// Its length is bounded by those who post: callers by their connections (the core refuses beyond its own
-// queue at once), movers by the moves in flight, the disk's recovery by one batch.
+// Its length is bounded by its users: callers by their connections (the core at once refuses requests beyond
+// its own queue), movers by the moves in flight, the disk's recovery by one batch.
 #pragma once
 
 #include <memory>
@@ -33,31 +33,31 @@ using InboxItem =
     std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget, CostsMeasured,
                  Pause, SharedAnswer, MemoryRoom, PeerQuestion, PeerRead, PeerLeft>;
 
-// Thread-safe; take() is one thread's, and so is post_recovered(). Nothing is called under its mutex.
+// Thread-safe; one thread calls take(), one post_recovered(). Nothing is called under its mutex.
 class Inbox {
  public:
   void post(InboxItem item) EXCLUDES(mutex_);
-  // In batches of about a millisecond's work for the core, each once the one before was taken. Waits; returns
-  // early, with the rest dropped, at stop().
+  // Posts the disk's entries in batches of about a millisecond's work for the core, each after the one before
+  // was taken. Waits meanwhile. After stop() it returns early and drops the rest.
   void post_recovered(Recovered found) EXCLUDES(mutex_);
-  // The core was stepped by another thread: take() returns, although there may be no item.
+  // Says that another thread has stepped the core: take() returns, perhaps without items.
   void note_step() EXCLUDES(mutex_);
 
-  // Waits for items, for note_step(), or at most `most` (kNever: without end). `items`, which is empty, gets
-  // them in the order in which they were posted. False: stop() was called.
+  // Waits for items or note_step(), for at most `most` (kNever: no limit). `items`, which must be empty, gets
+  // the items in the order in which they were posted. False: stop() was called.
   bool take(std::vector<InboxItem>& items, Nanos most) EXCLUDES(mutex_);
   bool empty() const EXCLUDES(mutex_);
   void stop() EXCLUDES(mutex_);
 
  private:
-  // False: it is stopped.
+  // False: stop() was called.
   bool post_batch(Recovered batch) EXCLUDES(mutex_);
 
   mutable Mutex mutex_;
   Condition changed_;
   Condition batch_taken_;
   std::vector<InboxItem> items_ GUARDED_BY(mutex_);
-  bool batch_waits_ GUARDED_BY(mutex_) = false;  // of post_recovered(), among the items
+  bool batch_waits_ GUARDED_BY(mutex_) = false;  // a batch of post_recovered() is among the items
   bool stepped_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compute thread's half of a pass: begins passes on the backend, ends them in order, and samples on the
-// host what the device does not.
+// The compute thread's part of a pass. It begins passes on the backend, ends them in order, and samples
+// tokens that the device does not sample.
 #pragma once
 
 #include <cstddef>
@@ -20,36 +20,37 @@
 
 namespace loci {
 
-// What is needed of one pass.
+// One pass, with the samplers of its requests.
 struct PassJob {
   Pass pass;
-  // Parallel to pass.spans; absent where nothing is sampled on the host. Shared with the request, which may
+  // Parallel to pass.spans; null if the host samples nothing for the span. Shared with the request, which may
   // end while its last pass runs.
   std::vector<std::shared_ptr<Sampler>> samplers;
   std::vector<RequestId> requests;  // parallel to pass.spans
   bool behind = false;              // it was planned while the pass before it was in flight
 };
 
-// The answer: `sampled` is parallel to the pass's spans.
+// The result of a pass. `sampled` is parallel to the pass's spans.
 struct PassEnd {
   PassDone event;
   std::vector<std::optional<Sampled>> sampled;
-  Status health;  // Backend::health(), where a span failed
+  Status health;  // Backend::health(), if a span failed
 };
 
 // Thread-compatible.
 class PassRunner {
  public:
-  // All must outlive it. `captures` may be null; else the backend has no passes ahead.
+  // All arguments must outlive the runner. `captures` may be null; if not, the backend must have no passes
+  // ahead.
   PassRunner(Backend& backend, ConstraintWorker& constraints, HiddenCaptures* captures)
       : backend_(backend), constraints_(constraints), captures_(captures) {}
 
-  // At most 1 + BackendInfo::passes_ahead are in flight.
+  // At most 1 + BackendInfo::passes_ahead passes may be in flight.
   void begin(PassJob job);
   std::size_t in_flight() const { return begun_.size(); }
-  // Waits for the one that began first, which is in flight no more. At least one is.
+  // Waits for the end of the pass that began first; it is then no longer in flight. At least one must be.
   void wait();
-  // Samples what that one leaves to the host. Others may have begun since.
+  // Samples the tokens of that pass that the device left to the host. Other passes may have begun since.
   PassEnd end();
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to a token. Deterministic: the token depends on the logits, the parameters, the tokens so
-// far and the seed alone, never on the batch or on a suspension.
+// From logits to a token. Deterministic: the token depends only on the logits, the parameters, the tokens so
+// far and the seed, never on the batch or on a suspension.
 //
-// Order, as clients of llama.cpp and vLLM expect: bias, minimum tokens, what the grammar allows, penalties,
-// then (temperature 0: the greatest logit, the lowest id among equals) temperature, top-k, top-p, min-p,
-// draw.
+// The order of steps is the one that clients of llama.cpp and vLLM expect: bias, minimum tokens, what the
+// grammar allows, penalties, then (temperature 0: the greatest logit, the lowest id among equals)
+// temperature, top-k, top-p, min-p, draw.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace loci {
 
-// As good as never, or as always.
+// A bias of this size makes a token practically impossible, or certain.
 inline constexpr float kBiasMax = 100.0f;
 
 struct SamplingParams {
@@ -36,8 +36,9 @@ struct SamplingParams {
   float presence_penalty = 0.0f;                      // [-2, 2]; over the output
   std::vector<std::pair<TokenId, float>> logit_bias;  // [-kBiasMax, kBiasMax]
   std::uint64_t seed = 0;
-  std::uint32_t min_tokens = 0;  // stop tokens are not sampled before
-  // What the output begins with, whatever is likely: to learn how likely it is. Not counted as output.
+  std::uint32_t min_tokens = 0;  // stop tokens are not sampled before this many tokens
+  // Tokens with which the output begins in any case, in order to learn how likely they are. They do not count
+  // as output.
   std::vector<TokenId> forced;
   std::uint32_t top_logprobs = 0;  // alternatives to report for each token, at most 20
   bool logprobs = false;
@@ -53,43 +54,43 @@ struct TokenLogprob {
 
 struct Sampled {
   TokenId token;
-  TokenLogprob chosen;            // where logprobs were asked for
+  TokenLogprob chosen;            // only if logprobs were asked for
   std::vector<TokenLogprob> top;  // best first
 };
 
-// The token that Span::sampling means: what a device's own sampling is held to.
+// The token that Span::sampling defines; a device's own sampling must give the same.
 TokenId sample_token(std::span<const float> logits, const DeviceSampling& sampling);
 
-// One request's sampling state. Thread-compatible, but prepare().
+// One request's sampling state. Thread-compatible, except prepare().
 class Sampler {
  public:
-  // `stop_tokens` are held back until params.min_tokens have been sampled. With a grammar they are allowed
-  // where it lets the reply end, too.
+  // `stop_tokens` are held back until params.min_tokens have been sampled. With a grammar they are also
+  // allowed wherever it lets the reply end.
   Sampler(SamplingParams params, std::span<const TokenId> prompt, std::vector<TokenId> stop_tokens,
           std::uint32_t vocabulary, std::shared_ptr<const Grammar> grammar = nullptr);
 
-  // `logits`: [vocabulary]. Counts the token it returns as output. None where the grammar allows none:
+  // `logits`: [vocabulary]. Counts the token it returns as output. Absent: the grammar allows no token, and
   // grammar_end() says whether the reply is whole.
   std::optional<Sampled> sample(std::span<const float> logits);
-  // Goes on after so many tokens, by parameters that don't depend on them.
+  // Continues as if `draw` tokens had been drawn. Only for parameters that do not depend on earlier tokens.
   void resume_at(std::uint64_t draw) { draws_ = draw; }
 
-  // Computes what the grammar allows next, ahead of sample(). Any thread.
+  // Computes which tokens the grammar allows next, ahead of sample(). Any thread may call it.
   void prepare();
   bool constrained() const { return constraint_ != nullptr; }
-  // Nothing but the logits, the parameters and the number of the draw decides on its tokens, and nobody asks
-  // for more: a backend that samples may do it, and then does it for all of the request.
+  // True: the logits, the parameters and the number of the draw alone decide on its tokens, and nobody asks
+  // for log probabilities. Then a backend that samples may do it, and does it for the whole request.
   bool on_device() const { return on_device_; }
-  // `draw`: tokens that were drawn before.
+  // `draw`: how many tokens were drawn before.
   DeviceSampling device_sampling(std::uint64_t draw) const;
   // After the last sample().
   GrammarEnd grammar_end() const { return grammar_end_; }
-  // kInvalidArgument: why the grammar has failed, where grammar_end() says that it has.
+  // If grammar_end() says that the grammar has failed: kInvalidArgument with the reason.
   Status grammar_status() const;
 
  private:
   bool adjusts() const;
-  // Stop tokens may not be sampled yet.
+  // True: stop tokens may not be sampled yet.
   bool holds_stops_back() const { return draws_ < params_.forced.size() + params_.min_tokens; }
   void adjust(std::span<float> logits) const;
   bool find_allowed();
@@ -107,7 +108,7 @@ class Sampler {
   std::vector<TokenId> prompt_tokens_;                            // sorted, distinct
   std::vector<float> scratch_;                                    // [vocabulary]: what adjust() changes
   std::vector<float> weights_;        // [vocabulary]: unnormalised probabilities, the greatest is 1
-  std::vector<std::uint32_t> order_;  // candidates
+  std::vector<std::uint32_t> order_;  // ids of the candidates
   std::uint64_t draws_ = 0;
   bool on_device_ = false;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend that samples and takes a pass ahead, over one that does neither: for tests without a device. It
-// computes what has begun when its end is asked for, and knows the token of a span that goes on from a sample
-// no sooner than the device would.
+// A backend that samples and takes a pass ahead, on top of one that does neither; for tests without a device.
+// It computes a pass only when its end is asked for. So it learns the token of a span that continues from a
+// sample no sooner than a device would.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,9 @@ class AheadBackend final : public WrappedBackend {
     info_.passes_ahead = 1;
   }
 
-  // The device is lost when so many more passes have ended.
+  // The device is lost after `passes` further passes have ended.
   void lose_after(std::uint32_t passes) { passes_left_ = passes; }
-  std::uint64_t followed() const { return followed_; }  // spans that went on from a sample
+  std::uint64_t followed() const { return followed_; }  // spans that continued from a sample
 
   void begin(Pass pass) override {
     LOCI_CHECK(begun_.size() <= info_.passes_ahead, "one pass ahead");
@@ -46,7 +46,7 @@ class AheadBackend final : public WrappedBackend {
     for (Span& span : pass.spans) {
       if (span.token_of) {
         LOCI_CHECK(span.tokens.size() == 1, "one token goes on from a sample");
-        // (Where nothing was sampled the host discards what follows.)
+        // (If nothing was sampled the host discards the result.)
         span.tokens[0] = samples_.at(*span.token_of).value_or(TokenId(0));
         span.token_of.reset();
         ++followed_;
@@ -75,7 +75,7 @@ class AheadBackend final : public WrappedBackend {
   }
 
   std::deque<Pass> begun_;
-  std::vector<std::optional<TokenId>> samples_;  // of the pass that ended last
+  std::vector<std::optional<TokenId>> samples_;  // samples of the pass that ended last
   std::optional<std::uint32_t> passes_left_;
   std::atomic<bool> lost_{false};
   std::atomic<std::uint64_t> followed_{0};

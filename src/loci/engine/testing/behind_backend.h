@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend whose copies go on behind the calls that begin them, as a GPU's do, for tests: those of another
-// one, carried out in order by a thread for loads and one for saves. They can be held up, and the device be
-// lost.
+// A backend for tests whose copies go on after the calls that begin them, as a GPU's do. Another backend
+// carries them out, in order, on one thread for loads and one for saves. Tests can hold them up, and lose the
+// device.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ class BehindBackend final : public WrappedBackend {
 
   CopyThread& loads() { return loads_; }
   CopyThread& saves() { return saves_; }
-  // Copies that have not been carried out never are.
+  // Drops copies that have not been carried out.
   void lose() {
     const MutexLock lock(mutex_);
     health_ = Status(StatusCode::kUnavailable, "the device is lost");
@@ -93,7 +93,7 @@ class BehindBackend final : public WrappedBackend {
   void load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces,
             BytesHeld held) override {
     std::vector<LoadPiece> copied(pieces.begin(), pieces.end());
-    // Bytes that are the caller's again; they stay in place when the task is moved.
+    // The bytes go back to the caller, so they are copied. The copies stay in place when the task is moved.
     const auto staged = std::make_shared<std::vector<std::vector<std::byte>>>();
     if (held == BytesHeld::kDuringCall) {
       for (LoadPiece& piece : copied)
@@ -116,7 +116,7 @@ class BehindBackend final : public WrappedBackend {
   void after_saves(Copied done) const override {
     saves_.post([this, done = std::move(done)] { done(health()); });
   }
-  // Behind what was begun of the slot.
+  // Comes after copies into the slot that have begun.
   void fill_failed(std::uint32_t group, SlotId slot) override {
     loads_.post([this, group, slot] { inner_.fill_failed(group, slot); });
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the core share.
+// Shared by the tests of the core.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline Tokens operator+(Tokens a, const Tokens& b) {
   return a;
 }
 
-// A core with so many blocks on the device and nothing below.
+// The configuration of a core with `blocks` blocks on the device and no lower tiers.
 inline CoreConfig config_of(std::uint32_t blocks, std::uint32_t batch = 512) {
   CoreConfig config;
   config.groups = {{.window = 0, .block_count = blocks}};
@@ -34,8 +34,8 @@ inline CoreConfig config_of(std::uint32_t blocks, std::uint32_t batch = 512) {
   return config;
 }
 
-// "request:position+count" of each span of the plan's pass, apart by blanks; "<i" behind it where the span
-// goes on from the i-th sample of the pass before. Empty: no pass.
+// "request:position+count" of each span of the plan's pass, separated by blanks. "<i" follows if the span
+// continues from the i-th sample of the pass before. Empty: no pass.
 inline std::string spans_of(const Plan& plan) {
   std::string text;
   for (std::size_t i = 0; plan.pass && i < plan.pass->spans.size(); ++i) {
@@ -48,8 +48,8 @@ inline std::string spans_of(const Plan& plan) {
   return text;
 }
 
-// The pass of `plan` has ended, and every sample is `sample`; the span at the index `poisoned`, where there
-// is one, has failed.
+// The event that the pass of `plan` has ended. Every sample is `sample`; the span at the index `poisoned`, if
+// there is one, has failed.
 inline PassDone pass_done(const Plan& plan, TokenId sample, std::size_t poisoned = SIZE_MAX) {
   PassDone event{plan.pass->id, {}};
   for (std::size_t i = 0; i < plan.spans.size(); ++i) {

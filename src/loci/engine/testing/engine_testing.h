@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine with both its threads, on a backend whose "state" is the hash of the prefix at each token:
-// a token sampled from wrong or missing state is a wrong token. What its tests share.
+// Shared by the tests of the engine. They run it with both its threads on a backend whose "state" is the hash
+// of the prefix at each token, so wrong or missing state gives a wrong token.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ class PrefixBackend final : public EmptyBackend {
   Random random_{1};
 };
 
-// What one request was told. Thread-safe.
+// The events of one request. Thread-safe.
 class Record {
  public:
   GenerationListener listener() {
@@ -125,7 +125,7 @@ class Record {
       return ended_.has_value() || tokens_.size() >= count;
     }));
   }
-  // While it is held the engine's core waits at this request's next event.
+  // While the lock is held, the engine's core waits at this request's next event.
   MutexLock hold_engine() LOCI_THREAD_ANNOTATION(no_thread_safety_analysis)
       LOCI_THREAD_ANNOTATION(acquire_capability(mutex_)) {
     return MutexLock(mutex_);
@@ -144,7 +144,7 @@ class Record {
   }
 
  private:
-  Mutex mutex_{LockOrder::kOuter};  // hold_engine(): the test calls the engine meanwhile
+  Mutex mutex_{LockOrder::kOuter};  // kOuter because tests call the engine while they hold_engine()
   Condition changed_;
   std::vector<TokenId> tokens_ GUARDED_BY(mutex_);
   std::uint32_t cached_ GUARDED_BY(mutex_) = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A disk store in memory, for tests: it keeps the contract of disk_store.h and can be told to be slow and to
-// fail. What it holds is the FakeDisk's, which outlives it as a disk does a server.
+// fail. Its contents belong to a FakeDisk, which outlives it as a disk outlives a server.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ struct FakeDisk {
 // Thread-safe. Reads and writes happen on one thread, reads first.
 class FakeDiskStore final : public DiskStore {
  public:
-  // Asked on the store's thread before each layer is read, or an entry written (layer 0); an error is what
-  // the transfer ends with. It may wait.
+  // Called on the store's thread before each layer is read, or an entry written (layer 0). It may wait. If it
+  // returns an error the transfer ends with it.
   struct Faults {
     std::function<Status(const BlockRead&, std::uint32_t layer)> read;
     std::function<Status(const DiskEntry&)> write;
@@ -114,7 +114,7 @@ class FakeDiskStore final : public DiskStore {
   using Task = std::function<void()>;
   enum class Queue : std::uint8_t { kReads, kWrites };
 
-  // std::function wants what can be copied.
+  // std::function needs a copyable object.
   template <class F>
   void post(Queue queue, F task) EXCLUDES(mutex_) {
     auto shared = std::make_shared<F>(std::move(task));
@@ -159,7 +159,7 @@ class FakeDiskStore final : public DiskStore {
     }
   }
 
-  // The item's end, where it has come.
+  // The item's end, if it has come.
   std::optional<Status> read_layers(std::size_t index, const BlockRead& item, std::uint32_t layer,
                                     std::uint32_t step, BlockReadSink& sink) {
     const DiskGroup& group = groups_.at(item.group);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of movers share: a random tiny model on the CPU backend, whose copies may go on behind their
-// calls as a GPU's do; state in some of its slots; and how a pass behind that state ends.
+// Shared by tests of movers: a random tiny model on the CPU backend, whose copies may go on after their calls
+// as a GPU's do; state in some of its slots; and the expected result of a pass that reads this state.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ using Bits = std::vector<std::uint32_t>;
 
 inline constexpr std::uint32_t kVocabulary = 96;
 inline constexpr std::uint32_t kSlots = 24;    // of each pool
-inline constexpr std::uint32_t kBlocks = 3;    // of state that moves; the pass goes on behind it
+inline constexpr std::uint32_t kBlocks = 3;    // of state that moves; the pass reads it
 inline constexpr std::uint32_t kScratch = 20;  // the device slot that the pass writes
 
 inline std::unique_ptr<TestModel> make_model(const std::vector<std::uint32_t>& windows) {
@@ -81,8 +81,8 @@ class Ends {
 struct Case {
   const char* name;
   std::vector<std::uint32_t> windows;  // of the layers
-  std::uint32_t copy_layers = 0;       // a copy's, where they go on behind their calls
-  // Another backend than the CPU's.
+  std::uint32_t copy_layers = 0;       // layers of a copy; 0: copies end within their calls
+  // Makes another backend than the CPU's.
   std::unique_ptr<Backend> (*make)(const ModelSpec& spec) = nullptr;
 };
 
@@ -101,14 +101,14 @@ class MoverTest : public testing::TestWithParam<Case> {
     for (std::uint32_t group = 0; group < groups(); ++group) {
       EXPECT_TRUE(backend_->allocate_blocks(group, kSlots).ok());
     }
-    // The state that will move lies in slots 0, 1, 2.
+    // Puts the state that will move into slots 0, 1, 2.
     EXPECT_TRUE(run({span(prompt_, 0, kBlocks * kBlockTokens, 0)}).front().ok());
     expected_ = logits_behind(0);
   }
 
   std::uint32_t groups() const { return static_cast<std::uint32_t>(backend_->info().groups.size()); }
   std::uint32_t layers() const { return model_->spec.layer_count(); }
-  // The layers that come together, in the order in which they come.
+  // The layers that arrive together, in the order of arrival.
   std::vector<std::vector<std::uint32_t>> steps() const {
     const BackendInfo& info = backend_->info();
     const auto run = static_cast<std::size_t>(
@@ -139,8 +139,8 @@ class MoverTest : public testing::TestWithParam<Case> {
     mover_ = std::move(Mover::make(std::move(options), *backend_, clock_, ends_.listener())).value();
   }
 
-  // Slots `first`, `first` + 1 ... hold the context; the last one is the scratch slot, so that what moves is
-  // never written.
+  // Slots `first`, `first` + 1 ... hold the context; the last one is the scratch slot, so that the state that
+  // moves is never written.
   Span span(const Tokens& tokens, std::uint32_t begin, std::uint32_t end, std::uint32_t first) const {
     BlockTable table;
     for (std::uint32_t i = 0; i * kBlockTokens < end; ++i) {
@@ -173,7 +173,7 @@ class MoverTest : public testing::TestWithParam<Case> {
     for (const float logit : result.logits) bits.push_back(std::bit_cast<std::uint32_t>(logit));
     return bits;
   }
-  // Other state takes the device's slots `first` ....
+  // Overwrites the device's slots from `first` on with other state.
   void overwrite(std::uint32_t first) {
     EXPECT_TRUE(run({span(text(99, 200), 0, kBlocks * kBlockTokens, first)}).front().ok());
   }
@@ -186,7 +186,7 @@ class MoverTest : public testing::TestWithParam<Case> {
     move.entry.key.bytes[0] = key;
     return move;
   }
-  // The state's blocks, from slots `from_slot` on to slots `to_slot` on.
+  // Moves of the state's blocks, from the slots at `from_slot` to those at `to_slot`.
   std::vector<Move> moves(Tier from, std::uint32_t from_slot, Tier to, std::uint32_t to_slot) {
     std::vector<Move> moves;
     for (std::uint32_t i = 0; i < kBlocks; ++i) {
@@ -204,7 +204,7 @@ class MoverTest : public testing::TestWithParam<Case> {
     mover_->start(std::move(moves), {});
     for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
   }
-  // The load and the pass that waits for it begin together.
+  // Begins the loads and a pass that waits for them at the same time.
   void expect_loaded(std::vector<Move> loads, std::uint32_t first) {
     const std::vector<OperationId> begun = ids(loads);
     mover_->start(std::move(loads), {});
@@ -215,7 +215,7 @@ class MoverTest : public testing::TestWithParam<Case> {
   const Tokens prompt_ = text(1, kBlocks* kBlockTokens + 7);
   std::unique_ptr<TestModel> model_;
   std::unique_ptr<Backend> backend_;
-  BehindBackend* behind_ = nullptr;  // the same, where its copies go on behind their calls
+  BehindBackend* behind_ = nullptr;  // the same backend, if its copies go on after their calls
   std::vector<SpanResult> results_;
   Bits expected_;
   SystemClock clock_;

@@ -16,7 +16,7 @@
 
 namespace loci {
 
-// A core whose tiers hold so many blocks each.
+// The configuration of a core whose tiers hold this many blocks each.
 inline CoreConfig tier_config(std::uint32_t device, std::uint32_t host, std::uint32_t disk) {
   CoreConfig config;
   config.groups = {
@@ -29,8 +29,8 @@ inline CoreConfig tier_config(std::uint32_t device, std::uint32_t host, std::uin
   return config;
 }
 
-// Steps a core: runs no pass and moves nothing, but says that they have ended; passes after the time that the
-// core's costs predict.
+// Steps a core. It runs no pass and moves nothing, but reports that they have ended; passes end after the
+// time that the core's costs predict.
 class TierDriver {
  public:
   explicit TierDriver(const CoreConfig& config, bool recovered = true)
@@ -59,7 +59,7 @@ class TierDriver {
                      const std::string& group = "group") {
     return step(Arrival{RequestId(id), group, prompt, max_new, 0, {}, kNever});
   }
-  // The pass in flight has ended; the span of request `poisoned` has failed.
+  // Ends the pass in flight; the span of request `poisoned` has failed.
   const Plan& done(std::uint64_t poisoned = 0) {
     const Plan flight = *std::exchange(in_flight, {});
     PassRows work;
@@ -69,7 +69,7 @@ class TierDriver {
     const auto failed = std::ranges::find(flight.spans, RequestId(poisoned), &SpanPlan::request);
     return step(pass_done(flight, TokenId(7), static_cast<std::size_t>(failed - flight.spans.begin())));
   }
-  // All moves that have begun have ended.
+  // Ends all moves that have begun.
   void end_moves(MoveResult result = MoveResult::kDone, Nanos took = 0) {
     while (!moves.empty()) {
       MovesEnded ended;
@@ -89,7 +89,7 @@ class TierDriver {
       if (in_flight) done();
     }
   }
-  // A conversation from its prompt to its end, with everything that follows from it.
+  // Runs a request from its prompt to its end, with all moves that follow.
   void run(std::uint64_t id, const Tokens& prompt, const std::string& group = "group") {
     arrive(id, prompt, 1, group);
     finish();
@@ -112,10 +112,10 @@ class TierDriver {
   std::vector<Move> moves;  // that have not ended
   std::vector<DiskNote> notes;
   std::vector<Move> on_disk;
-  std::map<SlotId, Move> disk;  // what group 0's slots have
+  std::map<SlotId, Move> disk;  // contents of group 0's slots
   std::vector<Started> starts;
   std::vector<Finished> ends;
-  std::size_t rows = 0;  // that all passes have computed
+  std::size_t rows = 0;  // rows that all passes have computed
 };
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An index of one group with its tiers, and the transfers over it, without the core around them: what tests
-// of owners share that work on both.
+// Shared by tests of owners that work on the index and the transfers: an index of one group with its tiers,
+// and the transfers over it, without a core.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@ namespace loci {
 
 class TransfersFixture : public testing::Test {
  protected:
-  // `group`: slots by tier, none of the shared one.
+  // `group` has the slots of each tier, none for the shared store.
   TransfersFixture(CoreGroup group, std::uint32_t saves_max) : config_(tiers(group, saves_max)) {}
 
-  // A block of its own sequence, without state.
+  // A block of a sequence of its own, without state.
   BlockPin block(std::uint32_t first) {
     const Tokens tokens = run_of(first, kBlockTokens);
     const BlockPin root = index_.open_root(hasher_.root("g"));
