@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular expressions as JSON Schema's dialect (ECMA 262) reads them: \d, \w and \s are of ASCII. Rust's mean
-// all scripts' digits and letters, and a model that may write them does.
+// Regular expressions in JSON Schema's dialect (ECMA 262), in which \d, \w and \s match only ASCII. In Rust
+// they match the digits and letters of all scripts, and a model that may write those does.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace loci {
 
-// The expression with \d, \D, \w, \W, \s and \S spelt out, inside of classes too. All else stays as it is,
-// whether it is an expression or not.
+// The expression with \d, \D, \w, \W, \s and \S spelt out, also inside classes. All else stays unchanged,
+// even if it is no valid expression.
 std::string with_ascii_classes(std::string_view regex);
 
 }  // namespace loci

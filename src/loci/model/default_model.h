@@ -7,7 +7,7 @@
 namespace loci {
 
 inline constexpr const char* kDefaultModelFile = "SmolLM2-135M-Instruct.Q4_1.gguf";
-// For messages about its absence.
+// The text for messages that it is missing.
 inline constexpr const char* kDefaultModelHint =
     "The default model is needed here: `make run` fetches it, or set LOCI_MODEL to the path of its file.";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files as model formats read them: mapped whole, or small ones read into memory.
+// Reading files of model formats: large ones are mapped whole, small ones read into memory.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ namespace loci {
 // The file must not be shortened while it is mapped.
 class FileMap {
  public:
-  // Errors: kNotFound, kInvalidArgument (no permission, a directory or device); the path leads the message.
+  // Errors: kNotFound, kInvalidArgument (no permission, a directory or device); the message begins with the
+  // path.
   static Result<FileMap> open(const std::string& path);
   FileMap() = default;
   FileMap(FileMap&& other) noexcept
@@ -37,12 +38,12 @@ class FileMap {
   std::size_t size_ = 0;
 };
 
-// Lets the system have back the pages that lie wholly within `bytes` of some FileMap: they are read from
-// the file again when they are used again.
+// Gives the pages that lie wholly within `bytes` of some FileMap back to the system. They are read from the
+// file again when they are used again.
 void release_mapped(std::span<const std::byte> bytes);
 
-// The whole of a file of at most `bytes_max` bytes. Errors: as FileMap::open, and kInvalidArgument for a
-// larger one.
+// Reads a whole file of at most `bytes_max` bytes. Errors: those of FileMap::open(), and kInvalidArgument for
+// a larger file.
 Result<std::string> read_small_file(const std::string& path, std::uint64_t bytes_max);
 
 }  // namespace loci

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity of a model's computation: 128 bits of XXH3 over the family, sizes, numbers, rotary table
-// and every tensor's role, type, shape and bytes. Names, for tensors or for people, are left out: they
-// change no state. It guards against mix-ups, not against forgery: whoever chooses the weights chooses
-// the answers anyway.
+// The identity of a model's computation: 128 bits of XXH3 over the family, sizes, numbers, rotary table and
+// every tensor's role, type, shape and bytes. Names of tensors, and names for people, are left out, because
+// they change no state. It guards against mix-ups, not against forgery: whoever can choose the weights can
+// choose the answers anyway.
 //
 // Cost: one pass over the weights at the speed of memory (of the disk, when the file is not cached).
 #pragma once

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// llama.cpp's grammars (GBNF) in the Lark that deps/ compiles.
+// Translates llama.cpp's grammars (GBNF) to the Lark that deps/ compiles.
 //
-// Rules that refer to no recursive rule become one regular expression each, so a grammar without recursion is
-// kept to exactly. Recursive rules become rules of a parser over those expressions, which are read greedily:
-// whatever comes out is of the grammar, but where two of its parts begin alike the longest is taken.
+// Rules that refer to no recursive rule become one regular expression each, so a grammar without recursion
+// keeps its exact meaning. Recursive rules become rules of a parser over those expressions, which match
+// greedily. So every reply belongs to the grammar, but if two parts begin alike only the longest match is
+// possible.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@
 
 namespace loci {
 
-// Errors: kInvalidArgument with the line and what was expected there, a rule that is not defined, "root" that
-// is missing.
+// Errors: kInvalidArgument with the line and what was expected there; also for an undefined rule or a missing
+// "root".
 Result<std::string> gbnf_to_lark(std::string_view gbnf);
 
 }  // namespace loci

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading GGUF files (versions 2 and 3) by memory map. Every length and offset is checked against the
-// file before it is used: a damaged file is refused by naming the field, the value and what was
-// expected; it is never a crash.
+// Reading GGUF files (versions 2 and 3) by memory map. Every length and offset is checked against the file
+// before it is used: a damaged file is refused with an error that names the field, the value and what was
+// expected, and never crashes the program.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace loci {
 class GgufFile final : public ModelSource {
  public:
   // Errors: kNotFound, kInvalidArgument (not GGUF, unknown version, big-endian), kDataLoss (truncated,
-  // duplicate names, offsets outside the file, tensors that overlap, sizes that don't multiply).
-  // The file must not be shortened while it is open.
+  // duplicate names, offsets outside the file, tensors that overlap, sizes whose product overflows). The file
+  // must not be shortened while it is open.
   static Result<GgufFile> open(const std::string& path);
   // Parses bytes that the caller keeps alive (tests, fuzzing). They should start at an address that is
   // a multiple of the file's alignment, as a mapped file's do: tensor views inherit it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test or fuzzer does with bytes that may be a GGUF file: everything that a server would do
-// before it computes. Returns what became of them; it must never crash or hang.
+// Does with bytes that may be a GGUF file everything that a server would do before it computes; for tests and
+// fuzzers. Returns the result of each step, and must never crash or hang.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace loci {
 
 struct Exercised {
   Status parsed;
-  Status specified;  // meaningful where `parsed` is ok
+  Status specified;  // meaningful if `parsed` is ok
 };
 
 inline Exercised exercise_gguf(std::span<const std::byte> bytes) {
@@ -27,7 +27,7 @@ inline Exercised exercise_gguf(std::span<const std::byte> bytes) {
     decode_row(tensor, tensor.rows - 1, row);
   }
   for (const auto& [key, value] : file->metadata()) {
-    // Every typed look-up of every key: a value or an error.
+    // Every typed look-up of every key must give a value or an error.
     (void)file->get_uint(key).ok();
     (void)file->get_float(key).ok();
     (void)file->get_bool(key).ok();

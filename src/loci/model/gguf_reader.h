@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parser behind GgufFile: from bytes to metadata and tensor views. Nothing is kept but what it
-// returns; memory is at most a small multiple of the bytes given.
+// The parser of GgufFile: from bytes to metadata and tensor views. It keeps nothing but what it returns; the
+// memory is at most a small multiple of the bytes given.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct GgufContents {
   std::vector<OpaqueTensor> opaque_tensors;
 };
 
-// Errors: as GgufFile::open.
+// Errors: those of GgufFile::open().
 Result<GgufContents> read_gguf(std::span<const std::byte> bytes);
 
 }  // namespace loci

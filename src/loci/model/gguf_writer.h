@@ -19,7 +19,7 @@ namespace loci {
 // beyond what the format needs, so that tests can write wrong models. Thread-compatible.
 class GgufWriter {
  public:
-  // A power of two; written as general.alignment when it is not 32.
+  // `alignment` is a power of two; it is written as general.alignment if it is not 32.
   explicit GgufWriter(std::uint32_t alignment = 32);
 
   void add(std::string key, GgufValue value);
@@ -27,24 +27,24 @@ class GgufWriter {
   void add_ints(std::string key, std::vector<std::int32_t> values);
   // Replaces the value of a key that was added before.
   void replace(std::string_view key, GgufValue value);
-  // Forgets a key that was added before.
+  // Removes a key that was added before.
   void remove(std::string_view key);
 
   // `data` holds rows * columns elements, encoded as `type` says.
   void add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns,
                   std::vector<std::byte> data);
-  // A tensor whose bytes are made when they are written (large random models). `fill` is called once
-  // for each row, with the row's bytes, by several threads at a time and in any order.
+  // Makes the bytes of a tensor when they are written, for large random models. It is called once for each
+  // row, with the row's bytes, by several threads at once and in any order.
   using FillRow = std::function<void(std::uint64_t row, std::span<std::byte> bytes)>;
   void add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns, FillRow fill);
-  // Any shape and type number, GGUF's order of dimensions (the row's length first).
+  // Adds a tensor of any shape and type number. Dimensions are in GGUF's order, the row's length first.
   void add_raw_tensor(std::string name, std::uint32_t type, std::vector<std::uint64_t> dimensions,
                       std::vector<std::byte> data);
-  // Forgets a tensor that was added before.
+  // Removes a tensor that was added before.
   void remove_tensor(std::string_view name);
 
   std::vector<std::byte> to_bytes() const;
-  // Errors: kInternal with the path and what the system says (disk full, no such folder).
+  // Errors: kInternal with the path and the system's message (disk full, no such folder).
   Status write_file(const std::string& path) const;
 
  private:

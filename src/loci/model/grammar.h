@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constrained output: a grammar says which texts a reply may be, a matcher which tokens may come next. The
-// work is done by the Rust crate llguidance behind the C ABI in deps/; docs/decisions/structured-output.md.
+// Constrained output: a grammar defines which texts a reply may be, and a matcher tells which tokens may come
+// next. The Rust crate llguidance does the work, behind the C ABI in deps/
+// (docs/decisions/structured-output.md).
 //
 // A text that a grammar allows may be cut into tokens in every way that the vocabulary has. Text never
 // produces a control token; a Lark grammar names those that it wants (`<|im_end|>`, or by id `<[2]>`). The
-// end of a reply is no token of the grammar: a matcher says where the text may end (MatchState), and whoever
-// samples decides which tokens end it.
+// end of a reply is not a token of the grammar. A matcher tells where the text may end (MatchState), and the
+// sampler decides which tokens end it.
 #pragma once
 
 #include <compare>
@@ -29,7 +30,7 @@ struct loci_text_matcher;
 namespace loci {
 
 enum class GrammarKind : std::uint8_t {
-  kJsonSchema,  // text: the schema; properties come in the order in which it names them
+  kJsonSchema,  // text: the schema; a reply's properties are in the schema's order
   kJsonObject,  // any JSON object; text: empty
   kLark,        // text: llguidance's Lark, or its JSON form {"grammars": [...]}
   kRegex,   // text: a regular expression (Rust's syntax, no look-around; \d, \w, \s of ASCII) that the whole
@@ -48,17 +49,18 @@ enum class MatchState : std::uint8_t {
   kOpen,      // more must follow
   kMayEnd,    // the text may end here, or go on
   kComplete,  // the text ends here: nothing may follow
-  kStuck,     // the text is unfinished, and no token of the vocabulary continues it
+  kStuck,     // the text is unfinished, but no token of the vocabulary can continue it
 };
 
-// One reply in the making. Thread-compatible. After an error every call fails.
+// The state of one reply. Thread-compatible. After an error every call fails.
 class GrammarMatcher {
  public:
-  // Which tokens may come next: bit id % 32 of mask[id / 32]. `mask` has mask_words() words; none is set
-  // where nothing may follow. From microseconds to some milliseconds, by the grammar and the place in it.
-  // Errors: kResourceExhausted, the grammar is too ambiguous or too large for the bounds of one token.
+  // Which tokens may come next: bit id % 32 of mask[id / 32]. `mask` has mask_words() words; no bit is set if
+  // nothing may follow. It takes from microseconds to some milliseconds, depending on the grammar and the
+  // place in it. Errors: kResourceExhausted if the grammar is too ambiguous or too large for the bounds of
+  // one token.
   Result<MatchState> mask(std::span<std::uint32_t> mask);
-  // `token` comes next; some microseconds. Errors: kInternal, the mask does not have it.
+  // Says that `token` comes next; takes some microseconds. Errors: kInternal if the mask does not allow it.
   Result<MatchState> accept(TokenId token);
 
  private:
@@ -70,10 +72,10 @@ class GrammarMatcher {
   std::unique_ptr<loci_text_matcher, Deleter> handle_;
 };
 
-// Compiled. Immutable and thread-safe; shared by the choices and requests that have the same one.
+// A compiled grammar. Immutable and thread-safe; choices and requests with the same grammar share it.
 class Grammar {
  public:
-  // A matcher at the grammar's beginning: a copy, independent of all others. Some tens of microseconds.
+  // A matcher at the grammar's beginning, independent of all others. It takes some tens of microseconds.
   Result<GrammarMatcher> matcher() const;
   std::uint32_t vocabulary() const { return vocabulary_; }
   std::uint32_t mask_words() const { return (vocabulary_ + 31) / 32; }
@@ -92,8 +94,8 @@ inline bool mask_allows(std::span<const std::uint32_t> mask, TokenId token) {
   return token.value / 32 < mask.size() && ((mask[token.value / 32] >> (token.value % 32)) & 1u) != 0;
 }
 
-// Compiles grammars for one vocabulary and keeps the ones that were used last. Thread-safe. What must be
-// known of the vocabulary is built when the first grammar is compiled (some tenths of a second).
+// Compiles grammars for one vocabulary and keeps those that were used last. Thread-safe. The first call of
+// compile() builds tables of the vocabulary, which takes some tenths of a second.
 class GrammarCompiler {
  public:
   // The tokenizer, or what it was moved to, must outlive the compiler.
@@ -102,8 +104,8 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // For a worker: from a millisecond to a second. Errors: kInvalidArgument, what is wrong with the text;
-  // the caller names the field that it came from.
+  // Takes from a millisecond to a second, so call it on a worker. Errors: kInvalidArgument, saying what is
+  // wrong with the text; the caller adds the field that it came from.
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
 
  private:
@@ -124,7 +126,7 @@ class GrammarCompiler {
   std::unique_ptr<loci_text_grammar_env, Deleter> environment_ GUARDED_BY(environment_mutex_);
 
   Mutex cache_mutex_;
-  std::list<Cached> cache_ GUARDED_BY(cache_mutex_);  // the one that was used last first
+  std::list<Cached> cache_ GUARDED_BY(cache_mutex_);  // the one used last comes first
   std::map<GrammarSource, std::list<Cached>::iterator> cached_ GUARDED_BY(cache_mutex_);
   std::size_t cached_bytes_ GUARDED_BY(cache_mutex_) = 0;  // of their texts
 };

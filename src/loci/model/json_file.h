@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON as model directories hold it (config.json, safetensors headers): parsed with bounds, keys that
-// appear twice refused, and fields read with errors that name them.
+// JSON of model directories (config.json, headers of safetensors): parsed within bounds, refused if a key
+// appears twice, and read by fields, which errors name.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace loci {
 
-// Errors: kInvalidArgument with the byte at fault: bad syntax, text that is no UTF-8, nesting deeper than
+// Errors: kInvalidArgument with the byte at fault: bad syntax, text that is not UTF-8, nesting deeper than
 // 64, a key twice in one object.
 Result<nlohmann::json> parse_model_json(std::string_view text);
 
 // "an object", "a string": for messages.
 std::string_view describe_json(const nlohmann::json& value);
 
-// Members of one object; `where` ("config.json") leads the field of each error: "config.json: hidden_size".
-// Thread-compatible; the object must outlive it. A member that is null counts as absent.
+// Members of one object; `where` ("config.json") is put before the field in each error: "config.json:
+// hidden_size". Thread-compatible; the object must outlive it. A member that is null counts as absent.
 class JsonFields {
  public:
   JsonFields(const nlohmann::json& object, std::string where) : object_(&object), where_(std::move(where)) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ModelSource made of what a test or fuzz target has in memory.
+// A ModelSource made of data in memory, for tests and fuzz targets.
 #pragma once
 
 #include <map>
@@ -29,7 +29,7 @@ class MemorySource final : public ModelSource {
   const OpaqueTensor* find_opaque_tensor(std::string_view) const override { return nullptr; }
 };
 
-// Of a directory with this tokenizer.json, and an embedding of `rows` rows (0: unknown).
+// The source of a directory with this tokenizer.json and an embedding of `rows` rows (0: unknown).
 inline MemorySource tokenizer_source(std::string tokenizer, std::string config = "{}",
                                      std::uint64_t rows = 0) {
   MemorySource source;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that is ready to be served: its specification, tokenizer and chat template, and the file
-// they point into.
+// A model that is ready to be served: its specification, tokenizer and chat template, and the file that they
+// point into.
 #pragma once
 
 #include <memory>
@@ -27,12 +27,13 @@ struct Model {
   ModelSpec spec;
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;  // absent: chat is refused, completions work
-  SamplingDefaults sampling;                  // what its makers say of drawing tokens
+  SamplingDefaults sampling;                  // the makers' values for drawing tokens
   std::unique_ptr<GrammarCompiler> grammars;  // of the tokenizer's vocabulary
 };
 
-// `path`: as open_model_source(). Errors: as open_model_source(), and kInvalidArgument for an unknown family
-// (with the list of known ones), a missing tensor or one of another shape than its family says.
+// `path` is as for open_model_source(). Errors: those of open_model_source(), and kInvalidArgument for an
+// unknown family (with the list of known ones), a missing tensor, or a tensor of another shape than its
+// family has.
 Result<Model> load_model(const std::string& path, const LoadOptions& options = {});
 
 // Only the specification of an open source, its fingerprint included.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a model comes from, whatever its format on disk: metadata under GGUF's keys, tensors under GGUF's
-// names. GGUF files (gguf.h) are one; a Hugging Face directory presents itself in the same terms, so that
-// a family's reader is written once.
+// The source of a model, in any format on disk: metadata under GGUF's keys, tensors under GGUF's names. A
+// GGUF file (gguf.h) is one. A Hugging Face directory presents itself in the same terms, so that a family's
+// reader is written only once.
 #pragma once
 
 #include <cstdint>
@@ -32,23 +32,23 @@ struct GgufArray {
   std::size_t size() const;
 };
 
-// Of a tensor whose format does not number its types.
+// The type number of a tensor whose format does not number types.
 inline constexpr std::uint32_t kNoTypeNumber = UINT32_MAX;
 
-// A tensor of a type that Loci does not compute with: it can be listed, not used.
+// A tensor of a type with which Loci does not compute: it can be listed, but not used.
 struct OpaqueTensor {
   std::string name;
   std::uint32_t type_number = 0;  // GGUF's, or kNoTypeNumber
-  std::string type_name;          // "Q4_K", or "type 77" where GGUF's list as of now has no such number
+  std::string type_name;          // "Q4_K", or "type 77" if GGUF's list has no such number
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
-  std::optional<std::uint64_t> size_bytes;  // absent where the type's encoding is unknown
+  std::optional<std::uint64_t> size_bytes;  // absent if the type's encoding is unknown
 };
 
 // "an unsigned integer", "a string", "an array of strings": for messages.
 std::string describe_type(const GgufValue& value);
 
-// How rows and values are laid out where formats differ by convention.
+// Which convention rows and values follow, where formats differ.
 enum class SourceFormat : std::uint8_t {
   kGguf,         // Llama's query and key rows are permuted, Gemma's norm weights include their 1
   kHuggingFace,  // as published
@@ -62,17 +62,19 @@ class ModelSource {
   virtual SourceFormat format() const = 0;
   virtual const std::map<std::string, GgufValue, std::less<>>& metadata() const = 0;
   virtual const std::vector<TensorView>& tensors() const = 0;              // in the source's order
-  virtual const std::vector<OpaqueTensor>& opaque_tensors() const = 0;     // of unsupported types, likewise
-  virtual const TensorView* find_tensor(std::string_view name) const = 0;  // nullptr too for an opaque one
+  virtual const std::vector<OpaqueTensor>& opaque_tensors() const = 0;     // of unsupported types; in the
+                                                                           // source's order
+  virtual const TensorView* find_tensor(std::string_view name) const = 0;  // nullptr also for an opaque
+                                                                           // tensor
   virtual const OpaqueTensor* find_opaque_tensor(std::string_view name) const = 0;
 
   const GgufValue* find(std::string_view key) const;
-  // Errors: kInvalidArgument where the tensor is missing or of an unsupported type (with the list of
-  // supported ones).
+  // Errors: kInvalidArgument if the tensor is missing or of an unsupported type (with the list of supported
+  // ones).
   Result<TensorView> get_tensor(std::string_view name) const;
 
-  // Typed look-ups. Integers of any width convert when the value fits. Errors: kInvalidArgument
-  // "key: expected an unsigned integer, found a string".
+  // Typed look-ups. Integers of any width convert if the value fits. Errors: kInvalidArgument "key: expected
+  // an unsigned integer, found a string".
   Result<std::uint64_t> get_uint(std::string_view key) const;
   Result<double> get_float(std::string_view key) const;
   Result<bool> get_bool(std::string_view key) const;

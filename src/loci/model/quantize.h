@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoding float32 rows as GGUF tensor types: for weights that are quantised at load (Q8_0, Q4_0, Q4_K: the
-// scales are searched for the least squared error), for tests and random models (the other types: plain).
+// Encodes float32 rows as GGUF tensor types. Q8_0, Q4_0 and Q4_K, for weights that are quantised at load,
+// search for the scales of least squared error. The other types, for tests and random models, are encoded
+// plainly.
 //
 // Cost: a few ns an element for plain types, about 15 for Q4_0 and Q5_0, 35 for the K types with minima.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random models of the family llama, complete with a small byte-level BPE vocabulary and a chat
-// template, so that they can be served end to end: tiny ones for tests, ones of a real model's shape
-// for benchmarks where only sizes and types matter.
+// Random models of the family llama, complete with a small byte-level BPE vocabulary and a chat template, so
+// that they can be served end to end. Tests use tiny ones; benchmarks use models with a real model's shape,
+// because only sizes and types matter to them.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace loci {
 
 struct RandomModelOptions {
   std::uint64_t seed = 1;
-  TensorType type = TensorType::kF32;                       // of all matrices but the embedding
-  std::optional<TensorType> embedding_type = std::nullopt;  // of embedding and output; `type` if absent
+  TensorType type = TensorType::kF32;                       // type of all matrices but the embedding
+  std::optional<TensorType> embedding_type = std::nullopt;  // type of embedding and output; `type` if absent
   std::uint32_t hidden = 64;
   std::uint32_t heads = 4;
   std::uint32_t kv_heads = 2;
@@ -26,7 +26,7 @@ struct RandomModelOptions {
   std::uint32_t ffn = 128;
   std::uint32_t layers = 2;
   std::uint32_t context_length = 2048;
-  // 0: just what the tokenizer needs (kSmallestVocabulary and a few words). A larger one is filled with
+  // 0: only what the tokenizer needs (kSmallestVocabulary and a few words). A larger one is filled with
   // strings of two and three printable characters, so that every token is text.
   std::uint32_t vocabulary = 0;
   bool tokenizer = true;  // false: no tokenizer.* keys, and any vocabulary (0: 256)
@@ -41,9 +41,9 @@ struct RandomModelOptions {
 // Three control tokens and one for each byte.
 inline constexpr std::uint32_t kSmallestVocabulary = 3 + 256;
 
-// The writer of such a model: rows are made as they are written, so memory does not grow with the
-// model. The same options give the same bytes. Errors: kInvalidArgument naming the option: rows that
-// are no whole number of blocks, sizes of zero, a vocabulary that is too small or too large.
+// A writer for such a model. Rows are made as they are written, so memory does not grow with the model. The
+// same options give the same bytes. Errors: kInvalidArgument naming the option: rows that are not a whole
+// number of blocks, sizes of zero, a vocabulary that is too small or too large.
 Result<GgufWriter> make_random_model(const RandomModelOptions& options);
 
 // Shapes of real models: "tiny", "smollm2-135m", "llama-150m" (rows that K-quants can hold), "llama-1b"

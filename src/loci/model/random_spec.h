@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tiny models of any family's layer, in memory, for tests: a seed draws sizes, tensor types and
-// which parts of ModelSpec a model has. (random_model.h makes files, of one family.)
+// Random tiny models in memory, with the layers of any family, for tests. A seed draws sizes, tensor types
+// and which parts of ModelSpec a model has. (random_model.h makes files of one family.)
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace loci {
 
-// Owns what the spec's tensors point to.
+// Owns the memory of the spec's tensors.
 struct RandomSpec {
   ModelSpec spec;
-  std::set<std::string> features;  // what was drawn: "sinks", "window", "q8_0", ...
+  std::set<std::string> features;  // the features drawn: "sinks", "window", "q8_0", ...
   std::deque<std::vector<std::byte>> storage;
 };
 

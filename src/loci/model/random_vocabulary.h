@@ -14,8 +14,8 @@ struct BpeVocabulary {
   std::vector<std::string> merges;        // "left right", in order of priority
 };
 
-// `size` tokens, or as many as there are (about 866,000) if that is fewer; at least the control tokens
-// and bytes. 0: those, and the parts of a few frequent words.
+// A vocabulary of `size` tokens, at least the control tokens and bytes, at most about 866,000. 0: the control
+// tokens, the bytes, and parts of a few frequent words.
 BpeVocabulary make_bpe_vocabulary(std::uint32_t size);
 
 // ChatML, as SmolLM2 and others use it, without a default system message.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a model's makers say that its tokens are to be drawn: `general.sampling.*` of a GGUF file,
+// The makers' values for drawing a model's tokens: `general.sampling.*` of a GGUF file,
 // generation_config.json of a Hugging Face directory.
 #pragma once
 
@@ -18,7 +18,7 @@ struct SamplingDefaults {
   std::optional<float> min_p;               // 0 to 1
   std::optional<float> repetition_penalty;  // above 0
   std::optional<std::uint32_t> top_k;       // 0: all
-  std::vector<std::string> ignored;         // what makes no sense, for a warning each
+  std::vector<std::string> ignored;         // values that make no sense; each gets a warning
 
   bool any() const { return temperature || top_p || min_p || repetition_penalty || top_k; }
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a JSON value satisfy a schema? For tests: written plainly, of the keywords that they use.
+// Checks whether a JSON value satisfies a schema. For tests: written plainly, with only the keywords that
+// they use.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +69,7 @@ class SchemaCheck {
     for (const auto& [name, member] : value.items()) {
       if (properties.contains(name)) {
         if (!valid(properties[name], member)) return false;
-        // Properties come in the schema's order.
+        // Properties must be in the schema's order.
         std::size_t place = 0;
         for (const auto& [known, unused] : properties.items()) {
           if (known == name) break;

@@ -18,10 +18,10 @@ class SplitGguf final : public ModelSource {
  public:
   // Whether `file` says that it is a part of several.
   static bool is_part(const GgufFile& file);
-  // `first` was opened from `path`; the parts beside it are opened by their names. Errors: as
-  // GgufFile::open; kInvalidArgument where the path is not that of the first part; kNotFound for a missing
-  // part; kDataLoss where a part has another number, is of another model or count, or where the parts'
-  // tensors are not split.tensors.count, each once. All name the part.
+  // `first` was opened from `path`; the other parts are opened by their names beside it. Errors: those of
+  // GgufFile::open(); kInvalidArgument if the path is not that of the first part; kNotFound for a missing
+  // part; kDataLoss if a part has the wrong number, belongs to another model or number of parts, or if the
+  // parts do not hold split.tensors.count tensors, each once. All errors name the part.
   static Result<SplitGguf> open(GgufFile first, const std::string& path);
 
   std::uint64_t file_bytes() const;  // of all parts

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of GGUF's quantised tensor types, taken apart. Every type says the same thing in another
-// packing: with the group g that element i falls into,
+// Unpacks the blocks of GGUF's quantised tensor types. All types have the same meaning in different packings.
+// With g the group of element i,
 //   x[i] = (scale * scales[g]) * values[i] + offset * offsets[g]
-// in float32; all but the last product and the addition are exact, and so is the product for every type
-// but Q6_K and MXFP4's subnormals. Decoding (tensor.h) and packing for the kernels both start from here.
+// in float32. All operations but the last product and the addition are exact; the product is exact too,
+// except for Q6_K and MXFP4's subnormals. Decoding (tensor.h) and packing for the kernels both begin with
+// this.
 #pragma once
 
 #include <array>
@@ -21,7 +22,7 @@ struct QuantBlock {
   std::uint16_t scale_bits = 0;   // f16 as it lies in the file; MXFP4: bf16 of the same value
   std::uint16_t offset_bits = 0;  // f16 as it lies in the file
   std::uint32_t group = 32;       // elements that share scales[g]: 16 or 32
-  bool has_offset = false;        // without one, nothing is added: the sign of a zero is the product's
+  bool has_offset = false;        // without an offset nothing is added, so a zero keeps the product's sign
   std::array<std::int8_t, 16> scales{};    // 1 where a type has none
   std::array<std::uint8_t, 16> offsets{};  // likewise
   std::array<std::int8_t, 256> values{};   // [block_elements]
@@ -41,7 +42,7 @@ inline std::uint16_t load_u16(const std::byte* from) {
   return value;
 }
 
-// What a nibble of IQ4_NL and IQ4_XS means, and one of MXFP4 (doubled: its scale is halved).
+// The values of a nibble of IQ4_NL and IQ4_XS, and of MXFP4 (doubled, because its scale is halved).
 inline constexpr std::array<std::int8_t, 16> kIQ4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                            1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr std::array<std::int8_t, 16> kMXFP4Values = {0, 1,  2,  3,  4,  6,  8,  12,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of its own for one test, removed with everything in it at the end.
+// A folder for one test, which is removed with all its contents at the end.
 #pragma once
 
 #include <stdlib.h>

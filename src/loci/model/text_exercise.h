@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fuzz target does with a tokenizer that some file made: text goes in and comes out, plain text holds
-// no control token, and it ends. Must never crash.
+// Exercises a tokenizer that was made from an untrusted file, for fuzz targets: it encodes and decodes text,
+// and checks that plain text gives no control token. It must end and never crash.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace loci {
 
 inline void exercise_tokenizer(const Tokenizer& tokenizer, std::string_view extra) {
-  // Short ones: a file may hold a regular expression that takes long on any text.
+  // The texts are short, because a file may have a regular expression that takes long on any text.
   std::string own = tokenizer.control_texts().empty() ? "x" : tokenizer.control_texts().front();
   for (const std::string_view text :
        {std::string_view("Hi 12 \n\u00e9"), extra.substr(0, 24), std::string_view(own)}) {
@@ -21,7 +21,7 @@ inline void exercise_tokenizer(const Tokenizer& tokenizer, std::string_view extr
       StreamDecoder decoder(tokenizer);
       for (const TokenId token : *tokens) {
         if (token.value >= tokenizer.vocabulary_size()) __builtin_trap();
-        // An unknown character may become the unknown token, which counts as one that controls.
+        // An unknown character may become the unknown token, which counts as a control token.
         const bool may_control = control == ControlText::kAsControl || token == tokenizer.unknown();
         if (tokenizer.is_control(token) && !may_control) __builtin_trap();
         decoder.push(token);

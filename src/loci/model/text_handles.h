@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners for what deps/loci_text hands out. Internal to the tokenizer and the chat template.
+// Owners of the handles of deps/loci_text. Internal to the tokenizer and the chat template.
 #pragma once
 
 #include <loci_text/loci_text.h>
@@ -42,7 +42,8 @@ inline std::vector<TokenId> take_tokens(loci_text_ids ids) {
   return tokens;
 }
 
-// "tokenizer.ggml.pre: what is wrong" names the field at its front.
+// Turns an error of the crate into a Status. A text like "tokenizer.ggml.pre: what is wrong" begins with the
+// field.
 inline Status take_error(loci_text_bytes error, std::string field = {}) {
   std::string message = take_text(error);
   const std::size_t colon = message.find(": ");

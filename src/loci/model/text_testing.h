@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests, fuzz targets and benchmarks of tokenizer and chat template share.
+// Shared by the tests, fuzz targets and benchmarks of tokenizer and chat template.
 #pragma once
 
 #include <cstdlib>
@@ -57,8 +57,8 @@ inline Result<Tokenizer> tokenizer_from(const GgufWriter& writer) {
   return Tokenizer::from_gguf(file);
 }
 
-// A byte-level vocabulary of `size` tokens (make_bpe_vocabulary) with control and user-defined tokens
-// behind them.
+// A byte-level vocabulary of `size` tokens (make_bpe_vocabulary), followed by control and user-defined
+// tokens.
 inline GgufWriter byte_level_writer(std::vector<std::string> control, std::vector<std::string> user_defined,
                                     std::uint32_t size = 0) {
   BpeVocabulary vocabulary = make_bpe_vocabulary(size);

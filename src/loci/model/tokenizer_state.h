@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Tokenizer holds. Internal to the tokenizer and the chat template.
+// The contents of a Tokenizer. Internal to the tokenizer and the chat template.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@
 namespace loci {
 
 struct Tokenizer::State {
-  Vocabulary vocabulary;           // without merges and scores, which the handle has taken in
+  Vocabulary vocabulary;           // without merges and scores, which the handle holds
   std::vector<std::string> bytes;  // by id
-  std::unordered_map<std::string_view, std::uint32_t> ids;  // into vocabulary.tokens
+  std::unordered_map<std::string_view, std::uint32_t> ids;  // keys point into vocabulary.tokens
   std::vector<std::string> control_texts;                   // longest first
   std::array<bool, 3> adds_space{};                         // by TextPlace
   TextTokenizer handle;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to UTF-8 text, with U+FFFD for what is none: one for each maximal part of a character that
-// can't be completed, as Unicode recommends and as Python and Rust do.
+// Turns bytes into UTF-8 text, with U+FFFD for invalid bytes: one for each maximal part of a character that
+// cannot be completed, as Unicode recommends and as Python and Rust do.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's vocabulary as its GGUF file (tokenizer.ggml.*) or its tokenizer.json has it, checked, with what
-// follows from it: which tokens control, which end a generation, which bytes each stands for.
+// A model's checked vocabulary, from its GGUF file (tokenizer.ggml.*) or its tokenizer.json. It tells which
+// tokens are control tokens, which end a generation, and which bytes each stands for.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct Vocabulary {
 // Errors: kInvalidArgument naming the key, its value and what was expected.
 Result<Vocabulary> read_vocabulary(const ModelSource& source);
 
-// Adds the control tokens whose texts end a turn in every model that has them to the end tokens.
+// Adds to the end tokens those control tokens whose texts end a turn in every model that has them.
 void add_known_ends(Vocabulary& vocabulary);
 
 // The bytes that each token stands for, by id. Errors: kInvalidArgument for a byte token that names none.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of models that Loci knows. A family is one file that reads a source's metadata and tensors
-// into a ModelSpec out of shared parts (parts.h, rope.h) and says how it is published on Hugging Face
-// (published.h); adding one is that file, its line here and its lines in published.h and registry.cc.
+// The families of models that Loci knows. A family is one file. It reads a source's metadata and tensors into
+// a ModelSpec, with the help of shared parts (parts.h, rope.h), and says how the family is published on
+// Hugging Face (published.h). To add a family, add that file, its line here, and its lines in published.h and
+// registry.cc.
 #pragma once
 
 #include <span>
@@ -21,7 +22,7 @@ struct Family {
 };
 
 std::span<const Family> families();  // by name
-// The family of a file. Errors: kInvalidArgument for an unknown one, with the list of known ones.
+// The family of a source. Errors: kInvalidArgument for an unknown family, with the list of known ones.
 Result<const Family*> find_family(const ModelSource& source);
 
 Result<ModelSpec> read_falcon(const ModelSource& source);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Gemma 2 and 3 share: norms before and after each part, published less 1; the embedding's scale; how
-// attention is scaled.
+// Shared by Gemma 2 and 3: norms before and after each part, whose published weights are less by 1; the
+// embedding's scale; the scale of attention.
 #pragma once
 
 #include "loci/model/families/parts.h"
@@ -8,12 +8,12 @@
 
 namespace loci {
 
-// Norms, attention and feed-forward part of a layer; norms of heads are Gemma 3's own.
+// Reads the norms, attention and feed-forward part of a layer. Norms of heads are read by Gemma 3 itself.
 Status read_gemma_layer(const LayerPart& part);
-// Sizes, activation, embedding scale, attention scale. `layers_27b` is the number of layers of the one
-// size whose attention is not scaled by head_dim; a GGUF file doesn't say it otherwise.
+// Reads sizes, activation, embedding scale and attention scale. `layers_27b` is the number of layers of the
+// one size whose attention is not scaled by head_dim; a GGUF file shows it in no other way.
 Status read_gemma_sizes(SpecReader& reader, std::uint32_t layers_27b, ModelSpec& spec);
-// Fields of config.json that both have.
+// Reads the fields of config.json that both have.
 Status configure_gemma(PublishedConfig& config);
 
 inline constexpr PublishedTensor kGemmaTensors[] = {

@@ -16,28 +16,29 @@
 
 namespace loci {
 
-// What GGUF's converters do to the values of a published tensor.
+// How GGUF's converters change a published tensor.
 enum class TensorChange : std::uint8_t {
   kNone,
-  kAddOne,      // norm weights that are published less 1 (Gemma)
-  kStack,       // one tensor for each expert: rows are put one after the other, by the expert's number
-  kGroupedQkv,  // fused rows [kv head: its queries, key, value] become [all queries, all keys, all values]
-  kSplit,       // the elements of a row (experts' biases) belong in turn to `name` and to `second`
-  kMxfp4,       // MXFP4 in two tensors, *_blocks and *_scales, become one
-  kMxfp4Split,  // the same, and the rows belong in turn to `name` and to `second`
+  kAddOne,      // adds 1 to norm weights that are published less by 1 (Gemma)
+  kStack,       // stacks one tensor for each expert: rows one after the other, by the expert's number
+  kGroupedQkv,  // reorders fused rows [kv head: its queries, key, value] to [all queries, all keys, all
+                // values]
+  kSplit,       // splits rows (experts' biases): elements belong alternately to `name` and to `second`
+  kMxfp4,       // joins two tensors of MXFP4, *_blocks and *_scales
+  kMxfp4Split,  // the same; rows belong alternately to `name` and to `second`
 };
 
 // "{}" stands for the layer's number, "{e}" for the expert's:
 // "model.layers.{}.mlp.experts.{e}.up_proj.weight"; "{*}" at the end stands for anything.
 struct PublishedTensor {
   std::string_view published;
-  std::string_view name;  // GGUF's: "blk.{}.ffn_up_exps.weight"; empty: it has no part in the computation
+  std::string_view name;  // GGUF's: "blk.{}.ffn_up_exps.weight"; empty: the computation does not use it
   TensorChange change = TensorChange::kNone;
   std::string_view second = {};
 };
 
 struct PublishedFamily {
-  std::string_view model_type;  // config.json's
+  std::string_view model_type;  // model_type in config.json
   std::string_view family;      // Family::name
   // Adds GGUF's keys ("llama.block_count", ...) for `config`, the parsed config.json. Errors:
   // kInvalidArgument naming the field of config.json, what was expected and what was found.

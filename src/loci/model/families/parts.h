@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that families are put together from: sizes, heads, windows, and the tensors of a layer under
-// GGUF's names. A family's file names its parts and says what is its own.
+// The parts from which families are made: sizes, heads, windows, and the tensors of a layer under GGUF's
+// names. A family's file names its parts and adds what only this family has.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@
 
 namespace loci {
 
-// All of these return kInvalidArgument naming the key or tensor at fault.
+// All functions return kInvalidArgument naming the key or tensor at fault.
 
-// A specification that has the family's name (the reader's prefix) and the model's.
+// A specification with the names of the family (the reader's prefix) and of the model.
 ModelSpec start_spec(const SpecReader& reader);
 
-// embedding_length, context_length, the norms' epsilon (by spec.norm), heads with their size and scale,
-// and the vocabulary, which is the embedding with its rows.
+// Reads embedding_length, context_length, the norms' epsilon (by spec.norm), the heads with their size and
+// scale, and the embedding, whose rows are the vocabulary.
 Status read_sizes(SpecReader& reader, ModelSpec& spec);
-// feed_forward_length of a model without experts.
+// Reads feed_forward_length of a model without experts.
 Status read_dense_sizes(const SpecReader& reader, ModelSpec& spec);
-// expert_count, expert_used_count and an expert's feed-forward size of a mixture.
+// Reads expert_count, expert_used_count and the feed-forward size of an expert, for a mixture.
 Status read_mixture_sizes(const SpecReader& reader, ModelSpec& spec);
 
-// "activation": silu, gelu, gelu_tanh or relu. GGUF's converters leave it out; this key is Loci's, for models
-// of one family that are published with different ones.
+// Reads "activation": silu, gelu, gelu_tanh or relu. The key is Loci's own, because GGUF's converters have
+// none, and models of one family are published with different activations.
 Status read_activation(const SpecReader& reader, Activation otherwise, ModelSpec& spec);
 
-// Query and key rows of GGUF's Llama were permuted, so that adjacent dimensions rotate together.
+// The rotation's layout. In GGUF's Llama, rows of queries and keys are permuted, so that adjacent dimensions
+// rotate together.
 RopeLayout permuted_layout(const ModelSource& source);
 
-// One layer that is being read: where its tensors come from and where they go.
+// A layer being read: where its tensors come from and where they go.
 struct LayerPart {
   SpecReader& reader;
   const ModelSpec& spec;
@@ -43,42 +44,43 @@ struct LayerPart {
   std::string name(std::string_view part) const;  // "blk.3.attn_q.weight"
 };
 
-// NAME.weight [1, width], and NAME.bias where norms have one (spec.norm).
+// Reads NAME.weight [1, width], and NAME.bias if norms have one (spec.norm).
 Status read_norm(const LayerPart& part, std::string_view name, NormSpec& norm);
-// attn_q_norm and attn_k_norm, of each head.
+// Reads attn_q_norm and attn_k_norm, the norms of each head.
 Status read_head_norms(const LayerPart& part);
-// attn_q, attn_k, attn_v (or attn_qkv, as converters may fuse them) and attn_output, with biases where the
-// file has them.
+// Reads attn_q, attn_k, attn_v (or attn_qkv, into which converters may fuse them) and attn_output, with
+// biases if the file has them.
 Status read_attention(const LayerPart& part);
-// The same from attn_qkv alone, whose rows are all queries, all keys, all values.
+// The same, only from attn_qkv, whose rows are all queries, all keys, all values.
 Status read_fused_attention(const LayerPart& part);
-// ffn_gate, ffn_up, ffn_down.
+// Reads ffn_gate, ffn_up, ffn_down.
 Status read_gated_ffn(const LayerPart& part);
-// The same from ffn_up, whose rows are the gate's, then up's.
+// The same from ffn_up, whose rows are those of the gate, then those of up.
 Status read_fused_ffn(const LayerPart& part);
-// ffn_up, ffn_down, with biases where the file has them.
+// Reads ffn_up and ffn_down, with biases if the file has them.
 Status read_plain_ffn(const LayerPart& part);
-// ffn_gate_inp and the experts' ffn_{gate,up,down}_exps, with biases where the file has them.
+// Reads ffn_gate_inp and the experts' ffn_{gate,up,down}_exps, with biases if the file has them.
 Status read_mixture(const LayerPart& part);
 
-// Which layers look through a window: every `period`-th sees everything, the others the window. 0: all
-// have it, and 1: none.
+// Which layers have a window: every `period`-th layer sees all tokens, the others see the window. 0: all
+// layers have the window; 1: none has.
 struct WindowDefaults {
   std::uint32_t period = 0;
-  std::uint32_t window = 0;  // where the file says none; 0: none
+  std::uint32_t window = 0;  // if the file names none; 0: none
 };
-// Sets the layers' windows by attention.sliding_window and attention.sliding_window_pattern (a period, or
-// a bool for each layer). A window of the whole context is none. Returns which layers have one, that one
-// included.
+// Sets the layers' windows by attention.sliding_window and attention.sliding_window_pattern (a period, or a
+// bool for each layer). A window as long as the context is dropped. Returns which layers have a window,
+// dropped ones included.
 Result<std::vector<bool>> read_windows(const SpecReader& reader, const WindowDefaults& defaults,
                                        ModelSpec& spec);
 
-// block_count layers, each by `read_layer`, rotated by ropes[0] until it says otherwise.
+// Reads block_count layers, each by `read_layer`. They rotate by ropes[0] unless it sets another.
 Status read_layers(SpecReader& reader, ModelSpec& spec, Status (*read_layer)(const LayerPart& part));
-// The output norm, the output matrix (the embedding where it is absent), and that no tensor is left.
+// Reads the output norm and the output matrix (the embedding if it is absent), and checks that no tensor is
+// left unread.
 Status finish_spec(SpecReader& reader, ModelSpec& spec);
 
-// All of a decoder without peculiarities: one rotation, windows where the file says so, layers alike.
+// Reads a whole decoder without peculiarities: one rotation, windows as the file says, all layers alike.
 Result<ModelSpec> read_decoder(SpecReader& reader,
                                Status (*read_feed_forward_sizes)(const SpecReader&, ModelSpec&),
                                Status (*read_layer)(const LayerPart& part));

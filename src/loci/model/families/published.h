@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading config.json, for the `configure` functions of families (hugging_face.h): fields become GGUF's
-// keys, and what a family does not compute is refused by its field's name.
+// Reading config.json, for the `configure` functions of families (hugging_face.h): fields become GGUF's keys.
+// Options that a family does not compute are refused, naming the field.
 #pragma once
 
 #include <concepts>
@@ -71,8 +71,8 @@ inline constexpr PublishedTensor kDecoderTensors[] = {
     {"model.layers.{}.mlp.experts.{e}.down_proj.weight", "blk.{}.ffn_down_exps.weight", TensorChange::kStack},
 };
 
-// One config.json on its way into metadata. Errors: kInvalidArgument naming the field. Thread-compatible;
-// both must outlive it.
+// Turns one config.json into metadata. Errors: kInvalidArgument naming the field. Thread-compatible; both
+// must outlive it.
 class PublishedConfig {
  public:
   PublishedConfig(const nlohmann::json& config, std::string_view family, Metadata& metadata);
@@ -84,21 +84,21 @@ class PublishedConfig {
   void set(std::string_view key, GgufValue value);
   void set_count(std::string_view key, std::uint64_t value);
 
-  // Each refuses a field that is there and is anything else.
+  // These refuse a field that is present with any other value.
   Status expect(std::string_view field, std::initializer_list<std::string_view> values) const;
-  // A bool alone: a list of one text would convert to it, too.
+  // Only for bool, because a list of one text would convert to bool too.
   template <std::same_as<bool> Value>
   Status expect(std::string_view field, Value value) const {
     return expect_bool(field, value);
   }
 
-  // The field's activation, under the names of read_activation() (parts.h).
+  // Copies the field's activation under the names of read_activation() (parts.h).
   Status copy_activation(std::string_view field);
-  // rope_theta, partial_rotary_factor and rope_scaling, or rope_parameters in their place.
+  // Copies rope_theta, partial_rotary_factor and rope_scaling, or rope_parameters instead of these.
   Status copy_rope();
-  // sliding_window, and layer_types where the list is there: "sliding_attention", "full_attention".
+  // Copies sliding_window, and layer_types if the list is present: "sliding_attention", "full_attention".
   Status copy_windows();
-  // The same where use_sliding_window says so.
+  // The same, if use_sliding_window is true.
   Status copy_windows_if_used();
 
  private:
@@ -111,7 +111,7 @@ class PublishedConfig {
   Metadata* metadata_;
 };
 
-// As they are published; each is in its family's file.
+// The published families; each is defined in its family's file.
 extern const PublishedFamily kPublishedFalcon, kPublishedGemma2, kPublishedGemma3, kPublishedGemma3Whole,
     kPublishedGptBigCode, kPublishedGptOss, kPublishedLlama, kPublishedMistral, kPublishedOpt, kPublishedPhi3,
     kPublishedQwen2, kPublishedQwen3, kPublishedQwen3Moe, kPublishedSmolLm3;

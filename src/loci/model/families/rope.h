@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding as files describe it: a base, and perhaps a scaling of its frequencies that
+// Rotary position embedding as files describe it: a base, and perhaps a scaling of its frequencies, which
 // stretches a model's context.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace loci {
 
-inline constexpr std::uint32_t kMaxContext = 1u << 27;  // tokens; against absurd files
+inline constexpr std::uint32_t kMaxContext = 1u << 27;  // tokens; a limit against absurd files
 
-// What a family says where its files do not.
+// A family's values for what its files leave out.
 struct RopeDefaults {
   RopeLayout layout = RopeLayout::kHalves;  // of the file at hand
   double base = 10000;
@@ -34,10 +34,10 @@ struct RopeDefaults {
 // Errors: kInvalidArgument naming the key or tensor.
 Result<RopeSpec> read_rope(SpecReader& reader, const ModelSpec& spec, const RopeDefaults& defaults);
 
-// Frequencies base^(-2i/dimensions) / divisor, without any scaling that the file has: windowed layers of
-// Gemma 3 turn by another base than the others.
+// Frequencies base^(-2i/dimensions) / divisor, without the file's scaling. Layers of Gemma 3 that have a
+// window use another base than the others.
 RopeSpec unscaled_rope(RopeLayout layout, std::uint32_t dimensions, double base, double divisor = 1);
-// Errors where a frequency is not a finite number above zero; `field` is the base's key.
+// Returns an error if a frequency is not a finite number above zero; `field` is the base's key.
 Status check_rope(const RopeSpec& rope, double base, const std::string& field);
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every family's reader needs: numbers within limits, tensors of the expected shape, and at the
-// end the certainty that no tensor of the file was left out of the computation.
+// Used by every family's reader: it reads numbers within limits and tensors of the expected shape, and checks
+// at the end that no tensor of the file was left out of the computation.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,12 @@ class SpecReader {
 
   // A tensor that must be there, in this shape. Vectors are [1, columns].
   Result<TensorView> tensor(const std::string& name, std::uint64_t rows, std::uint64_t columns);
-  // The same, or an absent view where the file has no tensor of this name.
+  // The same, or an absent view if the file has no tensor of this name.
   Result<TensorView> tensor_if_any(const std::string& name, std::uint64_t rows, std::uint64_t columns);
   bool exists(const std::string& name) const;
-  // Marks a tensor that is known to have no part in the computation.
+  // Marks a tensor that the computation does not use.
   void ignore(const std::string& name) { used_.insert(name); }
-  // A tensor nobody asked for would be a part of the model that is silently not computed.
+  // Errors: a tensor that was neither read nor ignored; a part of the model would silently not be computed.
   Status check_all_used() const;
 
  private:
@@ -54,7 +54,8 @@ class SpecReader {
   std::set<std::string, std::less<>> used_;
 };
 
-// Errors where a factor is not a finite number above zero; `field` is the key or tensor they come from.
+// Returns an error if a factor is not a finite number above zero; `field` is the key or tensor that they come
+// from.
 Status check_factors(const std::vector<float>& factors, const std::string& field);
 
 }  // namespace loci

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the JSON files of a Hugging Face directory say, under GGUF's keys.
+// Metadata from the JSON files of a Hugging Face directory, under GGUF's keys.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ struct DirectoryMetadata {
   std::map<std::string, GgufValue, std::less<>> metadata;
 };
 
-// Errors: as HuggingFaceSource::open, but for tensors.
+// Errors: those of HuggingFaceSource::open(), except those of tensors.
 Result<DirectoryMetadata> read_directory_metadata(const std::string& directory);
 
 }  // namespace loci

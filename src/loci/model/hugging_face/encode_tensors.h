@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of a plan made in memory: values that GGUF's converters change, and matrices that are encoded
+// Makes the tensors of a plan in memory: values that GGUF's converters change, and matrices that are encoded
 // while they are loaded (the option quantize).
 #pragma once
 
@@ -18,20 +18,20 @@ struct FreeAligned {
 };
 using OwnedBytes = std::unique_ptr<std::byte[], FreeAligned>;
 
-// As which type a tensor is made. A layer's matrices become `quantize`, embedding and output Q8_0; norms,
-// biases, routers and learned positions stay as they are, and so do rows that are no whole number of the
-// type's blocks: for them Q8_0 is tried, then F16.
+// The type that a tensor gets. Matrices of layers get `quantize`, embedding and output Q8_0. Norms, biases,
+// routers and learned positions keep their type. If rows are not a whole number of the type's blocks, Q8_0 is
+// tried, then F16.
 TensorType choose_type(const TensorPlan& plan, std::optional<TensorType> quantize);
 
 struct MadeTensors {
   std::vector<TensorView> tensors;  // in the plans' order; views of files, or of `memory`
   std::vector<OwnedBytes> memory;
-  std::vector<std::string> notes;  // what was encoded as what, for people
+  std::vector<std::string> notes;  // which tensors were encoded as which type, for people
 };
 
-// Rows are shared out over `threads`; pages of files that were read are given back tensor by tensor, so
-// that memory holds what was made and little more. Errors: kInvalidArgument naming a tensor with a value
-// that is not finite; kResourceExhausted.
+// `threads` threads share the rows. Pages of files are given back after each tensor, so memory holds the new
+// tensors and little more. Errors: kInvalidArgument naming a tensor with a value that is not finite;
+// kResourceExhausted.
 Result<MadeTensors> make_tensors(const std::vector<TensorPlan>& plans, std::optional<TensorType> quantize,
                                  unsigned threads);
 

@@ -2,7 +2,7 @@
 // A Hugging Face directory as a ModelSource: config.json and generation_config.json, tokenizer.json and
 // tokenizer_config.json, and safetensors, whole or in shards.
 //
-// Beside a family's own keys its metadata holds what the directory says about text:
+// Beside a family's own keys its metadata has the directory's values about text:
 //   tokenizer.huggingface.json, tokenizer.huggingface.config   the two files' text
 //   tokenizer.chat_template                                    from chat_template.jinja or the config
 //   tokenizer.ggml.bos_token_id, tokenizer.ggml.end_token_ids  from (generation_)config.json
@@ -19,23 +19,23 @@
 namespace loci {
 
 struct HuggingFaceOptions {
-  // What the layers' matrices are encoded as while they are loaded; absent: they stay as published.
+  // The type as which the layers' matrices are encoded while they are loaded; absent: as published.
   std::optional<TensorType> quantize;
-  unsigned threads = 0;  // that encode; 0: one for each processor
+  unsigned threads = 0;  // threads that encode; 0: one for each processor
 };
 
-// Tensors whose bytes are those of the file are views of the map; others are owned.
+// Tensors with the file's own bytes are views of its map; other tensors are owned.
 class HuggingFaceSource final : public ModelSource {
  public:
-  // Errors: as open_shards() and plan_tensors(); kNotFound without config.json; kInvalidArgument naming
-  // the field of config.json, for an unknown model_type with the list of known ones.
+  // Errors: those of open_shards() and plan_tensors(); kNotFound without config.json; kInvalidArgument naming
+  // the field of config.json, and for an unknown model_type the known ones.
   static Result<HuggingFaceSource> open(const std::string& directory, const HuggingFaceOptions& options);
   HuggingFaceSource(HuggingFaceSource&&) noexcept;
   HuggingFaceSource& operator=(HuggingFaceSource&&) noexcept;
   ~HuggingFaceSource() override;
 
   std::uint64_t file_bytes() const;  // of the safetensors
-  // What people should know: as which type tensors were encoded, and which could not be.
+  // Notes for people: as which types tensors were encoded, and which could not be.
   const std::vector<std::string>& notes() const;
   SourceFormat format() const override { return SourceFormat::kHuggingFace; }
   const std::map<std::string, GgufValue, std::less<>>& metadata() const override;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The safetensors format: an unsigned 64-bit length, a JSON header of that many bytes, then the tensors'
-// bytes one after the other. Every length and offset is checked against the file before it is used; a
-// damaged file is refused by naming tensor or field and the byte offset.
+// bytes one after the other. Every length and offset is checked against the file before it is used; a damaged
+// file is refused with an error that names the tensor or field and the byte offset.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace loci {
 
-// The header's length that the format allows at most.
+// The longest header that the format allows.
 inline constexpr std::uint64_t kSafetensorsHeaderBytesMax = 100'000'000;
 
 struct SafetensorsType {
@@ -27,7 +27,7 @@ struct SafetensorsTensor {
   std::string name;
   const SafetensorsType* type = nullptr;  // never null in what read_safetensors() returns
   std::vector<std::uint64_t> shape;       // outermost first; empty for a scalar
-  std::span<const std::byte> bytes;       // point into what was parsed; not aligned in any way
+  std::span<const std::byte> bytes;       // they point into the parsed bytes, with any alignment
 };
 
 // The tensors in the order of their bytes. Errors: kInvalidArgument (not safetensors: the length, JSON

@@ -20,9 +20,9 @@ struct Shards {
   std::uint64_t file_bytes = 0;            // of all shards
 };
 
-// Errors: as read_safetensors(), with the shard's path; kNotFound where the directory has no safetensors
-// or lacks a shard; kInvalidArgument where the index names a file outside the directory; kDataLoss where a
-// tensor is missing, lies in another shard than the index says, or total_size is not the sum.
+// Errors: those of read_safetensors(), with the shard's path; kNotFound if the directory has no safetensors
+// or lacks a shard; kInvalidArgument if the index names a file outside the directory; kDataLoss if a tensor
+// is missing or lies in another shard than the index says, or if total_size is not the sum.
 Result<Shards> open_shards(const std::string& directory);
 
 }  // namespace loci

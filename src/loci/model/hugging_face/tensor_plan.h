@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one tensor under GGUF's name is made of published ones, row by row.
+// How a tensor with GGUF's name is made of published tensors, row by row.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct TensorPlan {
   std::vector<TensorView> parts;  // kStack: one for each expert; otherwise one
   // kGroupedQkv: the row (of a bias: the element) of the part that becomes row i.
   std::vector<std::uint32_t> order;
-  std::uint32_t turn = 0;  // of what is split: 0 or 1
-  // kMxfp4: for each row and block of 32 columns 16 bytes and one; `parts` is empty.
+  std::uint32_t turn = 0;  // if a tensor is split: which of the two this is, 0 or 1
+  // kMxfp4: for each row and block of 32 columns 16 bytes in `blocks` and one in `scales`; `parts` is empty.
   std::span<const std::byte> blocks, scales;
 
-  // Whether its bytes are those of its only part, as they lie in the file.
+  // True if its bytes are those of its only part in the file.
   bool is_view() const;
   std::uint64_t row_bytes() const;
   // Writes row `index` in `type`; `out` holds row_bytes().
@@ -39,12 +39,12 @@ struct TensorPlan {
 
 struct TensorPlans {
   std::vector<TensorPlan> tensors;    // by name
-  std::vector<OpaqueTensor> opaques;  // of dtypes that Loci does not compute with
+  std::vector<OpaqueTensor> opaques;  // tensors of dtypes with which Loci does not compute
 };
 
-// `metadata`: GGUF's keys of the model, for the numbers of heads. Errors: kInvalidArgument naming the
-// tensor: one that `family` has no name for, two under one name, experts that are not numbered 0, 1, ...
-// or differ in shape, rows that are not those of the heads.
+// `metadata` has the model's GGUF keys, for the numbers of heads. Errors: kInvalidArgument naming the tensor:
+// `family` has no name for it, two tensors get the same name, experts are not numbered 0, 1, ... or differ in
+// shape, or the rows do not match the heads.
 Result<TensorPlans> plan_tensors(const Shards& shards, const PublishedFamily& family,
                                  const std::map<std::string, GgufValue, std::less<>>& metadata);
 

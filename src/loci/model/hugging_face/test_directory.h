@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hugging Face directories written for tests: safetensors files, and a random model of the family llama as
-// both formats hold it.
+// Writes Hugging Face directories for tests: safetensors files, and a random model of the family llama in
+// both formats.
 #pragma once
 
 #include <cstring>
@@ -40,7 +40,7 @@ class SafetensorsBuilder {
                   const std::vector<float>& values) {
     add(name, "F32", std::move(shape), std::as_bytes(std::span(values)));
   }
-  // Padded with blanks, as writers do, so that data begins on a multiple of 8.
+  // The file, padded with blanks as writers do, so that data begins at a multiple of 8.
   std::string text() const {
     std::string json = header.dump();
     json.append((8 - json.size() % 8) % 8, ' ');
@@ -51,7 +51,8 @@ class SafetensorsBuilder {
   }
 };
 
-// GGUF's order of a query's or key's rows (pairs that rotate lie side by side) back to the published one.
+// Puts rows of queries or keys from GGUF's order (pairs that rotate lie side by side) back into the published
+// order.
 inline std::vector<float> unpermuted(const std::vector<float>& values, std::uint64_t columns,
                                      std::uint64_t head_dim) {
   std::vector<float> out(values.size());
@@ -105,7 +106,7 @@ inline nlohmann::json publish_tokenizer(const GgufFile& file) {
        {{"type", "BPE"}, {"vocab", vocab}, {"merges", file.get_strings("tokenizer.ggml.merges").value()}}}};
 }
 
-// The model of `options` (of float type) in published form: its tensors, and config.json.
+// The model of `options`, which has a float type, in published form: its tensors and config.json.
 struct PublishedModel {
   SafetensorsBuilder tensors;
   nlohmann::json config;
