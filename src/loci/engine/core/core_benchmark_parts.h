@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the core's benchmarks share: prompts, the ends of passes, and disks that conversations were left on.
+// Shared by the core's benchmarks: prompts, the ends of passes, and disks with entries of earlier
+// conversations.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 
 namespace loci {
 
-// Of another seed they have nothing in common.
+// Random tokens; those of different seeds have nothing in common.
 inline std::vector<TokenId> tokens_of(std::uint32_t seed, std::size_t count) {
   std::vector<TokenId> tokens;
   tokens.reserve(count);
@@ -24,7 +25,7 @@ inline std::vector<TokenId> tokens_of(std::uint32_t seed, std::size_t count) {
   return tokens;
 }
 
-// The pass of `plan` has ended, and every span has what was asked of it.
+// The event that the pass of `plan` has ended and every span has its sample.
 inline PassDone pass_done(const Plan& plan) {
   PassDone event{plan.pass->id, {}};
   for (const SpanPlan& span : plan.spans) {
@@ -35,12 +36,12 @@ inline PassDone pass_done(const Plan& plan) {
   return event;
 }
 
-// What a disk was left with, as a start finds it.
+// The entries that a process finds on its disk when it starts.
 class LeftOnDisk {
  public:
   explicit LeftOnDisk(const CoreConfig& config) : hasher_(config.chain_secret, config.model_fingerprint) {}
 
-  // The whole blocks of a conversation, in the next slots.
+  // Adds the whole blocks of a conversation, in the next slots.
   void add(const SharingGroup& tenant, std::span<const TokenId> tokens) {
     ChainKey parent = hasher_.root(tenant);
     for (std::size_t begin = 0; begin + kBlockTokens <= tokens.size(); begin += kBlockTokens) {
@@ -55,7 +56,7 @@ class LeftOnDisk {
     }
   }
 
-  // All of it, in events of so many entries.
+  // All entries, as events of `entries_each` entries.
   std::vector<Recovered> events(std::size_t entries_each) const {
     std::vector<Recovered> batches;
     for (std::size_t begin = 0; begin < entries_.size(); begin += entries_each) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the device's memory state may keep, where the machine is short of it (MemoryRoom). Of use where
-// the system holds memory for those slots alone that were used: on a CPU.
+// How much of the device's memory may hold kept state while the machine is short of memory (MemoryRoom). This
+// helps only on a CPU, where the system provides memory only for slots that were used.
 //
-// An example: a pool of 100 slots, 70 of them used, 20 of these by requests that run, and room for 40.
+// An example: a pool of 100 slots, 70 of them used, 20 of these by running requests, and room for 40.
 //
 //     used  70   needed 20   free  0     50 hold what may be evicted: 30 of them are evicted, the least
 //     used  40   needed 20   free  0     valuable first, and their memory goes back to the system
 //     used  45   needed 45   free  0     those who run need more, and get it; nobody is admitted beside them
 //     used  40   needed 10   free  0     when they have ended, what they had beyond the room goes, too
 //
-// So room bounds what is kept, and who is admitted beside those that run. It never makes a request wait that
-// is alone, nor one that runs: what they were promised is the pool, not the room.
+// So the room bounds the state that is kept, and which requests are admitted beside running ones. It never
+// makes a request wait that is alone or already runs: these were promised the pool, not the room.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@
 
 namespace loci {
 
-// Thread-compatible: the core's thread has it. O(groups) a call, but for give_back().
+// Thread-compatible; used by the core's thread. Calls cost O(groups), except give_back().
 class DeviceMemory {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   DeviceMemory(const CoreConfig& config, BlockIndex& index);
 
-  // Not more than the pools, and as much of those that it does not speak of.
+  // Sets the room. It is limited to the pools; a pool that `room` does not name has no limit.
   void limit(const MemoryRoom& room);
-  // Some group has less room than its pool.
+  // True: some group has less room than its pool.
   bool limited() const { return limited_; }
   std::uint32_t room(std::uint32_t group) const { return room_[group]; }
-  // Slots whose memory may go now, few enough for one step; their eviction is O(log) each.
+  // Slots whose memory may be given back now, few enough for one step. Evicting each costs O(log).
   std::vector<FreedSlot> give_back();
-  // The last call has not given back all that it could.
+  // True: the last call has not given back all that it could.
   bool has_more() const { return has_more_; }
 
   void add_stats(CoreStats& stats) const;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a link that failed again and again is asked for anything: after kFailuresMax failures in a row it
-// is left alone for kPause, then tried again.
+// Whether a link that fails repeatedly is used: after kFailuresMax failures in a row it is left alone for
+// kPause, then tried again.
 //
-// A move that was given up counts only where the link was silent all the while: not where others succeeded
-// since it began (it was slow, or much was asked of it), and not where it was refused at once (a directory
-// that the store itself leaves alone; others may be well).
+// A move that was given up counts only if the link was silent the whole time. It does not count if other
+// moves succeeded after it began: then the link was only slow or busy. Nor does it count if it was refused at
+// once: then the store itself leaves a directory alone, and others may work.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class LinkBreaker {
   static constexpr Nanos kPause = 10 * kNanosPerSecond;
   static constexpr Nanos kSilenceMin = kNanosPerSecond;
 
-  // `took`: from the move's begin.
+  // `took`: time since the move's beginning.
   void ended(MoveResult result, Nanos now, Nanos took) {
     if (result == MoveResult::kDone || result == MoveResult::kDamaged || result == MoveResult::kGone) {
       failures_ = 0;

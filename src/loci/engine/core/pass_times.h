@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long passes take: as the cost model predicts and what passes took corrects (policy/correction.h).
+// Predicts how long passes take. The cost model predicts, and the times that passes really took correct it
+// (policy/correction.h).
 //
 // An example: costs were never measured, and the model believes 1.5 ms a token. The first pass of a prompt,
 // of 512 tokens, is predicted to take 768 ms and takes 256 ms. From then on passes of prompts are predicted
-// to take a third; those of decodes alone, and those of both, are corrected by what they took themselves.
+// to take a third. Passes of decodes only, and passes of both, have corrections of their own.
 //
 //     begin(pass 1)   in flight: 1      its time counts from here
 //     begin(pass 2)   in flight: 1 2    queued behind 1 (passes ahead)
 //     end()           in flight: 2      1 took from its begin to here; the time of 2 counts from here
 //     end()                             2 took from the end of 1 to here
 //
-// A pass that waited for loads tells nothing of computing, and is not counted. It owns the corrections and
-// the begins of passes in flight; it calls nobody.
+// A pass that waited for loads tells nothing about computing and does not count. It owns the corrections and
+// the beginnings of passes in flight, and calls nobody.
 #pragma once
 
 #include <array>
@@ -26,8 +27,8 @@
 
 namespace loci {
 
-// What passes of one kind have in common is how far the model is off: products of few rows, of many, of many
-// beside the attention of many sequences.
+// Kinds of passes, each with a correction of its own, because the model errs differently for products of few
+// rows, of many, and of many beside the attention of many sequences.
 enum class PassKind : std::uint8_t { kDecodes, kPrompts, kBoth };
 inline constexpr std::size_t kPassKinds = 3;
 
@@ -36,33 +37,33 @@ struct PassWork {
   PassRows rows;
 };
 
-// Thread-compatible: the core's thread has it.
+// Thread-compatible; used by the core's thread.
 class PassTimes {
  public:
-  // A pass that decodes wait for may take so many times what they alone take, where that is more than the
-  // limit: where decodes take long (a large model, a slow machine) prompts get half of the time.
+  // A pass that decodes wait for may take this many times as long as the decodes alone, if that is more than
+  // the limit. So if decodes take long (a large model, a slow machine), prompts get half of the time.
   static constexpr Nanos kDecodesShare = 2;
 
-  // `costs` outlives it. `limit`: of a pass that decodes wait for; kNever (plan.h): none.
+  // `costs` must outlive it. `limit`: the time limit of a pass that decodes wait for; kNever (plan.h): none.
   PassTimes(const CostModel& costs, Nanos limit) : costs_(costs), limit_(limit) {}
 
   Nanos predict(const PassWork& work) const {
     return of(work.kind).apply(costs_.pass(work.rows.rows, work.rows.context));
   }
-  // Computing tokens [begin, begin + count) of a prompt, its share of passes of prompts: corrected as those.
+  // The time to compute tokens [begin, begin + count) of a prompt, as its share of passes of prompts.
   Nanos compute(std::uint32_t begin, std::uint32_t count) const {
     return of(PassKind::kPrompts).apply(costs_.compute(begin, count));
   }
-  // Tokens of prompts that may join a pass of these decodes (policy/pass_budget.h).
+  // How many tokens of prompts may join a pass of these decodes (policy/pass_budget.h).
   std::uint32_t fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
                         std::uint32_t tokens_max) const;
 
-  // A pass begins, behind those in flight. `waits`: it may wait for loads.
+  // A pass begins, after those in flight. `waits`: it may wait for loads.
   void begin(const PassWork& work, bool waits, Nanos now);
   // The first pass in flight has ended.
   void end(Nanos now);
-  // The costs are others from now on, so what is known of them is forgotten, and passes in flight, which were
-  // begun under the former ones, are not counted.
+  // Says that the costs have changed: corrections are forgotten, and passes in flight, which began under the
+  // old costs, do not count.
   void costs_changed();
 
  private:

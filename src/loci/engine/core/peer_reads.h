@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other servers of the cluster, peers, want of this one's state: asked by key, given from wherever it
-// is (MemServe §4.3's transfer, turned round: who needs state pulls it).
+// Reads of this server's state by other servers of the cluster, its peers. A peer asks by key, and the state
+// is given from wherever it is. (This is MemServe §4.3's transfer the other way round: the server that needs
+// state pulls it.)
 //
 // An example: a peer reads four blocks. K: the state is there; k: it is being computed.
 //
@@ -13,19 +14,20 @@
 //                                 it not come within kComingMax it would be gone too.
 //
 // The rules:
-//   - Nothing is kept for a peer: what it was said to find may be gone when it reads.
-//   - A few blocks are on their way at a time, of one read and of all together; the others wait in order, and
-//     cost nothing but their entry. What is beyond the bound of those is gone.
-//   - Of those that are on their way at most half come from the disk. What the disk alone has waits beyond
-//     that, and lets what stands behind it pass.
-//   - A step looks at kLooksMax blocks that cannot begin, and the next one goes on behind them, so that peers
-//     who wait for much cost a step little.
-//   - A peer's read is no use of a block: what it leads to is evicted as if it had not been.
+//   - Nothing is kept for a peer: blocks that it was told of may be gone when it reads them.
+//   - Only a few blocks are in flight at a time, of one read and of all together. The others wait in order
+//     and cost only their entry. Blocks beyond the bound on waiting ones count as gone.
+//   - At most half of the blocks in flight come from the disk. Further blocks that only the disk has wait,
+//     and let the blocks behind them pass.
+//   - A step looks at no more than kLooksMax blocks that cannot begin, and the next step continues after
+//     them, so that peers that wait for many blocks cost a step little.
+//   - A peer's read does not count as a use: the block is evicted as if nobody had read it.
 //
-// It owns the reads that wait. It calls the index and transfers. Invariants, which check_invariants() tests:
-//   1. Each read waits for something or has moves on their way; what waits is counted, each wait for a group
-//      at least.
-//   2. The moves on their way are those that transfers have in flight.
+// It owns the waiting reads. It calls the index and the transfers. Invariants, which check_invariants()
+// tests:
+//   1. Each read waits for blocks or has moves in flight. Waiting blocks are counted, and each waits for at
+//      least one group.
+//   2. Its moves in flight are those of the transfers.
 #pragma once
 
 #include <cstdint>
@@ -41,28 +43,28 @@
 
 namespace loci {
 
-// Thread-compatible: the core's thread has it.
+// Thread-compatible; used by the core's thread.
 class PeerReads {
  public:
-  // What is being computed or comes from a slower tier is waited for so long.
+  // A block that is being computed, or comes from a slower tier, is waited for this long.
   static constexpr Nanos kComingMax = 2 * kNanosPerSecond;
-  // Blocks that a step looks at in vain.
+  // How many blocks a step looks at in vain.
   static constexpr std::uint32_t kLooksMax = 256;
 
-  // Both outlive it.
+  // Both must outlive it.
   PeerReads(BlockIndex& index, Transfers& transfers) : index_(index), transfers_(transfers) {}
 
   // O(keys · groups).
   std::vector<std::uint8_t> answer(std::span<const ChainKey> keys) const;
-  // From now on its blocks wait.
+  // Adds a read, whose blocks wait from now on.
   void add(const PeerRead& read, Nanos now);
   void leave(PeerReadId id);
   // A move to the peer has ended.
   void ended(PeerReadId id);
-  // Begins what may begin, one read after the other. O(reads + kLooksMax + those begun + those gone), and for
-  // each of the last two a move of what waits behind it.
+  // Begins the blocks that may begin, one read after the other. Costs O(reads + kLooksMax + blocks begun +
+  // blocks gone); each of the last two also moves the entries that wait behind it.
   void serve(Nanos now, const Transfers::SaveRules& rules);
-  // Nothing is given any more: what waits is gone.
+  // Ends giving: all waiting blocks count as gone.
   void refuse_all();
   std::vector<PeerGone> take_gone() { return std::exchange(gone_, {}); }
   Nanos next_deadline(Nanos now) const;  // O(reads)
@@ -74,14 +76,14 @@ class PeerReads {
   struct Wait {
     std::uint32_t index = 0;  // PeerPlace::index
     ChainKey key;
-    std::uint8_t groups = 0;  // that are neither begun nor gone
+    std::uint8_t groups = 0;  // groups that are neither begun nor gone
   };
   struct Read {
     Nanos deadline = 0;
-    Nanos coming_until = 0;  // then what is not there yet is gone
+    Nanos coming_until = 0;  // when blocks that have not come count as gone
     std::deque<Wait> waits;
-    std::size_t next = 0;      // of the waits, that is looked at first
-    std::uint32_t on_way = 0;  // moves
+    std::size_t next = 0;      // index of the waiting block to look at first
+    std::uint32_t on_way = 0;  // moves in flight
   };
 
   void serve_read(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules);
@@ -90,11 +92,11 @@ class PeerReads {
 
   BlockIndex& index_;
   Transfers& transfers_;
-  std::map<PeerReadId, Read> reads_;  // that wait, or whose moves are on their way
-  std::size_t waiting_ = 0;           // blocks, of all reads
+  std::map<PeerReadId, Read> reads_;  // those that wait or have moves in flight
+  std::size_t waiting_ = 0;           // waiting blocks of all reads
   PeerReadId served_last_;
-  std::uint32_t looks_ = 0;     // of this step, in vain
-  bool looked_at_all_ = true;   // the last step has, as far as there was room
+  std::uint32_t looks_ = 0;     // vain looks in this step
+  bool looked_at_all_ = true;   // the last step looked at all blocks, as far as there was room
   std::vector<PeerGone> gone_;  // take_gone()
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lives of a request and of its loads, as phases. A phase that cannot follow another one aborts: that is
-// a mistake of the core's, whatever its events say.
+// The lives of a request and of its loads, as phases. A change to a phase that cannot follow aborts: it is a
+// bug of the core, whatever its events are.
 //
 //                  admitted               first sample
 //     kQueued ----------------> kPrompt ----------------> kDecode
@@ -12,14 +12,15 @@
 //
 // A request's loads, while it runs:
 //
-//     kNone       nothing of it is being loaded
-//     kWaits      something is, and no pass may read that yet
-//     kJoined     passes may read what is still coming: they wait for it layer by layer
-//     kMissed     something that passes in flight read will not come: they bring nothing of it
-//                 from the first block on that was being loaded
-//     kHeldBack   a pass found that it read what did not come: none reads on before all loads have ended
-//     kLost       what it went on from will not come (groups with a window): it gives way, and looks for
-//                 another place
+//     kNone       none of its blocks is being loaded
+//     kWaits      some are, and no pass may read them yet
+//     kJoined     passes may read blocks that are still coming: they wait for them layer by layer
+//     kMissed     a block that passes in flight read will not come: of this request nothing counts that
+//                 they compute from the first block on that was being loaded
+//     kHeldBack   a pass found that it read a block that did not come: no pass reads on before all loads
+//                 have ended
+//     kLost       blocks that it continued from will not come (groups with a window): it gives way, and
+//                 looks for another place to continue from
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,11 @@
 namespace loci {
 
 enum class RequestPhase : std::uint8_t {
-  kQueued,     // was never admitted
-  kSuspended,  // was, gave way, and waits again
-  kPrompt,     // in the batch: lacks the state of more than its last token
-  kDecode,     // in the batch: lacks the state of its last token alone
-  kEnding,     // in the batch: is gone when the first pass in flight that has spans of it has ended
+  kQueued,     // it was never admitted
+  kSuspended,  // it was admitted, gave way, and waits again
+  kPrompt,     // in the batch; it lacks the state of more tokens than its last one
+  kDecode,     // in the batch; it lacks only the state of its last token
+  kEnding,     // in the batch until the first pass in flight that has spans of it has ended
 };
 
 constexpr bool may_become(RequestPhase from, RequestPhase to) {
@@ -51,13 +52,13 @@ enum class LoadPhase : std::uint8_t { kNone, kWaits, kJoined, kMissed, kHeldBack
 
 constexpr bool may_become(LoadPhase from, LoadPhase to) {
   switch (to) {
-    case LoadPhase::kNone:  // all have ended, or it leaves the batch
+    case LoadPhase::kNone:  // all loads have ended, or it leaves the batch
       return from != LoadPhase::kNone;
     case LoadPhase::kWaits: return from == LoadPhase::kNone;
-    case LoadPhase::kJoined:  // from kMissed: the passes that ended had nothing that counted
+    case LoadPhase::kJoined:  // from kMissed: nothing in the passes that ended counted
       return from == LoadPhase::kWaits || from == LoadPhase::kMissed;
     case LoadPhase::kMissed: return from == LoadPhase::kJoined;
-    case LoadPhase::kHeldBack:  // a pass may be poisoned whatever is being loaded
+    case LoadPhase::kHeldBack:  // a pass may be poisoned in any phase of loading
       return from != LoadPhase::kLost && from != LoadPhase::kHeldBack;
     case LoadPhase::kLost: return from != LoadPhase::kNone && from != LoadPhase::kLost;
   }
@@ -74,7 +75,7 @@ class PhaseOf {
     LOCI_CHECK(may_become(now_, next), "one phase follows another as phases.h says");
     now_ = next;
   }
-  // The same where it may be in that phase already.
+  // The same, but it may be in that phase already.
   void settle(Phase next) {
     if (now_ != next) become(next);
   }

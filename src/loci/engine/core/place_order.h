@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places of the requests that are looked ahead to, in order, and whether one is among the first so many.
+// The places of the requests in the look-ahead window, in order; it tells whether a place is among the first
+// n.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,11 @@ namespace loci {
 // When a request is expected to be admitted (EvictionFacts::wanted), and its arrival.
 using QueuePlace = std::pair<std::uint32_t, std::uint64_t>;
 
-// Thread-compatible. O(log places), and as many places as the first become more or fewer.
+// Thread-compatible. Calls cost O(log places); a change of n also costs as many steps as n changes.
 class PlaceOrder {
  public:
   PlaceOrder() = default;
-  PlaceOrder(const PlaceOrder&) = delete;  // an iterator is in it
+  PlaceOrder(const PlaceOrder&) = delete;  // it contains an iterator into itself
   PlaceOrder& operator=(const PlaceOrder&) = delete;
 
   void insert(const QueuePlace& place) {
@@ -38,7 +39,7 @@ class PlaceOrder {
     first_ = count;
     settle();
   }
-  // Of a place that is there: fewer than `count` are before it.
+  // For a place that is there: true if fewer than `count` places are before it.
   bool in_first(const QueuePlace& place) const { return end_ == places_.end() || place < *end_; }
   bool empty() const { return places_.empty(); }
   std::size_t size() const { return places_.size(); }
@@ -51,7 +52,8 @@ class PlaceOrder {
   }
 
   std::set<QueuePlace> places_;
-  std::set<QueuePlace>::iterator end_ = places_.end();  // of the first; `before_` are before it
+  std::set<QueuePlace>::iterator end_ = places_.end();  // the end of the first places; `before_` places are
+                                                        // before it
   std::size_t before_ = 0;
   std::size_t first_ = 0;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request's tokens are called, and what the index has under these names: chains of keys from a
-// tenant's root, public prefixes, lineages of histories that were cut.
+// Names of a request's blocks, and what the index has under these names: chains of keys from a tenant's root,
+// public prefixes, lineages of histories that were cut.
 //
-// An example: tenant t asks with the blocks A B C and the begin of a fourth, D.
+// An example: tenant t sends the blocks A B C and the beginning of a fourth, D.
 //
 //     root(t) - A - B - C - d        Each key is that of the parent's key and the block's tokens. probe()
 //               K   .   K            looks up A, B, C: B is a hole, C has state behind it, d is the request's
@@ -21,20 +21,20 @@
 //                                    further on, whose keys rotate into place.
 //
 // The rules:
-//   - A request looks from its root until the first block that the index does not know: behind it there is
-//     nothing.
-//   - What a block lacks comes from a slower tier (transfers.h), from its original, or from a sibling's first
-//     tokens.
-//   - A history that was cut several times has a lineage after each cut. The oldest one that has a block is
-//     its original, so what was computed is rotated once. Groups with a window have no originals.
-//   - Public prefixes belong to nobody: writing to their blocks is for the prefix's own request, while it
-//     runs.
+//   - A request looks from its root up to the first block that the index does not know: there is nothing
+//     after it.
+//   - State that a block lacks comes from a slower tier (transfers.h), from its original, or from a sibling's
+//     first tokens.
+//   - A history that was cut several times has a lineage after each cut. A block's original is in the oldest
+//     lineage that has the block, so computed keys are rotated only once. Groups with a window have no
+//     originals.
+//   - Public prefixes belong to nobody. Only the prefix's own request writes to their blocks, while it runs.
 //
-// It owns the hash of the keys, and the pins of what is public. It requires that the index and the transfers
-// outlive it, and calls these two alone. Invariants, which check_invariants() tests:
+// It owns the hash of the keys, and the pins of public blocks. It requires that the index and the transfers
+// outlive it, and calls only these two. Invariants, which check_invariants() tests:
 //   1. Public blocks are counted once.
-//   2. What is public is a part of exactly the prefixes that are there.
-//   4. Public blocks are whole, but for a prefix's last one.
+//   2. Exactly the blocks of the present prefixes are public.
+//   4. Public blocks are whole, except the last one of a prefix.
 //   5. A public prefix is a path from the public root.
 #pragma once
 
@@ -57,10 +57,10 @@
 
 namespace loci {
 
-// Thread-compatible: the core's thread has it. Looking up costs O(blocks · log(children)).
+// Thread-compatible; used by the core's thread. Looking up costs O(blocks · log(children)).
 class Prefixes {
  public:
-  // All three outlive it.
+  // All three must outlive it.
   Prefixes(const CoreConfig& config, BlockIndex& index, const Transfers& transfers);
 
   const ChainKeyHasher& hasher() const { return hasher_; }
@@ -70,56 +70,57 @@ class Prefixes {
   // --- looking up ---
 
   struct ProbeRules {
-    Tier slowest = Tier::kDevice;  // beyond which nothing is loaded
-    bool originals = true;         // they serve: no group has a window
+    Tier slowest = Tier::kDevice;  // nothing is loaded from tiers beyond it
+    bool originals = true;         // originals may be used: no group has a window
     bool tails_may_move =
-        false;  // what a pass in flight appends to may have other slots when a copy reads it
+        false;  // a block to which a pass in flight appends may have other slots when a copy reads it
   };
-  // What there is for the tokens of a request that waits. Pins nothing.
+  // What the index has for the tokens of a waiting request. Pins nothing.
   CoreProbes probe(const CoreRequest& request, const ProbeRules& rules) const;
   // How many of the request's first whole blocks the index knows. O(log(blocks)) once it has its keys.
   std::uint32_t known_blocks(CoreRequest& request) const;
-  // False: find_beginning() would find nothing. It costs no probe.
+  // False: find_beginning() would find nothing. It needs no probe.
   bool may_have_beginning(CoreRequest& request, Tier slowest) const;
-  // What a tier not slower than `slowest` has of the first block that the probes do not know.
+  // The beginning that a tier not slower than `slowest` has of the first block that the probes do not know.
   std::optional<CoreBeginning> find_beginning(const CoreRequest& request, const CoreProbes& probes,
                                               Tier slowest) const;
-  // What the block hangs from, if that is there.
+  // The block's parent, if it is in the index.
   BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
-  // The root or the gate that the request's own blocks are below.
+  // The root or the gate below which the request's own blocks are.
   BlockPin open_parent(const CoreProbes& probes);
-  // The keys of a waiting request's whole blocks, which it keeps; those that are public are so as of the
-  // first call.
+  // The keys of a waiting request's whole blocks, which the request then keeps. Which of them are public is
+  // decided at the first call.
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
-  // Those that its arrival brought, where they are its blocks' names: nothing of it is public. An arrival
-  // that brings none, as from a log, has them made here, so that a replay knows the same names at the same
-  // event.
+  // Takes the keys that the arrival brought, if nothing of the prompt is public, so that they are its blocks'
+  // names. If an arrival brings none, as from a log, they are made here, so that a replay knows the same
+  // names at the same event.
   void take_keys(CoreRequest& request, const Arrival& event) const;
 
   struct Names {
-    std::vector<ChainKey> keys;     // of the root or gate, then of each whole block below it
-    std::size_t tokens_before = 0;  // public, and not the tenant's
+    std::vector<ChainKey> keys;     // key of the root or gate, then of each whole block below it
+    std::size_t tokens_before = 0;  // tokens in public blocks before these, which are not the tenant's
   };
-  // Under which state of the tokens may lie: below the root, and below the gate behind what is public now.
+  // The names under which state of the tokens may lie: below the root, and below the gate after the blocks
+  // that are public now.
   std::vector<Names> names_of(const Forget& event) const;
 
   // --- lineages ---
 
-  // Not ok: the arrival's cuts cannot be.
+  // Not ok: the arrival's cuts are not valid.
   Status truncation_refusal(const Arrival& event) const;
-  // Of a history with cuts; null: without. O(tokens · cuts).
+  // The lineage of a history with cuts; null: there are no cuts. O(tokens · cuts).
   std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event, const std::string& sharing) const;
 
-  // The block that the request's block `block` is rotated from, whatever tier has it; kNoBlock: none.
+  // The block from which the request's block `block` is rotated, in whatever tier it is; kNoBlock: none.
   BlockId original_of(const CoreRequest& request, std::uint32_t block) const;
 
   // --- public prefixes ---
 
-  // These blocks, whose state is there, are public from now on, until withdraw().
+  // Makes these blocks, whose state is there, public until withdraw().
   void keep(RequestId id, std::uint32_t tokens, std::vector<BlockPin> blocks);
-  // False: there is none.
+  // False: there is no such prefix.
   bool withdraw(RequestId id);
-  // Blocks of all public prefixes, each once; so many of each group.
+  // The number of blocks of all public prefixes, each counted once; it is the same in each group.
   std::uint32_t public_blocks() const { return public_blocks_; }
   std::vector<PublicPrefix> public_prefixes() const;
 
@@ -147,7 +148,7 @@ class Prefixes {
   BlockIndex& index_;
   const Transfers& transfers_;
   ChainKeyHasher hasher_;
-  bool has_windows_;  // some group
+  bool has_windows_;  // some group has a window
   std::map<RequestId, Public> public_;
   std::uint32_t public_blocks_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast places in the queue become free, for whoever was refused one: when to try again.
+// How fast places in the queue become free, to tell refused clients when to try again.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace loci {
 // Thread-compatible; each call is O(1).
 class QueueRate {
  public:
-  // A request has ended. The rate is seen while others wait: a time without any is no measure.
+  // Says that a request has ended. The rate is measured only while others wait.
   void ended(Nanos now, bool others_wait) {
     if (last_end_) {
       const Nanos interval = now - *last_end_;
@@ -23,8 +23,8 @@ class QueueRate {
     if (refused_since_end_ > 0) --refused_since_end_;
   }
 
-  // Another request is refused a place. When one should be free for it: as many ends from now as were refused
-  // before.
+  // Says that a request is refused. Returns when a place should be free for it: after as many ends from now
+  // on as requests were refused before it.
   Nanos refuse() {
     const Nanos ends = refused_since_end_++ + Nanos{1};
     const Nanos interval = end_interval_ == 0 ? kUnknown : end_interval_;
@@ -33,9 +33,9 @@ class QueueRate {
   }
 
  private:
-  static constexpr Nanos kUnknown = kNanosPerSecond;  // no end was seen yet
+  static constexpr Nanos kUnknown = kNanosPerSecond;  // used while no end was seen yet
   static constexpr Nanos kMost = 60 * kNanosPerSecond;
-  static constexpr Nanos kWeight = 8;  // of the past in the moving mean
+  static constexpr Nanos kWeight = 8;  // weight of the past in the moving mean
 
   std::optional<Nanos> last_end_;
   Nanos end_interval_ = 0;  // moving mean of the time between ends; 0: none seen

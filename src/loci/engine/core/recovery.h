@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What outlives a process, and what outlives its use: Recovery puts the disk's entries back into the index,
-// StateAge drops state that nobody used for long (AttentionStore §4.3.5's TTL).
+// Recovery puts the disk's entries of an earlier process back into the index. StateAge drops state that
+// nobody has used for long (AttentionStore §4.3.5's TTL).
 //
-// Entries come in batches, parents before children. One is taken over if the way to it is in the index, its
-// key is that of its parent and its tokens, its depth is right, and it is not too old; the disk forgets any
-// other. What was taken over is pinned until the last batch is there, since a hole that leads to it must not
-// end before.
+// Entries come in batches, parents before children. An entry is taken over if its parents are in the index,
+// its key is that of its parent and its tokens, its depth is right, and it is not too old. The disk forgets
+// all others. Entries that were taken over are pinned until the last batch is there, because a hole that
+// leads to others must not be removed before.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@
 
 namespace loci {
 
-// Thread-compatible. It owns the pins of what was taken over so far; it calls nobody but the index.
+// Thread-compatible. It owns the pins of the entries taken over so far, and calls only the index.
 class Recovery {
  public:
-  // All three outlive it.
+  // All three must outlive it.
   Recovery(const CoreConfig& config, const ChainKeyHasher& hasher, BlockIndex& index);
 
-  // Takes over what it can; returns what the disk is to forget. O(entries · groups).
+  // Takes over the entries that it can; returns those that the disk must forget. O(entries · groups).
   std::vector<DiskNote> take_over(const Recovered& event, Nanos now);
 
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
@@ -44,20 +44,20 @@ class Recovery {
   std::uint64_t orphans_ = 0;
 };
 
-// Looks at all blocks now and then, a few thousand a step, and drops the state of those that were not used
+// Regularly looks at all blocks, a few thousand in a step, and drops the state of those that were not used
 // for CoreConfig::state_ttl. Thread-compatible.
 class StateAge {
  public:
   explicit StateAge(Nanos state_ttl) : state_ttl_(state_ttl) {}
 
-  // O(blocks looked at), which are bounded.
+  // O(blocks looked at), whose number is bounded.
   void sweep(BlockIndex& index, Nanos now);
-  // When a step is wanted for the next sweep; kNever: state is kept for ever.
+  // When the next sweep needs a step; kNever: state has no time to live.
   Nanos next_sweep() const { return state_ttl_ == kNever ? kNever : next_sweep_; }
 
  private:
   Nanos state_ttl_;
-  std::uint32_t sweep_at_ = 0;  // ids before it were looked at
+  std::uint32_t sweep_at_ = 0;  // ids below it were looked at
   Nanos next_sweep_ = 0;
 };
 
