@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A front before instances that answer as a test says: for its tests alone.
+// For the front's tests: a front before fake instances that answer as the test decides.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,12 +31,12 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 struct FakeWays {
-  bool keeps_alive = false;               // closes a connection only after an empty answer
-  std::function<void()> before_end = {};  // of an answer that was written
-  std::string key = {};                   // if not empty: GET /v1/models is answered to who has it alone
+  bool keeps_alive = false;               // true: it closes a connection only after an empty answer
+  std::function<void()> before_end = {};  // called before a written answer's connection ends
+  std::string key = {};                   // if not empty: GET /v1/models needs this key
 };
 
-// Answers each request on a connection of its own with what the script gives, then closes it.
+// Answers each request on a connection of its own with the script's answer, then closes the connection.
 class FakeInstance {
  public:
   using Script = std::function<std::string(const std::string& request)>;
@@ -54,7 +54,7 @@ class FakeInstance {
   }
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
   int requests() const { return requests_; }
-  int questions() const { return questions_; }  // who may use it
+  int questions() const { return questions_; }  // how many questions came whether a key may use it
   Member member(const std::string& id) const {
     return {.id = id, .host = "127.0.0.1", .port = port(), .models = {"tiny"}, .block_tokens = 32};
   }
@@ -128,7 +128,7 @@ inline std::string events(const std::string& first) {
       first.size(), first);
 }
 
-// However busy the machine is, no list is late.
+// A clock that stands still, so that no list is late, however busy the machine is.
 class StoppedClock final : public Clock {
  public:
   Nanos now() const override { return 0; }
@@ -156,7 +156,7 @@ class FrontTest : public testing::Test {
     });
     done.get_future().wait();
   }
-  // The whole answer.
+  // Returns the whole answer.
   std::string send(const std::string& request) {
     asio::io_context io;
     tcp::socket socket(io);
@@ -167,7 +167,7 @@ class FrontTest : public testing::Test {
     asio::read(socket, asio::dynamic_buffer(out), error);
     return out;
   }
-  // Of /metrics, the instances that are so.
+  // The number of instances with this state, from /metrics.
   int count(const std::string& state) {
     const std::string metrics = get("/metrics");
     const std::string name = "loci_front_instances{state=\"" + state + "\"} ";

@@ -13,13 +13,13 @@
 
 namespace loci {
 
-// While the database does not answer nothing is told: who is known stays known.
+// While the database does not answer it reports nothing, so known members stay known.
 class MemberWatch {
  public:
   // `tell`: called on the watch's thread with each list.
   MemberWatch(std::unique_ptr<MemberTable> table, std::function<void(MemberList)> tell,
               std::shared_ptr<spdlog::logger> log);
-  ~MemberWatch();  // waits kMemberStopWait for a database that stands still
+  ~MemberWatch();  // waits at most kMemberStopWait for a database that does not answer
 
  private:
   void run();
@@ -30,7 +30,7 @@ class MemberWatch {
   Mutex mutex_;
   Condition stopped_;
   bool is_stopping_ GUARDED_BY(mutex_) = false;
-  bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database nothing more
+  bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database no more
   std::thread thread_;
 };
 

@@ -24,22 +24,25 @@ struct MemberLoad {
   std::uint32_t queued = 0;
 };
 
-// Thread-safe. With the database gone the server goes on, and joins again by itself. Where a member that is
-// not alike has come meanwhile, the server is out of the cluster, and tries until that one has left.
+// Thread-safe. If the database is gone the server goes on, and joins again by itself later. If a member with
+// a different model of the same name has come meanwhile, the server is out of the cluster, and tries again
+// until that one has left.
 class Membership {
  public:
-  // `load` is called on the membership's thread until that ends. Errors: MemberTable::join()'s.
+  // `load` is called on the membership's thread until the membership ends. Errors: those of
+  // MemberTable::join().
   static Result<std::unique_ptr<Membership>> join(std::unique_ptr<MemberTable> table, Member member,
                                                   std::function<MemberLoad()> load,
                                                   std::shared_ptr<spdlog::logger> log);
-  // Leaves. Of a database that stands still it waits kMemberStopWait; the row is then left to grow too old.
+  // Leaves the cluster. It waits at most kMemberStopWait for the database; else the row stays and grows too
+  // old.
   ~Membership();
 
   const std::string& id() const { return member_.id; }
-  // MemberTable::ended_stores(), of which nothing is believed until this member has renewed its own row for
-  // longer than rows live: after a time without the database all rows are old.
+  // As MemberTable::ended_stores(); but empty until this member has renewed its own row for longer than rows
+  // live, because after a time without the database all rows are old.
   std::vector<std::string> ended_stores();
-  // From now on the row says that it drains. Waits, two seconds at most, until that is written.
+  // Makes the row say that the member drains. Waits at most two seconds until that is written.
   void drain();
 
  private:
@@ -47,25 +50,28 @@ class Membership {
              std::shared_ptr<spdlog::logger> log, MemberRenewal joined);
   void run();
   void note_renewed(bool is_renewed);
-  // Errors: MemberTable::renew()'s.
+  // Errors: those of MemberTable::renew().
   Status renew();
   void log_change(const Status& before, const Status& now);
 
   const std::unique_ptr<MemberTable> table_;
-  Member member_;  // the thread's, but for its id
+  Member member_;  // only for the thread, except its id
   const std::function<MemberLoad()> load_;
   const std::shared_ptr<spdlog::logger> log_;
-  MemberRenewal last_;                          // the thread's
-  std::int64_t last_at_ = 0;                    // by the monotonic clock, in milliseconds; the thread's
-  std::int64_t renewed_at_ = 0;                 // by the same: the last try; the thread's
-  std::atomic<std::int64_t> renewed_since_{0};  // by the same, without a gap; 0: the last one failed
+  MemberRenewal last_;                          // only for the thread
+  std::int64_t last_at_ = 0;                    // by the monotonic clock, in milliseconds; only for the
+                                                // thread
+  std::int64_t renewed_at_ = 0;                 // time of the last try, by the same clock; only for the
+                                                // thread
+  std::atomic<std::int64_t> renewed_since_{0};  // since when renewals have had no gap, by the same clock; 0:
+                                                // the last one failed
 
   Mutex mutex_;
   Condition changed_;
   bool is_draining_ GUARDED_BY(mutex_) = false;
   bool is_told_ GUARDED_BY(mutex_) = false;  // the row says that it drains
   bool is_stopping_ GUARDED_BY(mutex_) = false;
-  bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database nothing more
+  bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database no more
   std::thread thread_;
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client was told by a stream of events, so that another instance's stream of the same reply can go on
-// where the first one broke off. The request is sent again as it was, and makes the whole reply anew; what
-// the client has already is compared and kept back:
+// Remembers what a client has received of a stream of events, so that another instance's stream of the same
+// reply can continue where the first one broke off. The unchanged request is sent again, and the instance
+// makes the whole reply again. Events that the client has already are compared and held back:
 //
 //   the client has   role  "It"  " was"               three events of choice 0
 //   sent again       role  "It"  " was"  " a"  ...    three are kept back; " a" is passed on
 //
-// Compared is what an event says of the reply. When it was begun, random ids of calls, and how many tokens
-// were found in which memory differ without meaning. Events of different choices come in any order, so each
-// choice is counted and compared for itself. Of what was told only a count and a hash are kept: a choice
-// costs less than 100 bytes.
+// Only an event's part of the reply is compared. The time of the beginning, random ids of calls, and counts
+// of tokens found in each tier may differ. Events of different choices come in any order, so each choice is
+// counted and compared separately. Only a count and a hash of the events are kept, so a choice costs less
+// than 100 bytes.
 //
 // Thread-compatible.
 #pragma once
@@ -25,25 +25,26 @@ namespace loci {
 
 class ToldStream {
  public:
-  // Of chat completions, text completions or messages.
+  // For chat completions, text completions or messages.
   explicit ToldStream(RoutedApi api) : api_(api) {}
 
   enum class State : std::uint8_t {
     kGoesOn,
-    kDiffers,  // this stream is not the one that the client was told
-    kGivenUp,  // the instance says that it can't go on: it stops, or its device is lost
+    kDiffers,  // this stream differs from the one that the client received
+    kGivenUp,  // the instance reports that it cannot go on: it stops, or its device is lost
   };
   struct Part {
     State state = State::kGoesOn;
-    std::string events;  // that the client does not have yet
+    std::string events;  // those that the client does not have yet
   };
-  // Whole events, as an instance wrote them. Behind one that says anything but kGoesOn nothing is read.
+  // Reads whole events, as an instance wrote them. Nothing is read after an event with another result than
+  // kGoesOn.
   Part push(std::string_view events);
-  // The next events are another instance's, from the beginning of the reply on.
+  // Says that the next events come from another instance and begin with the reply's beginning.
   void begin_again();
-  // All that the client was told has come again.
+  // True: all events that the client has received have come again.
   bool has_caught_up() const;
-  // False: something was told that is not understood, so that nothing can go on from it.
+  // False: the client received an event that is not understood, so no stream can continue this one.
   bool is_understood() const { return is_understood_; }
 
  private:
@@ -60,7 +61,7 @@ class ToldStream {
   };
   struct Said {
     std::uint32_t track = kRest;
-    std::string_view text;  // what is compared
+    std::string_view text;  // the text that is compared
     bool is_error = false;
   };
 
@@ -68,12 +69,12 @@ class ToldStream {
   Said read_completion(std::string_view event) const;
   static Said read_message(std::string_view event);
   State push_event(std::string_view event, std::string& out);
-  // With the time of the first stream.
+  // Passes the event on with the first stream's time.
   void pass_on(std::string_view event, std::string& out);
 
   const RoutedApi api_;
   std::map<std::uint32_t, Track> tracks_;
-  std::string created_;  // of the first event
+  std::string created_;  // time in the first event
   bool is_again_ = false;
   bool is_understood_ = true;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of a front to its instances: made when they are needed, kept for the next request where the
-// instance lets them. HTTP/1.1, TLS where the member says so.
+// Connections of a front to its instances. They are made when they are needed, and kept for the next request
+// if the instance allows it. HTTP/1.1, with TLS if the member's row says so.
 //
 // Network thread only.
 #pragma once
@@ -33,23 +33,23 @@ class Upstream {
  public:
   Upstream(boost::asio::io_context& io, TlsContext tls);
 
-  // Errors: kUnavailable; of a member that is not trusted kInvalidArgument.
+  // Errors: kUnavailable; kInvalidArgument if the member's certificate is not trusted.
   boost::asio::awaitable<Status> connect(const Member& member, Nanos timeout);
-  // Whether it was closed, or something came that nobody asked for, while it was idle.
+  // True: while idle it was closed, or something came that was not asked for.
   bool is_stale();
-  // `head`: the request's lines up to the empty one. False: it could not be sent.
+  // Sends a request. `head`: its lines up to the empty one. False: it could not be sent.
   boost::asio::awaitable<bool> send(std::string_view head, std::string_view body);
-  // The answer's header; null: none that can be read.
+  // Reads the answer's header; null: no valid one came.
   using Header = boost::beast::http::response_header<>;
   boost::asio::awaitable<const Header*> read_header(bool is_head_request);
-  std::optional<std::uint64_t> content_length() const;  // where it says one
-  // More of the body: empty at its end. Nothing: it broke before its end.
+  std::optional<std::uint64_t> content_length() const;  // if the header has one
+  // Reads more of the body; empty at its end. Absent: the connection broke before its end.
   boost::asio::awaitable<std::optional<std::string_view>> read_piece();
-  // After the body's end, or when it is connected: another request may follow.
+  // True after the body's end, or directly after connect(): another request may follow.
   bool is_reusable() const;
-  // Whatever goes on ends with an error. From any coroutine.
+  // Ends all running operations with an error. Any coroutine may call it.
   void close();
-  // Closes it when it is not done by then; in place of an earlier deadline.
+  // Closes the connection if it is not done by then. Replaces an earlier deadline.
   void set_deadline(Nanos from_now);
   bool timed_out() const { return state_->has_timed_out; }  // since the latest set_deadline()
 
@@ -57,14 +57,15 @@ class Upstream {
   static constexpr std::size_t kPieceBytes = 64 << 10;
   using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
 
-  // Shared with the deadline, which may come when the connection is gone.
+  // Shared with the deadline's timer, which may fire after the connection is gone.
   struct State {
     State(boost::asio::io_context& io, TlsContext tls);
     void close();
 
     HttpSocket socket;
-    boost::asio::steady_timer resolved;  // cancelled when the name's addresses are there, or not waited for
-    std::uint64_t deadline = 0;          // its number
+    boost::asio::steady_timer resolved;  // cancelled when the name's addresses are there, or nobody waits for
+                                         // them
+    std::uint64_t deadline = 0;          // number of the deadline
     bool has_timed_out = false;
     bool is_closed = false;
   };
@@ -83,13 +84,13 @@ class Upstream {
 // Idle connections, by the instance's number.
 class UpstreamPool {
  public:
-  // `idle_max`: kept of an instance.
+  // `idle_max`: how many idle connections are kept for each instance.
   explicit UpstreamPool(boost::asio::io_context& io, std::size_t idle_max = 256)
       : io_(io), idle_max_(idle_max) {}
 
-  // Trusted by members that speak TLS.
+  // Certificates that are trusted for members with TLS.
   void trust(TlsContext tls) { tls_ = std::move(tls); }
-  // One that is idle and not stale; null: none.
+  // An idle connection that is not stale; null: none.
   std::unique_ptr<Upstream> take(std::uint32_t instance);
   std::unique_ptr<Upstream> make(const Member& member);
   void give(std::uint32_t instance, std::unique_ptr<Upstream> connection);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls to peers: connections that are made when they are needed and kept for the next call, each with a
-// deadline for all that is waited for.
+// Calls to peers. Connections are made when they are needed and kept for the next call. Each wait has a
+// deadline.
 //
-// All of it on the thread of `io`.
+// Everything runs on the thread of `io`.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -22,7 +22,7 @@ namespace loci {
 
 class PeerCalls {
  public:
-  // One connection; it ends with this, unless it is kept.
+  // One connection, which ends with this object unless it is kept.
   class Line {
    public:
     Line(PeerCalls& calls, std::unique_ptr<Upstream> connection)
@@ -33,11 +33,11 @@ class PeerCalls {
     Line(const Line&) = delete;
     Line& operator=(const Line&) = delete;
 
-    // Sends a request and reads the reply's head; of a reply that is not 200 the error has the peer's words.
+    // Sends a request and reads the reply's head; if the status is not 200, the error has the peer's message.
     boost::asio::awaitable<Status> call(std::string_view path, const std::string& body, Nanos limit);
-    // The body of a short reply.
+    // Reads the body of a short reply.
     boost::asio::awaitable<Result<std::string>> read_whole();
-    // More of the body within that time: empty at its end.
+    // Reads more of the body, within `limit`; empty at its end.
     boost::asio::awaitable<Result<std::string_view>> read_piece(Nanos limit);
 
    private:
@@ -48,16 +48,16 @@ class PeerCalls {
     std::unique_ptr<Upstream> connection_;
   };
 
-  // `state`: of kPeerStateHeader.
+  // `state`: the value of kPeerStateHeader.
   PeerCalls(boost::asio::io_context& io, TlsContext tls, std::string state);
 
-  // To the peer of that number, at that place.
+  // Connects to peer number `peer` at this host and port.
   boost::asio::awaitable<Result<std::unique_ptr<Line>>> connect(std::uint32_t peer, std::string host,
                                                                 std::uint16_t port);
-  // A line whose reply was read to its end, or over which nothing was said.
+  // Keeps a line whose reply was read to its end, or that was not used.
   void keep(std::uint32_t peer, std::unique_ptr<Line> line);
   void drop(std::uint32_t peer) { pool_.drop(peer); }
-  // What goes on ends with errors, and nothing more begins.
+  // Running calls end with errors, and no more begin.
   void stop();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a peer that failed again and again is left alone: after kFailuresMax failures in a row for
-// kPauseMin, and twice as long after each more, up to kPauseMax.
+// Whether a peer that fails repeatedly is left alone: after kFailuresMax failures in a row for kPauseMin, and
+// after each further failure for twice as long, up to kPauseMax.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace loci {
 
-// Of a peer's answers to questions, or of its reads. Thread-compatible.
+// One object is for a peer's answers to questions, another for its reads. Thread-compatible.
 class PeerHealth {
  public:
   static constexpr std::uint32_t kFailuresMax = 3;
@@ -18,8 +18,8 @@ class PeerHealth {
 
   bool is_up(Nanos now) const { return now >= again_at_; }
   void succeed() { *this = {}; }
-  // True: it is left alone from now on, and was not before. (What began before a pause and fails in it makes
-  // it no longer.)
+  // True: the peer is left alone from now on, and was not before. (A call that began before a pause and fails
+  // during it does not lengthen the pause.)
   bool fail(Nanos now) {
     if (!is_up(now) || ++failures_ < kFailuresMax) return false;
     const std::uint32_t doublings = std::min(4u, failures_ - kFailuresMax);

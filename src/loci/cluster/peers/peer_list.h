@@ -19,12 +19,12 @@ struct PeerAddress {
   friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
 };
 
-// The one who watches the members sets the list; the store that asks peers listens to it. Thread-safe.
+// The watch over the members sets the list; the store that asks peers listens to it. Thread-safe.
 class PeerList {
  public:
   void set(std::vector<PeerAddress> peers);
   // Calls `hear` with the list, and with each later one, until the listener is null. Calls come one at a
-  // time, with the list's mutex held: `hear` hands the list on and takes none itself.
+  // time, with the list's mutex held: `hear` passes the list on and takes no mutex itself.
   void listen(std::function<void(std::vector<PeerAddress>)> hear);
 
  private:

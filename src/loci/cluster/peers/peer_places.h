@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which peer said that it has a block, of the blocks that were asked for last. What is remembered may be gone
-// by the time that it is read; what was forgotten is not read.
+// Remembers which peer said that it has a block, for the blocks that were asked for last. A remembered block
+// may be gone when it is read; a forgotten one is not read.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 namespace loci {
 
 struct PeerPlaceOf {
-  std::uint32_t peer = 0;   // its number; 0: nobody's
-  std::uint8_t groups = 0;  // that it has
+  std::uint32_t peer = 0;   // the peer's number; 0: nobody has the block
+  std::uint8_t groups = 0;  // the groups that it has
 };
 
-// Thread-compatible. Remembers the latest kMax blocks at least, twice as many at most.
+// Thread-compatible. Remembers at least the latest kMax blocks, at most twice as many.
 class PeerPlaces {
  public:
   static constexpr std::size_t kMax = 131'072;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peers that a server knows: each with a number, how well it answers and gives, and whether it is asked
-// the next question.
+// The peers that a server knows. Each has a number and a health; the table chooses which peers are asked the
+// next question.
 //
-// An example, of a server that asks at most four peers for one request. Six are listed; 1 and 2 had something
+// An example, of a server that asks at most four peers for one request. Six are listed; 1 and 2 had blocks
 // lately, 5 has failed three times in a row:
 //
 //     peer           1     2     3     4     5     6
@@ -12,8 +12,8 @@
 //     2nd question   x     x     x                 x
 //     3rd question   x     x     x     x
 //
-// Three quarters of those who are asked are the ones that had something last, then the lowest numbers; the
-// rest is asked in turn, so that everybody's blocks are found some day.
+// Three quarters of the peers that are asked are those that had blocks last, then those with the lowest
+// numbers. The rest are asked in turn, so that the blocks of every peer are found some time.
 #pragma once
 
 #include <cstddef>
@@ -28,34 +28,34 @@
 
 namespace loci {
 
-// Shared with the calls to it, which may outlive its place in the table.
+// A peer. It is shared with calls to it, which may outlive its place in the table.
 struct Peer {
   PeerAddress address;
-  std::uint32_t number = 0;     // never given again; above 0
-  std::uint32_t questions = 0;  // that it has not answered
-  // Apart: who answers well and gives nothing is left alone too.
+  std::uint32_t number = 0;     // above 0; never used for another peer
+  std::uint32_t questions = 0;  // questions that it has not answered yet
+  // These are separate, so that a peer which answers well but gives nothing is left alone too.
   PeerHealth asks, reads;
-  Nanos found_at = 0;  // when it last had something
+  Nanos found_at = 0;  // when it last had a block
 
   bool is_up(Nanos now) const { return asks.is_up(now) && reads.is_up(now); }
 };
 
-// Thread-compatible. O(peers) a call, choose() also sorts them.
+// Thread-compatible. Each call costs O(peers); choose() also sorts them.
 class PeerTable {
  public:
-  static constexpr std::uint32_t kQuestionsMax = 16;  // to one peer, that it has not answered
+  static constexpr std::uint32_t kQuestionsMax = 16;  // to one peer that it has not answered
 
   struct Change {
     std::vector<std::shared_ptr<Peer>> added;
     std::vector<std::uint32_t> removed;  // numbers
   };
-  // Those who are listed are in the table, nobody else. A peer that stays keeps its number and its health.
+  // Makes the table hold exactly the listed peers. A peer that stays keeps its number and its health.
   Change set(const std::vector<PeerAddress>& listed);
 
   // Null: it is not in the table.
   std::shared_ptr<Peer> find(std::uint32_t number) const;
-  // At most so many, to be asked one question: peers that are not left alone and have not too many questions
-  // to answer. Each call chooses others of those who had nothing lately.
+  // Chooses at most `most` peers to be asked one question: peers that are not left alone and do not have too
+  // many questions to answer. Of those that had nothing lately each call chooses others.
   std::vector<std::shared_ptr<Peer>> choose(std::size_t most, Nanos now);
 
   std::size_t size() const { return peers_.size(); }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of peers share: a server that has some blocks, what reads from it, and a store that servers
-// share.
+// Shared by tests of peers: a server that has some blocks, a sink that reads from it, and a shared store.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -99,7 +98,7 @@ class FakePeer final : public PeerSource {
   int reads() const { return reads_; }
   int given() const { return given_; }
   int taken() const { return taken_; }
-  // Whether so many reads were left, soon.
+  // Waits a little; true: `count` reads were given up.
   bool has_left(int count) const {
     for (Nanos waited = 0; left_ < count && waited < kLong; waited += kNanosPerMilli)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -114,7 +113,7 @@ class FakePeer final : public PeerSource {
   std::unique_ptr<PeerServer> server_;
 };
 
-// Collects what a call of read() brings.
+// Collects the slices that a call of read() brings.
 class Collector final : public BlockReadSink {
  public:
   explicit Collector(std::vector<BlockRead> items) : items_(std::move(items)), ended_(items_.size()) {}
@@ -148,10 +147,11 @@ class Collector final : public BlockReadSink {
   std::promise<void> all_;
 };
 
-// A store that servers share: has what it has.
+// A shared store with a fixed set of blocks.
 class FakeStore final : public SharedStore {
  public:
-  // `ended_on`: set by its end to the thread. `failed`: it fails to read what it has, and counts that.
+  // `ended_on`: the destructor sets it to the thread that it runs on. `failed`: if given, every read of a
+  // block that it has fails and is counted there.
   explicit FakeStore(std::set<ChainKey> has, std::thread::id* ended_on = nullptr,
                      std::atomic<int>* failed = nullptr)
       : has_(std::move(has)), ended_on_(ended_on), failed_(failed) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS 1.3 between members of a cluster by the key that they share, without certificates: who lacks the
-// cluster's secret gets through no handshake, on either side. The key alone opens no old recording, as each
-// connection agrees on a secret of its own too (psk_dhe_ke).
+// TLS 1.3 between members of a cluster by a shared key, without certificates. Without the cluster's secret no
+// handshake succeeds, on either side. The key alone does not decrypt recorded connections, because each
+// connection also agrees on a secret of its own (psk_dhe_ke).
 #pragma once
 
 #include <array>
@@ -12,10 +12,11 @@
 
 namespace loci {
 
-// Follows from the cluster's secret (cluster_peer_key(), cluster_secret.h).
+// Derived from the cluster's secret (cluster_peer_key(), cluster_secret.h).
 using PeerKey = std::array<std::uint8_t, 32>;
 
-// For the side that accepts, and that which connects. Thread-safe. Errors: kInternal (OpenSSL refuses).
+// Contexts for the side that accepts and for the side that connects. Thread-safe. Errors: kInternal (OpenSSL
+// refuses).
 Result<TlsContext> make_peer_server_tls(const PeerKey& key);
 Result<TlsContext> make_peer_client_tls(const PeerKey& key);
 

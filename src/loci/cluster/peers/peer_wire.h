@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members of a cluster say to one another about state: a question which blocks somebody has, and a read
-// of some (docs/cluster.md#state-from-one-another has the bytes). Bodies of HTTP/1.1 requests and replies,
-// little-endian.
+// The messages of members of a cluster about state: a question which blocks a member has, and a read of
+// blocks (docs/cluster.md#state-from-one-another has the bytes). They are bodies of HTTP/1.1 requests and
+// replies, little-endian.
 //
-// Whoever reads one of these trusts no count, length or order in it: all are checked against what was asked
-// for before memory is taken. Values; thread-compatible.
+// Readers trust no count, length or order in a message: all are checked against the request before memory is
+// taken. Values; thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -24,24 +24,25 @@ namespace loci {
 
 inline constexpr std::string_view kPeerAskPath = "/peers/1/ask";
 inline constexpr std::string_view kPeerReadPath = "/peers/1/read";
-// Names the state that the asking server means (PeerServerOptions::state); who has another refuses, with
-// both.
+// Names the state that the asking server means (PeerServerOptions::state). A server with another state
+// refuses, and names both.
 inline constexpr std::string_view kPeerStateHeader = "Loci-State";
-inline constexpr std::size_t kPeerKeysMax = 4096;                        // of a question or a read
+inline constexpr std::size_t kPeerKeysMax = 4096;                        // in a question or a read
 inline constexpr Nanos kPeerWaitMax = 10 * kNanosPerSecond;              // for a read's parts
-inline constexpr std::size_t kPeerBodyBytesMax = 17 * kPeerKeysMax + 8;  // of a request
+inline constexpr std::size_t kPeerBodyBytesMax = 17 * kPeerKeysMax + 8;  // in a request
 
-// A question: u32 count, and 16 bytes for each key. Errors of all below: kInvalidArgument naming the field.
+// A question: u32 count, then 16 bytes for each key. Errors of all readers below: kInvalidArgument naming the
+// field.
 std::string write_peer_question(std::span<const ChainKey> keys);
 Result<std::vector<ChainKey>> read_peer_question(std::string_view body);
-// Its answer: a byte for each key, whose bit g says that the server has, or is about to have, the part of
-// group g.
+// The answer to a question: a byte for each key. Bit g is set if the server has the part of group g, or will
+// soon have it.
 std::string write_peer_answer(std::span<const std::uint8_t> groups);
 Result<std::vector<std::uint8_t>> read_peer_answer(std::string_view body, std::size_t keys,
                                                    std::uint32_t group_count);
 
-// A read: u32 milliseconds after which what has not begun to come is gone, u32 count, and for each block 16
-// bytes key and u8 groups, of which there is one at least.
+// A read: u32 milliseconds after which parts that have not begun to come count as gone, u32 count, and for
+// each block 16 bytes key and u8 groups, at least one.
 struct PeerWants {
   Nanos time_limit = 0;  // at most kPeerWaitMax
   std::vector<PeerWant> wants;
@@ -49,49 +50,51 @@ struct PeerWants {
 std::string write_peer_wants(const PeerWants& wants);
 Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_count);
 
-// Its reply: for each part that is wanted a head, in any order, and behind the head of a part that is there
-// its bytes. A part is a block's state in one group of layers: all its layers, in the backend's layout.
+// The reply to a read: for each wanted part a head, in any order. The head of a part that is there is
+// followed by its bytes. A part is a block's state in one layer group: all its layers, in the backend's
+// layout.
 struct PeerPartHead {
-  std::uint32_t index = 0;  // of the block among the wants
+  std::uint32_t index = 0;  // index of the block among the wanted ones
   std::uint8_t group = 0;
   bool is_gone = false;
-  std::uint64_t bytes = 0;   // that follow
-  std::uint64_t check[2]{};  // of them, under the block's key
+  std::uint64_t bytes = 0;   // how many bytes follow
+  std::uint64_t check[2]{};  // check_peer_part() of these bytes
 };
 inline constexpr std::size_t kPeerPartHeadBytes = 32;
 std::string write_peer_part_head(const PeerPartHead& head);
-// XXH3, 128 bits, of the key, the group and the bytes. It finds a part that was assembled from wrong pieces;
-// TLS makes sure that nobody changed it on the way.
+// XXH3, 128 bits, of the key, the group and the bytes. It detects a part that was assembled from wrong
+// pieces; TLS ensures that nobody changed it on the way.
 void check_peer_part(const ChainKey& key, std::uint8_t group, std::span<const std::byte> bytes,
                      std::uint64_t check[2]);
 
-// Reads such a reply as it arrives, and has one part in memory at a time.
+// Reads such a reply as it arrives, with one part in memory at a time.
 class PeerPartReader {
  public:
   struct Sink {
-    // A whole part that verified. The bytes are valid until it returns.
+    // Called with a whole part that verified. The bytes are valid until it returns.
     std::function<void(std::uint32_t index, std::uint8_t group, std::span<const std::byte> bytes)> part;
-    // It was there and did not verify: it counts as not there.
+    // Called for a part that came and did not verify; it counts as not there.
     std::function<void(std::uint32_t index, std::uint8_t group)> damaged;
     std::function<void(std::uint32_t index, std::uint8_t group)> gone;
   };
 
-  // `part_bytes`: of each group. All that is wanted is told to the sink at most once.
+  // `part_bytes`: the bytes of a part in each group. Each wanted part is reported to the sink at most once.
   PeerPartReader(std::vector<PeerWant> wants, std::vector<std::uint64_t> part_bytes, Sink sink);
 
-  // Errors: kDataLoss naming the field, after which nothing more is to be fed.
+  // Reads a piece of the reply. Errors: kDataLoss naming the field; after one feed() must not be called
+  // again.
   Status feed(std::string_view piece);
-  // Each part that was wanted has been told.
+  // True: every wanted part has been reported.
   bool complete() const { return left_ == 0; }
 
  private:
   Status begin_part();
   void end_part();
 
-  std::vector<PeerWant> wants_;  // groups that have not been told
+  std::vector<PeerWant> wants_;  // with the groups that have not been reported
   const std::vector<std::uint64_t> part_bytes_;
   const Sink sink_;
-  std::size_t left_ = 0;  // parts that have not been told
+  std::size_t left_ = 0;  // number of parts that have not been reported
   std::string head_bytes_;
   PeerPartHead head_;
   bool in_part_ = false;
