@@ -181,12 +181,13 @@ def test_responses_go_on_by_their_ids(binary, model):
         expect(low <= run["all_turns"]["latency_ms"][figure] <= high, f"{figure} is in its interval")
 
 
-def test_two_servers_in_turns(binary, model):
+def test_two_servers_in_turns(binary, model, tmp_path):
     with Server(binary, model, *SMALL) as one, Server(binary, model, *SMALL) as two:
         arguments = ("--compare", two.url, "--conversations", "4", "--turns", "3", "--max-tokens", "4", "--concurrency",
                      "2", "--ignore-eos")
         out = bench_json(binary, one.url, *arguments)
-        table = bench(binary, one.url, *arguments, "--seed", "2")
+        picture = tmp_path / "times.svg"
+        table = bench(binary, one.url, *arguments, "--seed", "2", "--svg", str(picture))
     runs = out["servers"]
     for run in runs:
         expect_equal(run["requests"]["completed"], 12, "completed")
@@ -199,6 +200,9 @@ def test_two_servers_in_turns(binary, model):
     expect_equal(out["second_over_first"]["throughput"]["pairs"], 6, "rounds")
     expect_equal(table.returncode, 0, table.stderr)
     expect("2nd / 1st" in table.stdout and "later turns (8)" in table.stdout, table.stdout)
+    drawn = picture.read_text()
+    for text in ("<svg ", "first server, later turns (8)", "second server, median", "time between tokens over turns"):
+        expect(text in drawn, text)
 
 
 def test_waits_while_the_model_loads(binary, model):

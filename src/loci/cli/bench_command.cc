@@ -17,6 +17,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/bench_url/bench_report.h"
 #include "loci/cli/bench_url/bench_run.h"
+#include "loci/cli/bench_url/bench_svg.h"
 #include "loci/cli/bench_url/dialogue.h"
 #include "loci/cli/bench_url/objective.h"
 #include "loci/cli/bench_url/trace_dialogues.h"
@@ -31,7 +32,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 struct BenchFlags {
-  std::string url, compare, dialogues, json;
+  std::string url, compare, dialogues, json, svg;
   std::string trace, trace_format = "loci", objective_text;
   std::uint32_t trace_requests = 0;
   double time_scale = 1;
@@ -151,16 +152,18 @@ void print_progress(const BenchProgress& now) {
   std::fflush(stderr);
 }
 
-Status write_json(const std::string& path, const OrderedJson& json) {
-  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
-  if (path == "-") {
-    fmt::print("{}", text);
-    return {};
-  }
+Status write_file(const std::string& path, const std::string& text, const char* option) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) return invalid_argument(fmt::format("cannot write '{}'", path), "--json");
+  if (!file) return invalid_argument(fmt::format("cannot write '{}'", path), option);
+  return {};
+}
+
+Status write_json(const std::string& path, const OrderedJson& json) {
+  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  if (path != "-") return write_file(path, text, "--json");
+  fmt::print("{}", text);
   return {};
 }
 
@@ -200,6 +203,10 @@ Result<bool> run(BenchFlags flags) {
   if (!flags.json.empty()) {
     LOCI_RETURN_IF_ERROR(write_json(
         flags.json, report_json(result, options, flags.objective, workload_json(flags, dialogues))));
+  }
+  if (!flags.svg.empty()) {
+    LOCI_RETURN_IF_ERROR(
+        write_file(flags.svg, bench_svg(result, options, describe(flags, dialogues)), "--svg"));
   }
   return is_whole(result);
 }
@@ -330,6 +337,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
                    "goodput: which turns kept these limits, such as ttft=500ms,tbt=50ms,latency=10s")
       ->type_name("LIMITS");
   command->add_option("--json", flags->json, "all figures and every request; - is standard output")
+      ->type_name("FILE");
+  command->add_option("--svg", flags->svg, "draw the times into FILE: distributions, and over turns or time")
       ->type_name("FILE");
   command->footer(
       "A line of --dialogues is {\"messages\": [{\"role\", \"content\"}]}, {\"conversations\": [{\"from\", "
