@@ -139,7 +139,7 @@ Result<CostProfile> measure(const ProfileFlags& flags, BlockSizes& sizes) {
   options.context_tokens = spec.context_length;
   options.say = say;
   BusyMachine others;
-  LOCI_RETURN_IF_ERROR(measure_backend(*backend, options, profile.curves));
+  LOCI_RETURN_IF_ERROR(measure_backend(*backend, options, profile));
   if (const int percent = others.percent(); percent > kBusyPercent) {
     say(
         fmt::format("warning: others took {} % of this machine meanwhile, so costs are measured too high; "

@@ -3,12 +3,24 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 namespace loci::sim {
 namespace {
 
 Nanos nanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1e9)); }
+
+// A curve at powers of two; straight between them, and in proportion beyond the last.
+Nanos at(const std::vector<Nanos>& curve, std::uint64_t count) {
+  if (count == 0) return 0;
+  const auto power = static_cast<std::size_t>(std::bit_width(count) - 1);
+  const double share = static_cast<double>(count);
+  if (power + 1 >= curve.size())
+    return std::llround(static_cast<double>(curve.back()) * share / std::exp2(curve.size() - 1));
+  const double low = static_cast<double>(curve[power]), high = static_cast<double>(curve[power + 1]);
+  return std::llround(low + (high - low) * (share / std::exp2(power) - 1));
+}
 
 ModelShape model(const char* name, double billions, std::uint32_t layers, std::uint32_t width,
                  std::uint32_t state_width, std::uint32_t context) {
@@ -22,6 +34,8 @@ PassModel::PassModel(const ModelShape& model, const Machine& machine) : model_(m
 }
 
 double PassModel::attention(const SpanShape& span) const {
+  if (measured_ && machine_.passes.measured() && span.count == 1)
+    return static_cast<double>(at(machine_.passes.decode_attention, span.position)) * 1e-9;
   if (measured_) {
     const Nanos tokens = measured_->curves().token * span.count;
     return static_cast<double>(measured_->compute(span.position, span.count) - tokens) * 1e-9;
@@ -33,26 +47,40 @@ double PassModel::attention(const SpanShape& span) const {
 }
 
 double PassModel::common(std::uint64_t rows) const {
-  if (measured_) return static_cast<double>(measured_->pass(static_cast<std::uint32_t>(rows), 0)) * 1e-9;
+  const double fixed = static_cast<double>(machine_.fixed) * 1e-9;
+  if (measured_) {
+    const Nanos pass = machine_.passes.measured() ? at(machine_.passes.rows, rows)
+                                                  : measured_->pass(static_cast<std::uint32_t>(rows), 0);
+    return fixed + static_cast<double>(pass) * 1e-9;
+  }
   const double products = 2.0 * model_.parameters * static_cast<double>(rows) / machine_.product_flops;
-  return static_cast<double>(machine_.fixed) * 1e-9 +
-         std::max(products, model_.weight_bytes / machine_.memory_bandwidth);
+  return fixed + std::max(products, model_.weight_bytes / machine_.memory_bandwidth);
+}
+
+double PassModel::logits(std::uint64_t rows) const {
+  if (!measured_ || !machine_.passes.measured()) return 0;
+  return static_cast<double>(at(machine_.passes.logits, rows)) * 1e-9;
 }
 
 PassTime PassModel::time(std::span<const SpanShape> spans) const {
-  std::array<std::uint64_t, 2> rows{};  // of prompts, of decodes
+  std::array<std::uint64_t, 2> rows{}, sampled{};  // of prompts, of decodes
   std::array<double, 2> seconds{};
   for (const SpanShape& span : spans) {
     rows[span.decode] += span.count;
+    sampled[span.decode] += span.sampled;
     seconds[span.decode] += attention(span);
   }
   const std::uint64_t all = rows[0] + rows[1];
   if (all == 0) return {};
+  const auto part = [this](std::uint64_t mine, std::uint64_t both, const auto& cost) {
+    if (mine == 0) return 0.0;
+    if (machine_.split_passes) return cost(mine);
+    return cost(both) * static_cast<double>(mine) / static_cast<double>(both);
+  };
   for (std::size_t kind = 0; kind < 2; ++kind) {
-    if (rows[kind] == 0) continue;
-    seconds[kind] += machine_.split_passes
-                         ? common(rows[kind])
-                         : common(all) * static_cast<double>(rows[kind]) / static_cast<double>(all);
+    seconds[kind] += part(rows[kind], all, [this](std::uint64_t count) { return common(count); });
+    seconds[kind] +=
+        part(sampled[kind], sampled[0] + sampled[1], [this](std::uint64_t count) { return logits(count); });
   }
   return {nanos(seconds[0]), nanos(seconds[1])};
 }

@@ -8,6 +8,13 @@
 //
 // Here products, attention and memory are the rates that the machine reaches in practice. A machine with
 // several processors counts as one with the sum of their rates.
+//
+// A machine that was measured takes what its profile says:
+//
+//   pass = fixed + rows (all rows) + logits (rows that are sampled) + sum over spans of their attention
+//
+// Here the attention of decodes has a curve of its own. A rough profile has no such curves; then
+// pass = fixed + max(a pass of one row, the rows' tokens) + attention.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +26,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/policy/cost_model.h"
+#include "loci/server/profile/profile_file.h"
 
 namespace loci::sim {
 
@@ -46,9 +54,9 @@ struct Machine {
   LinkCost host_load, host_save, disk_read, disk_write;
   double duplex_percent = 81;  // of a direction's rate that is left while the other direction is busy
   bool disk_shared = true;     // one read or write at a time; else reads run beside writes
-  // Measured costs (`loci profile`) that replace the rates above. A pass then takes the longer of the cost of
-  // one row and that of its tokens, plus its attention.
+  // Measured costs (`loci profile`) that replace the rates above.
   std::optional<CostCurves> measured = std::nullopt;
+  PassCurves passes;  // where `measured` is; empty: not measured
 };
 
 // Tokens [position, position + count) of a sequence, computed in a pass.
@@ -56,6 +64,7 @@ struct SpanShape {
   std::uint32_t position = 0;
   std::uint32_t count = 0;
   bool decode = false;
+  bool sampled = false;  // its last row's logits are wanted
 };
 
 struct PassTime {
@@ -65,7 +74,7 @@ struct PassTime {
 };
 
 // Immutable; thread-safe. If prompts and decodes share a pass, the common part of its cost (weights, fixed,
-// products) is divided between them in proportion to their rows.
+// products) is divided between them in proportion to their rows, and that of logits to what is sampled.
 class PassModel {
  public:
   PassModel(const ModelShape& model, const Machine& machine);
@@ -78,6 +87,7 @@ class PassModel {
  private:
   double attention(const SpanShape& span) const;
   double common(std::uint64_t rows) const;
+  double logits(std::uint64_t rows) const;
   ModelShape model_;
   Machine machine_;
   std::optional<CostModel> measured_;

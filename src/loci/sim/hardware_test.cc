@@ -83,9 +83,33 @@ TEST(PassModel, MeasuredCostsAreTheMachine) {
   machine.measured = curves;
   const PassModel model(small_model(), machine);
   const CostModel costs(curves);
-  EXPECT_EQ(model.prefill(100, 200), costs.compute(100, 200));
-  EXPECT_EQ(model.prefill(100, 1), costs.curves().pass + costs.attention(100));
+  EXPECT_EQ(model.prefill(100, 200), machine.fixed + costs.compute(100, 200));
+  EXPECT_EQ(model.prefill(100, 1), machine.fixed + costs.curves().pass + costs.attention(100));
   EXPECT_EQ(model.curves(), costs.curves());
+}
+
+// rows, logits and the attention of decodes at powers of two; between them straight, beyond in proportion.
+TEST(PassModel, MeasuredPassesAreFinerThanTheCosts) {
+  Machine machine = small_machine();
+  machine.fixed = 0;
+  machine.measured = CostCurves{.token = 1'000, .attention = {10}, .pass = 50'000};
+  machine.passes = {
+      .rows = {50'000, 60'000, 70'000, 110'000}, .logits = {1'000, 3'000}, .decode_attention = {0, 8, 16}};
+  const PassModel model(small_model(), machine);
+  const auto decodes = [&](std::size_t count, bool sampled) {
+    const std::vector<SpanShape> spans(count, {100, 1, true, sampled});
+    return model.time(spans).total();
+  };
+  const Nanos attention = 16 * 100 / 4;
+  EXPECT_EQ(decodes(1, false), 50'000 + attention);
+  EXPECT_EQ(decodes(1, true), 51'000 + attention);
+  EXPECT_EQ(decodes(2, true), 63'000 + 2 * attention);
+  EXPECT_EQ(decodes(6, true), 90'000 + 9'000 + 6 * attention);
+  EXPECT_EQ(decodes(16, false), 220'000 + 16 * attention);
+  // A prompt's rows share their context's reading, as the costs say.
+  const CostModel costs(*machine.measured);
+  const SpanShape prompt{100, 8, false, true};
+  EXPECT_EQ(model.time({&prompt, 1}).total(), 110'000 + costs.compute(100, 8) - 8'000 + 1'000);
 }
 
 // --- links ---

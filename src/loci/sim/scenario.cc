@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "loci/policy/baselines.h"
+#include "loci/server/profile/profile_file.h"
 #include "loci/sim/fields.h"
 #include "loci/sim/packed_file.h"
 #include "loci/sim/trace_of_log.h"
@@ -59,49 +60,18 @@ void read_model(Fields& fields, ModelShape& model) {
   own.finish();
 }
 
-LinkCost link_of(const Json& json, Fields& fields, const char* name) {
-  LinkCost link;
-  const Json& from = json.is_object() && json.contains(name) ? json[name] : Json::object();
-  if (!from.is_object() || !from.contains("latency_ns") || !from["latency_ns"].is_number_unsigned() ||
-      !from.contains("bytes_per_second") || !from["bytes_per_second"].is_number_unsigned()) {
-    fields.wrong("machine.profile", fmt::format("a loci-profile-1 file with costs.{}", name), "none");
-    return link;
-  }
-  return {from["latency_ns"].get<Nanos>(),
-          std::max<std::uint64_t>(1, from["bytes_per_second"].get<std::uint64_t>())};
-}
-
 // What `loci profile` measured.
-void read_profile(const std::string& path, Fields& fields, Machine& machine) {
-  const Result<std::string> text = read_text(path);
-  if (!text.ok()) return fields.wrong("machine.profile", "a readable file", text.status().message());
-  const Json json = Json::parse(*text, nullptr, false);
-  if (!json.is_object() || json.value("format", "") != "loci-profile-1" || !json.contains("costs") ||
-      !json["costs"].is_object())
-    return fields.wrong("machine.profile", "a file of the format loci-profile-1", path);
-  const Json& costs = json["costs"];
-  const auto whole = [&](const char* name) {
-    return costs.contains(name) && costs[name].is_number_unsigned();
-  };
-  if (!whole("token_ns") || !whole("pass_ns") || !costs.contains("attention_ns") ||
-      !costs["attention_ns"].is_array())
-    return fields.wrong("machine.profile", "costs.token_ns, costs.pass_ns and costs.attention_ns", path);
-  CostCurves curves;
-  curves.token = costs["token_ns"].get<Nanos>();
-  curves.pass = costs["pass_ns"].get<Nanos>();
-  curves.attention.clear();
-  for (const Json& one : costs["attention_ns"]) {
-    if (!one.is_number_unsigned())
-      return fields.wrong("machine.profile", "whole numbers in costs.attention_ns", one.dump());
-    curves.attention.push_back(one.get<Nanos>());
-  }
-  if (curves.attention.empty()) return fields.wrong("machine.profile", "costs.attention_ns", "an empty list");
+void read_measured(const std::string& path, Fields& fields, Machine& machine) {
+  const Result<CostProfile> profile = read_profile(path);
+  if (!profile.ok())
+    return fields.wrong("machine.profile", "a file of `loci profile`", profile.status().message());
   machine.name = path;
-  machine.host_load = curves.host_load = link_of(costs, fields, "host_load");
-  machine.host_save = curves.host_save = link_of(costs, fields, "host_save");
-  machine.disk_read = curves.disk_read = link_of(costs, fields, "disk_read");
-  machine.disk_write = curves.disk_write = link_of(costs, fields, "disk_write");
-  machine.measured = std::move(curves);
+  machine.host_load = profile->curves.host_load;
+  machine.host_save = profile->curves.host_save;
+  machine.disk_read = profile->curves.disk_read;
+  machine.disk_write = profile->curves.disk_write;
+  machine.passes = profile->passes;
+  machine.measured = profile->curves;
 }
 
 void read_link(Fields& fields, const char* name, LinkCost& link) {
@@ -129,7 +99,7 @@ void read_machine(Fields& fields, Machine& machine) {
     if (profile.empty())
       own.wrong("profile", "a file of `loci profile`, or a machine's name instead of the object", "nothing");
     own.finish();
-    if (!profile.empty()) read_profile(profile, fields, machine);
+    if (!profile.empty()) read_measured(profile, fields, machine);
   } else {
     const auto presets = machine_presets();
     const auto found = std::find_if(presets.begin(), presets.end(), [&](const MachinePreset& preset) {

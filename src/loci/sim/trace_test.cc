@@ -3,6 +3,7 @@
 #include "loci/sim/trace.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "loci/server/profile/profile_testing.h"
 #include "loci/sim/scenario.h"
 #include "loci/sim/workload.h"
 
@@ -236,6 +238,33 @@ TEST(Scenario, NamesWhatIsWrong) {
   EXPECT_TRUE(error(R"({"model":"opt-13b","machine":"h800","colour":1})")
                   .starts_with("s.json: colour: expected one of"));
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800"})"), "");
+}
+
+// The file is read as `loci profile` writes it.
+TEST(Scenario, TakesAProfileAsItsMachine) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("loci-scenario-" + std::to_string(::getpid()))).string();
+  const CostProfile profile = some_profile();
+  ASSERT_TRUE(write_profile(path, profile).ok());
+  const nlohmann::json json = {{"model", "opt-13b"},
+                               {"machine", {{"profile", path}}},
+                               {"efficiency", {{"fixed_ms", 0.5}}},
+                               {"links", {{"disk_read_gb_s", 3}}}};
+  const Result<Scenario> scenario = parse_scenario(json, "s.json");
+  ASSERT_TRUE(scenario.ok()) << scenario.status().message();
+  const Machine& machine = scenario->world.machine;
+  EXPECT_EQ(machine.measured, profile.curves);
+  EXPECT_EQ(machine.passes, profile.passes);
+  EXPECT_EQ(machine.host_save, profile.curves.host_save);
+  EXPECT_EQ(machine.disk_read.bytes_per_second, 3'000'000'000u);
+  EXPECT_EQ(machine.fixed, 500'000);
+  EXPECT_EQ(scenario->world.core.costs, profile.curves) << "the core believes what was measured";
+  std::ofstream(path) << "{}";
+  EXPECT_TRUE(parse_scenario(json, "s.json")
+                  .status()
+                  .message()
+                  .starts_with("s.json: machine.profile: expected a file of `loci profile`, found " + path));
+  std::filesystem::remove(path);
 }
 
 // An export looks at the requests alone, but a field that no scenario has is a mistake there too.

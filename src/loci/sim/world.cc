@@ -396,7 +396,7 @@ class World {
       const Span& span = plan.pass->spans[i];
       const RequestRecord& record = record_of(plan.spans[i].request);
       shapes_.push_back({span.position, static_cast<std::uint32_t>(span.tokens.size()),
-                         span.position >= record.prompt_tokens});
+                         span.position >= record.prompt_tokens, plan.spans[i].sample});
       SpanOutcome& outcome = pass.done.spans.emplace_back();
       if (plan.spans[i].sample) {
         outcome.sample = next_token(record, plan.spans[i].request);

@@ -47,6 +47,7 @@ class ProfileReader {
     LOCI_RETURN_IF_ERROR(top.status());
     LOCI_RETURN_IF_ERROR(read_machine(top));
     LOCI_RETURN_IF_ERROR(read_curves(top));
+    LOCI_RETURN_IF_ERROR(read_passes(top));
     return out_;
   }
 
@@ -116,6 +117,33 @@ class ProfileReader {
     return {};
   }
 
+  // Costs at powers of two.
+  static Status read_powers(FieldReader& from, std::string_view name, std::vector<Nanos>& out) {
+    const Json* costs = from.find(name);
+    if (costs == nullptr || !costs->is_array() || costs->empty() || costs->size() > 32) {
+      from.expected(name, "an array of 1 to 32 costs at powers of two", costs == nullptr ? Json() : *costs);
+      return from.status();
+    }
+    out.clear();
+    for (const Json& cost : *costs) {
+      const std::optional<std::int64_t> value = as_integer(cost);
+      if (!value || *value < 0 || *value > kMost) from.expected(name, "numbers of nanoseconds", cost);
+      out.push_back(value.value_or(0));
+    }
+    return from.status();
+  }
+
+  // Missing in files that were written before passes were measured so, and in rough ones.
+  Status read_passes(FieldReader& top) {
+    if (top.find("passes") == nullptr) return top.status();
+    const Json* passes = object(top, "passes");
+    if (passes == nullptr) return top.status();
+    FieldReader reader(*passes, "passes");
+    LOCI_RETURN_IF_ERROR(read_powers(reader, "rows_ns", out_.passes.rows));
+    LOCI_RETURN_IF_ERROR(read_powers(reader, "logits_ns", out_.passes.logits));
+    return read_powers(reader, "decode_attention_ns", out_.passes.decode_attention);
+  }
+
   Status read_curves(FieldReader& top) {
     const Json* object_of_costs = object(top, "costs");
     if (object_of_costs == nullptr) return top.status();
@@ -124,20 +152,7 @@ class ProfileReader {
     read_cost(costs, "token_ns", curves.token);
     read_cost(costs, "pass_ns", curves.pass);
     if (costs.find("projection_ns") != nullptr) read_cost(costs, "projection_ns", curves.projection);
-    const Json* attention = costs.find("attention_ns");
-    if (attention == nullptr || !attention->is_array() || attention->empty() || attention->size() > 32) {
-      costs.expected("attention_ns", "an array of 1 to 32 costs at powers of two",
-                     attention == nullptr ? Json() : *attention);
-      return costs.status();
-    }
-    curves.attention.clear();
-    for (const Json& cost : *attention) {
-      const std::optional<std::int64_t> value = as_integer(cost);
-      if (!value || *value < 0 || *value > kMost)
-        costs.expected("attention_ns", "numbers of nanoseconds", cost);
-      curves.attention.push_back(value.value_or(0));
-    }
-    LOCI_RETURN_IF_ERROR(costs.status());
+    LOCI_RETURN_IF_ERROR(read_powers(costs, "attention_ns", curves.attention));
     LOCI_RETURN_IF_ERROR(read_link(costs, "host_load", curves.host_load));
     LOCI_RETURN_IF_ERROR(read_link(costs, "host_save", curves.host_save));
     LOCI_RETURN_IF_ERROR(read_link(costs, "disk_read", curves.disk_read));
@@ -195,28 +210,34 @@ std::string format_profile(const CostProfile& profile) {
   Json reads = Json::array();
   for (const ReadRate& rate : profile.disk_reads)
     reads.push_back({{"bytes", rate.bytes}, {"bytes_per_second", rate.bytes_per_second}});
-  const Json json = {{"format", kFormat},
-                     {"measured_at", profile.measured_at},
-                     {"machine",
-                      {{"cpu", profile.machine.cpu},
-                       {"threads", profile.machine.threads},
-                       {"backend", profile.machine.backend}}},
-                     {"model", profile.model},
-                     {"model_fingerprint", profile.model_fingerprint},
-                     {"disk_directory", profile.disk_directory},
-                     {"rough", profile.rough},
-                     {"costs",
-                      {{"token_ns", curves.token},
-                       {"pass_ns", curves.pass},
-                       {"projection_ns", curves.projection},
-                       {"attention_ns", curves.attention},
-                       {"host_load", write_link(curves.host_load)},
-                       {"host_save", write_link(curves.host_save)},
-                       {"disk_read", write_link(curves.disk_read)},
-                       {"disk_write", write_link(curves.disk_write)},
-                       {"host_charge_ns", curves.host_charge},
-                       {"disk_charge_ns", curves.disk_charge},
-                       {"disk_reads", reads}}}};
+  Json json = {{"format", kFormat},
+               {"measured_at", profile.measured_at},
+               {"machine",
+                {{"cpu", profile.machine.cpu},
+                 {"threads", profile.machine.threads},
+                 {"backend", profile.machine.backend}}},
+               {"model", profile.model},
+               {"model_fingerprint", profile.model_fingerprint},
+               {"disk_directory", profile.disk_directory},
+               {"rough", profile.rough},
+               {"costs",
+                {{"token_ns", curves.token},
+                 {"pass_ns", curves.pass},
+                 {"projection_ns", curves.projection},
+                 {"attention_ns", curves.attention},
+                 {"host_load", write_link(curves.host_load)},
+                 {"host_save", write_link(curves.host_save)},
+                 {"disk_read", write_link(curves.disk_read)},
+                 {"disk_write", write_link(curves.disk_write)},
+                 {"host_charge_ns", curves.host_charge},
+                 {"disk_charge_ns", curves.disk_charge},
+                 {"disk_reads", reads}}}};
+  const PassCurves& passes = profile.passes;
+  if (passes.measured()) {
+    json["passes"] = {{"rows_ns", passes.rows},
+                      {"logits_ns", passes.logits},
+                      {"decode_attention_ns", passes.decode_attention}};
+  }
   return json.dump(2) + "\n";
 }
 

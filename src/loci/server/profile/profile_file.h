@@ -25,6 +25,17 @@ struct MachineId {
 };
 MachineId this_machine(const BackendInfo& backend);
 
+// What passes take, finer than the curves by which the core decides: for who simulates this machine. Entry i
+// is of 2^i; between entries a curve is straight, beyond the last it grows in proportion. Of curves that are
+// empty nothing was measured.
+struct PassCurves {
+  std::vector<Nanos> rows;              // a pass of so many rows: reading weights, products; no logits
+  std::vector<Nanos> logits;            // what the logits of so many rows add
+  std::vector<Nanos> decode_attention;  // attention of a row that is alone in its span, behind so many tokens
+  bool measured() const { return !rows.empty() && !logits.empty() && !decode_attention.empty(); }
+  friend bool operator==(const PassCurves&, const PassCurves&) = default;
+};
+
 struct CostProfile {
   MachineId machine;
   std::string model;              // for people
@@ -34,6 +45,7 @@ struct CostProfile {
   bool rough = false;             // measured by a server in two seconds (profile_rough.h)
   CostCurves curves;
   std::vector<ReadRate> disk_reads;  // by size, ascending; may be empty
+  PassCurves passes;                 // not of a rough profile
   friend bool operator==(const CostProfile&, const CostProfile&) = default;
 };
 

@@ -26,6 +26,7 @@ constexpr std::uint32_t kChunkMax = 128;  // rows whose attention is measured
 constexpr std::uint32_t kChunkMin = 32;
 constexpr std::uint32_t kSmallContext = 64;
 constexpr std::uint32_t kProjectedBlocks = 16;
+constexpr std::uint32_t kDecodesMax = 64;                      // in a pass
 constexpr std::uint64_t kLinkBytes = std::uint64_t{96} << 20;  // more than caches hold
 constexpr std::uint64_t kLinkBytesBehind = std::uint64_t{512}
                                            << 20;  // more than the wait for their end counts
@@ -39,6 +40,7 @@ class Measurement {
   void measure_pass(CostCurves& curves);
   void measure_attention(CostCurves& curves);
   void measure_token(CostCurves& curves);
+  void measure_passes(const CostCurves& curves, PassCurves& passes);
   void measure_projection(CostCurves& curves);
   Status measure_links(CostCurves& curves);
 
@@ -120,6 +122,35 @@ void Measurement::measure_token(CostCurves& curves) {
                   format_duration(curves.token)));
 }
 
+// What disturbed one measurement and not the next would make a curve fall.
+void add_rising(std::vector<Nanos>& curve, Nanos cost) {
+  curve.push_back(std::max({cost, Nanos{0}, curve.empty() ? 0 : curve.back()}));
+}
+
+void Measurement::measure_passes(const CostCurves& curves, PassCurves& passes) {
+  CostCurves attention_alone = curves;
+  attention_alone.token = 0;
+  const CostModel attention(attention_alone);
+  for (std::uint32_t rows = 1; rows <= options_.batch_tokens; rows *= 2)
+    add_rising(passes.rows, best_of(3, 0, rows) - attention.compute(0, rows));
+  std::vector<AttentionSample> samples;
+  const std::uint64_t most = std::uint64_t{blocks_} * kBlockTokens;
+  for (std::uint32_t context = kSmallContext; context < most; context *= 2)
+    samples.push_back({context, best_of(5, context, 1)});
+  passes.decode_attention = fit_attention(samples);
+  const Nanos behind = CostModel({.attention = passes.decode_attention}).attention(kSmallContext);
+  std::size_t power = 0;
+  const std::uint32_t decodes_most = std::min(kDecodesMax, passes_->decodes_max(kSmallContext));
+  for (std::uint32_t decodes = 1; decodes <= decodes_most && power < passes.rows.size(); decodes *= 2) {
+    Nanos best = passes_->run_decodes(kSmallContext, decodes);
+    for (int i = 1; i < 5 && time_left(); ++i)
+      best = std::min(best, passes_->run_decodes(kSmallContext, decodes));
+    add_rising(passes.logits, best - passes.rows[power++] - decodes * behind);
+  }
+  say(fmt::format("a pass of {} decodes: {}", format_count(std::uint64_t{1} << (power - 1)),
+                  format_duration(passes.rows[power - 1] + passes.logits.back())));
+}
+
 void Measurement::measure_projection(CostCurves& curves) {
   const Result<HiddenForm> form = hidden_form(backend_.info());
   if (!form.ok()) return;
@@ -199,12 +230,14 @@ int BusyMachine::percent() {
   return static_cast<int>(std::clamp<std::int64_t>(100 * others / passed, 0, 100));
 }
 
-Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurves& curves) {
+Status measure_backend(Backend& backend, const MeasureOptions& options, CostProfile& profile) {
+  CostCurves& curves = profile.curves;
   Measurement measurement(backend, options);
   LOCI_RETURN_IF_ERROR(measurement.allocate());
   measurement.measure_pass(curves);
   measurement.measure_attention(curves);
   measurement.measure_token(curves);
+  measurement.measure_passes(curves, profile.passes);
   measurement.measure_projection(curves);
   return measurement.measure_links(curves);
 }

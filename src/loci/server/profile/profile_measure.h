@@ -6,6 +6,8 @@
 //   attention   a chunk of a prompt behind contexts of powers of two (Pensieve §4.3.1), as far as the
 //               model's context, the memory for state and the time allow
 //   token       a full pass from the begin of a prompt, less its attention
+//   passes      of powers of two of rows without logits, of decodes of as many sequences, and of a row alone
+//               behind contexts of powers of two
 //   projection  a pass of one row behind blocks that came as hidden states, less one behind their keys and
 //               values
 //   links       many blocks into the device's slots and out of them, as movers bring and take them, until
@@ -20,7 +22,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
-#include "loci/policy/cost_model.h"
+#include "loci/server/profile/profile_file.h"
 
 namespace loci {
 
@@ -32,9 +34,9 @@ struct MeasureOptions {
   std::function<void(const std::string&)> say;             // progress, for people
 };
 
-// Fills in all but the disk. Allocates the backend's blocks, so nobody may have allocated them before.
-// Errors: those of Backend::allocate_blocks() and allocate_host().
-Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurves& curves);
+// Fills in the curves but the disk's, and the passes. Allocates the backend's blocks, so nobody may have
+// allocated them before. Errors: those of Backend::allocate_blocks() and allocate_host().
+Status measure_backend(Backend& backend, const MeasureOptions& options, CostProfile& profile);
 
 // The share of this process's processors that other processes have taken since the last call, in percent. It
 // is all of the time in /proc/stat that was neither idle nor this process's own. The first call starts the

@@ -64,6 +64,11 @@ TEST(ProfileFile, ReadsBackWhatItWrote) {
   const Result<CostProfile> read = parse_profile(format_profile(profile));
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_EQ(*read, profile);
+  // A rough one has no passes.
+  CostProfile rough = profile;
+  rough.passes = {};
+  EXPECT_EQ(format_profile(rough).find("passes"), std::string::npos);
+  EXPECT_EQ(parse_profile(format_profile(rough)).value(), rough);
 }
 
 TEST(ProfileFile, SaysWhatIsWrongWithIt) {
@@ -91,6 +96,8 @@ TEST(ProfileFile, SaysWhatIsWrongWithIt) {
                  "costs.disk_write.bytes_per_second");
   expect_refused("\"host_charge_ns\": 1111", "\"host_charge_ns\": -1", "costs.host_charge_ns");
   expect_refused("\"disk_reads\"", "\"reads\"", "costs.disk_reads");
+  expect_refused("\"rows_ns\"", "\"row_ns\"", "passes.rows_ns");
+  expect_refused("\"logits_ns\": [", "\"logits_ns\": [-1,", "passes.logits_ns");
   expect_refused("\"bytes\": 65536", "\"bytes\": 4096", "costs.disk_reads");
   expect_refused("\"bytes_per_second\": 200\n", "\"bytes_per_second\": \"x\"\n", "costs.disk_reads");
   for (const char* text : {"", "[]", "{", "{}", "null"}) EXPECT_FALSE(parse_profile(text).ok()) << text;
@@ -215,8 +222,9 @@ TEST(ProfileMeasure, MeasuresATinyModel) {
   options.time_limit = kNanosPerSecond;
   int lines = 0;
   options.say = [&](const std::string&) { ++lines; };
-  CostCurves curves;
-  ASSERT_TRUE(measure_backend(*backend, options, curves).ok());
+  CostProfile profile;
+  ASSERT_TRUE(measure_backend(*backend, options, profile).ok());
+  const CostCurves& curves = profile.curves;
   EXPECT_GE(lines, 5);
   EXPECT_GT(curves.pass, 0);
   EXPECT_GT(curves.token, 0);
@@ -226,6 +234,15 @@ TEST(ProfileMeasure, MeasuresATinyModel) {
   EXPECT_GT(curves.host_save.bytes_per_second, 1u << 20);
   EXPECT_EQ(curves.disk_read, CostCurves{}.disk_read) << "the disk is another's business";
   EXPECT_EQ(CostModel(curves).curves(), curves) << "curves that can be";
+  const PassCurves& passes = profile.passes;
+  EXPECT_EQ(passes.rows.size(), 7u) << "1 to 64 rows";
+  EXPECT_EQ(passes.logits.size(), 4u) << "of 1 to 8 decodes, for which there are blocks";
+  EXPECT_GE(passes.decode_attention.size(), 9u);
+  for (const std::vector<Nanos>* curve : {&passes.rows, &passes.logits, &passes.decode_attention}) {
+    EXPECT_TRUE(std::is_sorted(curve->begin(), curve->end()));
+    EXPECT_GE(curve->front(), 0);
+  }
+  EXPECT_GT(passes.rows.front(), 0);
 }
 
 struct TinyBackend {

@@ -23,6 +23,7 @@ inline CostProfile some_profile() {
   profile.curves.host_charge = 1'111;
   profile.curves.disk_charge = 2'222;
   profile.disk_reads = {{4096, 100}, {65536, 200}};
+  profile.passes = {.rows = {7, 8, 9}, .logits = {3, 4}, .decode_attention = {1, 1, 2}};
   return profile;
 }
 

@@ -109,7 +109,8 @@ Nanos charge_per_mib(Nanos processor, std::uint64_t bytes) {
   return static_cast<Nanos>(static_cast<double>(std::max<Nanos>(processor, 0)) / std::max(mib, 1e-6) / all);
 }
 
-Nanos PassTimer::run(std::uint32_t position, std::uint32_t rows, std::uint32_t layers, LogitsWanted logits) {
+Span PassTimer::span_of(std::uint32_t position, std::uint32_t rows, std::uint32_t layers,
+                        std::uint64_t slot) const {
   const BackendInfo& info = backend_.info();
   Span span;
   for (std::uint32_t i = 0; i < rows; ++i) {
@@ -118,17 +119,35 @@ Nanos PassTimer::run(std::uint32_t position, std::uint32_t rows, std::uint32_t l
   }
   span.position = position;
   span.layers = {0, layers};
-  span.logits = logits;
   for (const std::uint32_t first : slots_.first) {
     BlockTable& table = span.tables.emplace_back();
     for (std::uint64_t block = 0; block * kBlockTokens < std::uint64_t{position} + rows; ++block)
-      table.blocks.emplace_back(first + static_cast<std::uint32_t>(block % slots_.count));
+      table.blocks.emplace_back(first + static_cast<std::uint32_t>((slot + block) % slots_.count));
   }
-  Pass pass;
-  pass.spans.push_back(std::move(span));
+  return span;
+}
+
+Nanos PassTimer::time(Pass pass) {
   const SteadyClock::time_point begin = SteadyClock::now();
   run_pass(backend_, std::move(pass), results_);
   return elapsed(begin);
+}
+
+Nanos PassTimer::run(std::uint32_t position, std::uint32_t rows, std::uint32_t layers, LogitsWanted logits) {
+  Pass pass;
+  pass.spans.push_back(span_of(position, rows, layers, 0));
+  pass.spans.back().logits = logits;
+  return time(std::move(pass));
+}
+
+Nanos PassTimer::run_decodes(std::uint32_t position, std::uint32_t count) {
+  const std::uint64_t blocks = position / kBlockTokens + 1;
+  Pass pass;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    pass.spans.push_back(span_of(position, 1, backend_.info().layers, i * blocks));
+    pass.spans.back().logits = LogitsWanted::kLast;
+  }
+  return time(std::move(pass));
 }
 
 Status measure_host_links(Backend& backend, const SpareSlots& spare, std::uint64_t bytes, int tries,

@@ -34,10 +34,20 @@ class PassTimer {
   // A pass of one span: `rows` tokens from `position` on, through the first `layers` layers. A context of
   // more blocks than there are slots reads them again and again; the rows' own blocks must fit.
   Nanos run(std::uint32_t position, std::uint32_t rows, std::uint32_t layers, LogitsWanted logits);
+  // A pass of so many decodes, each of a sequence of its own with `position` tokens before it, and with
+  // logits. At most decodes_max().
+  Nanos run_decodes(std::uint32_t position, std::uint32_t count);
+  std::uint32_t decodes_max(std::uint32_t position) const {
+    return slots_.count / (position / kBlockTokens + 1);
+  }
   // The most rows that a pass may have.
   std::uint32_t rows_max() const { return (slots_.count - 1) * kBlockTokens; }
 
  private:
+  // Its blocks are the slots from `slot` on.
+  Span span_of(std::uint32_t position, std::uint32_t rows, std::uint32_t layers, std::uint64_t slot) const;
+  Nanos time(Pass pass);
+
   Backend& backend_;
   SpareSlots slots_;
   std::vector<SpanResult> results_;
