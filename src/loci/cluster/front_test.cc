@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A front before instances that answer as the test says, garbage too; no database, no model.
+// A front before fake instances that answer as the test decides, also with garbage; without a database or a
+// model.
 #include "loci/cluster/front_testing.h"
 
 namespace loci {

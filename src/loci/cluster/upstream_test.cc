@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A front's connection to an instance whose name nobody resolves.
+// A front's connection to an instance whose name cannot be resolved.
 #include "loci/cluster/upstream.h"
 
 #include <dlfcn.h>

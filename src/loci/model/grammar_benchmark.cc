@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What constrained output costs, for one vocabulary: grammar_benchmark [FILE.gguf]. Microseconds of processor
-// time (so other programs do not count); of masks the median, the 99th percentile and the greatest, over
+// time (so other programs do not count); for masks the median, the 99th percentile and the maximum, over
 // random walks.
 #include <fmt/format.h>
 

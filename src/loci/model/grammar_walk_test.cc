@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random walks over masks: whatever is sampled is a text of the grammar; and masks against brute force over
-// every token of a vocabulary.
+// Random walks over masks: every sampled reply is a text of the grammar. Also compares masks with brute force
+// over every token of a vocabulary.
 #include <gtest/gtest.h>
 
 #include <filesystem>

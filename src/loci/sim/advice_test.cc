@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Advice against all runs there could be, on a small machine; what a target and a file of prices may say.
+// Compares advice with all possible runs on a small machine, and tests the forms of targets and files of
+// prices.
 #include "loci/sim/advice.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds of a chooser's taste: what core_world.h lets one choose, chosen at random.
+// Random worlds: chooses all options of core_world.h at random.
 #include <array>
 
 #include "loci/policy/admission_order.h"

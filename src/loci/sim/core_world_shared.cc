@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The world's store that servers share. It answers late or never, says that it has what it has not and has
-// not what it has, and loses what it likes; but what it brings is what was stored under that name, as it is
-// sealed.
+// The world's shared store. It answers late or never, claims blocks that it lacks, denies blocks that it has,
+// and loses blocks at random. But every block that it brings is the one that was stored under that name,
+// because values are sealed.
 #include <algorithm>
 #include <iterator>
 #include <utility>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What heavy clients cost others on the arena's trace, fair and first come, first served. Times are
-// virtual, the counters are the result: the others' p50, p90 and p99 time to the first token in ms (-1:
-// refused).
+// How much heavy clients delay others on the arena's trace, with fair shares and with first come, first
+// served. Times are virtual, the counters are the result: the others' p50, p90 and p99 time to the first
+// token in ms (-1: refused).
 #include <benchmark/benchmark.h>
 
 #include "loci/sim/client_load.h"

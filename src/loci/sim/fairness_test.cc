@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a heavy client costs the others, in the production core and virtual time (client_load.h).
+// How much a heavy client delays the others, with the production core in virtual time (client_load.h).
 #include <gtest/gtest.h>
 
 #include <cstdio>

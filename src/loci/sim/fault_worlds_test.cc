@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds on which things go wrong: that they do, that nothing is lost, and that a seed repeats.
+// Worlds with faults: tests that faults occur, that nothing is lost, and that a seed gives the same run
+// again.
 #include "loci/sim/fault_worlds.h"
 
 #include <gtest/gtest.h>

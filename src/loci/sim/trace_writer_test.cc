@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written is read again as the same requests, and tells nothing but lengths, times and what is alike.
+// A written trace is read again as the same requests, and reveals only lengths, times and which prompts are
+// alike.
 #include "loci/sim/trace_writer.h"
 
 #include <gtest/gtest.h>

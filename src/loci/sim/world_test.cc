@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The production core on modelled hardware: where the whole has a closed form or an identity, it holds.
+// The production core on modelled hardware: tests closed forms and identities of whole runs.
 #include "loci/sim/world.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What answers peers, as those see it who do not ask as a peer would.
+// The server for peers, as seen by clients that do not behave like peers.
 #include "loci/cluster/peers/peer_server.h"
 
 #include <fmt/format.h>

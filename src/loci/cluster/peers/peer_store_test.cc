@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What asks peers and what answers them, over connections of this machine.
+// The store that asks peers and the server that answers them, connected on this machine.
 #include "loci/cluster/peers/peer_store.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what members say to one another of state (peer_wire.h): whatever comes, nothing is read past its
-// end, what parses is what would be written, and a reader hears of each part once, and of none but what was
-// given.
+// Fuzzes the messages of members about state (peer_wire.h): nothing is read past a message's end, a message
+// that parses is written again to the same bytes, and a reader reports each part once, and only parts that
+// were given.
 #include <algorithm>
 #include <cstdint>
 #include <set>

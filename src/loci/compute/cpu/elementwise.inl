@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms, activations, rotation and rounding: what happens between the products.
+// Row kernels between the products: norms, activations, rotation and rounding.
 
 // 2^x for x in [-125, 125], to which x is clamped; relative error below 2e-7. With n = x rounded to an
 // integer and f = x - n: 1 + f * P(f), then n is added to the exponent.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels between the products: against float64, and bit for bit on every instruction set.
+// Compares the kernels between the products with float64, and bit for bit on every instruction set.
 #include <gtest/gtest.h>
 
 #include <algorithm>

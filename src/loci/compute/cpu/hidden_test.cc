@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hidden states (HCache §3.2): captured while a prompt is computed, projected to the very bits that computing
-// left, by any threads and instruction set, over all tensor types and every family's layer.
+// Hidden states (HCache §3.2): captured while a prompt is computed, and projected to exactly the bits that
+// computing gave, with any number of threads and any instruction set, for all tensor types and every family's
+// layer.
 #include <gtest/gtest.h>
 
 #include <algorithm>

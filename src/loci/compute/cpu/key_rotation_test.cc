@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys that were rotated to another position against float64, for every kind of rotation that the families
-// read from files, and against what the backend itself computes there.
+// Compares keys that were rotated to another position with float64, for every kind of rotation that the
+// families read from files, and with the keys that the backend itself computes at that position.
 #include "loci/compute/cpu/key_rotation.h"
 #include "loci/compute/backend_testing.h"
 

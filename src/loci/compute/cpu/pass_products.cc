@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of a pass: what the threads share out, and what becomes of each result while it is in the
-// first-level cache.
+// The products of a pass: how threads divide them, and how each result is used while it is in the first-level
+// cache.
 #include <algorithm>
 #include <cstring>
 

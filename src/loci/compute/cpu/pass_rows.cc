@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens between the products of a pass, a row at a time: the residual stream, norms, and the inputs
-// of the next products.
+// The work between the products of a pass, a row at a time: the residual stream, norms, and the inputs of the
+// next products.
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast each product kernel is with its weights in the first-level cache: the ceiling of a batch of
-// that many rows. Items are multiplications and additions; bytes are the weights'. And how fast weights are
+// The speed of each product kernel with its weights in the first-level cache, which limits a batch of that
+// many rows. Items are multiplications and additions; bytes are the weights'. And how fast weights are
 // packed.
 #include <benchmark/benchmark.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tile operations of AMX in plain code, after the definition in Intel's manual (TILELOADD, TDPBSUD,
-// TILESTORED): what tests run in the place of tiles_machine.inl. It refuses what the machine would fault on.
+// TILESTORED). Tests run it instead of tiles_machine.inl. It aborts where the machine would fault.
 
 struct EmulatedTiles {
   TileConfig config;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pools against a naive model: whatever order loads, saves and passes are queued in, a pass reads the
-// bytes that the model says, and is told exactly of what will not come. On the simulated device streams run
-// in any order that events allow, and not before somebody waits: an event that is missing shows as old bytes.
+// Compares the pools with a naive model: in whatever order loads, saves and passes are queued, a pass reads
+// the bytes of the model, and learns exactly which blocks will not come. On the simulated device streams run
+// in any order that events allow, and not before the host waits, so a missing event shows as old bytes.
 #include "loci/compute/cuda/block_pool.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA backend makes of faults that a simulated device can have: memory that ends, a device that is
-// lost; and whether decode steps are graphs.
+// How the CUDA backend handles faults of a simulated device: memory that runs out, a device that is lost.
+// Also tests whether decode steps are graphs.
 #include <gtest/gtest.h>
 
 #include <algorithm>

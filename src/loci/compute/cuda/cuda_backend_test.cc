@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties of the whole backend on random tiny models of every family. Without --deterministic its logits
-// are close to the CPU backend's; with it the bits of a token's logits and state depend on the model and the
-// tokens before it alone, whatever way they came about.
+// are close to the CPU backend's; with it the bits of a token's logits and state depend only on the model and
+// the tokens before it, in whatever way they were computed or loaded.
 #include "loci/compute/cuda/cuda_backend.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both devices refuse.
+// Launches that both implementations refuse.
 #include "loci/compute/cuda/runtime.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's values: what they promise of order, captures and memory, on both implementations.
+// The runtime's promises about order, captures and memory, on both implementations.
 #include "loci/compute/cuda/runtime_test.h"
 
 #include <gtest/gtest.h>

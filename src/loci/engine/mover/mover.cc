@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread carries out copies in memory, or has the backend carry them out, and gives the disk store its
-// work; the store's threads bring what they read, and the backend's say when its copies are done. In each
-// round: loads, then one step of a save.
+// One thread makes copies in memory, or begins them in the backend, and gives the disk store its work. The
+// store's threads bring the bytes that they read, and the backend's threads report when its copies are done.
+// In each round loads come first, then one step of a save.
 //
 // No two mutexes are held at once.
 #include "loci/engine/mover/mover.h"

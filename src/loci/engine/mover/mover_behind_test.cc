@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Movers over a backend whose copies go on behind the calls that begin them: when ends are told, what waits
-// for what, and what a lost device leaves.
+// Movers over a backend whose copies go on after the calls that begin them: when ends are reported, what
+// waits for what, and what happens when the device is lost.
 #include "loci/engine/testing/mover_testing.h"
 
 namespace loci {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that holds of movers, on the CUDA backend and its streams (here the simulated device's).
+// All tests of movers, on the CUDA backend and its streams (here those of the simulated device).
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/engine/testing/mover_testing.h"
 

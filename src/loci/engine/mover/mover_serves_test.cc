@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What peers read comes to them as it is, from every tier, and what cannot be read is said to be gone.
+// Peers get exact copies of blocks from every tier, and blocks that cannot be read are reported as gone.
 #include "loci/engine/mover/peer_outlet.h"
 #include "loci/engine/testing/mover_testing.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama 1, 2, 3 and what shares their layer: SmolLM2, TinyLlama, Mistral 7B (whose window, where it has
-// one, GGUF's converter drops and Hugging Face's config.json tells).
+// Llama 1, 2, 3 and models with the same layer: SmolLM2, TinyLlama, Mistral 7B. (If Mistral has a window,
+// only Hugging Face's config.json has it; GGUF's converter drops it.)
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the reading of safetensors files: whatever comes, an error that says what it is about, or tensors
-// whose bytes lie inside the file. Seeds lie in corpus/safetensors_fuzz.
+// Fuzzes the reading of safetensors files: every input gives an error with a message, or tensors whose bytes
+// lie inside the file. Seeds lie in corpus/safetensors_fuzz.
 #include <cstdint>
 
 #include "loci/model/hugging_face/safetensors.h"

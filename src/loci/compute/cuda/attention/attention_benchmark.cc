@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of a Llama-8B-shaped layer (32 heads on 8, head size 128, bfloat16): decode steps beside copy
-// bandwidth, scattered blocks beside contiguous ones (Pensieve's figure 12), prompts beside the dense matrix
-// rate, mixed batches beside their two parts alone.
+// Attention of a Llama-8B-shaped layer (32 heads on 8, head size 128, bfloat16): decode steps are compared
+// with copy bandwidth, scattered blocks with contiguous ones (Pensieve's figure 12), prompts with the dense
+// matrix rate, mixed batches with each of their two parts.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hardware gives, each measured as plainly as it can be: one large copy, one large product.
+// Measures the hardware's limits as simply as possible: one large copy, one large product.
 #include <algorithm>
 #include <utility>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Movement of Llama-8B-shaped state against the link: blocks as saves move them, layers as loads do, slices
-// that are staged, both directions at once; and what a pass feels of the loads that it waits for, layer by
+// Movement of Llama-8B-shaped state against the link: blocks as saves move them, layers as loads move them,
+// staged slices, both directions at once; and how much a pass is slowed by loads for which it waits layer by
 // layer.
 #include <fmt/format.h>
 

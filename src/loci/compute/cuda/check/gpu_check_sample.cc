@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that end in every way there is: what gpu_check_test.cc runs gpu-check's main() over. No GPU is
-// touched.
+// Tests that end in every possible way; gpu_check_test.cc runs gpu-check's main() on them. No GPU is touched.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that a kernel has spoiled, on hardware alone (on the simulated device such a kernel ends the
-// program). gpu-check runs each suite in a process of its own: what is lost here is nobody else's.
+// A device that a kernel has broken; only on hardware, because on the simulated device such a kernel ends the
+// program. gpu-check runs each suite in a process of its own, so no other suite loses its device.
 #include <gtest/gtest.h>
 
 #include <string>

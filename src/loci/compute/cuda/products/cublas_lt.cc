@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt, loaded at run time: the program starts, and computes with its own kernels, where it is not there.
+// cuBLASLt, loaded at run time: without it the program starts all the same and computes with its own kernels.
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices on their way to the device: bits that stay, errors that name the tensor, layouts without
-// conflicts.
+// Loading of matrices to the device: bits are kept, errors name the tensor, layouts have no bank conflicts.
 #include "loci/compute/cuda/products/matrix.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a Llama-8B's shapes beside what the device gives: one row beside copying memory, many rows
-// beside the roofline of both; own kernels beside cuBLASLt.
+// Products in the shapes of a Llama-8B, compared with the device's limits: one row with copying memory, many
+// rows with the roofline; Loci's own kernels with cuBLASLt.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products against float64, and against themselves: a row's bits are its own.
+// Compares products with float64, and with each other: a row's bits do not depend on other rows.
 #include "loci/compute/cuda/products/products.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtures of experts: which experts compute which rows, the inputs of each, and the sum of what they say.
+// Mixtures of experts: which experts compute which rows, the inputs of each, and the sum of their outputs.
 //
 // Routing is two kernels. A warp chooses a row's experts. Then a warp an expert looks at all choices twice:
 // first it counts those of lower experts, which is where its inputs begin, then it numbers its own rows in

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies between products, beside a plain copy: each kernel reads and writes its rows once. Sampling reads
-// the logits, and again where something is cut; its figures are told.
+// The kernels between products, compared with a plain copy: each reads and writes its rows once. Sampling
+// reads the logits once, and again if tokens are cut off; its figures are reported without a limit.
 #include <fmt/format.h>
 
 #include <cstring>
