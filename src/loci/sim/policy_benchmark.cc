@@ -2,12 +2,16 @@
 // Which policies are best: eviction orders and admission orders over traces, with too little memory in every
 // tier, in virtual time. Prints the tables of docs/decisions/eviction.md.
 //
-//   policy_benchmark [chat|mooncake|agent ...]
+//   policy_benchmark [chat|mooncake|agent|two-cores|four-gpus ...]
+//
+// Of traces, and of machines, all where none is named.
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "loci/policy/admission_order.h"
@@ -45,6 +49,7 @@ PolicyMachine four_gpus() {
   curves.token = 160'000;
   curves.attention = {16};
   curves.pass = 40'000'000;
+  curves.host_charge = curves.disk_charge = 0;  // copies are not the GPUs' work
   curves.host_load = curves.host_save = {20'000, 26'000'000'000};
   curves.disk_read = {100'000, 5'000'000'000};
   curves.disk_write = {100'000, 3'000'000'000};
@@ -241,9 +246,12 @@ void run_table(const PolicyMachine& machine, const Setting& setting, double load
 }
 
 int run(const std::vector<std::string>& wanted) {
-  const auto is_wanted = [&](const char* name) {
-    return wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+  // `name` is one of `kind`.
+  const auto is_wanted_of = [&](std::initializer_list<const char*> kind, const char* name) {
+    const auto is_named = [&](const char* one) { return std::ranges::find(wanted, one) != wanted.end(); };
+    return is_named(name) || std::ranges::none_of(kind, is_named);
   };
+  const auto is_wanted = [&](const char* name) { return is_wanted_of({"chat", "mooncake", "agent"}, name); };
   std::vector<Setting> settings;
   if (is_wanted("chat")) {
     if (auto trace = chat_trace(300, 120 * kNanosPerSecond, 1))
@@ -264,7 +272,8 @@ int run(const std::vector<std::string>& wanted) {
         "agent)\n");
     return 1;
   }
-  for (const PolicyMachine& machine : {two_cores(), four_gpus()}) {
+  for (const auto& [name, machine] : {std::pair("two-cores", two_cores()), {"four-gpus", four_gpus()}}) {
+    if (!is_wanted_of({"two-cores", "four-gpus"}, name)) continue;
     for (const Setting& setting : settings) run_table(machine, setting, 0.7);
   }
   return 0;
