@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/trace_dialogues.h"
+#include "loci/cli/bench_client/trace_dialogues.h"
 
 #include <fmt/format.h>
 

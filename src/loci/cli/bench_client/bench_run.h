@@ -14,9 +14,9 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
-#include "loci/cli/bench_url/bench_server.h"
-#include "loci/cli/bench_url/dialogue.h"
-#include "loci/cli/bench_url/turn_schedule.h"
+#include "loci/cli/bench_client/bench_server.h"
+#include "loci/cli/bench_client/dialogue.h"
+#include "loci/cli/bench_client/turn_schedule.h"
 
 namespace loci {
 

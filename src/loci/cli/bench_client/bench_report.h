@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "loci/cli/bench_url/bench_run.h"
-#include "loci/cli/bench_url/objective.h"
-#include "loci/cli/bench_url/samples.h"
+#include "loci/cli/bench_client/bench_run.h"
+#include "loci/cli/bench_client/objective.h"
+#include "loci/cli/bench_client/samples.h"
 
 namespace loci {
 

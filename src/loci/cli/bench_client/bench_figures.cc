@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "loci/base/units.h"
-#include "loci/cli/bench_url/bench_report.h"
+#include "loci/cli/bench_client/bench_report.h"
 
 namespace loci {
 namespace {

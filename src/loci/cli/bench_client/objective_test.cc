@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/objective.h"
+#include "loci/cli/bench_client/objective.h"
 
 #include <gtest/gtest.h>
 

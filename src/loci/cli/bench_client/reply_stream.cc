@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/reply_stream.h"
+#include "loci/cli/bench_client/reply_stream.h"
 
 #include <fmt/format.h>
 

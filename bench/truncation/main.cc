@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What truncation costs in perplexity; bench/truncation.py runs it and prints the table.
-#include "loci/cli/bench_truncation.h"
+#include "bench_truncation.h"
 
 int main(int count, char** arguments) { return loci::run_bench_truncation(count, arguments); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/samples.h"
+#include "loci/cli/bench_client/samples.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/bench_run.h"
+#include "loci/cli/bench_client/bench_run.h"
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>

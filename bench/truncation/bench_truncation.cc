@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_truncation.h"
+#include "bench_truncation.h"
 
 #include <fmt/format.h>
 

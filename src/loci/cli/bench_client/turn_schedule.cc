@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/turn_schedule.h"
+#include "loci/cli/bench_client/turn_schedule.h"
 
 #include <algorithm>
 #include <cmath>

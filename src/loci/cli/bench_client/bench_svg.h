@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "loci/cli/bench_url/bench_run.h"
+#include "loci/cli/bench_client/bench_run.h"
 
 namespace loci {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/dialogue.h"
+#include "loci/cli/bench_client/dialogue.h"
 
 #include <fmt/format.h>
 

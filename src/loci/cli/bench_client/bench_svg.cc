@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/bench_svg.h"
+#include "loci/cli/bench_client/bench_svg.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "loci/base/units.h"
-#include "loci/cli/bench_url/bench_report.h"
+#include "loci/cli/bench_client/bench_report.h"
 #include "loci/cli/svg_chart.h"
 
 namespace loci {

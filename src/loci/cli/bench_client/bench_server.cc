@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cli/bench_url/bench_server.h"
+#include "loci/cli/bench_client/bench_server.h"
 
 #include <fmt/format.h>
 

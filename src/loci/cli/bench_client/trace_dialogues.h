@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "loci/base/status.h"
-#include "loci/cli/bench_url/dialogue.h"
-#include "loci/cli/bench_url/turn_schedule.h"
+#include "loci/cli/bench_client/dialogue.h"
+#include "loci/cli/bench_client/turn_schedule.h"
 #include "loci/sim/trace.h"
 
 namespace loci {

@@ -14,9 +14,9 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
-#include "loci/cli/bench_url/dialogue.h"
-#include "loci/cli/bench_url/reply_stream.h"
-#include "loci/cli/bench_url/turn_schedule.h"
+#include "loci/cli/bench_client/dialogue.h"
+#include "loci/cli/bench_client/reply_stream.h"
+#include "loci/cli/bench_client/turn_schedule.h"
 #include "loci/serve/http/http_call.h"
 
 namespace loci {
