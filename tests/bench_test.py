@@ -142,12 +142,16 @@ def test_a_trace_at_its_times(binary, model, tmp_path):
         out = bench_json(binary, server.url, "--trace", str(path), "--time-scale", "0.5", "--ignore-eos", "--warmup", "0",
                          "--objective", "ttft=1h,latency=1h")
         table = bench(binary, server.url, "--trace", str(path), "--trace-requests", "2", "--ignore-eos")
+        path.write_text('{"time_ms": 700, "conversation": "a", "prompt_tokens": 6, "reply_tokens": 2}')
+        late = bench_json(binary, server.url, "--trace", str(path))["servers"][0]
         path.write_text('{"time_ms": 2000, "conversation": "a", "prompt_tokens": 6, "reply_tokens": 5}')
         refused = bench(binary, server.url, "--trace", str(path), "--time-scale", "1e9")
     expect_equal(table.returncode, 0, table.stderr)
     expect("ms late on average" in table.stdout and "2 turns of" in table.stdout, table.stdout)
     expect_equal(refused.returncode, 2, refused.stderr)
     expect("expected turns due within 10^12 ms of the begin, found one at 2e+12 ms" in refused.stderr, refused.stderr)
+    (turn,) = late["turns"]
+    expect(abs(late["seconds"] - (turn["ended_ns"] - turn["sent_ns"]) / 1e9) < 0.3, "seconds are from the first request on")
     run = out["servers"][0]
     turns = {(turn["conversation"], turn["turn"]): turn for turn in run["turns"]}
     expect_equal({place: turn["output_tokens"] for place, turn in turns.items()},

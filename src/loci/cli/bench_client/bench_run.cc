@@ -58,6 +58,7 @@ class Run {
   BenchResult result_;
   BenchProgress state_;
   Nanos epoch_ = 0;
+  std::optional<Nanos> first_sent_;
   // Of the paired run.
   std::vector<TurnId> round_;
   std::vector<bool> round_failed_;
@@ -115,6 +116,7 @@ Status Run::prepare() {
 
 void Run::send(std::size_t server, TurnId turn) {
   ++state_.in_flight;
+  if (!first_sent_) first_sent_ = now();
   std::optional<Nanos> due;
   if (options_.schedule.is_open_loop()) due = schedule_.due(turn.conversation);
   asio::co_spawn(io_, servers_[server]->run_turn(turn, due),
@@ -199,7 +201,7 @@ void Run::report() {
 }
 
 void Run::finish() {
-  if (servers_.size() == 1) result_.servers[0].busy = now();
+  if (servers_.size() == 1) result_.servers[0].busy = first_sent_ ? now() - *first_sent_ : 0;
   for (ServerRun& run : result_.servers) run.skipped = schedule_.skipped();
   timer_.cancel();
   progress_timer_.cancel();

@@ -16,25 +16,26 @@
 namespace loci {
 namespace {
 
-constexpr int kQuantiles = 200;       // points of a distribution
-constexpr std::size_t kBins = 40;     // over turns or time, at most
-constexpr double kLeastNanos = 1000;  // logarithmic axes begin here at the least
-constexpr double kManyDecades = 100;  // from there on a tick is ten times the one before
+constexpr int kQuantiles = 200;     // points of a distribution
+constexpr std::size_t kBins = 40;   // over turns or time, at most
+constexpr double kLeastMs = 0.001;  // logarithmic axes begin here at the least
 constexpr const char* kColours[2][2] = {{"#c0392b", "#e59866"}, {"#2471a3", "#7fb3d5"}};  // by server
 
-std::string time_text(double nanos) { return format_duration(static_cast<Nanos>(std::llround(nanos))); }
+std::string time_text(double ms) {
+  return format_duration(static_cast<Nanos>(std::llround(ms * kNanosPerMilli)));
+}
 std::string seconds_text(double seconds) { return fmt::format("{:g}", seconds); }
 std::string count_text(double count) { return fmt::format("{:g}", count); }
 std::string percent_text(double percent) { return fmt::format("{:.0f} %", percent); }
 
-double nanos_of(double ms) { return std::max(ms * kNanosPerMilli, kLeastNanos); }
+double positive(double ms) { return std::max(ms, kLeastMs); }
 
 std::string server_name(const BenchResult& result, std::size_t server) {
   if (result.servers.size() < 2) return "";
   return server == 0 ? "first server, " : "second server, ";
 }
 
-// Ticks so close that a few stand on the axis.
+// Few ticks stand on the axis, in round numbers of milliseconds.
 void choose_ticks(ChartAxis& axis, const std::vector<ChartLine>& lines, bool across) {
   double low = 1e300, high = 0;
   for (const ChartLine& line : lines) {
@@ -44,7 +45,7 @@ void choose_ticks(ChartAxis& axis, const std::vector<ChartLine>& lines, bool acr
     }
   }
   axis.whole = true;
-  axis.factor = high > low * kManyDecades ? 10 : 2;
+  axis.factor = high <= 32 * low ? 2 : high <= 1024 * low ? 4 : 10;
 }
 
 ChartPanel distribution(const BenchResult& result, const Figure& figure, const std::string& title) {
@@ -62,7 +63,7 @@ ChartPanel distribution(const BenchResult& result, const Figure& figure, const s
       line.colour = colour;
       for (int i = 0; i <= kQuantiles; ++i) {
         const double share = static_cast<double>(i) / kQuantiles;
-        line.points.emplace_back(nanos_of(quantile(samples, share)), 100 * share);
+        line.points.emplace_back(positive(quantile(samples, share)), 100 * share);
       }
     };
     add(TurnKind::kFirst, "first turns", kColours[server][0]);
@@ -107,8 +108,8 @@ ChartPanel course(const BenchResult& result, const Figure& figure, const std::st
     for (const auto& [place, run] : in_bins(result.servers[server], over_time)) {
       const Summary of = summarise(samples_of(run, figure, TurnKind::kAll));
       if (of.count == 0) continue;
-      middle.points.emplace_back(place, nanos_of(of.p50));
-      tail.points.emplace_back(place, nanos_of(of.p90));
+      middle.points.emplace_back(place, positive(of.p50));
+      tail.points.emplace_back(place, positive(of.p90));
     }
     if (middle.points.empty()) continue;
     panel.lines.push_back(std::move(middle));

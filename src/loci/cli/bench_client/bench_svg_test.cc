@@ -46,8 +46,9 @@ TEST(BenchSvg, DrawsDistributionsAndTheirCourse) {
   const std::string turns = bench_svg(result, options, "<title>");
   expect_sound(turns);
   EXPECT_EQ(count_of(turns, "<polyline"), 8u) << "two lines in each of four panels";
-  for (const char* text : {"&lt;title&gt;", "time to the first token over turns", "time between tokens",
-                           "first turns (3)", "later turns (9)", "later turns (27)", "90th percentile"})
+  for (const char* text :
+       {"&lt;title&gt;", "time to the first token over turns", "time between tokens", ">8.0 ms<",
+        ">256.0 ms<", "first turns (3)", "later turns (9)", "later turns (27)", "90th percentile"})
     EXPECT_NE(turns.find(text), std::string::npos) << text;
   options.schedule.rate = 2;
   const std::string time = bench_svg(result, options, "");
