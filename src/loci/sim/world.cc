@@ -16,35 +16,15 @@
 #include "loci/sim/disk_records.h"
 #include "loci/sim/ledger.h"
 #include "loci/sim/links.h"
+#include "loci/sim/running_pass.h"
 #include "loci/sim/seen_prefixes.h"
+#include "loci/sim/talk.h"
 
 namespace loci::sim {
 namespace {
 
-constexpr std::uint32_t kWords = 50'000;
 constexpr std::uint32_t kDropPercent = 50;  // of the context (AttentionStore §4.1)
 constexpr Nanos kDeviceCopy = 1'000;
-
-TokenId token_at(std::uint64_t content, std::uint32_t index) {
-  return TokenId(static_cast<std::uint32_t>(random_word(content, index) % kWords));
-}
-
-void append(std::vector<TokenId>& tokens, const Piece& piece) {
-  for (std::uint32_t i = 0; i < piece.tokens; ++i) {
-    tokens.push_back(token_at(piece.content, piece.skip + i));
-  }
-}
-
-// The pass that runs: when it ends is known once all that it reads has come, or its patience has ended.
-struct RunningPass {
-  PassDone done;
-  Nanos began = 0;
-  PassTime time;
-  Nanos ready = 0;                                  // not before, by what has come so far
-  std::vector<std::uint64_t> awaited;               // transfers, each once
-  std::vector<std::vector<std::uint64_t>> span_of;  // by span: the transfers that it reads
-  bool counted = false;
-};
 
 class World {
  public:
@@ -91,13 +71,6 @@ class World {
  private:
   enum class Kind : std::uint8_t { kCopied, kPassEnd, kPatience, kTick, kCancel, kDue, kSpell, kRestart };
   using Pending = std::tuple<Nanos, Kind, std::uint64_t>;  // when, what, of which
-
-  struct Talk {
-    std::size_t next_turn = 0;
-    std::vector<TokenId> tokens;     // the last prompt with its reply
-    std::size_t reply_piece = 0;     // of the turn's reply, what the next token is of
-    std::uint32_t reply_before = 0;  // tokens of the pieces before it
-  };
 
   void schedule_turn(std::uint32_t c, Nanos from) {
     Talk& talk = conversations_[c];
@@ -175,11 +148,7 @@ class World {
   void arrive(std::uint32_t c) {
     Talk& talk = conversations_[c];
     const Turn& turn = trace_.conversations[c].turns[talk.next_turn];
-    talk.reply_piece = 0;
-    talk.reply_before = 0;
-    const std::size_t before = turn.appends ? talk.tokens.size() : 0;
-    if (!turn.appends) talk.tokens.clear();
-    for (const Piece& piece : turn.pieces) append(talk.tokens, piece);
+    const std::size_t before = talk.begin(turn);
     const auto dropped = cuts(talk.tokens.size(), turn.reply_tokens);
     if (!dropped) return give_up(c);
     Arrival arrival;
@@ -367,118 +336,74 @@ class World {
     targets_.erase(found);
   }
 
-  // Layer k of n is there at began + (ended - began)(k + 1) / n and computed no sooner: of the pass that
-  // reads it the first layer or the last decides.
   void arrived(const Transfer& transfer) {
-    if (!pass_) return;
-    const auto at = std::find(pass_->awaited.begin(), pass_->awaited.end(), transfer.moves.front());
-    if (at == pass_->awaited.end()) return;
-    pass_->awaited.erase(at);
-    const Nanos lasts = pass_->time.total();
-    const Nanos layers = std::max(options_.core.layers, 1u);
-    const Nanos first = transfer.began + (transfer.ended - transfer.began) / layers;
-    pass_->ready = std::max({pass_->ready, first + lasts, transfer.ended + lasts / layers});
-    if (pass_->awaited.empty()) plan_end();
+    if (pass_ && pass_->arrived(transfer)) plan_end();
   }
 
   // --- passes ---
 
   void start_pass(const Plan& plan) {
     LOCI_CHECK(!pass_, "one pass at a time");
-    RunningPass& pass = pass_.emplace();
-    pass.began = now_;
-    pass.done.pass = plan.pass->id;
-    pass.counted = report_.requests.size() >= options_.warm_up;
+    pass_is_counted_ = report_.requests.size() >= options_.warm_up;
     ++report_.passes;
+    PassDone done{plan.pass->id, {}};
+    std::uint64_t rows = 0;
     shapes_.clear();
-    pass.span_of.resize(plan.spans.size());
     for (std::size_t i = 0; i < plan.spans.size(); ++i) {
       const Span& span = plan.pass->spans[i];
       const RequestRecord& record = record_of(plan.spans[i].request);
       shapes_.push_back({span.position, static_cast<std::uint32_t>(span.tokens.size()),
                          span.position >= record.prompt_tokens, plan.spans[i].sample});
-      SpanOutcome& outcome = pass.done.spans.emplace_back();
-      if (plan.spans[i].sample) {
-        outcome.sample = next_token(record, plan.spans[i].request);
-      }
-      if (!arriving_.empty()) await(span, pass, i);
+      rows += span.tokens.size();
+      SpanOutcome& outcome = done.spans.emplace_back();
+      if (plan.spans[i].sample) outcome.sample = next_token(record, plan.spans[i].request);
     }
-    std::uint64_t rows = 0;
-    for (const SpanShape& shape : shapes_) rows += shape.count;
     ledger_.pass(rows);
-    pass.time = pass_model_.time(shapes_);
-    if (pass.awaited.empty()) return plan_end();
-    if (plan.pass->patience != kWaitsForEver) {
-      events_.emplace(now_ + plan.pass->patience, Kind::kPatience, pass.done.pass.value);
-    }
+    pass_.emplace(std::move(done), pass_model_.time(shapes_), now_, options_.core.layers);
+    for (std::size_t i = 0; i < plan.spans.size() && !arriving_.empty(); ++i) await(plan.pass->spans[i], i);
+    if (!pass_->waits()) return plan_end();
+    if (plan.pass->patience != kWaitsForEver)
+      events_.emplace(now_ + plan.pass->patience, Kind::kPatience, plan.pass->id.value);
   }
 
-  // What the trace says that is replied, or tokens of the request's own.
   TokenId next_token(const RequestRecord& record, RequestId request) {
-    Talk& talk = conversations_[record.conversation];
-    const std::vector<Piece>& reply = trace_.conversations[record.conversation].turns[record.turn].reply;
-    // A reply may have as many pieces as tokens, so it is gone along once.
-    for (; talk.reply_piece < reply.size(); ++talk.reply_piece) {
-      const Piece& piece = reply[talk.reply_piece];
-      const std::uint32_t index = record.reply_tokens - talk.reply_before;
-      if (index < piece.tokens) return token_at(piece.content, piece.skip + index);
-      talk.reply_before += piece.tokens;
-    }
-    return token_at(request.value + 0x5eed, record.reply_tokens);
+    const Turn& turn = trace_.conversations[record.conversation].turns[record.turn];
+    return conversations_[record.conversation].next_token(turn, record.reply_tokens, request.value);
   }
 
-  void await(const Span& span, RunningPass& pass, std::size_t number) {
+  void await(const Span& span, std::size_t number) {
     for (std::uint32_t group = 0; group < span.tables.size(); ++group) {
       for (const SlotId slot : span.tables[group].blocks) {
         const auto found = arriving_.find(place(group, slot));
-        if (found == arriving_.end()) continue;
-        std::vector<std::uint64_t>& reads = pass.span_of[number];
-        if (std::find(reads.begin(), reads.end(), found->second) == reads.end())
-          reads.push_back(found->second);
-        auto& all = pass.awaited;
-        if (std::find(all.begin(), all.end(), found->second) == all.end()) all.push_back(found->second);
+        if (found != arriving_.end()) pass_->read(number, found->second);
       }
     }
   }
 
-  void plan_end() {
-    const Nanos ends = std::max({pass_->began + pass_->time.total(), pass_->ready, now_});
-    events_.emplace(ends, Kind::kPassEnd, pass_->done.pass.value);
-  }
+  void plan_end() { events_.emplace(pass_->ends(now_), Kind::kPassEnd, pass_->done().pass.value); }
 
-  void lose_patience(std::uint64_t pass) {
-    if (!pass_ || pass_->done.pass.value != pass || pass_->awaited.empty()) return;
-    for (const std::uint64_t late : pass_->awaited) poison(late);
-    pass_->awaited.clear();
+  void lose_patience(std::uint64_t id) {
+    if (!pass_ || pass_->done().pass.value != id || !pass_->waits()) return;
+    pass_->give_up();
     plan_end();
   }
 
   // What the pass reads does not come.
   void failed(const Transfer& transfer) {
-    if (!pass_) return;
-    poison(transfer.moves.front());
-    if (std::erase(pass_->awaited, transfer.moves.front()) > 0 && pass_->awaited.empty()) plan_end();
-  }
-
-  void poison(std::uint64_t transfer) {
-    for (std::size_t i = 0; i < pass_->span_of.size(); ++i) {
-      const std::vector<std::uint64_t>& reads = pass_->span_of[i];
-      if (std::find(reads.begin(), reads.end(), transfer) == reads.end()) continue;
-      report_.poisoned_spans += pass_->done.spans[i].ok ? 1 : 0;
-      pass_->done.spans[i] = {.ok = false};
-    }
+    if (pass_ && pass_->failed(transfer)) plan_end();
   }
 
   void end_pass(std::uint64_t id) {
-    LOCI_CHECK(pass_ && pass_->done.pass.value == id, "the pass that ends runs");
+    LOCI_CHECK(pass_ && pass_->done().pass.value == id, "the pass that ends runs");
     const RunningPass pass = std::move(*pass_);
     pass_.reset();
-    if (pass.counted) {
-      report_.prompt_time += pass.time.prompts;
-      report_.decode_time += pass.time.decodes;
-      report_.load_wait += now_ - pass.began - pass.time.total();
+    report_.poisoned_spans += pass.failed_spans();
+    if (pass_is_counted_) {
+      report_.prompt_time += pass.time().prompts;
+      report_.decode_time += pass.time().decodes;
+      report_.load_wait += now_ - pass.began() - pass.time().total();
     }
-    step(pass.done);
+    step(pass.done());
   }
 
   // --- restarts ---
@@ -501,6 +426,7 @@ class World {
     writes_.clear();
     arriving_.clear();
     targets_.clear();
+    if (pass_) report_.poisoned_spans += pass_->failed_spans();
     pass_.reset();
     forget_process();
     core_ = Core::make(options_.core).value();
@@ -538,6 +464,7 @@ class World {
   std::priority_queue<Pending, std::vector<Pending>, std::greater<>> events_;
   std::vector<Talk> conversations_;
   std::optional<RunningPass> pass_;
+  bool pass_is_counted_ = false;  // the warm-up had arrived when it began
   std::vector<SpanShape> shapes_;
   std::unordered_map<std::uint64_t, std::uint64_t> arriving_;  // slots that loads write: their transfer
   std::unordered_map<std::uint64_t, std::vector<MovePart>> targets_;  // of loads, by move

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deletions of long conversations: in portions, so that no step costs what all of them hold. (What is deleted
-// and what stays: core_tiers_test.cc.)
+// and what stays: core_forget_test.cc.)
 #include "loci/engine/core/forgotten.h"
 
 #include <gtest/gtest.h>

@@ -118,4 +118,13 @@ class TierDriver {
   std::size_t rows = 0;  // rows that all passes have computed
 };
 
+// What a process with this configuration leaves on the disk of one conversation.
+inline std::vector<RecoveredEntry> left_on_disk(const CoreConfig& config, const Tokens& prompt) {
+  std::vector<RecoveredEntry> entries;
+  TierDriver d(config);
+  d.run(1, prompt);
+  for (const Move& move : d.on_disk) entries.push_back({move.entry, 0, false, move.parts.front().to});
+  return entries;
+}
+
 }  // namespace loci

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated device: streams are queues of operations, and nothing runs before somebody waits. Then
-// operations run one by one, from streams drawn at random among those that may go on, until what is waited
-// for is done. So an event that nobody waits for shows as bytes that are not there yet.
+// CUDA's runtime on the simulated device (world.h): memory, events, streams and graphs.
 //
 // Memory lies against a page that nobody may touch, and the address sanitizer knows where exactly it begins
 // and ends; copies must lie inside one piece of device or pinned memory.
@@ -12,197 +10,21 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
 
 #include "loci/base/check.h"
 #include "loci/base/mutex.h"
-#include "loci/compute/cuda/simulated/faults.h"
 #include "loci/compute/cuda/simulated/grid.h"
 #include "loci/compute/cuda/simulated/sanitizers.h"
+#include "loci/compute/cuda/simulated/world.h"
 
 namespace loci::cuda {
-namespace simulated {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kAlignment = 256;
 
-struct EventState {
-  std::uint64_t recorded = 0;  // queued, and captured ones
-  std::uint64_t done = 0;
-  std::chrono::steady_clock::time_point at;
-};
-
-struct Operation {
-  enum class Kind : std::uint8_t { kRun, kKernel, kRecord, kWait };
-  Kind kind = Kind::kRun;
-  std::function<void()> run{};
-  std::function<void(const std::function<void()>& previous)> kernel{};  // of kKernel
-  std::shared_ptr<EventState> event;
-  std::uint64_t version = 0;
-};
-
-struct GraphState {
-  bool refused = false;               // a kernel of the capture was
-  std::vector<Operation> operations;  // in the order in which they were captured
-};
-
-struct StreamState {
-  std::deque<Operation> queue;
-  std::shared_ptr<GraphState> capture;
-  bool captures_itself = false;  // begin_capture() was called here
-};
-
-struct Piece {
-  std::uint64_t bytes = 0, mapped = 0;
-  MemoryKind kind = MemoryKind::kDevice;
-};
-
-// What a program's environment says, where no test does.
-Options options_of_environment() {
-  Options options;
-  const auto read = [](const char* name, std::uint64_t& value) {
-    if (const char* text = std::getenv(name)) value = std::strtoull(text, nullptr, 10);
-  };
-  read("LOCI_SIMULATED_LOST_AFTER", options.lost_after);
-  read("LOCI_SIMULATED_MEMORY", options.memory_bytes);
-  read("LOCI_SIMULATED_SEED", options.seed);
-  return options;
-}
-
-// The one device. Operations run with its mutex held; streams, events and graphs are under it too.
-struct World {
-  Mutex mutex{LockOrder::kDriver};
-  Options options GUARDED_BY(mutex) = options_of_environment();
-  Counters counters GUARDED_BY(mutex);
-  std::uint64_t random GUARDED_BY(mutex) = options.seed * 0x9e3779b97f4a7c15u + 1;
-  std::vector<StreamState*> streams GUARDED_BY(mutex);
-  std::map<std::byte*, Piece> pieces GUARDED_BY(mutex);
-  std::uint64_t used[2] GUARDED_BY(mutex) = {0, 0};  // by kind
-  std::map<EventState*, std::shared_ptr<GraphState>> captured_events GUARDED_BY(mutex);
-
-  std::uint64_t draw() REQUIRES(mutex) {
-    random ^= random << 13;
-    random ^= random >> 7;
-    random ^= random << 17;
-    return random;
-  }
-
-  static bool may_go_on(const StreamState& stream) {
-    if (stream.queue.empty()) return false;
-    const Operation& next = stream.queue.front();
-    return next.kind != Operation::Kind::kWait || next.event->done >= next.version;
-  }
-
-  // Runs one operation of a stream drawn at random; false: none may go on.
-  bool step() REQUIRES(mutex) {
-    std::vector<StreamState*> ready;
-    for (StreamState* stream : streams) {
-      if (may_go_on(*stream)) ready.push_back(stream);
-    }
-    if (ready.empty()) return false;
-    StreamState& stream = *ready[draw() % ready.size()];
-    const Operation next = std::move(stream.queue.front());
-    stream.queue.pop_front();
-    if (next.kind == Operation::Kind::kRun) next.run();
-    if (next.kind == Operation::Kind::kKernel) {
-      // Of two kernels in a row the second may begin before the first has.
-      if (!stream.queue.empty() && stream.queue.front().kind == Operation::Kind::kKernel && draw() % 2 == 0) {
-        const Operation second = std::move(stream.queue.front());
-        stream.queue.pop_front();
-        second.kernel([&] { next.kernel(nullptr); });
-      } else {
-        next.kernel(nullptr);
-      }
-    }
-    if (next.kind == Operation::Kind::kRecord) {
-      next.event->done = std::max(next.event->done, next.version);
-      next.event->at = std::chrono::steady_clock::now();
-    }
-    return true;
-  }
-
-  template <class Done>
-  void run_until(const Done& done) REQUIRES(mutex) {
-    while (!done()) LOCI_CHECK(step(), "streams wait for an event that nothing will record");
-  }
-
-  void run_all() REQUIRES(mutex) {
-    for (const StreamState* stream : streams) run_until([&] { return stream->queue.empty(); });
-  }
-
-  void check_inside(const void* pointer, std::uint64_t bytes) REQUIRES(mutex) {
-    auto* at = static_cast<std::byte*>(const_cast<void*>(pointer));
-    auto found = pieces.upper_bound(at);
-    LOCI_CHECK(found != pieces.begin(), "a copy's end is neither device memory nor pinned");
-    --found;
-    LOCI_CHECK(at + bytes <= found->first + found->second.bytes, "a copy leaves its piece of memory");
-  }
-};
-
-World& world() {
-  static World instance;
-  return instance;
-}
-
 }  // namespace
-
-void set_options(const Options& options) {
-  World& w = world();
-  const MutexLock lock(w.mutex);
-  w.options = options;
-  w.counters = {};
-  w.random = options.seed * 0x9e3779b97f4a7c15u + 1;
-}
-
-Counters counters() {
-  World& w = world();
-  const MutexLock lock(w.mutex);
-  return w.counters;
-}
-
-namespace {
-
-std::shared_ptr<EventState>& event_state(void* handle) {
-  return *static_cast<std::shared_ptr<EventState>*>(handle);
-}
-StreamState& stream_state(void* handle) { return *static_cast<StreamState*>(handle); }
-
-// Whether the device is there for one more operation.
-bool counts(const Device& device) {
-  World& here = world();
-  here.mutex.assert_held();
-  if (device.lost()) return false;
-  if (here.counters.operations >= here.options.lost_after) {
-    device.note(Status(StatusCode::kUnavailable, "the device is lost: a simulated fault"));
-    return false;
-  }
-  ++here.counters.operations;
-  return true;
-}
-
-// Queues an operation of `stream`, or captures it.
-void queue(StreamState& stream, Operation operation) {
-  World& w = world();
-  const MutexLock lock(w.mutex);
-  if (stream.capture != nullptr) {
-    stream.capture->operations.push_back(std::move(operation));
-  } else {
-    stream.queue.push_back(std::move(operation));
-  }
-}
-void queue(const Device& device, StreamState& stream, std::function<void()> run) {
-  queue(stream, Operation{.run = [&device, run = std::move(run)] {
-          if (counts(device)) run();
-        }});
-}
-
-}  // namespace
-}  // namespace simulated
 
 using simulated::world;
 using simulated::World;
@@ -255,14 +77,13 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
                                           index == 0 ? "device" : "pinned host", limit - w.used[index]),
                               what);
   }
-  const std::uint64_t rounded =
-      (bytes + simulated::kAlignment - 1) / simulated::kAlignment * simulated::kAlignment;
-  const std::uint64_t mapped = (rounded + simulated::kPage - 1) / simulated::kPage * simulated::kPage;
-  void* pages = mmap(nullptr, mapped + simulated::kPage, PROT_READ | PROT_WRITE,
+  const std::uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::uint64_t mapped = (rounded + kPage - 1) / kPage * kPage;
+  void* pages = mmap(nullptr, mapped + kPage, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED)
     return resource_exhausted(fmt::format("{} bytes could not be mapped", bytes), what);
-  mprotect(static_cast<std::byte*>(pages) + mapped, simulated::kPage, PROT_NONE);
+  mprotect(static_cast<std::byte*>(pages) + mapped, kPage, PROT_NONE);
   memory.device_ = &device;
   memory.kind_ = kind;
   memory.data_ = static_cast<std::byte*>(pages) + mapped - rounded;
@@ -285,11 +106,10 @@ Memory::~Memory() {
   w.run_all();
   const auto found = w.pieces.find(data_);
   w.used[kind_ == MemoryKind::kDevice ? 0 : 1] -= bytes_;
-  const std::uint64_t rounded =
-      (bytes_ + simulated::kAlignment - 1) / simulated::kAlignment * simulated::kAlignment;
+  const std::uint64_t rounded = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
   std::byte* pages = data_ + rounded - found->second.mapped;
   simulated::allow(pages, found->second.mapped);
-  munmap(pages, found->second.mapped + simulated::kPage);
+  munmap(pages, found->second.mapped + kPage);
   w.pieces.erase(found);
 }
 

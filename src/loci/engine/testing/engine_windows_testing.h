@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine on the CPU backend with models whose layers see windows, and with tiers below the device on
+// which transfers fail now and then. In pools too small for what comes every reply is compared with that of a
+// backend that holds all state and computes one token a pass: its tokens and its very log-probabilities. With
+// passes ahead two of three requests are sampled on the device, which gives no log-probabilities.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/base/random.h"
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/hidden_form.h"
+#include "loci/compute/test_model.h"
+#include "loci/engine/log/event_log.h"
+#include "loci/engine/run/engine.h"
+#include "loci/engine/testing/ahead_backend.h"
+#include "loci/engine/testing/core_testing.h"
+#include "loci/engine/testing/fake_disk_store.h"
+
+namespace loci {
+
+inline constexpr std::uint32_t kVocabulary = 96;
+inline constexpr std::uint32_t kContext = 640;
+inline constexpr std::uint32_t kHiddenSlots = 60;
+inline constexpr std::uint32_t kCapturePlaces = 12;  // fewer than the blocks of a prompt
+inline constexpr Nanos kDrainMax = 60 * kNanosPerSecond;
+
+inline std::unique_ptr<TestModel> make_model(const std::vector<std::uint32_t>& windows) {
+  return TestModel::make({.type = TensorType::kQ8_0, .vocabulary = kVocabulary}, windows);
+}
+
+inline std::unique_ptr<Backend> make_backend(const TestModel& model, std::uint32_t threads,
+                                             const std::vector<std::uint32_t>& blocks) {
+  std::unique_ptr<Backend> backend = std::move(make_cpu_backend(model.spec, {.threads = threads})).value();
+  for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group) {
+    EXPECT_TRUE(backend->allocate_blocks(group, blocks.at(group)).ok());
+  }
+  return backend;
+}
+
+inline SamplingParams greedy_with_logprobs() {
+  SamplingParams params;
+  params.temperature = 0;
+  params.logprobs = true;
+  return params;
+}
+
+struct Reply {
+  Tokens tokens;
+  std::vector<float> logprobs;
+  bool operator==(const Reply&) const = default;
+};
+
+// Holds all state of one sequence.
+class Reference {
+ public:
+  explicit Reference(const TestModel& model)
+      : backend_(
+            make_backend(model, 1, std::vector<std::uint32_t>(kLayerGroupsMax, kContext / kBlockTokens))),
+        layers_(model.spec.layer_count()) {
+    for (std::uint32_t i = 0; i < kContext / kBlockTokens; ++i) table_.blocks.emplace_back(i);
+  }
+  Reply reply(const Tokens& prompt, std::size_t count) {
+    Sampler sampler(greedy_with_logprobs(), prompt, {}, kVocabulary);
+    Reply reply;
+    Tokens tokens = prompt;
+    for (std::uint32_t i = 0; reply.tokens.size() < count; ++i) {
+      Span span{.tokens = {tokens[i]}, .position = i, .layers = {0, layers_}, .logits = LogitsWanted::kLast};
+      span.tables.assign(backend_->info().groups.size(), table_);
+      Pass pass;
+      pass.spans.push_back(std::move(span));
+      run_pass(*backend_, pass, results_);
+      if (i + 1 < tokens.size()) continue;
+      const Sampled sampled = sampler.sample(results_[0].logits).value();
+      reply.tokens.push_back(sampled.token);
+      reply.logprobs.push_back(sampled.chosen.logprob);
+      tokens.push_back(sampled.token);
+    }
+    return reply;
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  std::uint32_t layers_;
+  BlockTable table_;
+  std::vector<SpanResult> results_;
+};
+
+class Waiter {
+ public:
+  GenerationListener listener() {
+    return [this](const GenerationEvent& event) {
+      std::lock_guard lock(mutex_);
+      if (const auto* token = std::get_if<GeneratedToken>(&event)) {
+        reply_.tokens.push_back(token->token);
+        reply_.logprobs.push_back(token->chosen.logprob);
+      }
+      if (const auto* ended = std::get_if<GenerationEnded>(&event)) {
+        ended_ = *ended;
+        changed_.notify_all();
+      }
+    };
+  }
+  GenerationEnded wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_.has_value(); }));
+    return ended_.value_or(GenerationEnded{});
+  }
+  // While it is held the engine's core waits at this request's next event.
+  std::unique_lock<std::mutex> hold_engine() { return std::unique_lock(mutex_); }
+  const Reply& reply() const { return reply_; }
+  // Against the reference's, which has log-probabilities.
+  void expect(Reply reply) {
+    if (!logprobs) reply.logprobs.assign(reply.tokens.size(), 0.0f);
+    EXPECT_EQ(reply_, reply);
+  }
+
+  bool logprobs = true;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Reply reply_;
+  std::optional<GenerationEnded> ended_;
+};
+
+struct Case {
+  const char* name;
+  std::vector<std::uint32_t> windows;  // of the layers
+  std::vector<CoreGroup> groups;
+  std::uint32_t fails_one_in = 0;  // transfers between tiers
+  std::uint32_t passes_ahead = 0;
+  RestoreRule restore = RestoreRule::kAuto;
+  // Loads of a block are predicted to take as long as computing it, so that plans mix both; else no time.
+  bool even_links = false;
+  std::uint32_t hidden_percent = 0;  // of the blocks, that go to the disk as hidden states
+};
+
+// Slices that are refused: at random, and the `one_in`th after each at the latest, so that however few there
+// are of them a run has one. Each caller has one thread.
+inline std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, StatusCode code) {
+  if (one_in == 0) return [] { return Status(); };
+  return [one_in, code, random = Random(seed), left = std::uint64_t{0}]() mutable {
+    if (left == 0) left = 1 + random.below(one_in);
+    return --left == 0 ? Status(code, "an error that the test wants") : Status();
+  };
+}
+
+class EngineWindows : public testing::TestWithParam<Case> {
+ protected:
+  EngineWindows() : model_(make_model(GetParam().windows)), reference_(*model_) { start(); }
+  void start() {
+    std::vector<std::uint32_t> blocks;
+    for (const CoreGroup& group : GetParam().groups) blocks.push_back(group.block_count);
+    backend_ = make_backend(*model_, 2, blocks);
+    ahead_ = std::make_unique<AheadBackend>(*backend_);
+    EngineOptions options;
+    options.core.groups = GetParam().groups;
+    options.core.layers = model_->spec.layer_count();
+    options.core.context_tokens = kContext;
+    options.core.max_batch_tokens = 80;
+    options.core.max_running = 6;
+    options.core.passes_ahead = GetParam().passes_ahead;
+    options.core.restore = restore_rule_name(GetParam().restore);
+    options.event_log_path = log_;
+    options.event_log_secret = LoggedSecret::kKept;  // the disk outlives the engine
+    add_tiers(options);
+    Backend& device = GetParam().passes_ahead > 0 ? *ahead_ : *backend_;
+    engine_ = std::move(Engine::start(std::move(options), device, clock_)).value();
+  }
+  // Loading is worth it whatever it costs: these models compute too fast for any disk.
+  void add_tiers(EngineOptions& options) {
+    const Case& tested = GetParam();
+    std::vector<DiskGroup> disk;
+    for (std::size_t i = 0; i < tested.groups.size(); ++i) {
+      const LayerGroup& group = backend_->info().groups[i];
+      options.core.groups[i].block_bytes = group.block_bytes;
+      options.mover.host_blocks.push_back(tested.groups[i].host_blocks);
+      disk.push_back({.layers = static_cast<std::uint32_t>(group.layers.size()),
+                      .layer_slice_bytes = group.layer_slice_bytes,
+                      .slots = tested.groups[i].disk_blocks});
+    }
+    if (tested.hidden_percent > 0) add_hidden(options, disk);
+    options.core.costs.token = token_cost_;
+    if (tested.even_links) {
+      CostCurves& costs = options.core.costs;
+      const Nanos block_seconds = kBlockTokens * token_cost_ / kNanosPerSecond;
+      costs.host_load.bytes_per_second = costs.disk_read.bytes_per_second =
+          options.core.groups[0].block_bytes / static_cast<std::uint64_t>(block_seconds);
+    }
+    options.core.hole_records = 100;
+    options.mover.before_slice = [refuse = faults(tested.fails_one_in, 1, StatusCode::kInternal)](
+                                     const Move&, std::uint32_t) { return refuse(); };
+    if (tested.groups[0].disk_blocks == 0) return;
+    // The store's thread reads and writes.
+    const auto refuse =
+        std::make_shared<std::function<Status()>>(faults(tested.fails_one_in, 2, StatusCode::kDataLoss));
+    options.mover.disk = std::make_unique<FakeDiskStore>(
+        disk_, disk,
+        FakeDiskStore::Faults{.read =
+                                  [this, refuse](const BlockRead&, std::uint32_t) {
+                                    hangs_.wait(true);
+                                    return (*refuse)();
+                                  },
+                              .write = [refuse](const DiskEntry&) { return (*refuse)(); }});
+  }
+  void add_hidden(EngineOptions& options, std::vector<DiskGroup>& disk) const {
+    const Result<HiddenForm> form = hidden_form(backend_->info());
+    ASSERT_TRUE(form.ok());
+    const std::uint32_t layers = backend_->info().layers;
+    options.mover.host_blocks.clear();
+    options.core.hidden = {.disk_blocks = kHiddenSlots,
+                           .block_bytes = layers * form->slice_bytes(),
+                           .share_percent = GetParam().hidden_percent};
+    options.core.costs.projection = 1000;
+    options.capture_places = kCapturePlaces;
+    disk.push_back({.layers = layers,
+                    .layer_slice_bytes = form->slice_bytes(),
+                    .slots = kHiddenSlots,
+                    .form = StateForm::kHidden});
+  }
+  // What the model has as hidden states went to the disk, and came from it.
+  void expect_hidden() const {
+    if (GetParam().hidden_percent == 0) return;
+    EXPECT_GT(engine_->stats().hidden_saved_total, 0u);
+    EXPECT_GT(engine_->stats().hidden_loaded_total, 0u);
+  }
+  Usage check(const Tokens& prompt, std::uint32_t count) {
+    Waiter waiter;
+    submit(prompt, count, waiter);
+    const GenerationEnded ended = waiter.wait();
+    EXPECT_TRUE(ended.status.ok()) << ended.status.to_string();
+    waiter.expect(reference_.reply(prompt, count));
+    last_ = waiter.reply();
+    return ended.usage;
+  }
+  void submit(const Tokens& prompt, std::uint32_t count, Waiter& waiter) {
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.sampling = greedy_with_logprobs();
+    request.sampling.logprobs = waiter.logprobs = GetParam().passes_ahead == 0 || submitted_++ % 3 == 0;
+    request.max_new_tokens = count;
+    engine_->submit(std::move(request), waiter.listener());
+  }
+  static Tokens text(std::uint64_t seed, std::size_t count) {
+    Random random(seed);
+    Tokens tokens;
+    while (tokens.size() < count) tokens.emplace_back(static_cast<std::uint32_t>(random.below(kVocabulary)));
+    return tokens;
+  }
+
+  const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name + "_" +
+                           std::string(restore_rule_name(GetParam().restore)) +
+                           (GetParam().even_links ? "_even" : "");
+  SystemClock clock_;
+  std::unique_ptr<TestModel> model_;
+  Reference reference_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<AheadBackend> ahead_;
+  std::uint32_t submitted_ = 0;
+  Nanos token_cost_ = kNanosPerSecond;
+  std::atomic<bool> hangs_{false};  // the disk does not answer
+  FakeDisk disk_;
+  std::unique_ptr<Engine> engine_;
+  Reply last_;
+};
+
+inline std::string name_of(const testing::TestParamInfo<Case>& tested) { return tested.param.name; }
+
+}  // namespace loci

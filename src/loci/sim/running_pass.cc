@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/running_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace loci::sim {
+namespace {
+
+bool has(const std::vector<std::uint64_t>& transfers, std::uint64_t transfer) {
+  return std::find(transfers.begin(), transfers.end(), transfer) != transfers.end();
+}
+
+}  // namespace
+
+RunningPass::RunningPass(PassDone done, PassTime time, Nanos began, std::uint32_t layers)
+    : done_(std::move(done)),
+      time_(time),
+      began_(began),
+      layers_(std::max(layers, 1u)),
+      reads_(done_.spans.size()) {}
+
+void RunningPass::read(std::size_t span, std::uint64_t transfer) {
+  if (!has(reads_[span], transfer)) reads_[span].push_back(transfer);
+  if (!has(awaited_, transfer)) awaited_.push_back(transfer);
+}
+
+// Layer k of n is there at began + (ended - began)(k + 1) / n and computed no sooner: of the pass that reads
+// it the first layer or the last decides.
+bool RunningPass::arrived(const Transfer& transfer) {
+  if (std::erase(awaited_, transfer.moves.front()) == 0) return false;
+  const Nanos lasts = time_.total();
+  const Nanos first = transfer.began + (transfer.ended - transfer.began) / layers_;
+  ready_ = std::max({ready_, first + lasts, transfer.ended + lasts / layers_});
+  return awaited_.empty();
+}
+
+bool RunningPass::failed(const Transfer& transfer) {
+  poison(transfer.moves.front());
+  return std::erase(awaited_, transfer.moves.front()) > 0 && awaited_.empty();
+}
+
+void RunningPass::give_up() {
+  for (const std::uint64_t late : std::exchange(awaited_, {})) poison(late);
+}
+
+Nanos RunningPass::ends(Nanos now) const { return std::max({began_ + time_.total(), ready_, now}); }
+
+void RunningPass::poison(std::uint64_t transfer) {
+  for (std::size_t i = 0; i < reads_.size(); ++i) {
+    if (!has(reads_[i], transfer)) continue;
+    failed_spans_ += done_.spans[i].ok ? 1 : 0;
+    done_.spans[i] = {.ok = false};
+  }
+}
+
+}  // namespace loci::sim
