@@ -360,6 +360,7 @@ void BlockIndex::adopt(BlockPin& hole, BlockPin tail) {
   }
   hole.held_ = std::exchange(tail.held_, {});
   set_filled(hole.block(), filled, {});
+  log_change(to);
 }
 
 Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey& key) {
@@ -399,6 +400,7 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   }
   discard_parts(tail);
   if (e.filled < kBlockTokens) set_filled(existing_id, kBlockTokens, {});
+  log_change(e);
   return result;
 }
 

@@ -36,6 +36,7 @@ bool NameOrder::operator()(std::span<const TokenId> a, BlockId b) const {
 
 void BlockIndex::register_key(BlockId id, const ChainKey& key) {
   at(id).key = key;
+  ++names_made_;
   bool fresh = by_key_.emplace(key, id).second;
   if (at(id).kind == BlockKind::kFull) {
     Block& parent = at(at(id).parent);
@@ -45,10 +46,12 @@ void BlockIndex::register_key(BlockId id, const ChainKey& key) {
     parent.partial_children += is_partial(at(id).tokens) ? 1 : 0;
   }
   LOCI_CHECK(fresh, "a chain key has one node");
+  log_change(block(id));
 }
 
 void BlockIndex::unregister_key(BlockId id) {
   const Block& b = block(id);
+  log_change(b);
   by_key_.erase(b.key);
   if (b.kind != BlockKind::kFull) return;
   Block& parent = at(b.parent);

@@ -112,9 +112,18 @@ void FairQueue::end_running(const std::string& tenant) {
 
 void FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
   const auto entry = at(tenant);
-  leave(entry);
-  entry->second.virtual_time += tokens * kVirtualToken / entry->second.weight;
-  enter(entry);
+  Account& account = entry->second;
+  const std::pair before{account.virtual_time, account.id};
+  account.virtual_time += tokens * kVirtualToken / account.weight;
+  const auto move = [&account](auto& order, const auto& place) {
+    auto node = order.extract(place);
+    std::get<0>(node.key()) = account.virtual_time;
+    order.insert(std::move(node));
+  };
+  move(active_, before);
+  if (!account.waiting.empty() && account.running > 0) move(waiting_beside_, before);
+  if (!account.waiting.empty() && account.running == 0)
+    move(waiting_alone_, std::tuple{before.first, account.first_arrival(), account.id});
   advance();
 }
 

@@ -28,6 +28,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -114,9 +115,9 @@ class AdmissionForecast {
   void take_in(Tenants::iterator tenant);
   void let_go(Tenants::iterator tenant);
 
-  Tenants tenants_;  // of which some request waits
-  std::map<std::uint64_t, Place> requests_;
-  ByTurn heads_;    // each tenant's first, where the window has it
+  Tenants tenants_;                                    // of which some request waits
+  std::unordered_map<std::uint64_t, Place> requests_;  // by arrival; never iterated
+  ByTurn heads_;                                       // each tenant's first, where the window has it
   ByTurn lasts_;    // each tenant's last in the window, where it has one there
   ByTurn outside_;  // each tenant's first outside, where it has one there
   std::size_t window_size_ = 0;

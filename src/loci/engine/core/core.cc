@@ -173,11 +173,12 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       index_(std::move(pools)),
       queue_(
           running_max_, make_admission_order(config.admission).value(),
-          [this](RequestId id) { return distance(*requests_.at(id)); }, config.admission_looks),
+          [this](RequestId id) { return distances_.of(*requests_.at(id)); }, config.admission_looks),
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
       queue_needs_(config_, index_, transfers_, prefixes_, queue_),
+      distances_(config_, index_, prefixes_),
       recovery_(config_, prefixes_.hasher(), index_),
       forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0,
                  config_.groups.front().shared_blocks > 0 && config_.writes_shared),
@@ -205,6 +206,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   save();
   state_age_.sweep(index_, now_);
   plan.give_back = device_memory_.give_back();
+  distances_.take_changes();
   plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.shared_forgets = forgotten_.take_shared();

@@ -143,8 +143,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   ContextSources from = sources(request, probes, with_copies);
   from.restore = forecast;
   queue_.begin_running(request.group);
-  queue_.erase(request.group, request.arrival);
-  queue_needs_.queue_changed(request.arrival, request.id);
+  take_off_queue(request);
   const bool first = !request.was_admitted();
   const std::vector<BlockPin> originals = hold_originals(probes);
   admit(request, probes, with_copies, pass);

@@ -37,15 +37,18 @@ void Core::State::wish_save_tail(const CoreRequest& request) {
   transfers_.wish_save_tail(id, prefixes_.hasher().child(index_.block(tail.parent).key, tokens));
 }
 
-// Pins what the device has of the request, while a slot for the load is found, so that none of it is evicted
-// for that.
+// Pins what the device has of what the request goes on from, while slots for loads are found, so that none of
+// it is evicted for them.
 std::vector<BlockPin> Core::State::hold_there(const CoreProbes& probes) {
   std::vector<BlockPin> there;
-  for (const CoreProbe& found : probes.blocks) {
-    if (found.node == kNoBlock || (found.load && !transfers_.loading(found.node))) continue;
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    if (found.node == kNoBlock || (found.load && !windows_.any() && !transfers_.loading(found.node)))
+      continue;
+    const GroupSet groups = windows_.any() ? groups_before_start(probes, i) : kEveryGroup;
     BlockPin& pin = there.emplace_back(index_.pin(found.node));
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (index_.block(found.node).parts[group]) index_.hold(pin, group);
+      if (has_group(groups, group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
     }
   }
   return there;
@@ -79,7 +82,8 @@ bool Core::State::await_beginning(CoreRequest& request) {
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (index_.available(group) < 1 + reserve_blocks_[group]) return false;
     }
-    transfers_.load_ahead({&found->block, 1});
+    const Transfers::Ahead ahead{.found = {.key = found->key, .node = found->block}};
+    transfers_.load_ahead({&ahead, 1});
   }
   request.beginning = found;
   request.awaits_beginning = true;

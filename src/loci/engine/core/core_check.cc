@@ -49,6 +49,7 @@ void Core::State::check_invariants() const {
   device_memory_.check_invariants();               // 1
   peer_reads_.check_invariants();
   queue_needs_.check_invariants([this](RequestId id) { return waiting_request(id); });
+  distances_.check_invariants();  // 1
   check_passes();
   // 7.
   LOCI_CHECK(

@@ -36,28 +36,6 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
   return missing;
 }
 
-// How far the state of a waiting request's prompt is (policy/admission_order.h), by the blocks of the layers
-// that see the most. What a cut has moved counts where it is.
-std::uint32_t Core::State::distance(CoreRequest& request) const {
-  const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
-  std::uint64_t sum = std::uint64_t{request.length()} * kNowhere;
-  for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    BlockId id = index_.find(keys[i]);
-    if (id == kNoBlock || !index_.reachable(id)) {
-      const BlockId original = prefixes_.original_of(request, i);
-      if (original != kNoBlock) id = original;
-    }
-    if (id == kNoBlock) break;
-    const Block& block = index_.block(id);
-    const LowerCopy* copy = block.whole_copy(0);
-    const std::uint32_t tier = block.filled_in(0) == kBlockTokens ? 0
-                               : copy == nullptr                  ? kNowhere / kTierStep
-                                                 : std::min(static_cast<std::uint32_t>(copy->tier), 2u);
-    sum -= std::uint64_t{kBlockTokens} * (kNowhere - tier * kTierStep);
-  }
-  return static_cast<std::uint32_t>(sum / request.length());
-}
-
 // --- prompts ---
 
 CorePrompts Core::State::prompts() const {
@@ -155,9 +133,14 @@ void Core::State::enqueue(CoreRequest& request) {
   queue_needs_.queue_changed(request.arrival, request.id);
 }
 
-void Core::State::leave_queue(CoreRequest& request) {
+void Core::State::take_off_queue(CoreRequest& request) {
   queue_.erase(request.group, request.arrival);
   queue_needs_.queue_changed(request.arrival, request.id);
+  distances_.forget(request);
+}
+
+void Core::State::leave_queue(CoreRequest& request) {
+  take_off_queue(request);
   if (blocked_head_ == request.id) room_changed();
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looking ahead goes in the order in which requests will be admitted, not in that of their arrival. The
-// window has one request; what it needs of the disk is brought to the host.
+// window has one request; what it needs of the disk is brought to the host. And it looks at whatever brings
+// state back: originals of histories that were cut, and what windows see.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "loci/engine/core/core.h"
@@ -138,6 +140,164 @@ TEST_F(CoreLookahead, GoesToWhoWasSuspendedFirst) {
   EXPECT_EQ(prefetched(d), (Blocks{1000, 1032}));
   d.finish();
   ASSERT_EQ(d.starts.back().request, RequestId(51)) << "(the other one has started before)";
+}
+
+// --- histories that were cut ---
+
+Arrival cut(std::uint64_t id, const Tokens& history, const TokenRange& dropped) {
+  Arrival arrival{RequestId(id), "group", history, 1, 0, {}, kNever};
+  arrival.dropped = {dropped};
+  return arrival;
+}
+
+// What its blocks are rotated from is wanted at its place: here from the disk.
+TEST_F(CoreLookahead, BringsTheOriginalsOfWhatACutHasMoved) {
+  TierDriver d(config("fcfs"));
+  d.run(1, run_of(1000, 96));
+  flush(d, 3);
+  d.arrive(kRuns, unknown(0), 40);
+  d.end_moves();
+  d.step(cut(51, run_of(1000, 150), {32, 64}));
+  EXPECT_EQ(prefetched(d), (Blocks{1000, 1064})) << "the front, and block 1 from block 2";
+  d.finish();
+  EXPECT_EQ(d.starts.back().sources.host, 64u);
+}
+
+// Conversations whose state the host has and the device has not. One request runs.
+class CorePreload : public testing::Test {
+ protected:
+  static CoreConfig config(std::uint32_t device, std::uint32_t host) {
+    CoreConfig config = tier_config(device, host, 0);
+    config.context_tokens = 16 * kBlockTokens;
+    config.restore = "kv";
+    config.max_running = 1;
+    return config;
+  }
+  // Takes all of the device, then begins a request that runs.
+  static void occupy(TierDriver& d) {
+    for (std::uint32_t i = 0; i < 4; ++i) d.run(100 + i, run_of(20'000 + 1000 * i, 320));
+    d.arrive(kRuns, run_of(90'000, 10), 40);
+    ASSERT_TRUE(d.in_flight);
+    d.end_moves();
+  }
+  // Of each block that is loaded, its first token, and the parts that are.
+  static std::vector<std::pair<std::uint32_t, std::size_t>> loads(const TierDriver& d) {
+    std::vector<std::pair<std::uint32_t, std::size_t>> loads;
+    for (const Move& move : d.moves) {
+      if (move.to == Tier::kDevice) loads.emplace_back(move.entry.tokens.front().value, move.parts.size());
+    }
+    std::ranges::sort(loads);
+    return loads;
+  }
+  using Loads = std::vector<std::pair<std::uint32_t, std::size_t>>;
+};
+
+TEST_F(CorePreload, RotatesWhatACutHasMovedBeforeAdmission) {
+  TierDriver d(config(32, 100));
+  d.run(1, run_of(0, 300));
+  occupy(d);
+  d.step(cut(51, run_of(0, 310), {64, 128}));
+  EXPECT_EQ(loads(d), (Loads{{0, 1}, {32, 1}, {128, 1}, {160, 1}, {192, 1}, {224, 1}, {256, 1}}));
+  for (const Move& move : d.moves) {
+    const bool moved = move.to == Tier::kDevice && move.entry.tokens.front().value >= 128;
+    EXPECT_EQ(move.rotate_by, moved ? -64 : 0);
+  }
+  EXPECT_EQ(d.starts.back().request, RequestId(kRuns)) << "it still waits";
+  d.end_moves();
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u);
+  d.finish();
+  ASSERT_EQ(d.starts.back().request, RequestId(51));
+  EXPECT_EQ(d.starts.back().sources.host, 224u) << "and that is where it came from";
+  EXPECT_EQ(d.starts.back().cached_tokens, 224u);
+}
+
+// The load of one is on its way when the request is admitted, or does not come.
+TEST_F(CorePreload, ARotationThatIsOnItsWayOrFailsIsNoHarm) {
+  for (const MoveResult result : {MoveResult::kDone, MoveResult::kFailed}) {
+    TierDriver d(config(32, 100));
+    d.run(1, run_of(0, 300));
+    occupy(d);
+    d.step(cut(51, run_of(0, 310), {64, 128}));
+    d.rows = 0;
+    while (d.starts.back().request != RequestId(51)) d.done();
+    EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 7u) << "it waits for the same moves";
+    d.end_moves(result);
+    d.finish();
+    ASSERT_EQ(d.ends.back().request, RequestId(51));
+    EXPECT_GE(d.rows, result == MoveResult::kDone ? 22u : 246u);
+  }
+}
+
+// --- windows ---
+
+class CorePreloadWindows : public CorePreload {
+ protected:
+  // Layers that see all, and layers that see 64 tokens.
+  static CoreConfig config(std::uint32_t window_blocks) {
+    CoreConfig config = CorePreload::config(32, 100);
+    config.groups.push_back(config.groups.front());
+    config.groups.back().window = 64;
+    config.groups.back().block_count = window_blocks;
+    config.max_batch_tokens = 32;
+    return config;
+  }
+};
+
+TEST_F(CorePreloadWindows, BringsWhatTheNextTokenSees) {
+  TierDriver d(config(12));
+  d.run(1, run_of(0, 160));
+  occupy(d);
+  d.arrive(51, run_of(0, 170));
+  EXPECT_EQ(loads(d), (Loads{{0, 1}, {32, 1}, {64, 1}, {96, 2}, {128, 2}})) << "the window begins at 97";
+  EXPECT_EQ(d.starts.back().request, RequestId(kRuns)) << "it still waits";
+  d.end_moves();
+  d.rows = 0;
+  d.finish();
+  ASSERT_EQ(d.starts.back().request, RequestId(51));
+  EXPECT_EQ(d.starts.back().sources.host, 160u);
+}
+
+// What it is promised must fit beside its own loads, or it would wait for them to end.
+TEST_F(CorePreloadWindows, LeavesRoomForWhatTheRequestIsPromised) {
+  TierDriver d(config(7));
+  d.run(1, run_of(0, 160));
+  occupy(d);
+  d.arrive(51, run_of(0, 170));
+  EXPECT_TRUE(loads(d).empty());
+  d.finish();
+  EXPECT_EQ(d.starts.back().sources.host, 160u);
+}
+
+// Of earlier turns the disk has windows too, which nobody sees any more.
+TEST_F(CorePreloadWindows, PrefetchesWhatTheNextTokenSees) {
+  CoreConfig wanted = config(12);
+  for (CoreGroup& group : wanted.groups) {
+    group.host_blocks = 12;
+    group.disk_blocks = 400;
+  }
+  wanted.hole_records = 400;
+  wanted.preload = "off";
+  wanted.restore = "pensieve";
+  wanted.eviction = "lookahead";
+  TierDriver d(wanted);
+  d.run(1, run_of(0, 160));
+  d.run(2, run_of(0, 290));
+  for (std::uint32_t i = 0; i < 12; ++i) d.run(200 + i, run_of(40'000 + 1000 * i, 320));
+  occupy(d);
+  d.arrive(51, run_of(0, 300));
+  Loads prefetched;
+  while (!d.moves.empty()) {
+    MovesEnded ended;
+    for (const Move& move : std::exchange(d.moves, {})) {
+      if (move.from == Tier::kDisk && move.to == Tier::kHost)
+        prefetched.emplace_back(move.entry.tokens.front().value, move.parts.size());
+      ended.moves.push_back({move.id, MoveResult::kDone, 0});
+    }
+    d.step(ended);
+  }
+  std::ranges::sort(prefetched);
+  EXPECT_EQ(prefetched,
+            (Loads{{0, 1}, {32, 1}, {64, 1}, {96, 1}, {128, 1}, {160, 1}, {192, 1}, {224, 2}, {256, 2}}));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
 //   windows.h          groups with a window: where a request goes on, promised slots, letting go
 //   queue_needs.h      what waiting requests need: evicted last, brought to host memory
+//   distances.h        how far waiting requests' state is, where the order of admission goes by that
 //   queue_rate.h       when a refused request should try again
 //   pass_times.h       how long passes take: predicted, and corrected by what they took
 //   recovery.h         what the disk has from before; time to live
@@ -40,6 +41,7 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/device_memory.h"
+#include "loci/engine/core/distances.h"
 #include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/peer_reads.h"
@@ -222,7 +224,11 @@ class Core::State {
   void look_ahead();
   void preload();
   void preload(CoreRequest& request);
-  std::vector<BlockId> to_preload(const CoreRequest& request, const CoreProbes& probes) const;
+  GroupSet groups_before_start(const CoreProbes& probes, std::uint32_t block) const;
+  std::vector<std::uint32_t> to_preload(const CoreRequest& request, const CoreProbes& probes) const;
+  bool has_room_ahead(const CoreProbes& probes, std::span<const std::uint32_t> begins) const;
+  std::vector<BlockPin> open_rotated(const CoreRequest& request, CoreProbes& probes,
+                                     std::span<const std::uint32_t> begins);
 
   void fit_originals(CoreProbes& probes, const CorePass& pass) const;
   std::vector<BlockPin> hold_originals(const CoreProbes& probes);
@@ -274,7 +280,6 @@ class Core::State {
   void release_kept(CorePass& pass);
 
   // core_fair.cc
-  std::uint32_t distance(CoreRequest& request) const;
   std::uint64_t missing_tokens(const CoreRequest& request) const;
   CorePrompts prompts() const;
   void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);
@@ -283,6 +288,7 @@ class Core::State {
   std::map<std::string, std::uint64_t> blocks_by_tenant(std::uint32_t group) const;
   CoreRequest* latest_of(const std::string& tenant) const;
   void enqueue(CoreRequest& request);
+  void take_off_queue(CoreRequest& request);
   void leave_queue(CoreRequest& request);
   void charge(const CoreRequest& request, std::uint64_t tokens);
   void suspend(CoreRequest& request);
@@ -343,6 +349,7 @@ class Core::State {
   Prefixes prefixes_;
   Windows windows_;
   QueueNeeds queue_needs_;
+  Distances distances_;
   Recovery recovery_;
   Forgotten forgotten_;
   DeviceMemory device_memory_;

@@ -7,6 +7,7 @@
 
 #include "loci/base/check.h"
 #include "loci/engine/core/request.h"
+#include "loci/engine/core/windows.h"
 #include "loci/policy/lookahead.h"
 
 namespace loci {
@@ -55,25 +56,31 @@ void QueueNeeds::set_wanted(const Want& wanted, std::uint32_t place) {
   if (still_there(wanted)) index_.set_wanted(wanted.first, place);
 }
 
-void QueueNeeds::list_wants(Waitings::iterator entry, const FindWaiting& find) {
+void QueueNeeds::list_wants(Waitings::iterator entry) {
   auto& [arrival, waiting] = *entry;
-  CoreRequest& request = *find(waiting.id);
+  CoreRequest& request = *waiting.request;
+  // What was not there comes with a new name. (Whether an original serves depends on where it is.)
+  if (waiting.names_seen == index_.names_made() && request.lineage == nullptr) return;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   const std::size_t listed = waiting.wants.size();
   while (waiting.wants.size() < keys.size()) {
     const auto number = static_cast<std::uint32_t>(waiting.wants.size());
     BlockId block = index_.find(keys[number]);
-    if (block == kNoBlock) block = prefixes_.original_of(request, number);
-    if (block == kNoBlock) break;
+    const auto comes = [&] { return index_.reachable(block) || transfers_.loading(block); };
+    if (request.lineage != nullptr && (block == kNoBlock || !comes())) {
+      if (const BlockId original = prefixes_.original_of(request, number); original != kNoBlock)
+        block = original;
+    }
+    if (block == kNoBlock) {
+      waiting.names_seen = index_.names_made();
+      break;
+    }
     if (marks_left_ == 0) {
       unlisted_.insert({waiting.place, arrival});
       break;
     }
     --marks_left_;
-    const ChainKey key = index_.block(block).key;
-    std::set<QueuePlace>& wanters = wanters_[key];
-    wanters.emplace(waiting.place, arrival);
-    set_wanted(waiting.wants.emplace_back(block, key), wanters.begin()->first);
+    mark(waiting.wants.emplace_back(block, index_.block(block).key), {waiting.place, arrival});
   }
   if (waiting.wants.size() == listed) return;
   wants_ += waiting.wants.size() - listed;
@@ -81,23 +88,52 @@ void QueueNeeds::list_wants(Waitings::iterator entry, const FindWaiting& find) {
   prefetched_ = false;
 }
 
+void QueueNeeds::rotated(std::uint64_t arrival, std::uint32_t number, BlockId block) {
+  const auto entry = waiting_.find(arrival);
+  if (entry == waiting_.end() || number >= entry->second.wants.size()) return;  // or it will be listed
+  Waiting& waiting = entry->second;
+  const Want wanted(block, index_.block(block).key);
+  if (waiting.wants[number].second == wanted.second) return;
+  const auto known = std::ranges::find(waiting.rotated, wanted.second, &Want::second);
+  if (known == waiting.rotated.end())
+    waiting.rotated.push_back(wanted);
+  else
+    *known = wanted;  // it did not come, and is made again
+  mark(wanted, {waiting.place, arrival});
+}
+
+void QueueNeeds::mark(const Want& wanted, const QueuePlace& place) {
+  Wanters& wanters = wanters_.try_emplace(wanted.second, Wanters{place, {}}).first->second;
+  if (place < wanters.first)
+    wanters.others.insert(std::exchange(wanters.first, place));
+  else if (place > wanters.first)
+    wanters.others.insert(place);
+  set_wanted(wanted, wanters.first.first);
+}
+
 void QueueNeeds::unmark(const Want& wanted, const QueuePlace& place) {
-  const auto wanters = wanters_.find(wanted.second);
-  wanters->second.erase(place);
-  const bool last = wanters->second.empty();
-  set_wanted(wanted, last ? kNotWanted : wanters->second.begin()->first);
-  if (last) wanters_.erase(wanters);
+  const auto found = wanters_.find(wanted.second);
+  auto& [first, others] = found->second;
+  const bool last = others.empty();
+  if (place != first)
+    others.erase(place);
+  else if (!last)
+    first = others.extract(others.begin()).value();
+  set_wanted(wanted, last ? kNotWanted : first.first);
+  if (last) wanters_.erase(found);
 }
 
 void QueueNeeds::leave(Waitings::iterator entry) {
   auto& [arrival, waiting] = *entry;
   wants_ -= waiting.wants.size();
+  waiting.wants.insert(waiting.wants.end(), waiting.rotated.begin(), waiting.rotated.end());
   unprefetched_.erase({waiting.place, arrival});
   again_.erase({waiting.place, arrival});
   places_.erase({waiting.place, arrival});
   unlisted_.erase({waiting.place, arrival});
   if (!waiting.wants.empty()) left_.emplace(QueuePlace{waiting.place, arrival}, std::move(waiting.wants));
-  waiting = {.id = waiting.id, .wants = {}};
+  waiting = {
+      .id = waiting.id, .request = waiting.request, .known = waiting.known, .wants = {}, .rotated = {}};
 }
 
 void QueueNeeds::unmark_left(std::size_t most) {
@@ -140,7 +176,7 @@ std::uint32_t QueueNeeds::place_for(std::uint64_t arrival) {
 }
 
 // One request whose own turn ends before that of somebody begins who has an earlier place.
-void QueueNeeds::put_in_order(const FindWaiting& find) {
+void QueueNeeds::put_in_order() {
   const std::vector<AdmissionForecast::Turn> turns = forecast_.first(kInOrder);
   std::vector<std::uint32_t> places;
   for (const AdmissionForecast::Turn& turn : turns) places.push_back(waiting_.at(turn.arrival).place);
@@ -154,7 +190,7 @@ void QueueNeeds::put_in_order(const FindWaiting& find) {
       const bool room = behind_of && *behind_of < *next;
       const auto entry = waiting_.find(turns[i].arrival);
       leave(entry);
-      enter(entry, room ? *behind_of + (*next - *behind_of) / 2 : before(*next), find);
+      enter(entry, room ? *behind_of + (*next - *behind_of) / 2 : before(*next));
       unfinished_ = true;
       return;
     }
@@ -165,9 +201,8 @@ void QueueNeeds::put_in_order(const FindWaiting& find) {
 // --- who waits ---
 
 // What serving it is expected to charge its tenant: the tokens that the index does not know.
-std::uint64_t QueueNeeds::cost_of(CoreRequest& request) const {
-  const std::uint64_t known = std::uint64_t{prefixes_.known_blocks(request)} * kBlockTokens;
-  return (request.length() - known) * kVirtualToken / request.weight;
+std::uint64_t QueueNeeds::cost_of(const CoreRequest& request, std::uint32_t known) const {
+  return (request.length() - std::uint64_t{known} * kBlockTokens) * kVirtualToken / request.weight;
 }
 
 void QueueNeeds::take_changes(const FindWaiting& find) {
@@ -177,8 +212,10 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
     if (request != nullptr) {
       moved_.insert(request->group);
       if (known != waiting_.end()) continue;
-      waiting_.emplace(arrival, Waiting{.id = id, .wants = {}});
-      forecast_.push(request->group, queue_.virtual_time(request->group), arrival, cost_of(*request));
+      const std::uint32_t blocks = prefixes_.known_blocks(*request);
+      waiting_.emplace(arrival,
+                       Waiting{.id = id, .request = request, .known = blocks, .wants = {}, .rotated = {}});
+      forecast_.push(request->group, queue_.virtual_time(request->group), arrival, cost_of(*request, blocks));
     } else if (known != waiting_.end()) {
       moved_.insert(forecast_.tenant_of(arrival));
       if (known->second.in_window) leave(known);
@@ -202,7 +239,7 @@ bool QueueNeeds::take_turns() {
 
 // --- the window ---
 
-void QueueNeeds::enter(Waitings::iterator entry, std::uint32_t place, const FindWaiting& find) {
+void QueueNeeds::enter(Waitings::iterator entry, std::uint32_t place) {
   auto& [arrival, waiting] = *entry;
   if (const auto left = left_.find({place, arrival}); left != left_.end()) {  // it comes back
     for (const auto& wanted : left->second) unmark(wanted, left->first);
@@ -212,35 +249,35 @@ void QueueNeeds::enter(Waitings::iterator entry, std::uint32_t place, const Find
   waiting.place = place;
   waiting.in_window = true;
   places_.insert({place, arrival});
-  list_wants(entry, find);
+  list_wants(entry);
 }
 
 // Who has come into the window or left it.
-void QueueNeeds::apply_window(const FindWaiting& find) {
+void QueueNeeds::apply_window() {
   for (const std::uint64_t arrival : forecast_.take_changed()) {
     const auto entry = waiting_.find(arrival);
     if (forecast_.in_window(arrival) == entry->second.in_window) continue;
-    entry->second.in_window ? leave(entry) : enter(entry, place_for(arrival), find);
+    entry->second.in_window ? leave(entry) : enter(entry, place_for(arrival));
   }
 }
 
-void QueueNeeds::look_again(const FindWaiting& find) {
+void QueueNeeds::look_again() {
   std::size_t looked = 0;
   for (const AdmissionForecast::Turn& turn : forecast_.first(kLookAgain)) {
     const auto entry = waiting_.find(turn.arrival);
-    list_wants(entry, find);
+    list_wants(entry);
     if (looked++ >= kPrefetchAgain || entry->second.wants.empty()) continue;
     if (again_.emplace(entry->second.place, turn.arrival).second) entry->second.prefetched_again = 0;
   }
 }
 
 // Of those who have been in the window for a while.
-void QueueNeeds::list_rest(const FindWaiting& find) {
+void QueueNeeds::list_rest() {
   while (!unlisted_.empty() && marks_left_ > 0)
-    list_wants(waiting_.find(unlisted_.extract(unlisted_.begin()).value().second), find);
+    list_wants(waiting_.find(unlisted_.extract(unlisted_.begin()).value().second));
 }
 
-void QueueNeeds::fill_window(const FindWaiting& find) {
+void QueueNeeds::fill_window() {
   std::uint64_t block = 0, host = 0, disk = 0, blocks = 0;
   for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
     const std::uint64_t bytes = config_.groups[group].block_bytes;
@@ -255,12 +292,12 @@ void QueueNeeds::fill_window(const FindWaiting& find) {
   places_.set_first(prefetch_window(host, session));
   const std::uint32_t window = std::min(config_.lookahead_requests, eviction_window(host, disk, session));
 
-  list_rest(find);
+  list_rest();
   while (marks_left_ > 0 && forecast_.window_size() < window && wants_ < blocks && forecast_.grow())
-    apply_window(find);
+    apply_window();
   while (forecast_.window_size() > window) {
     forecast_.shrink();
-    apply_window(find);
+    apply_window();
   }
   prefetched_ = false;
 }
@@ -278,14 +315,21 @@ void QueueNeeds::look(const FindWaiting& find) {
   take_changes(find);
   unmark_left(kMarksInALook / 2);
   changed = take_turns() || changed;
-  apply_window(find);
-  if (changed) look_again(find);
-  if (changed || goes_on) fill_window(find);
+  apply_window();
+  if (changed) look_again();
+  if (changed || goes_on) fill_window();
   const bool exchanged = forecast_.exchange();
-  if (exchanged) apply_window(find);
+  if (exchanged) apply_window();
   unmark_left(kMarksInALook);
   unfinished_ = exchanged || marks_left_ == 0 || !left_.empty();
-  put_in_order(find);
+  put_in_order();
+}
+
+// In groups with a window a request needs what is seen from where it goes on: behind all that is known of it.
+GroupSet QueueNeeds::wanted_groups(const Waiting& waiting, std::size_t number) const {
+  const std::uint64_t known = std::max<std::uint64_t>(waiting.known, waiting.wants.size());
+  return groups_seen(config_, static_cast<std::uint32_t>(known * kBlockTokens),
+                     static_cast<std::uint32_t>(number));
 }
 
 void QueueNeeds::prefetch() {
@@ -310,7 +354,8 @@ bool QueueNeeds::prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting:
       }
       --looks;
       const auto& wanted = waiting.wants[waiting.*done];
-      if (still_there(wanted) && !transfers_.prefetch(wanted.first)) {
+      const GroupSet groups = wanted_groups(waiting, waiting.*done);
+      if (still_there(wanted) && !transfers_.prefetch(wanted.first, groups)) {
         prefetched_ = true;  // what comes later has no more right to room
         return false;
       }
@@ -332,10 +377,11 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     LOCI_CHECK(!waiting.in_window || places_.contains(place), "who is in the window has a place");
     LOCI_CHECK(waiting.prefetched == waiting.wants.size() || unprefetched_.contains(place),
                "what is not looked at for a prefetch will be");
-    for (const auto& wanted : waiting.wants) {
-      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a block knows who wants it");
+    for (const Wants* wants_of : {&waiting.wants, &waiting.rotated}) {
+      for (const auto& wanted : *wants_of)
+        LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a block knows who wants it");
     }
-    LOCI_CHECK(find(waiting.id) != nullptr, "who waits is there and does not run");
+    LOCI_CHECK(find(waiting.id) == waiting.request, "who waits is there and does not run");
   }
   for (const auto& [place, wants_of] : left_) {
     for (const auto& wanted : wants_of)

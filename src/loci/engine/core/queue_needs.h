@@ -64,6 +64,9 @@ class QueueNeeds {
   // Takes up what was said to have changed. O((changes + the few that look again + kMarksInALook) · log):
   // who wants nothing that the index knows costs no mark, so a look may take in many.
   void look(const FindWaiting& find);
+  // What the request wants for its block `number` is being rotated into this one: it wants that one too.
+  // Nothing happens if it is not in the window. O(rotated blocks of the request).
+  void rotated(std::uint64_t arrival, std::uint32_t number, BlockId block);
   // The last look or prefetch left something to the next, which is wanted soon.
   bool has_more() const { return unfinished_ || looks_ran_out_; }
   // Brings to host memory what is wanted of the disk, as far as transfers may begin; goes on where it left
@@ -75,36 +78,49 @@ class QueueNeeds {
  private:
   using Want = std::pair<BlockId, ChainKey>;  // the block and its key: the id may be another one's by now
   using Wants = std::vector<Want>;
+  // The places of those who want a block, at least one: most blocks are wanted by one request.
+  struct Wanters {
+    QueuePlace first;  // which the block is marked with
+    std::set<QueuePlace> others;
+    bool contains(const QueuePlace& place) const { return place == first || others.contains(place); }
+  };
   struct Waiting {
     RequestId id;
+    CoreRequest* request = nullptr;  // as long as it waits
     bool in_window = false;
+    std::uint32_t known = 0;  // blocks of it that the index had when it came
     // In the window:
     std::uint32_t place = 0;
     // Its blocks that the index has, or what they are rotated from, up to the first that it lacks; so many of
     // them have been looked at for a prefetch.
     Wants wants;
+    Wants rotated;  // and the blocks that these have become
+    // BlockIndex::names_made() when the index lacked the next one; 0: it was not looked for.
+    std::uint64_t names_seen = 0;
     std::size_t prefetched = 0;
     std::size_t prefetched_again = 0;  // where it is in QueueNeeds::again_
   };
-  using Waitings = std::map<std::uint64_t, Waiting>;  // by arrival
+  using Waitings = std::unordered_map<std::uint64_t, Waiting>;  // by arrival
 
   bool still_there(const Want& wanted) const;
   void set_wanted(const Want& wanted, std::uint32_t place);
-  std::uint64_t cost_of(CoreRequest& request) const;
+  GroupSet wanted_groups(const Waiting& waiting, std::size_t number) const;
+  std::uint64_t cost_of(const CoreRequest& request, std::uint32_t known) const;
   void take_changes(const FindWaiting& find);
   bool take_turns();
-  void apply_window(const FindWaiting& find);
-  void fill_window(const FindWaiting& find);
-  void list_rest(const FindWaiting& find);
-  void look_again(const FindWaiting& find);
-  void put_in_order(const FindWaiting& find);
-  void enter(Waitings::iterator entry, std::uint32_t place, const FindWaiting& find);
+  void apply_window();
+  void fill_window();
+  void list_rest();
+  void look_again();
+  void put_in_order();
+  void enter(Waitings::iterator entry, std::uint32_t place);
   void leave(Waitings::iterator entry);
+  void mark(const Want& wanted, const QueuePlace& place);
   void unmark(const Want& wanted, const QueuePlace& place);
   void unmark_left(std::size_t most);
   std::uint32_t place_of_turn(std::uint64_t turn) const;
   std::uint32_t place_for(std::uint64_t arrival);
-  void list_wants(Waitings::iterator entry, const FindWaiting& find);
+  void list_wants(Waitings::iterator entry);
   bool prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks);
 
   const CoreConfig& config_;
@@ -126,9 +142,8 @@ class QueueNeeds {
   std::size_t marks_left_ = 0;         // in this look
   bool unfinished_ = false;            // the last look left something to the next
   bool looks_ran_out_ = false;         // the last prefetch did
-  // Places, the first one's in the block; never iterated.
-  std::unordered_map<ChainKey, std::set<QueuePlace>, ChainKeyHash> wanters_;
-  bool prefetched_ = true;  // all that they need
+  std::unordered_map<ChainKey, Wanters, ChainKeyHash> wanters_;  // of each block; never iterated
+  bool prefetched_ = true;                                       // all that they need
 };
 
 }  // namespace loci

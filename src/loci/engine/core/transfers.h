@@ -121,9 +121,14 @@ class Transfers {
   // Begins what `wanted` says of the blocks that `held` pins, which are as many and all placed. Returns the
   // places of those that are now being loaded, for others too.
   std::vector<std::uint32_t> load(std::span<const CoreProbe> wanted, std::span<const BlockPin> held);
-  // Begins to load blocks before anybody is admitted who needs them. They are placed here, for which there is
-  // room, and held by their loads alone. Returns the slowest tier that each comes from.
-  std::vector<Tier> load_ahead(std::span<const BlockId> blocks);
+  // A block that is loaded before anybody is admitted who needs it.
+  struct Ahead {
+    CoreProbe found;  // its node is there, and lacks something of `groups` that comes
+    GroupSet groups = kEveryGroup;
+  };
+  // Begins to load them. What they lack is placed here, for which there is room, and held by their loads
+  // alone. Returns the slowest tier that each comes from.
+  std::vector<Tier> load_ahead(std::span<const Ahead> blocks);
   // The block got its state in another slot. If it is being loaded, `slot`, where the load goes on writing,
   // is kept here until that has ended, and longer if `last_pass`, the last one in flight, has not (end()).
   void keep_slot(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot,
@@ -163,8 +168,9 @@ class Transfers {
   }
   // One more save or prefetch may be in flight.
   bool may_begin() const { return saves_in_flight_ < saves_max_; }
-  // Brings to host memory what the disk alone has of the block. False: there is not room for all of it.
-  bool prefetch(BlockId id);
+  // Brings to host memory what the disk alone has of the block in `groups`. False: there is not room for all
+  // of it.
+  bool prefetch(BlockId id, GroupSet groups);
   // All that the disk has from before is known: from now on it is written.
   void open_disk() { disk_open_ = true; }
 

@@ -171,23 +171,29 @@ std::vector<std::uint32_t> Transfers::load(std::span<const CoreProbe> wanted,
   return places;
 }
 
-std::vector<Tier> Transfers::load_ahead(std::span<const BlockId> blocks) {
+std::vector<Tier> Transfers::load_ahead(std::span<const Ahead> blocks) {
   std::vector<Tier> from;
+  std::vector<BlockId> fresh;
   Booking booking = begin_booking();
-  for (const BlockId id : blocks) {
+  for (const auto& [found, groups] : blocks) {
+    const BlockId id = fresh.emplace_back(found.node);
     BlockPin pin = index_.pin(id);
-    from.push_back(load_tier(id));
+    from.push_back(load_tier(found));
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (index_.block(id).parts[group]) continue;
+      if (index_.block(id).parts[group] || !has_group(groups, group)) continue;
       const bool placed = index_.place(pin, group);
       LOCI_CHECK(placed, "there is room for what is loaded ahead");
     }
-    begin_load(pin, booking);
+    if (found.original == kNoBlock) {
+      begin_load(pin, booking);
+    } else {
+      begin_rotation(pin, found, booking);
+    }
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (pin.holds(group)) index_.let_go(pin, group, Release::kUnused);  // its load holds it
     }
   }
-  book(blocks, booking);
+  book(fresh, booking);
   return from;
 }
 

@@ -327,7 +327,7 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
   }
 }
 
-bool Transfers::prefetch(BlockId id) {
+bool Transfers::prefetch(BlockId id, GroupSet groups) {
   // Without a whole copy on the disk there is nothing to bring, and nothing to pin.
   const std::vector<LowerCopy>& copies = index_.block(id).copies;
   if (std::none_of(copies.begin(), copies.end(),
@@ -338,7 +338,8 @@ bool Transfers::prefetch(BlockId id) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
     const LowerCopy* disk = block.copy(Tier::kDisk, group);
-    if (disk == nullptr || !disk->whole || block.parts[group] || block.copy(Tier::kHost, group) != nullptr)
+    if (disk == nullptr || !disk->whole || block.parts[group] || block.copy(Tier::kHost, group) != nullptr ||
+        !has_group(groups, group))
       continue;
     const SlotId from = disk->slot.slot();
     index_.begin_read(id, Tier::kDisk, group);

@@ -24,6 +24,15 @@ CoreConfig limited_windows(CoreConfig config) {
   return config;
 }
 
+GroupSet groups_seen(const CoreConfig& config, std::uint32_t position, std::uint32_t block) {
+  GroupSet groups = 0;
+  for (std::size_t group = 0; group < config.groups.size(); ++group) {
+    const std::uint32_t first = first_visible(config.groups[group].window, position) / kBlockTokens;
+    if (block >= first) groups |= static_cast<GroupSet>(1u << group);
+  }
+  return groups;
+}
+
 Windows::Windows(const CoreConfig& config, BlockIndex& index, const Transfers& transfers,
                  const Prefixes& prefixes)
     : config_(config),

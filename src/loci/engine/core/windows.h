@@ -52,6 +52,10 @@ namespace loci {
 // The configuration with windows as they count: at least a block, none where nothing is ever behind it.
 CoreConfig limited_windows(CoreConfig config);
 
+// The groups whose state of a request's block the token at `position`, which is behind it, sees. `config` has
+// limited windows.
+GroupSet groups_seen(const CoreConfig& config, std::uint32_t position, std::uint32_t block);
+
 // Thread-compatible: the core's thread has it. Each call costs O(blocks · groups) of its request at most.
 class Windows {
  public:

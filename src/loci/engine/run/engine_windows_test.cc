@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -38,7 +37,7 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   }
   {
     // None ends before all are there, however slow this thread is.
-    const std::unique_lock held = waiters[0]->hold_engine();
+    const MutexLock held = waiters[0]->hold_engine();
     for (std::size_t i = 0; i < prompts.size(); ++i) submit(prompts[i], 120, *waiters[i]);
   }
   std::uint32_t suspensions = 0;

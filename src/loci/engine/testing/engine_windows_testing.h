@@ -10,16 +10,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/hidden_form.h"
@@ -103,7 +102,7 @@ class Waiter {
  public:
   GenerationListener listener() {
     return [this](const GenerationEvent& event) {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (const auto* token = std::get_if<GeneratedToken>(&event)) {
         reply_.tokens.push_back(token->token);
         reply_.logprobs.push_back(token->chosen.logprob);
@@ -115,15 +114,23 @@ class Waiter {
     };
   }
   GenerationEnded wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_.has_value(); }));
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120),
+                                  [this]() REQUIRES(mutex_) { return ended_.has_value(); }));
     return ended_.value_or(GenerationEnded{});
   }
   // While it is held the engine's core waits at this request's next event.
-  std::unique_lock<std::mutex> hold_engine() { return std::unique_lock(mutex_); }
-  const Reply& reply() const { return reply_; }
+  MutexLock hold_engine() LOCI_THREAD_ANNOTATION(no_thread_safety_analysis)
+      LOCI_THREAD_ANNOTATION(acquire_capability(mutex_)) {
+    return MutexLock(mutex_);
+  }
+  Reply reply() {
+    const MutexLock lock(mutex_);
+    return reply_;
+  }
   // Against the reference's, which has log-probabilities.
   void expect(Reply reply) {
+    const MutexLock lock(mutex_);
     if (!logprobs) reply.logprobs.assign(reply.tokens.size(), 0.0f);
     EXPECT_EQ(reply_, reply);
   }
@@ -131,10 +138,10 @@ class Waiter {
   bool logprobs = true;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Reply reply_;
-  std::optional<GenerationEnded> ended_;
+  Mutex mutex_{LockOrder::kOuter};  // whoever holds the engine up submits meanwhile
+  Condition changed_;
+  Reply reply_ GUARDED_BY(mutex_);
+  std::optional<GenerationEnded> ended_ GUARDED_BY(mutex_);
 };
 
 struct Case {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/distances.h"
+
+#include <algorithm>
+
+#include "loci/base/check.h"
+#include "loci/policy/admission_order.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint8_t kFar = kNowhere / kTierStep;
+constexpr std::size_t kBlocksMax = std::size_t{1} << 17;  // that are remembered, of all requests
+
+std::uint64_t nearness_of(std::uint8_t tier) {
+  return std::uint64_t{kBlockTokens} * (kNowhere - tier * kTierStep);
+}
+
+}  // namespace
+
+Distances::Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes)
+    : index_(index), prefixes_(prefixes) {
+  if (make_admission_order(config.admission).value()->looks_at_distance()) index_.log_changes();
+}
+
+std::uint8_t Distances::tier_of(BlockId id) const {
+  if (id == kNoBlock) return kFar;
+  const Block& block = index_.block(id);
+  if (block.filled_in(0) == kBlockTokens) return 0;
+  const LowerCopy* copy = block.whole_copy(0);
+  return copy == nullptr ? kFar : std::min(static_cast<std::uint8_t>(copy->tier), std::uint8_t{2});
+}
+
+std::uint64_t Distances::nearness(CoreRequest& request) const {
+  const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    BlockId id = index_.find(keys[i]);
+    if (id == kNoBlock || !index_.reachable(id)) {
+      const BlockId original = prefixes_.original_of(request, i);
+      if (original != kNoBlock) id = original;
+    }
+    if (id == kNoBlock) break;
+    sum += nearness_of(tier_of(id));
+  }
+  return sum;
+}
+
+std::uint64_t Distances::remember(CoreRequest& request) {
+  Known& known = known_[request.arrival];
+  known.keys = prefixes_.keys_of(request);
+  blocks_ += known.keys.size();
+  for (std::uint32_t i = 0; i < known.keys.size(); ++i) {
+    known.tiers.push_back(tier_of(index_.find(known.keys[i])));
+    known.sum += nearness_of(known.tiers.back());
+    watchers_[known.keys[i]].push_back({&known, i});
+  }
+  return known.sum;
+}
+
+std::uint32_t Distances::of(CoreRequest& request) {
+  take_changes();
+  const auto known = known_.find(request.arrival);
+  const bool fits = blocks_ + request.length() / kBlockTokens <= kBlocksMax;
+  const std::uint64_t sum = known != known_.end()                ? known->second.sum
+                            : request.lineage == nullptr && fits ? remember(request)
+                                                                 : nearness(request);
+  return static_cast<std::uint32_t>((std::uint64_t{request.length()} * kNowhere - sum) / request.length());
+}
+
+void Distances::forget(const CoreRequest& request) {
+  const auto known = known_.find(request.arrival);
+  if (known == known_.end()) return;
+  for (const ChainKey& key : known->second.keys) {
+    const auto watchers = watchers_.find(key);
+    std::erase_if(watchers->second, [&](const Watcher& one) { return one.known == &known->second; });
+    if (watchers->second.empty()) watchers_.erase(watchers);
+  }
+  blocks_ -= known->second.keys.size();
+  known_.erase(known);
+}
+
+void Distances::take_changes() {
+  for (const ChainKey& key : index_.take_changed()) {
+    const auto watchers = watchers_.find(key);
+    if (watchers == watchers_.end()) continue;
+    const std::uint8_t tier = tier_of(index_.find(key));
+    for (const Watcher& one : watchers->second) {
+      std::uint8_t& known = one.known->tiers[one.number];
+      one.known->sum = one.known->sum - nearness_of(known) + nearness_of(tier);
+      known = tier;
+    }
+  }
+}
+
+void Distances::check_invariants() const {
+  std::size_t blocks = 0;
+  for (const auto& [arrival, known] : known_) {
+    std::uint64_t sum = 0;
+    for (const ChainKey& key : known.keys) sum += nearness_of(tier_of(index_.find(key)));
+    LOCI_CHECK(sum == known.sum, "invariant 1: a distance is what the index says");
+    blocks += known.keys.size();
+  }
+  LOCI_CHECK(blocks == blocks_, "what is remembered is counted");
+}
+
+}  // namespace loci

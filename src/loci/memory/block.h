@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node of the index (block_index.h has the terms): its parts, its copies, and the pins and tokens by which
+// callers hold it.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/ids.h"
+#include "loci/compute/backend.h"
+#include "loci/memory/chain_key.h"
+#include "loci/memory/eviction_order.h"
+#include "loci/memory/miss_reason.h"
+#include "loci/memory/slot_pool.h"
+#include "loci/memory/state_form.h"
+#include "loci/memory/tier.h"
+
+namespace loci {
+
+class BlockIndex;
+
+// Keeps a node where it is, and those of its parts that it holds. Move-only; dropping it lets go.
+class BlockPin {
+ public:
+  BlockPin(BlockPin&& other) noexcept;
+  BlockPin& operator=(BlockPin&& other) noexcept;
+  BlockPin(const BlockPin&) = delete;
+  BlockPin& operator=(const BlockPin&) = delete;
+  ~BlockPin();
+  BlockId block() const { return block_; }
+  bool holds(std::uint32_t group) const { return held_[group]; }
+
+ private:
+  friend class BlockIndex;
+  BlockPin(BlockIndex* index, BlockId block) : index_(index), block_(block) {}
+  void release();
+  BlockIndex* index_;  // null: moved from
+  BlockId block_;
+  std::bitset<kLayerGroupsMax> held_;
+};
+
+// The right to write past the fill of a block's parts. Move-only; dropping it gives the right back. Its
+// holder also holds a pin.
+class AppendToken {
+ public:
+  AppendToken(AppendToken&& other) noexcept;
+  AppendToken& operator=(AppendToken&& other) noexcept;
+  AppendToken(const AppendToken&) = delete;
+  AppendToken& operator=(const AppendToken&) = delete;
+  ~AppendToken();
+  BlockId block() const { return block_; }
+
+ private:
+  friend class BlockIndex;
+  AppendToken(BlockIndex* index, BlockId block) : index_(index), block_(block) {}
+  void release();
+  BlockIndex* index_;  // null: moved from
+  BlockId block_;
+};
+
+// A part in device memory.
+struct DevicePart {
+  SlotReservation slot;
+  std::uint32_t filled = 0;  // tokens from the block's begin whose state is there
+  std::uint32_t holds = 0;   // pins that hold it
+  EvictionFacts facts;
+
+  bool evictable() const { return holds == 0; }
+};
+
+// A whole part in a slower tier.
+struct LowerCopy {
+  SlotReservation slot;
+  Tier tier = Tier::kHost;
+  std::uint32_t group = 0;
+  StateForm form = StateForm::kKeysAndValues;
+  bool whole = false;         // else it is being written, and nobody may read it
+  std::uint32_t readers = 0;  // transfers
+  Nanos dated = 0;            // what the disk's record says of its last use
+  EvictionFacts facts;
+
+  bool evictable() const { return whole && readers == 0; }
+};
+
+// Orders children by the tokens whose complete state they hold, equal ones by id.
+class ChildOrder {
+ public:
+  using is_transparent = void;
+  explicit ChildOrder(const BlockIndex* index) : index_(index) {}
+  bool operator()(BlockId a, BlockId b) const;
+  bool operator()(BlockId a, std::span<const TokenId> b) const;
+  bool operator()(std::span<const TokenId> a, BlockId b) const;
+
+ private:
+  const BlockIndex* index_;
+};
+
+// Orders full nodes by their tokens; siblings' are never equal.
+class NameOrder {
+ public:
+  using is_transparent = void;
+  explicit NameOrder(const BlockIndex* index) : index_(index) {}
+  bool operator()(BlockId a, BlockId b) const;
+  bool operator()(BlockId a, std::span<const TokenId> b) const;
+  bool operator()(std::span<const TokenId> a, BlockId b) const;
+
+ private:
+  const BlockIndex* index_;
+};
+
+enum class BlockKind : std::uint8_t { kUnused, kRoot, kFull, kTail };
+
+struct Block {
+  explicit Block(const BlockIndex* index)
+      : children_with_state(ChildOrder(index)), full_children(NameOrder(index)) {}
+
+  BlockKind kind = BlockKind::kUnused;
+  bool appending = false;  // someone holds the append token
+  ChainKey key;            // roots and full nodes
+  BlockId parent = kNoBlock;
+  std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
+  std::uint32_t filled = 0;                    // tokens from the begin whose state is complete
+  std::uint32_t pins = 0;
+  std::uint32_t children = 0;         // of any kind
+  std::uint32_t depth = 0;            // 1: the first block of a sequence; of a gate: its parent's
+  std::uint32_t published = 0;        // by so many public prefixes
+  std::uint32_t wanted = kNotWanted;  // as the facts of all its parts and copies say
+  std::set<BlockId, ChildOrder> children_with_state;
+  std::set<BlockId, NameOrder> full_children;
+  std::uint32_t partial_children = 0;                            // of them, that are partial
+  std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
+  std::vector<LowerCopy> copies;                                 // at most one a tier and group
+  MissReason lost = MissReason::kNeverSeen;                      // why what it lacks is not there
+  bool on_disk = false;                                          // it or what is below it has a copy there
+  std::uint32_t disk_children = 0;                               // that are on_disk
+  std::optional<SlotReservation> hole;                           // its record, of the disk's holes
+
+  std::uint32_t filled_in(std::uint32_t group) const { return parts[group] ? parts[group]->filled : 0; }
+  bool has_part() const;
+  const LowerCopy* copy(Tier tier, std::uint32_t group) const;
+  // The fastest slower tier that has the whole part of the group.
+  const LowerCopy* whole_copy(std::uint32_t group) const;
+  // A copy in the tier or a slower one of this server's own, whole or being written.
+  bool copied_below(Tier tier, std::uint32_t group) const;
+};
+
+}  // namespace loci
