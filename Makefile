@@ -6,7 +6,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers bench-restore bench-attention reproduce simulate peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention reproduce simulate peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -76,6 +76,11 @@ bench-restore: model ## measure how fast every named plan brings state back from
 	@scripts/setup.sh build
 	@scripts/build.sh release loci
 	@python3 bench/restore.py $(ARGS)
+
+bench-simulator: model ## measure how far the simulator is off from a server on this machine; ARGS=--publish writes docs/simulation.md
+	@scripts/setup.sh build test
+	@scripts/build.sh release loci
+	@python3 bench/simulator.py $(ARGS)
 
 bench-attention: ## measure attention over scattered blocks against Pensieve's figure 12: contiguous, copied out, in rounds
 	@scripts/setup.sh build

@@ -79,6 +79,7 @@ live_suites() {
   beside 120 "conversations that outgrow the context" suite tests/truncation_test.py
   beside 40 "papers' figures" suite tests/reproduce_test.py
   beside 20 "the simulator's command" suite tests/sim_test.py
+  beside 60 "the simulator beside a server" suite tests/simulator_test.py
   beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
   beside 20 "files that deploy a cluster" manifests
   beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
