@@ -41,6 +41,22 @@ TEST(ReadDialogues, NamesTheLineThatIsWrong) {
   EXPECT_NE(read_dialogues("\x1f\x8b\x08", "file").status().message().find("zcat"), std::string::npos);
 }
 
+TEST(ReadDialogues, SaysWhatWasExpectedAndFound) {
+  const auto error = [](std::string_view text) { return read_dialogues(text, "file").status().message(); };
+  EXPECT_EQ(error("[]"), "line 1: expected a JSON object");
+  EXPECT_EQ(error("{}"), "line 1: expected one of 'messages', 'conversations' and 'turns'");
+  EXPECT_EQ(error(R"({"turns":[5]})"), "line 1: expected 'turns' to be a list of texts");
+  EXPECT_EQ(error(R"({"turns":[]})"), "line 1: expected at least one message of the user, found none");
+  EXPECT_EQ(error(R"({"messages":5})"), "line 1: expected a list of messages");
+  EXPECT_EQ(error(R"({"messages":[{"role":"user"}]})"),
+            "line 1: expected messages with texts 'role' and 'content'");
+  EXPECT_EQ(error(R"({"conversations":[{"from":"human"}]})"),
+            "line 1: expected messages with texts 'from' and 'value'");
+  EXPECT_EQ(error(R"({"messages":[{"role":"owl","content":"x"}]})"),
+            "line 1: expected user, assistant or system; got the role 'owl'");
+  EXPECT_EQ(error("\n \n"), "holds no dialogue");
+}
+
 std::vector<Dialogue> numbered(std::size_t count, std::size_t turns) {
   std::vector<Dialogue> out(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -63,6 +79,9 @@ TEST(MakeWorkload, JoinsDialoguesUntilThereAreTurnsEnoughAndUsesEachOnce) {
   }
   const auto too_many = make_workload(numbered(9, 3), {.conversations = 4, .turns = 7});
   EXPECT_EQ(too_many.status().field(), "--conversations");
+  EXPECT_EQ(too_many.status().message(),
+            "the file has 9 dialogues, which are enough for 3 conversations; expected enough for 4: ask for "
+            "fewer, or for fewer turns");
 }
 
 TEST(MakeWorkload, LeavesTheFilesTurnsWhereNoneAreAsked) {

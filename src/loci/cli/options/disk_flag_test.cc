@@ -25,5 +25,17 @@ TEST(DiskFlag, Parses) {
   EXPECT_EQ(parse_disk_flags({"./off"})->size(), 1u);
 }
 
+TEST(DiskFlag, ErrorsSayWhatWasExpectedAndFound) {
+  const auto error = [](const std::vector<std::string>& texts) {
+    return parse_disk_flags(texts).status().message();
+  };
+  EXPECT_EQ(error({"/data:much"}), "expected DIR or DIR:SIZE (/data/loci:64GiB), found \"/data:much\"");
+  EXPECT_EQ(error({"/data:0"}), "expected DIR or DIR:SIZE (/data/loci:64GiB), found \"/data:0\"");
+  EXPECT_EQ(error({":2MiB"}), "expected a directory before the size, found \":2MiB\"");
+  EXPECT_EQ(error({"a", "none"}), "expected `none` alone or directories, found both (a directory: ./none)");
+  EXPECT_EQ(error({"off"}), "expected `none` or a directory, found \"off\" (a directory: ./off)");
+  EXPECT_EQ(error({"a:1GiB", "a"}), "expected different directories, found a twice");
+}
+
 }  // namespace
 }  // namespace loci

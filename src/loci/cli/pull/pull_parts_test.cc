@@ -60,6 +60,24 @@ TEST(RepoReference, RefusesPathsThatLeadOut) {
   EXPECT_FALSE(check_repo_path(std::string(201, 'x')).ok());
 }
 
+TEST(RepoReference, ErrorsSayWhatWasExpectedAndFound) {
+  const auto error = [](std::string_view text) { return parse_repo_reference(text).status().message(); };
+  EXPECT_EQ(error("a/b/c"), "expected OWNER/NAME[@REVISION][:FILE], found \"a/b/c\"");
+  EXPECT_EQ(error("a/b@x y"), "after '@' expected a branch, a tag or a commit, found \"x y\"");
+  EXPECT_EQ(error("a/b:../x"),
+            "after ':' expected a file of the repo or a quantisation such as Q4_K_M, found \"../x\"");
+  const auto path_error = [](const std::string& path) { return check_repo_path(path).message(); };
+  EXPECT_EQ(path_error(""), "the file name \"\" is empty");
+  EXPECT_EQ(path_error("a\\b"), "the file name \"a\\b\" has a control character or a backslash");
+  EXPECT_EQ(path_error("a/../x"), "the file name \"a/../x\" leads out of the repo's folder");
+  EXPECT_EQ(path_error(".loci-lock"), "the file name \".loci-lock\" is one of Loci's own");
+  EXPECT_NE(path_error(std::string(201, 'x')).find("has a name of 201 bytes, at most 200 are allowed"),
+            std::string::npos);
+  std::string deep = "x";
+  while (deep.size() <= 1024) deep += "/x";
+  EXPECT_NE(path_error(deep).find("has 1025 bytes, at most 1024 are allowed"), std::string::npos);
+}
+
 TEST(RepoReference, NoPathThatIsAcceptedLeavesTheFolder) {
   std::mt19937 random(3);
   const std::string alphabet = "./\\ab:\x01%";

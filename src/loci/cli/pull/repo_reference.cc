@@ -86,7 +86,9 @@ Status check_repo_path(std::string_view path) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view segment = path.substr(begin, end - begin);
     if (segment.empty() || segment == "." || segment == "..") return refuse("leads out of the repo's folder");
-    if (segment.size() > kSegmentBytesMax) return refuse("is too long");
+    if (segment.size() > kSegmentBytesMax)
+      return refuse(
+          fmt::format("has a name of {} bytes, at most {} are allowed", segment.size(), kSegmentBytesMax));
     if (segment.starts_with(".loci")) return refuse("is one of Loci's own");
     begin = end + 1;
   }
