@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters of ASCII, whatever the locale.
+// ASCII letters, independent of the locale.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace loci {
 
-// `text` with A to Z as a to z.
+// `text` with A to Z replaced by a to z.
 inline std::string lower_ascii(std::string_view text) {
   std::string out(text);
   for (char& c : out) {

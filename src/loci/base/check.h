@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assertions of the program's own invariants. They stay on in release builds and must never depend
-// on what a user, a file or a peer supplied: that is what Status is for.
+// Assertions of the program's own invariants. They stay on in release builds. They must never depend on input
+// from a user, a file or a peer; errors in that are a Status.
 #pragma once
 
 #include <source_location>

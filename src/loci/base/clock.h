@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where time is read. Decisions never read it: they are given the time.
+// The only place where time is read. Code that decides never reads it, but gets the time as an argument.
 #pragma once
 
 #include <cstdint>

@@ -8,11 +8,11 @@
 
 namespace loci {
 
-// Closes what it holds. Thread-compatible.
+// Closes the descriptor that it owns. Thread-compatible.
 class Descriptor {
  public:
   Descriptor() = default;
-  // As open() and socket() return it: below 0 there is nothing to close.
+  // `number` is as open() and socket() return it; below 0 there is nothing to close.
   explicit Descriptor(int number) : number_(number) {}
   Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exponential that samplers weigh tokens with. Straight-line code, so that compilers turn loops over it
-// into vectors; the same bits on every machine and device, as it is compiled without fused operations
-// everywhere.
+// The exponential function with which samplers weigh tokens. It has no branches, so that compilers vectorise
+// loops over it. It gives the same bits on every machine and device, because it is compiled without fused
+// operations everywhere.
 #pragma once
 
 #include <bit>
 
 namespace loci {
 
-// e^x for x <= 0 with a relative error below 2e-7; exactly 0 below -87. Not of NaN.
+// e^x for x <= 0 with a relative error below 2e-7; exactly 0 below -87. Not for NaN.
 constexpr float exp_negative(float x) {
   const float clamped = x < -87.0f ? -87.0f : x;
   const float power = clamped * 1.44269504f;

@@ -9,7 +9,7 @@
 
 namespace loci {
 
-// {0x0a, 0xff}: "0aff".
+// {0x0a, 0xff} gives "0aff".
 std::string to_hex(std::span<const std::uint8_t> bytes);
 std::string to_hex(std::string_view bytes);
 

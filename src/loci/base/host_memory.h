@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A piece of host memory that blocks of state are kept in: the system's, or what a device's driver pinned.
-// Move-only; thread-safe as memory is.
+// A piece of host memory that holds blocks of state. It comes from the system, or from a device's driver that
+// pinned it. Move-only; as thread-safe as plain memory.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class HostMemory {
     if (release_) release_();
   }
 
-  // Of the system: page-aligned, zeroed, touched page by page as it fills, so that its size costs nothing
-  // until then. Errors: kResourceExhausted.
+  // Memory from the system: page-aligned and zeroed. The system provides each page when it is first written,
+  // so unused memory costs nothing. Errors: kResourceExhausted.
   static Result<HostMemory> map(std::uint64_t bytes);
 
   std::byte* data() const { return data_; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strong identifiers: an index of one kind of thing can't be taken for another's, nor for a count.
+// Strong identifiers: the index of one kind of thing cannot be taken for that of another kind, nor for a
+// count.
 #pragma once
 
 #include <compare>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether programs stand still because the machine's memory is short (the kernel's pressure stall
-// information): of this process's control group where it tells, else of the whole machine.
+// Whether programs stand still because memory is short (the kernel's pressure stall information). It is about
+// this process's control group if the group reports it, else about the whole machine.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace loci {
 
-// Thread-compatible, but for stop(). Move-only.
+// Thread-compatible, except stop(). Move-only.
 class MemoryPressure {
  public:
-  // Opens what there is under `root` ("" but in tests).
+  // Opens the kernel's files under `root` ("" except in tests).
   explicit MemoryPressure(const std::string& root);
   MemoryPressure(MemoryPressure&& other) noexcept;
   MemoryPressure& operator=(MemoryPressure&&) = delete;
   ~MemoryPressure();
 
-  // The file that is read; empty: the system tells nothing, and nothing is ever said to stall.
+  // The file that is read. Empty: the system reports nothing, and stalled_us() is always 0.
   const std::string& source() const { return source_; }
-  // Stalls are those of this process's control group, not of the whole machine.
+  // True: stalls are those of this process's control group, not of the whole machine.
   bool is_own() const { return is_own_; }
-  // The kernel wakes wait() itself. (It lets nobody ask for it in some containers.)
+  // True: the kernel itself wakes wait(). (In some containers it refuses to.)
   bool wakes() const { return trigger_ >= 0; }
 
   // Returns after `time`, or sooner when programs begin to stand still or stop() was called.
@@ -39,7 +39,7 @@ class MemoryPressure {
   bool is_own_ = false;
   int trigger_ = -1;
   int stop_ = -1;
-  std::optional<std::uint64_t> total_us_;  // as it was last read
+  std::optional<std::uint64_t> total_us_;  // the value that was read last
 };
 
 }  // namespace loci

@@ -20,7 +20,7 @@
 //     int count_ GUARDED_BY(mutex_) = 0;
 //   };
 //
-// A thread holds one mutex at a time. Those few under which others are taken say so where they are declared
+// A thread holds one mutex at a time. The few mutexes under which others are taken are declared as such
 // (LockOrder), and docs/ARCHITECTURE.md lists them. Builds with sanitizers check the order at every lock.
 #pragma once
 
@@ -39,27 +39,27 @@
 #define LOCI_THREAD_ANNOTATION(attribute)
 #endif
 
-// Of a field: it is read and written with the mutex held.
+// For a field: it is read and written with the mutex held.
 #define GUARDED_BY(mutex) LOCI_THREAD_ANNOTATION(guarded_by(mutex))
-// Of a pointer: what it points to is.
+// For a pointer: what it points to is read and written with the mutex held.
 #define PT_GUARDED_BY(mutex) LOCI_THREAD_ANNOTATION(pt_guarded_by(mutex))
-// Of a function or a lambda: who calls it holds the mutex.
+// For a function or a lambda: the caller holds the mutex.
 #define REQUIRES(...) LOCI_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
-// Of a function: it takes the mutex itself, so who calls it does not hold it.
+// For a function: it takes the mutex itself, so the caller does not hold it.
 #define EXCLUDES(...) LOCI_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-// Of a function that returns a mutex: it is this one.
+// For a function that returns a mutex: it returns this one.
 #define RETURNS_MUTEX(mutex) LOCI_THREAD_ANNOTATION(lock_returned(mutex))
 
 namespace loci {
 
-// Which mutexes may be taken while this one is held: those further down, and none beside it.
+// Which mutexes may be taken while this one is held: only those further down in this list.
 enum class LockOrder : std::uint8_t {
-  kOuter,   // calls are made under it that take others
-  kInner,   // the usual one: nothing is taken under it
-  kDriver,  // the simulated device's, which stands for a driver's own
+  kOuter,   // functions called under it take other mutexes
+  kInner,   // the usual case: no mutex is taken under it
+  kDriver,  // the simulated device's, which stands for a mutex inside a driver
 };
 
-// What a thread notes of the mutexes that it holds, in builds with sanitizers; nothing elsewhere.
+// Records which mutexes a thread holds, in builds with sanitizers; empty in others.
 class LockRank {
  public:
 #ifdef LOCI_SANITIZED
@@ -88,7 +88,8 @@ class LOCI_THREAD_ANNOTATION(capability("mutex")) Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  // For code that runs with the mutex held where the compiler can't see it: a function that was handed over.
+  // For code that runs with the mutex held although the compiler cannot see it, such as a function that was
+  // passed as an argument.
   void assert_held() const LOCI_THREAD_ANNOTATION(assert_capability(this)) { rank_.check_held(); }
 
  private:
@@ -97,7 +98,7 @@ class LOCI_THREAD_ANNOTATION(capability("mutex")) Mutex {
   [[no_unique_address]] LockRank rank_;
 };
 
-// Holds a mutex from its construction to its end, but for the time between unlock() and lock().
+// Holds a mutex from its construction to its end, except between unlock() and lock().
 class LOCI_THREAD_ANNOTATION(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) LOCI_THREAD_ANNOTATION(acquire_capability(mutex))
@@ -126,7 +127,7 @@ class LOCI_THREAD_ANNOTATION(scoped_lockable) MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// A mutex that many may hold to read, or one to write.
+// A mutex that many readers or one writer may hold.
 class LOCI_THREAD_ANNOTATION(capability("mutex")) SharedMutex {
  public:
   SharedMutex() = default;
@@ -175,7 +176,8 @@ class LOCI_THREAD_ANNOTATION(scoped_lockable) WriteLock {
   SharedMutex& mutex_;
 };
 
-// What threads wait for. `ready` is called with the lock held, and says so: [this]() REQUIRES(mutex_) {...}.
+// A condition that threads wait for. `ready` is called with the lock held and must be annotated so: [this]()
+// REQUIRES(mutex_) {...}.
 class Condition {
  public:
   void notify_one() { condition_.notify_one(); }
@@ -191,7 +193,7 @@ class Condition {
   void wait_until(MutexLock& lock, std::chrono::time_point<Clock, Duration> until) {
     condition_.wait_until(lock.lock_, until);
   }
-  // False: the time has come, and it is not ready.
+  // False: the time has come before it was ready.
   template <class Clock, class Duration, class Ready>
   bool wait_until(MutexLock& lock, std::chrono::time_point<Clock, Duration> until, Ready ready) {
     return condition_.wait_until(lock.lock_, until, std::move(ready));

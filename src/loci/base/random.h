@@ -14,8 +14,8 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The word that belongs to (seed, index): no state to carry, so a request's draws depend neither on
-// its batch nor on having been suspended.
+// The random word for (seed, index). It needs no state, so a request's draws depend neither on its batch nor
+// on suspensions.
 constexpr std::uint64_t random_word(std::uint64_t seed, std::uint64_t index) {
   return mix64(mix64(seed) ^ (index * 0xd1342543de82ef95u));
 }
@@ -25,7 +25,7 @@ constexpr double unit_interval(std::uint64_t word) {
   return static_cast<double>(word >> 11) * (1.0 / 9007199254740992.0);
 }
 
-// The number that draws a request's token number `draw`, wherever it is sampled.
+// The number with which token number `draw` of a request is drawn, on any device.
 constexpr double sample_uniform(std::uint64_t seed, std::uint64_t draw) {
   return unit_interval(random_word(seed, draw));
 }

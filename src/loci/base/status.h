@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status and Result: how everything that can go wrong in operation is reported. No exception crosses
-// a module's border. A message says what was expected, what was found and what to do.
+// Status and Result report everything that can go wrong in operation. No exception crosses a module's border.
+// A message says what was expected, what was found and what to do.
 #pragma once
 
 #include <optional>
@@ -38,12 +38,12 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
-  // The name of the request's, file's or command line's field at fault; empty where there is none.
+  // The name of the field at fault in the request, file or command line; empty if there is none.
   const std::string& field() const { return field_; }
   // "code: field: message"
   std::string to_string() const;
 
-  // The same error seen from one level up: "context: message".
+  // The same error with a context before it: "context: message".
   Status with_context(std::string_view context) const;
 
  private:
@@ -67,7 +67,7 @@ inline Status unimplemented(std::string message, std::string field = {}) {
 }
 inline Status internal_error(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
-// A value or the error that kept it from being made. Accessing the absent one is a bug and aborts.
+// A value, or the error because of which there is none. Accessing the one that is absent is a bug and aborts.
 template <class T>
 class [[nodiscard]] Result {
  public:

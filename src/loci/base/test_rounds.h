@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often a test repeats what only chance or counting makes different. A sanitizer finds what is wrong on a
-// path when the path is first taken, and makes each round 3 to 10 times as slow, as an emulator does; the
-// build without them runs all rounds.
+// How often a test repeats rounds that differ only by chance or by a counter. A sanitizer finds an error the
+// first time that a path is taken, and makes each round 3 to 10 times as slow, as an emulator does. So builds
+// with them run fewer rounds, and the build without them runs all.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr bool kSlowed = true;
 inline constexpr bool kSlowed = kSanitized;
 #endif
 
-// `full` rounds, or a fifth of them where they are slow, at least one.
+// `full` rounds; in slow builds a fifth of them, but at least one.
 constexpr std::uint64_t test_rounds(std::uint64_t full) { return kSlowed ? (full + 4) / 5 : full; }
 
 }  // namespace loci

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes and durations for people: parsing what flags say, printing what logs and tables say.
+// Bytes and durations for people: parses values of flags, and prints values for logs and tables.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace loci {
 
-// "4GiB", "512M", "1.5g", "1048576": binary multiples, case does not matter, "iB" and "B" optional.
+// "4GiB", "512M", "1.5g", "1048576": binary multiples; case does not matter, and "iB" and "B" are optional.
 // Errors: kInvalidArgument naming `field` and the accepted form.
 Result<std::uint64_t> parse_bytes(std::string_view text, std::string_view field);
 std::string format_bytes(std::uint64_t bytes);  // "4.0 GiB"

@@ -40,7 +40,7 @@ enum class Activation : std::uint8_t {
   kClampedSwiglu,  // gate' = min(gate, 7), up' = clamp(up, -7, 7): gate' * sigmoid(1.702 gate') * (up' + 1)
 };
 
-// Of one norm; without a weight there is no norm.
+// One norm; without a weight there is no norm.
 struct NormSpec {
   TensorView weight;  // [1, width]
   TensorView bias;    // [1, width] or absent; kLayer only
@@ -48,17 +48,17 @@ struct NormSpec {
   bool present() const { return weight.present(); }
 };
 
-// A feed-forward part; `experts` of them lie one after the other in each matrix and bias where a layer
-// is a mixture (rows [e * ffn, (e + 1) * ffn) are expert e's).
+// A feed-forward part. In a mixture, each matrix and bias holds `experts` of them one after the other: rows
+// [e * ffn, (e + 1) * ffn) belong to expert e.
 struct FeedForwardSpec {
   TensorView gate, gate_bias;  // [ffn, hidden]; absent: activation(up) instead of activation(gate) * up
   TensorView up, up_bias;      // [ffn, hidden]
   TensorView down, down_bias;  // [hidden, ffn]
-  // Mixtures only: scores of the experts, of which the best expert_uses take part.
+  // Mixtures only: gives the scores of the experts, of which the best expert_uses take part.
   TensorView router, router_bias;  // [experts, hidden], [1, experts]
 };
 
-// One decoder layer over the residual stream x. What is absent falls away.
+// One decoder layer over the residual stream x. Steps whose tensors are absent are left out.
 //   n  = attention_norm(x)
 //   a  = output · attention(rope(query_norm(wq·n)), rope(key_norm(wk·n)), wv·n)
 //   x' = x + attention_post_norm(a)
@@ -71,7 +71,8 @@ struct LayerSpec {
   TensorView key, key_bias;                            // [kv_heads * head_dim, hidden]
   TensorView value, value_bias;                        // [kv_heads * head_dim, hidden]
   NormSpec query_norm, key_norm;                       // [1, head_dim], of each head; always kRms
-  TensorView attention_sinks;                          // [1, heads]: one more score, whose value is zero
+  TensorView attention_sinks;                          // [1, heads]: one more score for each head, whose
+                                                       // value vector is zero
   TensorView attention_output, attention_output_bias;  // [hidden, heads * head_dim]
   NormSpec attention_post_norm;                        // [1, hidden]
   NormSpec ffn_norm;                                   // [1, hidden]
@@ -101,8 +102,8 @@ struct ModelSpec {
   bool parallel = false;  // feed-forward beside attention, from the same x
   // Mixtures; 0: every layer is dense.
   std::uint32_t experts = 0;
-  std::uint32_t expert_uses = 0;  // of them for each token
-  // Their weights are softmax over the chosen ones; otherwise softmax over all, as it is.
+  std::uint32_t expert_uses = 0;  // experts that compute each token
+  // True: experts' weights are the softmax over the chosen ones; false: their part of the softmax over all.
   bool expert_weights_normalised = true;
   std::vector<RopeSpec> ropes;
   float embedding_scale = 1;  // multiplies the embedding's rows
@@ -112,8 +113,8 @@ struct ModelSpec {
   std::uint32_t position_offset = 0;
   std::vector<LayerSpec> layers;
   NormSpec output_norm;  // [1, hidden]
-  TensorView output;     // [vocabulary, hidden]; the embedding itself where they are tied
-  // 128 bits over everything above and every tensor's bytes: state of one model is never taken for
+  TensorView output;     // [vocabulary, hidden]; the embedding itself if they are tied
+  // 128 bits over everything above and every tensor's bytes, so that one model's state is never taken for
   // another's.
   std::array<std::uint8_t, 16> fingerprint{};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as they lie in a model's file: a type, a shape, a view of bytes. Nothing is copied.
+// Tensors in a model's file: a type, a shape, a view of the bytes. Nothing is copied.
 #pragma once
 
 #include <array>
@@ -44,8 +44,8 @@ const TensorTypeInfo* find_tensor_type(std::uint32_t number);
 const TensorTypeInfo& tensor_type_info(TensorType type);
 std::span<const TensorTypeInfo> supported_tensor_types();
 
-// A matrix [rows, columns], row-major, each row a whole number of blocks; a vector is [1, columns].
-// The bytes belong to the file that was mapped, which must outlive the view.
+// A matrix [rows, columns], row-major, each row a whole number of blocks; a vector is [1, columns]. The bytes
+// belong to the mapped file, which must outlive the view.
 struct TensorView {
   std::string name;
   TensorType type = TensorType::kF32;
