@@ -35,6 +35,9 @@ if(LOCI_SANITIZE)
   endif()
 endif()
 
+include(LociPrecompiled)
+loci_precompile_headers()
+
 # Where a server or a test spends its time: compiled with -O3, and with -O1 under sanitizers, whose presets compile
 # everything else as it stands, which takes a third of the time.
 set(LOCI_BUSY base compute core core_world cuda_simulated engine gguf history memory policy reference text)
@@ -46,6 +49,8 @@ function(loci_library name)
   target_link_libraries(loci_${name} PUBLIC loci_options ${ARG_DEPENDS})
   if(name IN_LIST LOCI_BUSY)
     target_compile_options(loci_${name} PRIVATE $<$<CONFIG:Release>:-O3> $<$<BOOL:${LOCI_SANITIZE}>:-O1>)
+  else()
+    loci_use_precompiled(loci_${name})
   endif()
 endfunction()
 
@@ -90,6 +95,7 @@ function(loci_test name)
   target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   # What runs once: -O2 would take half as long again to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
+  loci_use_precompiled(${name})
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set(symbolizer external_symbolizer_path=${LOCI_ADDR2LINE})
   set(folder ${CMAKE_BINARY_DIR}/test-tmp/${name})

@@ -286,7 +286,7 @@ def test_clients_that_never_read(binary, model):
             wait_until(lambda: server.metrics()["loci_requests_paused"] == clients * choices
                        and server.metrics()["loci_requests_running"] == 0, 120, "all are paused")
             made = server.metrics()["loci_generated_tokens_total"]
-            assert made < clients * choices * tokens_max / 2, made
+            assert made < clients * choices * tokens_max / 3, made
             assert server.metrics()["loci_requests_queued"] == 0, "they wait for nobody"
             grown = memory(server, "VmRSS") - before
             assert grown < NEVER_READ_GROWTH_MAX, f"{grown >> 20} MiB more for {clients} clients"
