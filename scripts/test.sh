@@ -40,6 +40,9 @@ gpu_tests() {
   scripts/build.sh "$1" gpu_tests && ctests "$1" "${labels[@]}"
 }
 
+# The server on the simulated GPU.
+gpu_server() { live_programs && scripts/build.sh release loci-simulated-gpu && suite tests/gpu_test.py; }
+
 node_client() {
   command -v npm >/dev/null || { note "npm is not installed: run make setup"; return 75; }
   scripts/clients.sh node && suite tests/clients/node_test.py
@@ -50,7 +53,7 @@ openapi_requests() { scripts/clients.sh openapi && suite tests/openapi_test.py; 
 
 # Once, before several ask for it at the same time. Where a client cannot be installed, the suites that need it say so.
 live_programs() {
-  scripts/build.sh release loci loci-random-model loci-simulated-gpu && scripts/clients.sh pytest || return 1
+  scripts/build.sh release loci loci-random-model && scripts/clients.sh pytest || return 1
   scripts/clients.sh python || true
 }
 
@@ -59,29 +62,28 @@ live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
   export -n LOCI_CUDA_ARCHITECTURES  # the build's: servers would warn that they have no such option
   beside 150 "live server" suite tests/live_*test.py
-  beside 60 "kill -9 under load" suite tests/store_crash_test.py
-  beside 120 "live server: responses and conversations" suite tests/responses_test.py
-  beside 120 "official clients for Python" suite tests/clients --ignore=tests/clients/node_test.py
-  beside 60 "official client for Node" node_client
-  beside 120 "requests generated from /openapi.json" openapi_requests
+  beside 110 "servers that share a database, a front before them" suite tests/cluster_live_test.py
   beside 120 "tenants: keys, limits, isolation, fairness" suite tests/tenants_test.py --pairs 400
   beside 60 "pulling models from a registry" suite tests/pull_test.py
-  beside 60 "the first hour: names, sampling, fields, logs" suite tests/first_hour_test.py
-  beside 40 "models that share a directory of kept state" suite tests/state_models_test.py
-  beside 60 "servers that share a cluster's secret" suite tests/cluster_test.py
-  beside 110 "servers that share a database, a front before them" suite tests/cluster_live_test.py
+  beside 60 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
+  beside 120 "requests generated from /openapi.json" openapi_requests
+  beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
   beside 90 "a store that servers share" suite tests/shared_store_test.py
+  beside 60 "the simulator beside a server" suite tests/simulator_test.py
   beside 60 "members that read one another's state" suite tests/peers_live_test.py
+  beside 120 "live server: responses and conversations" suite tests/responses_test.py
+  beside 120 "official clients for Python" suite tests/clients --ignore=tests/clients/node_test.py
+  beside 60 "kill -9 under load" suite tests/store_crash_test.py
+  beside 60 "official client for Node" node_client
+  beside 40 "models that share a directory of kept state" suite tests/state_models_test.py
+  beside 120 "conversations that outgrow the context" suite tests/truncation_test.py
+  beside 60 "the first hour: names, sampling, fields, logs" suite tests/first_hour_test.py
+  beside 20 "files that deploy a cluster" manifests
   beside 60 "running a server: options, logs, stops" suite tests/operations_live_test.py
   beside 30 "turns a second with 64 clients" suite tests/turns_rate_test.py
-  beside 60 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
-  beside 120 "a simulated GPU: every path of state, a lost device" suite tests/gpu_test.py
-  beside 120 "conversations that outgrow the context" suite tests/truncation_test.py
   beside 40 "papers' figures" suite tests/reproduce_test.py
+  beside 60 "servers that share a cluster's secret" suite tests/cluster_test.py
   beside 20 "the simulator's command" suite tests/sim_test.py
-  beside 60 "the simulator beside a server" suite tests/simulator_test.py
-  beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
-  beside 20 "files that deploy a cluster" manifests
   beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
   beside_done
   # Alone, as they measure, or have to be as fast as the server.
@@ -97,7 +99,7 @@ one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90
 
 # release_build_and_tests TARGET LABEL WITHOUT: the target builds the tests that run: with that label, WITHOUT those others.
 release_build_and_tests() {
-  part 720 "release: build" scripts/build.sh release loci loci-random-model loci-simulated-gpu "$1"
+  part 720 "release: build" scripts/build.sh release loci loci-random-model "$1"
   part 120 "release: fast tests" ctests release -L "$2" -LE "$3"
 }
 
@@ -134,6 +136,7 @@ changed() {
   grounded 300 "thread sanitizer: tests with threads" "$builds src/loci tests/CMakeLists.txt" sanitizer_tests tsan threaded_tests threads
   grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/engine" gpu_tests asan
   grounded 500 "thread sanitizer: simulated GPU" "$builds src/loci/engine" gpu_tests tsan
+  grounded 300 "a simulated GPU: every path of state, a lost device" "$builds src/loci/engine src/loci/server tests/gpu_test.py" gpu_server
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
 }
 

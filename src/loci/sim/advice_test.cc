@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "loci/base/test_rounds.h"
 #include "loci/sim/report.h"
 
 namespace loci::sim {
@@ -71,6 +72,7 @@ Nanos between(const AdviceInput& input, double share) {
 TEST(Advice, IsTheCheapestOfAllRuns) {
   for (const auto& [host, disk, share] :
        {std::tuple(1.0, 0.1, 0.2), std::tuple(1.0, 0.1, 0.6), std::tuple(0.1, 1.0, 0.3)}) {
+    if (kSlowed && share != 0.2) continue;
     AdviceInput input = input_of(scenario_json(), price_json(host, disk), "3s@p80");
     input.target.most = between(input, share);
     std::optional<std::tuple<double, double, double>> best;

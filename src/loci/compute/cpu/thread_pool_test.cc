@@ -6,6 +6,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "loci/base/test_rounds.h"
 #include "loci/compute/cpu/buffer.h"
 #include "loci/compute/cpu/numa.h"
 
@@ -45,12 +46,12 @@ TEST(ThreadPoolTest, RunsEachTaskOnce) {
 }
 
 TEST(ThreadPoolTest, WhatWasWrittenBeforeABarrierIsSeenAfterIt) {
-  constexpr std::uint32_t kPhases = 2000;
+  constexpr std::uint64_t kPhases = test_rounds(2000);
   for (std::uint32_t threads = 1; threads <= 4; ++threads) {
     ThreadPool pool(threads);
     std::vector<std::uint64_t> now(threads, 1), next(threads);  // plain memory: the barrier orders it
     pool.run([&](std::uint32_t thread) {
-      for (std::uint32_t phase = 0; phase < kPhases; ++phase) {
+      for (std::uint64_t phase = 0; phase < kPhases; ++phase) {
         next[thread] = std::accumulate(now.begin(), now.end(), std::uint64_t{0}) % 1000003;
         pool.barrier(thread);
         now[thread] = next[thread];
@@ -58,7 +59,7 @@ TEST(ThreadPoolTest, WhatWasWrittenBeforeABarrierIsSeenAfterIt) {
       }
     });
     std::uint64_t expected = 1;
-    for (std::uint32_t phase = 0; phase < kPhases; ++phase) expected = expected * threads % 1000003;
+    for (std::uint64_t phase = 0; phase < kPhases; ++phase) expected = expected * threads % 1000003;
     for (const std::uint64_t value : now) EXPECT_EQ(value, expected);
   }
 }
