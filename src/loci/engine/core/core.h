@@ -2,33 +2,34 @@
 // The core: one deterministic state machine that admits, schedules, places and evicts. It owns no
 // thread, reads no clock, touches no byte of state and does no I/O. step(now, event) → plan.
 //
-// Scheduling. One batch for prompts and decodes (Pensieve §4.2). Each pass takes, within a budget of
-// tokens, one token of every running decode and then chunks of prompts: fair among tenants by weight, first
-// come first served inside one (docs/decisions/fairness.md). A request's missing ranges (holes of its prefix,
-// then its new tokens) are taken from the left, one span a range. Admission keeps a share of the blocks free
-// for running decodes; when they run out all the same, the latest arrival is suspended: its blocks go back to
-// the index (where they may be evicted), itself to the head of the queue (Pensieve §4.3.5; what was lost is
-// recomputed on its return).
+// Scheduling. One batch for prompts and decodes (Pensieve §4.2). Each pass takes, within a budget of tokens,
+// one token of every running decode and then chunks of prompts: fair among tenants by weight, first come
+// first served inside one (docs/decisions/fairness.md). A request's missing ranges (holes of its prefix, then
+// its new tokens) are taken from the left, one span a range. Admission keeps a share of the blocks free for
+// running decodes; if they run out nevertheless, the latest arrival is suspended: its blocks go back to the
+// index, where they may be evicted, and it returns to the head of the queue (Pensieve §4.3.5; lost state is
+// computed again on its return).
 //
 // Public prefixes. The blocks of a prompt that arrived as public are shared by all tenants and stay, up to
-// half of each pool, until they are released. A lookup goes along public blocks first; what follows them is
-// behind a gate of the tenant's own (block_index.h). Nobody but the prefix's own request writes to public
-// blocks, and only whole prefixes that stay are looked at, so nothing that tenants do shows in them.
+// half of each pool, until they are released. A lookup follows public blocks first; later blocks are behind a
+// gate of the tenant's own (block_index.h). Only the prefix's own request writes to public blocks, and
+// lookups see only whole prefixes, so nothing that tenants do shows in them.
 //
 // Passes ahead (docs/decisions/passes-ahead.md). With CoreConfig::passes_ahead a second pass may be planned
-// while one is in flight: it goes on from what that one samples, on the device. Who asks for it steps a Tick.
+// while one is in flight: it continues from the samples of the first, on the device. The caller asks for it
+// by a Tick.
 //
-// The ends of sequences, less than a block, are saved too, and come back before who goes on from them is
-// admitted (docs/decisions/partial-blocks.md).
+// The ends of sequences, of less than a block, are saved too. They are loaded before a request that continues
+// them is admitted (docs/decisions/partial-blocks.md).
 //
 // State of finished and suspended requests stays in the index until its memory is needed.
 //
-// Layer groups (docs/decisions/layer-groups.md). A group without window needs the state of all tokens, a
-// group with one that of the window before the next token alone. What a request finds is used up to the
-// last place where every group has what the next token sees; from there on all is computed, so a token's
-// state never comes of anything but all of its context. A request lets go of blocks that no later token
-// of it sees. At admission it is promised the slots that its window and a chunk need, never more than
-// the pool has, so windows never run out.
+// Layer groups (docs/decisions/layer-groups.md). A group without a window needs the state of all tokens, a
+// group with a window only that of the window before the next token. A request continues at the last place at
+// which every group has the state that the next token sees; from there on everything is computed. So a
+// token's state always comes from its whole context. A request lets go of blocks that no later token of it
+// sees. At admission it is promised the slots that its window and a chunk need, never more than the pool has,
+// so windows never run out.
 #pragma once
 
 #include <array>
@@ -51,15 +52,14 @@ struct CoreGroup {
   std::uint32_t block_count = 0;  // slots of its device pool
   std::uint32_t host_blocks = 0;  // slots of its host pool; 0: none
   std::uint32_t disk_blocks = 0;  // slots on disk; 0: none
-  // Parts of which it is remembered that a store shared with other servers, or a peer, has them; 0: there is
-  // neither.
+  // How many parts are remembered as being in a shared store or at a peer; 0: there is neither.
   std::uint32_t shared_blocks = 0;
-  std::uint64_t block_bytes = 0;  // a block's part; 0 where there are no lower tiers
+  std::uint64_t block_bytes = 0;  // bytes of a block's part; 0 without lower tiers
   friend bool operator==(const CoreGroup&, const CoreGroup&) = default;
 };
 
-// Blocks that the disk holds as hidden states (HCache §3.2): of a model whose layers have no windows, without
-// a tier of host memory.
+// Blocks that the disk holds as hidden states (HCache §3.2); only for models without windows, and without a
+// tier of host memory.
 struct CoreHidden {
   std::uint32_t disk_blocks = 0;    // slots on disk; 0: there are none
   std::uint64_t block_bytes = 0;    // less than the group's
@@ -72,18 +72,19 @@ struct CoreConfig : PolicySet {
   std::uint32_t layers = 0;
   std::uint32_t context_tokens = 0;      // the most that one sequence may hold
   std::uint32_t max_batch_tokens = 512;  // budget of a pass
-  Nanos pass_time = kNever;              // and its time, while decodes wait for it (policy/pass_budget.h)
+  Nanos pass_time = kNever;              // time limit of a pass while decodes wait for it
+                                         // (policy/pass_budget.h)
   std::uint32_t max_running = 64;        // requests in a batch
   std::uint32_t max_queued = 256;        // requests that wait; beyond: Rejected
   std::uint32_t passes_ahead = 0;        // in flight beside the one that runs: 0 or 1
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
-  std::uint32_t saves_max = 32;    // in flight; what they cannot take is dropped, never waited for
-  std::uint32_t hole_records = 0;  // of the disk
-  // Whole blocks are written to the shared store too; false: there is none, and only peers are asked.
+  std::uint32_t saves_max = 32;                 // saves in flight; further ones are dropped, never waited for
+  std::uint32_t hole_records = 0;               // of the disk
+  // True: whole blocks are also written to the shared store; false: there is none, and only peers are asked.
   bool writes_shared = true;
   CoreHidden hidden;
-  Nanos state_ttl = kNever;  // state that nobody used for so long is dropped
+  Nanos state_ttl = kNever;  // state that nobody has used for this long is dropped
   CostCurves costs;
   std::uint64_t seed = 0;
 };
@@ -93,19 +94,19 @@ struct PoolStats {
   std::uint32_t blocks_total = 0;
   std::uint32_t blocks_free = 0;    // hold nothing
   std::uint32_t blocks_pinned = 0;  // needed by running requests
-  std::uint32_t blocks_held = 0;    // the system holds memory for them alone (where it is a CPU's)
-  std::uint32_t blocks_room = 0;    // that may hold what is kept: MemoryRoom
+  std::uint32_t blocks_held = 0;    // blocks for which the system holds memory (on a CPU)
+  std::uint32_t blocks_room = 0;    // blocks that may hold kept state: MemoryRoom
 };
 
 // A tier's slots, of all groups.
 struct TierStats {
   std::uint32_t slots = 0;
   std::uint32_t free = 0;       // hold nothing
-  std::uint32_t evictable = 0;  // hold what nobody uses now
+  std::uint32_t evictable = 0;  // hold state that nobody uses now
   std::uint64_t evictions_total = 0;
 };
 
-// The ways on which state moves.
+// The links over which state moves.
 enum class CoreLink : std::uint8_t {
   kHostLoad,
   kDiskLoad,
@@ -128,7 +129,7 @@ struct LinkStats {
 
 // A prefix that all tenants share.
 struct PublicPrefix {
-  RequestId id;  // of its arrival
+  RequestId id;  // id of its arrival
   std::uint32_t tokens = 0;
   std::uint32_t blocks = 0;
 };
@@ -136,12 +137,12 @@ struct PublicPrefix {
 struct CoreStats {
   std::uint32_t running = 0;
   std::uint32_t queued = 0;
-  std::uint32_t paused = 0;                        // whose clients do not take what they say
+  std::uint32_t paused = 0;                        // requests whose clients do not read
   std::uint32_t blocks_total = 0;                  // of all groups, as the next two
   std::uint32_t blocks_free = 0;                   // hold nothing
   std::uint32_t blocks_pinned = 0;                 // needed by running requests
   std::array<PoolStats, kLayerGroupsMax> pools{};  // by group
-  std::uint32_t blocks_public = 0;                 // of each group: that public prefixes hold
+  std::uint32_t blocks_public = 0;                 // blocks of each group that public prefixes hold
   std::uint64_t tokens_cached_total = 0;           // prompt tokens whose state was reused, ever
   std::uint64_t tokens_prompt_total = 0;
   std::uint64_t tokens_generated_total = 0;
@@ -150,24 +151,25 @@ struct CoreStats {
   std::uint64_t suspensions_total = 0;
   std::uint64_t rejections_total = 0;
   std::uint64_t passes_total = 0;
-  std::uint64_t passes_ahead_total = 0;  // of them, that were planned while another was in flight
-  std::uint64_t spans_wasted_total = 0;  // that went on from a sample after which nothing was to follow
+  std::uint64_t passes_ahead_total = 0;  // of these passes, those planned while another was in flight
+  std::uint64_t spans_wasted_total = 0;  // spans that continued from a sample after which nothing followed
   std::array<TierStats, kTiers> tiers{};
   std::array<LinkStats, kCoreLinks> moves{};
   std::uint32_t moves_in_flight = 0;
   std::uint32_t saves_waiting = 0;
-  std::uint32_t peers_waiting = 0;        // blocks that peers want and that are not on their way yet
+  std::uint32_t peers_waiting = 0;        // blocks that peers want and whose moves have not begun
   std::uint64_t saves_dropped_total = 0;  // too many waited
   std::uint32_t before_queue = 0;  // requests that wait for the shared store, or for a block's first tokens
   std::uint64_t hidden_saved_total = 0;   // blocks, as hidden states
   std::uint64_t hidden_loaded_total = 0;  // likewise
   std::uint64_t partial_saved_total = 0;  // the ends of sequences
   std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
-  std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
-  std::uint64_t forgets_waiting = 0;      // Forget: for what uses their state
+  std::uint64_t orphans_total = 0;        // entries that were not: their parents are missing, or they are too
+                                          // old
+  std::uint64_t forgets_waiting = 0;      // Forget events that wait for users of their state
   std::uint64_t given_back_total = 0;     // blocks whose memory went back to the system
-  std::uint64_t forgets_given_up_total = 0;  // of too many that waited; their state is evicted in its turn
-  // Prompts' tokens by where their state came from, and what was computed by reason.
+  std::uint64_t forgets_given_up_total = 0;  // of too many waiting ones; their state is evicted in time
+  // Tokens of prompts by the tier that their state came from, and computed ones by reason.
   std::array<std::uint64_t, kTiers> tokens_from_total{};
   std::array<std::uint64_t, kMissReasons> tokens_missed_total{};
 };
@@ -181,7 +183,7 @@ class Core {
   Core& operator=(Core&&) noexcept;
   ~Core();
 
-  // Events that name a request that has ended (a Cancel that came late) are ignored.
+  // Events for a request that has ended (a late Cancel) are ignored.
   Plan step(Nanos now, const Event& event);
 
   CoreStats stats() const;

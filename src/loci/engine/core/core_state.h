@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core's state machine. It routes events between the owners of what it is about:
+// The core's state machine. It routes events between these owners:
 //   transfers.h        moves between tiers: loads, saves, prefetches
 //   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
 //   windows.h          groups with a window: where a request goes on, promised slots, letting go
@@ -65,7 +65,7 @@ namespace loci {
 struct CorePiece {
   BlockId block;                     // kNoBlock: that of CoreRequest::grown
   std::uint32_t filled = 0;          // after the pass
-  std::optional<std::size_t> claim;  // of the pass; none: the request's own tail
+  std::optional<std::size_t> claim;  // index of the pass's claim; none: it is the request's own tail
 };
 
 struct CoreSpan {
@@ -77,8 +77,9 @@ struct CoreSpan {
   std::size_t piece_count = 0;
   GroupCounts write_from{};                              // BlockTable::write_from
   std::optional<std::uint32_t> token_of = std::nullopt;  // Span::token_of
-  bool wasted = false;          // it goes on from what was poisoned: nothing of it counts
-  bool reads_arriving = false;  // something of its request before it was being loaded when it was planned
+  bool wasted = false;          // it continues from a poisoned span, so nothing of it counts
+  bool reads_arriving = false;  // when it was planned, blocks of its request before it were still being
+                                // loaded
 };
 
 struct CoreCopy {
@@ -87,14 +88,14 @@ struct CoreCopy {
   CorePiece target;
 };
 
-// What a request held that ended while a pass had spans of it.
+// What a request held when it ended while a pass had spans of it.
 struct CoreKept {
   std::vector<BlockPin> blocks;
   CoreSlots grown;
   GroupCounts promised{};
 };
 
-// A slot that a pass in flight may read or write, and which is no block's any more.
+// A slot that a pass in flight may read or write, but that belongs to no block any more.
 struct CoreDetached {
   std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: Windows counts it
   std::uint32_t group = 0;
@@ -108,16 +109,16 @@ struct CorePass {
   std::vector<CoreCopy> copies;
   std::vector<CoreSpan> spans;
   std::vector<CorePiece> pieces;
-  // Until it has ended (and behind its claims, which end before pins do):
+  // Kept until the pass has ended. Declared after its claims, because claims must end before pins:
   std::vector<CoreKept> kept;
   std::vector<CoreDetached> detached;
   std::vector<std::optional<AppendToken>> claims;
-  // Claims that the pass before holds until it ends: place here, place there.
+  // Claims that the pass before holds until it ends: index here, index there.
   std::vector<std::pair<std::size_t, std::size_t>> inherits;
-  std::vector<CoreRequest*> requests;  // that have spans or copies
+  std::vector<CoreRequest*> requests;  // requests that have spans or copies in the pass
 };
 
-// The prompt tokens that running requests are to compute.
+// The prompt tokens that running requests still have to compute.
 struct CorePrompts {
   std::map<std::string, std::uint64_t> wanted;  // by tenant
   std::uint64_t total = 0;
@@ -233,7 +234,7 @@ class Core::State {
   void fit_originals(CoreProbes& probes, const CorePass& pass) const;
   std::vector<BlockPin> hold_originals(const CoreProbes& probes);
 
-  // Blocks were let go, or came: who lacked some may be tried again.
+  // Says that blocks were let go or have come, so requests that lacked blocks may be tried again.
   void room_changed() {
     blocked_head_.reset();
     ++room_changes_;
@@ -337,9 +338,10 @@ class Core::State {
   // The pins and tokens inside are dropped before the index: members end in reverse order.
   std::map<RequestId, std::unique_ptr<CoreRequest>> requests_;
   std::vector<CoreRequest*> running_;  // by arrival
-  std::size_t paused_ = 0;             // requests whose client does not take what they say
+  std::size_t paused_ = 0;             // requests whose client does not read
   FairQueue queue_;
-  std::optional<RequestId> blocked_head_;               // lacked blocks, and none were let go since
+  std::optional<RequestId> blocked_head_;               // the queue's head, which lacked blocks, while none
+                                                        // has been let go since
   std::uint64_t room_changes_ = 1;                      // room_changed()
   std::set<std::pair<Nanos, RequestId>> deadlines_;     // of requests that are not ending
   std::set<std::pair<Nanos, RequestId>> before_queue_;  // by before_queue_until

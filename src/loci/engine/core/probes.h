@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request that waits finds of its blocks: plain values that the lookup makes, and that admission and
-// the transfers read.
+// What a waiting request finds of its blocks: plain values that the lookup makes, and that admission and the
+// transfers read.
 #pragma once
 
 #include <array>
@@ -23,13 +23,14 @@ using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
 using GroupSet = std::uint8_t;
 inline constexpr GroupSet kEveryGroup = (1u << kLayerGroupsMax) - 1;
 constexpr bool has_group(GroupSet groups, std::uint32_t group) { return (groups >> group & 1) != 0; }
-// A slot, or none, for each of them.
+// A slot, or none, for each layer group.
 using CoreSlots = std::array<std::optional<SlotReservation>, kLayerGroupsMax>;
 
 // A sequence that has dropped tokens after its front (docs/decisions/truncation.md): its blocks from
 // `front_blocks` on are below a gate of their own, the lineage's.
 struct CoreLineage {
-  // The same tokens' block in a lineage before, where it is so many blocks further from the begin.
+  // The block of the same tokens in an earlier lineage, where it is `shift_blocks` blocks further from the
+  // beginning.
   struct Original {
     ChainKey key;
     std::uint32_t shift_blocks = 0;
@@ -43,7 +44,7 @@ inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
   return lineage != nullptr && block == lineage->front_blocks;
 }
 
-// What the index has for one block of a request that waits.
+// What the index has for one block of a waiting request.
 struct CoreProbe {
   enum class Source : std::uint8_t { kNone, kCopy, kTakeOver };
   ChainKey key;                   // not of the tail
@@ -51,14 +52,14 @@ struct CoreProbe {
   Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
   BlockId sibling = kNoBlock;
   std::uint32_t run = 0;
-  bool load = false;               // what it lacks comes from a slower tier, or from its original
-  BlockId original = kNoBlock;     // of a lineage before, which has all that this one lacks
+  bool load = false;               // missing parts come from a slower tier, or from its original
+  BlockId original = kNoBlock;     // a block of an earlier lineage that has all that this one lacks
   std::uint32_t shift_blocks = 0;  // CoreLineage::Original
-  bool too_slow = false;           // it would, but computing it is faster
+  bool too_slow = false;           // it could be loaded, but computing it is faster
 };
 
-// A block in a slower tier whose first tokens are those of a block that nobody knows: the end of a sequence
-// that goes on, or what another one went on with.
+// A block in a slower tier that begins with the same tokens as an unknown block of a request: the end of the
+// sequence that the request continues, or another continuation of it.
 struct CoreBeginning {
   BlockId block = kNoBlock;
   ChainKey key;
@@ -74,7 +75,7 @@ struct CoreProbes {
   std::uint32_t public_blocks = 0;  // the first ones, all of them there
   const CoreLineage* lineage = nullptr;
   std::vector<CoreProbe> blocks;  // the last one: the tail
-  // What is there is used before this token; from it on the request computes what is not complete.
+  // Kept state is used before this token; from it on the request computes everything that is not complete.
   std::uint32_t start = 0;
   std::uint32_t parting = 0;  // CoreRequest::parting
   GroupCounts promised{};     // groups with a window

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the queue needs (AttentionStore §3.3): the blocks of waiting requests are evicted last, and what of
-// them is on the disk alone is brought into host memory before their turn comes.
+// What the queue needs (AttentionStore §3.3): the blocks of waiting requests are evicted last, and those that
+// only the disk has are brought into host memory before their turn comes.
 //
 // An example: three requests wait, whose state is A B, A C and D; host memory has room for two of them.
 //
@@ -8,23 +8,23 @@
 //     prefetch  A B C, as far as they are on the disk alone and transfers may begin
 //
 // The window has the requests that are expected to be admitted first (policy/admission_forecast.h), as many
-// as the slower tiers can hold the state of, at most PolicySet::lookahead_requests of them. How much that is
-// of a session is the mean over those that are known. It is kept as requests come and go and tenants are
-// served: a request's blocks are looked up and marked when it enters, and their marks are given up when it
-// leaves; a look does so with about kMarksInALook blocks, and the next one goes on. The first few look again
-// whenever the queue changes, as what they lacked may be there by now. Of a history that was cut, what its
-// blocks are rotated from is wanted in their place.
+// as the slower tiers can hold the state of, at most PolicySet::lookahead_requests of them. A session's size
+// is the mean over the known ones. The window changes as requests come and go and tenants are served. A
+// request's blocks are looked up and marked when it enters the window, and unmarked when it leaves. A look
+// handles about kMarksInALook blocks, and the next one continues. The first few requests look again whenever
+// the queue changes, because blocks that they lacked may be there by now. For a history that was cut, the
+// originals from which blocks are rotated are wanted instead of the blocks.
 //
-// A block is marked with the place of the first request that wants it: a number that grows with the turn
-// that the request was expected to have when it entered, and with the turns of its tenant. So it is marked
-// once. Turns of different tenants move against each other, and distances change; of the first few requests
-// one in each look gets another place if it has come to stand behind somebody whose turn begins only when
+// A block is marked with the place of the first request that wants it: a number that grows with the turn that
+// the request was expected to have when it entered, and with the turns of its tenant. So it is marked only
+// once. But the turns of different tenants shift against each other, and distances change. So in each look
+// one of the first few requests gets a new place, if it stands after a request whose turn begins only when
 // its own has ended.
 //
-// It owns who waits and what they want; the index knows the place of each block (EvictionFacts::wanted). It
-// requires that queue_changed() is said whenever a request begins or ceases to wait, and that look() follows
-// before the next one with the same id. It calls the index, the transfers, the queue and, for keys, the
-// prefixes.
+// It owns the list of waiting requests and the blocks that they want; the index has the place of each block
+// (EvictionFacts::wanted). It requires that queue_changed() is called whenever a request begins or ceases to
+// wait, and that look() follows before the next call with the same id. It calls the index, the transfers, the
+// queue and, for keys, the prefixes.
 #pragma once
 
 #include <cstddef>
@@ -47,30 +47,30 @@
 
 namespace loci {
 
-// Thread-compatible: the core's thread has it.
+// Thread-compatible; used by the core's thread.
 class QueueNeeds {
  public:
   // A request, if it waits; null: it runs or is gone.
   using FindWaiting = std::function<CoreRequest*(RequestId)>;
 
-  // All five outlive it.
+  // All five must outlive it.
   QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes,
              FairQueue& queue);
 
-  // This request may have begun or ceased to wait.
+  // Says that this request may have begun or ceased to wait.
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
-  // The tenant was given tokens.
+  // Says that the tenant was given tokens.
   void served(const std::string& tenant);
-  // Takes up what was said to have changed. O((changes + the few that look again + kMarksInALook) · log):
-  // who wants nothing that the index knows costs no mark, so a look may take in many.
+  // Processes the changes. Costs O((changes + the few that look again + kMarksInALook) · log). Requests that
+  // want nothing that the index knows cost no mark, so a look may process many of them.
   void look(const FindWaiting& find);
   // What the request wants for its block `number` is being rotated into this one: it wants that one too.
   // Nothing happens if it is not in the window. O(rotated blocks of the request).
   void rotated(std::uint64_t arrival, std::uint32_t number, BlockId block);
-  // The last look or prefetch left something to the next, which is wanted soon.
+  // True: the last look or prefetch left work to the next one, which should come soon.
   bool has_more() const { return unfinished_ || looks_ran_out_; }
-  // Brings to host memory what is wanted of the disk, as far as transfers may begin; goes on where it left
-  // off.
+  // Brings wanted blocks from the disk to host memory, as far as transfers may begin. Continues where it
+  // stopped.
   void prefetch();
 
   void check_invariants(const FindWaiting& find) const;
@@ -91,8 +91,8 @@ class QueueNeeds {
     std::uint32_t known = 0;  // blocks of it that the index had when it came
     // In the window:
     std::uint32_t place = 0;
-    // Its blocks that the index has, or what they are rotated from, up to the first that it lacks; so many of
-    // them have been looked at for a prefetch.
+    // Its blocks in the index, or their originals, up to the first missing one; and how many of them have
+    // been considered for a prefetch.
     Wants wants;
     Wants rotated;  // and the blocks that these have become
     // BlockIndex::names_made() when the index lacked the next one; 0: it was not looked for.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State on its way between tiers: loads for requests, saves of what fills or is next to be evicted,
-// prefetches from the disk into host memory, and how each of them ends.
+// Moves of state between tiers: loads for requests, saves of blocks that fill or are next to be evicted,
+// prefetches from the disk into host memory, and the end of each move.
 //
 // An example: a conversation of three whole blocks comes back. K: the state is there; k: it is being written.
 //
@@ -19,29 +19,29 @@
 //
 // The rules:
 //   - A load holds its block's parts and its claim until its last move has ended. Its source stays as it is.
-//   - A save holds its source and reserves its target, which nobody sees before it is whole. What cannot be
-//     saved at once is dropped sooner than it holds anybody up: it will be computed again.
-//   - A link that fails again and again is left alone for a while (link_breaker.h).
-//   - What goes to the shared store has no target here: whether it arrives is nothing that anybody counts on.
-//   - When a load has come is predicted by what loads took (link_times.h).
+//   - A save holds its source and reserves its target, which nobody sees before it is whole. A save that
+//     cannot begin is dropped rather than delay anybody: its block will be computed again.
+//   - A link that fails repeatedly is left alone for a while (link_breaker.h).
+//   - A save to the shared store has no target here, and nothing depends on its arrival.
+//   - The end of a load is predicted from the times of earlier loads (link_times.h).
 //
 // The corner cases:
-//   - A block that is being loaded may get its state otherwise, in another slot (a request's tail completes
-//     it). The load goes on writing to its own slot, which keep_slot() hands over, and brings nothing.
-//   - A pass in flight may still read such a slot when the load has ended: end() returns it then.
-//   - The end of a sequence is saved from its tail, which has no name, as a partial block that has
-//     (partial_block.h). The tail stays as it is, and nobody takes it over meanwhile.
+//   - A block that is being loaded may get its state in another slot meanwhile (a request's tail completes
+//     it). The load goes on writing to its own slot, which keep_slot() takes over, and has no effect.
+//   - A pass in flight may still read such a slot when the load has ended; then end() returns it.
+//   - The end of a sequence is saved from its tail, which has no name, as a partial block, which has one
+//     (partial_block.h). The tail stays unchanged, and nobody takes it over meanwhile.
 //   - A block may be brought from another one that holds the same tokens at other positions (its *original*,
 //     see CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
 //
-// It owns the moves in flight with their pins, the claims of what is loaded, the wishes to save, and what is
-// known of the links. It requires that nobody else reads or writes copies in slower tiers, and that pins and
-// slots which it returned or was lent are dropped before the index. It calls nobody but the index.
+// It owns the moves in flight with their pins, the claims of blocks being loaded, the wishes to save, and the
+// knowledge of the links. It requires that nobody else reads or writes copies in slower tiers, and that pins
+// and slots which it returned or was lent are dropped before the index. It calls only the index.
 //
 // Invariants, which check_invariants() tests:
-//   3. A move's source stays and its target is reserved and unseen until it has ended; what it has on the
-//      device it holds. A rotation is of the same tokens, and turns them by what their positions differ.
-//   4. What is loaded has one writer: the load.
+//   3. A move's source stays and its target is reserved and unseen until it has ended; it holds its parts on
+//      the device. A rotation is between blocks of the same tokens, by the difference of their positions.
+//   4. A block being loaded has one writer: the load.
 #pragma once
 
 #include <algorithm>
@@ -67,59 +67,58 @@
 
 namespace loci {
 
-// Thread-compatible: the core's thread has it. A call costs O(groups · log(moves)) a block, but where it says
-// more.
+// Thread-compatible: the core's thread has it. A call costs O(groups · log(moves)) for each block, unless
+// noted.
 class Transfers {
  public:
-  // All three outlive it.
+  // All three must outlive it.
   Transfers(const CoreConfig& config, const CostModel& costs, BlockIndex& index);
 
-  // Calls from now on are at this time.
+  // Later calls happen at this time.
   void advance(Nanos now) {
     now_ = now;
     link_times_.advance(now);
   }
 
-  // The costs that this was made with have changed.
+  // Says that the costs have changed.
   void costs_changed() { link_times_.costs_changed(now_); }
 
   // --- what can be brought back ---
 
-  // The device lacks the group's part, and it comes: it is being loaded, or a tier not slower than `slowest`
-  // has it.
+  // True: the device lacks the group's part, and it is being loaded or a tier not slower than `slowest` has
+  // it.
   bool comes(BlockId id, std::uint32_t group, Tier slowest) const;
-  // The device lacks something of the block, and all of that comes.
+  // True: the device lacks parts of the block, and all of these come.
   bool comes(BlockId id, Tier slowest) const;
   // The slowest tier that a load of the block reads from.
   Tier load_tier(BlockId id) const;
-  // The slowest tier that brings all of an original; absent: some of it is nowhere, or in a tier beyond
-  // `slowest`.
+  // The slowest of the tiers that have an original's parts; absent: a part is in no tier up to `slowest`.
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
   // The slowest tier that a load of what was found reads from; kDevice: it is rotated there.
   Tier load_tier(const CoreProbe& found) const;
-  // The disk has it, as hidden states.
+  // True: the disk has it as hidden states.
   bool from_hidden(const CoreProbe& found) const;
-  // What loading it would take, if it is the sequence's block `number`; not what computing it would.
+  // The price of loading it as the sequence's block `number`; without the price of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
-  // Of the way from the tier to the device.
+  // The link from the tier to the device.
   RestoreLink link(Tier from) const;
-  // What the tier is bringing should have come long ago: it is asked for nothing more.
+  // True: loads from the tier are long overdue, so no further ones should begin.
   bool overdue(Tier tier) const;
   // The slowest tier that answers: from where state may be brought back; the second of this server's own.
   Tier slowest_readable() const;
   Tier slowest_own() const;
-  // The shared store is there, and reads from it do not fail one after another.
+  // True: there is a shared store, and reads from it do not keep failing.
   bool shared_readable() const { return has(Tier::kShared) && !shared_read_link_.paused(now_); }
 
   // --- loads ---
 
   bool loading(BlockId id) const { return loads_.contains(id); }
-  // The group's part of it is still to come.
+  // True: the group's part is still being loaded.
   bool loading(BlockId id, std::uint32_t group) const;
   // When a load in progress has brought all of the block, as predicted.
   Nanos arrives_at(BlockId id) const { return loads_.at(id).ends_at; }
-  // Begins what `wanted` says of the blocks that `held` pins, which are as many and all placed. Returns the
-  // places of those that are now being loaded, for others too.
+  // Begins the loads in `wanted` for the blocks pinned by `held`, which are as many and all placed. Returns
+  // the indices of the blocks that are being loaded now, including those that others load.
   std::vector<std::uint32_t> load(std::span<const CoreProbe> wanted, std::span<const BlockPin> held);
   // A block that is loaded before anybody is admitted who needs it.
   struct Ahead {
@@ -140,13 +139,13 @@ class Transfers {
     kWithoutWindows,  // of a block that fills: what is behind a window soon is not worth saving
     kAllGroups,
   };
-  // What `from` has of the block is to be saved to the next tier when its turn comes, if it is still there
-  // then. Of too many wishes the oldest are dropped.
+  // Wishes to save the block's parts in `from` to the next tier when their turn comes, if they are still
+  // there then. If there are too many wishes the oldest are dropped.
   void wish_save(BlockId id, Tier from, SaveScope scope);
-  // The same of what the device or host memory has, for the shared store: behind all other saves.
+  // The same for saves from the device or host memory to the shared store; they come after all other saves.
   void wish_share(BlockId id, SaveScope scope);
-  // The end of a sequence is to be saved as the partial block of that key when nobody uses it, if it is then
-  // as it is now. Of too many such wishes the oldest are dropped.
+  // Wishes to save the end of a sequence as the partial block of that key once nobody uses it, if it is
+  // unchanged then. If there are too many such wishes the oldest are dropped.
   void wish_save_tail(BlockId tail, const ChainKey& key);
   // The form in which the block is saved as it fills, if its rows were captured: the configured share of a
   // sequence's blocks, evenly.
@@ -155,23 +154,23 @@ class Transfers {
     // Device slots of groups with a window that saves may not use: they are promised, public or read by a
     // pass.
     GroupCounts taken{};
-    // Saves what is next to be evicted, while less than this part of a pool could be had at once (Pensieve
-    // §4.3.2).
+    // Saves blocks that are next to be evicted while less than this share of a pool is free or saved
+    // (Pensieve §4.3.2).
     std::uint32_t free_percent = 0;
   };
-  // Begins what was wished, then what is next to be evicted, as far as saves may be in flight.
+  // Begins wished saves, then saves of the blocks to be evicted next, as far as saves may be in flight.
   void save(const SaveRules& rules);
-  // When what is to go to the shared store may go on, which is left alone just now; kNever: nothing waits so.
+  // When saves to the shared store may continue, if it is left alone just now; kNever: none waits for that.
   Nanos shares_at() const {
     return share_wishes_.empty() || !shared_write_link_.paused(now_) ? kNever
                                                                      : shared_write_link_.paused_until();
   }
-  // One more save or prefetch may be in flight.
+  // True: one more save or prefetch may be in flight.
   bool may_begin() const { return saves_in_flight_ < saves_max_; }
   // Brings to host memory what the disk alone has of the block in `groups`. False: there is not room for all
   // of it.
   bool prefetch(BlockId id, GroupSet groups);
-  // All that the disk has from before is known: from now on it is written.
+  // Says that all of the disk's earlier entries are known: from now on the disk is written.
   void open_disk() { disk_open_ = true; }
 
   // --- what peers read ---
@@ -180,15 +179,15 @@ class Transfers {
   // server's own, as keys and values, and those that are being computed or come from such a tier.
   std::uint8_t there_for_peers(BlockId id) const;
   std::uint8_t coming_for_peers(BlockId id) const;
-  // One more block may be on its way to a peer.
+  // True: one more block may be in flight to a peer.
   bool may_serve() const { return serves_in_flight_ < serves_max_; }
-  // Of those at most half are read from the disk: one that is slow holds up what is in memory no more than
-  // that.
+  // True: one more of these may be read from the disk. At most half of them are, so that a slow disk does not
+  // hold up blocks in memory.
   bool may_serve_from_disk() const { return disk_serves_in_flight_ < std::max(1u, serves_max_ / 2); }
   std::uint32_t serves_in_flight() const { return serves_in_flight_; }
-  // Begins to bring the peer those of `groups` that are there, but for device parts that the rules keep from
-  // being held, and for what the disk alone has while it may not be read. Returns the groups that were begun,
-  // and the moves that bring them.
+  // Begins to give the peer those of `groups` that are there, except device parts that the rules forbid to
+  // hold, and parts that only the disk has while it may not be read. Returns the groups that were begun, and
+  // the number of their moves.
   struct Served {
     std::uint8_t groups = 0;
     std::uint32_t moves = 0;
@@ -197,12 +196,12 @@ class Transfers {
 
   // --- ends ---
 
-  // Something of the block will not come.
+  // Parts of the block will not come.
   struct Missed {
     BlockId block;
     Tier from = Tier::kHost;
   };
-  // A slot that was a load's alone, and that a pass in flight may still read.
+  // A slot that only a load held, and that a pass in flight may still read.
   struct ReadSlot {
     std::uint32_t group = 0;
     SlotReservation slot;
@@ -220,9 +219,9 @@ class Transfers {
   // The moves that began since the last call, in order.
   std::vector<Move> take_begun() { return std::exchange(begun_, {}); }
   bool idle() const { return moves_.empty(); }
-  // Of groups with a window: device parts that moves hold.
+  // For groups with a window: device parts that moves hold.
   const GroupCounts& moving() const { return moving_; }
-  // Slots that are no block's, and that loads have.
+  // Slots that belong to no block and that loads hold.
   GroupCounts detached() const;
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
   void add_stats(CoreStats& stats) const;
@@ -237,7 +236,7 @@ class Transfers {
     BlockPin pin;
     std::vector<MovePart> parts;
     StateForm form = StateForm::kKeysAndValues;
-    // The state comes from there: a load's other positions, a save's tail.
+    // The block from which the state comes: the original of a rotated load, the tail of a save.
     std::optional<BlockPin> original = std::nullopt;
     bool next_to_be_evicted = false;               // a save's reason
     std::int32_t rotate_by = 0;                    // positions, from the original's to the block's
@@ -275,7 +274,7 @@ class Transfers {
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   bool has(Tier tier) const { return index_.has_tier(tier); }
   std::uint64_t block_bytes(BlockId id) const;
-  // What loading the copy brings.
+  // Bytes that loading the copy brings.
   std::uint64_t copy_bytes(const LowerCopy& copy) const;
   bool may_write(Tier tier) const;
   static CoreLink link_of(const InFlight& move);

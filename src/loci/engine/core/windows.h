@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What groups with a window need: where a request may go on from what is there, the slots that it is
-// promised, and letting go of what no later token of it sees (docs/decisions/layer-groups.md).
+// Groups with a window: where a request may continue from kept state, the slots that it is promised, and
+// letting go of blocks that no later token of it sees (docs/decisions/layer-groups.md).
 //
 // An example: blocks of 32 tokens, one group that sees all and one with a window of 40. A prompt of five
-// blocks comes back; K: the group has the block's part, on the device or where it comes from.
+// blocks comes back; K: the group has the block's part, on the device or in a tier from which it comes.
 //
 //     block            0   1   2   3   4
 //     all              K   K   K   .   .
@@ -19,23 +19,24 @@
 //
 // The rules:
 //   - A token at n reads [first_visible(n), n) in every group. A request goes on at the last n where all of
-//     that is there, and computes everything behind it that is not complete, from the left. So what it reads
-//     is always what it held at n or passed over since, and it holds that until its window has moved past.
+//     this state is there. It computes everything after n that is not complete, from the left. So it only
+//     reads state that it held at n or has passed over since, and it holds that until its window has moved
+//     past.
 //   - At admission a request is promised the slots that its window and a chunk of its prompt touch; a promise
 //     shrinks when it decodes. Promises never exceed the pool, so windows never run out.
 //
 // The corner cases:
-//   - A window counts as at least a block, so that a block that is begun is seen from its first token; one as
-//     wide as the context counts as none. limited_windows() says so.
-//   - What is loaded, or read by a pass in flight, keeps its slot, and its part of the promise, until that
-//     has ended.
-//   - Where a request leaves what others have computed, what is seen from there is worth keeping (the
-//     *parting*).
+//   - A window counts as at least a block, so that a block that was begun is seen from its first token; a
+//     window as wide as the context counts as none. limited_windows() applies this.
+//   - A block that is being loaded, or read by a pass in flight, keeps its slot, and its share of the
+//     promise, until that has ended.
+//   - At the place where a request parts from what others have computed (the *parting*), the window is worth
+//     keeping.
 //
-// It owns the sums of what is promised and of slots that passes still read though nobody has them. It
-// requires that what was promised is given back once. It calls the index, the transfers and the prefixes.
+// It owns the sums of promised slots, and of slots that passes still read although nobody holds them. It
+// requires that each promise is given back once. It calls the index, the transfers and the prefixes.
 // Invariants, which check_invariants() tests:
-//   1. Promises, and what is public, fit each pool.
+//   1. Promises and public blocks together fit each pool.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,8 @@
 
 namespace loci {
 
-// The configuration with windows as they count: at least a block, none where nothing is ever behind it.
+// The configuration with windows as they count: at least a block; none if the window is as wide as the
+// context.
 CoreConfig limited_windows(CoreConfig config);
 
 // The groups whose state of a request's block the token at `position`, which is behind it, sees. `config` has
@@ -59,29 +61,31 @@ GroupSet groups_seen(const CoreConfig& config, std::uint32_t position, std::uint
 // Thread-compatible: the core's thread has it. Each call costs O(blocks · groups) of its request at most.
 class Windows {
  public:
-  // `config` has limited windows. All four outlive it.
+  // `config` has limited windows. All four must outlive it.
   Windows(const CoreConfig& config, BlockIndex& index, const Transfers& transfers, const Prefixes& prefixes);
 
   bool any() const { return any_; }
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   // The most tokens of a prompt and its output together, by context and pools.
   std::uint32_t sequence_tokens_max() const { return sequence_tokens_max_; }
-  // The most blocks that `tokens` tokens in a row, to be computed, and what the first of them sees touch.
+  // The most blocks that can be touched by `tokens` consecutive tokens to be computed, together with the
+  // window of the first of them.
   std::uint32_t ring_blocks(std::uint32_t group, std::uint32_t tokens) const;
-  // Of a prompt of so many blocks: slots that it needs at once.
+  // The slots that a prompt of `blocks` blocks needs at once.
   std::uint64_t blocks_needed(std::uint32_t group, std::uint64_t blocks) const;
 
   // --- admission: what a request that waits finds, and where it goes on ---
 
-  // The last place to go on from; siblings' state is of use at that place alone.
+  // Chooses the last place to continue from. Siblings' state is of use only at that place.
   void choose_start(CoreProbes& probes, Tier slowest) const;
   // A public prefix holds all of its state in every group, so none of it is passed over.
   void compute_all(CoreProbes& probes) const;
-  // Where the request leaves what others have computed, and they have gone on: who came this way once may
-  // come again.
+  // Finds the place where the request parts from what others have computed and continued: other requests may
+  // come this way again.
   void find_parting(CoreProbes& probes) const;
   void promise(const CoreRequest& request, CoreProbes& probes) const;
-  // Holds what is there of what the first token to be computed sees, and has room made for what comes.
+  // Pins the blocks in the first computed token's window that the index already has, and places those that
+  // come.
   void hold(CoreRequest& request, const CoreProbes& probes);
 
   // --- promises ---
@@ -89,11 +93,11 @@ class Windows {
   void take(const GroupCounts& promised);
   void give_back(const GroupCounts& promised);
   std::uint32_t promised(std::uint32_t group) const { return promised_[group]; }
-  // Slots that are promised, public or still read: nobody else may have them for long.
+  // Slots that are promised, public or still being read; nobody else may hold them for long.
   std::uint32_t taken(std::uint32_t group) const {
     return promised_[group] + prefixes_.public_blocks() + lingering_[group];
   }
-  // A slot of a load that has ended, which a pass in flight still reads; and no more.
+  // A pass in flight still reads the slot of a load that has ended; or no longer.
   void begin_lingering(std::uint32_t group) { lingering_[group] += windowed(group); }
   void end_lingering(std::uint32_t group) { lingering_[group] -= windowed(group); }
 
@@ -102,10 +106,10 @@ class Windows {
   static bool has_place(const CoreRequest& request, std::uint32_t group) {
     return request.held[group] + request.lent[group] < request.promised[group];
   }
-  // Holds or places what the block has in groups with a window; false: the promise is used up, and what is
-  // behind must be let go first.
+  // Holds or places the block's parts in groups with a window. False: the promise is used up, so parts behind
+  // the window must be let go first.
   bool take_parts(CoreRequest& request, std::uint32_t block_number);
-  // Passes over the blocks that lack nothing, and lets go of what is behind. True: a promise became smaller.
+  // Passes over complete blocks, and lets go of blocks behind the window. True: a promise became smaller.
   bool advance(CoreRequest& request);
 
   // `promised`, `lingering`: as requests and passes have them. Aborts on a broken invariant.
