@@ -19,6 +19,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
+#include "loci/cluster/cluster_secret.h"
 #include "loci/cluster/front.h"
 #include "loci/cluster/member_watch.h"
 #include "loci/serve/http/server.h"
@@ -107,8 +108,10 @@ void watch_members(Routing& routing, std::unique_ptr<MemberTable> table) {
 }
 
 Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
-  LOCI_ASSIGN_OR_RETURN(const FrontOptions options, front_options(flags, drain_timeout));
+  LOCI_ASSIGN_OR_RETURN(FrontOptions options, front_options(flags, drain_timeout));
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
+  LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(flags.secret));
+  options.prompt_key = cluster_prompt_key(secret);
   LOCI_ASSIGN_OR_RETURN(TlsContext trusted, make_client_tls(flags.tls_ca));
   routing.workers = std::make_unique<WorkerPool>(2);
   routing.server = std::make_unique<HttpServer>(flags.http, routing.clock, routing.metrics, routing.log);

@@ -89,6 +89,8 @@ TEST_F(ClusterSecretTest, KeysFollowFromSecretAndFingerprintAlone) {
                       cluster_state_id(two, model), cluster_state_id(two, other)})
                 .size(),
             4u);
+  EXPECT_NE(cluster_prompt_key(one), cluster_prompt_key(two));
+  EXPECT_EQ(cluster_prompt_key(one), cluster_prompt_key(ClusterSecret{1}));
 }
 
 }  // namespace

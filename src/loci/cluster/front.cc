@@ -2,7 +2,6 @@
 #include "loci/cluster/front.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
@@ -31,13 +30,6 @@ constexpr Nanos kKeyTrusted = 10 * kNanosPerSecond;  // before an instance is as
 std::uint64_t random_seed() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
-}
-
-// Of the tenant: state is not shared with another, and neither is what is remembered of prompts.
-std::uint64_t tenant_seed(const HttpRequest& request, std::uint64_t seed) {
-  for (const boost::beast::string_view key : {request[http::field::authorization], request["X-Api-Key"]})
-    seed = XXH3_64bits_withSeed(key.data(), key.size(), seed);
-  return seed;
 }
 
 ApiError no_instance(std::string message) {
@@ -108,7 +100,6 @@ Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& work
       instances_(options.instances),
       pool_(io),
       kept_bodies_(options.kept_bytes_max),
-      seed_(random_seed()),
       random_(random_seed()) {}
 
 // --- who there is ---
@@ -200,11 +191,11 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
     co_return;
   }
   Request request{.exchange = exchange,
-                  .seed = tenant_seed(exchange.request(), seed_),
+                  .key = prompt_key_of(exchange.request(), options_.prompt_key),
                   .prompt = {},
                   .begun_at = clock_.now()};
   const auto read = [&] {
-    return read_prompt(exchange.request().method(), path, exchange.request().body(), request.seed);
+    return read_prompt(exchange.request().method(), path, exchange.request().body(), request.key);
   };
   if (exchange.request().body().size() <= kReadHereMax)
     request.prompt = read();
@@ -375,7 +366,7 @@ asio::awaitable<std::optional<HttpResponse>> Front::ask_models(const HttpRequest
 
 asio::awaitable<bool> Front::let_in(Exchange& exchange) {
   const RoutedApi api = routed_api(exchange.path());
-  const std::uint64_t key = tenant_seed(exchange.request(), seed_);
+  const PromptKey key = prompt_key_of(exchange.request(), options_.prompt_key);
   if (const auto known = let_in_until_.find(key); known != let_in_until_.end()) {
     if (clock_.now() < known->second) co_return true;
     let_in_until_.erase(known);

@@ -8,17 +8,18 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/cluster/instances.h"
 #include "loci/cluster/member_table.h"
+#include "loci/cluster/routed_request.h"
 #include "loci/cluster/upstream.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/connection.h"
@@ -29,6 +30,7 @@ namespace loci {
 
 struct FrontOptions {
   InstancesOptions instances;
+  PromptKey prompt_key{};  // the cluster's
   PageGuard pages;                              // by which names the front is called
   Nanos connect_timeout = 2 * kNanosPerSecond;  // to an instance, and of a question whether it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
@@ -120,9 +122,8 @@ class Front {
   BodyBudget kept_bodies_;
   FrontCounts counts_;
   std::set<std::uint32_t> looked_after_;                   // instances that are asked whether they live
-  std::unordered_map<std::uint64_t, Nanos> let_in_until_;  // by tenant_seed()
+  std::map<PromptKey, Nanos> let_in_until_;                // by prompt_key_of()
   std::uint64_t next_sent_ = 1;
-  const std::uint64_t seed_;
   std::mt19937_64 random_;  // draws seeds of requests
   bool is_draining_ = false;
 };

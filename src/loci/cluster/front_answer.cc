@@ -164,7 +164,7 @@ void Front::learn(Request& request, const Instance& instance, std::string_view r
   if (!request.prompt.begins_response) return;
   const std::string_view id = response_id_of(reply);
   if (!id.empty())
-    instances_.remember_session(continued_key(id, request.seed), request.prompt, instance, now);
+    instances_.remember_session(continued_key(id, request.key), request.prompt, instance, now);
 }
 
 }  // namespace loci

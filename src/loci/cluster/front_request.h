@@ -23,7 +23,7 @@ namespace loci {
 // A request on its way.
 struct Front::Request {
   Exchange& exchange;
-  std::uint64_t seed = 0;
+  PromptKey key{};  // its tenant's
   RoutedPrompt prompt;
   Nanos begun_at = 0;
   std::vector<std::uint32_t> tried;  // instances

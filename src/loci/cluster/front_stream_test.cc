@@ -158,7 +158,7 @@ TEST(RoutedRequest, ASeedIsAddedToWhatHasNone) {
   EXPECT_EQ(seeded("{ }\n"), "{ \"seed\":7}\n");
   EXPECT_EQ(seeded(R"({"seed":null})"), R"({"seed":null,"seed":7})");
   const auto read = [](const std::string& body, const char* path = "/v1/chat/completions") {
-    return read_prompt(http::verb::post, path, body, 1);
+    return read_prompt(http::verb::post, path, body, PromptKey{1});
   };
   EXPECT_TRUE(read(R"({"stream":true,"seed":3})").has_seed);
   EXPECT_FALSE(read(R"({"stream":true,"seed":null})").has_seed);

@@ -298,13 +298,13 @@ TEST(RoutedRequest, OnlyWhatIsGeneratedIsWorthRemembering) {
   namespace http = boost::beast::http;
   const std::string body = R"({"model":"m","prompt":")" + std::string(10'000, 'x') + "\"}";
   for (const char* path : {"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/conversations"}) {
-    const RoutedPrompt prompt = read_prompt(http::verb::post, path, body, 1);
+    const RoutedPrompt prompt = read_prompt(http::verb::post, path, body, PromptKey{1});
     EXPECT_FALSE(prompt.is_generated) << path;
     EXPECT_TRUE(prompt.keys.empty()) << path;
     EXPECT_TRUE(prompt.is_new_work()) << path;
   }
   for (const char* path : {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}) {
-    const RoutedPrompt prompt = read_prompt(http::verb::post, path, body, 1);
+    const RoutedPrompt prompt = read_prompt(http::verb::post, path, body, PromptKey{1});
     EXPECT_TRUE(prompt.is_generated) << path;
     EXPECT_EQ(prompt.keys.size(), 10'000 / kPromptChunkBytes) << path;
   }
@@ -312,9 +312,9 @@ TEST(RoutedRequest, OnlyWhatIsGeneratedIsWorthRemembering) {
 
 TEST(RoutedRequest, ALaterTurnsKeysBeginWithAnEarlierOnes) {
   namespace http = boost::beast::http;
-  const auto keys = [](const std::string& messages, std::uint64_t seed = 1) {
+  const auto keys = [](const std::string& messages, PromptKey key = PromptKey{1}) {
     return read_prompt(http::verb::post, "/v1/chat/completions",
-                       R"({"temperature":1,"messages":[)" + messages + R"(],"model":"m"})", seed);
+                       R"({"temperature":1,"messages":[)" + messages + R"(],"model":"m"})", key);
   };
   const std::string first = R"({"role":"system","content":")" + std::string(700, 's') +
                             R"("},{"role":"user","content":")" + std::string(700, 'u') + "\"}";
@@ -324,23 +324,46 @@ TEST(RoutedRequest, ALaterTurnsKeysBeginWithAnEarlierOnes) {
   ASSERT_GT(two.keys.size(), one.keys.size());
   EXPECT_TRUE(std::equal(one.keys.begin(), one.keys.end(), two.keys.begin()));
   EXPECT_EQ(one.beginning, two.beginning);
-  EXPECT_NE(keys(first, 2).keys[0], one.keys[0]) << "another tenant's";
+  EXPECT_NE(keys(first, PromptKey{2}).keys[0], one.keys[0]) << "another tenant's";
   EXPECT_TRUE(one.may_be_repeated);
   EXPECT_EQ(one.model, "m");
+}
+
+// Fronts and instances must agree on names, and nobody else can make them.
+TEST(RoutedRequest, NamesFollowFromTheClustersKeyAndTheTenantAlone) {
+  namespace http = boost::beast::http;
+  const auto key_of = [](const char* header, const char* value, const PromptKey& cluster = PromptKey{7}) {
+    HttpRequest request(http::verb::post, "/v1/completions", 11);
+    if (*value != '\0') request.set(header, value);
+    return prompt_key_of(request, cluster);
+  };
+  EXPECT_EQ(key_of("Authorization", "Bearer a"), key_of("authorization", "Bearer a"));
+  EXPECT_NE(key_of("Authorization", "Bearer a"), key_of("Authorization", "Bearer b"));
+  EXPECT_NE(key_of("Authorization", "a"), key_of("X-Api-Key", "a"));
+  EXPECT_NE(key_of("", ""), key_of("", "", PromptKey{8}));
+  const auto read = [](const std::string& fields) {
+    return read_prompt(http::verb::post, "/v1/responses",
+                       R"({"input":")" + std::string(600, 'x') + "\"" + fields + "}", PromptKey{1});
+  };
+  EXPECT_EQ(read("").keys, read(R"(,"seed":5)").keys) << "a front adds a seed";
+  EXPECT_NE(read("").keys[0], read(R"(,"model":"m")").keys[0]);
+  EXPECT_NE(read(R"(,"conversation":"a")").keys[0], read(R"(,"conversation":"b")").keys[0])
+      << "the same words behind other ones";
+  for (const std::uint64_t name : read("").keys) EXPECT_EQ(name & 3, 0u);
 }
 
 TEST(RoutedRequest, KnowsWhatGoesOnFromWhatAndWhatIsStored) {
   namespace http = boost::beast::http;
   const auto read = [](const std::string& body) {
-    return read_prompt(http::verb::post, "/v1/responses", body, 1);
+    return read_prompt(http::verb::post, "/v1/responses", body, PromptKey{1});
   };
   EXPECT_FALSE(read(R"({"input":"x"})").may_be_repeated);
   EXPECT_TRUE(read(R"({"input":"x","store":false})").may_be_repeated);
-  EXPECT_EQ(read(R"({"conversation":"c"})").continues, continued_key("c", 1));
-  EXPECT_EQ(read(R"({"conversation":{"id":"c"}})").continues, continued_key("c", 1));
-  EXPECT_EQ(read(R"({"previous_response_id":"r"})").continues, continued_key("r", 1));
-  EXPECT_EQ(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", 1).continues, continued_key("r", 1));
-  EXPECT_FALSE(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", 1).may_be_repeated);
+  EXPECT_EQ(read(R"({"conversation":"c"})").continues, continued_key("c", PromptKey{1}));
+  EXPECT_EQ(read(R"({"conversation":{"id":"c"}})").continues, continued_key("c", PromptKey{1}));
+  EXPECT_EQ(read(R"({"previous_response_id":"r"})").continues, continued_key("r", PromptKey{1}));
+  EXPECT_EQ(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).continues, continued_key("r", PromptKey{1}));
+  EXPECT_FALSE(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).may_be_repeated);
   for (const char* garbage :
        {"", "{", "[]", "5", R"({"messages":5,"model":7,"conversation":[],"input":{"a":[1]}})"})
     read(garbage);

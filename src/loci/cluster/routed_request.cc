@@ -2,9 +2,10 @@
 #include "loci/cluster/routed_request.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
+#include <sodium.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
@@ -13,6 +14,26 @@ namespace loci {
 namespace http = boost::beast::http;
 
 namespace {
+
+static_assert(crypto_shorthash_KEYBYTES == std::tuple_size_v<PromptKey>);
+
+// What names hang from that hang from nothing else.
+constexpr std::uint64_t kBeginning = 1, kContinued = 2;
+constexpr std::uint64_t kTierBits = 3;  // of a chunk's key, which the feed uses (peers/feed_wire.h)
+
+// SipHash-2-4.
+std::uint64_t keyed_hash(const PromptKey& key, const void* bytes, std::size_t count) {
+  std::uint64_t out = 0;
+  crypto_shorthash(reinterpret_cast<unsigned char*>(&out), static_cast<const unsigned char*>(bytes), count,
+                   key.data());
+  return out;
+}
+
+// The name of a text that follows what `above` names.
+std::uint64_t name_of(const PromptKey& key, std::uint64_t above, std::string_view text) {
+  const std::array<std::uint64_t, 2> pair = {above, keyed_hash(key, text.data(), text.size())};
+  return keyed_hash(key, pair.data(), sizeof pair);
+}
 
 std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>()
@@ -70,7 +91,7 @@ std::string id_of(const Json& request, const char* name) {
   return at->is_object() && id != at->end() && id->is_string() ? id->get<std::string>() : std::string();
 }
 
-void read_body(std::string_view body, std::uint64_t seed, RoutedPrompt& out) {
+void read_body(std::string_view body, const PromptKey& key, RoutedPrompt& out) {
   const Result<Json> parsed = parse_json(body);
   if (!parsed.ok() || !parsed->is_object()) return;
   const Json& request = *parsed;
@@ -88,18 +109,20 @@ void read_body(std::string_view body, std::uint64_t seed, RoutedPrompt& out) {
     const std::string previous = id_of(request, "previous_response_id");
     out.is_conversation = !conversation.empty();
     if (out.is_conversation || !previous.empty())
-      out.continues = continued_key(out.is_conversation ? conversation : previous, seed);
+      out.continues = continued_key(out.is_conversation ? conversation : previous, key);
   }
   const PromptText prompt = prompt_text(request);
   out.bytes = prompt.text.size();
-  out.beginning = XXH3_64bits_withSeed(prompt.text.data(), prompt.beginning_bytes, seed);
+  const std::string_view text = prompt.text;
+  out.beginning = name_of(key, kBeginning, text.substr(0, prompt.beginning_bytes));
   if (!out.is_generated) return;
-  std::uint64_t key = XXH3_64bits_withSeed(out.model.data(), out.model.size(), seed);
-  const std::size_t chunks = std::min(prompt.text.size() / kPromptChunkBytes, kPromptKeysMax);
+  // The same words are another prompt where another conversation goes on with them.
+  std::uint64_t name = name_of(key, out.continues.value_or(0), out.model);
+  const std::size_t chunks = std::min(text.size() / kPromptChunkBytes, kPromptKeysMax);
   out.keys.reserve(chunks);
   for (std::size_t i = 0; i < chunks; ++i) {
-    key = XXH3_64bits_withSeed(prompt.text.data() + i * kPromptChunkBytes, kPromptChunkBytes, key);
-    out.keys.push_back(key);
+    name = name_of(key, name, text.substr(i * kPromptChunkBytes, kPromptChunkBytes)) & ~kTierBits;
+    out.keys.push_back(name);
   }
 }
 
@@ -131,8 +154,21 @@ void add_seed(std::string& body, std::uint64_t seed) {
   body.insert(end, fmt::format("{}\"seed\":{}", body[last] == '{' ? "" : ",", seed));
 }
 
-std::uint64_t continued_key(std::string_view id, std::uint64_t seed) {
-  return XXH3_64bits_withSeed(id.data(), id.size(), ~seed);
+std::uint64_t continued_key(std::string_view id, const PromptKey& key) {
+  return name_of(key, kContinued, id);
+}
+
+PromptKey prompt_key_of(const HttpRequest& request, const PromptKey& cluster) {
+  std::string names;
+  for (const boost::beast::string_view name : {request[http::field::authorization], request["X-Api-Key"]}) {
+    names.append(name.data(), name.size());
+    names.push_back('\n');  // which no header has
+  }
+  PromptKey out{};
+  static_assert(crypto_shorthash_siphashx24_BYTES == std::tuple_size_v<PromptKey>);
+  crypto_shorthash_siphashx24(out.data(), reinterpret_cast<const unsigned char*>(names.data()), names.size(),
+                              cluster.data());
+  return out;
 }
 
 RoutedApi routed_api(std::string_view path) {
@@ -141,7 +177,7 @@ RoutedApi routed_api(std::string_view path) {
 }
 
 RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_view body,
-                         std::uint64_t seed) {
+                         const PromptKey& key) {
   RoutedPrompt out;
   const bool reads = method == http::verb::get || method == http::verb::head || method == http::verb::options;
   out.may_be_repeated = reads || computes_only(path);
@@ -150,9 +186,9 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
   out.begins_response = path == "/v1/responses" && method == http::verb::post;
   for (const std::string_view prefix : {"/v1/responses/", "/v1/conversations/"}) {
     const std::string_view id = id_after(path, prefix);
-    if (!id.empty()) out.continues = continued_key(id, seed);
+    if (!id.empty()) out.continues = continued_key(id, key);
   }
-  if (!body.empty()) read_body(body, seed, out);
+  if (!body.empty()) read_body(body, key, out);
   return out;
 }
 

@@ -5,6 +5,7 @@
 // Values; thread-compatible.
 #pragma once
 
+#include <array>
 #include <boost/beast/http/verb.hpp>
 #include <cstdint>
 #include <optional>
@@ -12,15 +13,21 @@
 #include <string_view>
 #include <vector>
 
+#include "loci/serve/http/http_message.h"
+
 namespace loci {
+
+// Keys the hashes that name prompts: of a cluster (cluster_prompt_key(), cluster_secret.h), and within it of
+// a tenant (prompt_key_of()). Whoever lacks it learns nothing from the names.
+using PromptKey = std::array<std::uint8_t, 16>;
 
 // Whose errors a client of the path understands; kOpenAi of all but two.
 enum class RoutedApi : std::uint8_t { kOpenAi, kMessages, kResponses };
 
 struct RoutedPrompt {
   std::string model;  // empty: it names none
-  // Of the prompt's text in whole chunks of kPromptChunkBytes, each of all text up to its end. None where
-  // nothing is generated.
+  // Of the prompt's text in whole chunks of kPromptChunkBytes, each of all text up to its end, and of what it
+  // goes on from. Their last two bits are 0. None where nothing is generated.
   std::vector<std::uint64_t> keys;
   std::uint64_t bytes = 0;                 // of the text
   std::uint64_t beginning = 0;             // of its system prompt and first message: the same in all turns
@@ -49,16 +56,20 @@ inline constexpr std::size_t kPromptKeysMax = 4'096;
 // By the path without its query.
 RoutedApi routed_api(std::string_view path);
 
-// `seed`: of the keys; the same for a tenant's requests, unlike for another's. `path` without its query. At
+// The key for prompts of the request's tenant, as its Authorization and X-Api-Key name it: what is remembered
+// of one tenant's prompts is not found by another's.
+PromptKey prompt_key_of(const HttpRequest& request, const PromptKey& cluster);
+
+// Fronts and instances read the same body to the same keys. `key`: the tenant's. `path` without its query. At
 // most linear in the body.
 RoutedPrompt read_prompt(boost::beast::http::verb method, std::string_view path, std::string_view body,
-                         std::uint64_t seed);
+                         const PromptKey& key);
 
 // Gives a request without one a seed. `body`: read_prompt() has read it as one object.
 void add_seed(std::string& body, std::uint64_t seed);
 
 // The key of a conversation or response: RoutedPrompt::continues of who goes on from it.
-std::uint64_t continued_key(std::string_view id, std::uint64_t seed);
+std::uint64_t continued_key(std::string_view id, const PromptKey& key);
 
 // "resp_..." of the beginning of a reply of the Responses API; empty: it has none.
 std::string_view response_id_of(std::string_view reply);
