@@ -270,6 +270,7 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
   enlist(id, tier, group, copy.facts, copy.form);
   log_change(block(id));
   update_facts(id, group, [](EvictionFacts&) {});  // faster tiers' facts name this one
+  note_moved(id);
   if (tier == Tier::kDisk) update_disk(id);
 }
 
@@ -301,6 +302,7 @@ void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReas
     update_facts(id, group, [](EvictionFacts&) {});
   }
   std::erase_if(b.copies, [&](const LowerCopy& c) { return c.tier == tier && c.group == group; });
+  note_moved(id);
   if (tier == Tier::kDisk) update_disk(id);
 }
 
@@ -428,6 +430,7 @@ bool BlockIndex::recover_copy(BlockId id, std::uint32_t pool_of, SlotId slot, Na
   enlist(id, Tier::kDisk, group, copy.facts, form);
   update_facts(id, group, [](EvictionFacts&) {});
   update_disk(id);
+  note_moved(id);
   return true;
 }
 

@@ -361,6 +361,7 @@ void BlockIndex::adopt(BlockPin& hole, BlockPin tail) {
   hole.held_ = std::exchange(tail.held_, {});
   set_filled(hole.block(), filled, {});
   log_change(to);
+  note_moved(hole.block());
 }
 
 Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey& key) {
@@ -401,6 +402,7 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   discard_parts(tail);
   if (e.filled < kBlockTokens) set_filled(existing_id, kBlockTokens, {});
   log_change(e);
+  note_moved(existing_id);
   return result;
 }
 

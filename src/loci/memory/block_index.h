@@ -43,6 +43,7 @@
 //      filled alike.
 //   5. A node without parts, copies, pin or children does not exist. A leaf that nobody pins is reachable in
 //      all groups, and if it is a tail has complete state.
+//   6. What take_moved() has told of a full node is where its state is, or the node is noted to be told anew.
 #pragma once
 
 #include <array>
@@ -60,6 +61,7 @@
 #include "loci/base/ids.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/block.h"
+#include "loci/memory/block_place.h"
 #include "loci/memory/chain_key.h"
 #include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/eviction_order.h"
@@ -176,6 +178,8 @@ class BlockIndex {
   bool reachable(BlockId id) const { return reachable(id, Tier::kShared); }
   // The same, from copies in tiers not slower than `slowest`.
   bool reachable(BlockId id, Tier slowest) const;
+  // BlockPlace::tier.
+  std::optional<Tier> tier_of(BlockId id) const;
   // Why the block of that key is not there.
   MissReason miss_reason(const ChainKey& key) const;
   // What a disk's slot says of the full node.
@@ -277,6 +281,13 @@ class BlockIndex {
   // How the disk's records are to change, since the last call.
   std::vector<DiskNote> take_notes() { return std::exchange(notes_, {}); }
 
+  // --- where blocks are, for others (block_places.cc) ---
+
+  // From now on take_moved() tells the places of full nodes that have changed since they were told last; to
+  // begin with, of all. Whoever watches takes them again and again. O(those noted).
+  void watch_places();
+  std::vector<BlockPlace> take_moved();
+
   // --- changes of kind ---
 
   // A tail that can be taken over (and that only `tail` pins) becomes the full node of `key`, whose
@@ -360,6 +371,8 @@ class BlockIndex {
   }
   void register_key(BlockId id, const ChainKey& key);
   void unregister_key(BlockId id);
+  void note_moved(BlockId id);
+  void note_nameless(BlockId id);
   void check_block(BlockId id) const;
   void check_parts(BlockId id) const;
   void check_copies(BlockId id) const;
@@ -371,6 +384,9 @@ class BlockIndex {
   std::vector<DiskNote> notes_;
   std::vector<ChainKey> changed_;  // take_changed()
   bool logs_changes_ = false;
+  bool is_watched_ = false;           // watch_places()
+  std::vector<BlockId> moved_;        // whose places are to be looked at
+  std::vector<BlockPlace> nameless_;  // that were told to be somewhere
   std::deque<Block> blocks_;  // by id; deque: addresses are stable
   std::vector<BlockId> unused_;
   std::unordered_map<ChainKey, BlockId, ChainKeyHash> by_key_;  // never iterated

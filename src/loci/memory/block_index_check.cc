@@ -52,6 +52,9 @@ void BlockIndex::check_block(BlockId id) const {
     LOCI_CHECK(b.children == 0, "tails are leaves");
   }
   // 6.
+  LOCI_CHECK(!is_watched_ || b.is_moved || b.told == tier_of(id), "invariant 6: who watches was told");
+  LOCI_CHECK(b.kind == BlockKind::kFull || !b.told, "invariant 6: only full nodes have names to be told");
+  // 5.
   LOCI_CHECK(b.has_part() || !b.copies.empty() || b.pins > 0 || b.children > 0,
              "invariant 5: a node without use ends");
   if (b.pins == 0 && b.children == 0) {

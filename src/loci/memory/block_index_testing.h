@@ -48,7 +48,7 @@ inline IndexPools pools(std::initializer_list<std::uint32_t> slots) {
 
 class BlockIndexTest : public testing::Test {
  protected:
-  explicit BlockIndexTest(IndexPools all = pools({8})) : index_(std::move(all)) {}
+  explicit BlockIndexTest(IndexPools all = pools({8})) : index_(std::move(all)) { index_.watch_places(); }
   ChainKey key(BlockId parent, const Tokens& tokens) {
     return hasher_.child(index_.block(parent).key, tokens);
   }

@@ -47,9 +47,11 @@ void BlockIndex::register_key(BlockId id, const ChainKey& key) {
   }
   LOCI_CHECK(fresh, "a chain key has one node");
   log_change(block(id));
+  note_moved(id);
 }
 
 void BlockIndex::unregister_key(BlockId id) {
+  note_nameless(id);
   const Block& b = block(id);
   log_change(b);
   by_key_.erase(b.key);

@@ -17,6 +17,7 @@ void BlockIndex::drop_part(BlockId id, std::uint32_t group) {
   if (b.parts[group]->filled > 0) b.lost = MissReason::kEvicted;
   b.parts[group].reset();
   log_change(b);
+  note_moved(id);
 }
 
 void BlockIndex::drop_parts(BlockId id) {
@@ -139,6 +140,7 @@ void BlockIndex::fill(const AppendToken& token, std::uint32_t filled) {
   if (const std::uint32_t tokens = complete_tokens(b); tokens != b.filled) {
     set_filled(token.block(), tokens, {});
   }
+  note_moved(token.block());
 }
 
 void BlockIndex::fill_part(const AppendToken& token, std::uint32_t group) {
@@ -149,6 +151,7 @@ void BlockIndex::fill_part(const AppendToken& token, std::uint32_t group) {
   if (const std::uint32_t tokens = complete_tokens(b); tokens != b.filled) {
     set_filled(token.block(), tokens, {});
   }
+  note_moved(token.block());
 }
 
 void BlockIndex::append(const AppendToken& token, std::span<const TokenId> tokens) {

@@ -24,6 +24,7 @@ World::World(const CoreWorldOptions& options, Chooser choose)
     lower_[2].emplace_back(group.disk_blocks);
   }
   if (options.config.hidden.disk_blocks > 0) lower_[2].emplace_back(options.config.hidden.disk_blocks);
+  core_.watch_places();
   recover();
 }
 
@@ -200,7 +201,8 @@ void World::step(const Event& event) {
   const Plan plan = core_.step(now_, event);
   history_.plan_digests.push_back(plan_digest(plan));
   history_.digest = mix64(history_.digest ^ history_.plan_digests.back());
-  core_.check_invariants();
+  core_.check_invariants();  // that what was told of blocks' places is so, among them
+  core_.take_moved();
   for (const DiskNote& note : plan.notes) see(note);
   for (const Move& move : plan.moves) see(move);
   for (const SharedAsk& ask : plan.asks) see(ask);

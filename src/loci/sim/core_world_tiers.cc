@@ -201,6 +201,7 @@ void World::restart() {
   history_.events.clear();
   history_.plan_digests.clear();
   core_ = Core::make(options_.config).value();
+  core_.watch_places();
   ++history_.restarts;
   recover();
 }

@@ -158,6 +158,8 @@ Result<Core> Core::make(const CoreConfig& config) {
 Plan Core::step(Nanos now, const Event& event) { return state_->step(now, event); }
 CoreStats Core::stats() const { return state_->stats(); }
 std::vector<PublicPrefix> Core::public_prefixes() const { return state_->public_prefixes(); }
+void Core::watch_places() { state_->watch_places(); }
+std::vector<BlockPlace> Core::take_moved() { return state_->take_moved(); }
 void Core::check_invariants() const { state_->check_invariants(); }
 
 Core::State::State(const CoreConfig& config, IndexPools pools)

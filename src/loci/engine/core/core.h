@@ -41,6 +41,7 @@
 
 #include "loci/base/status.h"
 #include "loci/engine/core/plan.h"
+#include "loci/memory/block_place.h"
 #include "loci/policy/cost_model.h"
 #include "loci/policy/policy_set.h"
 
@@ -188,6 +189,9 @@ class Core {
 
   CoreStats stats() const;
   std::vector<PublicPrefix> public_prefixes() const;
+  // Where blocks are, for others (BlockIndex::watch_places()). It is no part of plans: a replay needs none.
+  void watch_places();
+  std::vector<BlockPlace> take_moved();
   // Tests the invariants of every owner; aborts on a broken one.
   void check_invariants() const;
 

@@ -136,6 +136,8 @@ class Core::State {
   Plan step(Nanos now, const Event& event);
   CoreStats stats() const;
   std::vector<PublicPrefix> public_prefixes() const { return prefixes_.public_prefixes(); }
+  void watch_places() { index_.watch_places(); }
+  std::vector<BlockPlace> take_moved() { return index_.take_moved(); }
   void check_invariants() const;
 
  private:

@@ -8,9 +8,9 @@
 //
 // core_mutex_ is an outer one: a step is carried out under it, in the order of the plans and before a pass
 // that reads what moves bring. So the event log is written under it, the backend is told which slots begin to
-// be filled, and movers, the peers' port and what told_mutex_ guards take mutexes of their own under it, each
-// for as long as handing over takes. Everything else is called with no mutex held: listeners, passes, idle
-// work.
+// be filled, and movers, the peers' port, who is told where blocks are, and what told_mutex_ guards take
+// mutexes of their own under it, each for as long as handing over takes. Everything else is called with no
+// mutex held: listeners, passes, idle work.
 #include "loci/engine/run/engine.h"
 
 #include <fmt/format.h>
@@ -52,14 +52,20 @@ struct Delivery {
 class Engine::State {
  public:
   State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
-        const Clock& clock)
+        const Clock& clock, std::shared_ptr<BlockListener> listener)
       : config(core_config),
         hasher_(core_config.chain_secret, core_config.model_fingerprint),
         backend_(backend),
         clock_(clock),
         core_(std::move(core)),
         log_(std::move(log)),
-        stats_(std::make_shared<const CoreStats>(core_.stats())) {}
+        stats_(std::make_shared<const CoreStats>(core_.stats())),
+        listener_(std::move(listener)) {
+    if (listener_ == nullptr) return;
+    listener_->costs(core_config.costs);
+    const MutexLock lock(core_mutex_);
+    core_.watch_places();
+  }
 
   // Once, before anything else.
   Status begin(MoverOptions options, DiskRoom room, std::uint32_t capture_places) {
@@ -120,6 +126,8 @@ class Engine::State {
     const Arrival& arrival = submission.arrival;
     if (arrival.scope == SharingScope::kTenant && arrival.dropped.empty() && config.reuse)
       submission.arrival.keys = prompt_keys(hasher_, arrival);
+    if (listener_ != nullptr && request.text != nullptr && !arrival.keys.empty())
+      listener_->prompt(*request.text, arrival.keys, arrival.prompt.size());
     post(std::move(submission));
     return id;
   }
@@ -204,7 +212,10 @@ class Engine::State {
   void handle(DiskRoom& room) REQUIRES(core_mutex_) { step(std::move(room)); }
   void handle(MemoryRoom& room) REQUIRES(core_mutex_) { step(std::move(room)); }
   void handle(Forget& forget) REQUIRES(core_mutex_) { step(std::move(forget)); }
-  void handle(CostsMeasured& measured) REQUIRES(core_mutex_) { step(std::move(measured)); }
+  void handle(CostsMeasured& measured) REQUIRES(core_mutex_) {
+    if (listener_ != nullptr) listener_->costs(measured.costs);
+    step(std::move(measured));
+  }
   void handle(SharedAnswer& answer) REQUIRES(core_mutex_) { step(std::move(answer)); }
   void handle(PeerQuestion& question) REQUIRES(core_mutex_) { step(std::move(question)); }
   void handle(PeerRead& read) REQUIRES(core_mutex_) { step(std::move(read)); }
@@ -241,6 +252,7 @@ class Engine::State {
     if (log_) keep_log(log_->append_plan(plan));
     wake_at_ = plan.wake_at;
     carry_out(plan);
+    tell_moved();
     core_drained_ = plan.drained && moves_in_flight_ == 0;
     if (plan.pass) planned_.push_back(make_job(plan));
     for (const Output& output : plan.outputs) {
@@ -265,6 +277,12 @@ class Engine::State {
     for (DiskNote& note : plan.notes) note.entry.used_at = today_ms;
     moves_in_flight_ += plan.moves.size();
     mover_->start(std::move(plan.moves), std::move(plan.notes));
+  }
+
+  void tell_moved() REQUIRES(core_mutex_) {
+    if (listener_ == nullptr) return;
+    const std::vector<BlockPlace> moved = core_.take_moved();
+    if (!moved.empty()) listener_->moved(moved);
   }
 
   // A log that can't be written ends; the server goes on.
@@ -436,6 +454,7 @@ class Engine::State {
 
   Inbox inbox_;
   ComputeDesk desk_;
+  const std::shared_ptr<BlockListener> listener_;  // null: nobody is told where blocks are
   std::shared_ptr<PeerOutlet> peers_;         // null: nobody asks for peers
   std::unique_ptr<HiddenCaptures> captures_;  // null: nothing is saved as hidden states
   std::unique_ptr<Mover> mover_;
@@ -456,7 +475,8 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
     LOCI_ASSIGN_OR_RETURN(
         log, EventLogWriter::create(options.event_log_path, options.core, options.event_log_secret));
   }
-  auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock);
+  auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock,
+                                       std::move(options.listener));
   LOCI_RETURN_IF_ERROR(
       state->begin(std::move(options.mover), std::move(options.disk_room), options.capture_places));
   return std::unique_ptr<Engine>(new Engine(std::move(state)));

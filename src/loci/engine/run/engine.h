@@ -21,6 +21,7 @@
 #include "loci/engine/core/plan.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/engine/mover/mover.h"
+#include "loci/engine/run/block_listener.h"
 #include "loci/engine/run/sampler.h"
 
 namespace loci {
@@ -38,6 +39,7 @@ struct GenerationRequest {
   SharingScope scope = SharingScope::kTenant;
   std::vector<TokenRange> dropped;  // of the prompt; see Arrival
   std::string salt;                 // see Arrival
+  std::shared_ptr<const PromptNames> text;  // the prompt's, for EngineOptions::listener; null: nobody knows it
 };
 
 // The events of a request, for its listener: at most one GenerationStarted, then tokens, then exactly one
@@ -75,6 +77,7 @@ struct EngineOptions {
                                      // (CoreConfig::hidden)
   std::string event_log_path;        // empty: none
   LoggedSecret event_log_secret = LoggedSecret::kLeftOut;
+  std::shared_ptr<BlockListener> listener;  // null: nobody
 };
 
 // Thread-safe.
