@@ -387,7 +387,7 @@ class BlockIndex {
   bool is_watched_ = false;           // watch_places()
   std::vector<BlockId> moved_;        // whose places are to be looked at
   std::vector<BlockPlace> nameless_;  // that were told to be somewhere
-  std::deque<Block> blocks_;  // by id; deque: addresses are stable
+  std::deque<Block> blocks_;          // by id; deque: addresses are stable
   std::vector<BlockId> unused_;
   std::unordered_map<ChainKey, BlockId, ChainKeyHash> by_key_;  // never iterated
   std::optional<Nanos> date_granularity_;

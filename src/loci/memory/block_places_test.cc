@@ -115,7 +115,8 @@ TEST_F(BlockPlacesTest, WhoFollowsHasWhatTheIndexHas) {
       }
       if (random.below(4) == 0) pins.push_back(std::move(parent));
       if (pins.size() > 1 || random.below(4) == 0) pins.clear();
-      if (random.below(5) == 0) index.forget(BlockId(static_cast<std::uint32_t>(random.below(index.id_bound()))));
+      if (random.below(5) == 0)
+        index.forget(BlockId(static_cast<std::uint32_t>(random.below(index.id_bound()))));
       index.check_invariants();
       if (random.below(3) == 0) continue;  // several changes at once
       follow(index, held);

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <random>
 #include <utility>
 #include <vector>
 
+#include "loci/cluster/feed/block_feed.h"
 #include "loci/cluster/peers/peer_tls.h"
+#include "loci/cluster/routed_request.h"
 #include "loci/memory/chain_key.h"
 #include "loci/server/join_cluster.h"
 #include "loci/server/profile/profile_file.h"
@@ -29,6 +32,28 @@ std::vector<PeerAddress> peers_of(const Member& self, const std::vector<Member>&
       peers.push_back({.id = member.id, .host = member.host, .port = member.peer_port});
   }
   return peers;
+}
+
+// As fronts name it (cluster/routed_request.h).
+PromptNames prompt_names(const HttpRequest& request, std::string_view id, const PromptKey& cluster) {
+  const std::string_view target(request.target().data(), request.target().size());
+  const PromptKey key = prompt_key_of(request, cluster);
+  RoutedPrompt prompt =
+      read_prompt(request.method(), target.substr(0, target.find('?')), request.body(), key);
+  PromptNames out;
+  if (prompt.is_conversation) out.ends.push_back(*prompt.continues);
+  if (!id.empty()) out.ends.push_back(continued_key(id, key));
+  // What is gone on from is a part of the prompt, and not of the text.
+  if (prompt.continues) return out;
+  out.chunks = std::move(prompt.keys);
+  out.chunk_bytes = kPromptChunkBytes;
+  out.bytes = prompt.bytes;
+  return out;
+}
+
+std::uint64_t random_epoch() {
+  std::random_device random;
+  return ((std::uint64_t{random()} << 32) | random()) | 1;
 }
 
 class EngineSource final : public PeerSource {
@@ -68,12 +93,15 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
   LOCI_ASSIGN_OR_RETURN(TlsContext accepts, make_peer_server_tls(key));
   LOCI_ASSIGN_OR_RETURN(TlsContext connects, make_peer_client_tls(key));
   const std::string name = state_name(spec, backend);
+  const auto feed = std::make_shared<BlockFeed>(
+      BlockFeedOptions{.epoch = random_epoch(), .block_bytes = backend.block_bytes});
   state.server = std::make_shared<PeerServer>(
       PeerServerOptions{.host = config.http.host,
                         .port = *config.peer_port,
                         .tls = std::move(accepts),
                         .state = name,
-                        .group_count = static_cast<std::uint32_t>(backend.groups.size())},
+                        .group_count = static_cast<std::uint32_t>(backend.groups.size()),
+                        .feed = feed},
       clock, log);
   const Status listens = state.server->listen();
   if (!listens.ok())
@@ -93,6 +121,10 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
   options.core.writes_shared = store.store != nullptr;
   options.mover.shared = make_peer_store(std::move(store), clock);
   options.mover.peers = state.server;
+  options.listener = feed;
+  state.name_prompt = [key = cluster_prompt_key(*secret)](const HttpRequest& request, std::string_view id) {
+    return prompt_names(request, id, key);
+  };
   return state;
 }
 

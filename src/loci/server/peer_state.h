@@ -5,7 +5,9 @@
 
 #include <spdlog/logger.h>
 
+#include <functional>
 #include <memory>
+#include <string_view>
 
 #include "loci/base/status.h"
 #include "loci/cluster/cluster_secret.h"
@@ -15,6 +17,7 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/run/engine.h"
 #include "loci/model/model_spec.h"
+#include "loci/serve/http/http_message.h"
 #include "loci/server/server_config.h"
 
 namespace loci {
@@ -25,6 +28,8 @@ struct PeerState {
   std::shared_ptr<PeerList> list;
   std::unique_ptr<MemberWatch> watch;  // fills the list
   std::unique_ptr<PeerSource> source;
+  // ApiServices::name_prompt.
+  std::function<PromptNames(const HttpRequest& request, std::string_view id)> name_prompt;
 
   std::uint16_t port() const { return server ? server->port() : 0; }
   // From now on other members get answers.

@@ -27,6 +27,7 @@ constexpr std::string_view kNotServing = "this server is loading or stopping", k
 // keep no member out who greets as fast as they come.
 constexpr std::size_t kGreetingsMax = 64;
 constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
+constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;   // between two looks for what fronts wait for
 constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
 HttpServer::Options http_options(const PeerServerOptions& options) {
@@ -158,7 +159,14 @@ asio::awaitable<void> PeerServer::refuse(Exchange& exchange, int status, std::st
   co_await exchange.respond(std::move(response));
 }
 
+asio::awaitable<void> PeerServer::give_whole(Exchange& exchange, std::string body) {
+  HttpResponse response{.status = 200, .content_type = kContentType, .body = std::move(body), .headers = {}};
+  co_await exchange.respond(std::move(response));
+}
+
 asio::awaitable<void> PeerServer::handle(Exchange& exchange) {
+  if (exchange.path() == kFeedPath || exchange.path() == kFeedPagePath)
+    co_return co_await answer_front(exchange);
   const auto found = exchange.request()[{kPeerStateHeader.data(), kPeerStateHeader.size()}];
   const std::string state(found.data(), std::min(found.size(), kStateBytesMax));
   if (state != options_.state) {
@@ -175,12 +183,51 @@ asio::awaitable<void> PeerServer::handle(Exchange& exchange) {
   co_await answer_read(exchange, *source);
 }
 
+// Changes are looked for every kFeedPeriod: so they come in batches, and nobody on whom requests wait has to
+// wake this thread.
+asio::awaitable<FeedChanges> PeerServer::wait_for_changes(Exchange& exchange, FeedQuestion question) {
+  asio::steady_timer pause(http_->io());
+  exchange.watch([] {});
+  FeedChanges changes = options_.feed->changes(question);
+  for (Nanos waited = 0; changes.changes.empty() && !changes.is_gap && waited < question.wait;
+       waited += kFeedPeriod) {
+    if (exchange.gone() || source_ == nullptr) break;
+    pause.expires_after(std::chrono::nanoseconds(kFeedPeriod));
+    boost::system::error_code ignored;
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    changes = options_.feed->changes(question);
+  }
+  co_await exchange.unwatch();
+  co_return changes;
+}
+
+asio::awaitable<void> PeerServer::answer_front(Exchange& exchange) {
+  if (options_.feed == nullptr) co_return co_await refuse(exchange, 404, kNoPath);
+  if (source_ == nullptr) co_return co_await refuse(exchange, 503, kNotServing);
+  if (const std::optional<ApiError> error = co_await exchange.read_body())
+    co_return co_await refuse(exchange, error->http_status, error->message);
+  const std::string& body = exchange.request().body();
+  if (exchange.path() == kFeedPagePath) {
+    const Result<FeedPageQuestion> question = read_feed_page_question(body);
+    if (!question.ok()) co_return co_await refuse_field(exchange, question.status());
+    std::string page = write_feed_page(options_.feed->page(*question));
+    co_return co_await give_whole(exchange, std::move(page));
+  }
+  const Result<FeedQuestion> question = read_feed_question(body);
+  if (!question.ok()) co_return co_await refuse_field(exchange, question.status());
+  const FeedChanges changes = co_await wait_for_changes(exchange, *question);
+  std::string reply = write_feed_changes(changes);
+  co_await give_whole(exchange, std::move(reply));
+}
+
+asio::awaitable<void> PeerServer::refuse_field(Exchange& exchange, const Status& status) {
+  const std::string why = status.field() + ": " + status.message();
+  co_await refuse(exchange, 400, why);
+}
+
 asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource& source) {
   Result<std::vector<ChainKey>> keys = read_peer_question(exchange.request().body());
-  if (!keys.ok()) {
-    const std::string why = keys.status().field() + ": " + keys.status().message();
-    co_return co_await refuse(exchange, 400, why);
-  }
+  if (!keys.ok()) co_return co_await refuse_field(exchange, keys.status());
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
   const std::size_t count = keys->size();
@@ -191,17 +238,13 @@ asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource
   co_await exchanged->woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   end(id);
   const std::vector<std::uint8_t> groups = exchanged->answer.value_or(std::vector<std::uint8_t>(count, 0));
-  HttpResponse response{
-      .status = 200, .content_type = kContentType, .body = write_peer_answer(groups), .headers = {}};
-  co_await exchange.respond(std::move(response));
+  std::string reply = write_peer_answer(groups);
+  co_await give_whole(exchange, std::move(reply));
 }
 
 asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& source) {
   Result<PeerWants> wants = read_peer_wants(exchange.request().body(), options_.group_count);
-  if (!wants.ok()) {
-    const std::string why = wants.status().field() + ": " + wants.status().message();
-    co_return co_await refuse(exchange, 400, why);
-  }
+  if (!wants.ok()) co_return co_await refuse_field(exchange, wants.status());
   std::size_t left = 0;  // parts
   for (const PeerWant& want : wants->wants) left += static_cast<std::size_t>(std::popcount(want.groups));
   const PeerReadId id(++last_id_);

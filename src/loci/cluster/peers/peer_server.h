@@ -2,6 +2,8 @@
 // Answers other members of the cluster: which blocks this server has, and their state (MemServe §4.3). A port
 // of its own, on a thread of its own, for whoever has the cluster's secret (peer_tls.h).
 //
+// Fronts ask here too, what of prompts' state there is (cluster/feed/).
+//
 // Nothing is kept for a peer and nothing is pushed. A read names its blocks by key; each is held where it is
 // only while its bytes are copied, and a few at a time (engine/core/peer_reads.h). A peer that takes nothing
 // for kPeerPatience loses its connection, as does one that has not taken all of a read by its time limit and
@@ -24,6 +26,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/mutex.h"
 #include "loci/base/status.h"
+#include "loci/cluster/feed/block_feed.h"
 #include "loci/cluster/peers/peer_wire.h"
 #include "loci/engine/mover/peer_outlet.h"
 #include "loci/serve/http/server.h"
@@ -50,6 +53,7 @@ struct PeerServerOptions {
   std::string state;  // what kPeerStateHeader must say
   std::uint32_t group_count = 1;
   std::size_t connections_max = 256;
+  std::shared_ptr<BlockFeed> feed;  // what fronts are told; null: nothing
 };
 
 // listen(), start(), stop(): the owner's thread.
@@ -78,7 +82,12 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> handle(Exchange& exchange);
   boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
+  // For fronts, which mean no state.
+  boost::asio::awaitable<void> answer_front(Exchange& exchange);
+  boost::asio::awaitable<FeedChanges> wait_for_changes(Exchange& exchange, FeedQuestion question);
+  boost::asio::awaitable<void> give_whole(Exchange& exchange, std::string body);
   boost::asio::awaitable<void> refuse(Exchange& exchange, int status, std::string_view why);
+  boost::asio::awaitable<void> refuse_field(Exchange& exchange, const Status& status);
   std::shared_ptr<Exchanged> begin(PeerReadId id);
   void end(PeerReadId id);
   // Calls `change` with the exchange of that id and wakes the connection that waits for it. False: that

@@ -27,9 +27,9 @@ struct PromptNames {
 class BlockListener {
  public:
   virtual ~BlockListener() = default;
-  // The prompt of that text is so many tokens, and its whole blocks have these keys. Called before the request
-  // gets to the core. Prompts that were cut are not told; of one that begins with a public prefix these are
-  // keys that no block will have.
+  // The prompt of that text is so many tokens, and its whole blocks have these keys. Called before the
+  // request gets to the core. Prompts that were cut are not told; of one that begins with a public prefix
+  // these are keys that no block will have.
   virtual void prompt(const PromptNames& text, std::span<const ChainKey> keys, std::size_t tokens) = 0;
   // Changes since the last call, in the order of the core's steps.
   virtual void moved(std::span<const BlockPlace> places) = 0;

@@ -455,8 +455,8 @@ class Engine::State {
   Inbox inbox_;
   ComputeDesk desk_;
   const std::shared_ptr<BlockListener> listener_;  // null: nobody is told where blocks are
-  std::shared_ptr<PeerOutlet> peers_;         // null: nobody asks for peers
-  std::unique_ptr<HiddenCaptures> captures_;  // null: nothing is saved as hidden states
+  std::shared_ptr<PeerOutlet> peers_;              // null: nobody asks for peers
+  std::unique_ptr<HiddenCaptures> captures_;       // null: nothing is saved as hidden states
   std::unique_ptr<Mover> mover_;
   ConstraintWorker constraints_;
   std::thread core_thread_;

@@ -39,7 +39,8 @@ struct GenerationRequest {
   SharingScope scope = SharingScope::kTenant;
   std::vector<TokenRange> dropped;  // of the prompt; see Arrival
   std::string salt;                 // see Arrival
-  std::shared_ptr<const PromptNames> text;  // the prompt's, for EngineOptions::listener; null: nobody knows it
+  std::shared_ptr<const PromptNames>
+      text;  // the prompt's, for EngineOptions::listener; null: nobody knows it
 };
 
 // The events of a request, for its listener: at most one GenerationStarted, then tokens, then exactly one

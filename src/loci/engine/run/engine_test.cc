@@ -7,17 +7,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <future>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/engine/testing/engine_testing.h"
@@ -46,6 +51,83 @@ TEST(Engine, AnswersAndRemembers) {
   second.wait();
   EXPECT_EQ(second.tokens(), expected_reply(continued, 20));
   EXPECT_EQ(second.cached(), 119u);  // all but the last sampled token, which was never computed on
+}
+
+// What a listener is told.
+class PlacesHeard final : public BlockListener {
+ public:
+  void prompt(const PromptNames& text, std::span<const ChainKey> keys, std::size_t tokens) override {
+    const MutexLock lock(mutex_);
+    prompts_.push_back(std::to_string(text.chunks.size()) + " chunks, " + std::to_string(tokens) + " tokens");
+    keys_.assign(keys.begin(), keys.end());
+  }
+  void moved(std::span<const BlockPlace> places) override {
+    const MutexLock lock(mutex_);
+    for (const BlockPlace& place : places) {
+      if (place.tier)
+        held_[place.key] = *place.tier;
+      else
+        held_.erase(place.key);
+    }
+  }
+  void costs(const CostCurves& curves) override {
+    const MutexLock lock(mutex_);
+    token_cost_ = curves.token;
+  }
+  std::vector<std::string> prompts() const {
+    const MutexLock lock(mutex_);
+    return prompts_;
+  }
+  // Of the latest prompt's whole blocks, those on the device.
+  std::size_t on_device() const {
+    const MutexLock lock(mutex_);
+    return static_cast<std::size_t>(std::count_if(keys_.begin(), keys_.end(), [&](const ChainKey& key) {
+      const auto at = held_.find(key);
+      return at != held_.end() && at->second == Tier::kDevice;
+    }));
+  }
+  Nanos token_cost() const {
+    const MutexLock lock(mutex_);
+    return token_cost_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::string> prompts_ GUARDED_BY(mutex_);
+  std::vector<ChainKey> keys_ GUARDED_BY(mutex_);
+  std::map<ChainKey, Tier> held_ GUARDED_BY(mutex_);
+  Nanos token_cost_ GUARDED_BY(mutex_) = 0;
+};
+
+TEST(Engine, TellsWhichPromptsBlocksAreWhere) {
+  const auto heard = std::make_shared<PlacesHeard>();
+  EngineOptions engine_options = options(64);
+  engine_options.listener = heard;
+  engine_options.core.costs.token = 1'234;
+  World world(std::move(engine_options));
+  EXPECT_EQ(heard->token_cost(), 1'234);
+  const auto prompt = some_prompt(1, 100);
+  GenerationRequest request = greedy(prompt, 2);
+  request.text = std::make_shared<const PromptNames>(
+      PromptNames{.chunks = {4, 8}, .chunk_bytes = 200, .bytes = 450, .ends = {}});
+  Forget forget{.group = request.group, .salt = {}, .tokens = prompt};
+  Record first;
+  world.engine->submit(std::move(request), first.listener());
+  first.wait();
+  EXPECT_EQ(heard->prompts(), std::vector<std::string>{"2 chunks, 100 tokens"});
+  EXPECT_EQ(heard->on_device(), 3u) << "told before the reply ended";
+  Record unnamed;
+  world.engine->submit(greedy(some_prompt(2, 100), 2), unnamed.listener());
+  unnamed.wait();
+  EXPECT_EQ(heard->prompts().size(), 1u) << "nobody named that one's text";
+  CostCurves costs;
+  costs.token = 777;
+  world.engine->set_costs(costs);
+  world.engine->forget(std::move(forget));
+  for (int i = 0; i < 20'000 && heard->on_device() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(heard->on_device(), 0u);
+  EXPECT_EQ(heard->token_cost(), 777);
 }
 
 // Many threads, shared prefixes, a pool too small for all (so that requests are suspended and state is

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/call/call_sink.h"
 
+#include <memory>
 #include <utility>
 
 #include "loci/serve/generation/generation.h"
 
 namespace loci {
 namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::size_t kNamedHereMax = 4'096;  // larger bodies are read by a worker
+
+}  // namespace
 
 CallSink::CallSink(Call& call)
     : ReplySink({.io = call.exchange.io(),
@@ -35,7 +42,21 @@ void CallSink::account(const GenerationSummary& summary) { call_.generation = su
 
 asio::awaitable<void> CallSink::fail(ApiError error) { co_await call_.fail(std::move(error)); }
 
+asio::awaitable<void> name_prompt(ApiServices& services, Call& call, PreparedGeneration& prepared,
+                                  std::string_view response_id) {
+  // (Text that the model sees in several prompts, or as tokens alone, stands for none of them.)
+  if (!services.name_prompt || prepared.prompts.size() != 1 || prepared.scores_prompt) co_return;
+  const auto name = [&] {
+    return std::make_shared<const PromptNames>(services.name_prompt(call.exchange.request(), response_id));
+  };
+  if (call.exchange.request().body().size() <= kNamedHereMax)
+    prepared.text = name();
+  else
+    prepared.text = co_await services.workers.run(call.tenant->id, name);
+}
+
 asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared) {
+  if (prepared.text == nullptr) co_await name_prompt(services, call, prepared, {});
   // Its values are in `prepared` now, and a generation may run for long.
   call.exchange.drop_body();
   prepared.ticket = std::move(call.ticket);

@@ -37,6 +37,10 @@ class CallSink final : public ReplySink {
   Call& call_;
 };
 
+// Names the prompt of the call, whose body is still there, for fronts.
+boost::asio::awaitable<void> name_prompt(ApiServices& services, Call& call, PreparedGeneration& prepared,
+                                         std::string_view response_id);
+
 // Answers the call with what the model says, and leaves in it what the access log tells.
 boost::asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared);
 

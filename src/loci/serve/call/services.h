@@ -2,9 +2,12 @@
 // What every endpoint may use.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
+#include "loci/engine/run/block_listener.h"
 #include "loci/serve/call/router.h"
 #include "loci/serve/generation/generation_services.h"
 #include "loci/serve/http/page_guard.h"
@@ -33,6 +36,9 @@ struct ApiServices : GenerationServices {
   PublicPrefixes& public_prefixes;
   ConversationLocks conversation_locks;     // the network thread's
   std::shared_ptr<TurnClaims> turn_claims;  // null: nobody shares the store
+  // The names of a request's prompt, for fronts (engine/run/block_listener.h); null: there are none. `id`: of
+  // the response that it makes; empty: none that others go on from. Set before `served`; thread-safe.
+  std::function<PromptNames(const HttpRequest& request, std::string_view id)> name_prompt;
 
   // The error for a request that needs the model while the model cannot serve it: it still loads, or the
   // server stops.

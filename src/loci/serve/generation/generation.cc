@@ -82,7 +82,8 @@ void Generation::submit() {
           .weight = tenant.limits.weight,
           .queued_max = queued_max(tenant.limits, *served_.engine),
           .dropped = dropped,
-          .salt = fields.cache_salt};
+          .salt = fields.cache_salt,
+          .text = index == 0 ? prepared_.text : nullptr};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "loci/engine/run/block_listener.h"
 #include "loci/model/grammar.h"
 #include "loci/serve/conversation/conversation.h"
 #include "loci/serve/conversation/output_parser.h"
@@ -44,9 +45,10 @@ struct PreparedGeneration {
   std::optional<OutputParserOptions> parser;
   // The log-probabilities of the prompt's tokens are computed too: one token after another, as a reply's.
   bool scores_prompt = false;
-  bool one_call = false;                // the reply ends with its first call
-  std::optional<TenantTicket> ticket;   // of the tenant; set before run_generation()
-  std::unique_ptr<ReplyFormat> format;  // set by the endpoint, at the latest
+  bool one_call = false;                    // the reply ends with its first call
+  std::shared_ptr<const PromptNames> text;  // of the first prompt; null: it has no names
+  std::optional<TenantTicket> ticket;       // of the tenant; set before run_generation()
+  std::unique_ptr<ReplyFormat> format;      // set by the endpoint, at the latest
   // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;

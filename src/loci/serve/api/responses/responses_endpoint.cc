@@ -98,6 +98,7 @@ asio::awaitable<void> ResponsesApi::create(Call& call) {
     co_return;
   }
   PreparedResponse prepared = std::get<PreparedResponse>(std::move(made));
+  co_await name_prompt(services_, call, prepared.generation, prepared.turn->record->head().id);
   if (background) {
     co_await create_in_background(call, std::move(prepared), std::move(held));
     co_return;

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an instance publishes, beside a plain model of it, and as a reader follows it who misses changes.
+#include "loci/cluster/feed/block_feed.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+ChainKey block_key(std::uint64_t number) {
+  ChainKey key;
+  key.bytes.fill(static_cast<std::uint8_t>(number));
+  return key;
+}
+
+std::vector<std::uint64_t> names(std::initializer_list<std::uint64_t> numbers) {
+  std::vector<std::uint64_t> out;
+  for (const std::uint64_t number : numbers) out.push_back(number * 4);
+  return out;
+}
+
+using Held = std::map<std::uint64_t, Tier>;
+
+// Follows a feed as a front does.
+class Reader {
+ public:
+  void read(BlockFeed& feed) {
+    for (;;) {
+      const FeedQuestion question{.epoch = epoch_, .after = after_};
+      const FeedChanges changes =
+          read_feed_changes(write_feed_changes(feed.changes(question)), question).value();
+      costs = changes.costs;
+      if (changes.is_gap) {
+        read_pages(feed);
+        continue;
+      }
+      if (changes.changes.empty()) return;
+      after_ = changes.last;
+      for (const FeedEntry& change : changes.changes) take(change);
+    }
+  }
+  // `between`: something happens between two pages.
+  template <class Between>
+  void read_pages(BlockFeed& feed, Between between) {
+    ++snapshots;
+    held.clear();
+    FeedPageQuestion question;
+    do {
+      const FeedPage page = read_feed_page(write_feed_page(feed.page(question)), question).value();
+      if (question.epoch == 0) after_ = page.last;
+      question = {.epoch = page.epoch, .place = page.next};
+      for (const FeedEntry& entry : page.entries) take(entry);
+      between();
+    } while (question.place != 0);
+    epoch_ = question.epoch;
+  }
+  void read_pages(BlockFeed& feed) {
+    read_pages(feed, [] {});
+  }
+
+  Held held;
+  FeedCosts costs;
+  int snapshots = 0;
+
+ private:
+  void take(const FeedEntry& entry) {
+    if (entry.tier())
+      held[entry.name()] = *entry.tier();
+    else
+      held.erase(entry.name());
+  }
+  std::uint64_t epoch_ = 0, after_ = 0;
+};
+
+TEST(BlockFeed, AChunkIsWhereTheBlockIsThatEndsAboutThere) {
+  BlockFeed feed({.epoch = 9, .block_bytes = 1 << 20});
+  Reader reader;
+  // Five chunks of 100 bytes and a bit; 101 tokens, three whole blocks.
+  const std::vector<ChainKey> keys = {block_key(1), block_key(2), block_key(3)};
+  feed.prompt({.chunks = names({11, 12, 13, 14, 15}), .chunk_bytes = 100, .bytes = 505}, keys, 101);
+  reader.read(feed);
+  EXPECT_TRUE(reader.held.empty()) << "nothing is computed yet";
+  feed.moved(std::vector<BlockPlace>{{keys[0], Tier::kDevice}, {keys[1], Tier::kDevice}});
+  reader.read(feed);
+  EXPECT_EQ(reader.held, (Held{{44, Tier::kDevice}, {48, Tier::kDevice}, {52, Tier::kDevice}}));
+  feed.moved(std::vector<BlockPlace>{{keys[0], Tier::kDisk}, {keys[1], std::nullopt}});
+  reader.read(feed);
+  EXPECT_EQ(reader.held, (Held{{44, Tier::kDisk}}));
+  EXPECT_EQ(reader.snapshots, 1) << "who begins reads pages, then changes";
+  // What another prompt divides a little differently stays with the block that is there.
+  feed.prompt({.chunks = names({11, 12}), .chunk_bytes = 100, .bytes = 200}, keys, 101);
+  reader.read(feed);
+  EXPECT_EQ(reader.held, (Held{{44, Tier::kDisk}}));
+  feed.check_invariants();
+  EXPECT_GT(reader.costs.compute_us, reader.costs.host_us);
+  EXPECT_GT(reader.costs.disk_us, reader.costs.host_us);
+}
+
+TEST(BlockFeed, WhoKnowsAnotherEpochOrTooLittleReadsPages) {
+  BlockFeed feed({.epoch = 9, .events_kept = 4});
+  const std::vector<ChainKey> keys = {block_key(1)};
+  const auto move = [&](std::optional<Tier> tier) { feed.moved(std::vector<BlockPlace>{{keys[0], tier}}); };
+  feed.prompt({.chunks = names({1}), .chunk_bytes = 256, .bytes = 256}, keys, 64);
+  EXPECT_TRUE(feed.changes({.epoch = 8, .after = 0}).is_gap);
+  EXPECT_TRUE(feed.changes({.epoch = 9, .after = 1}).is_gap) << "a number that was not given yet";
+  EXPECT_FALSE(feed.changes({.epoch = 9, .after = 0}).is_gap);
+  for (int i = 0; i < 3; ++i) {
+    move(Tier::kDevice);
+    move(std::nullopt);
+  }
+  EXPECT_TRUE(feed.changes({.epoch = 9, .after = 1}).is_gap);
+  const FeedChanges kept = feed.changes({.epoch = 9, .after = 2});
+  EXPECT_FALSE(kept.is_gap);
+  EXPECT_EQ(kept.last, 6u);
+  EXPECT_EQ(kept.changes.size(), 4u);
+  EXPECT_EQ(feed.stats().gaps_total, 3u);
+}
+
+// What is published of at most so many chunks, by the words of the header.
+struct Model {
+  struct Chunk {
+    std::uint64_t block = 0, used = 0;
+  };
+  std::map<std::uint64_t, Chunk> chunks;
+  std::map<std::uint64_t, Tier> blocks;
+  std::uint64_t uses = 0;
+  std::size_t most;
+
+  void prompt(const std::vector<std::uint64_t>& text, const std::vector<std::uint64_t>& keys,
+              std::size_t tokens, std::uint64_t bytes) {
+    for (std::size_t i = std::min(text.size(), most); i-- > 0;) {
+      const std::uint64_t token = std::max<std::uint64_t>(1, tokens * (i + 1) * 256 / bytes);
+      const std::uint64_t block = keys[std::min<std::size_t>((token - 1) / kBlockTokens, keys.size() - 1)];
+      const auto known = chunks.find(text[i]);
+      if (known == chunks.end()) {
+        if (chunks.size() == most) {
+          chunks.erase(std::min_element(chunks.begin(), chunks.end(), [](const auto& a, const auto& b) {
+            return a.second.used < b.second.used;
+          }));
+        }
+        chunks[text[i]] = {block, ++uses};
+        continue;
+      }
+      known->second.used = ++uses;
+      if (!blocks.contains(known->second.block)) known->second.block = block;
+    }
+  }
+  Held held() const {
+    Held out;
+    for (const auto& [name, chunk] : chunks) {
+      if (const auto at = blocks.find(chunk.block); at != blocks.end()) out[name] = at->second;
+    }
+    return out;
+  }
+};
+
+TEST(BlockFeed, WhoFollowsItHasWhatAPlainModelHas) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    std::uint64_t epoch = 1;
+    const BlockFeedOptions options{.chunks_max = 12, .events_kept = 16};
+    std::optional<BlockFeed> feed(options);
+    Model model{.chunks = {}, .blocks = {}, .most = 12};
+    Reader reader;
+    const auto happen = [&] {
+      if (random.below(3) == 0) {
+        // A prompt: a path in a tree of chunks, and one in a tree of blocks.
+        std::vector<std::uint64_t> text, keys;
+        std::uint64_t name = 1;
+        for (std::uint64_t count = 1 + random.below(6); count > 0; --count)
+          text.push_back((name = name * 3 + random.below(3)) * 4);
+        for (std::uint64_t count = 1 + random.below(4); count > 0; --count) keys.push_back(random.below(20));
+        const std::uint64_t bytes = text.size() * 256 + random.below(256);
+        const std::size_t tokens = keys.size() * kBlockTokens + 1 + random.below(31);
+        std::vector<ChainKey> chain;
+        for (const std::uint64_t key : keys) chain.push_back(block_key(key));
+        feed->prompt({.chunks = text, .chunk_bytes = 256, .bytes = bytes}, chain, tokens);
+        model.prompt(text, keys, tokens, bytes);
+        return;
+      }
+      std::vector<BlockPlace> places;
+      for (std::uint64_t count = 1 + random.below(3); count > 0; --count) {
+        const std::uint64_t block = random.below(20);
+        const std::uint64_t tier = random.below(4);
+        if (tier < 3) {
+          model.blocks[block] = static_cast<Tier>(tier);
+          places.push_back({block_key(block), static_cast<Tier>(tier)});
+        } else {
+          model.blocks.erase(block);
+          places.push_back({block_key(block), std::nullopt});
+        }
+      }
+      feed->moved(places);
+    };
+    for (int turn = 0; turn < 200; ++turn) {
+      happen();
+      feed->check_invariants();
+      if (random.below(100) == 0) {  // it starts anew, with nothing
+        feed.emplace(BlockFeedOptions{.epoch = ++epoch, .chunks_max = 12, .events_kept = 16});
+        model = {.chunks = {}, .blocks = {}, .most = 12};
+      }
+      if (random.below(40) == 0) reader.read_pages(*feed, happen);
+      if (random.below(8) != 0) continue;
+      reader.read(*feed);
+      ASSERT_EQ(reader.held, model.held()) << "seed " << seed << ", turn " << turn;
+    }
+    EXPECT_GT(reader.snapshots, 1);
+  }
+}
+
+// More than a page, of which some goes while it is read.
+TEST(BlockFeed, PagesAreBoundedAndComeToAnEnd) {
+  BlockFeed feed({.epoch = 5});
+  const std::vector<ChainKey> keys = {block_key(1)};
+  feed.moved(std::vector<BlockPlace>{{keys[0], Tier::kHost}});
+  constexpr std::uint64_t kChunks = 3 * kFeedEntriesMax + 5;
+  for (std::uint64_t i = 0; i < kChunks; ++i)
+    feed.prompt({.chunks = names({i + 1}), .chunk_bytes = 256, .bytes = 256}, keys, 64);
+  FeedPageQuestion question;
+  std::size_t entries = 0, pages = 0;
+  do {
+    const FeedPage page = read_feed_page(write_feed_page(feed.page(question)), question).value();
+    entries += page.entries.size();
+    ++pages;
+    question = {.epoch = page.epoch, .place = page.next};
+  } while (question.place != 0);
+  EXPECT_EQ(entries, kChunks);
+  EXPECT_EQ(pages, 4u);
+  EXPECT_TRUE(feed.page({.epoch = 5, .place = UINT32_MAX}).entries.empty());
+}
+
+}  // namespace
+}  // namespace loci
