@@ -22,6 +22,7 @@
 #include "loci/cluster/cluster_secret.h"
 #include "loci/cluster/front.h"
 #include "loci/cluster/member_watch.h"
+#include "loci/cluster/peers/peer_tls.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/http/server_address.h"
 #include "loci/serve/store/open_store.h"
@@ -71,7 +72,8 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   const std::optional<RoutingPolicy> policy = parse_routing_policy(flags.policy);
   if (!policy) {
     return invalid_argument(
-        fmt::format("expected first-token, session or least-load, found \"{}\"", flags.policy), "--policy");
+        fmt::format("expected first-token, prompt-tree, session or least-load, found \"{}\"", flags.policy),
+        "--policy");
   }
   out.instances.policy = *policy;
   HttpLimits& limits = flags.http.limits;
@@ -113,11 +115,13 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(flags.secret));
   options.prompt_key = cluster_prompt_key(secret);
   LOCI_ASSIGN_OR_RETURN(TlsContext trusted, make_client_tls(flags.tls_ca));
+  LOCI_ASSIGN_OR_RETURN(TlsContext peers, make_peer_client_tls(cluster_peer_key(secret)));
   routing.workers = std::make_unique<WorkerPool>(2);
   routing.server = std::make_unique<HttpServer>(flags.http, routing.clock, routing.metrics, routing.log);
   routing.front =
       std::make_unique<Front>(options, routing.server->io(), *routing.workers, routing.clock, routing.log);
   routing.front->trust(std::move(trusted));
+  routing.front->follow(std::move(peers));
   Front& front = *routing.front;
   LOCI_RETURN_IF_ERROR(
       routing.server->listen([&front](Exchange& exchange) { return front.handle(exchange); }));
@@ -179,7 +183,9 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--cluster-secret", flags->secret, "LOCI_CLUSTER_SECRET", "the cluster's secret (`loci keys cluster`)")
       ->required();
   add("--policy", flags->policy, "LOCI_POLICY",
-      "who gets a request: first-token (predicted from prompts seen and queues), session or least-load");
+      "who gets a request: first-token (predicted from what instances hold and their queues), prompt-tree "
+      "(from "
+      "what they were sent), session or least-load");
   add("--host", flags->http.host, "LOCI_HOST", "address to listen on; 0.0.0.0: every interface");
   add("--port", flags->http.port, "LOCI_PORT", "port to listen on; 0: one that is free, printed at start");
   add("--tls-cert", flags->http.tls.certificate, "LOCI_TLS_CERT", "speak HTTPS: the certificate, PEM");

@@ -113,9 +113,16 @@ void Front::update(const MemberList& list) {
   }
   if (instances_.all().size() != before) log_->info("{} instances", instances_.all().size());
   for (const auto& [number, instance] : instances_.all()) {
+    if (feeds_ != nullptr && instance->is_listed) feeds_->follow(instance);
     if (!instance->is_listed && looked_after_.insert(number).second)
       asio::co_spawn(io_, look_after(instance), asio::detached);
   }
+}
+
+void Front::follow(TlsContext tls) {
+  // Other policies do not ask what instances have.
+  if (options_.instances.policy != RoutingPolicy::kFirstToken) return;
+  feeds_ = std::make_shared<FeedReader>(io_, std::move(tls), instances_, log_);
 }
 
 // Who is listed no more may live, without the database. A connection says it.
@@ -216,6 +223,8 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   line.text("request_id", exchange.request_id()).text("path", path).count("status", exchange.status());
   line.text("member", request.member).count("tries", static_cast<std::int64_t>(request.tried.size()));
   line.duration("duration", clock_.now() - request.begun_at);
+  if (request.prompt.is_generated) line.text("why", routed_why_name(request.why));
+  if (request.predicted) line.duration("predicted", *request.predicted);
   if (request.was_lost) line.text("lost", "its instance ended in the middle");
   log(*log_, spdlog::level::info, line);
 }
@@ -224,12 +233,16 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
   Exchange& exchange = request.exchange;
   std::optional<HttpResponse> refusal;  // an instance's own
   while (request.tried.size() < kTriesMax && !exchange.gone()) {
-    const auto [instance, unseen_bytes] = instances_.choose(request.prompt, request.tried, clock_.now());
+    const Instances::Choice choice = instances_.choose(request.prompt, request.tried, clock_.now());
+    const std::shared_ptr<Instance>& instance = choice.instance;
     if (instance == nullptr) break;
+    if (request.prompt.is_generated) ++instance->chosen[static_cast<std::size_t>(choice.why)];
+    request.why = choice.why;
+    request.predicted = choice.predicted;
     if (!request.tried.empty()) ++counts_.retried;
     request.tried.push_back(instance->number);
     request.member = instance->member.id;
-    const Outcome outcome = co_await try_at(request, instance, unseen_bytes);
+    const Outcome outcome = co_await try_at(request, instance, choice.work_bytes);
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
     if (outcome == Outcome::kNotSent) instance->avoided_until = clock_.now() + kNanosPerSecond;
     if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
@@ -255,11 +268,11 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
 }
 
 asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<Instance> instance,
-                                              std::uint64_t unseen_bytes) {
+                                              std::uint64_t work_bytes) {
   const auto end = [current = request.current] {
     if (*current != nullptr) (*current)->close();
   };
-  Sent sent(instance, next_sent_++, unseen_bytes, end);
+  Sent sent(instance, next_sent_++, work_bytes, end);
   // What must not be done twice, and a stream that goes on elsewhere, which may lose only so many instances,
   // go over a connection that nobody can have closed meanwhile.
   std::unique_ptr<Upstream> upstream =
@@ -331,14 +344,19 @@ asio::awaitable<void> Front::answer_health(Exchange& exchange) {
 
 asio::awaitable<void> Front::answer_metrics(Exchange& exchange) {
   FrontInstances instances;
+  FrontFeeds feeds;
   std::uint64_t running = 0;
   for (const auto& [number, instance] : instances_.all()) {
     const bool is_member = instances_.is_member(*instance, clock_.now());
     ++(!is_member ? instances.unlisted : instance->member.draining ? instances.draining : instances.serving);
     running += instance->sent;
+    ++(instance->costs ? feeds.read : feeds.guessed);
+    feeds.chunks += instance->held.size();
+    feeds.chosen.emplace_back(instance->member.id, instance->chosen);
   }
+  if (feeds_ != nullptr) feeds.stats = feeds_->stats();
   HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = front_metrics(counts_, instances, running),
+                        .body = front_metrics(counts_, instances, feeds, running),
                         .headers = {}};
   co_await exchange.respond(std::move(response));
 }

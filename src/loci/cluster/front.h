@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/cluster/feed/feed_reader.h"
 #include "loci/cluster/instances.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/routed_request.h"
@@ -30,7 +31,7 @@ namespace loci {
 
 struct FrontOptions {
   InstancesOptions instances;
-  PromptKey prompt_key{};  // the cluster's
+  PromptKey prompt_key{};                       // the cluster's
   PageGuard pages;                              // by which names the front is called
   Nanos connect_timeout = 2 * kNanosPerSecond;  // to an instance, and of a question whether it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
@@ -58,6 +59,9 @@ class Front {
         std::shared_ptr<spdlog::logger> log);
   // Trusted by members that speak TLS. Before the first request.
   void trust(TlsContext tls) { pool_.trust(std::move(tls)); }
+  // From now on it reads what instances publish, as a member of the cluster (make_peer_client_tls()). Before
+  // the first list.
+  void follow(TlsContext tls);
 
   // The latest list of members.
   void update(const MemberList& list);
@@ -83,7 +87,7 @@ class Front {
   boost::asio::awaitable<void> pass_on(Exchange& exchange);
   boost::asio::awaitable<void> send_until_answered(Request& request);
   boost::asio::awaitable<Outcome> try_at(Request& request, std::shared_ptr<Instance> instance,
-                                         std::uint64_t unseen_bytes);
+                                         std::uint64_t work_bytes);
   boost::asio::awaitable<Outcome> ask(Request& request, Instance& instance, Upstream& upstream, Sent& sent);
   boost::asio::awaitable<Outcome> answer(Request& request, Instance& instance, Upstream& upstream,
                                          const Upstream::Header& header);
@@ -118,11 +122,12 @@ class Front {
   const Clock& clock_;
   const std::shared_ptr<spdlog::logger> log_;
   Instances instances_;
+  std::shared_ptr<FeedReader> feeds_;  // null: nothing is read
   UpstreamPool pool_;
   BodyBudget kept_bodies_;
   FrontCounts counts_;
-  std::set<std::uint32_t> looked_after_;                   // instances that are asked whether they live
-  std::map<PromptKey, Nanos> let_in_until_;                // by prompt_key_of()
+  std::set<std::uint32_t> looked_after_;     // instances that are asked whether they live
+  std::map<PromptKey, Nanos> let_in_until_;  // by prompt_key_of()
   std::uint64_t next_sent_ = 1;
   std::mt19937_64 random_;  // draws seeds of requests
   bool is_draining_ = false;

@@ -163,8 +163,7 @@ void Front::learn(Request& request, const Instance& instance, std::string_view r
   instances_.remember(request.prompt, instance, now);
   if (!request.prompt.begins_response) return;
   const std::string_view id = response_id_of(reply);
-  if (!id.empty())
-    instances_.remember_session(continued_key(id, request.key), request.prompt, instance, now);
+  if (!id.empty()) instances_.remember_session(continued_key(id, request.key), request.prompt, instance, now);
 }
 
 }  // namespace loci

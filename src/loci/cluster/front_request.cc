@@ -188,7 +188,8 @@ HttpResponse ModelUnion::take() {
           .headers = std::move(headers_)};
 }
 
-std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, std::uint64_t running) {
+std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, const FrontFeeds& feeds,
+                          std::uint64_t running) {
   std::string out;
   const auto begin = [&](const char* name, const char* help, const char* type) {
     out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
@@ -212,6 +213,25 @@ std::string front_metrics(const FrontCounts& counts, const FrontInstances& insta
   out += fmt::format("loci_front_lost_total {}\n", counts.lost);
   begin("loci_front_rows_refused", "Rows of the latest list of members without this cluster's seal", "gauge");
   out += fmt::format("loci_front_rows_refused {}\n", counts.refused_rows);
+  begin("loci_front_feeds", "Instances, by whether what they hold is read or guessed", "gauge");
+  out += fmt::format("loci_front_feeds{{state=\"read\"}} {}\nloci_front_feeds{{state=\"guessed\"}} {}\n",
+                     feeds.read, feeds.guessed);
+  begin("loci_front_held_chunks", "Chunks of prompts' text whose state instances publish to have", "gauge");
+  out += fmt::format("loci_front_held_chunks {}\n", feeds.chunks);
+  begin("loci_front_feed_changes_total", "Changes that instances have published", "counter");
+  out += fmt::format("loci_front_feed_changes_total {}\n", feeds.stats.changes_total);
+  begin("loci_front_feed_snapshots_total", "Times that all that an instance holds was read", "counter");
+  out += fmt::format("loci_front_feed_snapshots_total {}\n", feeds.stats.snapshots_total);
+  begin("loci_front_feed_failures_total", "Times that an instance did not tell what it holds", "counter");
+  out += fmt::format("loci_front_feed_failures_total {}\n", feeds.stats.failures_total);
+  begin("loci_front_choices_total", "Requests by the member that was chosen, and why", "counter");
+  for (const auto& [member, counts_of] : feeds.chosen) {
+    for (std::size_t why = 0; why < kRoutedWhys; ++why) {
+      if (counts_of[why] == 0) continue;
+      out += fmt::format("loci_front_choices_total{{member=\"{}\",why=\"{}\"}} {}\n", member,
+                         routed_why_name(static_cast<RoutedWhy>(why)), counts_of[why]);
+    }
+  }
   return out;
 }
 

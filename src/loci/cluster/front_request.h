@@ -3,6 +3,7 @@
 // front.cc.
 #pragma once
 
+#include <array>
 #include <boost/beast/http/message.hpp>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "loci/cluster/front.h"
@@ -37,7 +39,9 @@ struct Front::Request {
   // takes.
   std::string body;
   std::optional<BodyBudget::Charge> body_charge;
-  int losses = 0;  // instances that ended, or broke the connection, after it was sent
+  RoutedWhy why = RoutedWhy::kNothing;  // the last one got it
+  std::optional<Nanos> predicted;       // until that one begins to answer
+  int losses = 0;                       // instances that ended, or broke the connection, after it was sent
   bool is_too_late = false;
   bool was_lost = false;
   // The connection that it waits for; null: none.
@@ -109,7 +113,17 @@ struct FrontInstances {
   std::size_t unlisted = 0;  // that get nothing, and whose replies go on
 };
 
+// What instances publish, as the front has read it.
+struct FrontFeeds {
+  std::size_t read = 0, guessed = 0;  // instances whose state is known, and others
+  std::size_t chunks = 0;             // of prompts' text, of all instances
+  FeedReaderStats stats;
+  // By member: requests that it was chosen for, by why.
+  std::vector<std::pair<std::string, std::array<std::uint64_t, kRoutedWhys>>> chosen;
+};
+
 // In Prometheus' text format.
-std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, std::uint64_t running);
+std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, const FrontFeeds& feeds,
+                          std::uint64_t running);
 
 }  // namespace loci

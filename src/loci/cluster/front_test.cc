@@ -362,7 +362,8 @@ TEST(RoutedRequest, KnowsWhatGoesOnFromWhatAndWhatIsStored) {
   EXPECT_EQ(read(R"({"conversation":"c"})").continues, continued_key("c", PromptKey{1}));
   EXPECT_EQ(read(R"({"conversation":{"id":"c"}})").continues, continued_key("c", PromptKey{1}));
   EXPECT_EQ(read(R"({"previous_response_id":"r"})").continues, continued_key("r", PromptKey{1}));
-  EXPECT_EQ(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).continues, continued_key("r", PromptKey{1}));
+  EXPECT_EQ(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).continues,
+            continued_key("r", PromptKey{1}));
   EXPECT_FALSE(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).may_be_repeated);
   for (const char* garbage :
        {"", "{", "[]", "5", R"({"messages":5,"model":7,"conversation":[],"input":{"a":[1]}})"})

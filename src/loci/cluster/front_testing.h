@@ -136,11 +136,11 @@ class StoppedClock final : public Clock {
 
 class FrontTest : public testing::Test {
  protected:
-  FrontTest()
+  explicit FrontTest(RoutingPolicy policy = RoutingPolicy::kLeastLoad)
       : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
         server_({.host = "127.0.0.1", .port = 0, .tls = {}, .limits = {.bodies_bytes_max = 1 << 20}}, clock_,
                 metrics_, log_),
-        front_({.instances = {.policy = RoutingPolicy::kLeastLoad},
+        front_({.instances = {.policy = policy},
                 .connect_timeout = 60 * kNanosPerSecond,
                 .kept_bytes_max = 256 << 10},
                server_.io(), workers_, front_clock_, log_) {
@@ -167,13 +167,14 @@ class FrontTest : public testing::Test {
     asio::read(socket, asio::dynamic_buffer(out), error);
     return out;
   }
-  // The number of instances with this state, from /metrics.
-  int count(const std::string& state) {
+  // A metric's value, from /metrics; -1: there is none.
+  int metric(const std::string& name) {
     const std::string metrics = get("/metrics");
-    const std::string name = "loci_front_instances{state=\"" + state + "\"} ";
-    const std::size_t at = metrics.find(name);
-    return at == std::string::npos ? -1 : std::stoi(metrics.substr(at + name.size()));
+    const std::size_t at = metrics.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stoi(metrics.substr(at + name.size() + 2));
   }
+  // The number of instances with this state.
+  int count(const std::string& state) { return metric("loci_front_instances{state=\"" + state + "\"}"); }
   std::string get(const std::string& path, const std::string& more = "") {
     return send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", path, more));
   }

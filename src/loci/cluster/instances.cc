@@ -85,33 +85,142 @@ std::vector<Instance*> Instances::candidates(const RoutedPrompt& prompt, std::sp
   return best;
 }
 
-Instances::Choice Instances::choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
-                                    Nanos now) const {
-  const std::vector<Instance*> candidates_now = candidates(prompt, tried, now);
+namespace {
+
+// What was said before, in a conversation of which this front knows nothing but who has it.
+constexpr std::uint64_t kUnknownBefore = 8 << 10;
+// That a request costs this front at most, of all instances together, but for kLooksMin of each.
+constexpr std::uint32_t kLooksMax = 8'192, kLooksMin = 16;
+// For so long a conversation's last turn is taken to be where it was sent, though it does not say so yet.
+constexpr Nanos kComing = 10 * kNanosPerSecond;
+
+// What a request waits for peers' answers (docs/cluster.md#state-from-one-another: 20 ms at least).
+constexpr double kAskPeers = 20'000'000;
+
+double of_byte(std::uint32_t chunk_us) {
+  return static_cast<double>(chunk_us) * 1'000 / static_cast<double>(kPromptChunkBytes);
+}
+
+// Who tells no costs is taken for one like the others.
+RoutedCosts usual_costs(const std::vector<Instance*>& candidates) {
+  RoutedCosts sum{.compute = 0, .host = 0, .disk = 0, .peer = 0};
+  double count = 0;
+  for (const Instance* one : candidates) {
+    if (!one->costs) continue;
+    sum.compute += of_byte(one->costs->compute_us);
+    sum.host += of_byte(one->costs->host_us);
+    sum.disk += of_byte(one->costs->disk_us);
+    sum.peer += of_byte(one->costs->peer_us);
+    ++count;
+  }
+  if (count == 0) return {};
+  return {.compute = sum.compute / count,
+          .host = sum.host / count,
+          .disk = sum.disk / count,
+          .peer = sum.peer / count,
+          .ask_peers = kAskPeers};
+}
+
+// Of the text that an instance lacks, what some other publishes to have: who asks for it reads it from there.
+void add_peers(const std::vector<Instance*>& candidates, std::uint64_t bytes, std::vector<RoutedTo>& views) {
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (!candidates[i]->costs) continue;
+    std::uint64_t most = 0;
+    for (std::size_t j = 0; j < views.size(); ++j) {
+      if (j != i && candidates[j]->costs) most = std::max(most, views[j].bytes_seen());
+    }
+    const std::uint64_t own = views[i].bytes_seen();
+    views[i].bytes_peer = std::min(most - std::min(most, own), bytes - std::min(bytes, own));
+  }
+}
+
+}  // namespace
+
+std::vector<RoutedTo> Instances::views(const RoutedPrompt& prompt, const std::vector<Instance*>& candidates,
+                                       std::uint64_t& before, Nanos now) const {
+  const bool looks = options_.policy == RoutingPolicy::kFirstToken;
   std::vector<std::uint32_t> numbers;
-  for (const Instance* one : candidates_now) numbers.push_back(one->number);
-  const std::vector<std::uint32_t> matched = tree_.match(prompt.keys, numbers, now);
+  for (const Instance* one : candidates) numbers.push_back(one->number);
+  const std::vector<std::uint32_t> sent = tree_.match(prompt.keys, numbers, now);
   const Session* session_now = session(prompt, now);
   // What a conversation said before is not in the request, and is computed anew elsewhere.
-  const std::uint64_t before = prompt.continues && session_now != nullptr ? session_now->bytes : 0;
-  std::vector<RoutedTo> choices;
-  for (std::size_t i = 0; i < candidates_now.size(); ++i) {
-    const Instance& one = *candidates_now[i];
+  before = prompt.continues && session_now != nullptr ? session_now->bytes : 0;
+  if (looks && prompt.continues && session_now == nullptr &&
+      std::any_of(candidates.begin(), candidates.end(),
+                  [&](const Instance* one) { return one->held.find(*prompt.continues).has_value(); }))
+    before = kUnknownBefore;
+  const RoutedCosts usual = looks ? usual_costs(candidates) : RoutedCosts{};
+  const auto looks_max = static_cast<std::uint32_t>(kLooksMax / std::max<std::size_t>(1, candidates.size()));
+  std::vector<RoutedTo> out;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const Instance& one = *candidates[i];
+    const bool tells = looks && one.costs.has_value();
     const bool is_home = session_now != nullptr && session_now->instance == one.number;
-    choices.push_back({.instance = one.number,
-                       .rank = XXH3_64bits(one.member.id.data(), one.member.id.size()),
-                       .requests = one.sent + one.reported_beyond,
-                       .bytes_before = one.bytes_before,
-                       .bytes_seen = std::uint64_t{matched[i]} * kPromptChunkBytes + (is_home ? before : 0),
-                       .is_home = is_home});
+    RoutedTo to{.instance = one.number,
+                .rank = XXH3_64bits(one.member.id.data(), one.member.id.size()),
+                .requests = one.sent + one.reported_beyond,
+                .bytes_before = one.bytes_before,
+                .costs = usual,
+                .is_home = is_home};
+    HeldChunks chunks{.sent = sent[i]};
+    if (tells) {
+      to.costs = {.compute = of_byte(one.costs->compute_us),
+                  .host = of_byte(one.costs->host_us),
+                  .disk = of_byte(one.costs->disk_us),
+                  .peer = of_byte(one.costs->peer_us),
+                  .ask_peers = kAskPeers};
+      chunks = one.held.match(prompt.keys, sent[i], std::max(looks_max, kLooksMin));
+    }
+    const std::optional<Tier> end =
+        tells && prompt.continues ? one.held.find(*prompt.continues) : std::nullopt;
+    const auto bytes_in = [&](Tier tier) {
+      const std::uint64_t of_before = end == tier ? before : 0;
+      return of_before + std::uint64_t{chunks.in[static_cast<std::size_t>(tier)]} * kPromptChunkBytes;
+    };
+    to.bytes_device = bytes_in(Tier::kDevice);
+    to.bytes_host = bytes_in(Tier::kHost);
+    to.bytes_disk = bytes_in(Tier::kDisk);
+    const bool is_coming = is_home && !end && (!tells || now - session_now->used_at <= kComing);
+    to.bytes_sent = std::uint64_t{chunks.sent} * kPromptChunkBytes + (is_coming ? before : 0);
+    out.push_back(to);
   }
+  if (looks) add_peers(candidates, prompt.bytes + before, out);
+  return out;
+}
+
+Instances::Choice Instances::choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
+                                    Nanos now) const {
+  std::uint64_t before = 0;
+  const std::vector<Instance*> candidates_now = candidates(prompt, tried, now);
+  const std::vector<RoutedTo> choices = views(prompt, candidates_now, before, now);
   const RoutedRequest request{.bytes = prompt.bytes + before,
                               .session = prompt.continues.value_or(prompt.beginning)};
   const std::optional<std::size_t> chosen = route(options_.policy, request, choices);
   if (!chosen) return {};
   const RoutedTo& to = choices[*chosen];
-  return {.instance = all_.at(to.instance),
-          .unseen_bytes = request.bytes - std::min(request.bytes, to.bytes_seen)};
+  Choice out{.instance = all_.at(to.instance),
+             .work_bytes = static_cast<std::uint64_t>(predicted_work(request, to) / to.costs.compute),
+             .why = why_chosen(choices, *chosen),
+             .predicted = {}};
+  if (candidates_now[*chosen]->costs && options_.policy == RoutingPolicy::kFirstToken)
+    out.predicted = static_cast<Nanos>(std::min(predicted_first_token(request, to), 1e18));
+  return out;
+}
+
+void Instances::publish(Instance& instance, const FeedEntry& entry) {
+  const std::optional<Tier> tier = entry.tier();
+  instance.held.set(entry.name(), tier);
+  if (!tier) tree_.forget(entry.name(), instance.number);
+}
+
+void Instances::begin_snapshot(Instance& instance) {
+  instance.held.clear();
+  tree_.forget(instance.number);
+}
+
+void Instances::unpublish(Instance& instance) {
+  instance.held.clear();
+  instance.costs.reset();
 }
 
 void Instances::remember(const RoutedPrompt& prompt, const Instance& instance, Nanos now) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a front knows of its instances: who there is, what each serves, how much it has to do, who was sent
-// what. Chooses one for a request by the policy.
+// what, and what each publishes of the state that it has. Chooses one for a request by the policy.
 //
 // Network thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -17,8 +18,10 @@
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/cluster/feed/feed_wire.h"
 #include "loci/cluster/member.h"
 #include "loci/cluster/routed_request.h"
+#include "loci/policy/routing/held_prompts.h"
 #include "loci/policy/routing/prompt_tree.h"
 #include "loci/policy/routing/routing.h"
 
@@ -31,8 +34,13 @@ struct Instance {
   bool is_listed = true;              // in the latest list
   Nanos avoided_until = 0;            // after a connection failed
   std::uint32_t sent = 0;             // requests that have not ended
-  std::uint64_t bytes_before = 0;     // of the prompts of those that have not begun to answer
+  std::uint64_t bytes_before = 0;     // of text to be computed for those that have not begun to answer
   std::uint32_t reported_beyond = 0;  // requests that others sent, as far as its row says
+
+  // What it publishes.
+  HeldPrompts held{kFeedChunksMax};
+  std::optional<FeedCosts> costs;                   // absent: nothing, or it is not known yet or any more
+  std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests, by why
 
   // Those who end a request when the instance is dead.
   std::map<std::uint64_t, std::function<void()>> enders;
@@ -65,12 +73,19 @@ class Instances {
 
   struct Choice {
     std::shared_ptr<Instance> instance;
-    std::uint64_t unseen_bytes = 0;  // of the request, that the instance was not sent before
+    std::uint64_t work_bytes = 0;  // of text to be computed in the time that the request is to take there
+    RoutedWhy why = RoutedWhy::kNothing;
+    std::optional<Nanos> predicted;  // until it begins to answer, where costs are known
   };
   // The instance that is to get the request, of those not in `tried`; null: there is none. One that serves
   // the request's model; where nobody does any, whose answer says so. Avoided ones where there are no others;
   // draining ones for what asks after work that is there.
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
+  // What an instance publishes: an entry; that all that it has follows; that nothing is known any more.
+  void publish(Instance& instance, const FeedEntry& entry);
+  void begin_snapshot(Instance& instance);
+  void unpublish(Instance& instance);
+
   // It was sent to the instance, whose answer has begun now: the next turn is better off there.
   void remember(const RoutedPrompt& prompt, const Instance& instance, Nanos now);
   // A conversation's or a response's next turn goes on from there.
@@ -85,6 +100,9 @@ class Instances {
   };
 
   const Session* session(const RoutedPrompt& prompt, Nanos now) const;
+  // What is known of the request's text at each.
+  std::vector<RoutedTo> views(const RoutedPrompt& prompt, const std::vector<Instance*>& candidates,
+                              std::uint64_t& before, Nanos now) const;
   std::vector<Instance*> candidates(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
                                     Nanos now) const;
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kStep = 256;
 constexpr std::size_t kPlacesLookedAt = 4 * kFeedEntriesMax;  // for a page
 constexpr std::uint32_t kTypicalContext = 2'048;  // tokens before those whose computing is counted
-constexpr std::uint64_t kBytesPerToken = 4;       // before a prompt has come
+constexpr std::uint32_t kBlocksTogether = 64;     // that are computed or loaded at once
 
 std::uint32_t in_microseconds(Nanos time) {
   return static_cast<std::uint32_t>(std::clamp<Nanos>(time / 1'000, 1, UINT32_MAX));
@@ -35,9 +35,6 @@ void BlockFeed::prompt(const PromptNames& text, std::span<const ChainKey> keys, 
     const MutexLock lock(mutex_);
     for (const std::uint64_t name : text.ends) name_chunk(name, keys.back(), Keep::kNothing);
     if (text.chunks.empty() || text.bytes == 0) return;
-    text_bytes_ += text.bytes;
-    text_tokens_ += tokens;
-    chunk_bytes_ = text.chunk_bytes;
   }
   // From the end, so that of one prompt the beginning is the youngest.
   for (std::size_t left = std::min<std::size_t>(text.chunks.size(), options_.chunks_max); left > 0;) {
@@ -161,22 +158,15 @@ void BlockFeed::tell(std::uint32_t at, std::optional<Tier> tier) {
 // --- what is told ---
 
 FeedCosts BlockFeed::costs_now() const {
-  const std::uint64_t chunk_bytes = chunk_bytes_ == 0 ? 256 : chunk_bytes_;
-  const double tokens = text_tokens_ == 0
-                            ? static_cast<double>(chunk_bytes) / kBytesPerToken
-                            : static_cast<double>(chunk_bytes) * static_cast<double>(text_tokens_) /
-                                  static_cast<double>(text_bytes_);
   const CostModel model(curves_);
-  const auto of_chunk = [tokens](Nanos of_blocks, std::uint32_t blocks) {
-    return in_microseconds(
-        static_cast<Nanos>(static_cast<double>(of_blocks) * tokens / (blocks * kBlockTokens)));
+  const auto of_chunk = [](Nanos of_blocks) {
+    return in_microseconds(of_blocks / (kBlocksTogether * kBlockTokens / kFeedChunkTokens));
   };
-  constexpr std::uint32_t kBlocks = 64;  // that are loaded together
-  const std::uint64_t bytes = options_.block_bytes * kBlocks;
+  const std::uint64_t bytes = options_.block_bytes * kBlocksTogether;
   const auto load = [&](Tier tier) {
-    return of_chunk(std::min(kCostMax, model.load(tier, bytes) + model.load_charge(tier, bytes)), kBlocks);
+    return of_chunk(std::min(kCostMax, model.load(tier, bytes) + model.load_charge(tier, bytes)));
   };
-  return {.compute_us = of_chunk(model.compute(kTypicalContext, kBlocks * kBlockTokens), kBlocks),
+  return {.compute_us = of_chunk(model.compute(kTypicalContext, kBlocksTogether * kBlockTokens)),
           .host_us = load(Tier::kHost),
           .disk_us = load(Tier::kDisk),
           .peer_us = load(Tier::kShared)};

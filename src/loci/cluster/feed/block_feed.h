@@ -107,9 +107,6 @@ class BlockFeed final : public BlockListener {
   std::uint64_t last_ GUARDED_BY(mutex_) = 0;         // number of the last one
   std::uint64_t gaps_ GUARDED_BY(mutex_) = 0;
   CostCurves curves_ GUARDED_BY(mutex_);
-  // Of all prompts that came: how many tokens a chunk is.
-  std::uint64_t text_bytes_ GUARDED_BY(mutex_) = 0, text_tokens_ GUARDED_BY(mutex_) = 0;
-  std::uint64_t chunk_bytes_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace loci

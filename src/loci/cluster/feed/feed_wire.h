@@ -41,6 +41,10 @@ struct FeedEntry {
   friend bool operator==(const FeedEntry&, const FeedEntry&) = default;
 };
 
+// A chunk counts as so many tokens where its costs are told, whatever the text: so that instances are not
+// told apart by what they were asked.
+inline constexpr std::uint32_t kFeedChunkTokens = 64;
+
 // What a chunk of text costs the instance, in microseconds: computed, or brought from the tier where it is.
 struct FeedCosts {
   std::uint32_t compute_us = 0;

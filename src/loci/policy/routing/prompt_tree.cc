@@ -49,7 +49,7 @@ std::vector<std::uint32_t> PromptTree::match(std::span<const std::uint64_t> keys
 }
 
 std::uint32_t PromptTree::make_entry() {
-  if (entries_ == entries_max_) drop_oldest();
+  if (entries_ == entries_max_) drop(oldest_);
   ++entries_;
   if (free_.empty()) {
     pool_.emplace_back();
@@ -91,8 +91,19 @@ void PromptTree::make_youngest(std::uint32_t entry) {
   youngest_ = entry;
 }
 
-void PromptTree::drop_oldest() {
-  const std::uint32_t entry = oldest_;
+void PromptTree::forget(std::uint64_t key, std::uint32_t instance) {
+  if (const std::uint32_t known = slots_[slot_of(key, instance)]; known != 0) drop(known - 1);
+}
+
+void PromptTree::forget(std::uint32_t instance) {
+  for (std::uint32_t entry = oldest_; entry != kNone;) {
+    const std::uint32_t next = pool_[entry].younger;
+    if (pool_[entry].instance == instance) drop(entry);
+    entry = next;
+  }
+}
+
+void PromptTree::drop(std::uint32_t entry) {
   unlink(entry);
   empty_slot(slot_of(pool_[entry].key, pool_[entry].instance));
   free_.push_back(entry);

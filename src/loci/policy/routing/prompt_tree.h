@@ -16,7 +16,8 @@
 // "a b c e" then matches 3 chunks at 1 and at 2, "a b d" 3 at 1 and 2 at 2.
 //
 // It is an approximation: an instance may have evicted what it was sent, and may hold what another front sent
-// or a disk kept. Instances do not tell fronts which blocks they hold.
+// or a disk kept. What instances publish (held_prompts.h) is better known; the tree then says what is coming,
+// and what they do not tell of.
 //
 // Bounded: beyond `entries_max` the entry longest unused goes (of one prompt the end first). Deterministic.
 // Thread-compatible.
@@ -42,6 +43,10 @@ class PromptTree {
   // The prompt was sent to the instance. O(chunks).
   void insert(std::span<const std::uint64_t> keys, std::uint32_t instance, Nanos now);
 
+  // The instance does not have the chunk any more, or any. O(1); O(entries).
+  void forget(std::uint64_t key, std::uint32_t instance);
+  void forget(std::uint32_t instance);
+
   std::size_t entries() const { return entries_; }
 
  private:
@@ -61,7 +66,7 @@ class PromptTree {
   void empty_slot(std::size_t slot);
   void unlink(std::uint32_t entry);
   void make_youngest(std::uint32_t entry);
-  void drop_oldest();
+  void drop(std::uint32_t entry);
 
   const std::size_t entries_max_;
   const Nanos time_to_live_;

@@ -18,19 +18,59 @@ std::uint64_t rank_of(const RoutedRequest& request, const RoutedTo& instance) {
   return mix(request.session ^ mix(instance.rank));
 }
 
-// In bytes of text.
-std::uint64_t predicted(const RoutedRequest& request, const RoutedTo& instance) {
-  const std::uint64_t own = request.bytes - std::min(request.bytes, instance.bytes_seen);
-  return instance.bytes_before + own + kBytesOfReply * instance.requests;
-}
+// Of two things that are done at once the shorter one costs a little: loads take bandwidth and processors
+// from computing, and do not begin with it.
+constexpr double kHidden = 8;
 
 }  // namespace
 
 std::optional<RoutingPolicy> parse_routing_policy(std::string_view name) {
   if (name == "first-token") return RoutingPolicy::kFirstToken;
+  if (name == "prompt-tree") return RoutingPolicy::kPromptTree;
   if (name == "session") return RoutingPolicy::kSession;
   if (name == "least-load") return RoutingPolicy::kLeastLoad;
   return std::nullopt;
+}
+
+double predicted_work(const RoutedRequest& request, const RoutedTo& instance) {
+  const RoutedCosts& costs = instance.costs;
+  std::uint64_t lacking = request.bytes - std::min(request.bytes, instance.bytes_seen());
+  double loading = 0;
+  // What takes longer to bring than to compute is computed.
+  const auto bring = [&](std::uint64_t count, double cost) {
+    if (cost < costs.compute)
+      loading += static_cast<double>(count) * cost;
+    else
+      lacking += count;
+  };
+  bring(instance.bytes_host, costs.host);
+  bring(instance.bytes_disk, costs.disk);
+  const auto at_once = [&](std::uint64_t computed, double loaded) {
+    const double computing = static_cast<double>(computed) * costs.compute;
+    return std::max(computing, loaded) + std::min(computing, loaded) / kHidden;
+  };
+  const double alone = at_once(lacking, loading);
+  const std::uint64_t from_peer = std::min(lacking, instance.bytes_peer);
+  if (from_peer == 0) return alone;
+  const double with_peer =
+      costs.ask_peers + at_once(lacking - from_peer, loading + static_cast<double>(from_peer) * costs.peer);
+  return std::min(alone, with_peer);
+}
+
+double predicted_first_token(const RoutedRequest& request, const RoutedTo& instance) {
+  const std::uint64_t before = instance.bytes_before + kBytesOfReply * instance.requests;
+  return static_cast<double>(before) * instance.costs.compute + predicted_work(request, instance);
+}
+
+RoutedWhy why_chosen(std::span<const RoutedTo> instances, std::size_t chosen) {
+  const RoutedTo& one = instances[chosen];
+  const auto has_more = [&](const RoutedTo& other) { return other.bytes_seen() > one.bytes_seen(); };
+  const bool is_peers = one.bytes_peer > one.bytes_seen();
+  if (!is_peers && std::any_of(instances.begin(), instances.end(), has_more)) return RoutedWhy::kLessBusy;
+  const std::array<std::uint64_t, 5> places = {one.bytes_device, one.bytes_host, one.bytes_disk,
+                                               one.bytes_sent, one.bytes_peer};
+  const auto most = std::max_element(places.begin(), places.end());
+  return *most == 0 ? RoutedWhy::kNothing : static_cast<RoutedWhy>(most - places.begin());
 }
 
 std::optional<std::size_t> route(RoutingPolicy policy, const RoutedRequest& request,
@@ -40,11 +80,12 @@ std::optional<std::size_t> route(RoutingPolicy policy, const RoutedRequest& requ
   const auto cost = [&](const RoutedTo& one) {
     const std::uint64_t last = ~rank_of(request, one);
     switch (policy) {
-      case RoutingPolicy::kSession: return std::tuple(std::uint64_t{one.is_home ? 0u : 1u}, last);
-      case RoutingPolicy::kLeastLoad: return std::tuple(std::uint64_t{one.requests}, last);
-      case RoutingPolicy::kFirstToken: break;
+      case RoutingPolicy::kSession: return std::tuple(one.is_home ? 0.0 : 1.0, last);
+      case RoutingPolicy::kLeastLoad: return std::tuple(static_cast<double>(one.requests), last);
+      case RoutingPolicy::kFirstToken:
+      case RoutingPolicy::kPromptTree: break;
     }
-    return std::tuple(predicted(request, one), last);
+    return std::tuple(predicted_first_token(request, one), last);
   };
   const auto best =
       std::min_element(instances.begin(), instances.end(),

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "loci/policy/routing/held_prompts.h"
 #include "loci/policy/routing/prompt_tree.h"
 
 namespace loci {
@@ -62,6 +63,46 @@ void match_of_many_holders(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(prompts.tree.match(prompts.keys[0], holders, 1));
 }
 BENCHMARK(match_of_many_holders)->Arg(8)->Arg(1'000)->Unit(benchmark::kMicrosecond);
+
+// What eight instances published: a front's index of them.
+struct Published {
+  std::mt19937_64 random{7};
+  std::vector<std::vector<std::uint64_t>> names;
+  std::vector<HeldPrompts> held{8, HeldPrompts(1 << 18)};
+  Published() : names(kPrompts, std::vector<std::uint64_t>(kChunks)) {
+    for (auto& prompt : names) {
+      HeldPrompts& one = held[random() % held.size()];
+      for (std::uint64_t& name : prompt) {
+        name = random() & ~std::uint64_t{3};
+        one.set(name, Tier::kHost);
+      }
+    }
+  }
+};
+
+void match_published(benchmark::State& state) {
+  Published published;
+  std::size_t at = 0;
+  for (auto _ : state) {
+    for (const HeldPrompts& one : published.held)
+      benchmark::DoNotOptimize(one.match(published.names[at * 97 % kPrompts], 0, 1'024));
+    ++at;
+  }
+}
+BENCHMARK(match_published)->Unit(benchmark::kMicrosecond);
+
+void insert_published(benchmark::State& state) {
+  Published published;
+  std::size_t at = 0;
+  for (auto _ : state) {
+    const auto& prompt = published.names[at++ * 97 % kPrompts];
+    for (const std::uint64_t name : prompt) published.held[at % 8].set(name, Tier::kDevice);
+    state.PauseTiming();
+    for (const std::uint64_t name : prompt) published.held[at % 8].set(name, std::nullopt);
+    state.ResumeTiming();
+  }
+}
+BENCHMARK(insert_published)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace loci

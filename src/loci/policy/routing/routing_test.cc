@@ -52,6 +52,18 @@ TEST(PromptTree, BeyondItsBoundTheLongestUnusedGoesTheEndFirst) {
   EXPECT_EQ(tree.match(Keys{1, 2, 3, 4, 5, 6}, Counts{7}, 2), (Counts{4}));
 }
 
+TEST(PromptTree, ForgetsWhatAnInstanceDoesNotHave) {
+  PromptTree tree(100, 10);
+  tree.insert(Keys{1, 2, 3}, 7, 0);
+  tree.insert(Keys{1, 2, 3}, 8, 0);
+  tree.forget(3, 7);
+  tree.forget(99, 7);
+  EXPECT_EQ(tree.match(Keys{1, 2, 3}, Counts{7, 8}, 1), (Counts{2, 3}));
+  tree.forget(8);
+  EXPECT_EQ(tree.match(Keys{1, 2, 3}, Counts{7, 8}, 1), (Counts{2, 0}));
+  EXPECT_EQ(tree.entries(), 2u);
+}
+
 // Beside a map of all insertions, on random prompts that share beginnings.
 TEST(PromptTree, AgreesWithANaiveOne) {
   std::mt19937 random(5);
@@ -84,17 +96,70 @@ std::vector<RoutedTo> three() {
 TEST(Routing, FirstTokenWeighsWhatWasSeenAgainstTheQueue) {
   auto all = three();
   const RoutedRequest request{.bytes = 6'000, .session = 5};
-  all[0].bytes_seen = 5'000;
+  all[0].bytes_sent = 5'000;
   all[0].bytes_before = 2'000;
   EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 0u);
   all[0].bytes_before = 8'000;
   EXPECT_NE(route(RoutingPolicy::kFirstToken, request, all), 0u);
   // A busy instance is left for an idle one when little is lost.
   all = three();
-  all[1].bytes_seen = 300;
+  all[1].bytes_sent = 300;
   EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 1u);
   all[1].requests = 2;
   EXPECT_NE(route(RoutingPolicy::kFirstToken, request, all), 1u);
+}
+
+// Costs of a machine that computes a microsecond a byte.
+constexpr RoutedCosts kMeasured{.compute = 1'000, .host = 20, .disk = 100, .peer = 400};
+
+TEST(Routing, FirstTokenKnowsTiers) {
+  auto all = three();
+  for (RoutedTo& one : all) one.costs = kMeasured;
+  const RoutedRequest request{.bytes = 6'000, .session = 5};
+  all[0].bytes_disk = 5'000;
+  all[1].bytes_device = 4'800;
+  all[2].bytes_host = 4'900;
+  // 1,000 bytes to compute, and meanwhile 0.5 ms of the disk: 1.06 ms. 1,200: 1.2 ms. 1,100: 1.11 ms.
+  EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 0u) << "bringing hides behind computing";
+  EXPECT_DOUBLE_EQ(predicted_work(request, all[0]), 1'062'500);
+  all[0].costs.disk = 300;
+  EXPECT_DOUBLE_EQ(predicted_work(request, all[0]), 1'625'000);
+  EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 2u);
+  all[0].costs.disk = 5'000;
+  EXPECT_DOUBLE_EQ(predicted_work(request, all[0]), 6'000'000) << "a slow disk's is computed";
+  all[2].bytes_before = 200;
+  EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 1u) << "its queue weighs";
+  // Where somebody has the prompt another one may bring it from there.
+  all = three();
+  for (RoutedTo& one : all) one.costs = kMeasured;
+  all[0].bytes_device = 6'000;
+  all[0].requests = 20;
+  all[1].bytes_peer = all[2].bytes_peer = 6'000;
+  EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 2'400'000);
+  const std::size_t moved = route(RoutingPolicy::kFirstToken, request, all).value();
+  EXPECT_NE(moved, 0u);
+  EXPECT_EQ(why_chosen(all, moved), RoutedWhy::kPeer);
+  // Who has it is better than who would bring it behind what both compute.
+  for (RoutedTo& one : all) one.costs.peer = 0.01;
+  all[0].requests = 0;
+  EXPECT_EQ(route(RoutingPolicy::kFirstToken, {.bytes = 6'500, .session = 5}, all), 0u);
+  for (RoutedTo& one : all) one.costs.ask_peers = 300;
+  EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 300 + 60);
+  for (RoutedTo& one : all) one.costs.ask_peers = 1e9;
+  EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 6'000'000) << "who has to ask for long computes";
+}
+
+TEST(Routing, SaysWhyOneWasChosen) {
+  auto all = three();
+  EXPECT_EQ(why_chosen(all, 1), RoutedWhy::kNothing);
+  all[1].bytes_disk = 10;
+  EXPECT_EQ(why_chosen(all, 1), RoutedWhy::kDisk);
+  all[1].bytes_device = 11;
+  EXPECT_EQ(why_chosen(all, 1), RoutedWhy::kDevice);
+  EXPECT_EQ(why_chosen(all, 0), RoutedWhy::kLessBusy);
+  all[0].bytes_sent = 30;
+  EXPECT_EQ(why_chosen(all, 0), RoutedWhy::kSent);
+  EXPECT_EQ(routed_why_name(RoutedWhy::kLessBusy), "less_busy");
 }
 
 TEST(Routing, ASessionStaysHomeAndANewOneHasARank) {
@@ -121,12 +186,12 @@ TEST(Routing, LeastLoadTakesWhoHasFewest) {
   all[0].requests = 2;
   all[1].requests = 1;
   all[2].requests = 3;
-  all[2].bytes_seen = 1'000'000;
+  all[2].bytes_sent = 1'000'000;
   EXPECT_EQ(route(RoutingPolicy::kLeastLoad, {.bytes = 9, .session = 1}, all), 1u);
 }
 
 TEST(Routing, WithoutInstancesThereIsNoChoice) {
-  for (const char* name : {"first-token", "session", "least-load"})
+  for (const char* name : {"first-token", "prompt-tree", "session", "least-load"})
     EXPECT_FALSE(route(parse_routing_policy(name).value(), {}, {}).has_value());
   EXPECT_FALSE(parse_routing_policy("random").has_value());
 }

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// A front before instances that publish what they hold: which one gets a request, and why.
+#include <boost/asio/ssl/stream.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "loci/cluster/feed/block_feed.h"
+#include "loci/cluster/front_testing.h"
+#include "loci/cluster/peers/peer_testing.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kChunks = 12, kBlocks = 24;
+
+std::string talk(int number) {
+  return R"({"model":"tiny","messages":[{"role":"user","content":")" +
+         std::string(kChunks * kPromptChunkBytes, static_cast<char>('a' + number)) + "\"}]}";
+}
+
+// A millisecond a token to compute; a block is 1 MiB.
+CostCurves curves() {
+  return {.token = kNanosPerMilli,
+          .attention = {0},
+          .host_charge = 0,
+          .disk_charge = 0,
+          .host_load = {.latency = 0, .bytes_per_second = std::uint64_t{1} << 30},
+          .disk_read = {.latency = 0, .bytes_per_second = std::uint64_t{100} << 20},
+          .shared_read = {.latency = 0, .bytes_per_second = 1}};
+}
+
+// An instance that answers at once, and has the state that a test says.
+class Publisher {
+ public:
+  Publisher(std::string id, std::uint8_t first_key)
+      : id_(std::move(id)),
+        first_key_(first_key),
+        feed_(std::make_shared<BlockFeed>(BlockFeedOptions{.epoch = first_key, .block_bytes = 1 << 20})),
+        source_({}),
+        http_([](const std::string&) { return whole("{\"ok\":1}"); }),
+        server_({.tls = make_peer_server_tls(secret_of(1)).value(), .state = "same", .feed = feed_}, clock_,
+                quiet()) {
+    feed_->costs(curves());
+    EXPECT_TRUE(server_.listen().ok());
+    server_.start(source_);
+  }
+  ~Publisher() { server_.stop(); }
+
+  // The state of that request's prompt is there now.
+  void hold(const std::string& body, int number, std::optional<Tier> tier) {
+    namespace http = boost::beast::http;
+    const HttpRequest request(http::verb::post, "/v1/chat/completions", 11);
+    const RoutedPrompt prompt =
+        read_prompt(http::verb::post, "/v1/chat/completions", body, prompt_key_of(request, PromptKey{}));
+    std::vector<ChainKey> keys(kBlocks);
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      keys[i].bytes.fill(static_cast<std::uint8_t>(first_key_ + number));
+      keys[i].bytes[0] = static_cast<std::uint8_t>(i);
+    }
+    feed_->prompt(
+        {.chunks = prompt.keys, .chunk_bytes = kPromptChunkBytes, .bytes = prompt.bytes, .ends = {}}, keys,
+        kBlocks * kBlockTokens + 1);
+    std::vector<BlockPlace> places;
+    for (const ChainKey& key : keys) places.push_back({key, tier});
+    feed_->moved(places);
+  }
+  Member member(std::uint32_t queued = 0) const {
+    Member out = http_.member(id_);
+    out.peer_port = server_.port();
+    out.queued = queued;
+    return out;
+  }
+  int requests() const { return http_.requests(); }
+
+ private:
+  struct NoSource final : PeerSource {
+    void ask(PeerQuestion) override {}
+    void read(PeerRead, Nanos) override {}
+    void leave(PeerReadId) override {}
+  };
+
+  const SystemClock clock_;
+  const std::string id_;
+  const std::uint8_t first_key_;
+  const std::shared_ptr<BlockFeed> feed_;
+  NoSource source_;
+  FakeInstance http_;
+  PeerServer server_;
+};
+
+class FrontFeedTest : public FrontTest {
+ protected:
+  FrontFeedTest() : FrontTest(RoutingPolicy::kFirstToken) {
+    front_.follow(make_peer_client_tls(secret_of(1)).value());
+  }
+  // Until the front knows so many chunks of all instances.
+  void knows(int chunks) { await("loci_front_held_chunks", chunks); }
+  void await(const std::string& name, int value) {
+    for (Nanos waited = 0; metric(name) != value && waited < kLong; waited += 5 * kNanosPerMilli)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(metric(name), value) << name;
+  }
+  // The member that answers.
+  std::string ask(const std::string& body) {
+    const std::string answer = post("/v1/chat/completions", body);
+    const std::size_t at = answer.find("X-Loci-Member: ");
+    return at == std::string::npos ? answer : answer.substr(at + 15, 16);
+  }
+  int chosen(const std::string& member, const std::string& why) {
+    return metric(fmt::format("loci_front_choices_total{{member=\"{}\",why=\"{}\"}}", member, why));
+  }
+};
+
+const std::string kOne = "0000000000000001", kTwo = "0000000000000002";
+
+TEST_F(FrontFeedTest, AConversationGoesToWhoHasItOnTheDevice) {
+  Publisher one(kOne, 1), two(kTwo, 101);
+  one.hold(talk(0), 0, Tier::kDisk);
+  two.hold(talk(0), 0, Tier::kDevice);
+  update({one.member(5), two.member()});
+  knows(2 * kChunks);
+  update({one.member(5), two.member()});  // what others sent there counts from the second list on
+  EXPECT_EQ(ask(talk(0)), kTwo) << "the other has it on its disk, behind a queue";
+  EXPECT_EQ(chosen(kTwo, "device"), 1);
+  update({one.member(), two.member(50)});
+  EXPECT_EQ(ask(talk(0)), kOne) << "the queue is longer than the disk takes";
+  // Of what has moved since the front hears.
+  two.hold(talk(0), 0, std::nullopt);
+  knows(kChunks);
+  update({one.member(1), two.member()});
+  EXPECT_EQ(ask(talk(0)), kOne);
+  EXPECT_EQ(chosen(kOne, "disk"), 2);
+  one.hold(talk(0), 0, Tier::kHost);
+  await("loci_front_feed_changes_total", 2 * kChunks);
+  EXPECT_EQ(ask(talk(0)), kOne);
+  EXPECT_EQ(chosen(kOne, "host"), 1);
+}
+
+TEST_F(FrontFeedTest, WhoComesLaterReadsAllThatThereIs) {
+  Publisher one(kOne, 1), two(kTwo, 101);
+  for (int i = 0; i < 10; ++i) (i % 2 == 0 ? one : two).hold(talk(i), i, Tier::kDevice);
+  update({one.member(), two.member()});
+  knows(10 * kChunks);
+  EXPECT_EQ(metric("loci_front_feed_snapshots_total"), 2);
+  EXPECT_EQ(metric("loci_front_feeds{state=\"read\"}"), 2);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(ask(talk(i)), i % 2 == 0 ? kOne : kTwo) << i;
+  // (A prompt beside the conversations has nobody's state.)
+  ask(talk(20));
+  EXPECT_EQ(chosen(kOne, "nothing") + chosen(kTwo, "nothing"), 0) << "one of them is -1, as it was never so";
+}
+
+TEST_F(FrontFeedTest, WhatWasSentIsComingUntilItIsSaidToBeGone) {
+  Publisher one(kOne, 1), two(kTwo, 101);
+  update({one.member(), two.member()});
+  await("loci_front_feeds{state=\"read\"}", 2);
+  const std::string first = ask(talk(0));
+  Publisher& home = first == kOne ? one : two;
+  EXPECT_EQ(ask(talk(0)), first) << "it was sent there";
+  EXPECT_EQ(chosen(first, "sent"), 1);
+  // Computed, and evicted.
+  home.hold(talk(0), 0, Tier::kDevice);
+  knows(kChunks);
+  home.hold(talk(0), 0, std::nullopt);
+  knows(0);
+  EXPECT_EQ(ask(talk(0)), first) << "nobody has it, and the prompt's hash decides as before";
+  EXPECT_EQ(chosen(first, "nothing"), 2);
+}
+
+TEST_F(FrontFeedTest, AnInstanceThatDoesNotTellIsGuessed) {
+  Publisher one(kOne, 1);
+  FakeInstance silent([](const std::string&) { return whole("{\"ok\":1}"); });
+  Member other = silent.member(kTwo);
+  other.peer_port = 1;  // where nobody listens
+  one.hold(talk(0), 0, Tier::kHost);
+  update({one.member(), other});
+  knows(kChunks);
+  await("loci_front_feeds{state=\"guessed\"}", 1);
+  EXPECT_EQ(ask(talk(0)), kOne);
+  update({one.member(10), other});
+  EXPECT_EQ(ask(talk(1)), kTwo);
+  EXPECT_EQ(ask(talk(1)), kTwo);
+  EXPECT_EQ(chosen(kTwo, "sent"), 1);
+}
+
+TEST(PeerServerFeed, WrongQuestionsAreRefusedAndNamed) {
+  Publisher one(kOne, 1);
+  asio::io_context io;
+  const TlsContext tls = make_peer_client_tls(secret_of(1)).value();
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    asio::ssl::stream<tcp::socket> stream(io, *tls);
+    stream.next_layer().connect({asio::ip::address_v4::loopback(), one.member().peer_port});
+    stream.handshake(asio::ssl::stream_base::client);
+    asio::write(stream, asio::buffer(fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                                                 "Content-Length: {}\r\n\r\n{}",
+                                                 path, body.size(), body)));
+    std::string out;
+    error_code error;
+    asio::read(stream, asio::dynamic_buffer(out), error);
+    return out;
+  };
+  const std::string short_one = ask("/peers/1/feed", "x");
+  EXPECT_TRUE(short_one.starts_with("HTTP/1.1 400")) << short_one;
+  EXPECT_NE(short_one.find("length: expected 20 bytes, found 1"), std::string::npos) << short_one;
+  EXPECT_NE(ask("/peers/1/held", "x").find("length: "), std::string::npos);
+  const std::string late = ask("/peers/1/feed", write_feed_question({.wait = 11 * kNanosPerSecond}));
+  EXPECT_NE(late.find("wait: expected at most 10000 ms"), std::string::npos) << late;
+}
+
+}  // namespace
+}  // namespace loci
