@@ -252,6 +252,41 @@ def test_a_conversation_goes_on_where_it_was_and_anywhere(behind):
     expect_equal(second.headers["X-Loci-Member"], first.headers["X-Loci-Member"], "where the response before was made")
 
 
+def test_prompts_go_to_who_publishes_to_have_them(fresh):
+    """What members were asked directly, or by another front, a front that comes later reads from them."""
+    def prompt(number, more=""):  # two chunks of 256 bytes
+        story = f"Story {number}. " + f"The keeper of lighthouse {number} counted the ships again. " * 14
+        return {"prompt": story + more, "max_tokens": 2, "temperature": 0}
+
+    def rest():
+        wait_until(lambda: all(line.split()[2:4] == ["0", "0"] for line in fresh.members().values()), 10, "rows say that nothing runs")
+
+    with fresh.server("--disk", "none") as one, fresh.server("--disk", "none") as other:
+        homes = {number: (one, other)[number % 2] for number in range(6)}
+        for number, home in homes.items():
+            expect_equal(home.post("/v1/completions", prompt(number)).status, 200, "a story")
+        rest()
+        ids = {port: line.split()[0] for port, line in fresh.members().items()}
+        with fresh.front() as front:
+            front.wait_for(2)
+            wait_until(lambda: front.metrics()["loci_front_held_chunks"] == 6 * 2, 20, "the front has read what they hold")
+            for number, home in homes.items():
+                reply = front.post("/v1/completions", prompt(number, "And then?"))
+                expect_equal((reply.status, reply.headers["X-Loci-Member"]), (200, ids[home.port]), f"story {number}: {reply.text}")
+            metrics = front.metrics()
+            expect_equal(metrics['loci_front_feeds{state="read"}'], 2, "feeds that are read")
+            chosen = [metrics[f'loci_front_choices_total{{member="{member}",why="device"}}'] for member in ids.values()]
+            expect_equal(chosen, [3, 3], "who was chosen as it has the prompt on its device")
+            # A turn through this front is heard of by another one.
+            expect_equal(front.post("/v1/completions", prompt(7)).status, 200, "a new story")
+            home = [member for member in ids.values() if f'loci_front_choices_total{{member="{member}",why="nothing"}}' in front.metrics()]
+        rest()
+        with fresh.front() as later:
+            later.wait_for(2)
+            wait_until(lambda: later.metrics()["loci_front_held_chunks"] == 7 * 2, 20, "the later front has read it too")
+            expect_equal([later.post("/v1/completions", prompt(7, "And then?")).headers["X-Loci-Member"]], home, "where the new story goes on")
+
+
 def test_a_killed_member_fails_no_request_that_has_not_begun(fresh):
     with fresh.server() as first, killed(fresh.server()) as second, fresh.front("--policy", "least-load") as front:
         front.wait_for(2)
