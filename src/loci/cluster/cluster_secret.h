@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the servers of one cluster share and nobody else has: 32 random bytes in a file that its owner alone
-// may read. From it follow the keys under which they name computed state, so that each finds what another
-// computed (MemServe §4.2 names blocks by their tokens; here nobody without the secret can make such a name).
+// The secret that the servers of one cluster share: 32 random bytes in a file that only its owner may read.
+// The keys under which servers name computed state are derived from it, so that each server finds what
+// another computed. (MemServe §4.2 names blocks by their tokens; here nobody without the secret can make such
+// a name.)
 #pragma once
 
 #include <array>
@@ -13,34 +14,35 @@
 
 namespace loci {
 
-// All of these: thread-safe.
+// All functions are thread-safe.
 
 using ClusterSecret = std::array<std::uint8_t, 32>;
 
-// Writes a new secret to a new file, mode 0600, on the disk before the return. Errors: kInvalidArgument
-// (something is at that path: it is never replaced); kUnavailable.
+// Writes a new secret to a new file with mode 0600, and returns when it is on the disk. Errors:
+// kInvalidArgument (something is at that path: it is never replaced); kUnavailable.
 Status make_cluster_secret(const std::string& path);
 
 // Errors, all naming cluster_secret and the path: kNotFound; kInvalidArgument (not a regular file of 32
 // bytes, or one that others than its owner may read or write); kUnavailable.
 Result<ClusterSecret> read_cluster_secret(const std::string& path);
 
-// What keys the chain keys (memory/chain_key.h) of state with that fingerprint: of the model, and of how its
-// state is computed and laid out. Equal on all servers of the cluster that compute the same bits; tells
-// nothing of the secret or of another fingerprint's.
+// The key of the chain keys' hash (memory/chain_key.h) for state with this fingerprint, which is of the model
+// and of how its state is computed and laid out. It is equal on all servers of the cluster that compute the
+// same bits. It reveals nothing about the secret or about the key of another fingerprint.
 std::array<std::uint8_t, 32> cluster_chain_secret(const ClusterSecret& secret,
                                                   const std::array<std::uint8_t, 16>& state_fingerprint);
-// Names such state where it is kept, so that state under unlike secrets lies apart. No secret itself.
+// A name for such state where it is kept, so that state under different secrets is kept apart. It is not
+// secret.
 std::array<std::uint8_t, 16> cluster_state_id(const ClusterSecret& secret,
                                               const std::array<std::uint8_t, 16>& state_fingerprint);
 
-// What the members of the cluster seal what they say of themselves with (cluster/member.h).
+// The key with which members seal their rows (cluster/member.h).
 std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret);
-// What members that read each other's state prove that they know (cluster/peers/peer_tls.h).
+// The key that members prove to know when they read each other's state (cluster/peers/peer_tls.h).
 std::array<std::uint8_t, 32> cluster_peer_key(const ClusterSecret& secret);
 // What fronts and instances name prompts by (cluster/routed_request.h).
 std::array<std::uint8_t, 16> cluster_prompt_key(const ClusterSecret& secret);
-// How such state is named and sealed in a store that the cluster shares.
+// The keys with which such state is named and sealed in a store that the cluster shares.
 SharedKeys cluster_shared_keys(const ClusterSecret& secret,
                                const std::array<std::uint8_t, 16>& state_fingerprint);
 

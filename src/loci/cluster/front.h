@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A front: takes clients' requests and passes each on to a member of the cluster, without a model of its own
-// (MemServe, section 6). Requests and replies go through as they are; keys and limits are the instances'.
+// A front takes clients' requests and passes each on to a member of the cluster; it has no model of its own
+// (MemServe §6). Requests and replies pass unchanged; the instances check keys and limits.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -32,40 +32,41 @@ namespace loci {
 struct FrontOptions {
   InstancesOptions instances;
   PromptKey prompt_key{};                       // the cluster's
-  PageGuard pages;                              // by which names the front is called
-  Nanos connect_timeout = 2 * kNanosPerSecond;  // to an instance, and of a question whether it lives
+  PageGuard pages;                              // the names under which clients reach the front
+  Nanos connect_timeout = 2 * kNanosPerSecond;  // for a connection to an instance, and for a question whether
+                                                // it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
-  // Bodies of requests whose streams have begun, kept so that another instance can go on with them. Beyond, a
-  // stream ends with its instance.
+  // Bytes kept of bodies of requests whose streams have begun, so that another instance can continue them.
+  // The body of a request beyond this is not kept, and its stream ends with its instance.
   std::uint64_t kept_bytes_max = std::uint64_t{256} << 20;
   bool access_log = true;
 };
 
-// What /metrics tells.
+// Counters for /metrics.
 struct FrontCounts {
-  std::uint64_t answered = 0;      // by an instance
-  std::uint64_t refused = 0;       // by the front itself
-  std::uint64_t retried = 0;       // sent to another instance
-  std::uint64_t moved = 0;         // streams that another instance went on with
-  std::uint64_t lost = 0;          // whose instance ended, told to the client
-  std::uint64_t refused_rows = 0;  // of the latest list
+  std::uint64_t answered = 0;      // requests that an instance answered
+  std::uint64_t refused = 0;       // requests that the front itself refused
+  std::uint64_t retried = 0;       // requests that were sent again to another instance
+  std::uint64_t moved = 0;         // streams that another instance continued
+  std::uint64_t lost = 0;          // requests whose instance ended, so that the client got an error
+  std::uint64_t refused_rows = 0;  // rows of the latest list that were not believed
 };
 
-// Network thread only, but for the constructor.
+// Only for the network thread, except the constructor.
 class Front {
  public:
-  // `io`, `workers` and `clock` outlive it; it outlives the coroutines on `io`.
+  // `io`, `workers` and `clock` must outlive it; it must outlive the coroutines on `io`.
   Front(const FrontOptions& options, boost::asio::io_context& io, WorkerPool& workers, const Clock& clock,
         std::shared_ptr<spdlog::logger> log);
-  // Trusted by members that speak TLS. Before the first request.
+  // Certificates that are trusted for members with TLS. Call it before the first request.
   void trust(TlsContext tls) { pool_.trust(std::move(tls)); }
   // From now on it reads what instances publish, as a member of the cluster (make_peer_client_tls()). Before
   // the first list.
   void follow(TlsContext tls);
 
-  // The latest list of members.
+  // Takes the latest list of members.
   void update(const MemberList& list);
-  // From now on /health says that it stops.
+  // From now on /health reports that the front stops.
   void drain() { is_draining_ = true; }
   boost::asio::awaitable<void> handle(Exchange& exchange);
 
@@ -75,12 +76,13 @@ class Front {
   enum class Outcome : std::uint8_t {
     kAnswered,
     kNotSent,  // no connection
-    kLost,     // it may have been read; nothing of an answer was passed on
-    kRefused,  // it stops, or is still loading: nothing was done
-    kDiffers,  // it goes on with another reply than the client has the beginning of
+    kLost,     // the connection broke; the instance may have read the request, and nothing of an answer was
+               // passed on
+    kRefused,  // the instance stops or is still loading: it did nothing
+    kDiffers,  // the other instance's reply differs from the beginning that the client has
   };
 
-  // After it was lost.
+  // True: the request may be sent again after it was lost.
   static bool may_repeat(const Request& request);
   static ApiError lost_error(const Request& request, Outcome last);
 
@@ -99,14 +101,14 @@ class Front {
                                         const Upstream::Header& header);
   boost::asio::awaitable<Outcome> pass_events(Request& request, Upstream& upstream, std::string_view first);
   boost::asio::awaitable<Outcome> pass_bytes(Request& request, Upstream& upstream, std::string_view first);
-  // The instances can't answer, or go on with what they began to.
+  // Answers the client, or ends its stream, with an error, because no instance can answer or continue.
   boost::asio::awaitable<void> give_up(Request& request, ApiError error);
   void keep_body(Request& request);
   void learn(Request& request, const Instance& instance, std::string_view reply);
-  // Before a large body is read: an instance says whether the request's key may use it. False: it has been
-  // answered.
+  // Called before a large body is read: asks an instance whether the request's key may use it. False: the
+  // request has been refused and answered.
   boost::asio::awaitable<bool> let_in(Exchange& exchange);
-  // Nothing: it does not answer.
+  // Absent: the instance does not answer.
   boost::asio::awaitable<std::optional<HttpResponse>> ask_models(const HttpRequest& request,
                                                                  std::string_view request_id,
                                                                  std::shared_ptr<Instance> instance);
@@ -126,7 +128,7 @@ class Front {
   UpstreamPool pool_;
   BodyBudget kept_bodies_;
   FrontCounts counts_;
-  std::set<std::uint32_t> looked_after_;     // instances that are asked whether they live
+  std::set<std::uint32_t> looked_after_;     // instances that are being asked whether they live
   std::map<PromptKey, Nanos> let_in_until_;  // by prompt_key_of()
   std::uint64_t next_sent_ = 1;
   std::mt19937_64 random_;  // draws seeds of requests

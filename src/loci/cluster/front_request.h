@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a front writes to instances and reads from them: heads of messages, events, lists of models. For
-// front.cc.
+// Reading and writing of messages between a front and its instances: headers, events, lists of models. Only
+// for front.cc.
 #pragma once
 
 #include <array>
@@ -22,20 +22,20 @@
 
 namespace loci {
 
-// A request on its way.
+// A request that the front is handling.
 struct Front::Request {
   Exchange& exchange;
   PromptKey key{};  // its tenant's
   RoutedPrompt prompt;
   Nanos begun_at = 0;
-  std::vector<std::uint32_t> tried;  // instances
-  std::string member;                // that was tried last
+  std::vector<std::uint32_t> tried;  // numbers of the instances that were tried
+  std::string member;                // id of the member that was tried last
   std::optional<HttpResponse> refusal;
-  std::optional<ToldStream> told;  // where another instance can go on with it
+  std::optional<ToldStream> told;  // present if another instance can continue the reply
   bool is_streaming = false;       // the client has the reply's header
-  bool is_events = false;          // of the reply: server-sent ones
-  std::uint64_t next_event = 0;    // its number, of the Responses API
-  // The body, once another instance may have to go on with a reply that has begun, and the room that it
+  bool is_events = false;          // the reply is a stream of server-sent events
+  std::uint64_t next_event = 0;    // number of the next event, in the Responses API
+  // The body, kept while another instance may have to continue a reply that has begun; and the room that it
   // takes.
   std::string body;
   std::optional<BodyBudget::Charge> body_charge;
@@ -44,73 +44,75 @@ struct Front::Request {
   int losses = 0;                       // instances that ended, or broke the connection, after it was sent
   bool is_too_late = false;
   bool was_lost = false;
-  // The connection that it waits for; null: none.
+  // The connection that the request waits for; null: none.
   std::shared_ptr<Upstream*> current = std::make_shared<Upstream*>(nullptr);
 
   const std::string& text() const { return body_charge ? body : exchange.request().body(); }
 };
 
-// The request's lines for an instance at that address: the client's, without those that are between the
-// client and the front alone.
+// The request's header for an instance at that address: the client's, without fields that concern only the
+// client and the front.
 std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
                          std::string_view request_id);
 
-// Status, type and headers of an instance's answer, as they are passed on.
+// Status, type and header fields of an instance's answer, as they are passed on.
 HttpResponse response_of(const boost::beast::http::response_header<>& header);
 
-// Whether its body is, or may be, of more than BodyBudget::kFreeBytes.
+// True: its body has, or may have, more than BodyBudget::kFreeBytes bytes.
 bool has_large_body(const HttpRequest& request);
-// A question that only whoever may use an instance gets an answer to, with the request's key.
+// A question with the request's key, which an instance answers only if the key may use it.
 HttpRequest models_request(const HttpRequest& request);
-// The same error as Anthropic's clients know it; others' bodies stay as they are.
+// The error in the form of the client's API: changed for Anthropic's clients, unchanged for others.
 std::string in_style_of(RoutedApi api, const HttpResponse& refusal);
 
-// The code of an answer that is an error; empty: it has none.
+// The code in the body of an error; empty: it has none.
 std::string code_of_error(std::string_view body);
-// Whether a 503 of that code says that nothing was done, as the instance is not there yet or not any more.
+// True: a 503 with this code says that nothing was done, because the instance is not ready yet or is
+// stopping.
 bool is_not_ready(std::string_view code);
 inline constexpr std::string_view kDeviceLost = "device_lost";
 
-// What ends a stream of events that can't go on. `number`: of the event, in the Responses API.
+// The event that ends a stream which cannot go on. `number`: that of the event, in the Responses API.
 std::string error_event(RoutedApi api, const ApiError& error, std::uint64_t number);
 
-// The number behind the last one of the Responses API's events; nothing where they have none.
+// The number after that of the last event of the Responses API; absent if the events have no numbers.
 std::optional<std::uint64_t> number_after(std::string_view events);
 
 // Passes on whole server-sent events.
 class WholeEvents {
  public:
-  // What is whole now, up to the latest empty line.
+  // Adds a piece and returns the events that are whole now, up to the last empty line.
   std::string push(std::string_view piece);
-  // What is left when the stream has ended well.
+  // The rest, when the stream has ended well.
   std::string rest() { return std::move(part_); }
 
  private:
-  // An event that is longer is passed on in parts.
+  // A longer event is passed on in parts.
   static constexpr std::size_t kEventMax = std::size_t{4} << 20;
   std::string part_;
 };
 
-// GET /v1/models of several instances as one.
+// Merges the replies of several instances to GET /v1/models.
 class ModelUnion {
  public:
-  // False: what came is no list of models. An answer other than 200 stands for all where no other comes.
+  // False: the reply is not a list of models. If no instance answers 200, one of the other answers stands for
+  // all.
   bool add(HttpResponse response);
   bool empty() const { return !refusal_ && data_.empty(); }
   HttpResponse take();
 
  private:
-  // Of the first list: what pages of other origins may read (CORS).
+  // From the first list: the fields that tell which origins' pages may read it (CORS).
   std::vector<std::pair<std::string, std::string>> headers_;
   nlohmann::ordered_json data_ = nlohmann::ordered_json::array();
   std::vector<std::string> ids_;
   std::optional<HttpResponse> refusal_;
 };
 
-// How many there are of each kind.
+// The number of instances in each state.
 struct FrontInstances {
   std::size_t serving = 0, draining = 0;
-  std::size_t unlisted = 0;  // that get nothing, and whose replies go on
+  std::size_t unlisted = 0;  // not listed any more; they get no requests, and their running replies go on
 };
 
 // What instances publish, as the front has read it.

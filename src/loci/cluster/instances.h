@@ -2,7 +2,7 @@
 // What a front knows of its instances: who there is, what each serves, how much it has to do, who was sent
 // what, and what each publishes of the state that it has. Chooses one for a request by the policy.
 //
-// Network thread only.
+// Only for the network thread.
 #pragma once
 
 #include <array>
@@ -30,26 +30,26 @@ namespace loci {
 // A member, as the front sees it.
 struct Instance {
   Member member;
-  std::uint32_t number = 0;           // never given again
-  bool is_listed = true;              // in the latest list
-  Nanos avoided_until = 0;            // after a connection failed
+  std::uint32_t number = 0;           // never used for another instance
+  bool is_listed = true;              // it is in the latest list
+  Nanos avoided_until = 0;            // set after a connection failed
   std::uint32_t sent = 0;             // requests that have not ended
   std::uint64_t bytes_before = 0;     // of text to be computed for those that have not begun to answer
-  std::uint32_t reported_beyond = 0;  // requests that others sent, as far as its row says
+  std::uint32_t reported_beyond = 0;  // requests that other fronts sent, by the member's row
 
   // What it publishes.
   HeldPrompts held{kFeedChunksMax};
   std::optional<FeedCosts> costs;                   // absent: nothing, or it is not known yet or any more
   std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests, by why
 
-  // Those who end a request when the instance is dead.
+  // Called when the instance is dead; each ends one of its requests.
   std::map<std::uint64_t, std::function<void()>> enders;
 };
 
 struct InstancesOptions {
   RoutingPolicy policy = RoutingPolicy::kFirstToken;
   Nanos time_to_live =
-      1800 * kNanosPerSecond;  // forgets a prompt or conversation that was not seen for so long
+      1800 * kNanosPerSecond;  // a prompt or conversation that was not seen for this long is forgotten
   std::size_t tree_entries_max = 1 << 20;
   std::size_t sessions_max = 1 << 18;
 };
@@ -58,15 +58,16 @@ class Instances {
  public:
   explicit Instances(const InstancesOptions& options);
 
-  // The latest list. Who is not on it stays until remove(), as it may live and have lost the database; but
-  // not one whose host and port another has now. Returns the numbers of those that have gone so.
+  // Takes the latest list. An instance that is not on it stays until remove(), because it may live and only
+  // have lost the database; unless another instance now has its host and port. Returns the numbers of
+  // instances that were dropped for that reason.
   std::vector<std::uint32_t> update(const std::vector<Member>& members, Nanos now);
-  // What it was sent is ended.
+  // Removes the instance and ends its requests.
   void remove(std::uint32_t number);
   const std::map<std::uint32_t, std::shared_ptr<Instance>>& all() const { return all_; }
-  // Whether it may get requests. Who is on the list no more gets none: another may listen at its address.
-  // Only lists that follow a time without any are not believed for a member's lifetime, in which members come
-  // back.
+  // True: it may get requests. An instance that has left the list gets none, because another server may
+  // listen at its address. After a time without lists, new lists are not believed for a member's lifetime, in
+  // which members come back.
   bool is_member(const Instance& instance, Nanos now) const {
     return instance.is_listed || now < lists_whole_at_;
   }
@@ -77,25 +78,25 @@ class Instances {
     RoutedWhy why = RoutedWhy::kNothing;
     std::optional<Nanos> predicted;  // until it begins to answer, where costs are known
   };
-  // The instance that is to get the request, of those not in `tried`; null: there is none. One that serves
-  // the request's model; where nobody does any, whose answer says so. Avoided ones where there are no others;
-  // draining ones for what asks after work that is there.
+  // Chooses the instance for the request, among those not in `tried`; null: there is none. It serves the
+  // request's model; if none does, any instance is chosen, whose answer then says so. Avoided instances are
+  // chosen only if there are no others, draining ones only for requests about work that they have.
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
   // What an instance publishes: an entry; that all that it has follows; that nothing is known any more.
   void publish(Instance& instance, const FeedEntry& entry);
   void begin_snapshot(Instance& instance);
   void unpublish(Instance& instance);
 
-  // It was sent to the instance, whose answer has begun now: the next turn is better off there.
+  // Notes that the instance has begun to answer this prompt, so that the next turn goes there.
   void remember(const RoutedPrompt& prompt, const Instance& instance, Nanos now);
-  // A conversation's or a response's next turn goes on from there.
+  // Notes that the next turn of a conversation or response should go to this instance.
   void remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Instance& instance, Nanos now);
 
  private:
   struct Session {
     std::uint64_t key = 0;
     std::uint32_t instance = 0;
-    std::uint64_t bytes = 0;  // that a turn after it has seen
+    std::uint64_t bytes = 0;  // bytes that the next turn will share
     Nanos used_at = 0;
   };
 
@@ -109,8 +110,8 @@ class Instances {
   const InstancesOptions options_;
   std::map<std::uint32_t, std::shared_ptr<Instance>> all_;  // by number
   std::uint32_t next_number_ = 1;
-  std::optional<Nanos> listed_at_;  // the latest list
-  Nanos lists_whole_at_ = 0;        // from then on who is missing on one is no member
+  std::optional<Nanos> listed_at_;  // when the latest list came
+  Nanos lists_whole_at_ = 0;        // from then on an instance that is missing from a list is not a member
   PromptTree tree_;
   std::list<Session> sessions_;  // the latest used first
   std::unordered_map<std::uint64_t, std::list<Session>::iterator> session_of_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a front reads of a request to route it. The request itself is passed on as it came, and judged by the
-// instance: what can't be read here is routed all the same.
+// The parts of a request that a front reads to route it. The request itself is passed on unchanged, and the
+// instance judges it: a request that cannot be read here is routed all the same.
 //
 // Values; thread-compatible.
 #pragma once
@@ -21,39 +21,40 @@ namespace loci {
 // a tenant (prompt_key_of()). Whoever lacks it learns nothing from the names.
 using PromptKey = std::array<std::uint8_t, 16>;
 
-// Whose errors a client of the path understands; kOpenAi of all but two.
+// The API whose form of errors a client of the path understands; kOpenAi for all paths but two kinds.
 enum class RoutedApi : std::uint8_t { kOpenAi, kMessages, kResponses };
 
 struct RoutedPrompt {
-  std::string model;  // empty: it names none
+  std::string model;  // empty: the request names none
   // Of the prompt's text in whole chunks of kPromptChunkBytes, each of all text up to its end, and of what it
   // goes on from. Their last two bits are 0. None where nothing is generated.
   std::vector<std::uint64_t> keys;
-  std::uint64_t bytes = 0;                 // of the text
-  std::uint64_t beginning = 0;             // of its system prompt and first message: the same in all turns
-  std::optional<std::uint64_t> continues;  // key of the conversation or response that it goes on from
-  bool is_conversation = false;            // of the two, a conversation
-  bool is_generated = false;               // a model computes the answer, and keeps state of the prompt
-  bool may_be_repeated = true;             // sent twice it does what it does once: it stores nothing
-  bool is_streamed = false;                // it asks for events
-  bool has_seed = false;                   // it says which numbers its reply is drawn with
+  std::uint64_t bytes = 0;                 // of the prompt's text
+  std::uint64_t beginning = 0;             // hash of the system prompt and the first message, which is the
+                                           // same in all turns
+  std::optional<std::uint64_t> continues;  // key of the conversation or response that it continues
+  bool is_conversation = false;            // it continues a conversation, not a response
+  bool is_generated = false;               // a model computes the answer and keeps the prompt's state
+  bool may_be_repeated = true;             // it may be sent twice, because it stores nothing
+  bool is_streamed = false;                // it asks for a stream of events
+  bool has_seed = false;                   // it names a seed
   RoutedApi api = RoutedApi::kOpenAi;
-  bool begins_response = false;  // POST /v1/responses: what it answers may be gone on from
+  bool begins_response = false;  // POST /v1/responses: later requests may continue its response
 
-  // Something is computed for it.
+  // True: something is computed for it.
   bool is_new_work() const { return bytes > 0; }
-  // Sent again it is answered with the same events, given a seed. (Those of the Responses API carry names
-  // that an instance draws.)
+  // True: if it is sent again with a seed, its events are the same. (Events of the Responses API contain
+  // names that an instance draws.)
   bool may_go_on() const {
     return is_generated && is_streamed && may_be_repeated && api != RoutedApi::kResponses;
   }
 };
 
 inline constexpr std::size_t kPromptChunkBytes = 256;
-// Beyond, a prompt's end is not looked at.
+// At most this many hashes; the rest of a longer prompt is not looked at.
 inline constexpr std::size_t kPromptKeysMax = 4'096;
 
-// By the path without its query.
+// The API of a path; `path` without its query.
 RoutedApi routed_api(std::string_view path);
 
 // The key for prompts of the request's tenant, as its Authorization and X-Api-Key name it: what is remembered
@@ -65,17 +66,17 @@ PromptKey prompt_key_of(const HttpRequest& request, const PromptKey& cluster);
 RoutedPrompt read_prompt(boost::beast::http::verb method, std::string_view path, std::string_view body,
                          const PromptKey& key);
 
-// Gives a request without one a seed. `body`: read_prompt() has read it as one object.
+// Adds a seed to a request without one. read_prompt() must have read `body` as one object.
 void add_seed(std::string& body, std::uint64_t seed);
 
-// The key of a conversation or response: RoutedPrompt::continues of who goes on from it.
+// The key of a conversation or response, as RoutedPrompt::continues of a request that continues it.
 std::uint64_t continued_key(std::string_view id, const PromptKey& key);
 
-// "resp_..." of the beginning of a reply of the Responses API; empty: it has none.
+// The id "resp_..." in the beginning of a reply of the Responses API; empty: it has none.
 std::string_view response_id_of(std::string_view reply);
 
-// Whether a front passes requests to that path on. What only operators of an instance may ask is not among
-// them: to an instance without keys a front on its own machine would be one.
+// True: a front passes requests to that path on. Paths for operators of an instance are not among them: an
+// instance without keys would take a front on its own machine for an operator.
 bool is_routed_path(std::string_view path);
 
 }  // namespace loci

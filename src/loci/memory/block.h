@@ -82,7 +82,7 @@ struct LowerCopy {
   StateForm form = StateForm::kKeysAndValues;
   bool whole = false;         // else it is being written, and nobody may read it
   std::uint32_t readers = 0;  // transfers
-  Nanos dated = 0;            // what the disk's record says of its last use
+  Nanos dated = 0;            // time of its last use in the disk's record
   EvictionFacts facts;
 
   bool evictable() const { return whole && readers == 0; }
@@ -127,19 +127,20 @@ struct Block {
   std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
   std::uint32_t filled = 0;                    // tokens from the begin whose state is complete
   std::uint32_t pins = 0;
-  std::uint32_t children = 0;         // of any kind
+  std::uint32_t children = 0;         // number of children of any kind
   std::uint32_t depth = 0;            // 1: the first block of a sequence; of a gate: its parent's
-  std::uint32_t published = 0;        // by so many public prefixes
-  std::uint32_t wanted = kNotWanted;  // as the facts of all its parts and copies say
+  std::uint32_t published = 0;        // how many public prefixes hold it
+  std::uint32_t wanted = kNotWanted;  // as in the facts of all its parts and copies
   std::set<BlockId, ChildOrder> children_with_state;
   std::set<BlockId, NameOrder> full_children;
-  std::uint32_t partial_children = 0;                            // of them, that are partial
+  std::uint32_t partial_children = 0;                            // how many of the children are partial
   std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
   std::vector<LowerCopy> copies;                                 // at most one a tier and group
-  MissReason lost = MissReason::kNeverSeen;                      // why what it lacks is not there
-  bool on_disk = false;                                          // it or what is below it has a copy there
-  std::uint32_t disk_children = 0;                               // that are on_disk
-  std::optional<SlotReservation> hole;                           // its record, of the disk's holes
+  MissReason lost = MissReason::kNeverSeen;                      // why the parts that it lacks are gone
+  bool on_disk = false;                                          // it, or a block below it, has a copy on the
+                                                                 // disk
+  std::uint32_t disk_children = 0;                               // children that are on_disk
+  std::optional<SlotReservation> hole;                           // its record among the disk's holes
   std::optional<Tier> told;                                      // BlockPlace::tier, as told last
   bool is_moved = false;                                         // its place is to be looked at
 

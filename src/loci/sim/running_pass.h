@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that runs on modelled hardware: what it reads that is still on its way, which of its spans have
-// failed, and when it ends. That is known once all that it reads has come, has failed or is given up.
+// The pass that runs on modelled hardware: which blocks that it reads are still being loaded, which of its
+// spans have failed, and when it ends. The end is known once every load that it waits for has come, has
+// failed or is given up.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +15,27 @@
 
 namespace loci::sim {
 
-// Thread-compatible. Transfers go by the number of their first move. O(transfers that it reads) a call.
+// Thread-compatible. Transfers are named by the number of their first move. Each call costs O(transfers that
+// it reads).
 class RunningPass {
  public:
-  // `done`: what is told when it has ended, if all that it reads comes.
+  // `done`: the event of its end, if everything that it reads comes.
   RunningPass(PassDone done, PassTime time, Nanos began, std::uint32_t layers);
 
-  // The span reads what this transfer brings, which is on its way.
+  // Says that the span reads blocks of this transfer, which is still moving.
   void read(std::size_t span, std::uint64_t transfer);
-  // Something that it reads is on its way.
+  // True: blocks that it reads are still being loaded.
   bool waits() const { return !awaited_.empty(); }
 
-  // The transfer has come. True: it was the last that was waited for.
+  // Says that the transfer has come. True: it was the last one that the pass waited for.
   bool arrived(const Transfer& transfer);
-  // The transfer has failed, and with it the spans that read it; true: it was the last that was waited for.
+  // Says that the transfer has failed, and with it the spans that read it. True: it was the last one that the
+  // pass waited for.
   bool failed(const Transfer& transfer);
-  // Nothing is waited for any more: the spans that read what has not come have failed.
+  // Stops waiting: spans that read blocks which have not come have failed.
   void give_up();
 
-  // When it ends, as nothing is waited for; not before `now`.
+  // When it ends, not before `now`. It must not wait for anything.
   Nanos ends(Nanos now) const;
   const PassDone& done() const { return done_; }
   const PassTime& time() const { return time_; }
@@ -46,7 +49,8 @@ class RunningPass {
   PassTime time_;
   Nanos began_;
   Nanos layers_;
-  Nanos ready_ = 0;                                // not before, by what has come so far
+  Nanos ready_ = 0;                                // it cannot end before this, by the transfers that have
+                                                   // come so far
   std::vector<std::uint64_t> awaited_;             // each once
   std::vector<std::vector<std::uint64_t>> reads_;  // by span
   std::uint64_t failed_spans_ = 0;

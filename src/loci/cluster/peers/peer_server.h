@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers other members of the cluster: which blocks this server has, and their state (MemServe §4.3). A port
-// of its own, on a thread of its own, for whoever has the cluster's secret (peer_tls.h).
+// Answers other members of the cluster: which blocks this server has, and their state (MemServe §4.3). It has
+// a port and a thread of its own, and talks only to holders of the cluster's secret (peer_tls.h).
 //
 // Fronts ask here too, what of prompts' state there is (cluster/feed/).
 //
-// Nothing is kept for a peer and nothing is pushed. A read names its blocks by key; each is held where it is
-// only while its bytes are copied, and a few at a time (engine/core/peer_reads.h). A peer that takes nothing
-// for kPeerPatience loses its connection, as does one that has not taken all of a read by its time limit and
-// that much: what is on its way to who reads no more is freed before the others, who wait longer
-// (PeerStoreOptions::silence_limit), give up.
+// Nothing is kept for a peer and nothing is pushed. A read names its blocks by key. Only a few blocks are
+// held at a time, each only while its bytes are copied (engine/core/peer_reads.h). A peer that takes nothing
+// for kPeerPatience loses its connection; so does one that has not taken all of a read within its time limit
+// and kPeerPatience. So blocks on their way to a peer that no longer reads are freed before other peers,
+// which wait longer (PeerStoreOptions::silence_limit), give up.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -36,39 +36,39 @@ namespace loci {
 
 inline constexpr Nanos kPeerPatience = 2 * kNanosPerSecond;
 
-// Who knows what this server has: the engine (engine/run/engine.h), which tells the outlet what becomes of
-// each call. Thread-safe.
+// Knows which blocks this server has: the engine (engine/run/engine.h). It reports the result of each call to
+// the outlet. Thread-safe.
 class PeerSource {
  public:
   virtual ~PeerSource() = default;
   virtual void ask(PeerQuestion question) = 0;
-  virtual void read(PeerRead read, Nanos time_limit) = 0;  // its deadline is so far from now
+  virtual void read(PeerRead read, Nanos time_limit) = 0;  // the deadline counts from now
   virtual void leave(PeerReadId read) = 0;
 };
 
 struct PeerServerOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 0;  // 0: one that is free
+  std::uint16_t port = 0;  // 0: any free port
   TlsContext tls;
-  std::string state;  // what kPeerStateHeader must say
+  std::string state;  // the value that kPeerStateHeader must have
   std::uint32_t group_count = 1;
   std::size_t connections_max = 256;
   std::shared_ptr<BlockFeed> feed;  // what fronts are told; null: nothing
 };
 
-// listen(), start(), stop(): the owner's thread.
+// The owner's thread calls listen(), start() and stop().
 class PeerServer final : public PeerOutlet {
  public:
   PeerServer(const PeerServerOptions& options, const Clock& clock, std::shared_ptr<spdlog::logger> log);
   ~PeerServer() override;  // as stop()
 
-  // From now on connections are taken; questions are answered 503 until start(). Errors:
-  // HttpServer::listen()'s.
+  // Takes connections from now on; questions are answered 503 until start(). Errors: those of
+  // HttpServer::listen().
   Status listen();
   std::uint16_t port() const { return http_->port(); }  // until stop()
   // `source`, whose outlet this is, must live until stop().
   void start(PeerSource& source) { source_ = &source; }
-  // Ends what goes on. Whatever the source gives from then on is taken at once.
+  // Ends all exchanges. Blocks that the source gives later are dropped at once.
   void stop();
 
   void answered(PeerAnswer answer) override;
@@ -95,13 +95,13 @@ class PeerServer final : public PeerOutlet {
   bool change(PeerReadId id, const std::function<void(Exchanged&)>& change);
 
   const PeerServerOptions options_;
-  ServeMetrics metrics_;  // of the connections; nobody reads them
+  ServeMetrics metrics_;  // of the connections; not reported anywhere
   std::atomic<PeerSource*> source_{nullptr};
-  std::uint64_t last_id_ = 0;  // the network thread's
+  std::uint64_t last_id_ = 0;  // only for the network thread
 
   Mutex mutex_;
   std::map<PeerReadId, std::shared_ptr<Exchanged>> open_ GUARDED_BY(mutex_);
-  std::unique_ptr<HttpServer> http_;  // last: its thread uses what is above; null after stop()
+  std::unique_ptr<HttpServer> http_;  // last, because its thread uses the fields above; null after stop()
 };
 
 }  // namespace loci

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the pools share: a pool of two groups, and its slices read and written by hand.
+// Shared by the tests of the pools: a pool of two groups, whose slices are read and written by hand.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,7 @@ class BlockPoolTest : public DeviceTest {
     pool_->save(place.group, {place.index, place.index + 1}, {&piece, 1}, BytesHeld::kDuringCall);
     return bytes;
   }
-  // Of bytes that are the caller's again.
+  // For bytes that go back to the caller.
   void load(SlotId slot, std::uint32_t layer, const Bytes& slice) {
     const LayerPlace place = place_of(pool_->groups(), layer);
     const LoadPiece piece{slot, slice};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the state of waiting requests' prompts is (policy/admission_order.h), by the blocks of the layers
-// that see the most. What a cut has moved counts where it is.
+// How far away the state of waiting requests' prompts is (policy/admission_order.h), by the blocks of the
+// layer group with the longest window. Blocks that a cut has moved count where they are.
 //
 // An example: a prompt of three blocks and a few tokens; the device has A, the disk has B and C.
 //
@@ -8,13 +8,14 @@
 //     C is loaded     the index says that C has changed: its tier is 0, and the sum of those that want it
 //     falls of()            O(1)
 //
-// An order by distances asks for those of many requests whenever a pass is formed, while few blocks move
-// between two passes. So a distance is computed once, and kept until its request waits no more. Of histories
-// that were cut, and where there are more requests than are remembered, it is computed each time.
+// An admission order by distances asks for those of many requests whenever a pass is formed, but few blocks
+// move between two passes. So a distance is computed once and kept while its request waits. For histories
+// that were cut, and for requests beyond those that are remembered, it is computed each time.
 //
-// It owns the sums. It requires that a request's tokens stay as long as it waits, and that forget() is said
-// when it ceases to. It calls the index and the prefixes. Invariant, which check_invariants() tests:
-//   1. A sum is what the index says now, but for changes that were not taken yet.
+// It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
+// called when it ceases to wait. It calls the index and the prefixes. Invariant, which check_invariants()
+// tests:
+//   1. A sum agrees with the index, except for changes that were not taken yet.
 #pragma once
 
 #include <cstddef>
@@ -30,17 +31,18 @@
 
 namespace loci {
 
-// Thread-compatible: the core's thread has it.
+// Thread-compatible; used by the core's thread.
 class Distances {
  public:
-  // Both outlive it.
+  // All arguments must outlive it.
   Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes);
 
-  // Of a request that waits. O(its blocks) the first time, then O(1) and what has changed meanwhile.
+  // The distance of a waiting request. Costs O(its blocks) the first time, then O(1) and the changes
+  // meanwhile.
   std::uint32_t of(CoreRequest& request);
-  // It waits no more. O(its blocks).
+  // Says that the request no longer waits. O(its blocks).
   void forget(const CoreRequest& request);
-  // Takes what the index says has changed. O(changes · who wants them).
+  // Takes the index's changes. O(changes · requests that want the blocks).
   void take_changes();
 
   // Aborts on a broken invariant. O(blocks that are remembered).
@@ -49,7 +51,7 @@ class Distances {
  private:
   struct Known {
     std::vector<ChainKey> keys;
-    std::vector<std::uint8_t> tiers;  // of each; kFar: nowhere
+    std::vector<std::uint8_t> tiers;  // tier of each block; kFar: nowhere
     std::uint64_t sum = 0;  // over the tokens of these blocks: how much nearer than kNowhere they are
   };
   struct Watcher {
@@ -65,7 +67,7 @@ class Distances {
   const Prefixes& prefixes_;
   std::unordered_map<std::uint64_t, Known> known_;  // by arrival; never iterated but to check
   std::unordered_map<ChainKey, std::vector<Watcher>, ChainKeyHash> watchers_;  // never iterated
-  std::size_t blocks_ = 0;                                                     // that are remembered
+  std::size_t blocks_ = 0;                                                     // blocks that are remembered
 };
 
 }  // namespace loci

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the CPU backend with models whose layers see windows, and with tiers below the device on
-// which transfers fail now and then. In pools too small for what comes every reply is compared with that of a
-// backend that holds all state and computes one token a pass: its tokens and its very log-probabilities. With
-// passes ahead two of three requests are sampled on the device, which gives no log-probabilities.
+// which transfers fail now and then. The pools are too small for the requests. Every reply is compared with
+// that of a backend that holds all state and computes one token a pass: the tokens and the exact
+// log-probabilities. With passes ahead two of three requests are sampled on the device, which gives no
+// log-probabilities.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -63,7 +64,7 @@ struct Reply {
   bool operator==(const Reply&) const = default;
 };
 
-// Holds all state of one sequence.
+// A backend that holds all state of one sequence.
 class Reference {
  public:
   explicit Reference(const TestModel& model)
@@ -128,7 +129,7 @@ class Waiter {
     const MutexLock lock(mutex_);
     return reply_;
   }
-  // Against the reference's, which has log-probabilities.
+  // Compares the reply with the reference's, which has log-probabilities.
   void expect(Reply reply) {
     const MutexLock lock(mutex_);
     if (!logprobs) reply.logprobs.assign(reply.tokens.size(), 0.0f);
@@ -138,7 +139,7 @@ class Waiter {
   bool logprobs = true;
 
  private:
-  Mutex mutex_{LockOrder::kOuter};  // whoever holds the engine up submits meanwhile
+  Mutex mutex_{LockOrder::kOuter};  // a test that holds the engine submits meanwhile
   Condition changed_;
   Reply reply_ GUARDED_BY(mutex_);
   std::optional<GenerationEnded> ended_ GUARDED_BY(mutex_);
@@ -156,8 +157,8 @@ struct Case {
   std::uint32_t hidden_percent = 0;  // of the blocks, that go to the disk as hidden states
 };
 
-// Slices that are refused: at random, and the `one_in`th after each at the latest, so that however few there
-// are of them a run has one. Each caller has one thread.
+// Refuses slices at random, and at the latest the `one_in`th one after each refusal, so that even a short run
+// has one. Each caller has one thread.
 inline std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, StatusCode code) {
   if (one_in == 0) return [] { return Status(); };
   return [one_in, code, random = Random(seed), left = std::uint64_t{0}]() mutable {
@@ -188,7 +189,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
     Backend& device = GetParam().passes_ahead > 0 ? *ahead_ : *backend_;
     engine_ = std::move(Engine::start(std::move(options), device, clock_)).value();
   }
-  // Loading is worth it whatever it costs: these models compute too fast for any disk.
+  // Makes loading always worth while: these models compute faster than any disk.
   void add_tiers(EngineOptions& options) {
     const Case& tested = GetParam();
     std::vector<DiskGroup> disk;

@@ -36,7 +36,7 @@ struct Operation {
 };
 
 struct GraphState {
-  bool refused = false;               // a kernel of the capture was
+  bool refused = false;               // a kernel of the capture was refused
   std::vector<Operation> operations;  // in the order in which they were captured
 };
 
@@ -51,7 +51,7 @@ struct Piece {
   MemoryKind kind = MemoryKind::kDevice;
 };
 
-// What a program's environment says, where no test does.
+// The options of the environment, for programs in which no test sets them.
 Options options_of_environment();
 
 // The one device. Operations run with its mutex held; streams, events and graphs are under it too.
@@ -82,7 +82,7 @@ World& world();
 std::shared_ptr<EventState>& event_state(void* handle);
 StreamState& stream_state(void* handle);
 
-// Whether the device is there for one more operation. The world's mutex is held.
+// True: the device is not lost and counts one more operation. The world's mutex must be held.
 bool counts(const Device& device);
 // Queues an operation of `stream`, or captures it.
 void queue(StreamState& stream, Operation operation);
