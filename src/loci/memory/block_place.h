@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a block's state is now, for who keeps account of it outside the index.
+// Where a block's state is now, for owners outside the index that keep track of it.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an instance publishes of the state that it has: for each chunk of a prompt's text the tier of the
-// block that ends about there, as numbered changes and as pages of all (feed_wire.h).
+// What an instance publishes about its state: for each chunk of a prompt's text the tier of the block that
+// ends about there, as numbered changes and as pages of everything (feed_wire.h).
 //
 // Text has names that fronts can make of a request too (cluster/routed_request.h); blocks have chain keys,
 // which nobody without the model can make. The two meet when a request has come and its tokens are known: of
@@ -10,21 +10,21 @@
 //     text    |  t1  |  t2  |  t3  |  t4  |  t5  |       t1 and t2 are published as being where b1 is,
 //     tokens  |    b1    |    b2    |    b3   |..        t3 and t4 where b2 is, t5 where b3 is.
 //
-// What a conversation or a response is gone on from by has a name too, which is where the prompt's last whole
-// block is: its requests do not tell what was said before.
+// The end by which a conversation or response is continued has a name too; it is where the prompt's last
+// whole block is. Such a name is needed because later requests do not contain the earlier text.
 //
 // The rules:
 //   - A chunk keeps the block that it has while that block is anywhere, as a later prompt with the same
 //     beginning divides its tokens a little differently. The end of a conversation moves on at once.
-//   - A change of a chunk's tier is an event with the next number. The last kEventsKept are known; who asks
-//     for older ones reads pages instead.
+//   - A change of a chunk's tier is an event with the next number. The last kEventsKept are kept; a front
+//     that asks for older ones must read pages instead.
 //   - At most kFeedChunksMax chunks are published; the one whose prompt came longest ago goes first, of one
 //     prompt the end first.
-//   - Where blocks are is known of all blocks of the index, as texts may come later than the blocks.
+//   - The places of all blocks of the index are known, because texts may come later than their blocks.
 //
 // Invariants, which check_invariants() tests:
-//   1. What was told of a chunk is the tier where its block is.
-//   2. The chunks of a block are those that say so.
+//   1. The published tier of a chunk is that of its block.
+//   2. A block's list has exactly the chunks that name the block.
 #pragma once
 
 #include <cstddef>

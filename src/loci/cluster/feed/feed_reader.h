@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A front's readers of what instances publish (feed_wire.h): each instance is asked for what is new again and
-// again, over the peers' port, and what it says is put into the front's picture of it (cluster/instances.h).
+// A front's readers of what instances publish (feed_wire.h): each instance is asked for changes repeatedly,
+// over the peers' port, and its answers go into the front's picture of it (cluster/instances.h).
 //
-// An instance that answers wrongly, or not at all, loses its connection, and what it has published is
-// forgotten: the front then guesses as if it published nothing. It is asked again after kPauseMin, then after
+// If an instance answers wrongly, or not at all, its connection is closed and its published state is
+// forgotten; the front then guesses as if it published nothing. It is asked again after kPauseMin, then after
 // twice as long, up to kPauseMax. All instances together are asked a thousand times a second at most.
 #pragma once
 
@@ -30,7 +30,7 @@ struct FeedReaderStats {
   std::uint64_t failures_total = 0;
 };
 
-// Network thread only.
+// Only for the network thread.
 class FeedReader : public std::enable_shared_from_this<FeedReader> {
  public:
   static constexpr Nanos kPauseMin = kNanosPerSecond, kPauseMax = 8 * kNanosPerSecond;
@@ -39,7 +39,7 @@ class FeedReader : public std::enable_shared_from_this<FeedReader> {
   FeedReader(boost::asio::io_context& io, TlsContext tls, Instances& instances,
              std::shared_ptr<spdlog::logger> log);
 
-  // Reads what the instance publishes, if it does, for as long as it is one. More than once: nothing.
+  // Reads what the instance publishes, if it does, as long as it is an instance. Further calls do nothing.
   void follow(std::shared_ptr<Instance> instance);
   const FeedReaderStats& stats() const { return stats_; }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a front asks an instance about the prompts whose state it has, and what the instance answers
-// (docs/cluster.md#what-instances-publish has the bytes): changes in order of their numbers, or, to who has
-// missed some, pages of all that is there. Bodies of HTTP/1.1 requests and replies, little-endian.
+// The questions of a front about the prompts whose state an instance has, and the answers
+// (docs/cluster.md#what-instances-publish has the bytes): changes in the order of their numbers; or, for a
+// front that has missed some, pages of everything. They are bodies of HTTP/1.1 requests and replies,
+// little-endian.
 //
-// Whoever reads one of these trusts no count, length or order in it. Values; thread-compatible.
+// Readers trust no count, length or order in a message. Values; thread-compatible.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ inline constexpr std::string_view kFeedPath = "/peers/1/feed";
 inline constexpr std::string_view kFeedPagePath = "/peers/1/held";
 inline constexpr std::size_t kFeedEntriesMax = 4096;  // of a reply
 inline constexpr Nanos kFeedWaitMax = 10 * kNanosPerSecond;
-// Of what an instance publishes, at once.
+// The most chunks that an instance publishes.
 inline constexpr std::uint32_t kFeedChunksMax = 1 << 18;
 
 // A chunk of a prompt's text and where its state is, in a word: the chunk's name, whose last two bits are 0,
@@ -41,8 +42,8 @@ struct FeedEntry {
   friend bool operator==(const FeedEntry&, const FeedEntry&) = default;
 };
 
-// A chunk counts as so many tokens where its costs are told, whatever the text: so that instances are not
-// told apart by what they were asked.
+// In published costs a chunk counts as this many tokens, for any text, so that costs do not depend on the
+// prompts that an instance got.
 inline constexpr std::uint32_t kFeedChunkTokens = 64;
 
 // What a chunk of text costs the instance, in microseconds: computed, or brought from the tier where it is.
@@ -54,7 +55,7 @@ struct FeedCosts {
   friend bool operator==(const FeedCosts&, const FeedCosts&) = default;
 };
 
-// A question for what came after the change of that number; an answer without changes waits.
+// A question for the changes after the given number. If there are none the answer waits.
 struct FeedQuestion {
   std::uint64_t epoch = 0;  // of the numbers: drawn when the instance started
   std::uint64_t after = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is told where a server's blocks are, and of which prompts they are: it tells others outside this
-// server, which know prompts by names of their text alone (cluster/peers/block_feed.h).
+// Is told where a server's blocks are and to which prompts they belong. It tells fronts, which know only
+// names of the prompts' text (cluster/feed/block_feed.h).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace loci {
 
-// A prompt's text, as who sent it on names it.
+// The names of a prompt's text, as the front that sent it makes them.
 struct PromptNames {
   // Of each chunk from the first on, all of the same size; none where the text is not all of the prompt.
   std::vector<std::uint64_t> chunks;
@@ -27,13 +27,13 @@ struct PromptNames {
 class BlockListener {
  public:
   virtual ~BlockListener() = default;
-  // The prompt of that text is so many tokens, and its whole blocks have these keys. Called before the
-  // request gets to the core. Prompts that were cut are not told; of one that begins with a public prefix
-  // these are keys that no block will have.
+  // The prompt with this text has `tokens` tokens, and its whole blocks have these keys. Called before the
+  // request gets to the core. Not called for prompts that were cut. If a prompt begins with a public prefix,
+  // no block will have these keys.
   virtual void prompt(const PromptNames& text, std::span<const ChainKey> keys, std::size_t tokens) = 0;
   // Changes since the last call, in the order of the core's steps.
   virtual void moved(std::span<const BlockPlace> places) = 0;
-  // What computing and loading costs from now on.
+  // The costs of computing and loading from now on.
   virtual void costs(const CostCurves& curves) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which chunks of prompts one instance says that it has, and in which tier: a front's copy of what the
-// instance publishes (docs/cluster.md#what-instances-publish).
+// Which chunks of prompts one instance has, and in which tier: a front's copy of what the instance publishes
+// (docs/cluster.md#what-instances-publish).
 //
 // A chunk is a name whose last two bits are free (cluster/routed_request.h); there the table has the tier and
 // one. So an entry is a word, in open addressing that is half full at most: 16 bytes for each chunk that is
@@ -27,31 +27,31 @@ namespace loci {
 // Chunks of a prompt, by where an instance has them.
 struct HeldChunks {
   std::array<std::uint32_t, 3> in{};  // by tier: device, host, disk
-  std::uint32_t sent = 0;             // that it was sent and has not told of
+  std::uint32_t sent = 0;             // chunks that it was sent and has not published
   std::uint32_t all() const { return in[0] + in[1] + in[2] + sent; }
 };
 
 class HeldPrompts {
  public:
-  // The bound of what is taken in.
+  // At most `entries_max` chunks are taken.
   explicit HeldPrompts(std::size_t entries_max) : entries_max_(entries_max) {}
 
-  // Where the chunk is from now on; absent: nowhere. False: there is no room for one more. O(1), amortised.
+  // Sets the chunk's tier; absent: it is nowhere. False: there is no room for one more. O(1), amortised.
   bool set(std::uint64_t name, std::optional<Tier> tier);
   std::optional<Tier> find(std::uint64_t name) const;
   void clear();
   std::size_t size() const { return size_; }
 
-  // Where the chunks of those names are; the first `sent` of them were sent to the instance, and are counted
-  // as `sent` where it does not tell of them. Looks at `looks_max` of them at most, evenly spread; at least
-  // 1. O(looks_max).
+  // Where the chunks of these names are. The first `sent` of them were sent to the instance; those that it
+  // has not published count as `sent`. Looks at no more than `looks_max` of them, evenly spread, and at least
+  // one. O(looks_max).
   HeldChunks match(std::span<const std::uint64_t> names, std::uint32_t sent, std::uint32_t looks_max) const;
 
  private:
   static constexpr std::uint64_t kTierBits = 3;
 
   std::size_t home_of(std::uint64_t name) const { return (name >> 2) & (slots_.size() - 1); }
-  // Where the name's word is, or would be. There are slots.
+  // The slot of the name's word, or the one that it would get. There must be slots.
   std::size_t slot_of(std::uint64_t name) const;
   void grow();
   void empty(std::size_t slot);
