@@ -19,9 +19,9 @@ namespace {
 constexpr std::size_t kColumns = 80;
 
 // What most people set sooner or later, in the order in which they do.
-constexpr std::array<std::string_view, 11> kOften = {
-    "--host", "--port",        "--api-keys", "--device", "--device-memory", "--host-memory",
-    "--disk", "--max-running", "--context",  "--store",  "--alias"};
+constexpr std::array<std::string_view, 10> kOften = {
+    "--host",        "--port", "--api-keys",    "--device",  "--device-memory",
+    "--host-memory", "--disk", "--max-running", "--context", "--store"};
 
 // `name` in the first column, `text` in the second one, in as many lines as it takes.
 std::string row(std::string_view name, std::string_view text, std::size_t column) {

@@ -31,7 +31,7 @@ void expect_narrow(const std::string& text) {
 
 TEST(ServeHelp, ShowsWhatPeopleSetOnOneScreenAndAllWhenAsked) {
   const std::string often = serve_help(HelpDepth::kOften);
-  EXPECT_EQ(options_in(often), 11u) << often;
+  EXPECT_EQ(options_in(often), 10u) << often;
   EXPECT_LE(lines_of(often), 60u);
   EXPECT_NE(often.find("--help-all"), std::string::npos);
   const std::string all = serve_help(HelpDepth::kAll);
