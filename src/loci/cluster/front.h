@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "loci/base/clock.h"
-#include "loci/cluster/feed/feed_reader.h"
+#include "loci/cluster/feed_reader.h"
 #include "loci/cluster/instances.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/routed_request.h"

@@ -98,7 +98,12 @@ TEST(FeedWire, AnyBytes) {
     std::string input(16, '\0');
     input[0] = 7;
     input[8] = 100;
-    input += run % 2 == 0 ? genuine[random.below(genuine.size())] : std::string(random.below(90), '\0');
+    if (run % 2 == 0) {
+      input += genuine[random.below(genuine.size())];
+    } else {
+      for (std::uint64_t left = random.below(90); left > 0; --left)
+        input += static_cast<char>(random.below(256));
+    }
     for (std::uint64_t changed = random.below(4); changed > 0; --changed)
       input[random.below(input.size())] = static_cast<char>(random.below(256));
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());

@@ -184,13 +184,16 @@ asio::awaitable<void> PeerServer::handle(Exchange& exchange) {
 }
 
 // Changes are looked for every kFeedPeriod: so they come in batches, and nobody on whom requests wait has to
-// wake this thread.
+// wake this thread. Only a gap and a full batch are told at once.
 asio::awaitable<FeedChanges> PeerServer::wait_for_changes(Exchange& exchange, FeedQuestion question) {
   asio::steady_timer pause(http_->io());
   exchange.watch([] {});
   FeedChanges changes = options_.feed->changes(question);
-  for (Nanos waited = 0; changes.changes.empty() && !changes.is_gap && waited < question.wait;
-       waited += kFeedPeriod) {
+  const auto is_due = [&](Nanos waited) {
+    return waited >= question.wait || changes.is_gap || changes.changes.size() >= kFeedEntriesMax ||
+           (waited > 0 && !changes.changes.empty());
+  };
+  for (Nanos waited = 0; !is_due(waited); waited += kFeedPeriod) {
     if (exchange.gone() || source_ == nullptr) break;
     pause.expires_after(std::chrono::nanoseconds(kFeedPeriod));
     boost::system::error_code ignored;

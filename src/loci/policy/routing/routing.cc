@@ -66,7 +66,7 @@ RoutedWhy why_chosen(std::span<const RoutedTo> instances, std::size_t chosen) {
   const RoutedTo& one = instances[chosen];
   const auto has_more = [&](const RoutedTo& other) { return other.bytes_seen() > one.bytes_seen(); };
   const bool is_peers = one.bytes_peer > one.bytes_seen();
-  if (!is_peers && std::any_of(instances.begin(), instances.end(), has_more)) return RoutedWhy::kLessBusy;
+  if (!is_peers && std::any_of(instances.begin(), instances.end(), has_more)) return RoutedWhy::kElsewhere;
   const std::array<std::uint64_t, 5> places = {one.bytes_device, one.bytes_host, one.bytes_disk,
                                                one.bytes_sent, one.bytes_peer};
   const auto most = std::max_element(places.begin(), places.end());

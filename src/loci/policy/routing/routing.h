@@ -77,15 +77,15 @@ enum class RoutedWhy : std::uint8_t {
   kDevice,
   kHost,
   kDisk,
-  kSent,      // it was sent it, and says nothing of it
-  kPeer,      // another one has it
-  kNothing,   // nobody has anything of it
-  kLessBusy,  // another one has more of it, and more to do
+  kSent,       // it was sent it, and says nothing of it
+  kPeer,       // another one has it
+  kNothing,    // nobody has anything of it
+  kElsewhere,  // another one has more of it
 };
 inline constexpr std::size_t kRoutedWhys = 7;
 constexpr std::string_view routed_why_name(RoutedWhy why) {
   constexpr std::array<std::string_view, kRoutedWhys> kNames = {"device", "host",    "disk",     "sent",
-                                                                "peer",   "nothing", "less_busy"};
+                                                                "peer",   "nothing", "elsewhere"};
   return kNames[static_cast<std::size_t>(why)];
 }
 RoutedWhy why_chosen(std::span<const RoutedTo> instances, std::size_t chosen);

@@ -156,10 +156,10 @@ TEST(Routing, SaysWhyOneWasChosen) {
   EXPECT_EQ(why_chosen(all, 1), RoutedWhy::kDisk);
   all[1].bytes_device = 11;
   EXPECT_EQ(why_chosen(all, 1), RoutedWhy::kDevice);
-  EXPECT_EQ(why_chosen(all, 0), RoutedWhy::kLessBusy);
+  EXPECT_EQ(why_chosen(all, 0), RoutedWhy::kElsewhere);
   all[0].bytes_sent = 30;
   EXPECT_EQ(why_chosen(all, 0), RoutedWhy::kSent);
-  EXPECT_EQ(routed_why_name(RoutedWhy::kLessBusy), "less_busy");
+  EXPECT_EQ(routed_why_name(RoutedWhy::kElsewhere), "elsewhere");
 }
 
 TEST(Routing, ASessionStaysHomeAndANewOneHasARank) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cluster/feed/feed_reader.h"
+#include "loci/cluster/feed_reader.h"
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
