@@ -4,4 +4,4 @@
 # flags, to OUT; the same in every clone, whose path is ROOT.
 set -euo pipefail
 out="$1" root="$2"; shift 2
-{ "$@" -E -P -o -; "$1" --version; printf '%s\n' "${@//"$root"/}"; } | sha256sum > "$out"
+{ "$@" -E -dD -P -o -; "$1" --version; printf '%s\n' "${@//"$root"/}"; } | sha256sum > "$out"

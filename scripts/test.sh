@@ -134,9 +134,9 @@ changed() {
   scripts/setup.sh build test model fuzz
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
   grounded 300 "thread sanitizer: tests with threads" "$builds src/loci tests/CMakeLists.txt" sanitizer_tests tsan threaded_tests threads
-  grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/engine" gpu_tests asan
-  grounded 500 "thread sanitizer: simulated GPU" "$builds src/loci/engine" gpu_tests tsan
-  grounded 300 "a simulated GPU: every path of state, a lost device" "$builds src/loci/engine src/loci/server tests/gpu_test.py" gpu_server
+  grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests asan
+  grounded 500 "thread sanitizer: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests tsan
+  grounded 300 "a simulated GPU: every path of state, a lost device" "$builds src/loci tests/gpu_test.py" gpu_server
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
 }
 

@@ -33,6 +33,7 @@ constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a re
 HttpServer::Options http_options(const PeerServerOptions& options) {
   HttpServer::Options out{
       .host = options.host, .port = options.port, .tls = {}, .tls_context = options.tls, .limits = {}};
+  out.unsent_bytes_max = 0;  // state is sent as fast as the network takes it
   out.limits.body_bytes_max = kPeerBodyBytesMax;
   out.limits.bodies_bytes_max = std::uint64_t{16} << 20;
   out.limits.header_bytes_max = 8 << 10;

@@ -53,7 +53,9 @@ std::uint64_t Distances::remember(CoreRequest& request) {
   for (std::uint32_t i = 0; i < known.keys.size(); ++i) {
     known.tiers.push_back(tier_of(index_.find(known.keys[i])));
     known.sum += nearness_of(known.tiers.back());
-    watchers_[known.keys[i]].push_back({&known, i});
+    std::vector<Watcher>& watchers = watchers_[known.keys[i]];
+    known.watcher.push_back(static_cast<std::uint32_t>(watchers.size()));
+    watchers.push_back({&known, i});
   }
   return known.sum;
 }
@@ -71,9 +73,13 @@ std::uint32_t Distances::of(CoreRequest& request) {
 void Distances::forget(const CoreRequest& request) {
   const auto known = known_.find(request.arrival);
   if (known == known_.end()) return;
-  for (const ChainKey& key : known->second.keys) {
-    const auto watchers = watchers_.find(key);
-    std::erase_if(watchers->second, [&](const Watcher& one) { return one.known == &known->second; });
+  for (std::uint32_t i = 0; i < known->second.keys.size(); ++i) {
+    const auto watchers = watchers_.find(known->second.keys[i]);
+    const std::uint32_t at = known->second.watcher[i];
+    const Watcher last = watchers->second.back();
+    last.known->watcher[last.number] = at;
+    watchers->second[at] = last;
+    watchers->second.pop_back();
     if (watchers->second.empty()) watchers_.erase(watchers);
   }
   blocks_ -= known->second.keys.size();
@@ -97,7 +103,12 @@ void Distances::check_invariants() const {
   std::size_t blocks = 0;
   for (const auto& [arrival, known] : known_) {
     std::uint64_t sum = 0;
-    for (const ChainKey& key : known.keys) sum += nearness_of(tier_of(index_.find(key)));
+    for (std::uint32_t i = 0; i < known.keys.size(); ++i) {
+      sum += nearness_of(tier_of(index_.find(known.keys[i])));
+      const Watcher& own = watchers_.at(known.keys[i]).at(known.watcher[i]);
+      LOCI_CHECK(own.known == &known && own.number == i,
+                 "invariant 2: a block's watchers are who asks for it");
+    }
     LOCI_CHECK(sum == known.sum, "invariant 1: a distance is what the index says");
     blocks += known.keys.size();
   }

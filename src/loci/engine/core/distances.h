@@ -4,18 +4,19 @@
 //
 // An example: a prompt of three blocks and a few tokens; the device has A, the disk has B and C.
 //
-//     of()            looks up A B C: tiers 0 2 2. The sum over tokens is kept, and who asks for which block.
-//     C is loaded     the index says that C has changed: its tier is 0, and the sum of those that want it
-//     falls of()            O(1)
+//     of()           looks up A B C: tiers 0 2 2. It keeps how near they are, and who asks for which block.
+//     C is loaded    the index reports C: its tier is 0 now, so every request that wants it is nearer
+//     of()           O(1): the distance is smaller
 //
 // An admission order by distances asks for those of many requests whenever a pass is formed, but few blocks
 // move between two passes. So a distance is computed once and kept while its request waits. For histories
 // that were cut, and for requests beyond those that are remembered, it is computed each time.
 //
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
-// called when it ceases to wait. It calls the index and the prefixes. Invariant, which check_invariants()
+// called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
 // tests:
 //   1. A sum agrees with the index, except for changes that were not taken yet.
+//   2. Each remembered block's watchers have the request once, where it says.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,8 @@ class Distances {
  private:
   struct Known {
     std::vector<ChainKey> keys;
-    std::vector<std::uint8_t> tiers;  // tier of each block; kFar: nowhere
+    std::vector<std::uint8_t> tiers;     // tier of each block; kFar: nowhere
+    std::vector<std::uint32_t> watcher;  // where each block's watchers have this request
     std::uint64_t sum = 0;  // over the tokens of these blocks: how much nearer than kNowhere they are
   };
   struct Watcher {

@@ -94,11 +94,11 @@ void QueueNeeds::rotated(std::uint64_t arrival, std::uint32_t number, BlockId bl
   Waiting& waiting = entry->second;
   const Want wanted(block, index_.block(block).key);
   if (waiting.wants[number].second == wanted.second) return;
-  const auto known = std::ranges::find(waiting.rotated, wanted.second, &Want::second);
-  if (known == waiting.rotated.end())
-    waiting.rotated.push_back(wanted);
-  else
-    *known = wanted;  // it did not come, and is made again
+  const auto [known, is_new] = waiting.rotated.try_emplace(number, wanted);
+  if (!is_new) {  // it did not come, and is made again
+    if (known->second.second != wanted.second) unmark(known->second, {waiting.place, arrival});
+    known->second = wanted;
+  }
   mark(wanted, {waiting.place, arrival});
 }
 
@@ -126,7 +126,7 @@ void QueueNeeds::unmark(const Want& wanted, const QueuePlace& place) {
 void QueueNeeds::leave(Waitings::iterator entry) {
   auto& [arrival, waiting] = *entry;
   wants_ -= waiting.wants.size();
-  waiting.wants.insert(waiting.wants.end(), waiting.rotated.begin(), waiting.rotated.end());
+  for (const auto& [number, rotated] : waiting.rotated) waiting.wants.push_back(rotated);
   unprefetched_.erase({waiting.place, arrival});
   again_.erase({waiting.place, arrival});
   places_.erase({waiting.place, arrival});
@@ -377,10 +377,10 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     LOCI_CHECK(!waiting.in_window || places_.contains(place), "who is in the window has a place");
     LOCI_CHECK(waiting.prefetched == waiting.wants.size() || unprefetched_.contains(place),
                "what is not looked at for a prefetch will be");
-    for (const Wants* wants_of : {&waiting.wants, &waiting.rotated}) {
-      for (const auto& wanted : *wants_of)
-        LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a block knows who wants it");
-    }
+    for (const auto& wanted : waiting.wants)
+      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a block knows who wants it");
+    for (const auto& [number, rotated] : waiting.rotated)
+      LOCI_CHECK(wanters_.at(rotated.second).contains(place), "and so does what it is rotated into");
     LOCI_CHECK(find(waiting.id) == waiting.request, "who waits is there and does not run");
   }
   for (const auto& [place, wants_of] : left_) {

@@ -65,7 +65,7 @@ class QueueNeeds {
   // want nothing that the index knows cost no mark, so a look may process many of them.
   void look(const FindWaiting& find);
   // What the request wants for its block `number` is being rotated into this one: it wants that one too.
-  // Nothing happens if it is not in the window. O(rotated blocks of the request).
+  // Nothing happens if it is not in the window. O(log(blocks of the request)).
   void rotated(std::uint64_t arrival, std::uint32_t number, BlockId block);
   // True: the last look or prefetch left work to the next one, which should come soon.
   bool has_more() const { return unfinished_ || looks_ran_out_; }
@@ -94,7 +94,7 @@ class QueueNeeds {
     // Its blocks in the index, or their originals, up to the first missing one; and how many of them have
     // been considered for a prefetch.
     Wants wants;
-    Wants rotated;  // and the blocks that these have become
+    std::map<std::uint32_t, Want> rotated;  // and the blocks that these have become, by their numbers
     // BlockIndex::names_made() when the index lacked the next one; 0: it was not looked for.
     std::uint64_t names_seen = 0;
     std::size_t prefetched = 0;

@@ -11,6 +11,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <boost/asio/write.hpp>
+#include <climits>
 #include <exception>
 
 #include "loci/serve/wire/api_error.h"
@@ -24,9 +25,6 @@ namespace {
 
 constexpr std::size_t kTurnedAwayMax = 256;
 constexpr std::chrono::milliseconds kTurnedAwayTime{1'000};
-// Bytes of a reply that the system takes before they can be sent. Its own limit is megabytes
-// (net.ipv4.tcp_wmem), all of them computed for a client that may never read.
-constexpr int kUnsentBytesMax = 256 << 10;
 
 Status bind_error(const std::string& host, std::uint16_t port, const error_code& error) {
   if (error == asio::error::address_in_use) {
@@ -99,8 +97,8 @@ asio::awaitable<void> HttpServer::accept_loop() {
       continue;
     }
     socket.set_option(tcp::no_delay(true), error);
-    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytesMax,
-                 sizeof kUnsentBytesMax);
+    const int unsent_max = options_.unsent_bytes_max > 0 ? options_.unsent_bytes_max : INT_MAX;
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_max, sizeof unsent_max);
     TlsContext tls = options_.tls_context ? options_.tls_context : tls_.context();
     // Who would have to be greeted first, at the cost of a signature, to be turned away is closed.
     const std::size_t greeting = options_.limits.greetings_max > 0 ? context_.greeting.size() : 0;

@@ -30,6 +30,9 @@ class HttpServer {
     TlsFiles tls;               // none: plain HTTP, or what `tls_context` says
     TlsContext tls_context;     // in place of files
     HttpLimits limits;
+    // Bytes of a reply that the system takes before it can send them; 0: as many as it likes, which is
+    // megabytes (net.ipv4.tcp_wmem), all of them computed for a client that may never read.
+    int unsent_bytes_max = 256 << 10;
   };
 
   HttpServer(const Options& options, const Clock& clock, ServeMetrics& metrics,
