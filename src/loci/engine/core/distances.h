@@ -4,9 +4,10 @@
 //
 // An example: a prompt of three blocks and a few tokens; the device has A, the disk has B and C.
 //
-//     of()            looks up A B C: tiers 0 2 2. The sum over tokens is kept, and who asks for which block.
-//     C is loaded     the index says that C has changed: its tier is 0, and the sum of those that want it
-//     falls of()            O(1)
+//     of()           looks up A B C: tiers 0 2 2. It keeps how near they are, and who asks for which block.
+//     C is loaded    the index reports C: its tier is 0 now, so the nearness of each request that wants it
+//                    rises
+//     of()           O(1): the distance is smaller
 //
 // An admission order by distances asks for those of many requests whenever a pass is formed, but few blocks
 // move between two passes. So a distance is computed once and kept while its request waits. For histories
@@ -40,7 +41,7 @@ class Distances {
   // The distance of a waiting request. Costs O(its blocks) the first time, then O(1) and the changes
   // meanwhile.
   std::uint32_t of(CoreRequest& request);
-  // Says that the request no longer waits. O(its blocks).
+  // Says that the request no longer waits. O(its blocks · requests that want them).
   void forget(const CoreRequest& request);
   // Takes the index's changes. O(changes · requests that want the blocks).
   void take_changes();
