@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`loci sim` tells what `loci serve` does: the same conversations, more than the device's memory holds, have their state from
-the same tiers. Times are printed, and compared by `make bench-simulator` on a machine that does nothing else."""
+the same tiers. Times are printed, and compared by `make bench-simulator` on your machine."""
 import pathlib
 import sys
 

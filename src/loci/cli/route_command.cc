@@ -184,8 +184,7 @@ void add_route_command(CLI::App& app, int& exit_code) {
       ->required();
   add("--policy", flags->policy, "LOCI_POLICY",
       "who gets a request: first-token (predicted from what instances hold and their queues), prompt-tree "
-      "(from "
-      "what they were sent), session or least-load");
+      "(from what they were sent), session or least-load");
   add("--host", flags->http.host, "LOCI_HOST", "address to listen on; 0.0.0.0: every interface");
   add("--port", flags->http.port, "LOCI_PORT", "port to listen on; 0: one that is free, printed at start");
   add("--tls-cert", flags->http.tls.certificate, "LOCI_TLS_CERT", "speak HTTPS: the certificate, PEM");

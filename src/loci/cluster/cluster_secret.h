@@ -40,7 +40,7 @@ std::array<std::uint8_t, 16> cluster_state_id(const ClusterSecret& secret,
 std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret);
 // The key that members prove to know when they read each other's state (cluster/peers/peer_tls.h).
 std::array<std::uint8_t, 32> cluster_peer_key(const ClusterSecret& secret);
-// What fronts and instances name prompts by (cluster/routed_request.h).
+// The key with which fronts and instances name prompts (cluster/routed_request.h).
 std::array<std::uint8_t, 16> cluster_prompt_key(const ClusterSecret& secret);
 // The keys with which such state is named and sealed in a store that the cluster shares.
 SharedKeys cluster_shared_keys(const ClusterSecret& secret,

@@ -76,8 +76,8 @@ class Front {
   enum class Outcome : std::uint8_t {
     kAnswered,
     kNotSent,  // no connection
-    kLost,     // the connection broke; the instance may have read the request, and nothing of an answer was
-               // passed on
+    kLost,     // the connection broke; the instance may have read the request (of a stream, parts may have
+               // been passed on)
     kRefused,  // the instance stops or is still loading: it did nothing
     kDiffers,  // the other instance's reply differs from the beginning that the client has
   };

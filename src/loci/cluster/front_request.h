@@ -39,7 +39,7 @@ struct Front::Request {
   // takes.
   std::string body;
   std::optional<BodyBudget::Charge> body_charge;
-  RoutedWhy why = RoutedWhy::kNothing;  // the last one got it
+  RoutedWhy why = RoutedWhy::kNothing;  // why the instance tried last was chosen
   std::optional<Nanos> predicted;       // until that one begins to answer
   int losses = 0;                       // instances that ended, or broke the connection, after it was sent
   bool is_too_late = false;

@@ -121,7 +121,8 @@ RoutedCosts usual_costs(const std::vector<Instance*>& candidates) {
           .ask_peers = kAskPeers};
 }
 
-// Of the text that an instance lacks, what some other publishes to have: who asks for it reads it from there.
+// Of the text that an instance lacks, what some other instance that publishes has or was sent: it may be read
+// from there.
 void add_peers(const std::vector<Instance*>& candidates, std::uint64_t bytes, std::vector<RoutedTo>& views) {
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (!candidates[i]->costs) continue;

@@ -36,11 +36,11 @@ struct Instance {
   std::uint32_t sent = 0;             // requests that have not ended
   std::uint64_t bytes_before = 0;     // of text to be computed for those that have not begun to answer
   std::uint32_t reported_beyond = 0;  // requests that other fronts sent, by the member's row
+  std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests that it was chosen for, by why
 
   // What it publishes.
   HeldPrompts held{kFeedChunksMax};
-  std::optional<FeedCosts> costs;                   // absent: nothing, or it is not known yet or any more
-  std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests, by why
+  std::optional<FeedCosts> costs;  // absent: nothing, or it is not known yet or any more
 
   // Called when the instance is dead; each ends one of its requests.
   std::map<std::uint64_t, std::function<void()>> enders;
@@ -82,9 +82,11 @@ class Instances {
   // request's model; if none does, any instance is chosen, whose answer then says so. Avoided instances are
   // chosen only if there are no others, draining ones only for requests about work that they have.
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
-  // What an instance publishes: an entry; that all that it has follows; that nothing is known any more.
+  // Takes one entry of what the instance publishes.
   void publish(Instance& instance, const FeedEntry& entry);
+  // Forgets all that it published, and all that it was sent, because everything follows in pages.
   void begin_snapshot(Instance& instance);
+  // Forgets all that it published, because it tells nothing now.
   void unpublish(Instance& instance);
 
   // Notes that the instance has begun to answer this prompt, so that the next turn goes there.

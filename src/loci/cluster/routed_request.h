@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a request that a front reads to route it. The request itself is passed on unchanged, and the
-// instance judges it: a request that cannot be read here is routed all the same.
+// Names a request's prompt, as fronts and instances both do, and reads what else a front routes it by. The
+// front passes the request on unchanged, and the instance judges it: a request that cannot be read here is
+// routed all the same.
 //
 // Values; thread-compatible.
 #pragma once
@@ -26,8 +27,9 @@ enum class RoutedApi : std::uint8_t { kOpenAi, kMessages, kResponses };
 
 struct RoutedPrompt {
   std::string model;  // empty: the request names none
-  // Of the prompt's text in whole chunks of kPromptChunkBytes, each of all text up to its end, and of what it
-  // goes on from. Their last two bits are 0. None where nothing is generated.
+  // Names of the prompt's text: one for each whole chunk of kPromptChunkBytes. Each is a hash of all text up
+  // to the chunk's end, and of what the prompt goes on from. Their last two bits are 0. None where nothing is
+  // generated.
   std::vector<std::uint64_t> keys;
   std::uint64_t bytes = 0;                 // of the prompt's text
   std::uint64_t beginning = 0;             // hash of the system prompt and the first message, which is the

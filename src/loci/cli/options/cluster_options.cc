@@ -37,8 +37,8 @@ std::vector<Option> cluster_options() {
   };
   Option peer_port = integer_option(
       {group, "--peer-port",
-       "where members of the cluster read this server's computed state, as it reads theirs "
-       "(docs/cluster.md#state-from-one-another); 0: one that is free, none: neither"},
+       "where members of the cluster read this server's computed state, as it reads theirs, and fronts read "
+       "what it has (docs/cluster.md#state-from-one-another); 0: any free port, none: neither"},
       [](auto& flags) -> auto& { return flags.peer_port; }, 0, 65535);
   peer_port.type = "PORT";
   peer_port.set = [set = peer_port.set](ServerConfig& flags, const std::string& text) -> Status {

@@ -16,8 +16,8 @@
 // The rules:
 //   - A chunk keeps the block that it has while that block is anywhere, as a later prompt with the same
 //     beginning divides its tokens a little differently. The end of a conversation moves on at once.
-//   - A change of a chunk's tier is an event with the next number. The last kEventsKept are kept; a front
-//     that asks for older ones must read pages instead.
+//   - A change of a chunk's tier is an event with the next number. The last
+//     `BlockFeedOptions::events_kept` are kept; a front that asks for older ones must read pages instead.
 //   - At most kFeedChunksMax chunks are published; the one whose prompt came longest ago goes first, of one
 //     prompt the end first.
 //   - The places of all blocks of the index are known, because texts may come later than their blocks.
@@ -55,7 +55,9 @@ struct BlockFeedStats {
   std::uint32_t chunks = 0;  // that are known, wherever their blocks are
 };
 
-// Thread-safe. Each call holds the one mutex for O(what it is given, or gives), in steps of a bounded size.
+// Thread-safe. A call costs O(what it is given, or gives). It holds the one mutex in steps of at most 256
+// chunks or blocks (with all chunks of a block), or for one reply; a page looks at 16,384 places of chunks at
+// most.
 class BlockFeed final : public BlockListener {
  public:
   explicit BlockFeed(const BlockFeedOptions& options);

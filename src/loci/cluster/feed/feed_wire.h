@@ -73,13 +73,15 @@ struct FeedChanges {
 
 // A question for a page of what is there. It begins at a place: 0, or where the page before ended.
 struct FeedPageQuestion {
-  std::uint64_t epoch = 0;  // 0: whichever it is
+  // Of the first page; 0: that is asked for now. The instance answers in any case; the front refuses a reply
+  // of another epoch.
+  std::uint64_t epoch = 0;
   std::uint32_t place = 0;
 };
 struct FeedPage {
   std::uint64_t epoch = 0;
-  // The number of the last change. Who reads pages goes on with the changes after the first page's number:
-  // these tell of all that moved while the others were read.
+  // The number of the last change. After reading pages, a front asks for the changes after the first page's
+  // number: they tell of all that moved while the others were read.
   std::uint64_t last = 0;
   std::uint32_t next = 0;  // where the next page begins; 0: there is none
   std::vector<FeedEntry> entries;

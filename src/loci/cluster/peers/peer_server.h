@@ -2,7 +2,7 @@
 // Answers other members of the cluster: which blocks this server has, and their state (MemServe §4.3). It has
 // a port and a thread of its own, and talks only to holders of the cluster's secret (peer_tls.h).
 //
-// Fronts ask here too, what of prompts' state there is (cluster/feed/).
+// Fronts also ask here which prompts' state the server has (cluster/feed/).
 //
 // Nothing is kept for a peer and nothing is pushed. A read names its blocks by key. Only a few blocks are
 // held at a time, each only while its bytes are copied (engine/core/peer_reads.h). A peer that takes nothing
@@ -82,7 +82,7 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> handle(Exchange& exchange);
   boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
-  // For fronts, which mean no state.
+  // Answers a front; kPeerStateHeader is not checked.
   boost::asio::awaitable<void> answer_front(Exchange& exchange);
   boost::asio::awaitable<FeedChanges> wait_for_changes(Exchange& exchange, FeedQuestion question);
   boost::asio::awaitable<void> give_whole(Exchange& exchange, std::string body);

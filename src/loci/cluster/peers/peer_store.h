@@ -31,8 +31,8 @@ struct PeerStoreOptions {
   std::vector<SharedGroup> groups;     // the backend's
   std::unique_ptr<SharedStore> store;  // the shared store; null: none
   std::size_t asked_max = 8;           // how many peers are asked for one request
-  // A read ends when nothing has come for silence_limit, or when it has taken read_limit. The latter is less
-  // than a load may take (MoverOptions::load_limit), after which nobody wants the rest.
+  // A read ends when nothing has come for silence_limit, or when it has taken transfer_limit. The latter is
+  // less than a load may take (MoverOptions::load_limit), after which nobody wants the rest.
   Nanos silence_limit = 3 * kNanosPerSecond;
   Nanos transfer_limit = 8 * kNanosPerSecond;
   std::function<void(const std::string&)> warn = [](const std::string&) {};  // called on its thread

@@ -43,7 +43,7 @@ struct Peer {
 // Thread-compatible. Each call costs O(peers); choose() also sorts them.
 class PeerTable {
  public:
-  static constexpr std::uint32_t kQuestionsMax = 16;  // to one peer that it has not answered
+  static constexpr std::uint32_t kQuestionsMax = 16;  // unanswered questions to one peer
 
   struct Change {
     std::vector<std::shared_ptr<Peer>> added;

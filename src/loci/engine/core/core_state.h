@@ -4,7 +4,7 @@
 //   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
 //   windows.h          groups with a window: where a request goes on, promised slots, letting go
 //   queue_needs.h      what waiting requests need: evicted last, brought to host memory
-//   distances.h        how far waiting requests' state is, where the order of admission goes by that
+//   distances.h        how far away the state of waiting requests is, for orders of admission that use it
 //   queue_rate.h       when a refused request should try again
 //   pass_times.h       how long passes take: predicted, and corrected by what they took
 //   recovery.h         what the disk has from before; time to live

@@ -290,7 +290,7 @@ struct TokenSampled {
   TokenId token;
 };
 
-// The request's last output; its id may then be forgotten.
+// The request's last output; the core does not know its id any more.
 struct Finished {
   RequestId request;
   FinishReason reason = FinishReason::kStop;

@@ -67,7 +67,7 @@
 
 namespace loci {
 
-// Thread-compatible: the core's thread has it. A call costs O(groups · log(moves)) for each block, unless
+// Thread-compatible; used by the core's thread. A call costs O(groups · log(moves)) for each block, unless
 // noted.
 class Transfers {
  public:

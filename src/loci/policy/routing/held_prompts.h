@@ -3,8 +3,9 @@
 // (docs/cluster.md#what-instances-publish).
 //
 // A chunk is a name whose last two bits are free (cluster/routed_request.h); there the table has the tier and
-// one. So an entry is a word, in open addressing that is half full at most: 16 bytes for each chunk that is
-// held, 4 MiB for the 262,144 that an instance publishes at most.
+// one. So an entry is a word, in open addressing that is half full at most: 16 to 32 bytes for each chunk of
+// the most that were held since the last clear(), 4 MiB for the 262,144 that an instance publishes
+// at most.
 //
 // Unlike a prompt tree (prompt_tree.h) it may have a later chunk of a prompt and lack an earlier one: its
 // block was evicted, and the instance will compute it between the others. So match() looks at each chunk, or,

@@ -46,7 +46,7 @@ struct PreparedGeneration {
   // The log-probabilities of the prompt's tokens are computed too: one token after another, as a reply's.
   bool scores_prompt = false;
   bool one_call = false;                    // the reply ends with its first call
-  std::shared_ptr<const PromptNames> text;  // of the first prompt; null: it has no names
+  std::shared_ptr<const PromptNames> text;  // of the only prompt; null: it has no names
   std::optional<TenantTicket> ticket;       // of the tenant; set before run_generation()
   std::unique_ptr<ReplyFormat> format;      // set by the endpoint, at the latest
   // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last
