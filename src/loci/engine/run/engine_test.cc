@@ -81,10 +81,12 @@ class PlacesHeard final : public BlockListener {
   // Of the latest prompt's whole blocks, those on the device.
   std::size_t on_device() const {
     const MutexLock lock(mutex_);
-    return static_cast<std::size_t>(std::count_if(keys_.begin(), keys_.end(), [&](const ChainKey& key) {
+    std::size_t count = 0;
+    for (const ChainKey& key : keys_) {
       const auto at = held_.find(key);
-      return at != held_.end() && at->second == Tier::kDevice;
-    }));
+      count += at != held_.end() && at->second == Tier::kDevice ? 1 : 0;
+    }
+    return count;
   }
   Nanos token_cost() const {
     const MutexLock lock(mutex_);
