@@ -65,7 +65,7 @@ live_suites() {
   beside 110 "servers that share a database, a front before them" suite tests/cluster_live_test.py
   beside 120 "tenants: keys, limits, isolation, fairness" suite tests/tenants_test.py --pairs 400
   beside 60 "pulling models from a registry" suite tests/pull_test.py
-  beside 60 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
+  beside 90 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
   beside 120 "requests generated from /openapi.json" openapi_requests
   beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
   beside 90 "a store that servers share" suite tests/shared_store_test.py
