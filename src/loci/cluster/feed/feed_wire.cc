@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "loci/base/check.h"
 
 namespace loci {
@@ -53,6 +55,17 @@ Status check_count(std::string_view body, std::size_t head, std::uint32_t count)
   return invalid_argument(fmt::format("expected {} bytes for {} entries, found {}",
                                       count * sizeof(std::uint64_t), count, body.size() - head),
                           "count");
+}
+
+// Whoever compares costs divides by them.
+Status check_costs(const FeedCosts& costs) {
+  for (const auto& [field, cost] : {std::pair("compute_us", costs.compute_us),
+                                    {"host_us", costs.host_us},
+                                    {"disk_us", costs.disk_us},
+                                    {"peer_us", costs.peer_us}}) {
+    if (cost == 0) return invalid_argument("expected a microsecond at least, found 0", field);
+  }
+  return {};
 }
 
 Status check_epoch(std::uint64_t expected, std::uint64_t found) {
@@ -111,6 +124,7 @@ Result<FeedChanges> read_feed_changes(std::string_view body, const FeedQuestion&
   out.costs.host_us = taker.take<std::uint32_t>();
   out.costs.disk_us = taker.take<std::uint32_t>();
   out.costs.peer_us = taker.take<std::uint32_t>();
+  LOCI_RETURN_IF_ERROR(check_costs(out.costs));
   const auto kind = taker.take<std::uint32_t>();
   const auto count = taker.take<std::uint32_t>();
   if (kind > 1) return invalid_argument(fmt::format("expected 0 or 1, found {}", kind), "kind");

@@ -46,12 +46,13 @@ struct FeedEntry {
 // prompts that an instance got.
 inline constexpr std::uint32_t kFeedChunkTokens = 64;
 
-// What a chunk of text costs the instance, in microseconds: computed, or brought from the tier where it is.
+// What a chunk of text costs the instance, in microseconds, none 0: computed, or brought from the tier where
+// it is.
 struct FeedCosts {
-  std::uint32_t compute_us = 0;
-  std::uint32_t host_us = 0;
-  std::uint32_t disk_us = 0;
-  std::uint32_t peer_us = 0;  // another member's, or a shared store's
+  std::uint32_t compute_us = 1;
+  std::uint32_t host_us = 1;
+  std::uint32_t disk_us = 1;
+  std::uint32_t peer_us = 1;  // another member's, or a shared store's
   friend bool operator==(const FeedCosts&, const FeedCosts&) = default;
 };
 

@@ -36,6 +36,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto changes = loci::read_feed_changes(input, question); changes.ok()) {
     expect(changes->is_gap || changes->last == question.after + changes->changes.size());
     expect(changes->is_gap || question.epoch == 0 || changes->epoch == question.epoch);
+    const loci::FeedCosts& costs = changes->costs;
+    expect(costs.compute_us > 0 && costs.host_us > 0 && costs.disk_us > 0 && costs.peer_us > 0);
     expect(changes->changes.size() <= loci::kFeedEntriesMax);
     expect(loci::write_feed_changes(*changes) == input);
   }

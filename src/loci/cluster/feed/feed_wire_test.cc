@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "loci/base/random.h"
@@ -74,6 +75,12 @@ TEST(FeedWire, RepliesThatDoNotAnswerAreNamed) {
   EXPECT_EQ(field_of_changes(kind), "kind");
   kind[32] = 1;
   EXPECT_EQ(field_of_changes(kind), "count") << "a gap tells no changes";
+  for (const auto& [place, field] :
+       {std::pair(16, "compute_us"), {20, "host_us"}, {24, "disk_us"}, {28, "peer_us"}}) {
+    std::string nothing = changes(7, 103, 3);
+    nothing[static_cast<std::size_t>(place)] = 0;
+    EXPECT_EQ(field_of_changes(nothing), field) << "a front divides by it";
+  }
 
   const auto page = [](std::uint64_t epoch, std::uint32_t next, std::uint64_t word) {
     return write_feed_page({.epoch = epoch, .last = 0, .next = next, .entries = {{word}}});
