@@ -306,10 +306,18 @@ TEST(RoutedRequest, OnlyWhatIsGeneratedIsWorthRemembering) {
     EXPECT_TRUE(prompt.keys.empty()) << path;
     EXPECT_TRUE(prompt.is_new_work()) << path;
   }
-  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}) {
-    const RoutedPrompt prompt = read_prompt(http::verb::post, path, body, PromptKey{1});
-    EXPECT_TRUE(prompt.is_generated) << path;
-    EXPECT_EQ(prompt.keys.size(), 10'000 / kPromptChunkBytes) << path;
+  // Each endpoint's own field; what stands in another's is ignored there, and names nothing.
+  const std::vector<std::pair<const char*, std::string>> fields = {{"/v1/chat/completions", "messages"},
+                                                                   {"/v1/completions", "prompt"},
+                                                                   {"/v1/messages", "messages"},
+                                                                   {"/v1/responses", "input"}};
+  for (const auto& [path, field] : fields) {
+    for (const std::string name : {"messages", "prompt", "input"}) {
+      const std::string given = "{\"" + name + "\":\"" + std::string(10'000, 'x') + "\"}";
+      const RoutedPrompt prompt = read_prompt(http::verb::post, path, given, PromptKey{1});
+      EXPECT_TRUE(prompt.is_generated) << path;
+      EXPECT_EQ(prompt.keys.size(), name == field ? 10'000 / kPromptChunkBytes : 0) << path << " " << name;
+    }
   }
 }
 

@@ -69,12 +69,27 @@ struct PromptText {
   }
 };
 
-PromptText prompt_text(const Json& request) {
+// The fields that are a prompt at that path: those that stand before the messages, and these.
+struct PromptFields {
+  std::vector<const char*> before, messages;
+};
+
+// An endpoint ignores others' fields, so what they say is in no prompt.
+PromptFields prompt_fields(std::string_view path) {
+  if (path == "/v1/chat/completions") return {{"tools"}, {"messages"}};
+  if (path == "/v1/completions") return {{}, {"prompt"}};
+  if (path == "/v1/messages") return {{"tools", "system"}, {"messages"}};
+  if (path == "/v1/responses") return {{"tools", "instructions"}, {"input"}};
+  return {{"tools", "system", "instructions"}, {"messages", "prompt", "input"}};
+}
+
+PromptText prompt_text(const Json& request, std::string_view path) {
   PromptText out;
-  for (const char* name : {"tools", "system", "instructions"}) {
+  const PromptFields fields = prompt_fields(path);
+  for (const char* name : fields.before) {
     if (request.contains(name)) out.add(member_text(request, name));
   }
-  for (const char* name : {"messages", "prompt", "input"}) {
+  for (const char* name : fields.messages) {
     const auto at = request.find(name);
     if (at != request.end()) out.add_messages(*at);
   }
@@ -91,7 +106,7 @@ std::string id_of(const Json& request, const char* name) {
   return at->is_object() && id != at->end() && id->is_string() ? id->get<std::string>() : std::string();
 }
 
-void read_body(std::string_view body, const PromptKey& key, RoutedPrompt& out) {
+void read_body(std::string_view path, std::string_view body, const PromptKey& key, RoutedPrompt& out) {
   const Result<Json> parsed = parse_json(body);
   if (!parsed.ok() || !parsed->is_object()) return;
   const Json& request = *parsed;
@@ -111,7 +126,7 @@ void read_body(std::string_view body, const PromptKey& key, RoutedPrompt& out) {
     if (out.is_conversation || !previous.empty())
       out.continues = continued_key(out.is_conversation ? conversation : previous, key);
   }
-  const PromptText prompt = prompt_text(request);
+  const PromptText prompt = prompt_text(request, path);
   out.bytes = prompt.text.size();
   const std::string_view text = prompt.text;
   out.beginning = name_of(key, kBeginning, text.substr(0, prompt.beginning_bytes));
@@ -188,7 +203,7 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
     const std::string_view id = id_after(path, prefix);
     if (!id.empty()) out.continues = continued_key(id, key);
   }
-  if (!body.empty()) read_body(body, key, out);
+  if (!body.empty()) read_body(path, body, key, out);
   return out;
 }
 
