@@ -21,15 +21,23 @@ struct PromptNames {
   std::uint64_t chunk_bytes = 0;
   std::uint64_t bytes = 0;          // of the whole text
   std::vector<std::uint64_t> ends;  // of all that the prompt is, by which others go on from it
+  std::uint64_t tenant = 0;         // whose prompt it is: a number for each tenant
 };
 
-// Thread-safe. Must not block: it is called on threads for which requests wait.
+// What a listener has told fronts.
+struct FeedStats {
+  std::uint64_t changes_total = 0;
+  std::uint64_t gaps_total = 0;  // questions for changes that were not known any more
+  std::uint32_t chunks = 0;      // of prompts that are known, wherever their blocks are
+};
+
+// Thread-safe. Must not block: it is called in the core's steps, for which all requests wait.
 class BlockListener {
  public:
   virtual ~BlockListener() = default;
-  // The prompt with this text has `tokens` tokens, and its whole blocks have these keys. Called before the
-  // request gets to the core. Not called for prompts that were cut. If a prompt begins with a public prefix,
-  // no block will have these keys.
+  // The prompt with this text has `tokens` tokens, and its whole blocks have these keys. Called once the core
+  // has taken the request, so not for one that it refused. Not called for prompts that were cut. If a prompt
+  // begins with a public prefix, no block will have these keys.
   virtual void prompt(const PromptNames& text, std::span<const ChainKey> keys, std::size_t tokens) = 0;
   // Changes since the last call, in the order of the core's steps.
   virtual void moved(std::span<const BlockPlace> places) = 0;

@@ -126,8 +126,7 @@ class Engine::State {
     const Arrival& arrival = submission.arrival;
     if (arrival.scope == SharingScope::kTenant && arrival.dropped.empty() && config.reuse)
       submission.arrival.keys = prompt_keys(hasher_, arrival);
-    if (listener_ != nullptr && request.text != nullptr && !arrival.keys.empty())
-      listener_->prompt(*request.text, arrival.keys, arrival.prompt.size());
+    if (listener_ != nullptr && !arrival.keys.empty()) submission.text = std::move(request.text);
     post(std::move(submission));
     return id;
   }
@@ -202,7 +201,11 @@ class Engine::State {
                     Active{std::move(submission.sampler),
                            std::make_shared<GenerationListener>(std::move(submission.listener)),
                            static_cast<std::uint32_t>(prompt)});
-    step(std::move(submission.arrival));
+    const Event event = std::move(submission.arrival);
+    step(event);
+    const auto& taken = std::get<Arrival>(event);
+    if (submission.text != nullptr && active_.contains(taken.request))
+      listener_->prompt(*submission.text, taken.keys, taken.prompt.size());
   }
   void handle(Cancel& cancel) REQUIRES(core_mutex_) { step(cancel); }
   void handle(Pause& pause) REQUIRES(core_mutex_) { step(pause); }

@@ -318,10 +318,17 @@ TEST(Engine, RefusesBeyondItsQueueAndSaysWhenToComeBack) {
 }
 
 TEST(Engine, RefusesWhatCanNeverFitAndNamesTheLimit) {
-  World world(options(64));
+  const auto heard = std::make_shared<PlacesHeard>();
+  EngineOptions engine_options = options(64);
+  engine_options.listener = heard;
+  World world(std::move(engine_options));
   Record record;
-  world.engine->submit(greedy(some_prompt(1, 2001), 1), record.listener());
+  GenerationRequest request = greedy(some_prompt(1, 2001), 1);
+  request.text = std::make_shared<const PromptNames>(
+      PromptNames{.chunks = {4, 8}, .chunk_bytes = 200, .bytes = 450, .ends = {}});
+  world.engine->submit(std::move(request), record.listener());
   EXPECT_EQ(record.wait().status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(heard->prompts().empty()) << "what is refused names nothing";
 }
 
 TEST(Engine, DrainsAndRefusesWhileDraining) {

@@ -27,6 +27,7 @@ struct Submission {
   Arrival arrival;
   std::shared_ptr<Sampler> sampler;
   GenerationListener listener;
+  std::shared_ptr<const PromptNames> text;  // for the blocks' listener; null: it is not told
 };
 
 using InboxItem =

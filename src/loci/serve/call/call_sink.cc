@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/call/call_sink.h"
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "loci/serve/generation/generation.h"
@@ -47,7 +49,9 @@ asio::awaitable<void> name_prompt(ApiServices& services, Call& call, PreparedGen
   // (Text that the model sees in several prompts, or as tokens alone, stands for none of them.)
   if (!services.name_prompt || prepared.prompts.size() != 1 || prepared.scores_prompt) co_return;
   const auto name = [&] {
-    return std::make_shared<const PromptNames>(services.name_prompt(call.exchange.request(), response_id));
+    PromptNames names = services.name_prompt(call.exchange.request(), response_id);
+    names.tenant = std::hash<std::string>()(call.tenant->id);
+    return std::make_shared<const PromptNames>(std::move(names));
   };
   if (call.exchange.request().body().size() <= kNamedHereMax)
     prepared.text = name();
