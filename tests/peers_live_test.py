@@ -101,6 +101,7 @@ def test_another_member_goes_on_with_the_conversation(place, plain):
         expect(f"shared_tokens={tokens['shared']}" in other.log_text(), "the access log tells")
         expect("peers" in one.banner, one.banner)
         expect("loci_shared_up" not in other.metrics(), "there is no shared store")
+        expect(one.metrics()["loci_feed_chunks"] > 0 and one.metrics()["loci_feed_changes_total"] > 0, "it tells what it has")
         # And back: what the other one computed is there for the first.
         goes_on_elsewhere(other, one, plain)
         for server in (one, other):
@@ -153,6 +154,7 @@ def test_who_takes_no_part_gets_and_gives_nothing(place, plain):
     with place.server("--disk", "none") as one, place.server("--disk", "none", secret=stranger) as other, \
             place.server("--disk", "none", "--peer-port", "none") as apart:
         expect("loci_peers" not in str(sorted(apart.metrics())), "it asks nobody")
+        expect("loci_feed_chunks" not in apart.metrics(), "it tells nobody")
         text = story(1)
         text += say(one, text)[0] + " And then?"
         wanted = say(plain, text)[0]

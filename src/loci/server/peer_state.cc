@@ -122,6 +122,7 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
   options.mover.shared = make_peer_store(std::move(store), clock);
   options.mover.peers = state.server;
   options.listener = feed;
+  state.feed_stats = [feed] { return feed->stats(); };
   state.name_prompt = [key = cluster_prompt_key(*secret)](const HttpRequest& request, std::string_view id) {
     return prompt_names(request, id, key);
   };

@@ -30,6 +30,7 @@ struct PeerState {
   std::unique_ptr<PeerSource> source;
   // ApiServices::name_prompt.
   std::function<PromptNames(const HttpRequest& request, std::string_view id)> name_prompt;
+  std::function<FeedStats()> feed_stats;  // ApiServices::feed_stats
 
   std::uint16_t port() const { return server ? server->port() : 0; }
   // From now on other members get answers.

@@ -122,6 +122,7 @@ Status Server::load(const FindModel& find_model) {
   LOCI_ASSIGN_OR_RETURN(const LoadedEngine loaded, load_engine(parts, find_model));
   LOCI_RETURN_IF_ERROR(warm_public(parts));
   parts.services->name_prompt = parts.peers.name_prompt;
+  parts.services->feed_stats = parts.peers.feed_stats;
   parts.services->served.store(&parts.served);
   LOCI_RETURN_IF_ERROR(join_opened(parts));
   watch_other_servers(*parts.store_thread, parts.store.get(), parts.membership, parts.log);

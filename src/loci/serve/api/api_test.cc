@@ -106,6 +106,18 @@ TEST_F(ApiTest, NamedPagesMayUseIt) {
   EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + kPage, "{}")), 403);
 }
 
+TEST(ServeMetrics, SaysWhatFrontsWereTold) {
+  ServeMetrics metrics("test");
+  EngineSnapshot engine;
+  engine.tiers.groups.resize(1);
+  EXPECT_EQ(metrics.scrape(engine, 0).find("loci_feed"), std::string::npos) << "it tells no front";
+  engine.tiers.feed = FeedStats{.changes_total = 7, .gaps_total = 2, .chunks = 5};
+  const std::string text = metrics.scrape(engine, 0);
+  for (const char* line :
+       {"\nloci_feed_chunks 5\n", "\nloci_feed_changes_total 7\n", "\nloci_feed_gaps_total 2\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+}
+
 TEST_F(ApiTest, WithKeysTheKeyDecides) {
   start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {}});
   const std::string foreign = "Host: stranger.example\r\n" + kJson + kPage;

@@ -147,6 +147,18 @@ void add_peers(const PeerStats& peers, std::vector<MetricFamily>& out) {
     add(out.back(), static_cast<double>(value), "result", what);
 }
 
+// Of what fronts are told of prompts' state.
+void add_feed(const FeedStats& feed, std::vector<MetricFamily>& out) {
+  out.push_back(family("loci_feed_chunks", "Chunks of prompts' text whose state fronts are told of",
+                       MetricType::Gauge));
+  add(out.back(), static_cast<double>(feed.chunks));
+  out.push_back(family("loci_feed_changes_total", "Changes of their tiers", MetricType::Counter));
+  add(out.back(), static_cast<double>(feed.changes_total));
+  out.push_back(family("loci_feed_gaps_total", "Questions for changes that were not known any more",
+                       MetricType::Counter));
+  add(out.back(), static_cast<double>(feed.gaps_total));
+}
+
 }  // namespace
 
 std::vector<MetricFamily> tier_metrics(const TierSnapshot& snapshot) {
@@ -174,6 +186,7 @@ std::vector<MetricFamily> tier_metrics(const TierSnapshot& snapshot) {
   }
   if (snapshot.groups.front().shared_blocks > 0 && snapshot.shared.is_there) add_shared(snapshot.shared, out);
   if (snapshot.shared.peers) add_peers(*snapshot.shared.peers, out);
+  if (snapshot.feed) add_feed(*snapshot.feed, out);
   return out;
 }
 

@@ -4,11 +4,13 @@
 
 #include <prometheus/metric_family.h>
 
+#include <optional>
 #include <vector>
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/mover/hidden_captures.h"
 #include "loci/engine/mover/mover.h"
+#include "loci/engine/run/block_listener.h"
 #include "loci/memory/disk/disk_store.h"
 #include "loci/memory/shared/shared_store.h"
 
@@ -22,6 +24,7 @@ struct TierSnapshot {
   CaptureStats captures;
   DiskStoreStats disk;
   SharedStoreStats shared;
+  std::optional<FeedStats> feed;  // of a server that tells fronts
 };
 
 std::vector<prometheus::MetricFamily> tier_metrics(const TierSnapshot& snapshot);

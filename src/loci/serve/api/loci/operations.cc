@@ -27,7 +27,9 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
                                       .mover = served->engine->mover_stats(),
                                       .captures = served->engine->capture_stats(),
                                       .disk = served->engine->disk_stats(),
-                                      .shared = served->engine->shared_stats()}};
+                                      .shared = served->engine->shared_stats(),
+                                      .feed = {}}};
+    if (services.feed_stats) engine->tiers.feed = services.feed_stats();
     engine->tiers.core = engine->stats;
     const std::vector<LayerGroup>& groups = served->backend.groups;
     for (std::size_t i = 0; i < groups.size(); ++i) engine->block_bytes[i] = groups[i].block_bytes;
