@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -182,12 +183,20 @@ Result<FeedPage> read_feed_page(std::string_view body, const FeedPageQuestion& q
   out.next = taker.take<std::uint32_t>();
   const auto count = taker.take<std::uint32_t>();
   LOCI_RETURN_IF_ERROR(check_epoch(question.epoch, out.epoch));
+  if (out.epoch == 0) return invalid_argument("expected another one than 0", "epoch");
   if (out.next != 0 && (out.next <= question.place || out.next > kFeedChunksMax)) {
     return invalid_argument(fmt::format("expected 0, or more than {} and at most {}, found {}",
                                         question.place, kFeedChunksMax, out.next),
                             "next");
   }
   LOCI_RETURN_IF_ERROR(check_count(body, kPageHeadBytes, count));
+  // A place has one entry at most, so all pages together have no more than there are places.
+  const std::uint32_t end = out.next != 0 ? out.next : kFeedChunksMax;
+  if (const std::uint32_t places = end - std::min(end, question.place); count > places) {
+    return invalid_argument(fmt::format("expected at most {} in the places from {} to {}, found {}", places,
+                                        question.place, end, count),
+                            "count");
+  }
   out.entries.resize(count);
   for (FeedEntry& entry : out.entries) {
     entry.word = taker.take<std::uint64_t>();

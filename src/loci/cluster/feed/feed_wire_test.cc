@@ -92,6 +92,17 @@ TEST(FeedWire, RepliesThatDoNotAnswerAreNamed) {
   EXPECT_EQ(field_of_page(page(7, kFeedChunksMax + 1, 5)), "next");
   EXPECT_EQ(field_of_page(page(7, 41, 4)), "entry") << "what is gone is on no page";
   EXPECT_EQ(field_of_page(page(7, 41, 5).substr(0, 30)), "count");
+  EXPECT_EQ(read_feed_page(page(0, 41, 5), {}).status().field(), "epoch") << "0 is no epoch";
+  const auto entries = [](std::uint32_t place, std::uint32_t next, std::size_t count) {
+    const FeedPage written{
+        .epoch = 7, .last = 0, .next = next, .entries = std::vector<FeedEntry>(count, {5})};
+    return read_feed_page(write_feed_page(written), {.epoch = 7, .place = place}).status().field();
+  };
+  EXPECT_EQ(entries(40, 42, 2), "");
+  EXPECT_EQ(entries(40, 42, 3), "count") << "two places have no three entries";
+  EXPECT_EQ(entries(kFeedChunksMax - 2, 0, 2), "");
+  EXPECT_EQ(entries(kFeedChunksMax - 2, 0, 3), "count");
+  EXPECT_EQ(entries(kFeedChunksMax + 1, 0, 1), "count");
 }
 
 // As a fuzzer would: random bytes, and genuine messages with a few bytes changed.
