@@ -275,16 +275,16 @@ def test_prompts_go_to_who_publishes_to_have_them(fresh):
                 expect_equal((reply.status, reply.headers["X-Loci-Member"]), (200, ids[home.port]), f"story {number}: {reply.text}")
             metrics = front.metrics()
             expect_equal(metrics['loci_front_feeds{state="read"}'], 2, "feeds that are read")
-            chosen = [metrics[f'loci_front_choices_total{{member="{member}",why="device"}}'] for member in ids.values()]
-            expect_equal(chosen, [3, 3], "who was chosen as it has the prompt on its device")
+            expect_equal(metrics['loci_front_choices_total{why="device"}'], 6, "who was chosen has the prompt on its device")
             # A turn through this front is heard of by another one.
-            expect_equal(front.post("/v1/completions", prompt(7)).status, 200, "a new story")
-            home = [member for member in ids.values() if f'loci_front_choices_total{{member="{member}",why="nothing"}}' in front.metrics()]
+            told = front.post("/v1/completions", prompt(7))
+            expect_equal(told.status, 200, "a new story")
+            home = told.headers["X-Loci-Member"]
         rest()
         with fresh.front() as later:
             later.wait_for(2)
             wait_until(lambda: later.metrics()["loci_front_held_chunks"] == 7 * 2, 20, "the later front has read it too")
-            expect_equal([later.post("/v1/completions", prompt(7, "And then?")).headers["X-Loci-Member"]], home, "where the new story goes on")
+            expect_equal(later.post("/v1/completions", prompt(7, "And then?")).headers["X-Loci-Member"], home, "where the new story goes on")
 
 
 def test_a_killed_member_fails_no_request_that_has_not_begun(fresh):

@@ -236,7 +236,7 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     const Instances::Choice choice = instances_.choose(request.prompt, request.tried, clock_.now());
     const std::shared_ptr<Instance>& instance = choice.instance;
     if (instance == nullptr) break;
-    if (request.prompt.is_generated) ++instance->chosen[static_cast<std::size_t>(choice.why)];
+    if (request.prompt.is_generated) ++counts_.chosen[static_cast<std::size_t>(choice.why)];
     request.why = choice.why;
     request.predicted = choice.predicted;
     if (!request.tried.empty()) ++counts_.retried;
@@ -352,7 +352,6 @@ asio::awaitable<void> Front::answer_metrics(Exchange& exchange) {
     running += instance->sent;
     ++(instance->costs ? feeds.read : feeds.guessed);
     feeds.chunks += instance->held.size();
-    feeds.chosen.emplace_back(instance->member.id, instance->chosen);
   }
   if (feeds_ != nullptr) feeds.stats = feeds_->stats();
   HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",

@@ -5,6 +5,7 @@
 
 #include <spdlog/logger.h>
 
+#include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -50,6 +51,7 @@ struct FrontCounts {
   std::uint64_t moved = 0;         // streams that another instance continued
   std::uint64_t lost = 0;          // requests whose instance ended, so that the client got an error
   std::uint64_t refused_rows = 0;  // rows of the latest list that were not believed
+  std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests that are generated, by why their instance was
 };
 
 // Only for the network thread, except the constructor.

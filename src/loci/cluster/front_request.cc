@@ -224,13 +224,10 @@ std::string front_metrics(const FrontCounts& counts, const FrontInstances& insta
   out += fmt::format("loci_front_feed_snapshots_total {}\n", feeds.stats.snapshots_total);
   begin("loci_front_feed_failures_total", "Times that an instance did not tell what it holds", "counter");
   out += fmt::format("loci_front_feed_failures_total {}\n", feeds.stats.failures_total);
-  begin("loci_front_choices_total", "Requests by the member that was chosen, and why", "counter");
-  for (const auto& [member, counts_of] : feeds.chosen) {
-    for (std::size_t why = 0; why < kRoutedWhys; ++why) {
-      if (counts_of[why] == 0) continue;
-      out += fmt::format("loci_front_choices_total{{member=\"{}\",why=\"{}\"}} {}\n", member,
-                         routed_why_name(static_cast<RoutedWhy>(why)), counts_of[why]);
-    }
+  begin("loci_front_choices_total", "Requests by why their instance was chosen", "counter");
+  for (std::size_t why = 0; why < kRoutedWhys; ++why) {
+    out += fmt::format("loci_front_choices_total{{why=\"{}\"}} {}\n",
+                       routed_why_name(static_cast<RoutedWhy>(why)), counts.chosen[why]);
   }
   return out;
 }

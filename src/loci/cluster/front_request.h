@@ -3,7 +3,6 @@
 // for front.cc.
 #pragma once
 
-#include <array>
 #include <boost/beast/http/message.hpp>
 #include <cstdint>
 #include <memory>
@@ -120,8 +119,6 @@ struct FrontFeeds {
   std::size_t read = 0, guessed = 0;  // instances whose state is known, and others
   std::size_t chunks = 0;             // of prompts' text, of all instances
   FeedReaderStats stats;
-  // By member: requests that it was chosen for, by why.
-  std::vector<std::pair<std::string, std::array<std::uint64_t, kRoutedWhys>>> chosen;
 };
 
 // In Prometheus' text format.

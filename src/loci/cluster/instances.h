@@ -5,7 +5,6 @@
 // Only for the network thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
