@@ -97,45 +97,56 @@ constexpr Nanos kComing = 10 * kNanosPerSecond;
 // What a request waits for peers' answers (docs/cluster.md#state-from-one-another: 20 ms at least).
 constexpr double kAskPeers = 20'000'000;
 
+// From so many members on that tell costs, what one tells is believed only as far as it is like the others'.
+constexpr std::size_t kTellersMin = 3;
+
+// Nothing takes no time, whatever a member says.
 double of_byte(std::uint32_t chunk_us) {
-  return static_cast<double>(chunk_us) * 1'000 / static_cast<double>(kPromptChunkBytes);
+  return static_cast<double>(std::max(chunk_us, 1u)) * 1'000 / static_cast<double>(kPromptChunkBytes);
 }
 
-// Who tells no costs is taken for one like the others.
-RoutedCosts usual_costs(const std::vector<Instance*>& candidates) {
-  RoutedCosts sum{.compute = 0, .host = 0, .disk = 0, .peer = 0};
-  double count = 0;
-  for (const Instance* one : candidates) {
-    if (!one->costs) continue;
-    sum.compute += of_byte(one->costs->compute_us);
-    sum.host += of_byte(one->costs->host_us);
-    sum.disk += of_byte(one->costs->disk_us);
-    sum.peer += of_byte(one->costs->peer_us);
-    ++count;
-  }
-  if (count == 0) return {};
-  return {.compute = sum.compute / count,
-          .host = sum.host / count,
-          .disk = sum.disk / count,
-          .peer = sum.peer / count,
+RoutedCosts routed_costs(const FeedCosts& costs) {
+  return {.compute = of_byte(costs.compute_us),
+          .host = of_byte(costs.host_us),
+          .disk = of_byte(costs.disk_us),
+          .peer = of_byte(costs.peer_us),
           .ask_peers = kAskPeers};
 }
 
 // Of the text that an instance lacks, what some other instance that publishes has or was sent: it may be read
 // from there.
 void add_peers(const std::vector<Instance*>& candidates, std::uint64_t bytes, std::vector<RoutedTo>& views) {
+  // Who has most sees what the second one has.
+  std::size_t first = views.size();
+  std::uint64_t most = 0, second = 0;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (!candidates[i]->costs) continue;
-    std::uint64_t most = 0;
-    for (std::size_t j = 0; j < views.size(); ++j) {
-      if (j != i && candidates[j]->costs) most = std::max(most, views[j].bytes_seen());
+    const std::uint64_t seen = views[i].bytes_seen();
+    if (first == views.size() || seen > most) {
+      second = std::exchange(most, seen);
+      first = i;
+    } else {
+      second = std::max(second, seen);
     }
-    const std::uint64_t own = views[i].bytes_seen();
-    views[i].bytes_peer = std::min(most - std::min(most, own), bytes - std::min(bytes, own));
+  }
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (!candidates[i]->costs) continue;
+    const std::uint64_t others = i == first ? second : most, own = views[i].bytes_seen();
+    views[i].bytes_peer = std::min(others - std::min(others, own), bytes - std::min(bytes, own));
   }
 }
 
 }  // namespace
+
+std::vector<RoutedCosts> Instances::told_costs(const RoutedPrompt& prompt) const {
+  std::vector<RoutedCosts> all, serving;
+  for (const auto& [number, one] : all_) {
+    if (!one->costs) continue;
+    all.push_back(routed_costs(*one->costs));
+    if (one->member.serves(prompt.model)) serving.push_back(all.back());
+  }
+  return serving.empty() ? all : serving;
+}
 
 std::vector<RoutedTo> Instances::views(const RoutedPrompt& prompt, const std::vector<Instance*>& candidates,
                                        std::uint64_t& before, Nanos now) const {
@@ -150,7 +161,8 @@ std::vector<RoutedTo> Instances::views(const RoutedPrompt& prompt, const std::ve
       std::any_of(candidates.begin(), candidates.end(),
                   [&](const Instance* one) { return one->held.find(*prompt.continues).has_value(); }))
     before = kUnknownBefore;
-  const RoutedCosts usual = looks ? usual_costs(candidates) : RoutedCosts{};
+  const std::vector<RoutedCosts> told = looks ? told_costs(prompt) : std::vector<RoutedCosts>();
+  const RoutedCosts usual = usual_costs(told);  // of those that tell none, too
   const auto looks_max = static_cast<std::uint32_t>(kLooksMax / std::max<std::size_t>(1, candidates.size()));
   std::vector<RoutedTo> out;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -165,11 +177,8 @@ std::vector<RoutedTo> Instances::views(const RoutedPrompt& prompt, const std::ve
                 .is_home = is_home};
     HeldChunks chunks{.sent = sent[i]};
     if (tells) {
-      to.costs = {.compute = of_byte(one.costs->compute_us),
-                  .host = of_byte(one.costs->host_us),
-                  .disk = of_byte(one.costs->disk_us),
-                  .peer = of_byte(one.costs->peer_us),
-                  .ask_peers = kAskPeers};
+      to.costs = routed_costs(*one.costs);
+      if (told.size() >= kTellersMin) to.costs = believed_costs(to.costs, usual);
       chunks = one.held.match(prompt.keys, sent[i], std::max(looks_max, kLooksMin));
     }
     const std::optional<Tier> end =
@@ -200,7 +209,7 @@ Instances::Choice Instances::choose(const RoutedPrompt& prompt, std::span<const 
   if (!chosen) return {};
   const RoutedTo& to = choices[*chosen];
   Choice out{.instance = all_.at(to.instance),
-             .work_bytes = static_cast<std::uint64_t>(predicted_work(request, to) / to.costs.compute),
+             .work_bytes = predicted_work_bytes(request, to),
              .why = why_chosen(choices, *chosen),
              .predicted = {}};
   if (candidates_now[*chosen]->costs && options_.policy == RoutingPolicy::kFirstToken)

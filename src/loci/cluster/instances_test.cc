@@ -2,7 +2,10 @@
 // Who may get requests, as lists of members come.
 #include "loci/cluster/instances.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <vector>
 
 namespace loci {
 namespace {
@@ -24,6 +27,72 @@ TEST(Instances, ListsAfterATimeWithoutAnyAreBelievedWhenMembersHadTimeToComeBack
   instances.update({}, 21 * kSecond);
   EXPECT_TRUE(instances.is_member(*one, 24 * kSecond));
   EXPECT_FALSE(instances.is_member(*one, 25 * kSecond));
+}
+
+Member member_of(int number, std::uint32_t queued) {
+  return {.id = fmt::format("{:016x}", number),
+          .host = "a",
+          .port = static_cast<std::uint16_t>(number),
+          .models = {"tiny"},
+          .queued = queued};
+}
+
+// Instances 1 to n with these queues.
+class Cluster {
+ public:
+  explicit Cluster(const std::vector<std::uint32_t>& queued) {
+    std::vector<Member> members;
+    for (const std::uint32_t one : queued)
+      members.push_back(member_of(static_cast<int>(members.size()) + 1, one));
+    instances.update(members, 0);
+    instances.update(members, 0);  // what others sent counts from the second list on
+  }
+  void tells(std::uint32_t number, const FeedCosts& costs) { instances.all().at(number)->costs = costs; }
+  Instances::Choice choose(const RoutedPrompt& prompt) { return instances.choose(prompt, {}, 0); }
+
+  Instances instances{{}};
+};
+
+constexpr FeedCosts kUsual{.compute_us = 1'000, .host_us = 10, .disk_us = 100, .peer_us = 200};
+const RoutedPrompt kPrompt{.model = "tiny", .keys = {4, 8, 12, 16}, .bytes = 1'100, .is_generated = true};
+
+TEST(Instances, OneThatTellsOutrageousCostsStarvesNobody) {
+  Cluster high({50, 50, 50, 50, 0});
+  for (std::uint32_t one = 1; one <= 3; ++one) high.tells(one, kUsual);
+  high.tells(4,
+             {.compute_us = UINT32_MAX, .host_us = UINT32_MAX, .disk_us = UINT32_MAX, .peer_us = UINT32_MAX});
+  EXPECT_EQ(high.choose(kPrompt).instance->number, 5u) << "which tells nothing, and has no queue";
+
+  Cluster low({0, 0, 50});
+  low.tells(1, kUsual);
+  low.tells(2, kUsual);
+  low.tells(3, {.compute_us = 1, .host_us = 1, .disk_us = 1, .peer_us = 1});
+  EXPECT_NE(low.choose(kPrompt).instance->number, 3u) << "nobody computes a thousand times faster";
+}
+
+TEST(Instances, WorkIsThePromptWhereAMemberTellsThatItTakesNoTime) {
+  Cluster one({0});
+  one.tells(1, {.compute_us = 0, .host_us = 0, .disk_us = 0, .peer_us = 0});
+  const Instances::Choice choice = one.choose(kPrompt);
+  EXPECT_EQ(choice.work_bytes, kPrompt.bytes);
+  EXPECT_GT(choice.predicted.value(), 0);
+}
+
+TEST(Instances, PeersHaveWhatTheOneWithMostHas) {
+  Cluster three({200, 100, 0});
+  for (std::uint32_t one = 1; one <= 3; ++one) three.tells(one, {.compute_us = 100'000, .peer_us = 1});
+  Instance& first = *three.instances.all().at(1);
+  Instance& second = *three.instances.all().at(2);
+  for (const std::uint64_t key : kPrompt.keys)
+    three.instances.publish(first, FeedEntry::of(key, Tier::kDevice));
+  three.instances.publish(second, FeedEntry::of(4, Tier::kDevice));
+  const Instances::Choice choice = three.choose(kPrompt);
+  EXPECT_EQ(choice.instance->number, 3u);
+  EXPECT_EQ(choice.why, RoutedWhy::kPeer);
+  // 4 of its chunks are the first one's; the rest, and asking for them, counts as this much text.
+  EXPECT_LT(choice.work_bytes, 200u);
+  three.instances.unpublish(first);
+  EXPECT_GT(three.choose(kPrompt).work_bytes, 800u) << "a chunk is the second one's";
 }
 
 }  // namespace

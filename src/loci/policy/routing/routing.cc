@@ -2,7 +2,9 @@
 #include "loci/policy/routing/routing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
+#include <vector>
 
 namespace loci {
 namespace {
@@ -22,7 +24,34 @@ std::uint64_t rank_of(const RoutedRequest& request, const RoutedTo& instance) {
 // from computing, and do not begin with it.
 constexpr double kHidden = 8;
 
+// An honest instance is so many times slower or faster than others at most.
+constexpr double kBelieved = 8;
+
+constexpr std::array<double RoutedCosts::*, 5> kCosts = {&RoutedCosts::compute, &RoutedCosts::host,
+                                                         &RoutedCosts::disk, &RoutedCosts::peer,
+                                                         &RoutedCosts::ask_peers};
+
 }  // namespace
+
+RoutedCosts usual_costs(std::span<const RoutedCosts> told) {
+  RoutedCosts out;
+  if (told.empty()) return out;
+  std::vector<double> all(told.size());
+  for (double RoutedCosts::* const cost : kCosts) {
+    std::transform(told.begin(), told.end(), all.begin(), [&](const RoutedCosts& one) { return one.*cost; });
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>((all.size() - 1) / 2);
+    std::nth_element(all.begin(), middle, all.end());
+    out.*cost = *middle;
+  }
+  return out;
+}
+
+RoutedCosts believed_costs(const RoutedCosts& told, const RoutedCosts& usual) {
+  RoutedCosts out;
+  for (double RoutedCosts::* const cost : kCosts)
+    out.*cost = std::clamp(told.*cost, usual.*cost / kBelieved, usual.*cost * kBelieved);
+  return out;
+}
 
 std::optional<RoutingPolicy> parse_routing_policy(std::string_view name) {
   if (name == "first-token") return RoutingPolicy::kFirstToken;
@@ -55,6 +84,13 @@ double predicted_work(const RoutedRequest& request, const RoutedTo& instance) {
   const double with_peer =
       costs.ask_peers + at_once(lacking - from_peer, loading + static_cast<double>(from_peer) * costs.peer);
   return std::min(alone, with_peer);
+}
+
+std::uint64_t predicted_work_bytes(const RoutedRequest& request, const RoutedTo& instance) {
+  const double bytes = predicted_work(request, instance) / instance.costs.compute;
+  const double most = 2 * static_cast<double>(request.bytes);
+  // (Of costs of 0 it is not a number.)
+  return std::isfinite(bytes) ? static_cast<std::uint64_t>(std::clamp(bytes, 0.0, most)) : request.bytes;
 }
 
 double predicted_first_token(const RoutedRequest& request, const RoutedTo& instance) {

@@ -38,6 +38,12 @@ struct RoutedCosts {
   double ask_peers = 0;                 // of a request, before anything can come from a peer
 };
 
+// The median of each cost, so that no single instance decides it; of an even count the smaller one of the two
+// in the middle. Of none: as if all computed alike.
+RoutedCosts usual_costs(std::span<const RoutedCosts> told);
+// What an instance tells, as far as it is believed: at least an eighth of what is usual, at most eight times.
+RoutedCosts believed_costs(const RoutedCosts& told, const RoutedCosts& usual);
+
 struct RoutedTo {
   std::uint32_t instance = 0;      // its number
   std::uint64_t rank = 0;          // for rendezvous hashing: a hash of the instance's name
@@ -65,6 +71,8 @@ inline constexpr std::uint64_t kBytesOfReply = 256;
 
 // What the request itself is predicted to take there, with nothing before it; in the unit of the costs.
 double predicted_work(const RoutedRequest& request, const RoutedTo& instance);
+// So much text could be computed there in that time: at most twice the request's own, whatever the costs are.
+std::uint64_t predicted_work_bytes(const RoutedRequest& request, const RoutedTo& instance);
 // The same, with the queue.
 double predicted_first_token(const RoutedRequest& request, const RoutedTo& instance);
 

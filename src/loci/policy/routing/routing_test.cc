@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -147,6 +148,37 @@ TEST(Routing, FirstTokenKnowsTiers) {
   EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 300 + 60);
   for (RoutedTo& one : all) one.costs.ask_peers = 1e9;
   EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 6'000'000) << "who has to ask for long computes";
+}
+
+TEST(Routing, UsualCostsAreThoseOfTheMiddleOne) {
+  const std::vector<RoutedCosts> told = {{.compute = 30, .host = 9, .disk = 1, .peer = 4},
+                                         {.compute = 1e12, .host = 1, .disk = 2, .peer = 4},
+                                         {.compute = 20, .host = 2, .disk = 1e12, .peer = 4}};
+  const RoutedCosts usual = usual_costs(told);
+  EXPECT_EQ(usual.compute, 30);
+  EXPECT_EQ(usual.host, 2);
+  EXPECT_EQ(usual.disk, 2);
+  EXPECT_EQ(usual.peer, 4);
+  EXPECT_EQ(usual_costs(std::span(told).first(2)).compute, 30) << "the smaller one of two";
+  EXPECT_EQ(usual_costs({}).compute, 1);
+  const RoutedCosts high = believed_costs({.compute = 1e12, .host = 0, .disk = 3, .peer = 4}, usual);
+  EXPECT_EQ(high.compute, 240);
+  EXPECT_EQ(high.host, 0.25);
+  EXPECT_EQ(high.disk, 3);
+}
+
+TEST(Routing, WorkIsANumberWhateverCostsAre) {
+  const RoutedRequest request{.bytes = 6'000, .session = 5};
+  RoutedTo one{.costs = kMeasured};
+  EXPECT_EQ(predicted_work_bytes(request, one), 6'000u);
+  one.bytes_device = 5'000;
+  EXPECT_EQ(predicted_work_bytes(request, one), 1'000u);
+  one.costs = {.compute = 0, .host = 0, .disk = 0, .peer = 0};
+  EXPECT_EQ(predicted_work_bytes(request, one), 6'000u);
+  one.costs.compute = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(predicted_work_bytes(request, one), 6'000u);
+  one.costs = {.compute = -1, .host = -5};
+  EXPECT_LE(predicted_work_bytes(request, one), 12'000u);
 }
 
 TEST(Routing, SaysWhyOneWasChosen) {
