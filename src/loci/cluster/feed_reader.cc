@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/feed_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -8,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 namespace loci {
@@ -17,8 +20,25 @@ namespace {
 
 constexpr Nanos kWait = 5 * kNanosPerSecond;         // of a question, for something to change
 constexpr Nanos kAnswerLimit = 3 * kNanosPerSecond;  // beyond it
+// Between two questions for changes, of all instances together; each asks no more often than in its turn.
+constexpr Nanos kQuestionPeriod = 2 * kNanosPerMilli;
+constexpr Nanos kPagePeriod = FeedReader::kSnapshotsMax * 2 * kNanosPerMilli;  // of one instance
+constexpr Nanos kSnapshotLimit = 30 * kNanosPerSecond;
+
+Nanos steady_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 }  // namespace
+
+Nanos FeedPauses::next(Nanos now) {
+  if (ended_at_ && now - *ended_at_ > kCalm) pause_ = kPauseMin;
+  const Nanos pause = std::exchange(pause_, std::min(2 * pause_, kPauseMax));
+  ended_at_ = now + pause;
+  return pause;
+}
 
 FeedReader::FeedReader(asio::io_context& io, TlsContext tls, Instances& instances,
                        std::shared_ptr<spdlog::logger> log)
@@ -29,30 +49,42 @@ void FeedReader::follow(std::shared_ptr<Instance> instance) {
   asio::co_spawn(io_, read(shared_from_this(), std::move(instance)), asio::detached);
 }
 
+void FeedReader::stop() {
+  is_stopping_ = true;
+  calls_.stop();
+  for (const std::uint32_t number : followed_) calls_.drop(number);
+}
+
 asio::awaitable<void> FeedReader::read(std::shared_ptr<FeedReader> self, std::shared_ptr<Instance> instance) {
-  asio::steady_timer timer(self->io_);
-  Nanos pause = kPauseMin;
+  FeedPauses pauses;
   bool is_first = true;
-  while (self->is_instance(*instance)) {
-    const Status status = co_await self->read_on(*instance);
-    const bool was_known = instance->costs.has_value();
-    if (!self->is_instance(*instance)) break;
+  while (self->is_read(*instance)) {
+    Status status;
+    try {
+      status = co_await self->read_on(*instance, pauses);
+    } catch (const std::exception& error) {
+      status = internal_error(error.what());
+    }
+    if (!self->is_read(*instance)) break;
     ++self->stats_.failures_total;
-    if (was_known || is_first) {
+    if (instance->costs || is_first) {
       self->log_->warn("what {} at {} holds is not known, and is guessed: {}{}{}", instance->member.id,
                        instance->member.address(), status.field(), status.field().empty() ? "" : ": ",
                        status.message());
     }
     is_first = false;
-    if (was_known) pause = kPauseMin;
+    self->calls_.drop(instance->number);
     self->instances_.unpublish(*instance);
-    timer.expires_after(std::chrono::nanoseconds(pause));
-    boost::system::error_code ignored;
-    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    pause = std::min(2 * pause, kPauseMax);
+    co_await self->wait(pauses.next(steady_now()));
   }
   self->followed_.erase(instance->number);
   self->calls_.drop(instance->number);
+}
+
+asio::awaitable<void> FeedReader::wait(Nanos time) {
+  asio::steady_timer timer(io_, std::chrono::nanoseconds(time));
+  boost::system::error_code ignored;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
 asio::awaitable<Result<std::string>> FeedReader::ask(const Instance& instance, std::string_view path,
@@ -67,23 +99,22 @@ asio::awaitable<Result<std::string>> FeedReader::ask(const Instance& instance, s
   co_return reply;
 }
 
-asio::awaitable<Status> FeedReader::read_on(Instance& instance) {
+asio::awaitable<Status> FeedReader::read_on(Instance& instance, FeedPauses& pauses) {
   FeedQuestion question;
-  asio::steady_timer timer(io_);
+  bool is_first = true;  // it knows nothing, and the answer is a gap
   while (true) {
+    co_await wait(kQuestionPeriod * static_cast<Nanos>(followed_.size()));
+    if (!is_read(instance)) co_return Status();
     std::string body = write_feed_question(question);
     const Result<std::string> reply =
         co_await ask(instance, kFeedPath, std::move(body), question.wait + kAnswerLimit);
     if (!reply.ok()) co_return reply.status();
-    if (!is_instance(instance)) co_return Status();
+    if (!is_read(instance)) co_return Status();
     const Result<FeedChanges> changes = read_feed_changes(*reply, question);
-    if (!changes.ok()) {
-      calls_.drop(instance.number);
-      co_return changes.status();
-    }
+    if (!changes.ok()) co_return changes.status();
     if (changes->is_gap) {
-      const Status status = co_await read_pages(instance, question);
-      if (!status.ok() || !is_instance(instance)) co_return status;
+      const Status status = co_await read_snapshot(instance, question);
+      if (!status.ok() || !is_read(instance)) co_return status;
     } else {
       stats_.changes_total += changes->changes.size();
       for (const FeedEntry& change : changes->changes) instances_.publish(instance, change);
@@ -91,30 +122,43 @@ asio::awaitable<Status> FeedReader::read_on(Instance& instance) {
       question.wait = kWait;
     }
     instance.costs = changes->costs;
-    timer.expires_after(std::chrono::milliseconds(followed_.size()));
-    boost::system::error_code ignored;
-    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    if (changes->is_gap && !is_first) co_await wait(pauses.next(steady_now()));
+    is_first = false;
   }
 }
 
-asio::awaitable<Status> FeedReader::read_pages(Instance& instance, FeedQuestion& question) {
+asio::awaitable<Status> FeedReader::read_snapshot(Instance& instance, FeedQuestion& question) {
+  while (snapshots_now_ >= kSnapshotsMax) {
+    co_await wait(kQuestionPeriod * static_cast<Nanos>(followed_.size()));
+    if (!is_read(instance)) co_return Status();
+  }
+  ++snapshots_now_;
   ++stats_.snapshots_total;
-  instances_.begin_snapshot(instance);
+  const std::shared_ptr<void> ended(nullptr, [this](void*) { --snapshots_now_; });
+  co_return co_await read_pages(instance, question);
+}
+
+asio::awaitable<Status> FeedReader::read_pages(Instance& instance, FeedQuestion& question) {
+  const Nanos ends_at = steady_now() + kSnapshotLimit;
+  HeldPrompts held = instances_.nothing_held();
   FeedPageQuestion from;
-  do {
+  for (int pages = 0;; ++pages) {
+    if (pages == kPagesMax) co_return data_loss(fmt::format("more than {} pages", kPagesMax), "next");
+    if (steady_now() > ends_at) co_return Status(StatusCode::kDeadlineExceeded, "its pages come too slowly");
+    co_await wait(kPagePeriod);
+    if (!is_read(instance)) co_return Status();
     std::string body = write_feed_page_question(from);
     const Result<std::string> reply = co_await ask(instance, kFeedPagePath, std::move(body), kAnswerLimit);
     if (!reply.ok()) co_return reply.status();
-    if (!is_instance(instance)) co_return Status();
+    if (!is_read(instance)) co_return Status();
     const Result<FeedPage> page = read_feed_page(*reply, from);
-    if (!page.ok()) {
-      calls_.drop(instance.number);
-      co_return page.status();
-    }
-    if (from.epoch == 0) question = {.epoch = page->epoch, .after = page->last};
-    for (const FeedEntry& entry : page->entries) instances_.publish(instance, entry);
+    if (!page.ok()) co_return page.status();
+    if (pages == 0) question = {.epoch = page->epoch, .after = page->last};
+    for (const FeedEntry& entry : page->entries) held.set(entry.name(), entry.tier());
+    if (page->next == 0) break;
     from = {.epoch = page->epoch, .place = page->next};
-  } while (from.place != 0);
+  }
+  instances_.publish_all(instance, std::move(held));
   co_return Status();
 }
 

@@ -32,6 +32,11 @@ std::uint64_t random_seed() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
+InstancesOptions with_seed(InstancesOptions options) {
+  options.seed = random_seed();
+  return options;
+}
+
 ApiError no_instance(std::string message) {
   ApiError error = http_error(503, std::move(message), "no_instance");
   error.type = "unavailable_error";
@@ -97,7 +102,7 @@ Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& work
       workers_(workers),
       clock_(clock),
       log_(std::move(log)),
-      instances_(options.instances),
+      instances_(with_seed(options.instances)),
       pool_(io),
       kept_bodies_(options.kept_bytes_max),
       random_(random_seed()) {}

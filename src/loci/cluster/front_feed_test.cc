@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A front before instances that publish what they hold: which one gets a request, and why.
+#include <atomic>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +23,12 @@ constexpr std::size_t kChunks = 12, kBlocks = 24;
 std::string talk(int number) {
   return R"({"model":"tiny","messages":[{"role":"user","content":")" +
          std::string(kChunks * kPromptChunkBytes, static_cast<char>('a' + number)) + "\"}]}";
+}
+
+RoutedPrompt prompt_of(const std::string& body) {
+  namespace http = boost::beast::http;
+  const HttpRequest request(http::verb::post, "/v1/chat/completions", 11);
+  return read_prompt(http::verb::post, "/v1/chat/completions", body, prompt_key_of(request, PromptKey{}));
 }
 
 // A millisecond a token to compute; a block is 1 MiB.
@@ -51,10 +61,7 @@ class Publisher {
 
   // The state of that request's prompt is there now.
   void hold(const std::string& body, int number, std::optional<Tier> tier) {
-    namespace http = boost::beast::http;
-    const HttpRequest request(http::verb::post, "/v1/chat/completions", 11);
-    const RoutedPrompt prompt =
-        read_prompt(http::verb::post, "/v1/chat/completions", body, prompt_key_of(request, PromptKey{}));
+    const RoutedPrompt prompt = prompt_of(body);
     std::vector<ChainKey> keys(kBlocks);
     for (std::size_t i = 0; i < kBlocks; ++i) {
       keys[i].bytes.fill(static_cast<std::uint8_t>(first_key_ + number));
@@ -91,6 +98,80 @@ class Publisher {
   PeerServer server_;
 };
 
+// A member whose answers about its state a test writes. It answers requests at once.
+class ScriptedFeed {
+ public:
+  using Script = std::function<std::string(bool is_page, const std::string& question)>;
+
+  ScriptedFeed(std::string id, Script script)
+      : id_(std::move(id)),
+        script_(std::move(script)),
+        http_([](const std::string&) { return whole("{\"ok\":1}"); }),
+        server_({.host = "127.0.0.1",
+                 .port = 0,
+                 .tls = {},
+                 .tls_context = make_peer_server_tls(secret_of(1)).value(),
+                 .limits = {}},
+                clock_, metrics_, quiet()) {
+    EXPECT_TRUE(server_.listen([this](Exchange& exchange) { return answer(exchange); }).ok());
+  }
+  ~ScriptedFeed() {
+    holds_pages = false;
+    server_.stop(0);
+  }
+  Member member() const {
+    Member out = http_.member(id_);
+    out.peer_port = server_.port();
+    return out;
+  }
+  int pages() const { return pages_; }  // that it was asked for
+
+  std::atomic<bool> holds_pages = false;  // until then questions for pages wait
+
+ private:
+  asio::awaitable<void> answer(Exchange& exchange) {
+    if (co_await exchange.read_body()) co_return;
+    const bool is_page = exchange.path() == kFeedPagePath;
+    if (is_page) ++pages_;
+    asio::steady_timer timer(exchange.io());
+    while (is_page && holds_pages) {
+      timer.expires_after(std::chrono::milliseconds(2));
+      co_await timer.async_wait(asio::use_awaitable);
+    }
+    HttpResponse response{.content_type = "application/octet-stream",
+                          .body = script_(is_page, exchange.request().body()),
+                          .headers = {}};
+    co_await exchange.respond(std::move(response));
+  }
+
+  const SystemClock clock_;
+  ServeMetrics metrics_{"test"};
+  const std::string id_;
+  const Script script_;
+  FakeInstance http_;
+  std::atomic<int> pages_ = 0;
+  HttpServer server_;
+};
+
+// What a member says that has had nothing new since its epoch began.
+std::string changes_of(std::uint64_t epoch, const std::string& question) {
+  const FeedQuestion asked = read_feed_question(question).value();
+  const bool is_gap = asked.epoch != epoch;
+  return write_feed_changes(
+      {.epoch = epoch,
+       .last = is_gap ? 0 : asked.after,
+       .is_gap = is_gap,
+       .costs = {.compute_us = 64'000, .host_us = 1'000, .disk_us = 10'000, .peer_us = 64'000},
+       .changes = {}});
+}
+// All that it has, the first chunks of a prompt.
+std::string page_of(std::uint64_t epoch, const RoutedPrompt& prompt, std::size_t chunks) {
+  FeedPage page{.epoch = epoch, .last = 0, .next = 0, .entries = {}};
+  for (std::size_t i = 0; i < chunks; ++i)
+    page.entries.push_back(FeedEntry::of(prompt.keys[i], Tier::kDevice));
+  return write_feed_page(page);
+}
+
 class FrontFeedTest : public FrontTest {
  protected:
   FrontFeedTest() : FrontTest(RoutingPolicy::kFirstToken) {
@@ -99,9 +180,15 @@ class FrontFeedTest : public FrontTest {
   // Until the front knows so many chunks of all instances.
   void knows(int chunks) { await("loci_front_held_chunks", chunks); }
   void await(const std::string& name, int value) {
-    for (Nanos waited = 0; metric(name) != value && waited < kLong; waited += 5 * kNanosPerMilli)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until([&] { return metric(name) == value; });
     EXPECT_EQ(metric(name), value) << name;
+  }
+  static void wait_until(const std::function<bool()>& is_so) {
+    for (Nanos waited = 0; waited < kLong; waited += 5 * kNanosPerMilli) {
+      if (is_so()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ADD_FAILURE() << "it does not come";
   }
   // The member that answers.
   std::string ask(const std::string& body) {
@@ -190,6 +277,108 @@ TEST_F(FrontFeedTest, AnInstanceThatDoesNotTellIsGuessed) {
   EXPECT_EQ(ask(talk(1)), kTwo);
   EXPECT_EQ(ask(talk(1)), kTwo);
   EXPECT_EQ(chosen("sent"), 1);
+}
+
+TEST_F(FrontFeedTest, BehindAGapTheEarlierPictureCountsUntilAllIsRead) {
+  const RoutedPrompt prompt = prompt_of(talk(0));
+  std::atomic<std::uint64_t> epoch = 1;
+  ScriptedFeed one(kOne, [&](bool is_page, const std::string& question) {
+    return is_page ? page_of(epoch, prompt, epoch == 1 ? kChunks : 5) : changes_of(epoch, question);
+  });
+  Publisher two(kTwo, 101);
+  update({one.member(), two.member()});
+  knows(kChunks);
+  await("loci_front_feeds{state=\"read\"}", 2);
+  EXPECT_EQ(ask(talk(0)), kOne);
+  EXPECT_EQ(chosen("device"), 1);
+  one.holds_pages = true;
+  epoch = 2;
+  await("loci_front_feed_snapshots_total", 3);
+  knows(kChunks);
+  EXPECT_EQ(ask(talk(0)), kOne);
+  EXPECT_EQ(chosen("device"), 2);
+  one.holds_pages = false;
+  knows(5);
+  EXPECT_EQ(metric("loci_front_feeds{state=\"read\"}"), 2);
+  EXPECT_EQ(ask(talk(0)), kOne) << "what it was sent is not forgotten";
+}
+
+TEST_F(FrontFeedTest, WhosePagesFailBehindAGapIsGuessed) {
+  const RoutedPrompt prompt = prompt_of(talk(0));
+  std::atomic<std::uint64_t> epoch = 1;
+  ScriptedFeed one(kOne, [&](bool is_page, const std::string& question) {
+    if (is_page) return epoch == 1 ? page_of(epoch, prompt, kChunks) : std::string("broken");
+    return changes_of(epoch, question);
+  });
+  update({one.member()});
+  knows(kChunks);
+  epoch = 2;
+  await("loci_front_feeds{state=\"guessed\"}", 1);
+  knows(0);
+  EXPECT_GE(metric("loci_front_feed_failures_total"), 1);
+}
+
+TEST_F(FrontFeedTest, WhoAlwaysHasAGapIsLeftAloneForLonger) {
+  using Time = std::chrono::steady_clock;
+  const RoutedPrompt prompt = prompt_of(talk(0));
+  std::atomic<std::uint64_t> epoch = 1;
+  ScriptedFeed one(kOne, [&](bool is_page, const std::string& question) {
+    return is_page ? page_of(epoch, prompt, 1) : changes_of(++epoch, question);
+  });
+  const Time::time_point began = Time::now();
+  update({one.member()});
+  wait_until([&] { return one.pages() >= 2; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const int pages = one.pages();
+  // The first two at once, then a second between two.
+  EXPECT_LE(pages, 2 + std::chrono::floor<std::chrono::seconds>(Time::now() - began).count());
+}
+
+TEST_F(FrontFeedTest, PagesOfFewInstancesAreReadAtATime) {
+  const RoutedPrompt prompt = prompt_of(talk(0));
+  std::vector<std::unique_ptr<ScriptedFeed>> all;
+  std::vector<Member> members;
+  for (int i = 1; i <= FeedReader::kSnapshotsMax + 2; ++i) {
+    const auto script = [&](bool is_page, const std::string& question) {
+      return is_page ? page_of(1, prompt, 1) : changes_of(1, question);
+    };
+    all.push_back(std::make_unique<ScriptedFeed>(fmt::format("{:016x}", i), script));
+    all.back()->holds_pages = true;
+    members.push_back(all.back()->member());
+  }
+  const auto pages = [&] {
+    int sum = 0;
+    for (const auto& one : all) sum += one->pages();
+    return sum;
+  };
+  update(members);
+  wait_until([&] { return pages() >= FeedReader::kSnapshotsMax; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(pages(), FeedReader::kSnapshotsMax);
+  for (const auto& one : all) one->holds_pages = false;
+  knows(FeedReader::kSnapshotsMax + 2);
+}
+
+TEST_F(FrontFeedTest, PagesWithoutAnEndAreNotRead) {
+  ScriptedFeed one(kOne, [&](bool is_page, const std::string& question) {
+    if (!is_page) return changes_of(1, question);
+    const std::uint32_t place = read_feed_page_question(question).value().place;
+    return write_feed_page({.epoch = 1, .last = 0, .next = place + 1, .entries = {}});
+  });
+  update({one.member()});
+  await("loci_front_feed_failures_total", 1);
+  EXPECT_EQ(one.pages(), FeedReader::kPagesMax);
+}
+
+TEST(FeedPauses, AreLongerEachTimeUntilNothingHasHappenedForAWhile) {
+  FeedPauses pauses;
+  Nanos now = 0;
+  for (const Nanos seconds : {1, 2, 4, 8, 8}) {
+    EXPECT_EQ(pauses.next(now), seconds * kNanosPerSecond);
+    now += seconds * kNanosPerSecond + kNanosPerSecond;  // a good answer, and a bad one
+  }
+  now += FeedPauses::kCalm + 1;
+  EXPECT_EQ(pauses.next(now), kNanosPerSecond);
 }
 
 TEST(PeerServerFeed, WrongQuestionsAreRefusedAndNamed) {

@@ -22,9 +22,8 @@ std::vector<std::uint32_t> Instances::update(const std::vector<Member>& members,
     const auto known = std::find_if(all_.begin(), all_.end(),
                                     [&](const auto& one) { return one.second->member.id == member.id; });
     if (known == all_.end()) {
-      auto made = std::make_shared<Instance>();
-      made->member = member;
-      made->number = next_number_++;
+      auto made = std::make_shared<Instance>(Instance{
+          .member = member, .number = next_number_++, .held = nothing_held(), .costs = {}, .enders = {}});
       all_.emplace(made->number, made);
       continue;
     }
@@ -223,10 +222,8 @@ void Instances::publish(Instance& instance, const FeedEntry& entry) {
   if (!tier) tree_.forget(entry.name(), instance.number);
 }
 
-void Instances::begin_snapshot(Instance& instance) {
-  instance.held.clear();
-  tree_.forget(instance.number);
-}
+// What it was sent stays: what of it is gone was not told, and is taken to be coming until it is forgotten.
+void Instances::publish_all(Instance& instance, HeldPrompts held) { instance.held = std::move(held); }
 
 void Instances::unpublish(Instance& instance) {
   instance.held.clear();

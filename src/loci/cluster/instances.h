@@ -35,10 +35,9 @@ struct Instance {
   std::uint32_t sent = 0;             // requests that have not ended
   std::uint64_t bytes_before = 0;     // of text to be computed for those that have not begun to answer
   std::uint32_t reported_beyond = 0;  // requests that other fronts sent, by the member's row
-  std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests that it was chosen for, by why
 
   // What it publishes.
-  HeldPrompts held{kFeedChunksMax};
+  HeldPrompts held;
   std::optional<FeedCosts> costs;  // absent: nothing, or it is not known yet or any more
 
   // Called when the instance is dead; each ends one of its requests.
@@ -51,6 +50,7 @@ struct InstancesOptions {
       1800 * kNanosPerSecond;  // a prompt or conversation that was not seen for this long is forgotten
   std::size_t tree_entries_max = 1 << 20;
   std::size_t sessions_max = 1 << 18;
+  std::uint64_t seed = 0;  // a random word that no member knows (HeldPrompts)
 };
 
 class Instances {
@@ -83,10 +83,12 @@ class Instances {
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
   // Takes one entry of what the instance publishes.
   void publish(Instance& instance, const FeedEntry& entry);
-  // Forgets all that it published, and all that it was sent, because everything follows in pages.
-  void begin_snapshot(Instance& instance);
+  // Takes all that it publishes, in place of what was known.
+  void publish_all(Instance& instance, HeldPrompts held);
   // Forgets all that it published, because it tells nothing now.
   void unpublish(Instance& instance);
+  // To be filled for publish_all().
+  HeldPrompts nothing_held() const { return {kFeedChunksMax, options_.seed}; }
 
   // Notes that the instance has begun to answer this prompt, so that the next turn goes there.
   void remember(const RoutedPrompt& prompt, const Instance& instance, Nanos now);

@@ -6,7 +6,6 @@
 
 namespace loci {
 
-// (Names are keyed hashes, so their bits are spread already.)
 std::size_t HeldPrompts::slot_of(std::uint64_t name) const {
   std::size_t slot = home_of(name);
   while (slots_[slot] != 0 && (slots_[slot] & ~kTierBits) != name) slot = (slot + 1) & (slots_.size() - 1);

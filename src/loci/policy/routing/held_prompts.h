@@ -7,6 +7,9 @@
 // the most that were held since the last clear(), 4 MiB for the 262,144 that an instance publishes
 // at most.
 //
+// A member may publish whichever names it likes. So that it can't choose names that are all in one place of
+// the table, their places follow from a random word that the front alone knows.
+//
 // Unlike a prompt tree (prompt_tree.h) it may have a later chunk of a prompt and lack an earlier one: its
 // block was evicted, and the instance will compute it between the others. So match() looks at each chunk, or,
 // of a long prompt before many instances, at some that stand for their neighbours.
@@ -21,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "loci/base/random.h"
 #include "loci/memory/tier.h"
 
 namespace loci {
@@ -34,8 +38,8 @@ struct HeldChunks {
 
 class HeldPrompts {
  public:
-  // At most `entries_max` chunks are taken.
-  explicit HeldPrompts(std::size_t entries_max) : entries_max_(entries_max) {}
+  // At most `entries_max` chunks are taken. `seed`: the random word.
+  HeldPrompts(std::size_t entries_max, std::uint64_t seed) : entries_max_(entries_max), seed_(seed) {}
 
   // Sets the chunk's tier; absent: it is nowhere. False: there is no room for one more. O(1), amortised.
   bool set(std::uint64_t name, std::optional<Tier> tier);
@@ -51,13 +55,17 @@ class HeldPrompts {
  private:
   static constexpr std::uint64_t kTierBits = 3;
 
-  std::size_t home_of(std::uint64_t name) const { return (name >> 2) & (slots_.size() - 1); }
+  // Of a name or its word.
+  std::size_t home_of(std::uint64_t name) const {
+    return mix64((name & ~kTierBits) ^ seed_) & (slots_.size() - 1);
+  }
   // The slot of the name's word, or the one that it would get. There must be slots.
   std::size_t slot_of(std::uint64_t name) const;
   void grow();
   void empty(std::size_t slot);
 
-  const std::size_t entries_max_;
+  std::size_t entries_max_;
+  std::uint64_t seed_;
   std::vector<std::uint64_t> slots_;  // 0: empty
   std::size_t size_ = 0;
 };

@@ -13,7 +13,7 @@ namespace {
 using Names = std::vector<std::uint64_t>;
 
 TEST(HeldPrompts, CountsChunksByTierHolesToo) {
-  HeldPrompts held(100);
+  HeldPrompts held(100, 1);
   const Names prompt = {4, 8, 12, 16, 20};
   EXPECT_EQ(held.match(prompt, 0, 64).all(), 0u);
   held.set(4, Tier::kDevice);
@@ -27,7 +27,7 @@ TEST(HeldPrompts, CountsChunksByTierHolesToo) {
   EXPECT_EQ(held.match(prompt, 0, 1).all(), 0u) << "the last one is not there";
   Names many;
   for (std::uint64_t i = 1; i <= 4'000; ++i) many.push_back(i * 1'000);
-  HeldPrompts half(100'000);
+  HeldPrompts half(100'000, 1);
   for (std::size_t i = 0; i < 2'000; ++i) half.set(many[i], Tier::kDevice);
   EXPECT_EQ(half.match(many, 0, 16).in[0], 2'000u);
   EXPECT_EQ(half.match(many, 3'000, 16).sent, 1'000u);
@@ -35,7 +35,7 @@ TEST(HeldPrompts, CountsChunksByTierHolesToo) {
 
 TEST(HeldPrompts, AgreesWithAMap) {
   std::mt19937_64 random(3);
-  HeldPrompts held(300);
+  HeldPrompts held(300, 5);
   std::map<std::uint64_t, Tier> naive;
   for (int turn = 0; turn < 40'000; ++turn) {
     // Names whose homes are close to one another, and to the table's end.
@@ -60,6 +60,17 @@ TEST(HeldPrompts, AgreesWithAMap) {
     held.clear();
     naive.clear();
   }
+}
+
+// Names that a member made so that all begin at one place of a table that does not know its seed. (Were they
+// there, this would be 10^10 looks.)
+TEST(HeldPrompts, NamesThatEndAlikeAreSpread) {
+  constexpr std::uint64_t kNames = 1 << 18;
+  HeldPrompts held(kNames, 0x1234567812345678);
+  for (std::uint64_t i = 1; i <= kNames; ++i) ASSERT_TRUE(held.set(i << 40, Tier::kHost));
+  for (std::uint64_t i = 1; i <= kNames; ++i) ASSERT_EQ(held.find(i << 40), Tier::kHost);
+  for (std::uint64_t i = 1; i <= kNames; ++i) ASSERT_TRUE(held.set(i << 40, std::nullopt));
+  EXPECT_EQ(held.size(), 0u);
 }
 
 }  // namespace

@@ -95,14 +95,6 @@ void PromptTree::forget(std::uint64_t key, std::uint32_t instance) {
   if (const std::uint32_t known = slots_[slot_of(key, instance)]; known != 0) drop(known - 1);
 }
 
-void PromptTree::forget(std::uint32_t instance) {
-  for (std::uint32_t entry = oldest_; entry != kNone;) {
-    const std::uint32_t next = pool_[entry].younger;
-    if (pool_[entry].instance == instance) drop(entry);
-    entry = next;
-  }
-}
-
 void PromptTree::drop(std::uint32_t entry) {
   unlink(entry);
   empty_slot(slot_of(pool_[entry].key, pool_[entry].instance));

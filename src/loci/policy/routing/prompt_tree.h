@@ -43,9 +43,8 @@ class PromptTree {
   // The prompt was sent to the instance. O(chunks).
   void insert(std::span<const std::uint64_t> keys, std::uint32_t instance, Nanos now);
 
-  // The instance does not have the chunk any more, or any. O(1); O(entries).
+  // The instance does not have the chunk any more. O(1).
   void forget(std::uint64_t key, std::uint32_t instance);
-  void forget(std::uint32_t instance);
 
   std::size_t entries() const { return entries_; }
 

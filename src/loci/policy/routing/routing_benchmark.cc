@@ -69,7 +69,7 @@ BENCHMARK(match_of_many_holders)->Arg(8)->Arg(1'000)->Unit(benchmark::kMicroseco
 struct Published {
   std::mt19937_64 random{7};
   std::vector<std::vector<std::uint64_t>> names;
-  std::vector<HeldPrompts> held{8, HeldPrompts(1 << 18)};
+  std::vector<HeldPrompts> held{8, HeldPrompts(1 << 18, 7)};
   Published() : names(kPrompts, std::vector<std::uint64_t>(kChunks)) {
     for (auto& prompt : names) {
       HeldPrompts& one = held[random() % held.size()];
