@@ -55,6 +55,7 @@ struct Routing {
     watch.reset();
     if (server) server->stop(0);
     workers.reset();
+    if (front) front->close();
     server.reset();  // with the coroutines that use the front
   }
 };

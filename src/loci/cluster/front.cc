@@ -130,6 +130,12 @@ void Front::follow(TlsContext tls) {
   feeds_ = std::make_shared<FeedReader>(io_, std::move(tls), instances_, log_);
 }
 
+void Front::close() {
+  pool_.clear();
+  if (feeds_ != nullptr) feeds_->stop();
+  feeds_.reset();
+}
+
 // Who is listed no more may live, without the database. A connection says it.
 asio::awaitable<void> Front::look_after(std::shared_ptr<Instance> instance) {
   bool lives = false;

@@ -57,7 +57,8 @@ struct FrontCounts {
 // Only for the network thread, except the constructor.
 class Front {
  public:
-  // `io`, `workers` and `clock` must outlive it; it must outlive the coroutines on `io`.
+  // `workers` and `clock` must outlive it. It must outlive the coroutines on `io`; close() says what becomes
+  // of its connections.
   Front(const FrontOptions& options, boost::asio::io_context& io, WorkerPool& workers, const Clock& clock,
         std::shared_ptr<spdlog::logger> log);
   // Certificates that are trusted for members with TLS. Call it before the first request.
@@ -71,6 +72,9 @@ class Front {
   // From now on /health reports that the front stops.
   void drain() { is_draining_ = true; }
   boost::asio::awaitable<void> handle(Exchange& exchange);
+  // Closes its connections. To be called when the network thread has stopped, before `io` goes, which they
+  // must not outlive. Nothing may be asked of the front after that.
+  void close();
 
  private:
   class Sent;

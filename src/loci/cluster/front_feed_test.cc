@@ -370,6 +370,23 @@ TEST_F(FrontFeedTest, PagesWithoutAnEndAreNotRead) {
   EXPECT_EQ(one.pages(), FeedReader::kPagesMax);
 }
 
+// A connection that was idle is closed with the front, and not later.
+TEST_F(FrontFeedTest, AClosedFrontHasNoConnections) {
+  std::atomic<bool> is_closed = false;
+  FakeInstance instance([](const std::string&) { return whole("{\"ok\":1}"); },
+                        {.keeps_alive = true, .closed = [&] { is_closed = true; }});
+  Publisher one(kOne, 1);
+  one.hold(talk(0), 0, Tier::kDevice);
+  update({instance.member(kTwo), one.member(50)});
+  update({instance.member(kTwo), one.member(50)});
+  knows(kChunks);
+  EXPECT_EQ(ask(talk(1)), kTwo);
+  EXPECT_FALSE(is_closed);
+  server_->stop(0);
+  front_.close();
+  wait_until([&] { return is_closed.load(); });
+}
+
 TEST(FeedPauses, AreLongerEachTimeUntilNothingHasHappenedForAWhile) {
   FeedPauses pauses;
   Nanos now = 0;

@@ -115,7 +115,7 @@ TEST_F(FrontTest, ABodyIsNotHeldForAsLongAsItsReplyGoesOn) {
   };
   asio::io_context io;
   tcp::socket client(io);
-  client.connect({asio::ip::make_address("127.0.0.1"), server_.port()});
+  client.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
   const std::string body = request("slow");
   asio::write(client,
               asio::buffer(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: "

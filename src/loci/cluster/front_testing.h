@@ -33,6 +33,7 @@ using boost::system::error_code;
 struct FakeWays {
   bool keeps_alive = false;               // true: it closes a connection only after an empty answer
   std::function<void()> before_end = {};  // called before a written answer's connection ends
+  std::function<void()> closed = {};      // called when a connection has ended
   std::string key = {};                   // if not empty: GET /v1/models needs this key
 };
 
@@ -68,6 +69,7 @@ class FakeInstance {
       if (error || is_stopping_) return;
       while (answer(socket) && ways_.keeps_alive) {
       }
+      if (ways_.closed) ways_.closed();
     }
   }
   bool say_models(tcp::socket& socket, const std::string& request) {
@@ -138,19 +140,27 @@ class FrontTest : public testing::Test {
  protected:
   explicit FrontTest(RoutingPolicy policy = RoutingPolicy::kLeastLoad)
       : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
-        server_({.host = "127.0.0.1", .port = 0, .tls = {}, .limits = {.bodies_bytes_max = 1 << 20}}, clock_,
-                metrics_, log_),
+        server_(std::make_unique<HttpServer>(
+            HttpServer::Options{
+                .host = "127.0.0.1", .port = 0, .tls = {}, .limits = {.bodies_bytes_max = 1 << 20}},
+            clock_, metrics_, log_)),
         front_({.instances = {.policy = policy},
                 .connect_timeout = 60 * kNanosPerSecond,
                 .kept_bytes_max = 256 << 10},
-               server_.io(), workers_, front_clock_, log_) {
-    EXPECT_TRUE(server_.listen([this](Exchange& exchange) { return front_.handle(exchange); }).ok());
+               server_->io(), *workers_, front_clock_, log_) {
+    EXPECT_TRUE(server_->listen([this](Exchange& exchange) { return front_.handle(exchange); }).ok());
   }
-  ~FrontTest() override { server_.stop(0); }
+  // In the order in which `loci route` goes down.
+  ~FrontTest() override {
+    server_->stop(0);
+    workers_.reset();
+    front_.close();
+    server_.reset();
+  }
 
   void update(const std::vector<Member>& members) {
     std::promise<void> done;
-    asio::post(server_.io(), [&] {
+    asio::post(server_->io(), [&] {
       front_.update({.members = members});
       done.set_value();
     });
@@ -160,7 +170,7 @@ class FrontTest : public testing::Test {
   std::string send(const std::string& request) {
     asio::io_context io;
     tcp::socket socket(io);
-    socket.connect({asio::ip::make_address("127.0.0.1"), server_.port()});
+    socket.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
     asio::write(socket, asio::buffer(request));
     std::string out;
     error_code error;
@@ -189,8 +199,8 @@ class FrontTest : public testing::Test {
   StoppedClock front_clock_;
   ServeMetrics metrics_{"test"};
   std::shared_ptr<spdlog::logger> log_;
-  WorkerPool workers_{2};
-  HttpServer server_;
+  std::unique_ptr<WorkerPool> workers_ = std::make_unique<WorkerPool>(2);
+  std::unique_ptr<HttpServer> server_;
   Front front_;
 };
 

@@ -95,6 +95,7 @@ class UpstreamPool {
   std::unique_ptr<Upstream> make(const Member& member);
   void give(std::uint32_t instance, std::unique_ptr<Upstream> connection);
   void drop(std::uint32_t instance) { idle_.erase(instance); }
+  void clear() { idle_.clear(); }
 
  private:
   static constexpr std::chrono::seconds kIdleTime =
