@@ -340,6 +340,22 @@ TEST(RoutedRequest, ALaterTurnsKeysBeginWithAnEarlierOnes) {
   EXPECT_EQ(one.model, "m");
 }
 
+TEST(RoutedRequest, OfALongPromptEveryEighthChunkIsNamed) {
+  namespace http = boost::beast::http;
+  const auto keys = [](std::size_t chunks) {
+    const std::string body = R"({"prompt":")" + std::string(chunks * kPromptChunkBytes, 'x') + "\"}";
+    return read_prompt(http::verb::post, "/v1/completions", body, PromptKey{1}).keys;
+  };
+  const std::vector<std::uint64_t> all = keys(2'048);
+  EXPECT_EQ(all.size(), 64 + (2'048 - 64) / 8u);
+  for (const auto& [chunks, names] : {std::pair(1, 1), {63, 63}, {64, 64}, {71, 64}, {72, 65}, {80, 66}}) {
+    const std::vector<std::uint64_t> some = keys(static_cast<std::size_t>(chunks));
+    EXPECT_EQ(some.size(), static_cast<std::size_t>(names)) << chunks;
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << chunks;
+  }
+  EXPECT_EQ(keys(10'000).size(), 64 + (kPromptChunksMax - 64) / 8);
+}
+
 // Fronts and instances must agree on names, and nobody else can make them.
 TEST(RoutedRequest, NamesFollowFromTheClustersKeyAndTheTenantAlone) {
   namespace http = boost::beast::http;

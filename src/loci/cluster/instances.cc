@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "loci/policy/routing/named_chunks.h"
+
 namespace loci {
 
 Instances::Instances(const InstancesOptions& options)
@@ -174,7 +176,7 @@ std::vector<RoutedTo> Instances::views(const RoutedPrompt& prompt, const std::ve
                 .bytes_before = one.bytes_before,
                 .costs = usual,
                 .is_home = is_home};
-    HeldChunks chunks{.sent = sent[i]};
+    HeldChunks chunks{.sent = static_cast<std::uint32_t>(chunks_of_names(sent[i]))};
     if (tells) {
       to.costs = routed_costs(*one.costs);
       if (told.size() >= kTellersMin) to.costs = believed_costs(to.costs, usual);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "loci/policy/routing/named_chunks.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -133,11 +134,10 @@ void read_body(std::string_view path, std::string_view body, const PromptKey& ke
   if (!out.is_generated) return;
   // The same words are another prompt where another conversation goes on with them.
   std::uint64_t name = name_of(key, out.continues.value_or(0), out.model);
-  const std::size_t chunks = std::min(text.size() / kPromptChunkBytes, kPromptKeysMax);
-  out.keys.reserve(chunks);
+  const std::size_t chunks = std::min(text.size() / kPromptChunkBytes, kPromptChunksMax);
   for (std::size_t i = 0; i < chunks; ++i) {
     name = name_of(key, name, text.substr(i * kPromptChunkBytes, kPromptChunkBytes)) & ~kTierBits;
-    out.keys.push_back(name);
+    if (i + 1 == chunks_of_names(out.keys.size() + 1)) out.keys.push_back(name);
   }
 }
 

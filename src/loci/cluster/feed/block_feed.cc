@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/policy/routing/named_chunks.h"
 
 namespace loci {
 namespace {
@@ -47,7 +48,7 @@ void BlockFeed::prompt(const PromptNames& text, std::span<const ChainKey> keys, 
   // From the end, so that of one prompt the beginning is the youngest.
   std::size_t last_block = keys.size(), of_block = 0;
   for (std::size_t left = text.bytes > 0 ? text.chunks.size() : 0; left > 0; --left) {
-    const std::size_t block = block_at(text, left * text.chunk_bytes, tokens, keys.size());
+    const std::size_t block = block_at(text, chunks_of_names(left) * text.chunk_bytes, tokens, keys.size());
     of_block = block == std::exchange(last_block, block) ? of_block + 1 : 1;
     if (of_block > options_.chunks.of_block_max) continue;
     add(text.chunks[left - 1], keys[block], PublishedChunks::Keep::kWhatIsThere);

@@ -10,6 +10,8 @@
 //     text    |  t1  |  t2  |  t3  |  t4  |  t5  |       t1 and t2 are published as being where b1 is,
 //     tokens  |    b1    |    b2    |    b3   |..        t3 and t4 where b2 is, t5 where b3 is.
 //
+// Of a long prompt only some chunks have names, and are published (policy/routing/named_chunks.h).
+//
 // Of one prompt a block gets as many chunks as it may have; the chunks before them get none.
 //
 // The end by which a conversation or response is continued has a name too; it is where the prompt's last

@@ -263,6 +263,27 @@ TEST(BlockFeed, ABlockHasFewChunks) {
   feed.check_invariants();
 }
 
+// 80 chunks of two blocks each, of which 66 have names.
+TEST(BlockFeed, OfALongPromptEveryEighthChunkIsPublished) {
+  BlockFeed feed({.epoch = 5});
+  std::vector<ChainKey> keys;
+  std::vector<BlockPlace> places;
+  for (std::uint64_t i = 0; i < 160; ++i) {
+    keys.push_back(block_key(i));
+    places.push_back({keys[i], i < 142 ? Tier::kDevice : Tier::kHost});  // the first 71 chunks
+  }
+  std::vector<std::uint64_t> text;
+  for (std::uint64_t i = 1; i <= 66; ++i) text.push_back(4 * i);
+  feed.prompt({.chunks = text, .chunk_bytes = 256, .bytes = 80 * 256}, keys, 160 * kBlockTokens);
+  feed.moved(places);
+  Reader reader;
+  reader.read(feed);
+  ASSERT_EQ(reader.held.size(), 66u);
+  EXPECT_EQ(reader.held[4 * 64], Tier::kDevice);
+  EXPECT_EQ(reader.held[4 * 65], Tier::kHost) << "it ends where the chunk 72 ends";
+  EXPECT_EQ(reader.held[4 * 66], Tier::kHost);
+}
+
 TEST(BlockFeed, ATenantTakesNobodyElsesShare) {
   BlockFeed feed({.epoch = 5, .chunks = {.chunks_max = 100}});
   const auto prompt = [&](std::uint64_t tenant, std::uint64_t number) {

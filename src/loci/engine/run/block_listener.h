@@ -16,7 +16,8 @@ namespace loci {
 
 // The names of a prompt's text, as the front that sent it makes them.
 struct PromptNames {
-  // Of each chunk from the first on, all of the same size; none where the text is not all of the prompt.
+  // Of the chunks that have names (policy/routing/named_chunks.h), all of the same size; none where the text
+  // is not all of the prompt.
   std::vector<std::uint64_t> chunks;
   std::uint64_t chunk_bytes = 0;
   std::uint64_t bytes = 0;          // of the whole text

@@ -4,7 +4,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "loci/policy/routing/named_chunks.h"
+
 namespace loci {
+namespace {
+
+std::uint32_t chunks_between(std::uint32_t names_begin, std::uint32_t names_end) {
+  return static_cast<std::uint32_t>(chunks_of_names(names_end) - chunks_of_names(names_begin));
+}
+
+}  // namespace
 
 std::size_t HeldPrompts::slot_of(std::uint64_t name) const {
   std::size_t slot = home_of(name);
@@ -76,9 +85,9 @@ HeldChunks HeldPrompts::match(std::span<const std::uint64_t> names, std::uint32_
     const auto begin = static_cast<std::uint32_t>(std::uint64_t{look} * count / looks);
     const auto end = static_cast<std::uint32_t>(std::uint64_t{look + 1} * count / looks);
     if (const std::optional<Tier> tier = find(names[end - 1]))
-      out.in[static_cast<std::size_t>(*tier)] += end - begin;
+      out.in[static_cast<std::size_t>(*tier)] += chunks_between(begin, end);
     else if (begin < sent)
-      out.sent += std::min(end, sent) - begin;
+      out.sent += chunks_between(begin, std::min(end, sent));
   }
   return out;
 }

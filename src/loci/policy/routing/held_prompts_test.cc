@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "loci/policy/routing/named_chunks.h"
+
 namespace loci {
 namespace {
 
@@ -29,8 +31,8 @@ TEST(HeldPrompts, CountsChunksByTierHolesToo) {
   for (std::uint64_t i = 1; i <= 4'000; ++i) many.push_back(i * 1'000);
   HeldPrompts half(100'000, 1);
   for (std::size_t i = 0; i < 2'000; ++i) half.set(many[i], Tier::kDevice);
-  EXPECT_EQ(half.match(many, 0, 16).in[0], 2'000u);
-  EXPECT_EQ(half.match(many, 3'000, 16).sent, 1'000u);
+  EXPECT_EQ(half.match(many, 0, 16).in[0], chunks_of_names(2'000)) << "later names stand for eight chunks";
+  EXPECT_EQ(half.match(many, 3'000, 16).sent, 8'000u);
 }
 
 TEST(HeldPrompts, AgreesWithAMap) {
