@@ -10,7 +10,8 @@ set(LOCI_HEADER_DEFINITIONS FMT_SHARED GTEST_HAS_PTHREAD=1 LOCI_SANITIZED SPDLOG
 
 # loci_precompile_headers(): declares how the header is made. After it all options must have been set on loci_options.
 function(loci_precompile_headers)
-  if(NOT LOCI_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # A build that compiles each source by itself is to show what a source does not include.
+  if(NOT LOCI_SANITIZE OR NOT CMAKE_UNITY_BUILD OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     return()
   endif()
   target_compile_definitions(loci_options INTERFACE ${LOCI_HEADER_DEFINITIONS})
