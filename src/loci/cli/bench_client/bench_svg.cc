@@ -78,7 +78,7 @@ double place_of(const TurnRecord& turn, bool over_time) {
   return over_time ? static_cast<double>(turn.due) / kNanosPerSecond : turn.id.turn + 1.0;
 }
 
-// The turns in bins of equal width, by the middle of what is in a bin.
+// Divides the turns into bins of equal width. A bin's key is its middle: a turn's number, or seconds.
 std::map<double, ServerRun> in_bins(const ServerRun& run, bool over_time) {
   double most = 0;
   for (const TurnRecord& turn : run.turns) most = std::max(most, place_of(turn, over_time));

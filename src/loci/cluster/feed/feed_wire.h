@@ -72,10 +72,11 @@ struct FeedChanges {
   std::vector<FeedEntry> changes;
 };
 
-// A question for a page of what is there. It begins at a place: 0, or where the page before ended.
+// Asks for one page of all published chunks. The first page begins at place 0, each further one where the
+// page before it ended.
 struct FeedPageQuestion {
-  // Of the first page; 0: that is asked for now. The instance answers in any case; the front refuses a reply
-  // of another epoch.
+  // The epoch of the first page's reply; 0 in the question for that page. The instance answers whatever it
+  // is; the front refuses a reply of another epoch.
   std::uint64_t epoch = 0;
   std::uint32_t place = 0;
 };
