@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that share a PostgreSQL database: one turn of a conversation at a time, members, and a front before them."""
 import contextlib
-import json
 import re
 import signal
-import ssl
 import subprocess
-import tempfile
 import threading
 
 import pytest
 
-from live_client import (Server, Workplace, chat_body, dechunk, expect, expect_equal, greedy, killed, read_all, stream_events,
-                         wait_until)
+from live_client import Server, chat_body, expect, expect_equal, greedy, killed, read_all, stream_events, wait_until
+from live_cluster import FLAGS, Cluster, events_of, question, texts, without_chance
 from postgres_server import Postgres, find_binaries
 
-FLAGS = ("--threads", "1", "--device-memory", "16MiB", "--context", "1024")
 LEASE_SECONDS = 10
 
 pytestmark = pytest.mark.skipif(find_binaries() is None, reason="there is no PostgreSQL on this machine")
@@ -25,58 +21,6 @@ pytestmark = pytest.mark.skipif(find_binaries() is None, reason="there is no Pos
 def postgres():
     with Postgres() as server:
         yield server
-
-
-def question(conversation, text, **fields):
-    return {"conversation": conversation, "input": text, "max_output_tokens": 8, "temperature": 0, **fields}
-
-
-def texts(server, conversation):
-    """What was said, by whom, the oldest first."""
-    items = server.get(f"/v1/conversations/{conversation}/items?order=asc&limit=100").json["data"]
-    return [(item["role"], "".join(part.get("text", "") for part in item["content"])) for item in items]
-
-
-class Front(Server):
-    """`loci route` on a port of its own; a context that ends it."""
-
-    def __init__(self, binary, *flags):
-        self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
-        self.process = subprocess.Popen([binary, "route", "--port", "0", *flags], stdout=subprocess.PIPE, stderr=self.log, text=True)
-        match = re.match(r"ready: https?://127\.0\.0\.1:(\d+)$", self.process.stdout.readline())
-        expect(match, f"the front did not start: {self.log_text()}")
-        self.port = int(match.group(1))
-        self.tls = ssl.create_default_context(cafile=flags[flags.index("--tls-cert") + 1]) if "--tls-cert" in flags else None
-
-    def wait_for(self, instances):
-        """Until the front knows so many that serve."""
-        wait_until(lambda: self.metrics()['loci_front_instances{state="serving"}'] == instances, 15, f"{instances} instances")
-
-
-class Cluster(Workplace):
-    """With a database and a secret; servers join it."""
-
-    def __init__(self, binary, model, folder, postgres):
-        super().__init__(binary, model, folder)
-        self.postgres, self.database = postgres, postgres.new_database()
-        self.url, self.secret = postgres.url(self.database), self.path("cluster.secret")
-        expect_equal(self.command("keys", "cluster", self.secret).returncode, 0, "loci keys cluster")
-
-    def server(self, *flags, model=None):
-        return Server(self.binary, model or self.model, *FLAGS, "--join", self.url, "--cluster-secret", self.secret, *flags)
-
-    def front(self, *flags):
-        return Front(self.binary, "--join", self.url, "--cluster-secret", self.secret, *flags)
-
-    def cluster(self, *flags):
-        return self.command("cluster", "--join", self.url, "--cluster-secret", self.secret, *flags)
-
-    def members(self):
-        """The lines of `loci cluster`, by the port of the member."""
-        listed = self.cluster()
-        expect_equal(listed.returncode, 0, listed.stderr)
-        lines = [line for line in listed.stdout.splitlines()[1:] if re.match(r"[0-9a-f]{16} ", line)]
-        return {int(re.search(r"127\.0\.0\.1:(\d+)", line).group(1)): line for line in lines}
 
 
 @pytest.fixture(scope="module")
@@ -295,22 +239,6 @@ def test_a_killed_member_fails_no_request_that_has_not_begun(fresh):
         for _ in range(6):
             expect_equal(reply_text(front.post("/v1/chat/completions", chat("Hello?"))), wanted, "the reply")
         front.wait_for(1)
-
-
-def events_of(data):
-    """The data of a stream's events; text, or values."""
-    head, _, body = data.partition(b"\r\n\r\n")
-    expect(b" 200 " in head.split(b"\r\n")[0], data[:500])
-    said = [re.sub(r"^event: .*\n", "", event).removeprefix("data: ") for event in dechunk(body).decode().split("\n\n") if event]
-    return [event if event == "[DONE]" else json.loads(event) for event in said]
-
-
-def without_chance(events):
-    """What two servers that make the same reply both say."""
-    names = ("id", "created", "cached_tokens", "cache_read_input_tokens", "input_tokens", "tool_calls")
-    if isinstance(events, dict):
-        return {name: without_chance(value) for name, value in events.items() if name not in names}
-    return [without_chance(one) for one in events] if isinstance(events, list) else events
 
 
 def test_a_stream_whose_member_is_killed_goes_on_elsewhere(fresh):

@@ -106,11 +106,20 @@ def stream_events(connection):
     return [json.loads(e) for e in events[:-1]]
 
 
-class Server:
-    """A server on a port of its own; a context that ends it."""
+class Place:
+    """Where a process runs: the address that it is reached at, and the words that its command begins with there."""
 
-    def __init__(self, binary, model, *flags, environment=None):
-        self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
+    def __init__(self, host="127.0.0.1", enter=()):
+        self.host, self.enter = host, list(enter)
+
+
+HERE = Place()
+
+
+class Server:
+    """A server, on a port of its own unless its flags name one; a context that ends it."""
+
+    def __init__(self, binary, model, *flags, environment=None, place=HERE):
         level = [] if "--log-level" in flags else ["--log-level", "debug"]
         # Files of many gigabytes are made for those tests alone that ask for them.
         disk = [] if "--disk" in flags else ["--disk", "none"]
@@ -120,14 +129,23 @@ class Server:
         # is None is not set.
         values = {**os.environ, "LOCI_CONFIG": "", "LOCI_PROFILE": "none", "XDG_STATE_HOME": self.state.name,
                   **(environment or {})}
-        self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *disk, *flags],
-                                        stdout=subprocess.PIPE, stderr=self.log, text=True,
-                                        env={name: value for name, value in values.items() if value is not None})
+        self.start(place, [binary, "serve", model, *level, *disk, *flags],
+                   {name: value for name, value in values.items() if value is not None})
+
+    def start(self, place, command, environment):
+        """Begins the program, and waits until it says where it is reached."""
+        self.place = place
+        self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
+        where = [] if place is HERE else ["--host", place.host]
+        if "--port" not in command:
+            where += ["--port", "0"]
+        self.process = subprocess.Popen([*place.enter, *command, *where], stdout=subprocess.PIPE, stderr=self.log, text=True,
+                                        env=environment)
         lines = []
         for line in self.process.stdout:
             lines.append(line)
-            if match := (re.match(r"ready .*: (https?://127\.0\.0\.1:(\d+))$", line) or
-                         re.search(r'"message":"ready","url":"(https?://127\.0\.0\.1:(\d+))"', line)):
+            if match := (re.match(r"ready.*: (https?://[\d.]+:(\d+))$", line) or
+                         re.search(r'"message":"ready","url":"(https?://[\d.]+:(\d+))"', line)):
                 self.url, self.port = match.group(1), int(match.group(2))
                 break
         else:
@@ -135,7 +153,7 @@ class Server:
             raise AssertionError("the server did not start:\n" + "".join(lines) + self.log.read())
         self.banner = "".join(lines)
         # Trusts its certificate alone; None: plain HTTP.
-        self.tls = ssl.create_default_context(cafile=flags[flags.index("--tls-cert") + 1]) if "--tls-cert" in flags else None
+        self.tls = ssl.create_default_context(cafile=command[command.index("--tls-cert") + 1]) if "--tls-cert" in command else None
 
     def log_text(self):
         """What the server has logged so far. The file's offset is the server's too, and stays."""
@@ -162,8 +180,8 @@ class Server:
             raise AssertionError(f"a sanitizer reports:\n{text[-8000:]}")
 
     def request(self, method, path, body=None, headers=None):
-        connection = (http.client.HTTPSConnection("127.0.0.1", self.port, timeout=120, context=self.tls) if self.tls else
-                      http.client.HTTPConnection("127.0.0.1", self.port, timeout=120))
+        connection = (http.client.HTTPSConnection(self.place.host, self.port, timeout=120, context=self.tls) if self.tls else
+                      http.client.HTTPConnection(self.place.host, self.port, timeout=120))
         try:
             connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
             return Reply(connection.getresponse())
@@ -183,9 +201,9 @@ class Server:
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         connection.settimeout(120)
-        connection.connect(("127.0.0.1", self.port))
+        connection.connect((self.place.host, self.port))
         if self.tls:
-            connection = self.tls.wrap_socket(connection, server_hostname="127.0.0.1")
+            connection = self.tls.wrap_socket(connection, server_hostname=self.place.host)
         more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
                            f"{more}Content-Length: {len(data)}\r\n\r\n".encode() + data)
@@ -195,7 +213,7 @@ class Server:
         return stream_events(self.send(path, body | {"stream": True}))
 
     def raw(self, data):
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection = socket.create_connection((self.place.host, self.port), timeout=30)
         try:
             connection.sendall(data)
             return read_all(connection).decode("utf-8", "replace")

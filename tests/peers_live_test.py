@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from live_client import Server, Workplace, expect, expect_equal, first_token_ms, killed, moved, wait_saved, wait_until
+from live_client import Server, expect, expect_equal, first_token_ms, killed, moved, wait_saved, wait_until
+from live_cluster import Cluster
 from postgres_server import Postgres, find_binaries
 
 FLAGS = ("--threads", "1", "--context", "2048", "--restore", "kv", "--store", "")
@@ -17,22 +18,14 @@ BLOCK_TOKENS = 32
 pytestmark = pytest.mark.skipif(find_binaries() is None, reason="there is no PostgreSQL on this machine")
 
 
-class Peers(Workplace):
+class Peers(Cluster):
     """Servers that join a cluster of their own."""
 
     def __init__(self, binary, model, folder, postgres):
-        super().__init__(binary, model, folder)
-        self.url = postgres.url(postgres.new_database())
-        self.secret = self.new_secret("cluster.secret")
-
-    def new_secret(self, name):
-        path = self.path(name)
-        expect_equal(self.command("keys", "cluster", path).returncode, 0, "loci keys cluster")
-        return path
+        super().__init__(binary, model, folder, postgres, FLAGS)
 
     def server(self, *flags, secret=None, memory="4MiB"):
-        return Server(self.binary, self.model, *FLAGS, "--device-memory", memory, "--join", self.url, "--cluster-secret",
-                      secret or self.secret, *flags)
+        return super().server("--device-memory", memory, *flags, secret=secret)
 
 
 def story(number):

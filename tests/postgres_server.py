@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PostgreSQL server of a suite's own: in a temporary folder, behind a Unix socket, ended with the suite."""
+"""A PostgreSQL server of a suite's own: in a temporary folder, behind a Unix socket (in a place of its own behind TCP too), ended with the suite."""
+import contextlib
 import glob
 import os
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 
-from live_client import wait_until
+from live_client import HERE, wait_until
 
 NOBODY = 65534
 
@@ -19,11 +20,19 @@ def find_binaries():
     return os.path.dirname(os.path.realpath(path)) if path else None
 
 
+def parent_of(pid):
+    """Nothing for a process that has ended meanwhile."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    return None
+
+
 class Postgres:
     """A context that ends it."""
 
-    def __init__(self):
-        self.binaries = find_binaries()
+    def __init__(self, place=HERE):
+        self.binaries, self.place = find_binaries(), place
         self.folder = tempfile.mkdtemp(prefix="loci_pg_")
         # PostgreSQL refuses to be root.
         self.drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"] if os.geteuid() == 0 else []
@@ -34,6 +43,9 @@ class Postgres:
         self.process = None
         subprocess.run([*self.drop, self.program("initdb"), "-D", self.data, "-U", "loci", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
                         "--no-sync"], check=True, stdout=self.log, stderr=self.log)
+        if place is not HERE:
+            with open(os.path.join(self.data, "pg_hba.conf"), "a", encoding="utf-8") as rules:
+                rules.write("host all all 0.0.0.0/0 trust\n")
         self.start()
 
     @property
@@ -45,8 +57,10 @@ class Postgres:
 
     def start(self):
         # Nothing here outlives the machine, so nothing is synchronised with the disk.
-        self.process = subprocess.Popen([*self.drop, self.program("postgres"), "-D", self.data, "-k", self.folder, "-c", "listen_addresses=",
-                                         "-c", "fsync=off", "-c", "shared_buffers=16MB"], stdout=self.log, stderr=self.log)
+        listen = "" if self.place is HERE else self.place.host
+        self.process = subprocess.Popen([*self.place.enter, *self.drop, self.program("postgres"), "-D", self.data, "-k", self.folder, "-c",
+                                         f"listen_addresses={listen}", "-c", "fsync=off", "-c", "shared_buffers=16MB"], stdout=self.log,
+                                        stderr=self.log)
         ready = [self.program("pg_isready"), "-q", "-h", self.folder, "-U", "loci"]
         wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, 60, "PostgreSQL answers")
 
@@ -56,6 +70,18 @@ class Postgres:
             self.process.send_signal(signal.SIGQUIT)
             self.process.wait(60)
         self.process = None
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """Meanwhile none of its processes runs; its clients' connections stay."""
+        stopped = [self.process.pid, *(int(pid) for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == self.process.pid)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
 
     def sql(self, statement, database="postgres"):
         """What psql prints of it, without headings."""
@@ -71,6 +97,8 @@ class Postgres:
         return name
 
     def url(self, database):
+        if self.place is not HERE:
+            return f"postgresql://loci@{self.place.host}/{database}"
         return f"postgresql:///{database}?host={self.folder}&user=loci"
 
     def __enter__(self):

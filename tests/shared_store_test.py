@@ -1,131 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store that servers share: a real redis-server, and what may become of it (docs/shared-store.md)."""
-import contextlib
 import os
 import shutil
 import signal
 import socket
-import ssl
 import statistics
 import subprocess
-import threading
 import time
 
 import pytest
 
+from bad_link import BadLink
 from live_client import Server, Workplace, expect, expect_equal, first_token_ms, moved, wait_until
+from redis_server import Redis, TlsRedis
 
 BLOCK_TOKENS = 32
 STORY = "A conversation that is long enough to fill some blocks of thirty-two tokens each. " * 6
 FLAGS = ("--threads", "1", "--device-memory", "4MiB", "--context", "2048", "--restore", "kv")
-
-
-class Redis:
-    """A redis-server of the test's own."""
-
-    ready = b"+PONG"
-
-    def __init__(self, folder, *flags):
-        self.folder, self.flags, self.process = str(folder), flags, None
-        with socket.socket() as place:
-            place.bind(("127.0.0.1", 0))
-            self.port = place.getsockname()[1]
-
-    @property
-    def url(self):
-        return f"redis://127.0.0.1:{self.port}"
-
-    def start(self):
-        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
-                                         "no", "--dir", self.folder, *self.flags], stdout=subprocess.DEVNULL)
-        wait_until(self.answers, 20, "redis-server answers")
-        return self
-
-    def answers(self):
-        with contextlib.suppress(OSError):
-            return self.ask("PING").startswith(self.ready)
-        return False
-
-    def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
-
-    def ask(self, *words):
-        """The begin of the reply to one command."""
-        with self.connect() as connection:
-            data = b"*%d\r\n" % len(words)
-            for word in words:
-                word = word if isinstance(word, bytes) else word.encode()
-                data += b"$%d\r\n%s\r\n" % (len(word), word)
-            connection.sendall(data)
-            return connection.recv(1 << 20)
-
-    def names(self):
-        return [line for line in self.ask("KEYS", "*").split(b"\r\n") if line.startswith(b"loci:")]
-
-    def kill(self):
-        if self.process is not None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(20)
-            self.process = None
-
-
-class TlsRedis(Redis):
-    """The same, which speaks TLS alone."""
-
-    def __init__(self, folder, certificate, key):
-        super().__init__(folder)
-        self.flags = ("--port", "0", "--tls-port", str(self.port), "--tls-cert-file", certificate, "--tls-key-file", key,
-                      "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no")
-        self.trust = ssl.create_default_context(cafile=certificate)
-
-    @property
-    def url(self):
-        return f"rediss://127.0.0.1:{self.port}"
-
-    def connect(self):
-        return self.trust.wrap_socket(super().connect(), server_hostname="127.0.0.1")
-
-
-class Proxy:
-    """Between a server and its store: passes on what both say, or does to the store's bytes as it is told."""
-
-    def __init__(self, port):
-        self.to, self.mode = port, "pass"
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.to))
-                threading.Thread(target=self.carry, args=(near, far, False), daemon=True).start()
-                threading.Thread(target=self.carry, args=(far, near, True), daemon=True).start()
-
-    def carry(self, source, target, answers):
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                mode = self.mode if answers else "pass"
-                while self.mode == "silent":
-                    time.sleep(0.02)
-                if mode == "slow":
-                    time.sleep(0.01)
-                if mode == "flip" and len(data) > 200:
-                    data = data[:100] + bytes([data[100] ^ 1]) + data[101:]
-                if mode == "garbage":
-                    data = b"\xff\x00garbage\r\n$-5\r\n" + data
-                if mode == "cut" and len(data) > 200:
-                    target.sendall(data[:150])
-                    break
-                target.sendall(data)
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def close(self):
-        self.mode = "pass"
-        self.listener.close()
 
 
 class SharedWorkplace(Workplace):
@@ -355,21 +246,21 @@ def test_a_store_behind_a_bad_link(place, redis, plain, mode):
     with place.server(redis.url) as one:
         say(one)
         wait_shared(one)
-    proxy = Proxy(redis.port)
+    link = BadLink(("127.0.0.1", redis.port))
     try:
-        with place.server(f"redis://127.0.0.1:{proxy.port}") as other:
-            proxy.mode = mode
+        with place.server(f"redis://127.0.0.1:{link.port}") as other:
+            link.mode = mode
             text = say(other)[0]
             expect_equal(text, plain[0], f"behind a link that is {mode}")
             again = say(other, STORY + text + " And then?")
             expect_equal(again[0], plain[1], f"the next turn behind a link that is {mode}")
-            proxy.mode = "pass"
+            link.mode = "pass"
             wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, 120, "nothing is left under way")
             metrics = other.metrics()
             expect_equal(metrics["loci_requests_running"], 0, "nothing runs")
             expect(metrics['loci_shared_parts_total{result="asked"}'] > 0, "the store was asked")
     finally:
-        proxy.close()
+        link.close()
 
 
 def test_wrong_flags_are_named(place):
