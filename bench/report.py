@@ -47,7 +47,7 @@ def _spread(values, form="{:,.0f}"):
 def _quiet(result):
     share = result["disturbed_share"]
     text = f"Others used at most {share:.0%} of the machine during any one measurement"
-    return text + ("." if share <= QUIET_SHARE else ": too much for these figures to be trusted, the ratios included.")
+    return text + ("." if share <= QUIET_SHARE else ". That is too much to trust these figures, the ratios included.")
 
 
 def _limit(test, limits):
@@ -84,7 +84,7 @@ def _case_lines(case, result):
         rate = statistics.median(result["tests"][DECODE.name][Loci.name])
         moved = rate * limits.step_bytes(1, DECODE.prompt + DECODE.generate / 2)
         share = moved / rates["read_bytes_per_second"]
-        lines += ["", f"A step reads {limits.step_bytes(1, DECODE.prompt) / 1e9:.2f} GB: decode moves {moved / 1e9:.1f} GB/s, "
+        lines += ["", f"A step reads {limits.step_bytes(1, DECODE.prompt) / 1e9:.2f} GB, so decode moves {moved / 1e9:.1f} GB/s: "
                   f"{share:.0%} of the memory's measured rate (wanted: {MEMORY_FLOOR:.0%}; "
                   f"{'met' if share >= MEMORY_FLOOR else '**missed**'})."]
     return lines
@@ -101,10 +101,10 @@ def _second_turn_lines(result, limits):
     alone = statistics.median(result["alone_seconds"])
     bound = SECOND_TURN_FACTOR * alone + SECOND_TURN_SLACK_SECONDS
     found = statistics.median(turn["first_token_seconds"] for turn in result["turns"][Loci.name])
-    return lines + ["", f"The new tokens alone take {_spread([value * 1e3 for value in result['alone_seconds']], '{:.0f}')} ms, by "
-                    f"`bench_compute`: a pass of context and new tokens less a pass of the context. Wanted: {SECOND_TURN_FACTOR} × "
-                    f"that + {SECOND_TURN_SLACK_SECONDS * 1e3:.0f} ms = {bound * 1e3:.0f} ms: "
-                    f"{'met' if found <= bound else '**missed**'} with {found * 1e3:.0f} ms."]
+    return lines + ["", f"The new tokens alone take {_spread([value * 1e3 for value in result['alone_seconds']], '{:.0f}')} ms: "
+                    f"`bench_compute` measures a pass of the context and the new tokens, less a pass of the context. Wanted: at most "
+                    f"{SECOND_TURN_FACTOR} × that + {SECOND_TURN_SLACK_SECONDS * 1e3:.0f} ms = {bound * 1e3:.0f} ms. "
+                    f"Loci takes {found * 1e3:.0f} ms: {'met' if found <= bound else '**missed**'}."]
 
 
 def _plot_lines(results, name, title, axis):
