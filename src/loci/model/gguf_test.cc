@@ -165,7 +165,7 @@ TEST(Gguf, ListsTensorsItCannotUse) {
 
 TEST(Gguf, RefusesWhatIsNotGguf) {
   const Bytes good = small_file().to_bytes();
-  expect_error({}, StatusCode::kInvalidArgument, "magic", "found 0 bytes");
+  expect_error({}, StatusCode::kInvalidArgument, "magic", "expected a GGUF file, found 0 bytes");
   Bytes bytes = good;
   put(bytes, 0, 'H');
   expect_error(bytes, StatusCode::kInvalidArgument, "magic", "expected a file that starts with \"GGUF\"");
@@ -173,7 +173,9 @@ TEST(Gguf, RefusesWhatIsNotGguf) {
   put(bytes, 4, std::uint32_t{1});
   expect_error(bytes, StatusCode::kInvalidArgument, "version", "expected GGUF version 2 or 3, found 1");
   put(bytes, 4, std::uint32_t{0x03000000});
-  expect_error(bytes, StatusCode::kInvalidArgument, "version", "big-endian");
+  expect_error(bytes, StatusCode::kInvalidArgument, "version",
+               "expected a little-endian file, found a big-endian one of version 3: convert it with "
+               "gguf-convert-endian from llama.cpp's gguf package");
   put(bytes, 4, std::uint32_t{2});
   EXPECT_EQ(GgufFile::parse(bytes)->version(), 2u);
 }
@@ -284,7 +286,10 @@ TEST(Gguf, OpensFiles) {
   const Status missing = GgufFile::open(folder.file("none.gguf")).status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_NE(missing.message().find("none.gguf"), std::string::npos);
-  EXPECT_EQ(GgufFile::open(folder.path()).status().code(), StatusCode::kInvalidArgument);
+  const Status directory = GgufFile::open(folder.path()).status();
+  EXPECT_EQ(directory.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(directory.message().find(": expected a regular file, found a directory or device"),
+            std::string::npos);
   std::filesystem::resize_file(path, 0);
   EXPECT_EQ(GgufFile::open(path).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(small_file().write_file(folder.file("none/small.gguf")).code(), StatusCode::kInternal);

@@ -89,14 +89,16 @@ TEST_F(SplitGgufTest, RefusesPartsOfDifferentModels) {
   other = make(1);
   other.add_tensor("tensor.0", TensorType::kF32, 1, 8, std::vector<std::byte>(32));
   write(1, other);
-  expect_refusal(StatusCode::kDataLoss, "tensor.0", path(1));
+  expect_refusal(
+      StatusCode::kDataLoss, "tensor.0",
+      path(1) + ": expected each tensor in one part, found this one again: parts of different models");
 }
 
 TEST_F(SplitGgufTest, RefusesTooFewTensorsAndTruncatedParts) {
   GgufWriter other = make(2);
   other.remove_tensor("tensor.2");
   write(2, other);
-  expect_refusal(StatusCode::kDataLoss, "split.tensors.count", "found 2");
+  expect_refusal(StatusCode::kDataLoss, "split.tensors.count", ": expected 3 tensors in all parts, found 2");
   write(2, make(2));
   std::filesystem::resize_file(path(2), std::filesystem::file_size(path(2)) - 1);
   expect_refusal(StatusCode::kDataLoss, "tensor.2", path(2));

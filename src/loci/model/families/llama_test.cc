@@ -153,7 +153,7 @@ TEST(Llama, RefusesWrongNumbers) {
       number("tokenizer.ggml.tokens", GgufArray{std::vector<std::string>{"a"}},
              "entries (the rows of token_embd.weight), found 1"),
       {[](GgufWriter& w) { w.add("llama.expert_count", std::uint32_t{8}); }, "llama.expert_count",
-       "found 8 experts"},
+       "expected a dense model (0 experts), found 8 experts"},
       {[](GgufWriter& w) { w.add("llama.rope.scaling.type", std::string("dynamic")); },
        "llama.rope.scaling.type", "expected none, linear, llama3, yarn or longrope, found \"dynamic\""},
       {[](GgufWriter& w) { w.add("llama.rope.scaling.factor", 0.0f); }, "llama.rope.scaling.factor",

@@ -55,7 +55,7 @@ TEST(Safetensors, ReadsTensorsInOrder) {
 TEST(Safetensors, RefusesDamagedFilesByFieldAndOffset) {
   constexpr auto kData = StatusCode::kDataLoss, kInvalid = StatusCode::kInvalidArgument;
   const std::string file = small().text();
-  expect_refusal("short", kData, "header length", "found 5");
+  expect_refusal("short", kData, "header length", "expected a safetensors file (at least 8 bytes), found 5");
   expect_refusal(std::string(8, '\xff') + "{}", kInvalid, "header length", "at offset 0");
   expect_refusal(file.substr(0, 40), kData, "header length", "at offset 8");
   expect_refusal(file.substr(0, file.size() - 1), kData, "scalar: data_offsets", "truncated");
@@ -79,7 +79,7 @@ TEST(Safetensors, RefusesDamagedFilesByFieldAndOffset) {
   expect_refusal(one(R"("dtype": "F32", "shape": [1,1,1,1,1,1,1,1,2], "data_offsets": [0, 8])"), kInvalid,
                  "a: shape", "at most 8");
   expect_refusal(one(R"("dtype": "F32", "shape": [3], "data_offsets": [0, 8])"), kData, "a: data_offsets",
-                 "expected the 12 bytes");
+                 "expected the 12 bytes that dtype and shape make, found 8 (from 0 to 8)");
   expect_refusal(one(R"("dtype": "F32", "shape": [2], "data_offsets": [8, 0])"), kData, "a: data_offsets",
                  "begin");
   expect_refusal(one(R"("dtype": "F32", "shape": [2], "data_offsets": [0, 18446744073709551615])"), kData,
@@ -87,6 +87,9 @@ TEST(Safetensors, RefusesDamagedFilesByFieldAndOffset) {
   expect_refusal(one(R"("dtype": "F32", "shape": [2], "data_offsets": [0, 8], "more": 1)"), kInvalid,
                  "a: more", "only dtype");
   expect_refusal(with_header(R"({"a": 1, "a": 2})"), kInvalid, "header", "appears twice");
+  expect_refusal(
+      with_header(R"({"": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", std::string(8, 'x')),
+      kInvalid, "header", "expected names for tensors, found an empty one");
   expect_refusal(with_header(std::string(100, '[')), kInvalid, "header", "deeper");
 }
 
@@ -155,7 +158,9 @@ TEST_F(ShardsTest, OpensEveryShard) {
 
 TEST_F(ShardsTest, RefusesAMissingShard) {
   std::filesystem::remove(file("model-00002-of-00002.safetensors"));
-  expect_refusal(StatusCode::kNotFound, "", "model-00002-of-00002.safetensors: this shard");
+  expect_refusal(
+      StatusCode::kNotFound, "",
+      "model-00002-of-00002.safetensors: this shard, which model.safetensors.index.json lists, is missing: ");
 }
 
 TEST_F(ShardsTest, RefusesATensorInTheWrongShard) {
@@ -175,7 +180,8 @@ TEST_F(ShardsTest, RefusesAMissingAndAnUnlistedTensor) {
 
 TEST_F(ShardsTest, RefusesAnotherTotal) {
   index_["metadata"]["total_size"] = 16;
-  expect_refusal(StatusCode::kDataLoss, "model.safetensors.index.json: metadata: total_size", "found 12");
+  expect_refusal(StatusCode::kDataLoss, "model.safetensors.index.json: metadata: total_size",
+                 "expected 16 bytes of tensors in all shards, found 12");
 }
 
 TEST_F(ShardsTest, RefusesPathsOutOfTheDirectory) {
@@ -190,6 +196,9 @@ TEST_F(ShardsTest, SaysWhatADirectoryLacks) {
   const Status status = open_shards(empty.path()).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_NE(status.message().find("model.safetensors.index.json"), std::string::npos) << status.to_string();
+  EXPECT_NE(status.message().find("found neither: Loci reads safetensors, not PyTorch's .bin"),
+            std::string::npos)
+      << status.to_string();
 }
 
 }  // namespace
