@@ -136,6 +136,12 @@ void Front::close() {
   feeds_.reset();
 }
 
+// True: its port takes connections.
+asio::awaitable<bool> Front::takes_connections(const Member& member) {
+  const std::unique_ptr<Upstream> upstream = pool_.make(member);
+  co_return (co_await upstream->connect(member, options_.connect_timeout)).ok();
+}
+
 // Who is listed no more may live, without the database. A connection says it.
 asio::awaitable<void> Front::look_after(std::shared_ptr<Instance> instance) {
   bool lives = false;
@@ -285,9 +291,11 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
   };
   Sent sent(instance, next_sent_++, work_bytes, end);
   // What must not be done twice, and a stream that goes on elsewhere, which may lose only so many instances,
-  // go over a connection that nobody can have closed meanwhile.
-  std::unique_ptr<Upstream> upstream =
-      request.prompt.may_be_repeated && !request.is_streaming ? pool_.take(instance->number) : nullptr;
+  // go over a connection that nobody can have closed meanwhile. It is not kept: such requests would add to
+  // the pool and never take from it.
+  const bool uses_pool = request.prompt.may_be_repeated && !request.is_streaming;
+  std::unique_ptr<Upstream> upstream = uses_pool ? pool_.take(instance->number) : nullptr;
+  bool was_lost_here = false;
   for (bool is_fresh = upstream == nullptr;; is_fresh = true) {
     if (is_fresh) upstream = pool_.make(instance->member);
     *request.current = upstream.get();
@@ -305,9 +313,15 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
     request.is_too_late = upstream->timed_out();
     if (outcome == Outcome::kLost) ++request.losses;
     if (outcome == Outcome::kLost && !is_fresh && !request.is_streaming && may_repeat(request) &&
-        !request.exchange.gone() && instances_.all().contains(instance->number))
+        !request.exchange.gone() && instances_.all().contains(instance->number)) {
+      was_lost_here = true;
       continue;
-    if (upstream->is_reusable() && instances_.all().contains(instance->number))
+    }
+    // A process that is being killed closes its connections before its port: the second connection waited in
+    // the port's queue, and nobody read it.
+    if (outcome == Outcome::kLost && was_lost_here && !co_await takes_connections(instance->member))
+      --request.losses;
+    if (uses_pool && upstream->is_reusable() && instances_.all().contains(instance->number))
       pool_.give(instance->number, std::move(upstream));
     co_return outcome;
   }

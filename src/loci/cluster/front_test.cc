@@ -70,6 +70,16 @@ TEST_F(FrontTest, ATurnThatMayBeStoredIsSentOnce) {
   EXPECT_EQ(dying.requests() + other.requests(), 3);
 }
 
+// Else a front that many turns pass has as many idle connections as its pool takes.
+TEST_F(FrontTest, TheConnectionOfATurnThatMayBeStoredIsNotKept) {
+  std::counting_semaphore<8> closed(0);
+  FakeInstance instance([](const std::string&) { return whole("{}"); },
+                        {.keeps_alive = true, .closed = [&] { closed.release(); }});
+  update({instance.member("1111111111111111")});
+  EXPECT_NE(post("/v1/responses", R"({"model":"tiny","input":"Hi"})").find("200 OK"), std::string::npos);
+  EXPECT_TRUE(closed.try_acquire_for(std::chrono::seconds(20)));
+}
+
 TEST_F(FrontTest, ARequestThatEndsWhoeverReadsItIsSentTwiceAtMost) {
   for (const bool keeps_alive : {false, true}) {
     // A connection that has just ended and was not seen to would be tried as well, and nobody would count
@@ -100,6 +110,24 @@ TEST_F(FrontTest, ARequestThatEndsWhoeverReadsItIsSentTwiceAtMost) {
     EXPECT_EQ(requests(), 34);
     update({});
   }
+}
+
+// A process that is being killed closes its connections before its port: the request is lost on a connection
+// of the pool, then on one that nobody read, and two losses would be too many.
+TEST_F(FrontTest, AnInstanceThatEndsIsOneLoss) {
+  const auto script = [](const std::string& request) {
+    return request.find("death") != std::string::npos ? std::string() : whole("{}");
+  };
+  FakeInstance dying(script, {.keeps_alive = true, .requests_max = 3});
+  update({dying.member("0000000000000001")});
+  EXPECT_NE(post("/v1/completions", R"({"model":"tiny","prompt":"x"})").find("200 OK"), std::string::npos);
+  FakeInstance other([](const std::string&) { return whole("{}"); });
+  // Its connection is idle, so it comes first.
+  update({dying.member("0000000000000001"), other.member("0000000000000002")});
+  const std::string answer = post("/v1/completions", R"({"model":"tiny","prompt":"death"})");
+  EXPECT_NE(answer.find("200 OK"), std::string::npos) << answer;
+  EXPECT_EQ(dying.requests(), 3);
+  EXPECT_EQ(other.requests(), 1);
 }
 
 TEST_F(FrontTest, ABodyIsNotHeldForAsLongAsItsReplyGoesOn) {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,7 @@ struct FakeWays {
   std::function<void()> before_end = {};  // called before a written answer's connection ends
   std::function<void()> closed = {};      // called when a connection has ended
   std::string key = {};                   // if not empty: GET /v1/models needs this key
+  int requests_max = 0;                   // if not 0: with so many it ends, its port before its connection
 };
 
 // Answers each request on a connection of its own with the script's answer, then closes the connection.
@@ -43,7 +45,10 @@ class FakeInstance {
   using Script = std::function<std::string(const std::string& request)>;
 
   explicit FakeInstance(Script script, FakeWays ways = {})
-      : script_(std::move(script)), ways_(std::move(ways)), acceptor_(io_, {tcp::v4(), 0}) {
+      : script_(std::move(script)),
+        ways_(std::move(ways)),
+        acceptor_(io_, {tcp::v4(), 0}),
+        port_(acceptor_.local_endpoint().port()) {
     thread_ = std::thread([this] { run(); });
   }
   ~FakeInstance() {
@@ -53,7 +58,7 @@ class FakeInstance {
     wake.connect({asio::ip::make_address("127.0.0.1"), port()}, ignored);
     thread_.join();
   }
-  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  std::uint16_t port() const { return port_; }
   int requests() const { return requests_; }
   int questions() const { return questions_; }  // how many questions came whether a key may use it
   Member member(const std::string& id) const {
@@ -100,7 +105,10 @@ class FakeInstance {
       asio::read(socket, asio::dynamic_buffer(request), asio::transfer_exactly(wanted - request.size()),
                  error);
     if (request.starts_with("GET /v1/models") && !ways_.key.empty()) return say_models(socket, request);
-    if (!request.starts_with("GET /health")) ++requests_;
+    if (!request.starts_with("GET /health") && ++requests_ == ways_.requests_max) {
+      acceptor_.close();
+      is_stopping_ = true;
+    }
     const std::string answer = script_(request);
     asio::write(socket, asio::buffer(answer), error);
     if (ways_.before_end) ways_.before_end();
@@ -112,6 +120,7 @@ class FakeInstance {
   FakeWays ways_;
   asio::io_context io_;
   tcp::acceptor acceptor_;
+  const std::uint16_t port_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<int> requests_ = 0;
   std::atomic<int> questions_ = 0;
