@@ -6,7 +6,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention reproduce simulate peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed cluster-test ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention reproduce simulate peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -54,6 +54,11 @@ crash: ## kill a server under load KILLS (200) times: no turn that a client saw 
 	@scripts/setup.sh build test
 	@scripts/build.sh release loci loci-random-model
 	@scripts/pytest.sh -s tests/store_crash_test.py --kills $${KILLS:-200}
+
+cluster-test: ## PostgreSQL, Redis, fronts and instances die, stop and lose their links under load: replies stay right, no turn is lost
+	@scripts/setup.sh build test
+	@scripts/build.sh release loci loci-random-model
+	@scripts/pytest.sh -s tests/cluster_faults_test.py
 
 soak: ## mixed traffic, kills and damaged disks for MINUTES (60), every reply checked, memory and files flat
 	@scripts/setup.sh build test

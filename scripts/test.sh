@@ -43,6 +43,9 @@ gpu_tests() {
 # The server on the simulated GPU.
 gpu_server() { live_programs && scripts/build.sh release loci-simulated-gpu && suite tests/gpu_test.py; }
 
+# Processes and links of a cluster that fail while clients ask.
+cluster_faults() { live_programs && suite tests/cluster_faults_test.py; }
+
 node_client() {
   command -v npm >/dev/null || { note "npm is not installed: run make setup"; return 75; }
   scripts/clients.sh node && suite tests/clients/node_test.py
@@ -137,6 +140,7 @@ changed() {
   grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests asan
   grounded 500 "thread sanitizer: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests tsan
   grounded 300 "a simulated GPU: every path of state, a lost device" "$builds src/loci tests/gpu_test.py" gpu_server
+  grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py" cluster_faults
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
 }
 
