@@ -92,6 +92,15 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
   return joined;
 }
 
+Result<std::unique_ptr<ClusterLimits>> open_cluster_limits(const ServerConfig& config, std::string member,
+                                                           std::shared_ptr<spdlog::logger> log) {
+  LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(config.cluster_secret));
+  Result<std::unique_ptr<LimitTable>> table =
+      LimitTable::open(config.join, cluster_member_key(secret), std::move(member));
+  if (!table.ok()) return Status(table.status().code(), table.status().message(), "join");
+  return std::make_unique<ClusterLimits>(std::move(table).value(), std::move(log));
+}
+
 void watch_other_servers(WorkerPool& store_thread, ConversationStore* store,
                          const std::shared_ptr<Membership>& membership, std::shared_ptr<spdlog::logger> log) {
   constexpr Nanos kPeriod = 2 * kNanosPerSecond;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "loci/base/status.h"
+#include "loci/cluster/limits/cluster_limits.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/membership.h"
 #include "loci/serve/generation/served_model.h"
@@ -33,6 +34,11 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
                                                  const ServerConfig& config, std::uint16_t port,
                                                  const ServedModel& served, std::string store,
                                                  PeerState& peers, std::shared_ptr<spdlog::logger> log);
+
+// Counts tenants' limits together with the other members. `member`: this server's id. Errors:
+// kInvalidArgument and kUnavailable naming join.
+Result<std::unique_ptr<ClusterLimits>> open_cluster_limits(const ServerConfig& config, std::string member,
+                                                           std::shared_ptr<spdlog::logger> log);
 
 // While this server runs it marks responses as failed that other servers of the same store began and left
 // unfinished. `store`, which may be null, outlives `store_thread`. `membership` is null if the server belongs

@@ -86,6 +86,10 @@ Status join_opened(ServerParts& parts) {
       parts.membership,
       join_cluster(std::move(parts.members), parts.config, parts.http->port(), parts.served,
                    parts.store ? parts.store->server() : std::string(), parts.peers, parts.log));
+  if (parts.config.keys.file.empty()) return {};  // nobody has limits
+  LOCI_ASSIGN_OR_RETURN(parts.cluster_limits,
+                        open_cluster_limits(parts.config, parts.membership->id(), parts.log));
+  parts.limiter.count_with(*parts.cluster_limits);
   return {};
 }
 

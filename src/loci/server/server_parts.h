@@ -8,6 +8,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/version.h"
+#include "loci/cluster/limits/cluster_limits.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/membership.h"
 #include "loci/compute/backend.h"
@@ -44,6 +45,7 @@ struct ServerParts {
   std::unique_ptr<MemoryKeeper> memory_keeper;
   ServedModel served;
   Tenants tenants;
+  std::unique_ptr<ClusterLimits> cluster_limits;  // null: the server counts tenants' limits alone
   TenantLimiter limiter{clock};
   PublicPrefixes public_prefixes;
   TokenHistory history;
@@ -61,6 +63,7 @@ struct ServerParts {
   ~ServerParts() {
     membership.reset();
     if (http) http->stop(0);
+    if (cluster_limits) cluster_limits->stop();  // who waits for it is the network thread's
     workers.reset();
     if (services && services->turn_claims) services->turn_claims->stop();
     end_conversations(store_thread, store.get());

@@ -130,7 +130,8 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
                                               std::string_view(exchange.request().method_string())),
                                   "method_not_allowed"));
   } else {
-    if (std::optional<ApiError> error = check_caller(call, *match.route)) {
+    std::optional<ApiError> error = co_await check_caller(call, *match.route);
+    if (error) {
       co_await call.fail(*std::move(error));
       co_return;
     }
@@ -143,28 +144,28 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
   }
 }
 
-std::optional<ApiError> Api::check_caller(Call& call, const Route& route) const {
-  if (route.access == Access::kTenant && services_.draining.load()) return stopping_error();
+asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Route& route) const {
+  if (route.access == Access::kTenant && services_.draining.load()) co_return stopping_error();
   if (route.access != Access::kOpen) {
     auto tenant = services_.tenants.authenticate(call.exchange.request());
-    if (auto* error = std::get_if<ApiError>(&tenant)) return std::move(*error);
+    if (auto* error = std::get_if<ApiError>(&tenant)) co_return std::move(*error);
     call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
   }
   if (route.access == Access::kOperator) {
-    if (std::optional<ApiError> error = check_operator(call)) return error;
+    if (std::optional<ApiError> error = check_operator(call)) co_return error;
   }
   const bool reads_json = route.method == http::verb::post && route.body == BodyKind::kJson;
   if (reads_json) {
-    if (std::optional<ApiError> error = check_content_type(call.exchange.request())) return error;
+    if (std::optional<ApiError> error = check_content_type(call.exchange.request())) co_return error;
   }
-  if (route.metering == Metering::kFree) return std::nullopt;
-  TenantLimiter::Admission admission = services_.limiter.begin(*call.tenant);
+  if (route.metering == Metering::kFree) co_return std::nullopt;
+  TenantLimiter::Admission admission = co_await services_.limiter.begin(*call.tenant);
   if (auto* error = std::get_if<ApiError>(&admission.result)) {
     for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
-    return std::move(*error);
+    co_return std::move(*error);
   }
   call.ticket = std::get<TenantTicket>(std::move(admission.result));
-  return std::nullopt;
+  co_return std::nullopt;
 }
 
 // Without keys: whoever is on this machine, but for pages; a stranger's page that a browser shows here has

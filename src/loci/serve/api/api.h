@@ -27,7 +27,7 @@ class Api {
   boost::asio::awaitable<void> answer_options(Exchange& exchange, const Router::Match& match);
   void add_common_headers(Exchange& exchange) const;
   // Refuses a call by its header alone, before its body is read. Errors: 401, 403, 415, 429, 503.
-  std::optional<ApiError> check_caller(Call& call, const Route& route) const;
+  boost::asio::awaitable<std::optional<ApiError>> check_caller(Call& call, const Route& route) const;
   std::optional<ApiError> check_operator(const Call& call) const;
 
   ApiServices& services_;

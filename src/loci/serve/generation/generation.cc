@@ -378,8 +378,8 @@ GenerationSummary Generation::summary() const {
 namespace {
 
 // Of what the generation may come to, as its tenant's limits count it.
-TenantLimiter::Refusal take_tokens(GenerationServices& services, const ReplySink& sink,
-                                   PreparedGeneration& prepared) {
+asio::awaitable<TenantLimiter::Refusal> take_tokens(GenerationServices& services, const ReplySink& sink,
+                                                    PreparedGeneration& prepared) {
   const std::uint64_t context = services.served.load()->context_tokens;
   std::uint64_t prompt_tokens = 0, tokens = 0;
   for (std::size_t p = 0; p < prepared.prompts.size(); ++p) {
@@ -388,7 +388,8 @@ TenantLimiter::Refusal take_tokens(GenerationServices& services, const ReplySink
     prompt_tokens += prompt;
     tokens += prompt + reply * prepared.fields.choices;
   }
-  return services.limiter.take_tokens(*prepared.ticket, *sink.origin().tenant, prompt_tokens, tokens);
+  co_return co_await services.limiter.take_tokens(*prepared.ticket, *sink.origin().tenant, prompt_tokens,
+                                                  tokens);
 }
 
 }  // namespace
@@ -406,7 +407,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   }
   const OpenWork open(services);
   LOCI_CHECK(prepared.ticket.has_value(), "a generation has its tenant's ticket");
-  TenantLimiter::Refusal refusal = take_tokens(services, sink, prepared);
+  TenantLimiter::Refusal refusal = co_await take_tokens(services, sink, prepared);
   for (auto& [name, value] : refusal.headers) sink.add_header(name, value);
   if (refusal.error) {
     ApiError error = std::move(*refusal.error);

@@ -3,10 +3,53 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <memory>
 #include <utility>
 
 namespace loci {
+namespace asio = boost::asio;
 namespace {
+
+// A pool that has not answered for so long is not waited for.
+constexpr std::chrono::seconds kPoolPatience{1};
+// What ends on another server is heard of this much later at most, if the pool is well.
+constexpr std::chrono::milliseconds kEndIsHeard{50};
+
+bool has_limits(const TenantLimits& limits) {
+  return limits.requests_per_minute || limits.tokens_per_minute || limits.concurrent_requests;
+}
+
+asio::awaitable<void> pause(std::chrono::milliseconds time) {
+  asio::steady_timer over(co_await asio::this_coro::executor, time);
+  boost::system::error_code ignored;
+  co_await over.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+// An answer that a coroutine waits for. All of it is the coroutine's thread's.
+struct Waiting {
+  explicit Waiting(const asio::any_io_executor& executor) : over(executor, kPoolPatience) {}
+  asio::steady_timer over;
+  std::optional<LimitAnswer> answer;
+  bool is_left = false;  // nobody waits any more
+};
+
+class Waiter {
+ public:
+  explicit Waiter(std::shared_ptr<Waiting> waiting) : waiting_(std::move(waiting)) {}
+  ~Waiter() { waiting_->is_left = true; }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+ private:
+  std::shared_ptr<Waiting> waiting_;
+};
 
 std::string describe(const LimitReached& reached) {
   using Kind = LimitReached::Kind;
@@ -52,6 +95,9 @@ HttpHeaders headers_of(const RateState& state) {
 TenantTicket::TenantTicket(TenantTicket&& other) noexcept
     : limiter_(std::exchange(other.limiter_, nullptr)),
       tenant_(std::move(other.tenant_)),
+      request_by_(other.request_by_),
+      tokens_by_(other.tokens_by_),
+      state_(other.state_),
       taken_(other.taken_),
       used_(other.used_) {}
 
@@ -62,44 +108,128 @@ TenantTicket::~TenantTicket() {
 TenantTicket& TenantTicket::operator=(TenantTicket&& other) noexcept {
   std::swap(limiter_, other.limiter_);
   std::swap(tenant_, other.tenant_);
+  std::swap(request_by_, other.request_by_);
+  std::swap(tokens_by_, other.tokens_by_);
+  std::swap(state_, other.state_);
   std::swap(taken_, other.taken_);
   std::swap(used_, other.used_);
   return *this;
 }
 
-TenantLimiter::Admission TenantLimiter::begin(const Tenant& tenant) {
-  const Nanos now = clock_.now();
-  std::optional<LimitReached> reached;
-  RateState state;
-  {
-    const MutexLock lock(mutex_);
-    TenantMeter& meter = meters_[tenant.id];
-    reached = meter.begin(tenant.limits, now);
-    state = meter.state(tenant.limits, now);
-  }
-  if (reached) return {.result = error_of(*reached), .headers = headers_of(state)};
-  return {.result = TenantTicket(this, tenant.id), .headers = headers_of(state)};
+asio::awaitable<std::optional<LimitAnswer>> TenantLimiter::ask(LimitAsk ask,
+                                                               std::function<void()> give_back) {
+  LimitPool* pool = pool_.load();
+  if (pool == nullptr) co_return std::nullopt;
+  const auto waiting = std::make_shared<Waiting>(co_await asio::this_coro::executor);
+  const Waiter waiter(waiting);
+  pool->ask(std::move(ask), [waiting, give_back = std::move(give_back)](std::optional<LimitAnswer> answer) {
+    asio::post(waiting->over.get_executor(), [waiting, give_back, answer] {
+      if (waiting->is_left && answer && !answer->reached) give_back();
+      waiting->answer = answer;
+      waiting->over.cancel();
+    });
+  });
+  boost::system::error_code ignored;
+  co_await waiting->over.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  co_return waiting->answer;
 }
 
-TenantLimiter::Refusal TenantLimiter::take_tokens(TenantTicket& ticket, const Tenant& tenant,
-                                                  std::uint64_t prompt_tokens, std::uint64_t tokens) {
-  const Nanos now = clock_.now();
-  std::optional<LimitReached> reached;
-  RateState state;
-  {
-    const MutexLock lock(mutex_);
-    TenantMeter& meter = meters_[tenant.id];
-    reached = meter.take_tokens(tenant.limits, prompt_tokens, tokens, now);
-    state = meter.state(tenant.limits, now);
+TenantLimits TenantLimiter::own_limits(const Tenant& tenant) const {
+  const LimitPool* pool = pool_.load();
+  TenantLimits limits = tenant.limits;
+  if (pool == nullptr) return limits;
+  const std::uint32_t servers = std::max(pool->servers(), 1u);
+  for (auto* limit : {&limits.requests_per_minute, &limits.tokens_per_minute, &limits.concurrent_requests}) {
+    if (*limit) *limit = std::max(**limit / servers, 1u);
   }
-  if (reached) return {.error = error_of(*reached), .headers = headers_of(state)};
-  ticket.taken_ = TenantMeter::tokens_taken(tenant.limits, tokens);
-  return {.error = std::nullopt, .headers = headers_of(state)};
+  return limits;
+}
+
+LimitAnswer TenantLimiter::begin_here(const Tenant& tenant) {
+  const Nanos now = clock_.now();
+  const TenantLimits limits = own_limits(tenant);
+  const MutexLock lock(mutex_);
+  TenantMeter& meter = meters_[tenant.id];
+  auto reached = meter.begin(limits, now);
+  return {.reached = reached, .state = meter.state(limits, now)};
+}
+
+asio::awaitable<TenantLimiter::Admission> TenantLimiter::begin(const Tenant& tenant) {
+  std::optional<LimitAnswer> pooled;
+  if (pool_.load() != nullptr && has_limits(tenant.limits)) {
+    const LimitAsk wish{.tenant = tenant.id, .limits = tenant.limits, .tokens = std::nullopt};
+    const std::function<void()> give_back = [this, id = tenant.id] { pool_.load()->end(id); };
+    pooled = co_await ask(wish, give_back);
+    // The tenant's last request may have ended elsewhere just now.
+    if (pooled && pooled->reached && pooled->reached->kind == LimitReached::Kind::kConcurrent) {
+      co_await pause(kEndIsHeard);
+      pooled = co_await ask(wish, give_back);
+    }
+  }
+  const LimitAnswer answer = pooled ? *pooled : begin_here(tenant);
+  Admission out{.result = TenantTicket(nullptr, tenant.id), .headers = headers_of(answer.state)};
+  if (answer.reached) {
+    out.result = error_of(*answer.reached);
+    co_return out;
+  }
+  auto& ticket = std::get<TenantTicket>(out.result);
+  ticket.limiter_ = this;
+  ticket.request_by_ = pooled ? TenantTicket::CountedBy::kPool : TenantTicket::CountedBy::kServer;
+  ticket.state_ = answer.state;
+  co_return out;
+}
+
+LimitAnswer TenantLimiter::take_here(const Tenant& tenant, std::uint64_t prompt_tokens, std::uint64_t tokens,
+                                     std::uint64_t& taken) {
+  const Nanos now = clock_.now();
+  const TenantLimits limits = own_limits(tenant);
+  // A prompt that the whole limit allows is let through by a share of it, and what is beyond is owed.
+  if (limits.tokens_per_minute)
+    prompt_tokens = std::min<std::uint64_t>(prompt_tokens, *limits.tokens_per_minute - 1);
+  taken = TenantMeter::tokens_taken(limits, tokens);
+  const MutexLock lock(mutex_);
+  TenantMeter& meter = meters_[tenant.id];
+  auto reached = meter.take_tokens(limits, prompt_tokens, tokens, now);
+  return {.reached = reached, .state = meter.state(limits, now)};
+}
+
+asio::awaitable<TenantLimiter::Refusal> TenantLimiter::take_tokens(TenantTicket& ticket, const Tenant& tenant,
+                                                                   std::uint64_t prompt_tokens,
+                                                                   std::uint64_t tokens) {
+  if (const auto too_large = TenantMeter::check_size(tenant.limits, prompt_tokens))
+    co_return Refusal{.error = error_of(*too_large), .headers = headers_of(ticket.state_)};
+  if (!tenant.limits.tokens_per_minute)
+    co_return Refusal{.error = std::nullopt, .headers = headers_of(ticket.state_)};
+  std::uint64_t taken = TenantMeter::tokens_taken(tenant.limits, tokens);
+  std::optional<LimitAnswer> pooled;
+  if (pool_.load() != nullptr) {
+    const LimitAsk wish{.tenant = tenant.id,
+                        .limits = tenant.limits,
+                        .tokens = LimitAsk::Tokens{.prompt = prompt_tokens, .all = tokens}};
+    const std::function<void()> give_back = [this, id = tenant.id, taken] {
+      pool_.load()->settle(id, taken, 0);
+    };
+    pooled = co_await ask(wish, give_back);
+  }
+  const LimitAnswer answer = pooled ? *pooled : take_here(tenant, prompt_tokens, tokens, taken);
+  HttpHeaders headers = headers_of(answer.state);
+  if (answer.reached) co_return Refusal{.error = error_of(*answer.reached), .headers = std::move(headers)};
+  ticket.taken_ = taken;
+  ticket.tokens_by_ = pooled ? TenantTicket::CountedBy::kPool : TenantTicket::CountedBy::kServer;
+  co_return Refusal{.error = std::nullopt, .headers = std::move(headers)};
 }
 
 void TenantLimiter::end(const TenantTicket& ticket) {
+  using CountedBy = TenantTicket::CountedBy;
+  LimitPool* pool = pool_.load();
+  const std::uint64_t used = ticket.taken_ == 0 ? 0 : ticket.used_;  // without a limit nothing was taken
+  if (ticket.request_by_ == CountedBy::kPool) pool->end(ticket.tenant_);
+  if (ticket.tokens_by_ == CountedBy::kPool) pool->settle(ticket.tenant_, ticket.taken_, used);
+  const Nanos now = clock_.now();
   const MutexLock lock(mutex_);
-  meters_.at(ticket.tenant_).end(ticket.taken_, ticket.used_, clock_.now());
+  TenantMeter& meter = meters_[ticket.tenant_];
+  if (ticket.request_by_ == CountedBy::kServer) meter.end();
+  if (ticket.tokens_by_ == CountedBy::kServer) meter.settle(ticket.taken_, used, now);
 }
 
 std::string ratelimit_duration(Nanos time) {

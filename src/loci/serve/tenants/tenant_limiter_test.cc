@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -91,8 +95,13 @@ std::optional<LimitReached> begin(TenantMeter& meter, const TenantLimits& limits
                                   std::uint64_t tokens, Nanos now) {
   if (auto reached = meter.begin(limits, now)) return reached;
   auto reached = meter.take_tokens(limits, prompt_tokens, tokens, now);
-  if (reached) meter.end(0, 0, now);
+  if (reached) meter.end();
   return reached;
+}
+
+void end(TenantMeter& meter, std::uint64_t taken, std::uint64_t used, Nanos now) {
+  meter.end();
+  meter.settle(taken, used, now);
 }
 
 TEST(TenantMeter, RefusesByTheHeaderWhoHasNothingLeft) {
@@ -108,6 +117,36 @@ TEST(TenantMeter, RefusesByTheHeaderWhoHasNothingLeft) {
   EXPECT_FALSE(meter.begin(limits, kMinute / 2));
   EXPECT_TRUE(meter.take_tokens(limits, 10, 60, kMinute / 2));
   EXPECT_EQ(meter.state(limits, kMinute / 2).requests->remaining, 9u);
+}
+
+TEST(TenantMeter, GoesOnFromWhatAnotherOneCounted) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    Random random(seed);
+    const TenantLimits limits{.requests_per_minute = 1 + static_cast<std::uint32_t>(random.below(50)),
+                              .tokens_per_minute = 1 + static_cast<std::uint32_t>(random.below(5'000))};
+    TenantMeter whole, parted;
+    Nanos now = 1'000 * kNanosPerMilli;
+    for (int i = 0; i < 300; ++i) {
+      now += static_cast<Nanos>(random.below(2'000)) * kNanosPerMilli;
+      parted = TenantMeter(limits, parted.use(now), now);
+      const std::uint64_t tokens = 1 + random.below(*limits.tokens_per_minute);
+      const bool was_refused = begin(whole, limits, tokens - 1, tokens, now).has_value();
+      ASSERT_EQ(begin(parted, limits, tokens - 1, tokens, now).has_value(), was_refused);
+      if (!was_refused && random.below(2) == 0) {
+        const std::uint64_t used = random.below(2 * tokens);
+        end(whole, tokens, used, now);
+        end(parted, tokens, used, now);
+      }
+      ASSERT_EQ(parted.use(now), whole.use(now));
+    }
+  }
+}
+
+TEST(TenantMeter, ATimeThatIsStillToComeIsNow) {
+  const TenantLimits limits{.requests_per_minute = 60};
+  TenantMeter meter(limits, {.requests_missing = 60 * 60'000, .at = 1'000 * kMinute}, kMinute);
+  EXPECT_EQ(meter.state(limits, kMinute).requests->remaining, 0u);
+  EXPECT_EQ(meter.state(limits, kMinute + kNanosPerSecond).requests->remaining, 1u);
 }
 
 TEST(TenantMeter, LimitsRequests) {
@@ -132,10 +171,10 @@ TEST(TenantMeter, TakesTokensForAllThatMayComeAndSettles) {
   ASSERT_TRUE(reached);
   EXPECT_EQ(reached->kind, LimitReached::Kind::kTokens);
   EXPECT_EQ(reached->retry_after, kMinute * 6 / 10);
-  meter.end(800, 150, 0);
+  end(meter, 800, 150, 0);
   EXPECT_EQ(meter.state(limits, 0).tokens->remaining, 850u);
   EXPECT_FALSE(begin(meter, limits, 100, 800, 0));
-  meter.end(800, 2000, 0);  // more than was taken: a debt
+  end(meter, 800, 2000, 0);  // more than was taken: a debt
   EXPECT_EQ(meter.state(limits, 0).tokens->remaining, 0u);
   EXPECT_EQ(meter.state(limits, 0).tokens->reset, kMinute * 215 / 100);
 }
@@ -146,7 +185,7 @@ TEST(TenantMeter, LetsLongRepliesBeAskedFor) {
   EXPECT_EQ(TenantMeter::tokens_taken(limits, 100'000), 1000u);
   EXPECT_FALSE(begin(meter, limits, 10, 100'000, 0));
   EXPECT_EQ(meter.state(limits, 0).tokens->remaining, 0u);
-  meter.end(1000, 20, 0);
+  end(meter, 1000, 20, 0);
   const auto too_large = begin(meter, limits, 1000, 1001, 0);
   ASSERT_TRUE(too_large);
   EXPECT_EQ(too_large->kind, LimitReached::Kind::kTooLarge);
@@ -159,21 +198,37 @@ TEST(TenantMeter, LimitsWhatRunsAtOnceAndForgetsLimitsThatAreGone) {
   EXPECT_EQ(begin(meter, limits, 1, 1, 0)->kind, LimitReached::Kind::kConcurrent);
   limits.concurrent_requests.reset();
   EXPECT_FALSE(begin(meter, limits, 1, 1, 0));
-  meter.end(1, 1, 0);
-  meter.end(1, 1, 0);
+  end(meter, 1, 1, 0);
+  end(meter, 1, 1, 0);
   EXPECT_EQ(meter.running(), 0u);
   EXPECT_FALSE(meter.state(limits, 0).requests);
 }
 
+// What the coroutine returns.
+template <class T>
+T result_of(boost::asio::awaitable<T> work) {
+  std::optional<T> result;
+  boost::asio::io_context io;
+  boost::asio::co_spawn(
+      io, [&]() -> boost::asio::awaitable<void> { result.emplace(co_await std::move(work)); },
+      boost::asio::detached);
+  io.run();
+  return *std::move(result);
+}
+
 TenantLimiter::Admission admit(TenantLimiter& limiter, const Tenant& tenant, std::uint64_t prompt_tokens,
                                std::uint64_t tokens) {
-  TenantLimiter::Admission admission = limiter.begin(tenant);
+  TenantLimiter::Admission admission = result_of(limiter.begin(tenant));
   auto* ticket = std::get_if<TenantTicket>(&admission.result);
   if (ticket == nullptr) return admission;
-  TenantLimiter::Refusal refusal = limiter.take_tokens(*ticket, tenant, prompt_tokens, tokens);
+  TenantLimiter::Refusal refusal = result_of(limiter.take_tokens(*ticket, tenant, prompt_tokens, tokens));
   admission.headers = std::move(refusal.headers);
   if (refusal.error) admission.result = std::move(*refusal.error);
   return admission;
+}
+
+bool is_admitted(const TenantLimiter::Admission& admission) {
+  return std::holds_alternative<TenantTicket>(admission.result);
 }
 
 class ManualClock final : public Clock {
@@ -214,6 +269,100 @@ TEST(TenantLimiter, GivesAllBackOfWhatCameToNothing) {
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(std::holds_alternative<TenantTicket>(admit(limiter, a, 10, 90).result)) << i;
   }
+}
+
+// Counts for all; answers at once, or when it is told to.
+class FakePool final : public LimitPool {
+ public:
+  void ask(LimitAsk ask, Done done) override {
+    asked.push_back(ask);
+    if (is_silent) {
+      waiting.push_back(std::move(done));
+    } else {
+      done(is_up ? std::optional(LimitAnswer{.reached = reached, .state = state}) : std::nullopt);
+    }
+  }
+  void end(const std::string&) override { ++ended; }
+  void settle(const std::string&, std::uint64_t taken, std::uint64_t used) override {
+    settled.emplace_back(taken, used);
+  }
+  std::uint32_t servers() const override { return 4; }
+
+  bool is_up = true, is_silent = false;
+  std::optional<LimitReached> reached;
+  RateState state;
+  std::vector<LimitAsk> asked;
+  std::vector<Done> waiting;
+  int ended = 0;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> settled;
+};
+
+class PooledLimiter : public testing::Test {
+ protected:
+  void SetUp() override { limiter_.count_with(pool_); }
+  const Tenant tenant_{
+      .id = "a", .limits = {.requests_per_minute = 8, .tokens_per_minute = 400, .concurrent_requests = 8}};
+  ManualClock clock_;
+  FakePool pool_;
+  TenantLimiter limiter_{clock_};
+};
+
+TEST_F(PooledLimiter, AsksThePoolAndTellsWhatEnded) {
+  pool_.state.tokens = RateState::Rate{.limit = 400, .remaining = 7, .reset = kMinute};
+  {
+    auto admission = admit(limiter_, tenant_, 10, 90);
+    ASSERT_TRUE(is_admitted(admission));
+    EXPECT_EQ(admission.headers.size(), 3u);
+    std::get<TenantTicket>(admission.result).set_used(30);
+  }
+  ASSERT_EQ(pool_.asked.size(), 2u);
+  EXPECT_FALSE(pool_.asked[0].tokens);
+  EXPECT_EQ(pool_.asked[1].tokens->all, 90u);
+  EXPECT_EQ(pool_.ended, 1);
+  EXPECT_EQ(pool_.settled, (std::vector<std::pair<std::uint64_t, std::uint64_t>>{{90, 30}}));
+  EXPECT_TRUE(is_admitted(admit(limiter_, Tenant{.id = "free"}, 10, 90)));
+  EXPECT_EQ(pool_.asked.size(), 2u) << "who has no limits is not counted";
+  pool_.reached = LimitReached{.kind = LimitReached::Kind::kRequests, .limit = 8, .retry_after = kMinute};
+  EXPECT_EQ(std::get<ApiError>(admit(limiter_, tenant_, 10, 90).result).retry_after_seconds, 60u);
+}
+
+TEST_F(PooledLimiter, AsksTwiceWhereOneMayHaveEndedElsewhere) {
+  pool_.reached = LimitReached{.kind = LimitReached::Kind::kConcurrent, .limit = 8};
+  EXPECT_FALSE(is_admitted(admit(limiter_, tenant_, 10, 90)));
+  EXPECT_EQ(pool_.asked.size(), 2u);
+}
+
+TEST_F(PooledLimiter, AllowsItsShareWhileNobodyCountsForAll) {
+  pool_.is_up = false;
+  std::vector<TenantLimiter::Admission> admitted;
+  for (int i = 0; i < 2; ++i) {  // of 8 requests, by four servers
+    admitted.push_back(admit(limiter_, tenant_, 10, 50));
+    EXPECT_TRUE(is_admitted(admitted.back())) << i;
+  }
+  EXPECT_FALSE(is_admitted(admit(limiter_, tenant_, 10, 50)));
+  admitted.clear();
+  EXPECT_EQ(pool_.ended, 0);
+  EXPECT_TRUE(pool_.settled.empty());
+  clock_.time += 10 * kMinute;
+  EXPECT_TRUE(is_admitted(admit(limiter_, tenant_, 300, 390))) << "a prompt that the whole limit allows";
+  EXPECT_FALSE(is_admitted(admit(limiter_, tenant_, 400, 401)));
+}
+
+TEST_F(PooledLimiter, WaitsASecondAndGivesBackWhatComesLater) {
+  pool_.is_silent = true;
+  boost::asio::io_context io;
+  std::optional<TenantLimiter::Admission> admission;
+  boost::asio::co_spawn(
+      io, [&]() -> boost::asio::awaitable<void> { admission.emplace(co_await limiter_.begin(tenant_)); },
+      boost::asio::detached);
+  io.run();
+  ASSERT_TRUE(admission && is_admitted(*admission)) << "by its own share";
+  ASSERT_EQ(pool_.waiting.size(), 1u);
+  pool_.waiting[0](LimitAnswer{});
+  io.restart();
+  io.run();
+  EXPECT_EQ(pool_.ended, 1);
+  pool_.waiting.clear();  // it has a timer of `io`
 }
 
 TEST(TenantLimiter, WritesTimesAsOpenAiDoes) {

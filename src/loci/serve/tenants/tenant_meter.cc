@@ -9,6 +9,8 @@ namespace loci {
 namespace {
 
 constexpr Nanos kMinute = 60 * kNanosPerSecond;
+// A bucket that is restored lacks no more than this time brings: a week.
+constexpr std::int64_t kMissingMillisMax = std::int64_t{7} * 24 * 3'600 * 1'000;
 // How soon to come again where a request has to end first.
 constexpr Nanos kWaitForAnEnd = kNanosPerSecond;
 
@@ -52,6 +54,37 @@ void RateBucket::give_back(std::uint64_t amount, Nanos now) {
   level_ = std::min<Level>(level_ + Level{amount} * kMinute, Level{limit_} * kMinute);
 }
 
+std::int64_t RateBucket::missing(Nanos now) {
+  fill(now);
+  const Level nanos = Level{limit_} * kMinute - level_;
+  return static_cast<std::int64_t>(
+      std::clamp<Level>((nanos + kNanosPerMilli - 1) / kNanosPerMilli, 0, INT64_MAX));
+}
+
+RateBucket RateBucket::with_missing(std::uint32_t per_minute, std::int64_t missing, Nanos at) {
+  RateBucket bucket;
+  bucket.set_limit(per_minute, at);
+  missing = std::clamp<std::int64_t>(missing, 0, std::int64_t{per_minute} * kMissingMillisMax);
+  bucket.level_ = Level{per_minute} * kMinute - Level{missing} * kNanosPerMilli;
+  return bucket;
+}
+
+TenantMeter::TenantMeter(const TenantLimits& limits, const TenantUse& use, Nanos now)
+    : running_(use.running) {
+  const Nanos at = std::min(use.at, now);
+  if (limits.requests_per_minute)
+    requests_ = RateBucket::with_missing(*limits.requests_per_minute, use.requests_missing, at);
+  if (limits.tokens_per_minute)
+    tokens_ = RateBucket::with_missing(*limits.tokens_per_minute, use.tokens_missing, at);
+}
+
+TenantUse TenantMeter::use(Nanos now) {
+  return {.requests_missing = requests_ ? requests_->missing(now) : 0,
+          .tokens_missing = tokens_ ? tokens_->missing(now) : 0,
+          .at = now,
+          .running = running_};
+}
+
 void TenantMeter::apply(const TenantLimits& limits, Nanos now) {
   const auto set = [now](std::optional<RateBucket>& bucket, const std::optional<std::uint32_t>& limit) {
     if (!limit) {
@@ -67,6 +100,11 @@ void TenantMeter::apply(const TenantLimits& limits, Nanos now) {
 
 std::uint64_t TenantMeter::tokens_taken(const TenantLimits& limits, std::uint64_t tokens) {
   return limits.tokens_per_minute ? std::min<std::uint64_t>(tokens, *limits.tokens_per_minute) : tokens;
+}
+
+std::optional<LimitReached> TenantMeter::check_size(const TenantLimits& limits, std::uint64_t prompt_tokens) {
+  if (!limits.tokens_per_minute || prompt_tokens < *limits.tokens_per_minute) return std::nullopt;
+  return LimitReached{LimitReached::Kind::kTooLarge, *limits.tokens_per_minute, prompt_tokens, 0};
 }
 
 std::optional<LimitReached> TenantMeter::begin(const TenantLimits& limits, Nanos now) {
@@ -93,17 +131,19 @@ std::optional<LimitReached> TenantMeter::take_tokens(const TenantLimits& limits,
   apply(limits, now);
   if (!tokens_) return std::nullopt;
   const std::uint64_t taken = tokens_taken(limits, tokens);
-  if (prompt_tokens >= tokens_->limit())
-    return LimitReached{Kind::kTooLarge, tokens_->limit(), prompt_tokens, 0};
+  if (auto too_large = check_size(limits, prompt_tokens)) return too_large;
   const Nanos wait = tokens_->wait_for(taken, now);
   if (wait > 0) return LimitReached{Kind::kTokens, tokens_->limit(), taken, wait};
   tokens_->take(taken, now);
   return std::nullopt;
 }
 
-void TenantMeter::end(std::uint64_t taken, std::uint64_t used, Nanos now) {
+void TenantMeter::end() {
   LOCI_CHECK(running_ > 0, "only what has begun ends");
   --running_;
+}
+
+void TenantMeter::settle(std::uint64_t taken, std::uint64_t used, Nanos now) {
   if (!tokens_) return;
   if (used < taken)
     tokens_->give_back(taken - used, now);

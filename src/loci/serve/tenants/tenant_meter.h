@@ -29,6 +29,11 @@ class RateBucket {
   Nanos wait_until_full(Nanos now) { return wait_for(limit_, now); }
   void take(std::uint64_t amount, Nanos now);
   void give_back(std::uint64_t amount, Nanos now);
+  // What a full bucket has more than this one, in units times milliseconds of a minute, rounded up. With the
+  // time it is all there is to know of a bucket, whatever its limit.
+  std::int64_t missing(Nanos now);
+  // A bucket that lacks so much at that time; of more than a week's worth, that.
+  static RateBucket with_missing(std::uint32_t per_minute, std::int64_t missing, Nanos at);
 
  private:
   using Level = __int128;  // units · nanoseconds of a minute
@@ -58,9 +63,24 @@ struct RateState {
   std::optional<Rate> requests, tokens;
 };
 
+// All there is to know of a meter, so that several servers can count with one.
+struct TenantUse {
+  std::int64_t requests_missing = 0;  // RateBucket::missing()
+  std::int64_t tokens_missing = 0;
+  Nanos at = 0;               // when they were that
+  std::uint32_t running = 0;  // requests
+  friend bool operator==(const TenantUse&, const TenantUse&) = default;
+};
+
 // Thread-compatible.
 class TenantMeter {
  public:
+  TenantMeter() = default;
+  // A meter that goes on from what another one had counted. A time after `now` counts as `now`.
+  TenantMeter(const TenantLimits& limits, const TenantUse& use, Nanos now);
+  // What was counted, of the limits that there are.
+  TenantUse use(Nanos now);
+
   // Takes a request, before anybody knows what it asks for. `limits` may differ from call to call (the file
   // is read again).
   std::optional<LimitReached> begin(const TenantLimits& limits, Nanos now);
@@ -68,10 +88,15 @@ class TenantMeter {
   // them, some of which end() gives back or adds to.
   std::optional<LimitReached> take_tokens(const TenantLimits& limits, std::uint64_t prompt_tokens,
                                           std::uint64_t tokens, Nanos now);
+  // Whether a prompt has more tokens than a minute's worth, so that it can never be taken.
+  static std::optional<LimitReached> check_size(const TenantLimits& limits, std::uint64_t prompt_tokens);
   // What take_tokens() takes for so many tokens: never more than a minute's worth, so that long replies can
   // be asked for at all.
   static std::uint64_t tokens_taken(const TenantLimits& limits, std::uint64_t tokens);
-  void end(std::uint64_t taken, std::uint64_t used, Nanos now);
+  // A request that begin() took ends.
+  void end();
+  // Gives back what was taken and not used, or takes what was used beyond.
+  void settle(std::uint64_t taken, std::uint64_t used, Nanos now);
   RateState state(const TenantLimits& limits, Nanos now);
   std::uint32_t running() const { return running_; }
 

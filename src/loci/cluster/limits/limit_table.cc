@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/limits/limit_table.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/cluster/member_table.h"
+#include "loci/serve/store/postgres_database.h"
+#include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kLimitsWait = kNanosPerSecond;
+constexpr std::int64_t kLimitsLifetimeMs = kMemberLifetime / kNanosPerMilli;
+constexpr std::int64_t kLimitsForgottenAfterMs = 60'000;
+constexpr std::int64_t kLimitsClearedMax = 1'000;
+constexpr std::string_view kLimitSeal = "limits";
+
+// Unlogged: a row is worth a minute, so no commit waits for a disk, and after a crash of the database tenants
+// begin anew. Half of each page is left free, so that an update finds room beside the old row.
+constexpr const char* kLimitsTables = R"sql(
+CREATE UNLOGGED TABLE IF NOT EXISTS tenant_limits (
+  tenant TEXT PRIMARY KEY,
+  requests_missing BIGINT NOT NULL DEFAULT 0,
+  tokens_missing BIGINT NOT NULL DEFAULT 0,
+  at BIGINT NOT NULL DEFAULT 0,
+  full_at BIGINT NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+CREATE UNLOGGED TABLE IF NOT EXISTS tenant_places (
+  tenant TEXT NOT NULL,
+  member TEXT NOT NULL,
+  places BIGINT NOT NULL,
+  at BIGINT NOT NULL,
+  PRIMARY KEY (tenant, member)
+) WITH (fillfactor = 50);
+)sql";
+
+// Locks the rows in the order of their names, so that no two servers wait for each other.
+constexpr std::string_view kLimitsLock =
+    "SELECT tenant, requests_missing, tokens_missing, at FROM tenant_limits WHERE tenant IN (SELECT value "
+    "FROM "
+    "json_array_elements_text(CAST($1 AS JSON))) ORDER BY tenant FOR UPDATE";
+constexpr std::string_view kLimitsMake =
+    "INSERT INTO tenant_limits (tenant) SELECT value FROM json_array_elements_text(CAST($1 AS JSON)) ORDER "
+    "BY "
+    "value ON CONFLICT (tenant) DO NOTHING";
+// A statement of its own, after the locks: it sees what those who had them committed, and their time is over.
+constexpr std::string_view kLimitsOthers =
+    "SELECT " LOCI_DATABASE_NOW
+    ", CAST(COALESCE((SELECT json_object_agg(tenant, places) FROM (SELECT tenant, SUM(places) AS places FROM "
+    "tenant_places WHERE tenant IN (SELECT value FROM json_array_elements_text(CAST($1 AS JSON))) AND member "
+    "<> $2 "
+    "AND at > " LOCI_DATABASE_NOW " - $3 GROUP BY tenant) AS sums), '{}') AS TEXT)";
+constexpr std::string_view kLimitsWrite =
+    "UPDATE tenant_limits AS old SET requests_missing = new.requests, tokens_missing = new.tokens, at = "
+    "new.at, "
+    "full_at = new.full_at FROM json_to_recordset(CAST($1 AS JSON)) AS new (tenant TEXT, requests BIGINT, "
+    "tokens "
+    "BIGINT, at BIGINT, full_at BIGINT) WHERE old.tenant = new.tenant";
+constexpr std::string_view kLimitsWritePlaces =
+    "INSERT INTO tenant_places (tenant, member, places, at) SELECT tenant, $2, running, at FROM "
+    "json_to_recordset(CAST($1 AS JSON)) AS new (tenant TEXT, running BIGINT, at BIGINT, limited BOOLEAN) "
+    "WHERE "
+    "limited ON CONFLICT (tenant, member) DO UPDATE SET places = excluded.places, at = excluded.at";
+
+// What a server counts with: the tenants' names and the meters that follow from their rows.
+struct Counting {
+  std::map<std::string, TenantUse> rows;         // by the row's name
+  std::map<std::string, std::uint32_t> running;  // on other servers, by the row's name
+  Nanos now = 0;
+};
+
+Result<Counting> read_rows(SqlSession& session, const std::string& names, const std::string& member) {
+  Counting out;
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(kLimitsLock, {names}));
+  LOCI_ASSIGN_OR_RETURN(const SqlRows others, session.run(kLimitsOthers, {names, member, kLimitsLifetimeMs}));
+  out.now = others.integer(0, 0) * kNanosPerMilli;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t at_ms = std::clamp<std::int64_t>(rows.integer(i, 3), 0, others.integer(0, 0));
+    out.rows[rows.text(i, 0)] = {.requests_missing = rows.integer(i, 1),
+                                 .tokens_missing = rows.integer(i, 2),
+                                 .at = at_ms * kNanosPerMilli};
+  }
+  LOCI_ASSIGN_OR_RETURN(const Json sums, parse_json(others.text(0, 1)));
+  for (const auto& [name, places] : sums.items()) {
+    if (places.is_number_integer())
+      out.running[name] =
+          static_cast<std::uint32_t>(std::clamp<std::int64_t>(places.get<std::int64_t>(), 0, UINT32_MAX / 2));
+  }
+  return out;
+}
+
+// Counts one tenant; `use`: that of its row, which becomes the new one's. Returns how many requests of this
+// server run.
+std::uint32_t count_one(CountedTenant& tenant, std::uint32_t elsewhere, Nanos now, TenantUse& use) {
+  use.running = elsewhere + tenant.running;
+  TenantMeter meter(tenant.limits, use, now);
+  meter.settle(tenant.tokens_taken, tenant.tokens_used, now);
+  tenant.answers.clear();
+  for (const LimitAsk& ask : tenant.asks) {
+    const auto reached = ask.tokens
+                             ? meter.take_tokens(tenant.limits, ask.tokens->prompt, ask.tokens->all, now)
+                             : meter.begin(tenant.limits, now);
+    tenant.answers.push_back({.reached = reached, .state = meter.state(tenant.limits, now)});
+  }
+  use = meter.use(now);
+  return use.running - elsewhere;
+}
+
+// When nothing is missing any more, in milliseconds.
+std::int64_t full_at(const TenantUse& use, const TenantLimits& limits) {
+  const auto after = [](std::int64_t missing, const std::optional<std::uint32_t>& limit) {
+    return limit ? missing / *limit + 1 : 0;
+  };
+  return use.at / kNanosPerMilli + std::max(after(use.requests_missing, limits.requests_per_minute),
+                                            after(use.tokens_missing, limits.tokens_per_minute));
+}
+
+}  // namespace
+
+LimitTable::LimitTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key, std::string member)
+    : database_(std::move(database)), key_(key), member_(std::move(member)) {}
+LimitTable::~LimitTable() = default;
+
+Result<std::unique_ptr<LimitTable>> LimitTable::open(const std::string& url, const MemberKey& key,
+                                                     std::string member) {
+  LOCI_ASSIGN_OR_RETURN(
+      std::unique_ptr<PostgresDatabase> database,
+      PostgresDatabase::open(url, {.lock_timeout = kLimitsWait, .answer_timeout = kLimitsWait}));
+  const auto make = [&] {
+    return database->transact(SqlAccess::kWrite,
+                              [](SqlSession& session) { return session.execute(kLimitsTables); });
+  };
+  LOCI_RETURN_IF_ERROR(database->alone(make));
+  return std::unique_ptr<LimitTable>(new LimitTable(std::move(database), key, std::move(member)));
+}
+
+std::string LimitTable::name_of(const std::string& tenant) const { return seal(key_, kLimitSeal, tenant); }
+
+Status LimitTable::make_rows(const std::string& names) {
+  return database_->transact(SqlAccess::kRows,
+                             [&](SqlSession& session) { return session.run(kLimitsMake, {names}).status(); });
+}
+
+Status LimitTable::count(std::vector<CountedTenant>& tenants) {
+  LOCI_CHECK(tenants.size() <= kCountedMax, "as many tenants as one statement takes");
+  std::map<std::string, CountedTenant*> by_name;
+  for (CountedTenant& tenant : tenants) by_name[name_of(tenant.tenant)] = &tenant;
+  LOCI_CHECK(by_name.size() == tenants.size(), "each tenant once");
+  Json list = Json::array();
+  for (const auto& [name, tenant] : by_name) list.push_back(name);
+  const std::string names = list.dump();
+  bool is_missing = false;
+  const auto body = [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(Counting counting, read_rows(session, names, member_));
+    is_missing = counting.rows.size() < by_name.size();
+    if (is_missing) return {};
+    Json written = Json::array();
+    for (auto& [name, tenant] : by_name) {
+      TenantUse& use = counting.rows[name];
+      const std::uint32_t running = count_one(*tenant, counting.running[name], counting.now, use);
+      written.push_back({{"tenant", name},
+                         {"requests", use.requests_missing},
+                         {"tokens", use.tokens_missing},
+                         {"at", use.at / kNanosPerMilli},
+                         {"full_at", full_at(use, tenant->limits)},
+                         {"running", running},
+                         {"limited", tenant->limits.concurrent_requests.has_value()}});
+    }
+    const std::string text = written.dump();
+    LOCI_RETURN_IF_ERROR(session.run(kLimitsWrite, {text}).status());
+    return session.run(kLimitsWritePlaces, {text, member_}).status();
+  };
+  // The rows of tenants that come for the first time are made in a transaction of their own: one that holds
+  // locks makes no rows, so that no two servers wait for each other. A few times, because rows may be cleared
+  // between the two.
+  for (int i = 0; i < 4; ++i) {
+    LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kRows, body));
+    if (!is_missing) return {};
+    LOCI_RETURN_IF_ERROR(make_rows(names));
+  }
+  return {StatusCode::kUnavailable, "rows of tenants' limits are deleted as soon as they are made"};
+}
+
+Result<std::uint32_t> LimitTable::renew() {
+  std::uint32_t members = 0;
+  const Status done = database_->transact(SqlAccess::kRows, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(
+        const SqlRows renewed,
+        session.run("UPDATE tenant_places SET at = " LOCI_DATABASE_NOW " WHERE member = $1 AND places > 0",
+                    {member_}));
+    LOCI_ASSIGN_OR_RETURN(
+        const SqlRows living,
+        session.run("SELECT COUNT(*) FROM members WHERE written_at > " LOCI_DATABASE_NOW " - $1",
+                    {kLimitsLifetimeMs}));
+    members = static_cast<std::uint32_t>(std::clamp<std::int64_t>(living.integer(0, 0), 1, UINT16_MAX));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return members;
+}
+
+Status LimitTable::leave() {
+  return database_->transact(SqlAccess::kRows, [&](SqlSession& session) {
+    return session.run("DELETE FROM tenant_places WHERE member = $1", {member_}).status();
+  });
+}
+
+Status LimitTable::clear() {
+  // Rows that somebody uses are left out, so that no server waits here.
+  return database_->transact(SqlAccess::kRows, [&](SqlSession& session) -> Status {
+    LOCI_RETURN_IF_ERROR(
+        session
+            .run("DELETE FROM tenant_limits WHERE tenant IN (SELECT tenant FROM tenant_limits WHERE full_at "
+                 "< " LOCI_DATABASE_NOW " - $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
+                 {kLimitsForgottenAfterMs, kLimitsClearedMax})
+            .status());
+    return session
+        .run(
+            "DELETE FROM tenant_places WHERE (tenant, member) IN (SELECT tenant, member FROM tenant_places "
+            "WHERE at < " LOCI_DATABASE_NOW " - $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
+            {kLimitsForgottenAfterMs, kLimitsClearedMax})
+        .status();
+  });
+}
+
+void LimitTable::abandon() { database_->abandon(); }
+
+}  // namespace loci
