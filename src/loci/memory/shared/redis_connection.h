@@ -5,6 +5,8 @@
 //
 // Commands may be sent ahead of their replies, which come in the same order. After any error but a reply's
 // own (RedisReply::kError) nothing more can be had of the connection.
+//
+// A second kind of connection, redis_cluster.h, is to all nodes of a Redis Cluster.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +24,14 @@
 namespace loci {
 
 struct RedisReply {
-  enum class Kind : std::uint8_t { kNil, kInteger, kText, kBytes, kError };
+  enum class Kind : std::uint8_t {
+    kNil,
+    kInteger,
+    kText,
+    kBytes,
+    kError,
+    kAway,  // of a cluster: nobody who could answer is there (redis_cluster.h)
+  };
   Kind kind = Kind::kNil;
   std::int64_t integer = 0;
   std::vector<std::byte> bytes;  // of kText, kBytes and kError

@@ -16,11 +16,12 @@
 #include "loci/base/check.h"
 #include "loci/base/mutex.h"
 #include "loci/memory/shared/job_queue.h"
+#include "loci/memory/shared/redis_cluster.h"
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_dialer.h"
 #include "loci/memory/shared/redis_health.h"
 #include "loci/memory/shared/redis_read.h"
-#include "loci/memory/shared/redis_resolver.h"
+#include "loci/memory/shared/redis_topology.h"
 
 namespace loci {
 namespace {
@@ -49,27 +50,32 @@ struct Write {
 struct Forget {
   ChainKey key;
 };
-using WriteJob = std::variant<Write, Forget>;
+// A cluster's map may be old, or a node of it is away.
+struct Tend {};
+using WriteJob = std::variant<Write, Forget, Tend>;
+
+constexpr Nanos kNever = INT64_MAX;
+constexpr Nanos kTendPause = 2 * kNanosPerSecond;  // while a node is away
+constexpr Nanos kTendAfter = kNanosPerSecond;      // the last time, at the earliest
 
 // The connection of one thread, made when it is needed.
 class Line {
  public:
-  Line(const RedisAddress& address, RedisResolver& resolver, const Clock& clock, const RedisStop& stop)
-      : address_(address), resolver_(resolver), clock_(clock), stop_(stop) {}
+  Line(RedisTopology& topology, const Clock& clock, const RedisStop& stop)
+      : topology_(topology), clock_(clock), stop_(stop) {}
 
   Result<RedisConnection*> get(Nanos deadline) {
     if (connection_ != nullptr && connection_->is_open()) return connection_.get();
     connection_.reset();
-    LOCI_ASSIGN_OR_RETURN(connection_, RedisConnection::open(address_, resolver_, clock_, stop_, deadline));
+    LOCI_ASSIGN_OR_RETURN(connection_,
+                          open_redis(topology_, RedisDialing::kAsNeeded, clock_, stop_, deadline));
     return connection_.get();
   }
   // Replies that nobody wants may be on their way.
   void drop() { connection_.reset(); }
-  std::unique_ptr<RedisConnection> release() { return std::move(connection_); }
 
  private:
-  const RedisAddress& address_;
-  RedisResolver& resolver_;
+  RedisTopology& topology_;
   const Clock& clock_;
   const RedisStop& stop_;
   std::unique_ptr<RedisConnection> connection_;
@@ -81,7 +87,7 @@ class RedisStore final : public SharedStore {
       : options_(std::move(options)),
         clock_(clock),
         format_(options_.keys, options_.groups),
-        resolver_(options_.address.host, options_.address.port, clock) {
+        topology_(options_.address, clock, [this] { writes_.push(Tend{}); }) {
     time_to_live_ = options_.time_to_live == 0
                         ? ""
                         : fmt::format("{}", (options_.time_to_live + kNanosPerSecond - 1) / kNanosPerSecond);
@@ -89,19 +95,19 @@ class RedisStore final : public SharedStore {
 
   // Once, before anything else.
   Status begin() {
-    Line line(options_.address, resolver_, clock_, stop_);
-    const Status status = line.get(clock_.now() + options_.connect_limit).status();
+    const auto dial = [this] {
+      return open_redis(topology_, RedisDialing::kAtOnce, clock_, stop_,
+                        clock_.now() + options_.connect_limit);
+    };
+    Result<std::unique_ptr<RedisConnection>> first = dial();
+    const Status& status = first.status();
     if (status.code() == StatusCode::kInvalidArgument) return status;
     if (!status.ok()) {
       health_.begin_down(clock_.now());
       options_.warn(fmt::format("the shared store {} is not reached, and is tried again: {}",
                                 options_.address.shown(), status.message()));
     }
-    asking_ = line.release();
-    const auto dial = [this] {
-      return RedisConnection::open(options_.address, resolver_, clock_, stop_,
-                                   clock_.now() + options_.connect_limit);
-    };
+    if (first.ok()) asking_ = std::move(first).value();
     const auto told = [this](const Status& made) {
       // (That it may be connected to does not make good that it does not answer.)
       if (!made.ok()) note_health(made);
@@ -119,7 +125,7 @@ class RedisStore final : public SharedStore {
   ~RedisStore() override {
     stopping_ = true;
     stop_.stop();
-    resolver_.stop();
+    topology_.stop();
     asks_.close();
     writes_.close();
     for (const auto& queue : reads_) queue->close();
@@ -213,7 +219,7 @@ class RedisStore final : public SharedStore {
   template <class Job>
   void run(const char* name, JobQueue<Job>& queue, void (RedisStore::*work)(Job&, Line&)) {
     pthread_setname_np(pthread_self(), name);
-    Line line(options_.address, resolver_, clock_, stop_);
+    Line line(topology_, clock_, stop_);
     while (!queue.closed()) {
       std::optional<Job> job = queue.pop(JobQueue<Job>::kForEver);
       if (job) (this->*work)(*job, line);
@@ -326,15 +332,17 @@ class RedisStore final : public SharedStore {
 
   void run_writer() {
     pthread_setname_np(pthread_self(), "loci-shared-set");
-    Line line(options_.address, resolver_, clock_, stop_);
+    Line line(topology_, clock_, stop_);
     while (!writes_.closed()) {
       const bool down = !health_.up();
-      const Nanos pause = std::max<Nanos>(0, health_.probe_at() - clock_.now());
-      const bool is_behind = !down && !kept_.empty();
-      std::optional<WriteJob> job = writes_.pop(down ? pause : is_behind ? 0 : JobQueue<WriteJob>::kForEver);
+      const Nanos due =
+          std::min({tend_at_, down ? health_.probe_at() : kNever, down || kept_.empty() ? kNever : kept_at_});
+      std::optional<WriteJob> job =
+          writes_.pop(due == kNever ? JobQueue<WriteJob>::kForEver : std::max<Nanos>(0, due - clock_.now()));
+      if (tend_at_ <= clock_.now()) tend();
       if (down && health_.probe_at() <= clock_.now()) probe(line);
       if (job) write_now(*job, line);
-      if (is_behind) forget_kept(line);
+      if (!down && !kept_.empty() && kept_at_ <= clock_.now()) forget_kept(line);
     }
     while (!kept_.empty()) drop_kept("this server ends");
   }
@@ -354,6 +362,15 @@ class RedisStore final : public SharedStore {
   void probe(Line& line) {
     line.drop();
     note_health(line.get(clock_.now() + options_.connect_limit).status());
+  }
+
+  void tend() {
+    const bool is_well = tend_redis_cluster(topology_, clock_, stop_);
+    tended_at_ = clock_.now();
+    tend_at_ = is_well ? kNever : tended_at_ + kTendPause;
+  }
+  void carry_out(const Tend&, Line&) {
+    tend_at_ = std::min(tend_at_, std::max(clock_.now(), tended_at_ + kTendAfter));
   }
 
   void write_now(WriteJob& job, Line& line) {
@@ -378,6 +395,11 @@ class RedisStore final : public SharedStore {
       return;
     }
     const Status status = forget_in(job, line, limit_of(0));
+    if (status.code() == StatusCode::kNotFound) {
+      kept_at_ = clock_.now() + kTendPause;
+      kept_.push_back(job);
+      return;
+    }
     note_answer(status, line);
     if (!status.ok() && status.code() != StatusCode::kResourceExhausted) {
       kept_.push_back(job);
@@ -397,7 +419,8 @@ class RedisStore final : public SharedStore {
     note_health(answered ? Status() : status);
   }
 
-  // Errors: kResourceExhausted (the store refuses), and the connection's.
+  // Errors: kResourceExhausted (the store refuses), kNotFound (the node that has it is away), and the
+  // connection's.
   Status forget_in(const Forget& job, Line& line, Nanos deadline) {
     LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(clock_.now() + options_.connect_limit));
     RedisReply reply;
@@ -406,6 +429,7 @@ class RedisStore final : public SharedStore {
       LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, deadline));
       LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, deadline, reply));
       if (reply.kind == RedisReply::Kind::kError) return refused(reply);
+      if (reply.kind == RedisReply::Kind::kAway) return not_found("the node is away");
     }
     return {};
   }
@@ -414,11 +438,10 @@ class RedisStore final : public SharedStore {
     LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(clock_.now() + options_.connect_limit));
     RedisReply reply;
     const std::string name = format_.name(job.key, job.group);
-    LOCI_ASSIGN_OR_RETURN(const bool there, is_there(*connection, name, job.group, deadline));
-    if (there) {
-      count(&SharedStoreStats::parts_present_total, 1);
-      return {};
-    }
+    LOCI_ASSIGN_OR_RETURN(const Found found, find(*connection, name, job.group, deadline));
+    if (found == Found::kThere) count(&SharedStoreStats::parts_present_total, 1);
+    if (found == Found::kThere) return {};
+    if (found == Found::kAway) return refuse_away();
     const std::vector<std::byte> value = format_.seal(job.key, job.group, job.bytes);
     RedisConnection::Words words = {
         "SET", name, std::string_view(reinterpret_cast<const char*>(value.data()), value.size())};
@@ -432,32 +455,42 @@ class RedisStore final : public SharedStore {
       count(&SharedStoreStats::parts_refused_total, 1);
       return refused(reply);
     }
+    if (reply.kind == RedisReply::Kind::kAway) return refuse_away();
     count(&SharedStoreStats::parts_written_total, 1);
     count(&SharedStoreStats::bytes_written_total, value.size());
     return {};
   }
 
-  // Another server has written it: its time to live begins anew.
-  Result<bool> is_there(RedisConnection& connection, const std::string& name, std::uint32_t group,
-                        Nanos deadline) {
+  Status refuse_away() {
+    count(&SharedStoreStats::parts_refused_total, 1);
+    return resource_exhausted("the node of the store that would have it is away");
+  }
+
+  enum class Found : std::uint8_t { kThere, kNotThere, kAway };
+  // If another server has written it, its time to live begins anew.
+  Result<Found> find(RedisConnection& connection, const std::string& name, std::uint32_t group,
+                     Nanos deadline) {
     RedisReply reply;
     LOCI_RETURN_IF_ERROR(connection.send({"STRLEN", name}, deadline));
     if (!time_to_live_.empty())
       LOCI_RETURN_IF_ERROR(connection.send({"EXPIRE", name, time_to_live_}, deadline));
     LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, deadline, reply));
+    bool is_away = reply.kind == RedisReply::Kind::kAway;
     bool there = reply.kind == RedisReply::Kind::kInteger &&
                  reply.integer == static_cast<std::int64_t>(format_.value_bytes(group));
-    if (time_to_live_.empty()) return there;
-    LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, deadline, reply));
-    there = there && reply.kind == RedisReply::Kind::kInteger && reply.integer == 1;
-    return there;
+    if (!time_to_live_.empty()) {
+      LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, deadline, reply));
+      is_away = is_away || reply.kind == RedisReply::Kind::kAway;
+      there = there && reply.kind == RedisReply::Kind::kInteger && reply.integer == 1;
+    }
+    return is_away ? Found::kAway : there ? Found::kThere : Found::kNotThere;
   }
 
   const RedisStoreOptions options_;
   const Clock& clock_;
   const SharedFormat format_;
   std::string time_to_live_;  // seconds; empty: none
-  RedisResolver resolver_;
+  RedisTopology topology_;
   RedisStop stop_;
   std::atomic<bool> stopping_{false};
   RedisHealth health_;
@@ -465,7 +498,9 @@ class RedisStore final : public SharedStore {
   SharedStoreStats stats_ GUARDED_BY(stats_mutex_);
   std::unique_ptr<RedisConnection> asking_;  // the asking thread's; null: none
   std::unique_ptr<RedisDialer> dialer_;
-  std::deque<Forget> kept_;              // the writing thread's; deletions until the store is back
+  std::deque<Forget> kept_;  // the writing thread's, as what follows; deletions until the store is back
+  Nanos kept_at_ = 0;        // they are tried again then
+  Nanos tend_at_ = kNever, tended_at_ = 0;
   std::atomic<std::size_t> forgets_{0};  // that wait or are kept
   JobQueue<AskJob> asks_;
   JobQueue<WriteJob> writes_;

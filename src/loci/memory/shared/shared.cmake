@@ -2,10 +2,14 @@
 # loci_shared: stores that servers share.
 set(shared ${CMAKE_CURRENT_LIST_DIR})
 loci_library(shared
-  SOURCES ${shared}/redis_address.cc ${shared}/redis_connection.cc ${shared}/redis_dialer.cc ${shared}/redis_read.cc ${shared}/redis_resolver.cc
-          ${shared}/redis_store.cc ${shared}/shared_format.cc
+  SOURCES ${shared}/redis_address.cc ${shared}/redis_cluster.cc ${shared}/redis_connection.cc ${shared}/redis_dialer.cc ${shared}/redis_read.cc ${shared}/redis_resolver.cc
+          ${shared}/redis_slots.cc ${shared}/redis_store.cc ${shared}/redis_topology.cc ${shared}/shared_format.cc
   DEPENDS loci_base PkgConfig::sodium PkgConfig::hiredis OpenSSL::SSL OpenSSL::Crypto Threads::Threads fmt::fmt)
 loci_test(shared_store_test THREADS
   SOURCES ${shared}/redis_resolver_test.cc ${shared}/redis_store_test.cc ${shared}/shared_format_fuzz.cc ${shared}/shared_format_test.cc
   DEPENDS loci_shared loci_disk)
 loci_fuzzer(shared_format_fuzz SOURCES ${shared}/shared_format_fuzz.cc DEPENDS loci_shared)
+loci_test(redis_cluster_test THREADS
+  SOURCES ${shared}/redis_cluster_test.cc ${shared}/redis_slots_fuzz.cc ${shared}/redis_slots_test.cc
+  DEPENDS loci_shared)
+loci_fuzzer(redis_slots_fuzz SOURCES ${shared}/redis_slots_fuzz.cc DEPENDS loci_shared)
