@@ -176,6 +176,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       queue_(
           running_max_, make_admission_order(config.admission).value(),
           [this](RequestId id) { return distances_.of(*requests_.at(id)); }, config.admission_looks),
+      before_queue_(config_.max_queued),
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
@@ -186,7 +187,8 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
                  config_.groups.front().shared_blocks > 0 && config_.writes_shared),
       device_memory_(config_, index_),
       peer_reads_(index_, transfers_),
-      state_age_(config.state_ttl) {
+      state_age_(config.state_ttl),
+      shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
     if (windowed(group)) continue;
@@ -257,6 +259,11 @@ Status Core::State::refusal(const Arrival& event) const {
         fmt::format("{} of your requests are waiting, which is your limit; try again later", waiting));
   }
   return {};
+}
+
+// Of the tenant's requests, that have not been admitted.
+std::size_t Core::State::waiting_of(const SharingGroup& tenant) const {
+  return queue_.waiting(tenant) + before_queue_.waiting(tenant);
 }
 
 // Without reuse every request's state is under a name of its own (no client's salt begins so).
@@ -411,7 +418,7 @@ void Core::State::on(const Pause& event, Plan&) {
   if (request.is_public || request.phase.is(RequestPhase::kEnding)) return;
   if (event.paused && paused_ >= config_.max_queued) return;
   if (request.before_queue_until)
-    leave_before_queue(request);
+    before_queue_.leave(request);
   else if (request.waits())
     leave_queue(request);
   request.paused = event.paused;
@@ -447,7 +454,7 @@ Nanos Core::State::next_deadline() const {
   Nanos next = deadlines_.empty() ? kNever : deadlines_.begin()->first;
   if (drain_deadline_ && *drain_deadline_ > now_ && !requests_.empty())
     next = std::min(next, *drain_deadline_);
-  return before_queue_.empty() ? next : std::min(next, before_queue_.begin()->first);
+  return std::min(next, before_queue_.next());
 }
 
 CoreStats Core::State::stats() const {

@@ -15,7 +15,8 @@
 //     pass           compute "gh", "i"
 //
 // When "efgh" is saved the partial block goes: at most one is kept of a sequence.
-#include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "loci/base/check.h"
 #include "loci/engine/core/core_state.h"
@@ -72,7 +73,7 @@ bool Core::State::await_beginning(CoreRequest& request) {
   if (windows_.any() || request.is_public || request.paused || !config_.reuse || device_memory_.limited())
     return false;
   const Tier slowest = slowest_for(request);
-  if (slowest == Tier::kDevice || before_queue_.size() >= std::max(1u, config_.max_queued / 2)) return false;
+  if (slowest == Tier::kDevice || before_queue_.full()) return false;
   if (!prefixes_.may_have_beginning(request, slowest)) return false;
   const CoreProbes probes = choose(request, true, slowest);
   const std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, slowest);
@@ -87,24 +88,59 @@ bool Core::State::await_beginning(CoreRequest& request) {
   }
   request.beginning = found;
   request.awaits_beginning = true;
-  request.before_queue_until = now_ + kWaitMax;
-  before_queue_.emplace(*request.before_queue_until, request.id);
+  before_queue_.enter(request, now_ + kWaitMax);
   return true;
 }
 
 // Who waited for what has come, or will not, goes on.
 void Core::State::end_waits() {
-  std::vector<CoreRequest*> ended;
-  for (const auto& [until, id] : before_queue_) {
-    CoreRequest& request = *requests_.at(id);
-    if (!request.awaits_beginning) continue;
+  const auto is_over = [this](const CoreRequest& request) {
     const BlockId block = index_.find(request.beginning->key);
-    if (block == kNoBlock || !transfers_.loading(block)) ended.push_back(&request);
-  }
-  for (CoreRequest* request : ended) {
-    leave_before_queue(*request);
+    return block == kNoBlock || !transfers_.loading(block);
+  };
+  for (CoreRequest* request : before_queue_.beginnings(is_over)) {
+    before_queue_.leave(*request);
     enqueue(*request);
   }
+}
+
+// --- what the store that servers share has ---
+
+// True: the request waits to hear what the store has of it.
+bool Core::State::ask(CoreRequest& request, Plan& plan) {
+  if (before_queue_.full()) return false;
+  std::optional<SharedAsk> ask = shared_questions_.ask(request);
+  if (!ask) return false;
+  before_queue_.enter(request, now_ + ask->time_limit);
+  plan.asks.push_back(std::move(*ask));
+  return true;
+}
+
+// Who was not answered in time goes on without.
+void Core::State::end_asks() {
+  while (!before_queue_.empty() && before_queue_.next() <= now_) {
+    CoreRequest& request = before_queue_.first();
+    before_queue_.leave(request);
+    enqueue(request);
+  }
+}
+
+void Core::State::on(const SharedAnswer& event, Plan&) {
+  const auto found = requests_.find(event.request);
+  if (found == requests_.end() || found->second->runs()) return;
+  CoreRequest& request = *found->second;
+  if (!shared_questions_.take_answer(request, event.groups)) return;
+  if (blocked_head_ == request.id) room_changed();
+  if (!request.before_queue_until) return;  // it came late; whoever still waits may use it
+  before_queue_.leave(request);
+  if (!await_beginning(request)) enqueue(request);
+}
+
+// Beyond which nothing is loaded for the request.
+Tier Core::State::slowest_for(const CoreRequest& request) const {
+  const Tier slowest = request.answered ? transfers_.slowest_readable() : transfers_.slowest_own();
+  if (!request.without_disk || slowest < Tier::kDisk) return slowest;
+  return index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
 }
 
 }  // namespace loci

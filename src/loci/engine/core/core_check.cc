@@ -38,6 +38,7 @@ void Core::State::check_invariants() const {
     LOCI_CHECK(!request->phase.is(RequestPhase::kEnding) || request->in_passes > 0,
                "invariant 7: what ends waits for its pass alone");
     if (request->runs()) check_request(*request);
+    shared_questions_.check_invariants(*request);
     waiting += request->waits();
     paused += request->paused;
     at_rest += request->paused && !request->runs();
@@ -64,9 +65,7 @@ void Core::State::check_invariants() const {
     LOCI_CHECK(queue_.running(tenant) == count, "what runs of each tenant is counted");
   }
   LOCI_CHECK(waiting == queue_.size(), "invariant 7: what does not run is in the queue");
-  for (const auto& [until, id] : before_queue_)
-    LOCI_CHECK(requests_.at(id)->before_queue_until == until && !requests_.at(id)->runs(),
-               "who asks is known");
+  before_queue_.check_invariants();  // 7
   LOCI_CHECK(
       queue_.size() + before_queue_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
       "invariant 7: a bounded queue");

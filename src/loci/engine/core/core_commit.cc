@@ -158,7 +158,7 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     // Nobody will ever find it. (What a pass in flight still has stays, and is evicted.)
     for (auto block = own.rbegin(); block != own.rend(); ++block) index_.forget(*block);
   } else if (request.before_queue_until) {
-    leave_before_queue(request);
+    before_queue_.leave(request);
   } else if (request.waits()) {
     leave_queue(request);
     room_changed();

@@ -11,6 +11,8 @@
 //   device_memory.h    how much state is kept where the machine is short of memory
 //   forgotten.h        state that goes because what was said is deleted
 //   peer_reads.h       state that other servers of the cluster read
+//   before_queue.h     who has arrived and is in no queue yet
+//   shared_questions.h what the store that servers share has for a request
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  taking a request into the batch
@@ -20,8 +22,8 @@
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  loads of who comes next, before it is admitted
-//   core_beginnings.cc the ends of sequences: saved, and brought back before admission
-//   core_shared.cc     what the store that servers share has for a request, asked before it is admitted
+//   core_beginnings.cc what happens before the queue: the ends of sequences are brought back, and the store
+//                      that servers share is asked
 //   core_public.cc     whether a public prefix has room, and what they leave to others
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
@@ -39,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/engine/core/before_queue.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/distances.h"
@@ -51,6 +54,7 @@
 #include "loci/engine/core/queue_rate.h"
 #include "loci/engine/core/recovery.h"
 #include "loci/engine/core/request.h"
+#include "loci/engine/core/shared_questions.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
@@ -207,15 +211,10 @@ class Core::State {
   Nanos patience_of(const CorePass& pass) const;
   void save();
 
-  // core_shared.cc
-  bool ask(CoreRequest& request, Plan& plan);
-  void leave_before_queue(CoreRequest& request);
-  void end_asks();
-  void remember_shared(CoreRequest& request, std::span<const std::uint8_t> groups);
-  void forget_shared(const ChainKey& key, std::uint8_t found);
-  Tier slowest_for(const CoreRequest& request) const;
-
   // core_beginnings.cc
+  bool ask(CoreRequest& request, Plan& plan);
+  void end_asks();
+  Tier slowest_for(const CoreRequest& request) const;
   void wish_save_tail(const CoreRequest& request);
   bool await_beginning(CoreRequest& request);
   bool worth_loading(const CoreBeginning& beginning) const;
@@ -342,12 +341,12 @@ class Core::State {
   std::vector<CoreRequest*> running_;  // by arrival
   std::size_t paused_ = 0;             // requests whose client does not read
   FairQueue queue_;
-  std::optional<RequestId> blocked_head_;               // the queue's head, which lacked blocks, while none
-                                                        // has been let go since
-  std::uint64_t room_changes_ = 1;                      // room_changed()
-  std::set<std::pair<Nanos, RequestId>> deadlines_;     // of requests that are not ending
-  std::set<std::pair<Nanos, RequestId>> before_queue_;  // by before_queue_until
-  std::deque<CorePass> in_flight_;                      // the first to end first
+  std::optional<RequestId> blocked_head_;            // the queue's head, which lacked blocks, while none
+                                                     // has been let go since
+  std::uint64_t room_changes_ = 1;                   // room_changed()
+  std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
+  BeforeQueue before_queue_;
+  std::deque<CorePass> in_flight_;  // the first to end first
 
   Transfers transfers_;
   Prefixes prefixes_;
@@ -359,6 +358,7 @@ class Core::State {
   DeviceMemory device_memory_;
   PeerReads peer_reads_;
   StateAge state_age_;
+  SharedQuestions shared_questions_;
 
   Nanos now_ = 0;
   bool decodes_next_ = false;  // split_: the last pass was of prompts

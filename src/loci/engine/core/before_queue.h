@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that have arrived and wait in no queue yet: for the answer of the store that servers share
+// (shared_questions.h), or for the first tokens of a block (docs/decisions/partial-blocks.md).
+//
+//     arrival ----> before the queue ----> queue       answered, loaded, or late: each waits until a time of
+//        |                                   ^         its own, and goes on then whatever has come
+//        +-----------------------------------+
+//
+// It owns who waits so, and until when. It requires that a request enters once, and leaves before it ends,
+// and that its tenant does not change meanwhile. It calls nobody. Invariants, which check_invariants() tests:
+//   7. At most half of the places in the queue are theirs, at least one: they cannot be made to give them up.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "loci/base/check.h"
+#include "loci/base/clock.h"
+#include "loci/engine/core/request.h"
+
+namespace loci {
+
+// Thread-compatible; used by the core's thread. O(log(those who wait)) where not said otherwise.
+class BeforeQueue {
+ public:
+  // `queued_max`: places in the queue.
+  explicit BeforeQueue(std::uint32_t queued_max) : most_(std::max(1u, queued_max / 2)) {}
+
+  bool full() const { return waiting_.size() >= most_; }
+  bool empty() const { return waiting_.empty(); }
+  std::size_t size() const { return waiting_.size(); }
+  // How many of the tenant's. O(those who wait).
+  std::size_t waiting(const SharingGroup& tenant) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(waiting_, [&](const auto& entry) { return entry.second->group == tenant; }));
+  }
+
+  void enter(CoreRequest& request, Nanos until) {
+    LOCI_CHECK(!full() && !request.before_queue_until, "a request waits before the queue once");
+    request.before_queue_until = until;
+    waiting_.emplace(std::pair(until, request.id), &request);
+  }
+  void leave(CoreRequest& request) {
+    waiting_.erase({*request.before_queue_until, request.id});
+    request.before_queue_until.reset();
+    request.awaits_beginning = false;
+  }
+
+  // When the first has waited long enough; kNever (plan.h): nobody waits.
+  Nanos next() const { return waiting_.empty() ? kNever : waiting_.begin()->first.first; }
+  // The first of them, who has waited long enough if next() has come.
+  CoreRequest& first() const { return *waiting_.begin()->second; }
+  // Those who wait for the first tokens of a block and whom `is_over` is true of. O(those who wait).
+  std::vector<CoreRequest*> beginnings(const std::function<bool(const CoreRequest&)>& is_over) const {
+    std::vector<CoreRequest*> found;
+    for (const auto& [place, request] : waiting_) {
+      if (request->awaits_beginning && is_over(*request)) found.push_back(request);
+    }
+    return found;
+  }
+
+  // Aborts on a broken invariant.
+  void check_invariants() const {
+    LOCI_CHECK(waiting_.size() <= most_, "invariant 7: half of the places at most");
+    for (const auto& [place, request] : waiting_)
+      LOCI_CHECK(
+          request->before_queue_until == place.first && request->id == place.second && !request->runs(),
+          "who waits before the queue is known");
+  }
+
+ private:
+  std::size_t most_;
+  std::map<std::pair<Nanos, RequestId>, CoreRequest*> waiting_;  // by until when
+};
+
+}  // namespace loci
