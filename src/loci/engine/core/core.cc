@@ -180,6 +180,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
+      flights_(config_, index_, transfers_, windows_),
       queue_needs_(config_, index_, transfers_, prefixes_, queue_),
       distances_(config_, index_, prefixes_),
       recovery_(config_, prefixes_.hasher(), index_),
@@ -205,7 +206,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   forgotten_.retry();
   expire(plan);
   end_asks();
-  if (in_flight_.size() <= config_.passes_ahead) schedule(plan);
+  if (flights_.may_begin()) schedule(plan);
   look_ahead();
   save();
   state_age_.sweep(index_, now_);
@@ -221,7 +222,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)
-  drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle() &&
+  drained_ = drained_ || (drain_deadline_ && requests_.empty() && flights_.empty() && transfers_.idle() &&
                           !forgotten_.has_more());
   plan.drained = drained_;
   return plan;
@@ -483,6 +484,7 @@ CoreStats Core::State::stats() const {
     }
   }
   stats.tiers[0].evictions_total = index_.evictions();
+  stats.spans_wasted_total = flights_.spans_wasted();
   transfers_.add_stats(stats);
   recovery_.add_stats(stats);
   forgotten_.add_stats(stats);

@@ -134,7 +134,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (!admissible(probes, pass) || !keeps_to_room(probes)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
-    if (running_.empty() && transfers_.idle() && in_flight_.empty())
+    if (running_.empty() && transfers_.idle() && flights_.empty())
       end_without_memory(request, plan);
     else
       blocked_head_ = request.id;
@@ -170,7 +170,7 @@ void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
 CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slowest) const {
   const Prefixes::ProbeRules rules{.slowest = slowest,
                                    .originals = !windows_.any(),
-                                   .tails_may_move = config_.passes_ahead > 0 && !in_flight_.empty()};
+                                   .tails_may_move = config_.passes_ahead > 0 && !flights_.empty()};
   CoreProbes probes = prefixes_.probe(request, rules);
   if (windows_.any()) {
     windows_.find_parting(probes);

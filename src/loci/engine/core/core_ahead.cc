@@ -25,7 +25,6 @@
 //
 // Nobody is suspended while a pass is in flight. Where somebody would have to give way no second pass is
 // planned, and the next one is formed when nothing is in flight.
-#include <algorithm>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -47,7 +46,7 @@ void Core::State::schedule_ahead(Plan& plan) {
 
 // False: a block is missing that somebody must give up.
 bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
-  const CorePass& before = in_flight_.back();
+  const CorePass& before = flights_.last();
   for (CoreRequest* request : running_) {
     const bool full = request->length() > request->blocks.size() * kBlockTokens;
     if (request->in_passes == 0 && full && !grow(*request)) return false;
@@ -71,56 +70,8 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     if (request->phase.is(RequestPhase::kDecode) && request->in_passes == 0) add_spans(*request, pass);
   }
   // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.
-  if (!prompt_waits(before)) take_prompts(pass, plan);
+  if (!flights_.prompt_waits()) take_prompts(pass, plan);
   return true;
-}
-
-// The rest of a prompt may be computed behind what the pass in flight does of it. (With windows a request is
-// promised the slots of one chunk.)
-bool Core::State::goes_on(const CoreRequest& request) const {
-  return !windows_.any() && request.in_passes == 1 && request.phase.is(RequestPhase::kPrompt) &&
-         !request.passes_bring_nothing() && !request.wasted && request.computes_to > 0 &&
-         request.computes_to < request.length();
-}
-
-bool Core::State::prompt_waits(const CorePass& before) const {
-  return std::any_of(before.requests.begin(), before.requests.end(), [&](const CoreRequest* request) {
-    return request->phase.is(RequestPhase::kPrompt) && request->computes_to < request->length() &&
-           !goes_on(*request);
-  });
-}
-
-// What the pass in flight leaves of a block that it begins for the request, by its spans or copies.
-std::optional<CorePiece> Core::State::left_begun(const CoreRequest& request,
-                                                 std::uint32_t block_number) const {
-  const BlockId block = request.blocks[block_number].block();
-  const CorePass& before = in_flight_.back();
-  if (request.computes_to > block_number * kBlockTokens) {
-    const auto piece = std::find_if(before.pieces.rbegin(), before.pieces.rend(),
-                                    [&](const CorePiece& p) { return p.block == block; });
-    LOCI_CHECK(piece != before.pieces.rend(), "what a pass computes is in its pieces");
-    return *piece;
-  }
-  for (const CoreCopy& copy : before.copies) {
-    if (copy.request == &request && copy.target.block == block) return copy.target;
-  }
-  return std::nullopt;
-}
-
-// `begun`: by the pass in flight, which has its claim.
-CorePiece Core::State::go_on_with(CorePiece begun, CorePass& pass) {
-  if (!begun.claim) return begun;  // the request's own tail
-  pass.inherits.emplace_back(pass.claims.size(), *begun.claim);
-  begun.claim = pass.claims.size();
-  pass.claims.emplace_back();
-  return begun;
-}
-
-void Core::State::inherit_claims(CorePass& ended) {
-  if (in_flight_.empty()) return;
-  CorePass& next = in_flight_.front();
-  for (const auto& [to, from] : next.inherits) next.claims[to] = std::move(ended.claims[from]);
-  next.inherits.clear();
 }
 
 // What the pass in flight samples for the request has a token after it, unless it stops.
@@ -184,48 +135,11 @@ void Core::State::open_ahead(CoreRequest& request) {
     request.grown[group].reset();
   }
   request.tail = index_.claim(pin.block());
-  for (CorePass& pass : in_flight_) {
-    for (const CoreSpan& span : pass.spans) {
-      if (span.request == &request) pass.pieces[span.first_piece].block = pin.block();
-    }
-  }
+  flights_.open_grown(request, pin.block());
   request.blocks.push_back(std::move(pin));
 }
 
-// --- what does not go on ---
-
-// Its spans in the pass that just ended were poisoned.
-void Core::State::waste_ahead(CoreRequest& request) {
-  for (CorePass& pass : in_flight_) {
-    for (CoreSpan& span : pass.spans) {
-      if (span.request != &request || span.wasted) continue;
-      span.wasted = request.wasted = true;
-      ++totals_.spans_wasted_total;
-    }
-  }
-}
-
-// The request ends; what it held stays until the passes in flight have ended, and so does what it was
-// promised.
-void Core::State::keep_for_passes(CoreRequest& request) {
-  waste_ahead(request);
-  for (CorePass& pass : in_flight_) {
-    std::erase(pass.requests, &request);
-    for (CoreSpan& span : pass.spans) {
-      if (span.request == &request) span.request = nullptr;
-    }
-  }
-  in_flight_.back().kept.push_back({std::exchange(request.blocks, {}), std::exchange(request.grown, {}),
-                                    std::exchange(request.promised, {})});
-  request.lent = {};
-}
-
-// The slot is no block's any more, but a pass in flight has it in a table.
-void Core::State::detach(CoreRequest& request, std::uint32_t group, std::optional<SlotReservation> slot) {
-  if (!slot || in_flight_.empty()) return;
-  request.lent[group] += windowed(group);
-  in_flight_.back().detached.push_back({request.id, group, std::move(*slot)});
-}
+// --- the ends of passes ---
 
 // The first pass that has spans of it has ended.
 void Core::State::leave_pass(CoreRequest& request) {
@@ -235,26 +149,13 @@ void Core::State::leave_pass(CoreRequest& request) {
   request.wasted = false;
 }
 
-// The pass has ended.
-void Core::State::release_kept(CorePass& pass) {
-  if (pass.kept.empty() && pass.detached.empty()) return;
-  for (const CoreDetached& detached : pass.detached) {
-    if (!detached.owner) {
-      windows_.end_lingering(detached.group);
-      continue;
-    }
-    if (!windowed(detached.group)) continue;
-    if (const auto owner = requests_.find(*detached.owner); owner != requests_.end()) {
-      --owner->second->lent[detached.group];
-    }
+// What the pass has brought is committed.
+void Core::State::end_flight(CorePass& pass) {
+  const Flights::Returned returned = flights_.end(pass);
+  for (const auto& [id, group] : returned.lent) {
+    if (const auto owner = requests_.find(id); owner != requests_.end()) --owner->second->lent[group];
   }
-  pass.detached.clear();
-  for (CoreKept& kept : pass.kept) {
-    while (!kept.blocks.empty()) kept.blocks.pop_back();  // the deepest first
-    windows_.give_back(kept.promised);
-  }
-  pass.kept.clear();
-  room_changed();
+  if (returned.any) room_changed();
 }
 
 }  // namespace loci

@@ -9,11 +9,7 @@
 namespace loci {
 
 void Core::State::commit(const PassDone& done, Plan& plan) {
-  LOCI_CHECK(!in_flight_.empty() && in_flight_.front().id == done.pass,
-             "the first pass in flight is the one that ends");
-  LOCI_CHECK(in_flight_.front().spans.size() == done.spans.size(), "each span of a pass has an outcome");
-  CorePass pass = std::move(in_flight_.front());
-  in_flight_.pop_front();
+  CorePass pass = flights_.take_first(done.pass, done.spans.size());
   pass_times_.end(now_);
 
   for (const CoreCopy& copy : pass.copies) commit_piece(*copy.request, copy.target, pass);
@@ -27,13 +23,13 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     // first block that was being loaded stand also where that did not come.
     const bool missed = span.request->load_phase.is(LoadPhase::kLost) ||
                         (span.request->load_phase.is(LoadPhase::kMissed) && span.reads_arriving);
-    if (span.request->load_phase.is(LoadPhase::kMissed)) waste_ahead(*span.request);
+    if (span.request->load_phase.is(LoadPhase::kMissed)) flights_.waste(*span.request);
     if ((!done.spans[i].ok || missed) && span.request != poisoned) {
       poisoned = span.request;
       ++span.request->poisoned_passes;
       if (!span.request->load_phase.is(LoadPhase::kLost))
         span.request->load_phase.settle(LoadPhase::kHeldBack);
-      waste_ahead(*span.request);
+      flights_.waste(*span.request);
     }
     if (span.request == poisoned) continue;
     span.request->poisoned_passes = 0;
@@ -46,9 +42,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     LOCI_CHECK(outcome.sample.has_value() || outcome.end != GrammarEnd::kGoesOn, "a sample was asked for");
     if (!span.request->phase.is(RequestPhase::kEnding)) samples.emplace_back(span.request, &outcome);
   }
-  inherit_claims(pass);
-  pass.claims.clear();
-  release_kept(pass);
+  end_flight(pass);
 
   for (CoreRequest* request : pass.requests) {
     --request->in_passes;
@@ -85,16 +79,15 @@ void Core::State::complete_tail(CoreRequest& request) {
   request.tail.reset();
   request.blocks[number] = std::move(completion.pin);
   const BlockId block = request.blocks[number].block();
-  std::optional<OperationId> last_pass;
-  if (!in_flight_.empty()) last_pass = in_flight_.back().id;
+  const std::optional<OperationId> last_pass = flights_.last_id();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const SlotId slot = index_.block(block).parts[group]->slot.slot();
     request.tables[group][number] = slot;
     // A pass in flight goes on with the slots that were there when it was planned.
-    detach(request, group, std::move(completion.dropped[group]));
+    flights_.detach(request, group, std::move(completion.dropped[group]));
     if (!completion.replaced[group]) continue;
     transfers_.keep_slot(block, group, completion.replaced[group], last_pass);
-    detach(request, group, std::move(completion.replaced[group]));
+    flights_.detach(request, group, std::move(completion.replaced[group]));
     for (CoreRequest* other : running_) {
       if (number < other->blocks.size() && other->blocks[number].block() == block &&
           other->blocks[number].holds(group)) {

@@ -41,7 +41,8 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
 CorePrompts Core::State::prompts() const {
   CorePrompts out;
   for (CoreRequest* request : running_) {
-    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !goes_on(*request))) continue;
+    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
+      continue;
     out.add(*request, missing_tokens(*request));
   }
   return out;
@@ -96,7 +97,7 @@ void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
     for (CoreRequest* request : running_) {
       if (left == 0) break;
       if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
-      if (request->in_passes > 0 && !goes_on(*request)) continue;
+      if (request->in_passes > 0 && !flights_.goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
       pass.budget = limit;

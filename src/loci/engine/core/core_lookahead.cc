@@ -35,7 +35,7 @@ void Core::State::look_ahead() {
 // While a pass runs, the loads of who comes next begin (the read buffer of AttentionStore §3.2.1: device
 // memory that nobody needs now).
 void Core::State::preload() {
-  if (config_.preload == "off" || in_flight_.empty() || drain_deadline_ || queue_.empty()) return;
+  if (config_.preload == "off" || flights_.empty() || drain_deadline_ || queue_.empty()) return;
   std::uint32_t again = 0;
   for (const FairQueue::Head& head : queue_.heads(kPreloadedAhead)) {
     CoreRequest& request = *requests_.at(head.request);

@@ -19,7 +19,7 @@
 namespace loci {
 
 void Core::State::schedule(Plan& plan) {
-  if (!in_flight_.empty()) return schedule_ahead(plan);
+  if (!flights_.empty()) return schedule_ahead(plan);
   queue_.begin_step(now_);
   for (std::size_t i = running_.size(); i > 0; --i) {
     if (running_[i - 1]->gives_way()) suspend(*running_[i - 1]);
@@ -89,7 +89,8 @@ PassWork Core::State::work_of(const CorePass& pass) const {
 std::vector<PromptRun> Core::State::prompt_runs() const {
   std::vector<PromptRun> runs;
   for (const CoreRequest* request : running_) {
-    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !goes_on(*request))) continue;
+    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
+      continue;
     const auto missing = static_cast<std::uint32_t>(missing_tokens(*request));
     runs.push_back({request->length() - missing, missing});
   }
@@ -147,7 +148,7 @@ void Core::State::stop_running(CoreRequest& request) {
   request.loads.clear();
   request.load_phase.settle(LoadPhase::kNone);
   request.tail.reset();
-  if (request.in_passes > 0 || request.lent != GroupCounts{}) keep_for_passes(request);
+  if (request.in_passes > 0 || request.lent != GroupCounts{}) flights_.keep(request);
   while (!request.blocks.empty()) request.blocks.pop_back();
   windows_.give_back(std::exchange(request.promised, {}));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -227,7 +228,7 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
   for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
-    const std::optional<CorePiece> begun = behind ? left_begun(request, i) : std::nullopt;
+    const std::optional<CorePiece> begun = behind ? flights_.left_begun(request, i) : std::nullopt;
     if (index_.block(request.blocks[i].block()).filled >= wanted) {
       if (windows_.any() && !windows_.take_parts(request, i)) break;
       adjacent = false;
@@ -239,7 +240,8 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
       adjacent = false;
       continue;
     }
-    const std::optional<CorePiece> piece = begun ? go_on_with(*begun, pass) : open_piece(request, i, pass);
+    const std::optional<CorePiece> piece =
+        begun ? Flights::go_on_with(*begun, pass) : open_piece(request, i, pass);
     if (!piece) break;
     const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
     add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);
@@ -249,27 +251,18 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
   }
 }
 
-void Core::State::emit(CorePass pass, Plan& plan) {
-  pass.id = OperationId(++passes_);
+void Core::State::emit(CorePass formed, Plan& plan) {
   Pass& out = plan.pass.emplace();
+  out.patience = patience_of(formed);
+  pass_times_.begin(work_of(formed), out.patience != kWaitsForEver, now_);
+  ++totals_.passes_total;
+  totals_.passes_ahead_total += !flights_.empty();
+  const CorePass& pass = flights_.begin(std::move(formed));
   out.id = pass.id;
-  out.patience = patience_of(pass);
-  pass_times_.begin(work_of(pass), out.patience != kWaitsForEver, now_);
-  const bool ahead = config_.passes_ahead > 0;
-  const auto enlist = [&pass, ahead](CoreRequest* request) {
-    if (request->last_pass == pass.id) return;
-    request->last_pass = pass.id;
-    pass.requests.push_back(request);
-    ++request->in_passes;
-    if (!ahead) return;
-    request->computes_from[request->in_passes - 1] = request->length();
-    request->computes_to = 0;
-  };
   const auto slot = [this](BlockId block, std::uint32_t group) {
     return index_.block(block).parts[group]->slot.slot();
   };
   for (const CoreCopy& copy : pass.copies) {
-    enlist(copy.request);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       out.copies.push_back(
           {slot(copy.source.block(), group), slot(copy.target.block, group), copy.target.filled, group});
@@ -278,12 +271,6 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   out.spans.reserve(pass.spans.size());
   plan.spans.reserve(pass.spans.size());
   for (const CoreSpan& span : pass.spans) {
-    enlist(span.request);
-    if (ahead) {
-      std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
-      from = std::min(from, span.position);
-      span.request->computes_to = span.position + span.count;
-    }
     const CoreRequest& request = *span.request;
     Span& s = out.spans.emplace_back();
     s.token_of = span.token_of;
@@ -309,9 +296,6 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     plan.spans.push_back({request.id, span.sample});
     totals_.tokens_computed_total += span.count;
   }
-  ++totals_.passes_total;
-  totals_.passes_ahead_total += !in_flight_.empty();
-  in_flight_.push_back(std::move(pass));
 }
 
 }  // namespace loci

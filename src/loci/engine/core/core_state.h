@@ -11,6 +11,7 @@
 //   device_memory.h    how much state is kept where the machine is short of memory
 //   forgotten.h        state that goes because what was said is deleted
 //   peer_reads.h       state that other servers of the cluster read
+//   flights.h          passes in flight, and what they keep until they have ended
 //   before_queue.h     who has arrived and is in no queue yet
 //   shared_questions.h what the store that servers share has for a request
 // and does the rest itself, in these source files:
@@ -29,9 +30,7 @@
 //   core_check.cc      invariants
 #pragma once
 
-#include <bitset>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,8 +42,10 @@
 
 #include "loci/engine/core/before_queue.h"
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/core_pass.h"
 #include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/distances.h"
+#include "loci/engine/core/flights.h"
 #include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/peer_reads.h"
@@ -64,63 +65,6 @@
 #include "loci/policy/restore_plan.h"
 
 namespace loci {
-
-// The state of one block that a pass brings.
-struct CorePiece {
-  BlockId block;                     // kNoBlock: that of CoreRequest::grown
-  std::uint32_t filled = 0;          // after the pass
-  std::optional<std::size_t> claim;  // index of the pass's claim; none: it is the request's own tail
-};
-
-struct CoreSpan {
-  CoreRequest* request = nullptr;  // null: it has ended, and the span is wasted
-  std::uint32_t position = 0;
-  std::uint32_t count = 0;
-  bool sample = false;
-  std::size_t first_piece = 0;  // of the pass
-  std::size_t piece_count = 0;
-  GroupCounts write_from{};                              // BlockTable::write_from
-  std::optional<std::uint32_t> token_of = std::nullopt;  // Span::token_of
-  bool wasted = false;          // it continues from a poisoned span, so nothing of it counts
-  bool reads_arriving = false;  // when it was planned, blocks of its request before it were still being
-                                // loaded
-};
-
-struct CoreCopy {
-  CoreRequest* request = nullptr;
-  BlockPin source;
-  CorePiece target;
-};
-
-// What a request held when it ended while a pass had spans of it.
-struct CoreKept {
-  std::vector<BlockPin> blocks;
-  CoreSlots grown;
-  GroupCounts promised{};
-};
-
-// A slot that a pass in flight may read or write, but that belongs to no block any more.
-struct CoreDetached {
-  std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: Windows counts it
-  std::uint32_t group = 0;
-  SlotReservation slot;
-};
-
-// The pass that is being formed, then in flight.
-struct CorePass {
-  OperationId id;
-  std::uint32_t budget = 0;  // tokens left
-  std::vector<CoreCopy> copies;
-  std::vector<CoreSpan> spans;
-  std::vector<CorePiece> pieces;
-  // Kept until the pass has ended. Declared after its claims, because claims must end before pins:
-  std::vector<CoreKept> kept;
-  std::vector<CoreDetached> detached;
-  std::vector<std::optional<AppendToken>> claims;
-  // Claims that the pass before holds until it ends: index here, index there.
-  std::vector<std::pair<std::size_t, std::size_t>> inherits;
-  std::vector<CoreRequest*> requests;  // requests that have spans or copies in the pass
-};
 
 // The prompt tokens that running requests still have to compute.
 struct CorePrompts {
@@ -259,27 +203,19 @@ class Core::State {
   void add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count, CorePiece piece,
                  bool adjacent, CorePass& pass) const;
   std::uint32_t first_loading(const CoreRequest& request) const;
-  void emit(CorePass pass, Plan& plan);
+  void emit(CorePass formed, Plan& plan);
   void stop_running(CoreRequest& request);
 
   // core_ahead.cc
   void schedule_ahead(Plan& plan);
   bool form_ahead(CorePass& pass, Plan& plan);
-  bool goes_on(const CoreRequest& request) const;
-  bool prompt_waits(const CorePass& before) const;
-  std::optional<CorePiece> left_begun(const CoreRequest& request, std::uint32_t block_number) const;
-  static CorePiece go_on_with(CorePiece begun, CorePass& pass);
-  void inherit_claims(CorePass& ended);
   bool may_follow(CoreRequest& request) const;
   bool reserve_ahead(CoreRequest& request);
   void release_ahead(CoreRequest& request);
   void add_following(CoreRequest& request, std::uint32_t span, CorePass& pass);
   void open_ahead(CoreRequest& request);
-  void waste_ahead(CoreRequest& request);
-  void keep_for_passes(CoreRequest& request);
-  void detach(CoreRequest& request, std::uint32_t group, std::optional<SlotReservation> slot);
   void leave_pass(CoreRequest& request);
-  void release_kept(CorePass& pass);
+  void end_flight(CorePass& pass);
 
   // core_fair.cc
   std::uint64_t missing_tokens(const CoreRequest& request) const;
@@ -317,13 +253,7 @@ class Core::State {
   // core_check.cc
   void check_request(const CoreRequest& request) const;
   void check_tables(const CoreRequest& request) const;
-  void check_spans(const CoreRequest& request) const;
-  void check_spans(const CoreRequest& request, const CorePass& pass, std::uint32_t group,
-                   std::vector<std::uint32_t>& filled) const;
-  void check_following(const CorePass& before, const CorePass& pass) const;
-  void check_passes() const;
   void check_pins() const;
-  void check_pass(const CorePass& pass) const;
 
   CoreConfig config_;
   std::uint32_t running_max_;
@@ -346,11 +276,11 @@ class Core::State {
   std::uint64_t room_changes_ = 1;                   // room_changed()
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
   BeforeQueue before_queue_;
-  std::deque<CorePass> in_flight_;  // the first to end first
 
   Transfers transfers_;
   Prefixes prefixes_;
   Windows windows_;
+  Flights flights_;
   QueueNeeds queue_needs_;
   Distances distances_;
   Recovery recovery_;
@@ -363,7 +293,6 @@ class Core::State {
   Nanos now_ = 0;
   bool decodes_next_ = false;  // split_: the last pass was of prompts
   std::uint64_t arrivals_ = 0;
-  std::uint64_t passes_ = 0;
   std::optional<Nanos> drain_deadline_;
   bool drained_ = false;
   QueueRate queue_rate_;

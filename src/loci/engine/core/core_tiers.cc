@@ -64,7 +64,7 @@ bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
 
 // Somebody waits for its next token. A pass behind one in flight keeps those waiting who decode in that one.
 bool Core::State::decodes_wait(const PassWork& work) const {
-  return !in_flight_.empty() || work.kind != PassKind::kPrompts;
+  return !flights_.empty() || work.kind != PassKind::kPrompts;
 }
 
 // How long the pass waits for what arrives. Who decodes in it waits no longer than computing takes, others
@@ -80,16 +80,12 @@ Nanos Core::State::patience_of(const CorePass& pass) const {
 }
 
 void Core::State::on(const MovesEnded& event, Plan&) {
-  std::optional<OperationId> first_pass;
-  if (!in_flight_.empty()) first_pass = in_flight_.front().id;
+  const std::optional<OperationId> first_pass = flights_.first_id();
   for (const MoveOutcome& outcome : event.moves) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
     if (ended.missed) miss(*ended.missed);
     if (ended.served) peer_reads_.ended(*ended.served);
-    for (Transfers::ReadSlot& slot : ended.still_read) {
-      windows_.begin_lingering(slot.group);
-      in_flight_.back().detached.push_back({std::nullopt, slot.group, std::move(slot.slot)});
-    }
+    for (Transfers::ReadSlot& slot : ended.still_read) flights_.detach(slot.group, std::move(slot.slot));
   }
   room_changed();
   end_waits();

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/flights.h"
+
+#include <algorithm>
+
+#include "loci/base/check.h"
+
+namespace loci {
+
+std::optional<OperationId> Flights::first_id() const {
+  return in_flight_.empty() ? std::nullopt : std::optional(in_flight_.front().id);
+}
+
+std::optional<OperationId> Flights::last_id() const {
+  return in_flight_.empty() ? std::nullopt : std::optional(in_flight_.back().id);
+}
+
+// --- a pass begins and ends ---
+
+void Flights::enlist(CorePass& pass, CoreRequest& request) const {
+  if (request.last_pass == pass.id) return;
+  request.last_pass = pass.id;
+  pass.requests.push_back(&request);
+  ++request.in_passes;
+  if (config_.passes_ahead == 0) return;
+  request.computes_from[request.in_passes - 1] = request.length();
+  request.computes_to = 0;
+}
+
+const CorePass& Flights::begin(CorePass formed) {
+  LOCI_CHECK(may_begin(), "no more passes are in flight than the configuration says");
+  CorePass& pass = in_flight_.emplace_back(std::move(formed));
+  pass.id = OperationId(++begun_);
+  for (const CoreCopy& copy : pass.copies) enlist(pass, *copy.request);
+  for (const CoreSpan& span : pass.spans) {
+    enlist(pass, *span.request);
+    if (config_.passes_ahead == 0) continue;
+    std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
+    from = std::min(from, span.position);
+    span.request->computes_to = span.position + span.count;
+  }
+  return pass;
+}
+
+CorePass Flights::take_first(OperationId id, std::size_t spans) {
+  LOCI_CHECK(!in_flight_.empty() && in_flight_.front().id == id,
+             "the first pass in flight is the one that ends");
+  LOCI_CHECK(in_flight_.front().spans.size() == spans, "each span of a pass has an outcome");
+  CorePass pass = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  return pass;
+}
+
+Flights::Returned Flights::end(CorePass& ended) {
+  if (!in_flight_.empty()) {
+    CorePass& next = in_flight_.front();
+    for (const auto& [to, from] : next.inherits) next.claims[to] = std::move(ended.claims[from]);
+    next.inherits.clear();
+  }
+  ended.claims.clear();
+  Returned out;
+  out.any = !ended.kept.empty() || !ended.detached.empty();
+  for (const CoreDetached& detached : ended.detached) {
+    if (!detached.owner)
+      windows_.end_lingering(detached.group);
+    else if (windowed(detached.group))
+      out.lent.emplace_back(*detached.owner, detached.group);
+  }
+  ended.detached.clear();
+  for (CoreKept& kept : ended.kept) {
+    while (!kept.blocks.empty()) kept.blocks.pop_back();  // the deepest first
+    windows_.give_back(kept.promised);
+  }
+  ended.kept.clear();
+  return out;
+}
+
+// --- going on behind the pass in flight ---
+
+bool Flights::goes_on(const CoreRequest& request) const {
+  return !windows_.any() && request.in_passes == 1 && request.phase.is(RequestPhase::kPrompt) &&
+         !request.passes_bring_nothing() && !request.wasted && request.computes_to > 0 &&
+         request.computes_to < request.length();
+}
+
+bool Flights::prompt_waits() const {
+  return std::ranges::any_of(last().requests, [&](const CoreRequest* request) {
+    return request->phase.is(RequestPhase::kPrompt) && request->computes_to < request->length() &&
+           !goes_on(*request);
+  });
+}
+
+std::optional<CorePiece> Flights::left_begun(const CoreRequest& request, std::uint32_t block_number) const {
+  const BlockId block = request.blocks[block_number].block();
+  const CorePass& before = last();
+  if (request.computes_to > block_number * kBlockTokens) {
+    const auto piece = std::find_if(before.pieces.rbegin(), before.pieces.rend(),
+                                    [&](const CorePiece& p) { return p.block == block; });
+    LOCI_CHECK(piece != before.pieces.rend(), "what a pass computes is in its pieces");
+    return *piece;
+  }
+  for (const CoreCopy& copy : before.copies) {
+    if (copy.request == &request && copy.target.block == block) return copy.target;
+  }
+  return std::nullopt;
+}
+
+CorePiece Flights::go_on_with(CorePiece begun, CorePass& pass) {
+  if (!begun.claim) return begun;  // the request's own tail
+  pass.inherits.emplace_back(pass.claims.size(), *begun.claim);
+  begun.claim = pass.claims.size();
+  pass.claims.emplace_back();
+  return begun;
+}
+
+void Flights::open_grown(const CoreRequest& request, BlockId block) {
+  for (CorePass& pass : in_flight_) {
+    for (const CoreSpan& span : pass.spans) {
+      if (span.request == &request) pass.pieces[span.first_piece].block = block;
+    }
+  }
+}
+
+// --- what does not go on ---
+
+void Flights::waste(CoreRequest& request) {
+  for (CorePass& pass : in_flight_) {
+    for (CoreSpan& span : pass.spans) {
+      if (span.request != &request || span.wasted) continue;
+      span.wasted = request.wasted = true;
+      ++spans_wasted_;
+    }
+  }
+}
+
+void Flights::keep(CoreRequest& request) {
+  waste(request);
+  for (CorePass& pass : in_flight_) {
+    std::erase(pass.requests, &request);
+    for (CoreSpan& span : pass.spans) {
+      if (span.request == &request) span.request = nullptr;
+    }
+  }
+  in_flight_.back().kept.push_back({std::exchange(request.blocks, {}), std::exchange(request.grown, {}),
+                                    std::exchange(request.promised, {})});
+  request.lent = {};
+}
+
+void Flights::detach(CoreRequest& request, std::uint32_t group, std::optional<SlotReservation> slot) {
+  if (!slot || in_flight_.empty()) return;
+  request.lent[group] += windowed(group);
+  in_flight_.back().detached.push_back({request.id, group, std::move(*slot)});
+}
+
+void Flights::detach(std::uint32_t group, SlotReservation slot) {
+  windows_.begin_lingering(group);
+  in_flight_.back().detached.push_back({std::nullopt, group, std::move(slot)});
+}
+
+// --- what the machine above asks ---
+
+Flights::Kept Flights::kept() const {
+  Kept out;
+  for (const CorePass& pass : in_flight_) {
+    for (const CoreDetached& slot : pass.detached) {
+      ++out.detached[slot.group];
+      out.lingering[slot.group] += !slot.owner && windowed(slot.group);
+    }
+    for (const CoreKept& kept : pass.kept) {
+      for (std::uint32_t group = 0; group < group_count_; ++group) {
+        out.detached[group] += kept.grown[group].has_value();
+        out.promised[group] += kept.promised[group];
+      }
+    }
+  }
+  return out;
+}
+
+void Flights::visit_pins(const std::function<void(const BlockPin&)>& visit) const {
+  for (const CorePass& pass : in_flight_) {
+    for (const CoreCopy& copy : pass.copies) visit(copy.source);
+    for (const CoreKept& kept : pass.kept) {
+      for (const BlockPin& pin : kept.blocks) visit(pin);
+    }
+  }
+}
+
+}  // namespace loci
