@@ -169,7 +169,6 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       costs_(config.costs),
       pass_times_(costs_, config.pass_time),
-      restore_rule_(find_restore_rule(config.restore).value()),
       through_(config.save == "through" && config.reuse),
       split_(config.batch == "split"),
       index_(std::move(pools)),
@@ -187,15 +186,11 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0,
                  config_.groups.front().shared_blocks > 0 && config_.writes_shared),
       device_memory_(config_, index_),
+      restores_(config_, costs_, index_, transfers_, prefixes_, windows_, pass_times_),
+      admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_),
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
-      shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    const std::uint64_t count = config_.groups[group].block_count;
-    if (windowed(group)) continue;
-    reserve_blocks_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
-  }
-}
+      shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {}
 
 Plan Core::State::step(Nanos now, const Event& event) {
   now_ = std::max(now_, now);

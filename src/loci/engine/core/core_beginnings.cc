@@ -38,50 +38,20 @@ void Core::State::wish_save_tail(const CoreRequest& request) {
   transfers_.wish_save_tail(id, prefixes_.hasher().child(index_.block(tail.parent).key, tokens));
 }
 
-// Pins what the device has of what the request goes on from, while slots for loads are found, so that none of
-// it is evicted for them.
-std::vector<BlockPin> Core::State::hold_there(const CoreProbes& probes) {
-  std::vector<BlockPin> there;
-  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
-    const CoreProbe& found = probes.blocks[i];
-    if (found.node == kNoBlock || (found.load && !windows_.any() && !transfers_.loading(found.node)))
-      continue;
-    const GroupSet groups = windows_.any() ? groups_before_start(probes, i) : kEveryGroup;
-    BlockPin& pin = there.emplace_back(index_.pin(found.node));
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (has_group(groups, group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
-    }
-  }
-  return there;
-}
-
-// The rules that weigh do so for this block alone: it is waited for before anything else begins.
-bool Core::State::worth_loading(const CoreBeginning& beginning) const {
-  if (restore_rule_ == RestoreRule::kRecompute || transfers_.overdue(beginning.from)) return false;
-  if (restore_rule_ == RestoreRule::kKv || restore_rule_ == RestoreRule::kHidden) return true;
-  if (restore_rule_ == RestoreRule::kPensieve) return beginning.from == Tier::kHost;
-  const CoreProbe probe{.key = {}, .node = beginning.block};
-  const RestorableBlock block = transfers_.restorable(probe, beginning.number);
-  const RestoreLink link = transfers_.link(beginning.from);
-  const Nanos compute =
-      pass_times_.compute(beginning.number * kBlockTokens + beginning.there, beginning.run - beginning.there);
-  return link.booked + link.latency + block.load + block.charge < compute;
-}
-
 // True: it waits for the first tokens of a block, and is in no queue.
 bool Core::State::await_beginning(CoreRequest& request) {
   if (windows_.any() || request.is_public || request.paused || !config_.reuse || device_memory_.limited())
     return false;
-  const Tier slowest = slowest_for(request);
+  const Tier slowest = restores_.slowest_for(request);
   if (slowest == Tier::kDevice || before_queue_.full()) return false;
   if (!prefixes_.may_have_beginning(request, slowest)) return false;
-  const CoreProbes probes = choose(request, true, slowest);
+  const CoreProbes probes = restores_.choose(request, {.slowest = slowest, .in_flight = !flights_.empty()});
   const std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, slowest);
-  if (!found || !worth_loading(*found)) return false;
+  if (!found || !restores_.worth_loading(*found)) return false;
   if (!transfers_.loading(found->block)) {
-    const std::vector<BlockPin> there = hold_there(probes);
+    const std::vector<BlockPin> there = admission_.hold_there(probes);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (index_.available(group) < 1 + reserve_blocks_[group]) return false;
+      if (index_.available(group) < 1 + admission_.reserve(group)) return false;
     }
     const Transfers::Ahead ahead{.found = {.key = found->key, .node = found->block}};
     transfers_.load_ahead({&ahead, 1});
@@ -134,13 +104,6 @@ void Core::State::on(const SharedAnswer& event, Plan&) {
   if (!request.before_queue_until) return;  // it came late; whoever still waits may use it
   before_queue_.leave(request);
   if (!await_beginning(request)) enqueue(request);
-}
-
-// Beyond which nothing is loaded for the request.
-Tier Core::State::slowest_for(const CoreRequest& request) const {
-  const Tier slowest = request.answered ? transfers_.slowest_readable() : transfers_.slowest_own();
-  if (!request.without_disk || slowest < Tier::kDisk) return slowest;
-  return index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
 }
 
 }  // namespace loci

@@ -235,7 +235,7 @@ CoreRequest* Core::State::memory_victim(const CoreRequest& head, std::uint32_t g
   const std::uint64_t total = config_.groups[group].block_count;
   const std::uint64_t available =
       windowed(group) ? total - windows_.promised(group) : std::uint64_t{index_.available(group)};
-  if (available >= blocks_needed(head, group) + reserve_blocks_[group]) return nullptr;
+  if (available >= blocks_needed(head, group) + admission_.reserve(group)) return nullptr;
   CoreRequest* victim = nullptr;
   for (const auto& [tenant, has] : held) {
     if (tenant == head.group || has * weights <= total * queue_.weight(tenant)) continue;

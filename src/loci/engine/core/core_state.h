@@ -11,13 +11,14 @@
 //   device_memory.h    how much state is kept where the machine is short of memory
 //   forgotten.h        state that goes because what was said is deleted
 //   peer_reads.h       state that other servers of the cluster read
+//   restores.h         what a waiting request finds: what of it is loaded, what computed
+//   admission.h        whether there is room for it; its blocks are placed and held
 //   flights.h          passes in flight, and what they keep until they have ended
 //   before_queue.h     who has arrived and is in no queue yet
 //   shared_questions.h what the store that servers share has for a request
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  taking a request into the batch
-//   core_restore.cc    what of its state is loaded, what computed
 //   core_schedule.cc   growth, forming a pass
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
@@ -40,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/engine/core/admission.h"
 #include "loci/engine/core/before_queue.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/core_pass.h"
@@ -55,6 +57,7 @@
 #include "loci/engine/core/queue_rate.h"
 #include "loci/engine/core/recovery.h"
 #include "loci/engine/core/request.h"
+#include "loci/engine/core/restores.h"
 #include "loci/engine/core/shared_questions.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/engine/core/windows.h"
@@ -62,7 +65,6 @@
 #include "loci/memory/chain_key.h"
 #include "loci/memory/slot_pool.h"
 #include "loci/policy/admission.h"
-#include "loci/policy/restore_plan.h"
 
 namespace loci {
 
@@ -117,28 +119,9 @@ class Core::State {
   Nanos next_deadline() const;
 
   // core_admission.cc
-  CoreProbes choose(const CoreRequest& request, bool copies, Tier slowest) const;
-  void start(CoreRequest& request, ContextSources from, Plan& plan);
-  ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
-  void count_needs(CoreProbes& probes) const;
-  bool admissible(const CoreProbes& probes, const CorePass& pass) const;
-  bool keeps_to_room(const CoreProbes& probes) const;
-  bool copies_fit(const CoreProbes& probes, const CorePass& pass) const;
+  Restores::Load load_of_others() const;
   bool try_admit(CoreRequest& request, CorePass& pass, Plan& plan);
-  void admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass);
-  void admit_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
-                    std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
-  void place_admitted(BlockPin& pin, bool all_groups);
-  void fill_tables(CoreRequest& request) const;
-  void add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens, bool to_tail,
-                CorePass& pass);
-
-  // core_restore.cc
-  std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
-  Nanos compute_booked() const;
-  RestoreProblem restore_problem(const CoreRequest& request, CoreProbes& probes) const;
-  Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;
-  RestoreForecast plan_restore_of(const CoreRequest& request, CoreProbes& probes, Tier& slowest) const;
+  void start(CoreRequest& request, ContextSources from, Plan& plan);
 
   // core_public.cc
   Status public_refusal(const Arrival& event) const;
@@ -158,11 +141,8 @@ class Core::State {
   // core_beginnings.cc
   bool ask(CoreRequest& request, Plan& plan);
   void end_asks();
-  Tier slowest_for(const CoreRequest& request) const;
   void wish_save_tail(const CoreRequest& request);
   bool await_beginning(CoreRequest& request);
-  bool worth_loading(const CoreBeginning& beginning) const;
-  std::vector<BlockPin> hold_there(const CoreProbes& probes);
   void end_waits();
 
   // core_lookahead.cc
@@ -170,14 +150,6 @@ class Core::State {
   void look_ahead();
   void preload();
   void preload(CoreRequest& request);
-  GroupSet groups_before_start(const CoreProbes& probes, std::uint32_t block) const;
-  std::vector<std::uint32_t> to_preload(const CoreRequest& request, const CoreProbes& probes) const;
-  bool has_room_ahead(const CoreProbes& probes, std::span<const std::uint32_t> begins) const;
-  std::vector<BlockPin> open_rotated(const CoreRequest& request, CoreProbes& probes,
-                                     std::span<const std::uint32_t> begins);
-
-  void fit_originals(CoreProbes& probes, const CorePass& pass) const;
-  std::vector<BlockPin> hold_originals(const CoreProbes& probes);
 
   // Says that blocks were let go or have come, so requests that lacked blocks may be tried again.
   void room_changed() {
@@ -258,10 +230,8 @@ class Core::State {
   CoreConfig config_;
   std::uint32_t running_max_;
   std::uint32_t group_count_;
-  GroupCounts reserve_blocks_{};  // groups without window
   CostModel costs_;
   PassTimes pass_times_;
-  RestoreRule restore_rule_;
   bool through_ = true;  // save blocks as they fill
   bool split_ = false;   // prompts and decodes take turns
   BlockIndex index_;
@@ -286,6 +256,8 @@ class Core::State {
   Recovery recovery_;
   Forgotten forgotten_;
   DeviceMemory device_memory_;
+  Restores restores_;
+  Admission admission_;
   PeerReads peer_reads_;
   StateAge state_age_;
   SharedQuestions shared_questions_;

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci {
+
+Admission::Admission(const CoreConfig& config, BlockIndex& index, const Transfers& transfers,
+                     Prefixes& prefixes, Windows& windows, const DeviceMemory& device_memory,
+                     const Restores& restores)
+    : config_(config),
+      index_(index),
+      transfers_(transfers),
+      prefixes_(prefixes),
+      windows_(windows),
+      device_memory_(device_memory),
+      restores_(restores),
+      group_count_(static_cast<std::uint32_t>(config.groups.size())) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint64_t count = config_.groups[group].block_count;
+    if (windowed(group)) continue;
+    reserve_blocks_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
+  }
+}
+
+bool Admission::admissible(const CoreProbes& probes, const Beside& beside) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) {
+      const std::size_t needed =
+          windows_.taken(group) + transfers_.moving()[group] + probes.promised[group] + beside.copies;
+      if (needed > config_.groups[group].block_count) return false;
+      continue;
+    }
+    const std::uint32_t reserve = beside.others_run ? reserve_blocks_[group] : 0;
+    if (probes.slots[group] + probes.pins[group] + reserve > index_.available(group)) return false;
+  }
+  return true;
+}
+
+bool Admission::keeps_to_room(const CoreProbes& probes, const Beside& beside) const {
+  if (!beside.others_run || !device_memory_.limited()) return true;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint64_t needed = windowed(group)
+                                     ? std::uint64_t{windows_.taken(group)} + probes.promised[group]
+                                     : std::uint64_t{index_.slot_count(group)} - index_.available(group) +
+                                           probes.slots[group] + probes.pins[group];
+    const std::uint64_t slots = index_.slot_count(group);
+    if (needed > std::max<std::uint64_t>(device_memory_.room(group), slots / 4)) return false;
+  }
+  return true;
+}
+
+bool Admission::copies_fit(const CoreProbes& probes, const Beside& beside) const {
+  const std::size_t copies = static_cast<std::size_t>(
+      std::count_if(probes.blocks.begin(), probes.blocks.end(),
+                    [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) {
+      const std::size_t needed = windows_.taken(group) + transfers_.moving()[group] + probes.promised[group] +
+                                 beside.copies + copies;
+      if (needed > config_.groups[group].block_count) return false;
+      continue;
+    }
+    const std::uint32_t needed = probes.slots[group] + probes.pins[group] + probes.copy_pins[group];
+    if (needed > index_.available(group)) return false;
+  }
+  return true;
+}
+
+void Admission::fit_originals(CoreProbes& probes, const Beside& beside) const {
+  for (CoreProbe& found : probes.blocks) {
+    if (admissible(probes, beside)) return;
+    if (found.original == kNoBlock) continue;
+    found.original = kNoBlock;
+    found.load = false;
+    restores_.count_needs(probes);
+  }
+}
+
+std::vector<BlockPin> Admission::hold_originals(const CoreProbes& probes) {
+  std::vector<BlockPin> held;
+  for (const CoreProbe& found : probes.blocks) {
+    if (found.original == kNoBlock) continue;
+    BlockPin& pin = held.emplace_back(index_.pin(found.original));
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (index_.block(found.original).filled_in(group) == kBlockTokens) index_.hold(pin, group);
+    }
+  }
+  return held;
+}
+
+void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {
+  // First everything that is there is held, so that making room for the rest takes none of it.
+  BlockPin root = prefixes_.open_parent(probes);
+  std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
+  for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    if (found.node != kNoBlock) {
+      BlockPin& pin = request.blocks.emplace_back(index_.pin(found.node));
+      for (std::uint32_t group = 0; group < group_count_; ++group) {
+        if (!windowed(group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
+      }
+    }
+    if (found.source == CoreProbe::Source::kTakeOver ||
+        (found.source == CoreProbe::Source::kCopy && with_copies)) {
+      siblings[i] = index_.pin(found.sibling);
+      index_.hold_all(*siblings[i]);
+    }
+  }
+  if (windows_.any()) windows_.hold(request, probes);
+  take_blocks(request, probes, std::move(root), std::move(siblings), pass);
+  request.promised = probes.promised;
+  request.parting = probes.parting;
+  request.public_blocks = probes.public_blocks;
+  fill_tables(request);
+  request.whole_blocks = probes.start / kBlockTokens;
+  windows_.take(request.promised);
+}
+
+void Admission::fill_tables(CoreRequest& request) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.tables[group].clear();
+    request.held[group] = 0;
+    for (const BlockPin& pin : request.blocks) {
+      const bool holds = pin.holds(group);
+      request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
+      if (windowed(group) && holds) ++request.held[group];
+    }
+  }
+}
+
+// What admission has counted; groups with a window are placed when a pass gets there, but for what a copy
+// fills now.
+void Admission::place(BlockPin& pin, bool all_groups) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if ((windowed(group) && !all_groups) || index_.block(pin.block()).parts[group]) continue;
+    const bool placed = index_.place(pin, group);
+    LOCI_CHECK(placed, "the blocks that admission has counted are there");
+  }
+}
+
+void Admission::take_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
+                            std::vector<std::optional<BlockPin>> siblings, CorePass& pass) {
+  const std::size_t shared = probes.blocks.size() - 1;
+  BlockId parent = root.block();
+  std::optional<BlockPin> gate;
+  const auto pass_gate = [&](std::size_t block) {
+    if (!begins_lineage(probes.lineage, block)) return;
+    gate = index_.open_gate(request.blocks[block - 1].block(), probes.lineage->gate);
+    parent = gate->block();
+  };
+  for (std::size_t i = 0; i < shared; ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    pass_gate(i);
+    const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
+    const bool take_over = found.source == CoreProbe::Source::kTakeOver;
+    const bool copy = found.source == CoreProbe::Source::kCopy && siblings[i];
+    if (i == request.blocks.size()) {
+      request.blocks.push_back(take_over ? index_.promote(std::move(*siblings[i]), found.key, tokens)
+                                         : index_.open_full(parent, found.key, tokens));
+    } else if (take_over) {
+      index_.adopt(request.blocks[i], std::move(*siblings[i]));
+    }
+    const BlockId block = request.blocks[i].block();
+    if (i >= probes.public_blocks) parent = block;
+    place(request.blocks[i], copy);
+    if (copy) add_copy(request, std::move(*siblings[i]), block, found.run, false, pass);
+  }
+  pass_gate(shared);
+  const CoreProbe& found = probes.blocks.back();
+  if (found.source == CoreProbe::Source::kTakeOver) {
+    request.blocks.push_back(std::move(*siblings.back()));
+    request.tail = index_.claim(request.blocks.back().block());
+    index_.truncate(*request.tail, found.run);
+    return;
+  }
+  BlockPin& tail = request.blocks.emplace_back(index_.open_tail(parent));
+  place(tail, siblings.back().has_value());
+  request.tail = index_.claim(tail.block());
+  if (siblings.back()) {
+    add_copy(request, std::move(*siblings.back()), tail.block(), found.run, true, pass);
+  }
+}
+
+void Admission::add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens,
+                         bool to_tail, CorePass& pass) {
+  CorePiece piece{target, tokens, std::nullopt};
+  if (!to_tail) {
+    std::optional<AppendToken> claim = index_.claim(target);
+    LOCI_CHECK(claim.has_value(), "a block that was just placed has no writer");
+    piece.claim = pass.claims.size();
+    pass.claims.push_back(std::move(*claim));
+  }
+  pass.copies.push_back({&request, std::move(source), piece});
+}
+
+std::vector<BlockPin> Admission::hold_there(const CoreProbes& probes) {
+  std::vector<BlockPin> there;
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    if (found.node == kNoBlock || (found.load && !windows_.any() && !transfers_.loading(found.node)))
+      continue;
+    const GroupSet groups = windows_.any() ? restores_.groups_before_start(probes, i) : kEveryGroup;
+    BlockPin& pin = there.emplace_back(index_.pin(found.node));
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (has_group(groups, group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
+    }
+  }
+  return there;
+}
+
+bool Admission::has_room_ahead(const CoreProbes& probes, std::span<const std::uint32_t> begins) const {
+  GroupCounts slots{};
+  for (const std::uint32_t i : begins) {
+    const BlockId node = probes.blocks[i].node;
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const bool there = node != kNoBlock && index_.block(node).parts[group];
+      if (!there && has_group(restores_.groups_before_start(probes, i), group)) ++slots[group];
+    }
+  }
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) {
+      if (index_.available(group) < slots[group] + reserve_blocks_[group]) return false;
+      continue;
+    }
+    const std::uint64_t taken = std::uint64_t{windows_.taken(group)} + transfers_.moving()[group];
+    if (taken + slots[group] + probes.promised[group] > config_.groups[group].block_count) return false;
+    if (index_.available(group) < slots[group]) return false;
+  }
+  return true;
+}
+
+std::vector<BlockPin> Admission::open_rotated(const CoreRequest& request, CoreProbes& probes,
+                                              std::span<const std::uint32_t> begins) {
+  std::vector<BlockPin> opened;
+  std::uint32_t end = 0;
+  for (const std::uint32_t i : begins) {
+    if (probes.blocks[i].node == kNoBlock) end = std::max(end, i + 1);
+  }
+  if (end == 0) return opened;
+  const std::uint32_t front = probes.lineage->front_blocks;
+  opened.push_back(index_.open_gate(probes.blocks[front - 1].node, probes.lineage->gate));
+  for (std::uint32_t i = front; i < end; ++i) {
+    const auto tokens = std::span<const TokenId>(request.tokens).subspan(std::size_t{i} * kBlockTokens);
+    const BlockId parent = opened.back().block();
+    opened.push_back(index_.open_full(parent, probes.blocks[i].key, tokens.first(kBlockTokens)));
+    probes.blocks[i].node = opened.back().block();
+  }
+  return opened;
+}
+
+}  // namespace loci

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the device has room for a request, and taking it: its blocks are placed and held.
+//
+// All blocks of a request's tokens are placed and held when it is admitted, in groups without window; in the
+// others it is promised slots. So a prompt that has begun never lacks memory. The block of the last token is
+// the request's own tail even when the index has it whole: the last token is computed again for its logits,
+// and nobody writes where others read.
+//
+// An example, of blocks of four tokens and a pool of eight slots. Four are held by others, two hold what may
+// be evicted (e), two are free; one is kept for decodes. The prompt has three blocks A B C and a token t:
+//
+//     A   e   on the device     1 pin: one slot fewer may be evicted
+//     B   .                     1 slot
+//     C   k   half of it is a sibling's tail that nobody uses: taken over, 1 pin
+//     t       its own tail      1 slot         2 slots + 2 pins + 1 kept > 4: it waits
+//
+// With one more block let go it is taken: first A and C are held, so that making room for the rest takes none
+// of them, then B and t are placed.
+//
+// It owns how much of each pool is kept for running decodes. It requires that what it is given was found by
+// Restores in the same step, with nothing in between that takes room. It calls the index, the transfers, the
+// prefixes, the windows, the device's memory, and Restores.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/core_pass.h"
+#include "loci/engine/core/device_memory.h"
+#include "loci/engine/core/prefixes.h"
+#include "loci/engine/core/probes.h"
+#include "loci/engine/core/request.h"
+#include "loci/engine/core/restores.h"
+#include "loci/engine/core/transfers.h"
+#include "loci/engine/core/windows.h"
+#include "loci/memory/block_index.h"
+
+namespace loci {
+
+// Thread-compatible; used by the core's thread. O(blocks · groups · log) of the request, unless noted.
+class Admission {
+ public:
+  // All seven must outlive it.
+  Admission(const CoreConfig& config, BlockIndex& index, const Transfers& transfers, Prefixes& prefixes,
+            Windows& windows, const DeviceMemory& device_memory, const Restores& restores);
+
+  // Slots of the group that are kept for decodes that run. O(1).
+  std::uint32_t reserve(std::uint32_t group) const { return reserve_blocks_[group]; }
+
+  // --- whether there is room ---
+
+  struct Beside {
+    bool others_run = false;  // some request is in the batch
+    std::size_t copies = 0;   // of the pass that is being formed
+  };
+  // O(groups).
+  bool admissible(const CoreProbes& probes, const Beside& beside) const;
+  // Whether those that run keep to the room of memory with the request beside them. A quarter of the pool is
+  // theirs however small the room is, or one long request would keep all others waiting. O(groups).
+  bool keeps_to_room(const CoreProbes& probes, const Beside& beside) const;
+  // Whether the sources of copies can be held for one pass.
+  bool copies_fit(const CoreProbes& probes, const Beside& beside) const;
+  // Originals on the device are held beside their new blocks for a while. Where there is no room for both the
+  // first of them are computed instead.
+  void fit_originals(CoreProbes& probes, const Beside& beside) const;
+
+  // --- taking it ---
+
+  // Holds the originals, so that making room for the request takes none of them before their moves hold them.
+  std::vector<BlockPin> hold_originals(const CoreProbes& probes);
+  // Holds and places all that the request needs, which fits; copies are added to the pass.
+  void take(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass);
+
+  // --- before it is taken: its loads begin ---
+
+  // Pins what the device has of what the request goes on from, while slots for loads are found, so that none
+  // of it is evicted for them.
+  std::vector<BlockPin> hold_there(const CoreProbes& probes);
+  // Whether the device has slots for these blocks, and in groups with a window for what the request is
+  // promised beside them: it never waits at admission for room that its own loads have.
+  bool has_room_ahead(const CoreProbes& probes, std::span<const std::uint32_t> begins) const;
+  // The blocks that what a cut has moved is rotated into, and those between: they become known before anybody
+  // is admitted who needs them. Pinned until their loads hold them.
+  std::vector<BlockPin> open_rotated(const CoreRequest& request, CoreProbes& probes,
+                                     std::span<const std::uint32_t> begins);
+
+ private:
+  bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  void take_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
+                   std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
+  void place(BlockPin& pin, bool all_groups);
+  void fill_tables(CoreRequest& request) const;
+  void add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens, bool to_tail,
+                CorePass& pass);
+
+  const CoreConfig& config_;
+  BlockIndex& index_;
+  const Transfers& transfers_;
+  Prefixes& prefixes_;
+  Windows& windows_;
+  const DeviceMemory& device_memory_;
+  const Restores& restores_;
+  std::uint32_t group_count_;
+  GroupCounts reserve_blocks_{};  // groups without window
+};
+
+}  // namespace loci

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/restores.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/policy/lookahead.h"
+
+namespace loci {
+namespace {
+
+// Siblings' state cannot be held while it is copied.
+void drop_copies(CoreProbes& probes) {
+  for (CoreProbe& found : probes.blocks) {
+    if (found.source == CoreProbe::Source::kCopy) found.source = CoreProbe::Source::kNone;
+  }
+}
+
+// It is computed, though a tier has it.
+void compute_instead(CoreProbe& found) {
+  found.load = false;
+  found.too_slow = true;
+  found.original = kNoBlock;
+}
+
+constexpr std::size_t place_of(Tier tier) { return static_cast<std::size_t>(tier); }
+
+}  // namespace
+
+Restores::Restores(const CoreConfig& config, const CostModel& costs, const BlockIndex& index,
+                   const Transfers& transfers, const Prefixes& prefixes, const Windows& windows,
+                   const PassTimes& pass_times)
+    : config_(config),
+      costs_(costs),
+      index_(index),
+      transfers_(transfers),
+      prefixes_(prefixes),
+      windows_(windows),
+      pass_times_(pass_times),
+      group_count_(static_cast<std::uint32_t>(config.groups.size())),
+      rule_(find_restore_rule(config.restore).value()) {}
+
+Tier Restores::slowest_for(const CoreRequest& request) const {
+  const Tier slowest = request.answered ? transfers_.slowest_readable() : transfers_.slowest_own();
+  if (!request.without_disk || slowest < Tier::kDisk) return slowest;
+  return index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
+}
+
+CoreProbes Restores::choose(const CoreRequest& request, const Rules& rules) const {
+  CoreProbes probes =
+      prefixes_.probe(request, {.slowest = rules.slowest,
+                                .originals = !windows_.any(),
+                                .tails_may_move = config_.passes_ahead > 0 && rules.in_flight});
+  if (windows_.any()) {
+    windows_.find_parting(probes);
+    if (!rules.copies) drop_copies(probes);
+    windows_.choose_start(probes, rules.slowest);
+    if (request.is_public) windows_.compute_all(probes);
+    windows_.promise(request, probes);
+  }
+  count_needs(probes);
+  return probes;
+}
+
+void Restores::count_needs(CoreProbes& probes) const {
+  probes.slots = probes.pins = probes.copy_pins = {};
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) continue;
+    for (const CoreProbe& found : probes.blocks) {
+      const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
+      const Block* sibling =
+          found.source == CoreProbe::Source::kNone ? nullptr : &index_.block(found.sibling);
+      if (node != nullptr && node->parts[group]) {
+        if (node->parts[group]->evictable()) ++probes.pins[group];
+      } else if (found.source == CoreProbe::Source::kTakeOver) {
+        ++probes.pins[group];
+      } else {
+        ++probes.slots[group];
+      }
+      if (found.source == CoreProbe::Source::kCopy && sibling->parts[group]->evictable()) {
+        ++probes.copy_pins[group];
+      }
+      if (found.original != kNoBlock) {
+        const auto& part = index_.block(found.original).parts[group];
+        if (part && part->evictable()) ++probes.pins[group];
+      }
+    }
+  }
+}
+
+// Tokens of the block whose state is on the device, or will be copied there.
+std::uint32_t Restores::tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const {
+  const CoreProbe& found = probes.blocks[block];
+  const std::uint32_t begin = block * kBlockTokens;
+  if (windows_.any()) return probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
+  if (found.source == CoreProbe::Source::kTakeOver) return found.run;
+  if (found.source == CoreProbe::Source::kCopy && with_copies) return found.run;
+  return found.node == kNoBlock ? 0 : index_.block(found.node).filled;
+}
+
+RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const {
+  // What running requests' prompts still ask of the processor, but for their attention.
+  const auto booked = static_cast<Nanos>(std::min<std::uint64_t>(load.prompt_tokens, UINT32_MAX));
+  RestoreProblem problem{.compute_booked = booked == 0 ? 0 : pass_times_.compute(0, 1) * booked,
+                         .layers = config_.layers,
+                         .whole_tiers = windows_.any()};
+  problem.knows_projecting = costs_.project_block() > 0;
+  problem.others = load.others;
+  for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
+    problem.links[place_of(tier)] = transfers_.link(tier);
+  std::uint64_t rows = 0;
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    CoreProbe& found = probes.blocks[i];
+    if (found.load) {
+      const Tier from = transfers_.load_tier(found);
+      if (transfers_.loading(found.node)) problem.links[place_of(from)].awaited = true;
+      if (from == Tier::kDevice || transfers_.loading(found.node)) continue;
+      if (!transfers_.overdue(from)) {
+        problem.blocks.push_back(transfers_.restorable(found, i));
+        problem.blocks.back().compute = pass_times_.compute(i * kBlockTokens, kBlockTokens);
+        continue;
+      }
+      if (!windows_.any()) compute_instead(found);
+    }
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t there = tokens_there(probes, i, true);
+    const std::uint32_t count = std::min(kBlockTokens, request.length() - begin);
+    if (count <= there) continue;
+    rows += count - there;
+    problem.computed_anyway += pass_times_.compute(begin + there, count - there);
+  }
+  problem.computed_anyway =
+      std::max(problem.computed_anyway, pass_times_.predict({PassKind::kPrompts, {.rows = 1}}));
+  const std::uint64_t passes = (rows + config_.max_batch_tokens - 1) / config_.max_batch_tokens;
+  problem.first_reading = problem.computed_anyway / static_cast<Nanos>(std::max<std::uint64_t>(passes, 1));
+  return problem;
+}
+
+// The slowest tier that the plan loads from. (With windows it loads whole tiers.)
+Tier Restores::slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const {
+  for (Tier tier = slowest; tier != Tier::kDevice; tier = static_cast<Tier>(place_of(tier) - 1)) {
+    bool asked = false, loaded = false;
+    for (const RestorableBlock& block : problem.blocks) {
+      if (block.from != tier) continue;
+      asked = true;
+      loaded = loaded || plan.loads(block);
+    }
+    if (!transfers_.overdue(tier) && (loaded || !asked)) return tier;
+  }
+  return Tier::kDevice;
+}
+
+RestoreForecast Restores::plan(const CoreRequest& request, CoreProbes& probes, Rules& rules,
+                               const Load& load) const {
+  const RestoreProblem asked = problem(request, probes, load);
+  const RestorePlan plan = plan_restore(asked, rule_);
+  if (windows_.any()) {
+    const Tier worth = slowest_loaded(asked, plan, rules.slowest);
+    if (worth != std::exchange(rules.slowest, worth)) probes = choose(request, rules);
+  } else {
+    for (const RestorableBlock& block : asked.blocks) {
+      if (!plan.loads(block)) compute_instead(probes.blocks[block.number]);
+    }
+    count_needs(probes);
+  }
+  return {plan.rule, plan.times.ready, plan.loading_all.ready, plan.computing_all.ready};
+}
+
+bool Restores::worth_loading(const CoreBeginning& beginning) const {
+  if (rule_ == RestoreRule::kRecompute || transfers_.overdue(beginning.from)) return false;
+  if (rule_ == RestoreRule::kKv || rule_ == RestoreRule::kHidden) return true;
+  if (rule_ == RestoreRule::kPensieve) return beginning.from == Tier::kHost;
+  const CoreProbe probe{.key = {}, .node = beginning.block};
+  const RestorableBlock block = transfers_.restorable(probe, beginning.number);
+  const RestoreLink link = transfers_.link(beginning.from);
+  const Nanos compute =
+      pass_times_.compute(beginning.number * kBlockTokens + beginning.there, beginning.run - beginning.there);
+  return link.booked + link.latency + block.load + block.charge < compute;
+}
+
+GroupSet Restores::groups_before_start(const CoreProbes& probes, std::uint32_t block) const {
+  if (!windows_.any()) return kEveryGroup;
+  return block < probes.start / kBlockTokens ? groups_seen(config_, probes.start, block) : GroupSet{0};
+}
+
+std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, const CoreProbes& probes) const {
+  std::array<std::vector<std::uint32_t>, kTiers> blocks;
+  std::array<RestorableBlock, kTiers> one{};
+  const CoreLineage* lineage = probes.lineage;
+  const bool has_front = lineage != nullptr && lineage->front_blocks < probes.blocks.size() &&
+                         probes.blocks[lineage->front_blocks - 1].node != kNoBlock;
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    if (!found.load || (found.node == kNoBlock && !has_front) || transfers_.loading(found.node)) continue;
+    const auto from = static_cast<std::size_t>(transfers_.load_tier(found));
+    blocks[from].push_back(i);
+    one[from] = transfers_.restorable(found, i);
+  }
+  std::vector<std::uint32_t> out;
+  const Nanos prefill = config_.preload == "buffer" ? sources(request, probes, true).predicted_compute : 0;
+  for (std::size_t tier = 1; tier < kTiers; ++tier) {
+    std::uint64_t count = blocks[tier].size();
+    if (config_.preload == "buffer" && count > 0) {
+      // In blocks. The first layer is before all computing (figure 6c).
+      const Nanos latency = transfers_.link(static_cast<Tier>(tier)).latency;
+      const std::uint64_t layer = (count + config_.layers - 1) / config_.layers;
+      const Nanos load = latency + one[tier].load * static_cast<Nanos>(count);
+      count = std::max(layer, read_buffer(count, load, prefill));
+    }
+    out.insert(out.end(), blocks[tier].begin(), blocks[tier].begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  return out;
+}
+
+ContextSources Restores::sources(const CoreRequest& request, const CoreProbes& probes,
+                                 bool with_copies) const {
+  ContextSources from;
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    const bool last = i + 1 == probes.blocks.size();
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t count = last ? request.length() - begin : kBlockTokens;
+    const std::uint32_t there = tokens_there(probes, i, with_copies);
+    if (found.load) {
+      from.of(transfers_.load_tier(found)) += kBlockTokens;
+      if (transfers_.from_hidden(found)) from.hidden += kBlockTokens;
+      continue;
+    }
+    const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);
+    if (preload != request.preloads.end() && there == count) {
+      from.of(preload->second) += count;
+      if (preload->second == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
+      continue;
+    }
+    const bool brought = request.beginning && found.source == CoreProbe::Source::kCopy &&
+                         there == found.run && there > 0 &&
+                         index_.find(request.beginning->key) == found.sibling;
+    from.of(brought ? request.beginning->from : Tier::kDevice) += there;
+    if (brought && request.beginning->hidden) from.hidden += there;
+    if (there == count) continue;
+    MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.key);
+    if (found.too_slow) reason = MissReason::kTooSlow;
+    from.computed[static_cast<std::size_t>(reason)] += count - there;
+    from.predicted_compute += pass_times_.compute(begin + there, count - there);
+  }
+  return from;
+}
+
+}  // namespace loci

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request that waits has of its state: which blocks it finds on the device, which of the others are
+// loaded and which computed, and where all of its tokens' state comes from. Decides only: it pins, places and
+// begins nothing.
+//
+// An example: a prompt of six blocks and a few tokens more, t. K: on the device; h: in host memory alone; d:
+// on the disk alone; .: nowhere.
+//
+//     block              0   1   2   3   4   5   t
+//     choose()           K   h   h   d   .   d   .      blocks 1, 2, 3 and 5 could be loaded
+//     plan()             K   h   h   c   .   c   .      the disk's link is booked for long, so 3 and 5 are
+//                                                       computed (c), as 4 and t are anyway
+//     sources()          1 block from the device, 2 from host memory; 3 blocks and t computed, 2 of them
+//                        because loading was too slow
+//
+// plan() describes the missing blocks to policy/restore_plan.h, and writes its answer into what was found.
+//
+// It owns the rule by which state is restored. It requires that the request waits. It calls the index, the
+// transfers, the prefixes, the windows and the times of passes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/pass_times.h"
+#include "loci/engine/core/plan.h"
+#include "loci/engine/core/prefixes.h"
+#include "loci/engine/core/probes.h"
+#include "loci/engine/core/request.h"
+#include "loci/engine/core/transfers.h"
+#include "loci/engine/core/windows.h"
+#include "loci/memory/block_index.h"
+#include "loci/policy/cost_model.h"
+#include "loci/policy/restore_plan.h"
+
+namespace loci {
+
+// Thread-compatible; used by the core's thread. O(blocks · log(children)) of the request, unless noted.
+class Restores {
+ public:
+  // All seven must outlive it.
+  Restores(const CoreConfig& config, const CostModel& costs, const BlockIndex& index,
+           const Transfers& transfers, const Prefixes& prefixes, const Windows& windows,
+           const PassTimes& pass_times);
+
+  // --- what there is ---
+
+  // Beyond which nothing is loaded for the request.
+  Tier slowest_for(const CoreRequest& request) const;
+  struct Rules {
+    Tier slowest = Tier::kDevice;  // nothing is loaded from tiers beyond it
+    bool copies = true;            // state of siblings may be copied (layer groups with a window)
+    bool in_flight = false;        // a pass is
+  };
+  // What the request finds, and what it needs of the device.
+  CoreProbes choose(const CoreRequest& request, const Rules& rules) const;
+  // Counts anew what groups without window need.
+  void count_needs(CoreProbes& probes) const;
+
+  // --- what is loaded ---
+
+  // What others ask of the processor.
+  struct Load {
+    std::uint64_t prompt_tokens = 0;  // that running requests still have to compute before they decode
+    std::uint32_t others = 0;         // requests that run or wait, without this one
+  };
+  // `probes`: by choose() with `rules`. What is to be computed though a tier has it is so in the probes
+  // afterwards, and `rules.slowest` is what they were made for.
+  RestoreForecast plan(const CoreRequest& request, CoreProbes& probes, Rules& rules, const Load& load) const;
+  // Whether the beginning of a block is worth waiting for, before anything else begins. The rules that weigh
+  // do so for this block alone. O(groups).
+  bool worth_loading(const CoreBeginning& beginning) const;
+  // What the request goes on from of a block: all of it where no group has a window.
+  GroupSet groups_before_start(const CoreProbes& probes, std::uint32_t block) const;
+  // The blocks of the request's state that begin to move before it is admitted, of each tier the first ones.
+  // (What a cut has moved and the device has is rotated at admission, which takes no time.)
+  std::vector<std::uint32_t> to_preload(const CoreRequest& request, const CoreProbes& probes) const;
+
+  // --- where it comes from ---
+
+  // Where the state of the request's tokens comes from, and why the rest does not. Before it is admitted.
+  ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
+
+ private:
+  bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
+  RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
+  Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;
+
+  const CoreConfig& config_;
+  const CostModel& costs_;
+  const BlockIndex& index_;
+  const Transfers& transfers_;
+  const Prefixes& prefixes_;
+  const Windows& windows_;
+  const PassTimes& pass_times_;
+  std::uint32_t group_count_;
+  RestoreRule rule_;
+};
+
+}  // namespace loci
