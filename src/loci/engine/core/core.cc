@@ -164,16 +164,16 @@ void Core::check_invariants() const { state_->check_invariants(); }
 
 Core::State::State(const CoreConfig& config, IndexPools pools)
     : config_(limited_windows(config)),
-      // Each running request gets a token of each pass, so none starves.
-      running_max_(std::min(config.max_running, config.max_batch_tokens)),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       costs_(config.costs),
       pass_times_(costs_, config.pass_time),
       through_(config.save == "through" && config.reuse),
       split_(config.batch == "split"),
       index_(std::move(pools)),
+      // Each running request gets a token of each pass, so none starves.
+      batch_(std::min(config.max_running, config.max_batch_tokens)),
       queue_(
-          running_max_, make_admission_order(config.admission).value(),
+          batch_.most(), make_admission_order(config.admission).value(),
           [this](RequestId id) { return distances_.of(*requests_.at(id)); }, config.admission_looks),
       before_queue_(config_.max_queued),
       transfers_(config_, costs_, index_),
@@ -188,6 +188,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       device_memory_(config_, index_),
       restores_(config_, costs_, index_, transfers_, prefixes_, windows_, pass_times_),
       admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_),
+      giving_way_(config_, index_, windows_, queue_, batch_, admission_),
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
       shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {}
@@ -455,7 +456,7 @@ Nanos Core::State::next_deadline() const {
 
 CoreStats Core::State::stats() const {
   CoreStats stats = totals_;
-  stats.running = static_cast<std::uint32_t>(running_.size());
+  stats.running = static_cast<std::uint32_t>(batch_.size());
   stats.queued = static_cast<std::uint32_t>(queue_.size() + before_queue_.size());
   stats.paused = static_cast<std::uint32_t>(paused_);
   stats.before_queue = static_cast<std::uint32_t>(before_queue_.size());

@@ -10,23 +10,23 @@ namespace loci {
 // What others than one that waits ask of the processor.
 Restores::Load Core::State::load_of_others() const {
   return {.prompt_tokens = prompts().total,
-          .others = static_cast<std::uint32_t>(running_.size() + queue_.size() - 1)};
+          .others = static_cast<std::uint32_t>(batch_.size() + queue_.size() - 1)};
 }
 
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing.
 bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
-  if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
+  if (blocked_head_ == request.id || batch_.full()) return false;
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = !flights_.empty()};
   CoreProbes probes = restores_.choose(request, rules);
   const RestoreForecast forecast = restores_.plan(request, probes, rules, load_of_others());
-  const Admission::Beside beside{.others_run = !running_.empty(), .copies = pass.copies.size()};
+  const Admission::Beside beside{.others_run = !batch_.empty(), .copies = pass.copies.size()};
   if (request.lineage) admission_.fit_originals(probes, beside);
   rules.copies = admission_.copies_fit(probes, beside);
   if (windows_.any() && !rules.copies) probes = restores_.choose(request, rules);
   if (!admission_.admissible(probes, beside) || !admission_.keeps_to_room(probes, beside)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
-    if (running_.empty() && transfers_.idle() && flights_.empty())
+    if (batch_.empty() && transfers_.idle() && flights_.empty())
       end_without_memory(request, plan);
     else
       blocked_head_ = request.id;
@@ -40,9 +40,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   const std::vector<BlockPin> originals = admission_.hold_originals(probes);
   admission_.take(request, probes, rules.copies, pass);
   request.phase.become(RequestPhase::kPrompt);
-  const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
-                                      [](auto* a, auto* b) { return a->arrival < b->arrival; });
-  running_.insert(place, &request);
+  batch_.enter(request);
   start_loads(request, probes);
   if (first) start(request, from, plan);
   return true;

@@ -47,7 +47,7 @@ void Core::State::schedule_ahead(Plan& plan) {
 // False: a block is missing that somebody must give up.
 bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
   const CorePass& before = flights_.last();
-  for (CoreRequest* request : running_) {
+  for (CoreRequest* request : batch_) {
     const bool full = request->length() > request->blocks.size() * kBlockTokens;
     if (request->in_passes == 0 && full && !grow(*request)) return false;
   }
@@ -66,7 +66,7 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     }
     add_following(request, i, pass);
   }
-  for (CoreRequest* request : running_) {
+  for (CoreRequest* request : batch_) {
     if (request->phase.is(RequestPhase::kDecode) && request->in_passes == 0) add_spans(*request, pass);
   }
   // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.

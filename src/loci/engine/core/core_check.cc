@@ -52,21 +52,18 @@ void Core::State::check_invariants() const {
              "invariant 7: pauses are counted, and bounded");
   queue_.check_invariants();
   std::map<std::string, std::uint32_t> running_by_tenant;
-  for (const CoreRequest* request : running_) ++running_by_tenant[request->group];
+  for (const CoreRequest* request : batch_) ++running_by_tenant[request->group];
   for (const auto& [tenant, count] : running_by_tenant) {
     LOCI_CHECK(queue_.running(tenant) == count, "what runs of each tenant is counted");
   }
   LOCI_CHECK(waiting == queue_.size(), "invariant 7: what does not run is in the queue");
   before_queue_.check_invariants();  // 7
   LOCI_CHECK(
-      queue_.size() + before_queue_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
+      queue_.size() + before_queue_.size() + at_rest <= std::size_t{2} * config_.max_queued + batch_.most(),
       "invariant 7: a bounded queue");
-  LOCI_CHECK(running_.size() + waiting + before_queue_.size() + at_rest == requests_.size() &&
-                 running_.size() <= running_max_,
-             "invariant 7: a bounded batch");
-  LOCI_CHECK(std::is_sorted(running_.begin(), running_.end(),
-                            [](auto* a, auto* b) { return a->arrival < b->arrival; }),
-             "the batch is in order of arrival");
+  LOCI_CHECK(batch_.size() + waiting + before_queue_.size() + at_rest == requests_.size(),
+             "invariant 7: whoever is here runs, waits or rests");
+  batch_.check_invariants();  // 7
 }
 
 void Core::State::check_request(const CoreRequest& request) const {
@@ -158,7 +155,7 @@ void Core::State::check_pins() const {
       holds[pin.block().value][group] += pin.holds(group);
     }
   };
-  for (const CoreRequest* request : running_) {
+  for (const CoreRequest* request : batch_) {
     for (const BlockPin& pin : request->blocks) count(pin);
   }
   prefixes_.visit_pins(count);

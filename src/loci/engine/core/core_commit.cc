@@ -88,7 +88,7 @@ void Core::State::complete_tail(CoreRequest& request) {
     if (!completion.replaced[group]) continue;
     transfers_.keep_slot(block, group, completion.replaced[group], last_pass);
     flights_.detach(request, group, std::move(completion.replaced[group]));
-    for (CoreRequest* other : running_) {
+    for (CoreRequest* other : batch_) {
       if (number < other->blocks.size() && other->blocks[number].block() == block &&
           other->blocks[number].holds(group)) {
         other->tables[group][number] = slot;

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares between tenants (policy/admission.h): whose prompts a pass takes, and who gives way when the batch
-// or the memory is full. With one tenant all of it is first come, first served.
+// Shares between tenants (policy/admission.h): whose prompts a pass takes, and what happens to those who give
+// way (giving_way.h). With one tenant all of it is first come, first served.
 //
 // A pass's tokens that decodes leave are divided among the tenants who have prompts to compute, by weight;
 // what one does not want is the others'. So another's prompts, however many and long, cost a tenant that is
 // within its share at most the rest of its share of each pass.
-//
-// Where the batch is full and the next request is of a tenant below its share of the places, the latest
-// arrival of the tenant that is furthest above its own is suspended. Where memory is full the same goes by
-// the blocks that tenants hold, but only once whoever gives way was given as many tokens more than whoever
-// waits as it may have to compute again: so at least half of what is computed is never thrown away.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -40,7 +35,7 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
 
 CorePrompts Core::State::prompts() const {
   CorePrompts out;
-  for (CoreRequest* request : running_) {
+  for (CoreRequest* request : batch_) {
     if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
       continue;
     out.add(*request, missing_tokens(*request));
@@ -94,7 +89,7 @@ void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
   std::uint64_t left = 0;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     left += given[i];
-    for (CoreRequest* request : running_) {
+    for (CoreRequest* request : batch_) {
       if (left == 0) break;
       if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
       if (request->in_passes > 0 && !flights_.goes_on(*request)) continue;
@@ -109,24 +104,6 @@ void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
 }
 
 // --- giving way ---
-
-// What it keeps others from in a group's pool.
-std::uint32_t Core::State::blocks_held(const CoreRequest& request, std::uint32_t group) const {
-  return windowed(group) ? request.promised[group] : static_cast<std::uint32_t>(request.blocks.size());
-}
-
-std::map<std::string, std::uint64_t> Core::State::blocks_by_tenant(std::uint32_t group) const {
-  std::map<std::string, std::uint64_t> held;
-  for (const CoreRequest* request : running_) held[request->group] += blocks_held(*request, group);
-  return held;
-}
-
-CoreRequest* Core::State::latest_of(const std::string& tenant) const {
-  for (auto request = running_.rbegin(); request != running_.rend(); ++request) {
-    if ((*request)->group == tenant) return *request;
-  }
-  return nullptr;
-}
 
 void Core::State::enqueue(CoreRequest& request) {
   queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at,
@@ -160,102 +137,34 @@ void Core::State::suspend(CoreRequest& request) {
   ++totals_.suspensions_total;
 }
 
-// A decode needs a block and there is none: the latest arrival of the tenant that holds most for its weight
-// gives up its own (Pensieve §4.3.5).
-void Core::State::suspend_for_growth() {
-  LOCI_CHECK(running_.size() > 1, "a request that is alone has the whole pool");
-  const std::string* most = nullptr;
-  std::uint64_t most_held = 0;
-  const auto held = blocks_by_tenant(0);
-  for (const auto& [tenant, blocks] : held) {
-    if (most == nullptr || blocks * queue_.weight(*most) > most_held * queue_.weight(tenant)) {
-      most = &tenant;
-      most_held = blocks;
-    }
-  }
-  suspend(*latest_of(*most));
-}
-
 void Core::State::make_room() {
-  if (queue_.empty() || running_.empty()) return;
+  if (queue_.empty() || batch_.empty()) return;
   const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
-  if (running_.size() >= running_max_) {
-    if (CoreRequest* victim = slot_victim(head)) suspend(*victim);
+  if (batch_.full()) {
+    if (CoreRequest* victim = giving_way_.for_place(head)) suspend(*victim);
   } else if (blocked_head_ == head.id) {
     for (std::uint32_t group = 0; group < group_count_; ++group) make_memory(head, group);
   }
 }
 
-// What is to be suspended must be in no pass in flight.
-bool Core::State::someone_gives_way() {
-  if (std::any_of(running_.begin(), running_.end(), [](const auto* request) { return request->gives_way(); }))
-    return true;
-  if (queue_.empty() || running_.empty()) return false;
-  const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
-  if (running_.size() >= running_max_) return slot_victim(head) != nullptr;
-  for (std::uint32_t group = 0; group < group_count_ && blocked_head_ == head.id; ++group) {
-    const auto held = blocks_by_tenant(group);
-    if (!asks_for_memory(head, group, held)) continue;
-    if (memory_victim(head, group, held, queue_.active_weight()) != nullptr) return true;
-  }
-  return false;
-}
-
-CoreRequest* Core::State::slot_victim(const CoreRequest& head) const {
-  if (!queue_.below_slot_share(head.group)) return nullptr;
-  CoreRequest* victim = nullptr;
-  for (CoreRequest* request : running_) {  // the latest arrival of the tenant furthest above its share
-    if (request->group == head.group || !queue_.above_slot_share(request->group)) continue;
-    if (victim == nullptr || std::uint64_t{queue_.running(request->group)} * victim->weight >=
-                                 std::uint64_t{queue_.running(victim->group)} * request->weight) {
-      victim = request;
-    }
-  }
-  return victim;
-}
-
-std::uint64_t Core::State::blocks_needed(const CoreRequest& head, std::uint32_t group) const {
-  const std::uint64_t blocks = (head.length() + kBlockTokens - 1) / kBlockTokens;
-  return windows_.blocks_needed(group, blocks);
-}
-
-// Its tenant would not be above its share with it.
-bool Core::State::asks_for_memory(const CoreRequest& head, std::uint32_t group,
-                                  const std::map<std::string, std::uint64_t>& held) const {
-  const auto own = held.find(head.group);
-  return own == held.end() || (own->second + blocks_needed(head, group)) * queue_.active_weight() <=
-                                  std::uint64_t{config_.groups[group].block_count} * head.weight;
-}
-
-// Who gives up memory next for it; null: there is enough, or nobody has to. `held`: by tenant.
-// `weights`: of all tenants that have requests.
-CoreRequest* Core::State::memory_victim(const CoreRequest& head, std::uint32_t group,
-                                        const std::map<std::string, std::uint64_t>& held,
-                                        std::uint64_t weights) const {
-  const std::uint64_t total = config_.groups[group].block_count;
-  const std::uint64_t available =
-      windowed(group) ? total - windows_.promised(group) : std::uint64_t{index_.available(group)};
-  if (available >= blocks_needed(head, group) + admission_.reserve(group)) return nullptr;
-  CoreRequest* victim = nullptr;
-  for (const auto& [tenant, has] : held) {
-    if (tenant == head.group || has * weights <= total * queue_.weight(tenant)) continue;
-    CoreRequest* latest = latest_of(tenant);
-    // What it was given more than the one that waits pays for what it may have to compute again.
-    const std::uint64_t again = latest->length() * kVirtualToken / latest->weight;
-    if (queue_.virtual_time(tenant) < queue_.virtual_time(head.group) + again) continue;
-    if (victim == nullptr || has * victim->weight > held.at(victim->group) * latest->weight) victim = latest;
-  }
-  return victim;
-}
-
 void Core::State::make_memory(const CoreRequest& head, std::uint32_t group) {
-  auto held = blocks_by_tenant(group);
-  if (!asks_for_memory(head, group, held)) return;
-  const std::uint64_t weights = queue_.active_weight();
-  while (CoreRequest* victim = memory_victim(head, group, held, weights)) {
-    held[victim->group] -= blocks_held(*victim, group);
+  GivingWay::Claim claim = giving_way_.claim(head, group);
+  while (CoreRequest* victim = giving_way_.for_memory(head, claim)) {
+    giving_way_.gave_way(*victim, claim);
     suspend(*victim);
   }
+}
+
+// What is to be suspended must be in no pass in flight.
+bool Core::State::someone_gives_way() {
+  if (std::ranges::any_of(batch_, [](const auto* request) { return request->gives_way(); })) return true;
+  if (queue_.empty() || batch_.empty()) return false;
+  const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
+  if (batch_.full()) return giving_way_.for_place(head) != nullptr;
+  for (std::uint32_t group = 0; group < group_count_ && blocked_head_ == head.id; ++group) {
+    if (giving_way_.for_memory(head, giving_way_.claim(head, group)) != nullptr) return true;
+  }
+  return false;
 }
 
 }  // namespace loci

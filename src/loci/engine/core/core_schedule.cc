@@ -21,8 +21,8 @@ namespace loci {
 void Core::State::schedule(Plan& plan) {
   if (!flights_.empty()) return schedule_ahead(plan);
   queue_.begin_step(now_);
-  for (std::size_t i = running_.size(); i > 0; --i) {
-    if (running_[i - 1]->gives_way()) suspend(*running_[i - 1]);
+  for (std::size_t i = batch_.size(); i > 0; --i) {
+    if (batch_[i - 1].gives_way()) suspend(batch_[i - 1]);
   }
   grow(plan);
   make_room();
@@ -30,7 +30,7 @@ void Core::State::schedule(Plan& plan) {
   pass.budget = config_.max_batch_tokens;
   form(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
-  LOCI_CHECK(!pass.spans.empty() || running_.empty() || !transfers_.idle(),
+  LOCI_CHECK(!pass.spans.empty() || batch_.empty() || !transfers_.idle(),
              "the first that runs has something to compute");
   if (!pass.spans.empty()) {
     emit(std::move(pass), plan);
@@ -49,7 +49,7 @@ void Core::State::form(CorePass& pass, Plan& plan) {
 }
 
 void Core::State::add_decodes(CorePass& pass) {
-  for (CoreRequest* request : running_) {
+  for (CoreRequest* request : batch_) {
     if (request->phase.is(RequestPhase::kDecode)) add_spans(*request, pass);
   }
 }
@@ -88,7 +88,7 @@ PassWork Core::State::work_of(const CorePass& pass) const {
 // What running prompts lack, in their order, as if it were their last tokens: those see the most.
 std::vector<PromptRun> Core::State::prompt_runs() const {
   std::vector<PromptRun> runs;
-  for (const CoreRequest* request : running_) {
+  for (const CoreRequest* request : batch_) {
     if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
       continue;
     const auto missing = static_cast<std::uint32_t>(missing_tokens(*request));
@@ -102,9 +102,7 @@ std::vector<PromptRun> Core::State::prompt_runs() const {
 void Core::State::keep_to_time(CorePass& pass, std::span<const PromptRun> prompts,
                                std::uint32_t tokens_max) const {
   if (config_.pass_time == kNever) return;
-  if (std::none_of(running_.begin(), running_.end(),
-                   [](const auto* request) { return request->phase.is(RequestPhase::kDecode); }))
-    return;
+  if (!batch_.any(RequestPhase::kDecode)) return;
   std::vector<PromptRun> runs(prompts.begin(), prompts.end());
   runs.push_back({0, tokens_max});
   pass.budget = pass_times_.fitting(work_of(pass).rows, runs, tokens_max);
@@ -113,16 +111,16 @@ void Core::State::keep_to_time(CorePass& pass, std::span<const PromptRun> prompt
 // Gives every request whose next token opens a new block that block, the earliest arrivals first; where
 // there is none, someone gives up theirs.
 void Core::State::grow(Plan& plan) {
-  for (std::size_t i = 0; i < running_.size();) {
-    CoreRequest& request = *running_[i];
+  for (std::size_t i = 0; i < batch_.size();) {
+    CoreRequest& request = batch_[i];
     if (request.length() <= request.blocks.size() * kBlockTokens) {
       ++i;
     } else if (!grow(request)) {
-      if (running_.size() == 1 && !transfers_.idle()) return;
-      if (running_.size() == 1)
+      if (batch_.size() == 1 && !transfers_.idle()) return;
+      if (batch_.size() == 1)
         end_without_memory(request, plan);
       else
-        suspend_for_growth();
+        suspend(giving_way_.for_growth());
       i = 0;  // the batch has one fewer
     }
   }
@@ -156,7 +154,7 @@ void Core::State::stop_running(CoreRequest& request) {
     request.held[group] = request.first_held[group] = 0;
   }
   queue_.end_running(request.group);
-  running_.erase(std::find(running_.begin(), running_.end(), &request));
+  batch_.leave(request);
   room_changed();
 }
 

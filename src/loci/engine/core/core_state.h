@@ -13,6 +13,8 @@
 //   peer_reads.h       state that other servers of the cluster read
 //   restores.h         what a waiting request finds: what of it is loaded, what computed
 //   admission.h        whether there is room for it; its blocks are placed and held
+//   batch.h            the requests that run
+//   giving_way.h       who gives way when the batch or the memory is full
 //   flights.h          passes in flight, and what they keep until they have ended
 //   before_queue.h     who has arrived and is in no queue yet
 //   shared_questions.h what the store that servers share has for a request
@@ -21,7 +23,7 @@
 //   core_admission.cc  taking a request into the batch
 //   core_schedule.cc   growth, forming a pass
 //   core_ahead.cc      the pass that is planned while another is in flight
-//   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
+//   core_fair.cc       shares between tenants: whose prompts a pass takes; whoever gives way is suspended
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  loads of who comes next, before it is admitted
 //   core_beginnings.cc what happens before the queue: the ends of sequences are brought back, and the store
@@ -42,6 +44,7 @@
 #include <vector>
 
 #include "loci/engine/core/admission.h"
+#include "loci/engine/core/batch.h"
 #include "loci/engine/core/before_queue.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/core_pass.h"
@@ -49,6 +52,7 @@
 #include "loci/engine/core/distances.h"
 #include "loci/engine/core/flights.h"
 #include "loci/engine/core/forgotten.h"
+#include "loci/engine/core/giving_way.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/peer_reads.h"
 #include "loci/engine/core/prefixes.h"
@@ -194,23 +198,13 @@ class Core::State {
   CorePrompts prompts() const;
   void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);
   void add_prompts(const CorePrompts& prompts, CorePass& pass);
-  std::uint32_t blocks_held(const CoreRequest& request, std::uint32_t group) const;
-  std::map<std::string, std::uint64_t> blocks_by_tenant(std::uint32_t group) const;
-  CoreRequest* latest_of(const std::string& tenant) const;
   void enqueue(CoreRequest& request);
   void take_off_queue(CoreRequest& request);
   void leave_queue(CoreRequest& request);
   void charge(const CoreRequest& request, std::uint64_t tokens);
   void suspend(CoreRequest& request);
-  void suspend_for_growth();
   void make_room();
   bool someone_gives_way();
-  CoreRequest* slot_victim(const CoreRequest& head) const;
-  bool asks_for_memory(const CoreRequest& head, std::uint32_t group,
-                       const std::map<std::string, std::uint64_t>& held) const;
-  std::uint64_t blocks_needed(const CoreRequest& head, std::uint32_t group) const;
-  CoreRequest* memory_victim(const CoreRequest& head, std::uint32_t group,
-                             const std::map<std::string, std::uint64_t>& held, std::uint64_t weights) const;
   void make_memory(const CoreRequest& head, std::uint32_t group);
 
   // core_commit.cc
@@ -228,7 +222,6 @@ class Core::State {
   void check_pins() const;
 
   CoreConfig config_;
-  std::uint32_t running_max_;
   std::uint32_t group_count_;
   CostModel costs_;
   PassTimes pass_times_;
@@ -238,8 +231,8 @@ class Core::State {
 
   // The pins and tokens inside are dropped before the index: members end in reverse order.
   std::map<RequestId, std::unique_ptr<CoreRequest>> requests_;
-  std::vector<CoreRequest*> running_;  // by arrival
-  std::size_t paused_ = 0;             // requests whose client does not read
+  std::size_t paused_ = 0;  // requests whose client does not read
+  Batch batch_;
   FairQueue queue_;
   std::optional<RequestId> blocked_head_;            // the queue's head, which lacked blocks, while none
                                                      // has been let go since
@@ -258,6 +251,7 @@ class Core::State {
   DeviceMemory device_memory_;
   Restores restores_;
   Admission admission_;
+  GivingWay giving_way_;
   PeerReads peer_reads_;
   StateAge state_age_;
   SharedQuestions shared_questions_;

@@ -93,7 +93,7 @@ void Core::State::on(const MovesEnded& event, Plan&) {
 
 // Something of the block will not come.
 void Core::State::miss(const Transfers::Missed& missed) {
-  for (CoreRequest* request : running_) {
+  for (CoreRequest* request : batch_) {
     const LoadPhase phase = request->load_phase.now();
     const bool joined = phase == LoadPhase::kJoined || phase == LoadPhase::kMissed;
     const bool reads = request->in_passes > 0 && joined;

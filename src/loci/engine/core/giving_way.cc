@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/giving_way.h"
+
+#include <algorithm>
+#include <ranges>
+
+#include "loci/base/check.h"
+
+namespace loci {
+
+// What it keeps others from in a group's pool.
+std::uint32_t GivingWay::blocks_held(const CoreRequest& request, std::uint32_t group) const {
+  return windowed(group) ? request.promised[group] : static_cast<std::uint32_t>(request.blocks.size());
+}
+
+std::uint64_t GivingWay::blocks_needed(const CoreRequest& head, std::uint32_t group) const {
+  const std::uint64_t blocks = (head.length() + kBlockTokens - 1) / kBlockTokens;
+  return windows_.blocks_needed(group, blocks);
+}
+
+std::map<std::string, std::uint64_t> GivingWay::blocks_by_tenant(std::uint32_t group) const {
+  std::map<std::string, std::uint64_t> held;
+  for (const CoreRequest* request : batch_) held[request->group] += blocks_held(*request, group);
+  return held;
+}
+
+CoreRequest* GivingWay::latest_of(const std::string& tenant) const {
+  for (CoreRequest* request : std::views::reverse(batch_.requests())) {
+    if (request->group == tenant) return request;
+  }
+  return nullptr;
+}
+
+CoreRequest& GivingWay::for_growth() const {
+  LOCI_CHECK(batch_.size() > 1, "a request that is alone has the whole pool");
+  const std::string* most = nullptr;
+  std::uint64_t most_held = 0;
+  const auto held = blocks_by_tenant(0);
+  for (const auto& [tenant, blocks] : held) {
+    if (most == nullptr || blocks * queue_.weight(*most) > most_held * queue_.weight(tenant)) {
+      most = &tenant;
+      most_held = blocks;
+    }
+  }
+  return *latest_of(*most);
+}
+
+CoreRequest* GivingWay::for_place(const CoreRequest& head) const {
+  if (!queue_.below_slot_share(head.group)) return nullptr;
+  CoreRequest* victim = nullptr;
+  for (CoreRequest* request : batch_) {  // the latest arrival of the tenant furthest above its share
+    if (request->group == head.group || !queue_.above_slot_share(request->group)) continue;
+    if (victim == nullptr || std::uint64_t{queue_.running(request->group)} * victim->weight >=
+                                 std::uint64_t{queue_.running(victim->group)} * request->weight) {
+      victim = request;
+    }
+  }
+  return victim;
+}
+
+GivingWay::Claim GivingWay::claim(const CoreRequest& head, std::uint32_t group) const {
+  Claim claim{.group = group, .held = blocks_by_tenant(group), .weights = queue_.active_weight()};
+  const auto own = claim.held.find(head.group);
+  claim.within_share =
+      own == claim.held.end() || (own->second + blocks_needed(head, group)) * claim.weights <=
+                                     std::uint64_t{config_.groups[group].block_count} * head.weight;
+  return claim;
+}
+
+CoreRequest* GivingWay::for_memory(const CoreRequest& head, const Claim& claim) const {
+  if (!claim.within_share) return nullptr;
+  const std::uint32_t group = claim.group;
+  const std::uint64_t total = config_.groups[group].block_count;
+  const std::uint64_t available =
+      windowed(group) ? total - windows_.promised(group) : std::uint64_t{index_.available(group)};
+  if (available >= blocks_needed(head, group) + admission_.reserve(group)) return nullptr;
+  CoreRequest* victim = nullptr;
+  for (const auto& [tenant, has] : claim.held) {
+    if (tenant == head.group || has * claim.weights <= total * queue_.weight(tenant)) continue;
+    CoreRequest* latest = latest_of(tenant);
+    // What it was given more than the one that waits pays for what it may have to compute again.
+    const std::uint64_t again = latest->length() * kVirtualToken / latest->weight;
+    if (queue_.virtual_time(tenant) < queue_.virtual_time(head.group) + again) continue;
+    if (victim == nullptr || has * victim->weight > claim.held.at(victim->group) * latest->weight)
+      victim = latest;
+  }
+  return victim;
+}
+
+}  // namespace loci

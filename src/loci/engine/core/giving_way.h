@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who gives way when the batch or the memory is full (docs/decisions/fairness.md). Decides only; whoever asks
+// suspends whom it is told. With one tenant all of it is first come, first served.
+//
+// An example: two tenants of equal weight, a and b; a pool of twelve blocks, a batch of four places.
+//
+//     runs      a1 a2 a3 a4                      b1 waits. The batch is full, and b is below its share of two
+//               4  4  2  2   blocks              places: a, which is furthest above its own, gives up a4.
+//
+//     runs      a1 a2                            b1 needs four blocks, and none is free. a has eight, more
+//               6  6   blocks                    than its share of six; a2 gives way, but only once a was
+//                                                given as many tokens more than b as a2 may have to compute
+//                                                again: so at least half of what is computed is never thrown
+//                                                away.
+//
+//     a1's next token opens a block, and none is free: the latest arrival of the tenant that holds most for
+//     its weight gives up its own (Pensieve §4.3.5).
+//
+// It owns nothing but its rules. It requires that what it is asked about waits, and that the batch does not
+// change between claim() and the use of what it returned, but by those who gave way. It calls the index, the
+// windows, the queue, the batch, and the admission for what is kept for decodes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "loci/engine/core/admission.h"
+#include "loci/engine/core/batch.h"
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/request.h"
+#include "loci/engine/core/windows.h"
+#include "loci/memory/block_index.h"
+#include "loci/policy/admission.h"
+
+namespace loci {
+
+// Thread-compatible; used by the core's thread. O(batch · log) where not said otherwise.
+class GivingWay {
+ public:
+  // All six must outlive it.
+  GivingWay(const CoreConfig& config, const BlockIndex& index, const Windows& windows, const FairQueue& queue,
+            const Batch& batch, const Admission& admission)
+      : config_(config),
+        index_(index),
+        windows_(windows),
+        queue_(queue),
+        batch_(batch),
+        admission_(admission) {}
+
+  // Who gives up its blocks for a decode that needs one; at least two requests run.
+  CoreRequest& for_growth() const;
+  // Who gives up its place in the full batch to the one that waits; null: nobody has to.
+  CoreRequest* for_place(const CoreRequest& head) const;
+
+  // What the one that waits may ask of a group's memory.
+  struct Claim {
+    std::uint32_t group = 0;
+    bool within_share = false;                  // its tenant would not be above its share with it
+    std::map<std::string, std::uint64_t> held;  // blocks, by tenant
+    std::uint64_t weights = 0;                  // of all tenants that have requests
+  };
+  Claim claim(const CoreRequest& head, std::uint32_t group) const;
+  // Who gives up memory next for it; null: there is enough, or nobody has to.
+  CoreRequest* for_memory(const CoreRequest& head, const Claim& claim) const;
+  // It gave way: its tenant holds less.
+  void gave_way(const CoreRequest& victim, Claim& claim) const {
+    claim.held[victim.group] -= blocks_held(victim, claim.group);
+  }
+
+ private:
+  bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  std::uint32_t blocks_held(const CoreRequest& request, std::uint32_t group) const;
+  std::uint64_t blocks_needed(const CoreRequest& head, std::uint32_t group) const;
+  std::map<std::string, std::uint64_t> blocks_by_tenant(std::uint32_t group) const;
+  CoreRequest* latest_of(const std::string& tenant) const;
+
+  const CoreConfig& config_;
+  const BlockIndex& index_;
+  const Windows& windows_;
+  const FairQueue& queue_;
+  const Batch& batch_;
+  const Admission& admission_;
+};
+
+}  // namespace loci
