@@ -188,6 +188,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       device_memory_(config_, index_),
       restores_(config_, costs_, index_, transfers_, prefixes_, windows_, pass_times_),
       admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_),
+      former_(config_, index_, transfers_, windows_, flights_, batch_, queue_, pass_times_),
       giving_way_(config_, index_, windows_, queue_, batch_, admission_),
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
@@ -197,6 +198,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   now_ = std::max(now_, now);
   index_.advance(now_);
   transfers_.advance(now_);
+  former_.advance(now_);
   Plan plan;
   std::visit([&](const auto& e) { on(e, plan); }, event);
   forgotten_.retry();

@@ -9,7 +9,7 @@ namespace loci {
 
 // What others than one that waits ask of the processor.
 Restores::Load Core::State::load_of_others() const {
-  return {.prompt_tokens = prompts().total,
+  return {.prompt_tokens = former_.prompts().total,
           .others = static_cast<std::uint32_t>(batch_.size() + queue_.size() - 1)};
 }
 

@@ -40,7 +40,7 @@ void Core::State::schedule_ahead(Plan& plan) {
   const bool formed = form_ahead(pass, plan);
   if (formed && !pass.spans.empty()) return emit(std::move(pass), plan);
   for (const CoreSpan& span : pass.spans) {
-    if (span.token_of) release_ahead(*span.request);
+    if (span.token_of && former_.release_ahead(*span.request)) room_changed();
   }
 }
 
@@ -53,7 +53,8 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
   }
   for (std::uint32_t i = 0; i < before.spans.size(); ++i) {
     const CoreSpan& span = before.spans[i];
-    if (!span.sample || span.request == nullptr || span.wasted || !may_follow(*span.request)) continue;
+    if (!span.sample || span.request == nullptr || span.wasted || !former_.may_follow(*span.request))
+      continue;
     CoreRequest& request = *span.request;
     if (windows_.advance(request)) room_changed();
     if (request.length() % kBlockTokens == 0) {
@@ -62,9 +63,9 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
         promised = promised && (!windowed(group) || Windows::has_place(request, group));
       }
       if (!promised) continue;
-      if (!reserve_ahead(request)) return false;
+      if (!former_.reserve_ahead(request)) return false;
     }
-    add_following(request, i, pass);
+    former_.add_following(request, i, pass);
   }
   for (CoreRequest* request : batch_) {
     if (request->phase.is(RequestPhase::kDecode) && request->in_passes == 0) add_spans(*request, pass);
@@ -72,57 +73,6 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
   // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.
   if (!flights_.prompt_waits()) take_prompts(pass, plan);
   return true;
-}
-
-// What the pass in flight samples for the request has a token after it, unless it stops.
-bool Core::State::may_follow(CoreRequest& request) const {
-  if (!request.follows || request.is_public || request.phase.is(RequestPhase::kEnding) ||
-      request.passes_bring_nothing())
-    return false;
-  if (request.new_tokens() + 1 >= request.max_new_tokens ||
-      request.length() + 1 >= windows_.sequence_tokens_max())
-    return false;
-  // What is still being loaded may fail to come after the pass in flight has ended well.
-  return !any_loading(request);
-}
-
-bool Core::State::reserve_ahead(CoreRequest& request) {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.grown[group] = index_.reserve(group);
-    if (!request.grown[group]) {
-      LOCI_CHECK(!windowed(group), "the slots that admission has promised are there");
-      for (CoreSlots::value_type& slot : request.grown) slot.reset();
-      return false;
-    }
-  }
-  for (std::uint32_t group = 0; group < group_count_; ++group) request.held[group] += windowed(group);
-  return true;
-}
-
-// No pass goes on to that block.
-void Core::State::release_ahead(CoreRequest& request) {
-  if (!request.has_grown()) return;
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.grown[group].reset();
-    request.held[group] -= windowed(group);
-  }
-  room_changed();
-}
-
-// `span`: of the pass in flight, that samples the token.
-void Core::State::add_following(CoreRequest& request, std::uint32_t span, CorePass& pass) {
-  CoreSpan& next = pass.spans.emplace_back();
-  next.request = &request;
-  next.position = request.length();
-  next.count = 1;
-  next.sample = true;
-  next.first_piece = pass.pieces.size();
-  next.piece_count = 1;
-  next.write_from.fill(next.position);
-  next.token_of = span;
-  const BlockId block = request.has_grown() ? kNoBlock : request.blocks.back().block();
-  pass.pieces.push_back({block, next.position % kBlockTokens + 1, std::nullopt});
-  --pass.budget;
 }
 
 // The token is there, and the request goes on: its next block is as if it had grown.
@@ -145,7 +95,7 @@ void Core::State::open_ahead(CoreRequest& request) {
 void Core::State::leave_pass(CoreRequest& request) {
   request.computes_from[0] = request.computes_from[1];
   if (request.in_passes > 0) return;
-  release_ahead(request);
+  if (former_.release_ahead(request)) room_changed();
   request.wasted = false;
 }
 

@@ -15,33 +15,7 @@
 
 namespace loci {
 
-// The tokens that the request is to compute before it decodes; at least one.
-std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
-  const bool behind = request.in_passes > 0;  // what the passes in flight compute
-  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
-  std::uint64_t missing = 0;
-  for (std::uint32_t i = first; i < request.blocks.size(); ++i) {
-    if (transfers_.loading(request.blocks[i].block())) continue;
-    const std::uint32_t begin = i * kBlockTokens;
-    const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
-    std::uint32_t there = index_.block(request.blocks[i].block()).filled;
-    if (behind && request.computes_to > begin) there = std::max(there, request.computes_to - begin);
-    missing += wanted - std::min(wanted, there);
-  }
-  return missing;
-}
-
 // --- prompts ---
-
-CorePrompts Core::State::prompts() const {
-  CorePrompts out;
-  for (CoreRequest* request : batch_) {
-    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
-      continue;
-    out.add(*request, missing_tokens(*request));
-  }
-  return out;
-}
 
 // Admits what waits while the pass has tokens left for it: prompts that could not start pin no blocks.
 void Core::State::admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan) {
@@ -64,41 +38,9 @@ void Core::State::admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan
       if (has_enough(*head.tenant, weights)) continue;
       CoreRequest& request = *requests_.at(head.request);
       if (!try_admit(request, pass, plan)) return;
-      prompts.add(request, missing_tokens(request));
+      prompts.add(request, former_.missing_tokens(request));
       admitted = true;
       break;
-    }
-  }
-}
-
-// Gives each tenant its part of the pass, whoever is furthest behind first; what one cannot use (another
-// request fills the block that it lacks) is the next one's.
-void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
-  std::vector<std::string> tenants;
-  for (const auto& [tenant, wanted] : prompts.wanted) tenants.push_back(tenant);
-  std::stable_sort(tenants.begin(), tenants.end(), [this](const std::string& a, const std::string& b) {
-    return queue_.virtual_time(a) < queue_.virtual_time(b);
-  });
-  std::vector<std::uint64_t> wanted;
-  std::vector<std::uint32_t> weights;
-  for (const std::string& tenant : tenants) {
-    wanted.push_back(prompts.wanted.at(tenant));
-    weights.push_back(queue_.weight(tenant));
-  }
-  const std::vector<std::uint64_t> given = divide_fairly(pass.budget, wanted, weights);
-  std::uint64_t left = 0;
-  for (std::size_t i = 0; i < tenants.size(); ++i) {
-    left += given[i];
-    for (CoreRequest* request : batch_) {
-      if (left == 0) break;
-      if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
-      if (request->in_passes > 0 && !flights_.goes_on(*request)) continue;
-      const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
-      const std::uint32_t others = pass.budget - limit;
-      pass.budget = limit;
-      add_spans(*request, pass);
-      left -= limit - pass.budget;
-      pass.budget += others;
     }
   }
 }

@@ -14,6 +14,7 @@
 //   restores.h         what a waiting request finds: what of it is loaded, what computed
 //   admission.h        whether there is room for it; its blocks are placed and held
 //   batch.h            the requests that run
+//   pass_former.h      which tokens of which requests a pass computes
 //   giving_way.h       who gives way when the batch or the memory is full
 //   flights.h          passes in flight, and what they keep until they have ended
 //   before_queue.h     who has arrived and is in no queue yet
@@ -21,7 +22,7 @@
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  taking a request into the batch
-//   core_schedule.cc   growth, forming a pass
+//   core_schedule.cc   growth, and in which order a pass is filled
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       shares between tenants: whose prompts a pass takes; whoever gives way is suspended
 //   core_tiers.cc      what requests have to do with transfers
@@ -53,6 +54,7 @@
 #include "loci/engine/core/flights.h"
 #include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/giving_way.h"
+#include "loci/engine/core/pass_former.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/peer_reads.h"
 #include "loci/engine/core/prefixes.h"
@@ -71,17 +73,6 @@
 #include "loci/policy/admission.h"
 
 namespace loci {
-
-// The prompt tokens that running requests still have to compute.
-struct CorePrompts {
-  std::map<std::string, std::uint64_t> wanted;  // by tenant
-  std::uint64_t total = 0;
-
-  void add(const CoreRequest& request, std::uint64_t tokens) {
-    wanted[request.group] += tokens;
-    total += tokens;
-  }
-};
 
 class Core::State {
  public:
@@ -134,12 +125,8 @@ class Core::State {
 
   // core_tiers.cc
   void start_loads(CoreRequest& request, const CoreProbes& probes);
-  bool any_loading(const CoreRequest& request) const;
-  bool joins(CoreRequest& request, const CorePass& pass);
   void miss(const Transfers::Missed& missed);
   void wish_windows(const CoreRequest& request);
-  bool decodes_wait(const PassWork& work) const;
-  Nanos patience_of(const CorePass& pass) const;
   void save();
 
   // core_beginnings.cc
@@ -168,36 +155,21 @@ class Core::State {
   void form(CorePass& pass, Plan& plan);
   void add_decodes(CorePass& pass);
   void take_prompts(CorePass& pass, Plan& plan);
-  PassWork work_of(const CorePass& pass) const;
-  std::vector<PromptRun> prompt_runs() const;
-  void keep_to_time(CorePass& pass, std::span<const PromptRun> prompts, std::uint32_t tokens_max) const;
   void grow(Plan& plan);
   bool grow(CoreRequest& request);
   void add_spans(CoreRequest& request, CorePass& pass);
-  std::optional<CorePiece> open_piece(CoreRequest& request, std::uint32_t block_number, CorePass& pass);
-  bool continues(const CoreSpan& span, const Block& block) const;
-  void add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count, CorePiece piece,
-                 bool adjacent, CorePass& pass) const;
-  std::uint32_t first_loading(const CoreRequest& request) const;
   void emit(CorePass formed, Plan& plan);
   void stop_running(CoreRequest& request);
 
   // core_ahead.cc
   void schedule_ahead(Plan& plan);
   bool form_ahead(CorePass& pass, Plan& plan);
-  bool may_follow(CoreRequest& request) const;
-  bool reserve_ahead(CoreRequest& request);
-  void release_ahead(CoreRequest& request);
-  void add_following(CoreRequest& request, std::uint32_t span, CorePass& pass);
   void open_ahead(CoreRequest& request);
   void leave_pass(CoreRequest& request);
   void end_flight(CorePass& pass);
 
   // core_fair.cc
-  std::uint64_t missing_tokens(const CoreRequest& request) const;
-  CorePrompts prompts() const;
   void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);
-  void add_prompts(const CorePrompts& prompts, CorePass& pass);
   void enqueue(CoreRequest& request);
   void take_off_queue(CoreRequest& request);
   void leave_queue(CoreRequest& request);
@@ -251,6 +223,7 @@ class Core::State {
   DeviceMemory device_memory_;
   Restores restores_;
   Admission admission_;
+  PassFormer former_;
   GivingWay giving_way_;
   PeerReads peer_reads_;
   StateAge state_age_;

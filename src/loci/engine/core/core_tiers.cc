@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What requests have to do with transfers (transfers.h): which of their loads they wait for and how long,
-// what becomes of them when something does not come, and what they leave that is worth saving.
-//
-// A request that is being restored joins a pass when its loads are predicted to arrive in time, or when
-// nobody decodes; the backend then waits for each layer (AttentionStore §3.2.1).
+// What requests have to do with transfers (transfers.h): their loads begin, what becomes of them when
+// something does not come, and what they leave that is worth saving.
 #include <algorithm>
 #include <utility>
 
@@ -11,13 +8,6 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
-namespace {
-
-// What a pass waits for loads at least, whatever is predicted: with decodes in it, and without.
-constexpr Nanos kPatienceOfDecodes = 20 * kNanosPerMilli;
-constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
-
-}  // namespace
 
 // Begins what the request's blocks need; all of it is placed and held by the request.
 void Core::State::start_loads(CoreRequest& request, const CoreProbes& probes) {
@@ -25,58 +15,6 @@ void Core::State::start_loads(CoreRequest& request, const CoreProbes& probes) {
   request.loads = transfers_.load(std::span<const CoreProbe>(probes.blocks).first(whole),
                                   std::span<const BlockPin>(request.blocks).first(whole));
   if (!request.loads.empty()) request.load_phase.become(LoadPhase::kWaits);
-}
-
-bool Core::State::any_loading(const CoreRequest& request) const {
-  return std::any_of(request.loads.begin(), request.loads.end(),
-                     [&](std::uint32_t i) { return transfers_.loading(request.blocks[i].block()); });
-}
-
-// Its spans may read what is still being loaded: that comes before it is needed, or nobody who decodes waits
-// for it.
-bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
-  std::erase_if(request.loads,
-                [&](std::uint32_t i) { return !transfers_.loading(request.blocks[i].block()); });
-  if (request.loads.empty()) request.load_phase.settle(LoadPhase::kNone);
-  if (request.loads.empty() || request.load_phase.is(LoadPhase::kJoined)) return true;
-  // What becomes public is there when it does.
-  if (request.load_phase.is(LoadPhase::kHeldBack) || request.is_public) return false;
-  PassWork work = work_of(pass);
-  const bool decodes = decodes_wait(work);
-  Nanos arrives = 0;
-  for (const std::uint32_t i : request.loads) {
-    arrives = std::max(arrives, transfers_.arrives_at(request.blocks[i].block()));
-  }
-  const auto own = static_cast<std::uint32_t>(std::min<std::uint64_t>(pass.budget, missing_tokens(request)));
-  work.rows.add(request.length() - own, own);
-  if (work.kind == PassKind::kDecodes) work.kind = PassKind::kBoth;
-  const Nanos lasts = pass_times_.predict(work);
-  if (decodes) {
-    // What is late is not waited for: nobody knows for how long. Else layer k of n arrives by
-    // arrives * (k + 1) / n and is used at pass * k / n.
-    if (arrives < now_ || (arrives - now_) * 2 > lasts) return false;
-  } else if (arrives - now_ > std::max(lasts, kPatienceAlone)) {
-    return false;  // others may come meanwhile
-  }
-  request.load_phase.become(LoadPhase::kJoined);
-  return true;
-}
-
-// Somebody waits for its next token. A pass behind one in flight keeps those waiting who decode in that one.
-bool Core::State::decodes_wait(const PassWork& work) const {
-  return !flights_.empty() || work.kind != PassKind::kPrompts;
-}
-
-// How long the pass waits for what arrives. Who decodes in it waits no longer than computing takes, others
-// half a second more, as somebody may come meanwhile. So a load that does not come (a disk that hangs) costs
-// its own request the pass, and nobody else much.
-Nanos Core::State::patience_of(const CorePass& pass) const {
-  const bool waits = std::any_of(pass.spans.begin(), pass.spans.end(),
-                                 [&](const CoreSpan& span) { return any_loading(*span.request); });
-  if (!waits) return kWaitsForEver;
-  const PassWork work = work_of(pass);
-  const Nanos lasts = pass_times_.predict(work);
-  return decodes_wait(work) ? std::max(kPatienceOfDecodes, lasts) : lasts + kPatienceAlone;
 }
 
 void Core::State::on(const MovesEnded& event, Plan&) {

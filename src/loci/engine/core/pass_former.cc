@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/pass_former.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci {
+namespace {
+
+// What a pass waits for loads at least, whatever is predicted: with decodes in it, and without.
+constexpr Nanos kPatienceOfDecodes = 20 * kNanosPerMilli;
+constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
+
+}  // namespace
+
+// --- what prompts lack ---
+
+std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
+  const bool behind = request.in_passes > 0;  // what the passes in flight compute
+  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
+  std::uint64_t missing = 0;
+  for (std::uint32_t i = first; i < request.blocks.size(); ++i) {
+    if (transfers_.loading(request.blocks[i].block())) continue;
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
+    std::uint32_t there = index_.block(request.blocks[i].block()).filled;
+    if (behind && request.computes_to > begin) there = std::max(there, request.computes_to - begin);
+    missing += wanted - std::min(wanted, there);
+  }
+  return missing;
+}
+
+CorePrompts PassFormer::prompts() const {
+  CorePrompts out;
+  for (CoreRequest* request : batch_) {
+    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
+      continue;
+    out.add(*request, missing_tokens(*request));
+  }
+  return out;
+}
+
+std::vector<PromptRun> PassFormer::prompt_runs() const {
+  std::vector<PromptRun> runs;
+  for (const CoreRequest* request : batch_) {
+    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
+      continue;
+    const auto missing = static_cast<std::uint32_t>(missing_tokens(*request));
+    runs.push_back({request->length() - missing, missing});
+  }
+  return runs;
+}
+
+void PassFormer::keep_to_time(CorePass& pass, std::span<const PromptRun> prompts,
+                              std::uint32_t tokens_max) const {
+  if (config_.pass_time == kNever) return;
+  if (!batch_.any(RequestPhase::kDecode)) return;
+  std::vector<PromptRun> runs(prompts.begin(), prompts.end());
+  runs.push_back({0, tokens_max});
+  pass.budget = pass_times_.fitting(work_of(pass).rows, runs, tokens_max);
+}
+
+// --- adding to a pass ---
+
+bool PassFormer::any_loading(const CoreRequest& request) const {
+  return std::any_of(request.loads.begin(), request.loads.end(),
+                     [&](std::uint32_t i) { return transfers_.loading(request.blocks[i].block()); });
+}
+
+// The first of its blocks that is being loaded.
+std::uint32_t PassFormer::first_loading(const CoreRequest& request) const {
+  const auto found = std::find_if(request.loads.begin(), request.loads.end(), [&](std::uint32_t i) {
+    return transfers_.loading(request.blocks[i].block());
+  });
+  return found == request.loads.end() ? UINT32_MAX : *found;
+}
+
+// Somebody waits for its next token. A pass behind one in flight keeps those waiting who decode in that one.
+bool PassFormer::decodes_wait(const PassWork& work) const {
+  return !flights_.empty() || work.kind != PassKind::kPrompts;
+}
+
+// Its spans may read what is still being loaded: that comes before it is needed, or nobody who decodes waits
+// for it.
+bool PassFormer::joins(CoreRequest& request, const CorePass& pass) {
+  std::erase_if(request.loads,
+                [&](std::uint32_t i) { return !transfers_.loading(request.blocks[i].block()); });
+  if (request.loads.empty()) request.load_phase.settle(LoadPhase::kNone);
+  if (request.loads.empty() || request.load_phase.is(LoadPhase::kJoined)) return true;
+  // What becomes public is there when it does.
+  if (request.load_phase.is(LoadPhase::kHeldBack) || request.is_public) return false;
+  PassWork work = work_of(pass);
+  const bool decodes = decodes_wait(work);
+  Nanos arrives = 0;
+  for (const std::uint32_t i : request.loads) {
+    arrives = std::max(arrives, transfers_.arrives_at(request.blocks[i].block()));
+  }
+  const auto own = static_cast<std::uint32_t>(std::min<std::uint64_t>(pass.budget, missing_tokens(request)));
+  work.rows.add(request.length() - own, own);
+  if (work.kind == PassKind::kDecodes) work.kind = PassKind::kBoth;
+  const Nanos lasts = pass_times_.predict(work);
+  if (decodes) {
+    // What is late is not waited for: nobody knows for how long. Else layer k of n arrives by
+    // arrives * (k + 1) / n and is used at pass * k / n.
+    if (arrives < now_ || (arrives - now_) * 2 > lasts) return false;
+  } else if (arrives - now_ > std::max(lasts, kPatienceAlone)) {
+    return false;  // others may come meanwhile
+  }
+  request.load_phase.become(LoadPhase::kJoined);
+  return true;
+}
+
+// What this pass may add to a block that lacks state: `filled` is what it has before, with the pass's
+// copies. Absent: another request fills it in this pass, or the request has no slot for more.
+std::optional<CorePiece> PassFormer::open_piece(CoreRequest& request, std::uint32_t block_number,
+                                                CorePass& pass) {
+  const BlockId block = request.blocks[block_number].block();
+  for (const CoreCopy& copy : pass.copies) {
+    if (copy.request == &request && copy.target.block == block) return copy.target;
+  }
+  CorePiece piece{block, index_.block(block).filled, std::nullopt};
+  const bool own = request.tail && request.tail->block() == block;
+  std::optional<AppendToken> claim = own ? std::nullopt : index_.claim(block);
+  if ((!own && !claim) || !windows_.take_parts(request, block_number)) return std::nullopt;
+  if (own) return piece;
+  piece.claim = pass.claims.size();
+  pass.claims.push_back(std::move(*claim));
+  return piece;
+}
+
+// Whether a span that ends where `block` begins may go on into it: in each group it writes from one
+// position on.
+bool PassFormer::continues(const CoreSpan& span, const Block& block) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (block.filled_in(group) > 0 && span.write_from[group] < span.position + span.count) return false;
+  }
+  return true;
+}
+
+// `piece`: before these tokens are computed.
+void PassFormer::add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count, CorePiece piece,
+                           bool adjacent, CorePass& pass) const {
+  const Block& block = index_.block(piece.block);
+  const std::uint32_t begin = position - piece.filled;
+  const bool open = adjacent && piece.filled == 0 && continues(pass.spans.back(), block);
+  if (!open) pass.spans.push_back({&request, position, 0, false, pass.pieces.size(), 0});
+  CoreSpan& span = pass.spans.back();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t there = std::max(block.filled_in(group), piece.filled);
+    if (!open || there > 0) span.write_from[group] = begin + there;
+  }
+  span.count += count;
+  ++span.piece_count;
+  span.sample = span.position + span.count == request.length();
+  piece.filled += count;
+  pass.pieces.push_back(piece);
+  pass.budget -= count;
+}
+
+bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
+  const bool gave_back = windows_.advance(request);
+  const bool joined = joins(request, pass);
+  if (windows_.any() && !joined) return gave_back;
+  const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
+  const std::uint32_t arriving = first_loading(request);
+  bool adjacent = false;                      // to the last span's end
+  const bool behind = request.in_passes > 0;  // what the pass in flight computes of it
+  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
+  for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
+    const std::optional<CorePiece> begun = behind ? flights_.left_begun(request, i) : std::nullopt;
+    if (index_.block(request.blocks[i].block()).filled >= wanted) {
+      if (windows_.any() && !windows_.take_parts(request, i)) break;
+      adjacent = false;
+      continue;
+    }
+    if (transfers_.loading(request.blocks[i].block())) {
+      // In groups with a window all that the request waits for is before what it computes.
+      if (windows_.any() || !joined) break;
+      adjacent = false;
+      continue;
+    }
+    const std::optional<CorePiece> piece =
+        begun ? Flights::go_on_with(*begun, pass) : open_piece(request, i, pass);
+    if (!piece) break;
+    const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
+    add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);
+    pass.spans.back().reads_arriving = i > arriving;
+    adjacent = true;
+    if (piece->filled + count < wanted) break;
+  }
+  return gave_back;
+}
+
+bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
+  std::vector<std::string> tenants;
+  for (const auto& [tenant, wanted] : prompts.wanted) tenants.push_back(tenant);
+  std::stable_sort(tenants.begin(), tenants.end(), [this](const std::string& a, const std::string& b) {
+    return queue_.virtual_time(a) < queue_.virtual_time(b);
+  });
+  std::vector<std::uint64_t> wanted;
+  std::vector<std::uint32_t> weights;
+  for (const std::string& tenant : tenants) {
+    wanted.push_back(prompts.wanted.at(tenant));
+    weights.push_back(queue_.weight(tenant));
+  }
+  const std::vector<std::uint64_t> given = divide_fairly(pass.budget, wanted, weights);
+  std::uint64_t left = 0;
+  bool gave_back = false;
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    left += given[i];
+    for (CoreRequest* request : batch_) {
+      if (left == 0) break;
+      if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
+      if (request->in_passes > 0 && !flights_.goes_on(*request)) continue;
+      const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
+      const std::uint32_t others = pass.budget - limit;
+      pass.budget = limit;
+      gave_back = add_spans(*request, pass) || gave_back;
+      left -= limit - pass.budget;
+      pass.budget += others;
+    }
+  }
+  return gave_back;
+}
+
+// --- behind the pass in flight ---
+
+bool PassFormer::may_follow(const CoreRequest& request) const {
+  if (!request.follows || request.is_public || request.phase.is(RequestPhase::kEnding) ||
+      request.passes_bring_nothing())
+    return false;
+  if (request.new_tokens() + 1 >= request.max_new_tokens ||
+      request.length() + 1 >= windows_.sequence_tokens_max())
+    return false;
+  // What is still being loaded may fail to come after the pass in flight has ended well.
+  return !any_loading(request);
+}
+
+bool PassFormer::reserve_ahead(CoreRequest& request) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.grown[group] = index_.reserve(group);
+    if (!request.grown[group]) {
+      LOCI_CHECK(!windowed(group), "the slots that admission has promised are there");
+      for (CoreSlots::value_type& slot : request.grown) slot.reset();
+      return false;
+    }
+  }
+  for (std::uint32_t group = 0; group < group_count_; ++group) request.held[group] += windowed(group);
+  return true;
+}
+
+bool PassFormer::release_ahead(CoreRequest& request) {
+  if (!request.has_grown()) return false;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.grown[group].reset();
+    request.held[group] -= windowed(group);
+  }
+  return true;
+}
+
+void PassFormer::add_following(CoreRequest& request, std::uint32_t span, CorePass& pass) const {
+  CoreSpan& next = pass.spans.emplace_back();
+  next.request = &request;
+  next.position = request.length();
+  next.count = 1;
+  next.sample = true;
+  next.first_piece = pass.pieces.size();
+  next.piece_count = 1;
+  next.write_from.fill(next.position);
+  next.token_of = span;
+  const BlockId block = request.has_grown() ? kNoBlock : request.blocks.back().block();
+  pass.pieces.push_back({block, next.position % kBlockTokens + 1, std::nullopt});
+  --pass.budget;
+}
+
+// --- the pass is formed ---
+
+PassWork PassFormer::work_of(const CorePass& pass) const {
+  PassWork work;
+  bool prompts = false, decodes = false;
+  for (const CoreSpan& span : pass.spans) {
+    const bool decode = span.token_of.has_value() || span.request->phase.is(RequestPhase::kDecode);
+    (decode ? decodes : prompts) = true;
+    work.rows.add(span.position, span.count);
+  }
+  if (decodes) work.kind = prompts ? PassKind::kBoth : PassKind::kDecodes;
+  return work;
+}
+
+Nanos PassFormer::patience_of(const CorePass& pass) const {
+  const bool waits = std::any_of(pass.spans.begin(), pass.spans.end(),
+                                 [&](const CoreSpan& span) { return any_loading(*span.request); });
+  if (!waits) return kWaitsForEver;
+  const PassWork work = work_of(pass);
+  const Nanos lasts = pass_times_.predict(work);
+  return decodes_wait(work) ? std::max(kPatienceOfDecodes, lasts) : lasts + kPatienceAlone;
+}
+
+std::uint64_t PassFormer::write(const CorePass& pass, Nanos patience, Plan& plan) const {
+  Pass& out = plan.pass.emplace();
+  out.id = pass.id;
+  out.patience = patience;
+  std::uint64_t rows = 0;
+  const auto slot = [this](BlockId block, std::uint32_t group) {
+    return index_.block(block).parts[group]->slot.slot();
+  };
+  for (const CoreCopy& copy : pass.copies) {
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      out.copies.push_back(
+          {slot(copy.source.block(), group), slot(copy.target.block, group), copy.target.filled, group});
+    }
+  }
+  out.spans.reserve(pass.spans.size());
+  plan.spans.reserve(pass.spans.size());
+  for (const CoreSpan& span : pass.spans) {
+    const CoreRequest& request = *span.request;
+    Span& s = out.spans.emplace_back();
+    s.token_of = span.token_of;
+    if (span.token_of) {
+      s.tokens.assign(1, TokenId(0));
+    } else {
+      const auto first = request.tokens.begin() + span.position;
+      s.tokens.assign(first, first + span.count);
+    }
+    s.position = span.position;
+    s.layers = {0, config_.layers};
+    const std::uint32_t blocks = (span.position + span.count + kBlockTokens - 1) / kBlockTokens;
+    s.tables.resize(group_count_);
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const std::vector<SlotId>& table = request.tables[group];
+      s.tables[group].blocks.assign(table.begin(),
+                                    table.begin() + std::min<std::ptrdiff_t>(blocks, std::ssize(table)));
+      if (table.size() < blocks) s.tables[group].blocks.push_back(request.grown[group]->slot());
+      const std::uint32_t write_from = span.write_from[group];
+      s.tables[group].write_from = write_from > span.position ? write_from : 0;
+    }
+    s.logits = span.sample ? LogitsWanted::kLast : LogitsWanted::kNone;
+    plan.spans.push_back({request.id, span.sample});
+    rows += span.count;
+  }
+  return rows;
+}
+
+}  // namespace loci

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forms passes: which tokens of which running requests the next one computes.
+//
+// An example, of blocks of four tokens. a decodes; b and c have the same prompt of ten tokens, whose first
+// block is there. A budget of eight tokens:
+//
+//     a   the token after its last one              1 of the budget
+//     b   tokens 4 to 9, in a span                  6: it claims the blocks 1 and 2 for this pass
+//     c   .                                         block 1 is claimed, so c stops before it, and looks again
+//                                                   when the pass is done
+//
+// So nothing is computed twice, and when the first ends the other goes on from where the block was left. The
+// first in order never waits, so nothing deadlocks.
+//
+// The rules:
+//   - A request's missing ranges are taken from the left, a span for every range: holes of its prefix, then
+//     its new tokens.
+//   - What is being loaded is not computed. A request that is being restored joins a pass when its loads are
+//     predicted to arrive in time, or when nobody decodes; the backend then waits for each layer
+//     (AttentionStore §3.2.1). Who decodes waits no longer than computing takes.
+//   - What decodes leave of a pass is divided among tenants by weight; while decodes run, prompts get as many
+//     tokens as are predicted to keep the pass within its time (policy/pass_budget.h).
+//   - Behind a pass in flight the same goes for what that one leaves (docs/decisions/passes-ahead.md).
+//
+// It owns the shares of a pass: CoreRequest::loads and load_phase as far as passes join loads, and grown. It
+// requires that blocks that a request's next token opens are there (or reserved), and that one pass is formed
+// at a time. It calls the index, the windows, the transfers, the flights, the batch, the queue and the times
+// of passes. Where a call gives room back it says so: those that lacked blocks may be tried again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loci/engine/core/batch.h"
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/core_pass.h"
+#include "loci/engine/core/flights.h"
+#include "loci/engine/core/pass_times.h"
+#include "loci/engine/core/plan.h"
+#include "loci/engine/core/request.h"
+#include "loci/engine/core/transfers.h"
+#include "loci/engine/core/windows.h"
+#include "loci/memory/block_index.h"
+#include "loci/policy/admission.h"
+#include "loci/policy/pass_budget.h"
+
+namespace loci {
+
+// The prompt tokens that running requests still have to compute.
+struct CorePrompts {
+  std::map<std::string, std::uint64_t> wanted;  // by tenant
+  std::uint64_t total = 0;
+
+  void add(const CoreRequest& request, std::uint64_t tokens) {
+    wanted[request.group] += tokens;
+    total += tokens;
+  }
+};
+
+// Thread-compatible; used by the core's thread. O(blocks that lack state · log) of each request that a call
+// looks at.
+class PassFormer {
+ public:
+  // All eight must outlive it.
+  PassFormer(const CoreConfig& config, BlockIndex& index, const Transfers& transfers, Windows& windows,
+             const Flights& flights, const Batch& batch, const FairQueue& queue, const PassTimes& pass_times)
+      : config_(config),
+        index_(index),
+        transfers_(transfers),
+        windows_(windows),
+        flights_(flights),
+        batch_(batch),
+        queue_(queue),
+        pass_times_(pass_times),
+        group_count_(static_cast<std::uint32_t>(config.groups.size())) {}
+
+  // Later calls happen at this time.
+  void advance(Nanos now) { now_ = now; }
+
+  // --- what prompts lack ---
+
+  // The tokens that the request is to compute before it decodes; at least one.
+  std::uint64_t missing_tokens(const CoreRequest& request) const;
+  // What running prompts lack that a pass may compute now.
+  CorePrompts prompts() const;
+  // The same in their order, as if it were their last tokens: those see the most.
+  std::vector<PromptRun> prompt_runs() const;
+  // The budget becomes what fits into the time of a pass, up to `tokens_max`: of `prompts`, then of such as
+  // begin and have not been admitted yet. Where no decode runs nobody waits for the pass.
+  void keep_to_time(CorePass& pass, std::span<const PromptRun> prompts, std::uint32_t tokens_max) const;
+
+  // --- adding to a pass ---
+
+  // Adds what the request lacks, from the left: a span for every range. True: it gave room back.
+  [[nodiscard]] bool add_spans(CoreRequest& request, CorePass& pass);
+  // Gives each tenant its part of what is left of the pass, whoever is furthest behind first; what one cannot
+  // use (another request fills the block that it lacks) is the next one's. True: room was given back.
+  [[nodiscard]] bool add_prompts(const CorePrompts& prompts, CorePass& pass);
+
+  // --- behind the pass in flight ---
+
+  // What the pass in flight samples for the request has a token after it, unless it stops.
+  bool may_follow(const CoreRequest& request) const;
+  // Reserves slots for the block that the token after the sample opens. False: there are none.
+  bool reserve_ahead(CoreRequest& request);
+  // No pass goes on to that block. True: room was given back.
+  [[nodiscard]] bool release_ahead(CoreRequest& request);
+  // `span`: of the pass in flight, that samples the token.
+  void add_following(CoreRequest& request, std::uint32_t span, CorePass& pass) const;
+
+  // --- the pass is formed ---
+
+  PassWork work_of(const CorePass& pass) const;
+  // How long the pass waits for what arrives. Who decodes in it waits no longer than computing takes, others
+  // half a second more, as somebody may come meanwhile. So a load that does not come (a disk that hangs)
+  // costs its own request the pass, and nobody else much.
+  Nanos patience_of(const CorePass& pass) const;
+  // Writes the pass, which is in flight now, into the plan. Returns its rows.
+  std::uint64_t write(const CorePass& pass, Nanos patience, Plan& plan) const;
+
+ private:
+  bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  bool any_loading(const CoreRequest& request) const;
+  std::uint32_t first_loading(const CoreRequest& request) const;
+  bool decodes_wait(const PassWork& work) const;
+  bool joins(CoreRequest& request, const CorePass& pass);
+  std::optional<CorePiece> open_piece(CoreRequest& request, std::uint32_t block_number, CorePass& pass);
+  bool continues(const CoreSpan& span, const Block& block) const;
+  void add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count, CorePiece piece,
+                 bool adjacent, CorePass& pass) const;
+
+  const CoreConfig& config_;
+  BlockIndex& index_;
+  const Transfers& transfers_;
+  Windows& windows_;
+  const Flights& flights_;
+  const Batch& batch_;
+  const FairQueue& queue_;
+  const PassTimes& pass_times_;
+  std::uint32_t group_count_;
+  Nanos now_ = 0;
+};
+
+}  // namespace loci
