@@ -142,7 +142,6 @@ struct Block {
   std::uint32_t disk_children = 0;                               // children that are on_disk
   std::optional<SlotReservation> hole;                           // its record among the disk's holes
   std::optional<Tier> told;                                      // BlockPlace::tier, as told last
-  bool is_moved = false;                                         // its place is to be looked at
 
   std::uint32_t filled_in(std::uint32_t group) const { return parts[group] ? parts[group]->filled : 0; }
   bool has_part() const;

@@ -268,9 +268,8 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
   copy.facts.born = copy.dated = now_;
   copy.facts.last_used = used != 0 ? used : now_;
   enlist(id, tier, group, copy.facts, copy.form);
-  log_change(block(id));
   update_facts(id, group, [](EvictionFacts&) {});  // faster tiers' facts name this one
-  note_moved(id);
+  noted_.note(id);
   if (tier == Tier::kDisk) update_disk(id);
 }
 
@@ -298,11 +297,10 @@ void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReas
     delist(id, tier, group, copy.facts, copy.form);
     copy.whole = false;
     b.lost = reason;
-    log_change(b);
     update_facts(id, group, [](EvictionFacts&) {});
   }
   std::erase_if(b.copies, [&](const LowerCopy& c) { return c.tier == tier && c.group == group; });
-  note_moved(id);
+  noted_.note(id);
   if (tier == Tier::kDisk) update_disk(id);
 }
 
@@ -426,11 +424,10 @@ bool BlockIndex::recover_copy(BlockId id, std::uint32_t pool_of, SlotId slot, Na
   copy.facts.wanted = b.wanted;
   copy.whole = true;
   copy.facts.born = copy.facts.last_used = copy.dated = last_used;
-  log_change(b);
   enlist(id, Tier::kDisk, group, copy.facts, form);
   update_facts(id, group, [](EvictionFacts&) {});
   update_disk(id);
-  note_moved(id);
+  noted_.note(id);
   return true;
 }
 

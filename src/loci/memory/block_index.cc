@@ -360,8 +360,7 @@ void BlockIndex::adopt(BlockPin& hole, BlockPin tail) {
   }
   hole.held_ = std::exchange(tail.held_, {});
   set_filled(hole.block(), filled, {});
-  log_change(to);
-  note_moved(hole.block());
+  noted_.note(hole.block());
 }
 
 Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey& key) {
@@ -401,8 +400,7 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   }
   discard_parts(tail);
   if (e.filled < kBlockTokens) set_filled(existing_id, kBlockTokens, {});
-  log_change(e);
-  note_moved(existing_id);
+  noted_.note(existing_id);
   return result;
 }
 

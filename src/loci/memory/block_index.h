@@ -67,6 +67,7 @@
 #include "loci/memory/eviction_order.h"
 #include "loci/memory/lost_blocks.h"
 #include "loci/memory/miss_reason.h"
+#include "loci/memory/noted_blocks.h"
 #include "loci/memory/partial_block.h"
 #include "loci/memory/slot_pool.h"
 #include "loci/memory/state_form.h"
@@ -274,15 +275,15 @@ class BlockIndex {
   void forget(BlockId id);
   // The place in the queue of the first that needs the node (EvictionFacts::wanted).
   void set_wanted(BlockId id, std::uint32_t wanted);
-  // From now on take_changed() says of which names the full node, its part in group 0 or a copy of that came,
-  // became whole or went since the last call; some twice, and some that have not changed.
-  void log_changes() { logs_changes_ = true; }
-  std::vector<ChainKey> take_changed() { return std::exchange(changed_, {}); }
   // How the disk's records are to change, since the last call.
   std::vector<DiskNote> take_notes() { return std::exchange(notes_, {}); }
 
-  // --- where blocks are, for others (block_places.cc) ---
+  // --- where blocks are, for others (block_places.cc, noted_blocks.h) ---
 
+  // From now on take_changed() says of which names the full node, its part in group 0 or a copy of that came,
+  // became whole or went since the last call; some that have not changed, too. O(those noted).
+  void watch_changed() { noted_.watch(NotedBlocks::Reader::kNearness); }
+  std::vector<ChainKey> take_changed();
   // From now on take_moved() tells the places of full nodes that have changed since they were told last; to
   // begin with, of all. Whoever watches takes them again and again. O(those noted).
   void watch_places();
@@ -366,12 +367,8 @@ class BlockIndex {
   void note(DiskNote::Kind kind, std::uint32_t group, SlotId slot, BlockId id);
   std::uint32_t complete_tokens(const Block& block) const;
   void set_filled(BlockId id, std::uint32_t filled, std::span<const TokenId> tail_tokens);
-  void log_change(const Block& block) {
-    if (logs_changes_ && block.kind == BlockKind::kFull) changed_.push_back(block.key);
-  }
   void register_key(BlockId id, const ChainKey& key);
   void unregister_key(BlockId id);
-  void note_moved(BlockId id);
   void note_nameless(BlockId id);
   void check_block(BlockId id) const;
   void check_parts(BlockId id) const;
@@ -382,12 +379,8 @@ class BlockIndex {
   SlotPool holes_;
   LostBlocks lost_;
   std::vector<DiskNote> notes_;
-  std::vector<ChainKey> changed_;  // take_changed()
-  bool logs_changes_ = false;
-  bool is_watched_ = false;           // watch_places()
-  std::vector<BlockId> moved_;        // whose places are to be looked at
-  std::vector<BlockPlace> nameless_;  // that were told to be somewhere
-  std::deque<Block> blocks_;          // by id; deque: addresses are stable
+  NotedBlocks noted_;
+  std::deque<Block> blocks_;  // by id; deque: addresses are stable
   std::vector<BlockId> unused_;
   std::unordered_map<ChainKey, BlockId, ChainKeyHash> by_key_;  // never iterated
   std::optional<Nanos> date_granularity_;

@@ -52,7 +52,9 @@ void BlockIndex::check_block(BlockId id) const {
     LOCI_CHECK(b.children == 0, "tails are leaves");
   }
   // 6.
-  LOCI_CHECK(!is_watched_ || b.is_moved || b.told == tier_of(id), "invariant 6: who watches was told");
+  constexpr NotedBlocks::Reader kPlaces = NotedBlocks::Reader::kPlaces;
+  LOCI_CHECK(!noted_.watches(kPlaces) || noted_.is_noted(kPlaces, id) || b.told == tier_of(id),
+             "invariant 6: who watches was told");
   LOCI_CHECK(b.kind == BlockKind::kFull || !b.told, "invariant 6: only full nodes have names to be told");
   // 5.
   LOCI_CHECK(b.has_part() || !b.copies.empty() || b.pins > 0 || b.children > 0,
@@ -155,6 +157,7 @@ void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const
   check_tier(Tier::kHost, {});
   check_tier(Tier::kDisk, {});
   check_tier(Tier::kShared, {});
+  noted_.check_invariants();
   std::vector<std::uint32_t> children(blocks_.size(), 0), disk_children(blocks_.size(), 0);
   std::size_t keyed = 0, live = 0, holes = 0;
   std::vector<std::uint32_t> full(blocks_.size(), 0), partial(blocks_.size(), 0);

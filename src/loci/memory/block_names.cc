@@ -46,14 +46,12 @@ void BlockIndex::register_key(BlockId id, const ChainKey& key) {
     parent.partial_children += is_partial(at(id).tokens) ? 1 : 0;
   }
   LOCI_CHECK(fresh, "a chain key has one node");
-  log_change(block(id));
-  note_moved(id);
+  noted_.note(id);
 }
 
 void BlockIndex::unregister_key(BlockId id) {
   note_nameless(id);
   const Block& b = block(id);
-  log_change(b);
   by_key_.erase(b.key);
   if (b.kind != BlockKind::kFull) return;
   Block& parent = at(b.parent);

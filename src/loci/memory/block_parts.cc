@@ -16,8 +16,7 @@ void BlockIndex::drop_part(BlockId id, std::uint32_t group) {
   if (b.filled > 0) set_filled(id, 0, {});
   if (b.parts[group]->filled > 0) b.lost = MissReason::kEvicted;
   b.parts[group].reset();
-  log_change(b);
-  note_moved(id);
+  noted_.note(id);
 }
 
 void BlockIndex::drop_parts(BlockId id) {
@@ -136,22 +135,20 @@ void BlockIndex::fill(const AppendToken& token, std::uint32_t filled) {
     LOCI_CHECK(b.parts[group].has_value(), "a pass writes all parts of a block");
     b.parts[group]->filled = std::max(b.parts[group]->filled, filled);
   }
-  log_change(b);
   if (const std::uint32_t tokens = complete_tokens(b); tokens != b.filled) {
     set_filled(token.block(), tokens, {});
   }
-  note_moved(token.block());
+  noted_.note(token.block());
 }
 
 void BlockIndex::fill_part(const AppendToken& token, std::uint32_t group) {
   Block& b = at(token.block());
   LOCI_CHECK(b.kind == BlockKind::kFull && b.parts[group], "a load fills a full node's part");
   b.parts[group]->filled = kBlockTokens;
-  log_change(b);
   if (const std::uint32_t tokens = complete_tokens(b); tokens != b.filled) {
     set_filled(token.block(), tokens, {});
   }
-  note_moved(token.block());
+  noted_.note(token.block());
 }
 
 void BlockIndex::append(const AppendToken& token, std::span<const TokenId> tokens) {

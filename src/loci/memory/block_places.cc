@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the index tells of where blocks are (BlockIndex::take_moved): a block whose state came, went or is
-// whole now is noted once, and looked at when somebody takes what was noted.
+// What the index tells of where blocks are: a block whose state came, went or is whole now is noted once for
+// each reader (noted_blocks.h), and looked at when that one takes what was noted.
 #include <utility>
 
 #include "loci/memory/block_index.h"
 
 namespace loci {
+
+using Reader = NotedBlocks::Reader;
 
 std::optional<Tier> BlockIndex::tier_of(BlockId id) const {
   const Block& b = block(id);
@@ -15,32 +17,37 @@ std::optional<Tier> BlockIndex::tier_of(BlockId id) const {
   return copy == nullptr || copy->tier == Tier::kShared ? std::nullopt : std::optional(copy->tier);
 }
 
-void BlockIndex::watch_places() {
-  is_watched_ = true;
-  for (std::uint32_t id = 0; id < blocks_.size(); ++id) note_moved(BlockId(id));
-}
-
-void BlockIndex::note_moved(BlockId id) {
-  if (!is_watched_ || std::exchange(at(id).is_moved, true)) return;
-  moved_.push_back(id);
-}
-
 // Its name goes; the node may be another block's by the time that somebody takes what was noted.
 void BlockIndex::note_nameless(BlockId id) {
-  if (std::exchange(at(id).told, std::nullopt)) nameless_.push_back({at(id).key, std::nullopt});
+  Block& b = at(id);
+  if (b.kind == BlockKind::kFull) noted_.note_gone(Reader::kNearness, b.key);
+  if (std::exchange(b.told, std::nullopt)) noted_.note_gone(Reader::kPlaces, b.key);
+}
+
+std::vector<ChainKey> BlockIndex::take_changed() {
+  NotedBlocks::Noted noted = noted_.take(Reader::kNearness);
+  std::vector<ChainKey> out = std::move(noted.gone);
+  for (const BlockId id : noted.blocks) {
+    if (block(id).kind == BlockKind::kFull) out.push_back(block(id).key);
+  }
+  return out;
+}
+
+void BlockIndex::watch_places() {
+  noted_.watch(Reader::kPlaces);
+  for (std::uint32_t id = 0; id < blocks_.size(); ++id) noted_.note(BlockId(id));
 }
 
 std::vector<BlockPlace> BlockIndex::take_moved() {
-  std::vector<BlockPlace> out = std::exchange(nameless_, {});
-  for (const BlockId id : moved_) {
-    Block& b = at(id);
-    b.is_moved = false;
+  const NotedBlocks::Noted noted = noted_.take(Reader::kPlaces);
+  std::vector<BlockPlace> out;
+  for (const ChainKey& key : noted.gone) out.push_back({key, std::nullopt});
+  for (const BlockId id : noted.blocks) {
     const std::optional<Tier> now = tier_of(id);
-    if (now == b.told) continue;
-    b.told = now;
-    out.push_back({b.key, now});
+    if (now == block(id).told) continue;
+    at(id).told = now;
+    out.push_back({block(id).key, now});
   }
-  moved_.clear();
   return out;
 }
 

@@ -47,6 +47,34 @@ class BlockPlacesTest : public testing::Test {
   ChainKeyHasher hasher_{{}, {}};
 };
 
+// The example of noted_blocks.h.
+TEST(NotedBlocks, TellsEachReaderOnce) {
+  using Reader = NotedBlocks::Reader;
+  const ChainKey gone = ChainKeyHasher({}, {}).root("gone");
+  NotedBlocks noted;
+  noted.watch(Reader::kNearness);
+  noted.note(BlockId(3));
+  noted.watch(Reader::kPlaces);
+  EXPECT_EQ(noted.take(Reader::kNearness).blocks, std::vector<BlockId>{BlockId(3)});
+  EXPECT_TRUE(noted.take(Reader::kPlaces).blocks.empty()) << "it did not watch yet";
+  noted.note(BlockId(5));
+  noted.note(BlockId(7));
+  for (const Reader reader : {Reader::kNearness, Reader::kPlaces}) noted.note_gone(reader, gone);
+  noted.note(BlockId(7));
+  const std::vector<BlockId> both = {BlockId(5), BlockId(7)};
+  const NotedBlocks::Noted first = noted.take(Reader::kNearness);
+  EXPECT_EQ(first.blocks, both);
+  EXPECT_EQ(first.gone, std::vector<ChainKey>{gone});
+  noted.note(BlockId(5));
+  noted.check_invariants();
+  const NotedBlocks::Noted second = noted.take(Reader::kPlaces);
+  EXPECT_EQ(second.blocks, both);
+  EXPECT_EQ(second.gone, std::vector<ChainKey>{gone});
+  EXPECT_EQ(noted.take(Reader::kNearness).blocks, std::vector<BlockId>{BlockId(5)});
+  EXPECT_TRUE(noted.take(Reader::kPlaces).blocks.empty());
+  noted.check_invariants();
+}
+
 TEST_F(BlockPlacesTest, TellsABlocksWayThroughTheTiers) {
   BlockIndex index(three_tiers());
   index.watch_places();
@@ -87,7 +115,8 @@ TEST_F(BlockPlacesTest, WhoFollowsHasWhatTheIndexHas) {
     Random random(seed);
     BlockIndex index(three_tiers());
     index.watch_places();
-    std::map<ChainKey, Tier> held;
+    index.watch_changed();
+    std::map<ChainKey, Tier> held, near;  // by two readers, each at its own times
     std::vector<BlockPin> pins;
     for (Nanos now = 1; now < 300; ++now) {
       index.advance(now);
@@ -118,6 +147,15 @@ TEST_F(BlockPlacesTest, WhoFollowsHasWhatTheIndexHas) {
       if (random.below(5) == 0)
         index.forget(BlockId(static_cast<std::uint32_t>(random.below(index.id_bound()))));
       index.check_invariants();
+      if (random.below(2) == 0) {
+        for (const ChainKey& changed : index.take_changed()) {
+          near.erase(changed);
+          const BlockId id = index.find(changed);
+          const std::optional<Tier> tier = id == kNoBlock ? std::nullopt : index.tier_of(id);
+          if (tier) near.emplace(changed, *tier);
+        }
+        ASSERT_EQ(near, look(index)) << "seed " << seed << ", time " << now;
+      }
       if (random.below(3) == 0) continue;  // several changes at once
       follow(index, held);
       ASSERT_EQ(held, look(index)) << "seed " << seed << ", time " << now;

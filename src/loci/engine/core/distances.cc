@@ -20,7 +20,7 @@ std::uint64_t nearness_of(std::uint8_t tier) {
 
 Distances::Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes)
     : index_(index), prefixes_(prefixes) {
-  if (make_admission_order(config.admission).value()->looks_at_distance()) index_.log_changes();
+  if (make_admission_order(config.admission).value()->looks_at_distance()) index_.watch_changed();
 }
 
 std::uint8_t Distances::tier_of(BlockId id) const {
