@@ -139,23 +139,33 @@ void BlockIndex::set_orders(Tier tier, std::uint32_t pool_of, std::unique_ptr<Ev
 }
 
 template <class Change>
+void BlockIndex::update_facts(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts, bool evictable,
+                              StateForm form, Change change) {
+  if (evictable) delist(id, tier, group, facts, form);
+  change(facts);
+  if (evictable) enlist(id, tier, group, facts, form);
+}
+
+template <class Change>
 void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
   Block& b = at(id);
-  const auto update = [&](Tier tier, EvictionFacts& facts, bool evictable, StateForm form) {
-    if (evictable) delist(id, tier, group, facts, form);
-    change(facts);
-    if (evictable) enlist(id, tier, group, facts, form);
-  };
-  if (b.parts[group]) {
-    update(Tier::kDevice, b.parts[group]->facts, b.parts[group]->evictable(), StateForm::kKeysAndValues);
-  }
-  for (LowerCopy& copy : b.copies) {
-    if (copy.group == group) update(copy.tier, copy.facts, copy.evictable(), copy.form);
+  if (b.parts[group])
+    update_facts(id, Tier::kDevice, group, b.parts[group]->facts, b.parts[group]->evictable(),
+                 StateForm::kKeysAndValues, change);
+  update_copies(id, group, change);
+}
+
+template <class Change>
+void BlockIndex::update_copies(BlockId id, std::uint32_t group, Change change) {
+  for (LowerCopy& copy : at(id).copies) {
+    if (copy.group == group)
+      update_facts(id, copy.tier, group, copy.facts, copy.evictable(), copy.form, change);
   }
 }
 
+// (The part knows already.)
 void BlockIndex::use_copies(BlockId id, std::uint32_t group) {
-  update_facts(id, group, [this](EvictionFacts& facts) { facts.last_used = now_; });
+  update_copies(id, group, [this](EvictionFacts& facts) { facts.last_used = now_; });
   date_again(id, group);
 }
 

@@ -22,16 +22,14 @@ int cost_bucket(Nanos cost) {
 }
 
 void IdleCostQueue::insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth) {
-  const bool fresh = buckets_[cost_bucket(cost)].insert({last_used, cost, UINT32_MAX - depth, block}).second;
-  LOCI_CHECK(fresh, "a block is in the order once");
+  nodes_.insert(buckets_[cost_bucket(cost)], block, {last_used, cost, UINT32_MAX - depth, block});
   ++size_;
 }
 
 void IdleCostQueue::erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth) {
   const auto bucket = buckets_.find(cost_bucket(cost));
   LOCI_CHECK(bucket != buckets_.end(), "only what is in the order leaves it");
-  const std::size_t erased = bucket->second.erase({last_used, cost, UINT32_MAX - depth, block});
-  LOCI_CHECK(erased == 1, "only what is in the order leaves it");
+  nodes_.erase(bucket->second, block, {last_used, cost, UINT32_MAX - depth, block});
   if (bucket->second.empty()) buckets_.erase(bucket);
   --size_;
 }

@@ -19,6 +19,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/memory/eviction_order.h"
+#include "loci/policy/eviction/rank_nodes.h"
 
 namespace loci {
 
@@ -28,7 +29,7 @@ int cost_bucket(Nanos cost);
 // Thread-compatible; deterministic.
 class IdleCostQueue {
  public:
-  // `cost`: not negative. Among equal ones the deepest block is the first. O(log blocks).
+  // `cost`: not negative. Among equal ones the deepest block is the first. As RankNodes.
   void insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
   // With what it was inserted with.
   void erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
@@ -40,6 +41,7 @@ class IdleCostQueue {
   // Last use, cost, depth (the deepest first), block.
   using Rank = std::tuple<Nanos, Nanos, std::uint32_t, BlockId>;
   std::map<int, std::set<Rank>> buckets_;  // none of them empty
+  RankNodes<Rank> nodes_;
   std::size_t size_ = 0;
 };
 

@@ -9,31 +9,41 @@
 #include <set>
 #include <tuple>
 
-#include "loci/base/check.h"
 #include "loci/memory/eviction_order.h"
+#include "loci/policy/eviction/rank_nodes.h"
 
 namespace loci {
 
-// As EvictionOrder; O(log blocks).
+// As EvictionOrder, and RankNodes.
 class LookaheadOrder final : public EvictionOrder {
  public:
-  void insert(BlockId block, const EvictionFacts& facts) override { ranks_.insert(rank(block, facts)); }
-  void erase(BlockId block, const EvictionFacts& facts) override {
-    const std::size_t erased = ranks_.erase(rank(block, facts));
-    LOCI_CHECK(erased == 1, "only what is in the order leaves it");
+  void insert(BlockId block, const EvictionFacts& facts) override {
+    nodes_.insert(ranks_of(facts), block, rank(block, facts));
   }
-  BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(*ranks_.begin()); }
-  std::size_t size() const override { return ranks_.size(); }
+  void erase(BlockId block, const EvictionFacts& facts) override {
+    nodes_.erase(ranks_of(facts), block, rank(block, facts));
+  }
+  BlockId choose(Nanos) override {
+    for (const std::set<Rank>* ranks : {&behind_, &unwanted_, &wanted_}) {
+      if (!ranks->empty()) return std::get<BlockId>(*ranks->begin());
+    }
+    return kNoBlock;
+  }
+  std::size_t size() const override { return behind_.size() + unwanted_.size() + wanted_.size(); }
   bool spares_wanted() const override { return true; }
 
  private:
-  // Not behind; place in the queue, none or the last first; last use; depth, the deepest first; block.
-  using Rank = std::tuple<bool, std::uint32_t, Nanos, std::uint32_t, BlockId>;
+  // Place in the queue, none or the last first; last use; depth, the deepest first; block.
+  using Rank = std::tuple<std::uint32_t, Nanos, std::uint32_t, BlockId>;
   static Rank rank(BlockId block, const EvictionFacts& facts) {
     static_assert(kNotWanted == UINT32_MAX, "what is not wanted comes behind the window's tail");
-    return {!facts.behind, UINT32_MAX - facts.wanted, facts.last_used, UINT32_MAX - facts.depth, block};
+    return {UINT32_MAX - facts.wanted, facts.last_used, UINT32_MAX - facts.depth, block};
   }
-  std::set<Rank> ranks_;
+  std::set<Rank>& ranks_of(const EvictionFacts& facts) {
+    return facts.behind ? behind_ : facts.wanted == kNotWanted ? unwanted_ : wanted_;
+  }
+  std::set<Rank> behind_, unwanted_, wanted_;  // which go in this order
+  RankNodes<Rank> nodes_;
 };
 
 }  // namespace loci

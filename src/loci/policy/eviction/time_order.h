@@ -7,19 +7,20 @@
 #include <set>
 #include <tuple>
 
-#include "loci/base/check.h"
 #include "loci/memory/eviction_order.h"
+#include "loci/policy/eviction/rank_nodes.h"
 
 namespace loci {
 
-// As EvictionOrder; O(log blocks).
+// As EvictionOrder, and RankNodes.
 template <Nanos EvictionFacts::* kTime>
 class TimeOrder final : public EvictionOrder {
  public:
-  void insert(BlockId block, const EvictionFacts& facts) override { ranks_.insert(rank(block, facts)); }
+  void insert(BlockId block, const EvictionFacts& facts) override {
+    nodes_.insert(ranks_, block, rank(block, facts));
+  }
   void erase(BlockId block, const EvictionFacts& facts) override {
-    const std::size_t erased = ranks_.erase(rank(block, facts));
-    LOCI_CHECK(erased == 1, "only what is in the order leaves it");
+    nodes_.erase(ranks_, block, rank(block, facts));
   }
   BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(*ranks_.begin()); }
   std::size_t size() const override { return ranks_.size(); }
@@ -32,6 +33,7 @@ class TimeOrder final : public EvictionOrder {
     return {!facts.behind, facts.*kTime, UINT32_MAX - facts.depth, block};
   }
   std::set<Rank> ranks_;
+  RankNodes<Rank> nodes_;
 };
 
 using LruOrder = TimeOrder<&EvictionFacts::last_used>;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "loci/base/check.h"
 #include "loci/policy/eviction/retention_order.h"
 
 namespace loci {
@@ -34,7 +33,7 @@ void ValueOrder::insert(BlockId block, const EvictionFacts& facts) {
   else if (facts.wanted == kNotWanted)
     unwanted_.insert(block, lost(facts), facts.last_used, facts.depth);
   else
-    wanted_.insert(wanted(block, facts));
+    wanted_nodes_.insert(wanted_, block, wanted(block, facts));
 }
 
 void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
@@ -43,8 +42,7 @@ void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
   } else if (facts.wanted == kNotWanted) {
     unwanted_.erase(block, lost(facts), facts.last_used, facts.depth);
   } else {
-    const std::size_t erased = wanted_.erase(wanted(block, facts));
-    LOCI_CHECK(erased == 1, "only what is in the order leaves it");
+    wanted_nodes_.erase(wanted_, block, wanted(block, facts));
   }
 }
 

@@ -21,6 +21,7 @@
 
 #include "loci/policy/eviction.h"
 #include "loci/policy/eviction/idle_cost_queue.h"
+#include "loci/policy/eviction/rank_nodes.h"
 #include "loci/policy/eviction/time_order.h"
 
 namespace loci {
@@ -50,6 +51,7 @@ class ValueOrder final : public EvictionOrder {
   LruOrder behind_;
   IdleCostQueue unwanted_;
   std::set<Wanted> wanted_;
+  RankNodes<Wanted> wanted_nodes_;
 };
 
 }  // namespace loci
