@@ -139,8 +139,8 @@ void BlockIndex::set_orders(Tier tier, std::uint32_t pool_of, std::unique_ptr<Ev
 }
 
 template <class Change>
-void BlockIndex::update_facts(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts, bool evictable,
-                              StateForm form, Change change) {
+void BlockIndex::update_facts(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts,
+                              bool evictable, StateForm form, Change change) {
   if (evictable) delist(id, tier, group, facts, form);
   change(facts);
   if (evictable) enlist(id, tier, group, facts, form);

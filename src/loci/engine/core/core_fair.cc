@@ -18,7 +18,7 @@ namespace loci {
 // --- prompts ---
 
 // Admits what waits while the pass has tokens left for it: prompts that could not start pin no blocks.
-void Core::State::admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan) {
+void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, CorePass& pass, Plan& plan) {
   if (pass.budget == 0) return;
   const auto has_enough = [&](const std::string& tenant, std::uint64_t weights) {
     if (prompts.total < pass.budget) return false;
@@ -37,7 +37,7 @@ void Core::State::admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan
     for (const FairQueue::Head& head : queue_.heads(prompts.wanted.size() + 1)) {
       if (has_enough(*head.tenant, weights)) continue;
       CoreRequest& request = *requests_.at(head.request);
-      if (!try_admit(request, pass, plan)) return;
+      if (!try_admit(request, booked, pass, plan)) return;
       prompts.add(request, former_.missing_tokens(request));
       admitted = true;
       break;

@@ -2,6 +2,7 @@
 // Looking ahead into the queue: what it needs (queue_needs.h), and the loads of who comes next.
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -37,24 +38,27 @@ void Core::State::look_ahead() {
 void Core::State::preload() {
   if (config_.preload == "off" || flights_.empty() || drain_deadline_ || queue_.empty()) return;
   std::uint32_t again = 0;
+  std::optional<std::uint64_t> booked;  // the tokens that running prompts lack
   for (const FairQueue::Head& head : queue_.heads(kPreloadedAhead)) {
     CoreRequest& request = *requests_.at(head.request);
     if (request.is_public || request.preload_seen == room_changes_) continue;
     if (request.preload_seen != 0 && (!request.preload_lacks || again++ >= kPreloadAgain)) continue;
     request.preload_seen = room_changes_;
-    preload(request);
+    if (!booked) booked = former_.prompts().total;
+    if (preload(request, *booked)) booked.reset();
   }
 }
 
-void Core::State::preload(CoreRequest& request) {
+// `booked`: the tokens that running prompts lack. True: loads have begun, so they may lack fewer.
+bool Core::State::preload(CoreRequest& request, std::uint64_t booked) {
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = !flights_.empty()};
   CoreProbes probes = restores_.choose(request, rules);
-  restores_.plan(request, probes, rules, load_of_others());
+  restores_.plan(request, probes, rules, load_of_others(booked));
   const std::vector<BlockPin> there = admission_.hold_there(probes);
   const std::vector<std::uint32_t> begins = restores_.to_preload(request, probes);
   request.preload_lacks = true;
-  if (device_memory_.limited()) return;  // it would take memory before its time
-  if (!admission_.has_room_ahead(probes, begins)) return;
+  if (device_memory_.limited()) return false;  // it would take memory before its time
+  if (!admission_.has_room_ahead(probes, begins)) return false;
   const std::vector<BlockPin> opened = admission_.open_rotated(request, probes, begins);
   std::vector<Transfers::Ahead> ahead;
   for (const std::uint32_t i : begins)
@@ -70,6 +74,7 @@ void Core::State::preload(CoreRequest& request) {
     if (found.node == kNoBlock || transfers_.loading(found.node)) return false;
     return found.too_slow || (found.load && transfers_.load_tier(found) != Tier::kDevice);
   });
+  return !ahead.empty();
 }
 
 }  // namespace loci

@@ -57,17 +57,17 @@ void Core::State::add_decodes(CorePass& pass) {
 void Core::State::take_prompts(CorePass& pass, Plan& plan) {
   const std::uint32_t tokens_max = pass.budget;
   CorePrompts wanted = former_.prompts();
-  former_.keep_to_time(pass, former_.prompt_runs(), tokens_max);
-  admit_waiting(wanted, pass, plan);
-  former_.keep_to_time(pass, former_.prompt_runs(), tokens_max);
+  former_.keep_to_time(pass, tokens_max);
+  std::uint64_t booked = wanted.total;
+  admit_waiting(wanted, booked, pass, plan);
+  former_.keep_to_time(pass, tokens_max);
   if (former_.add_prompts(wanted, pass)) room_changed();
   // Requests that wait for others' blocks leave some of it.
   while (pass.budget > 0 && !queue_.empty()) {
     CoreRequest& next = *requests_.at(queue_.heads(1).front().request);
-    if (!try_admit(next, pass, plan)) break;
+    if (!try_admit(next, booked, pass, plan)) break;
     const auto missing = static_cast<std::uint32_t>(former_.missing_tokens(next));
-    const PromptRun run{next.length() - missing, missing};
-    former_.keep_to_time(pass, {&run, 1}, pass.budget);
+    former_.keep_to_time(pass, PromptRun{next.length() - missing, missing}, pass.budget);
     add_spans(next, pass);
   }
 }

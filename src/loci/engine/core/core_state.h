@@ -114,8 +114,8 @@ class Core::State {
   Nanos next_deadline() const;
 
   // core_admission.cc
-  Restores::Load load_of_others() const;
-  bool try_admit(CoreRequest& request, CorePass& pass, Plan& plan);
+  Restores::Load load_of_others(std::uint64_t booked) const;
+  bool try_admit(CoreRequest& request, std::uint64_t& booked, CorePass& pass, Plan& plan);
   void start(CoreRequest& request, ContextSources from, Plan& plan);
 
   // core_public.cc
@@ -124,7 +124,7 @@ class Core::State {
   void end_without_memory(CoreRequest& request, Plan& plan);
 
   // core_tiers.cc
-  void start_loads(CoreRequest& request, const CoreProbes& probes);
+  bool start_loads(CoreRequest& request, const CoreProbes& probes);
   void miss(const Transfers::Missed& missed);
   void wish_windows(const CoreRequest& request);
   void save();
@@ -140,7 +140,7 @@ class Core::State {
   CoreRequest* waiting_request(RequestId id) const;
   void look_ahead();
   void preload();
-  void preload(CoreRequest& request);
+  bool preload(CoreRequest& request, std::uint64_t booked);
 
   // Says that blocks were let go or have come, so requests that lacked blocks may be tried again.
   void room_changed() {
@@ -169,7 +169,7 @@ class Core::State {
   void end_flight(CorePass& pass);
 
   // core_fair.cc
-  void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);
+  void admit_waiting(CorePrompts& prompts, std::uint64_t& booked, CorePass& pass, Plan& plan);
   void enqueue(CoreRequest& request);
   void take_off_queue(CoreRequest& request);
   void leave_queue(CoreRequest& request);

@@ -9,12 +9,19 @@
 
 namespace loci {
 
-// Begins what the request's blocks need; all of it is placed and held by the request.
-void Core::State::start_loads(CoreRequest& request, const CoreProbes& probes) {
+// Begins what the request's blocks need; all of it is placed and held by the request. True: what
+// begins now others may need too.
+bool Core::State::start_loads(CoreRequest& request, const CoreProbes& probes) {
   const std::size_t whole = probes.blocks.size() - 1;
+  bool for_others = false;
+  for (std::size_t i = 0; i < whole && !for_others; ++i) {
+    const BlockId block = request.blocks[i].block();
+    for_others = probes.blocks[i].load && index_.block(block).pins > 1 && !transfers_.loading(block);
+  }
   request.loads = transfers_.load(std::span<const CoreProbe>(probes.blocks).first(whole),
                                   std::span<const BlockPin>(request.blocks).first(whole));
   if (!request.loads.empty()) request.load_phase.become(LoadPhase::kWaits);
+  return for_others;
 }
 
 void Core::State::on(const MovesEnded& event, Plan&) {

@@ -42,6 +42,7 @@ CorePrompts PassFormer::prompts() const {
   return out;
 }
 
+// In their order, as if what they lack were their last tokens: those see the most.
 std::vector<PromptRun> PassFormer::prompt_runs() const {
   std::vector<PromptRun> runs;
   for (const CoreRequest* request : batch_) {
@@ -53,11 +54,15 @@ std::vector<PromptRun> PassFormer::prompt_runs() const {
   return runs;
 }
 
-void PassFormer::keep_to_time(CorePass& pass, std::span<const PromptRun> prompts,
-                              std::uint32_t tokens_max) const {
-  if (config_.pass_time == kNever) return;
-  if (!batch_.any(RequestPhase::kDecode)) return;
-  std::vector<PromptRun> runs(prompts.begin(), prompts.end());
+void PassFormer::keep_to_time(CorePass& pass, std::uint32_t tokens_max) const {
+  if (has_time_limit()) keep_to_time(pass, prompt_runs(), tokens_max);
+}
+
+void PassFormer::keep_to_time(CorePass& pass, const PromptRun& prompt, std::uint32_t tokens_max) const {
+  if (has_time_limit()) keep_to_time(pass, std::vector{prompt}, tokens_max);
+}
+
+void PassFormer::keep_to_time(CorePass& pass, std::vector<PromptRun> runs, std::uint32_t tokens_max) const {
   runs.push_back({0, tokens_max});
   pass.budget = pass_times_.fitting(work_of(pass).rows, runs, tokens_max);
 }

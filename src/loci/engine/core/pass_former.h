@@ -31,7 +31,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -87,11 +86,11 @@ class PassFormer {
   std::uint64_t missing_tokens(const CoreRequest& request) const;
   // What running prompts lack that a pass may compute now.
   CorePrompts prompts() const;
-  // The same in their order, as if it were their last tokens: those see the most.
-  std::vector<PromptRun> prompt_runs() const;
-  // The budget becomes what fits into the time of a pass, up to `tokens_max`: of `prompts`, then of such as
-  // begin and have not been admitted yet. Where no decode runs nobody waits for the pass.
-  void keep_to_time(CorePass& pass, std::span<const PromptRun> prompts, std::uint32_t tokens_max) const;
+  // The budget becomes what fits into the time of a pass, up to `tokens_max`: of prompts that run, or of this
+  // one alone, then of such as begin and have not been admitted yet. Where no decode runs nobody waits for
+  // the pass.
+  void keep_to_time(CorePass& pass, std::uint32_t tokens_max) const;
+  void keep_to_time(CorePass& pass, const PromptRun& prompt, std::uint32_t tokens_max) const;
 
   // --- adding to a pass ---
 
@@ -124,6 +123,9 @@ class PassFormer {
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  bool has_time_limit() const { return config_.pass_time != kNever && batch_.any(RequestPhase::kDecode); }
+  std::vector<PromptRun> prompt_runs() const;
+  void keep_to_time(CorePass& pass, std::vector<PromptRun> runs, std::uint32_t tokens_max) const;
   bool any_loading(const CoreRequest& request) const;
   std::uint32_t first_loading(const CoreRequest& request) const;
   bool decodes_wait(const PassWork& work) const;

@@ -53,6 +53,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -328,7 +329,7 @@ class Transfers {
   std::uint64_t moves_begun_ = 0;
   std::vector<Move> begun_;  // take_begun()
   GroupCounts moving_{};     // moving()
-  std::map<BlockId, Load> loads_;
+  std::unordered_map<BlockId, Load> loads_;
   std::array<std::uint32_t, kTiers> loads_from_{};        // moves to the device, by source
   LinkTimes link_times_;                                  // of loads
   std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
