@@ -220,7 +220,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)
-  drained_ = drained_ || (drain_deadline_ && requests_.empty() && flights_.empty() && transfers_.idle() &&
+  drained_ = drained_ || (deadlines_.drains() && requests_.empty() && flights_.empty() && transfers_.idle() &&
                           !forgotten_.has_more());
   plan.drained = drained_;
   return plan;
@@ -251,7 +251,7 @@ Status Core::State::refusal(const Arrival& event) const {
         "prompt");
   }
   if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event));
-  if (drain_deadline_) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
+  if (deadlines_.drains()) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
   const std::size_t waiting = waiting_of(event.group);
   if (event.queued_max > 0 && waiting >= event.queued_max) {
     return resource_exhausted(
@@ -287,7 +287,7 @@ bool Core::State::find_place(const Arrival& event, Plan& plan) {
 }
 
 void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan) {
-  deadlines_.erase({request.deadline, request.id});
+  deadlines_.drop(request);
   leave_queue(request);
   reject(request.id, std::move(status), plan);
   requests_.erase(request.id);
@@ -337,7 +337,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->deadline = event.deadline;
   request->follows = event.follows;
   prefixes_.take_keys(*request, event);
-  if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
+  deadlines_.add(*request);
   if (!ask(*request, plan) && !await_beginning(*request)) enqueue(*request);
   requests_.emplace(event.request, std::move(request));
 }
@@ -380,7 +380,7 @@ void Core::State::on(const DiskRoom& event, Plan&) {
 
 void Core::State::on(const MemoryRoom& event, Plan&) {
   device_memory_.limit(event);
-  room_changed();
+  room_.changed();
 }
 
 void Core::State::on(const Recovered& event, Plan& plan) {
@@ -392,7 +392,7 @@ void Core::State::on(const Recovered& event, Plan& plan) {
 
 void Core::State::on(const Forget& event, Plan&) {
   forgotten_.forget(event);
-  room_changed();
+  room_.changed();
 }
 
 void Core::State::on(const CostsMeasured& event, Plan&) {
@@ -433,15 +433,12 @@ void Core::State::on(const PeerRead& event, Plan&) { peer_reads_.add(event, now_
 
 void Core::State::on(const PeerLeft& event, Plan&) { peer_reads_.leave(event.id); }
 
-void Core::State::on(const Drain& event, Plan&) {
-  drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));
-}
+void Core::State::on(const Drain& event, Plan&) { deadlines_.drain(event.deadline); }
 
 void Core::State::expire(Plan& plan) {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
-    end_when_free(*requests_.at(deadlines_.begin()->second), FinishReason::kDeadline, plan);
-  }
-  if (!drain_deadline_ || *drain_deadline_ > now_) return;
+  while (const std::optional<RequestId> due = deadlines_.due(now_))
+    end_when_free(*requests_.at(*due), FinishReason::kDeadline, plan);
+  if (!deadlines_.drain_is_over(now_)) return;
   for (auto next = requests_.begin(); next != requests_.end();) {
     CoreRequest& request = *next->second;
     ++next;  // end_when_free() may erase it
@@ -450,10 +447,7 @@ void Core::State::expire(Plan& plan) {
 }
 
 Nanos Core::State::next_deadline() const {
-  Nanos next = deadlines_.empty() ? kNever : deadlines_.begin()->first;
-  if (drain_deadline_ && *drain_deadline_ > now_ && !requests_.empty())
-    next = std::min(next, *drain_deadline_);
-  return std::min(next, before_queue_.next());
+  return std::min(deadlines_.next(now_, !requests_.empty()), before_queue_.next());
 }
 
 CoreStats Core::State::stats() const {

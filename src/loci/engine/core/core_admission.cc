@@ -15,7 +15,7 @@ Restores::Load Core::State::load_of_others(std::uint64_t booked) const {
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing. `booked`: the
 // tokens that running prompts lack, before and after.
 bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePass& pass, Plan& plan) {
-  if (blocked_head_ == request.id || batch_.full()) return false;
+  if (room_.is_blocked(request.id) || batch_.full()) return false;
   if (windows_.any())
     booked = former_.prompts().total;  // admission and passes evict what others have not held
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = !flights_.empty()};
@@ -31,7 +31,7 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
     if (batch_.empty() && transfers_.idle() && flights_.empty())
       end_without_memory(request, plan);
     else
-      blocked_head_ = request.id;
+      room_.block(request.id);
     return false;
   }
   ContextSources from = restores_.sources(request, probes, rules.copies);

@@ -40,7 +40,7 @@ void Core::State::schedule_ahead(Plan& plan) {
   const bool formed = form_ahead(pass, plan);
   if (formed && !pass.spans.empty()) return emit(std::move(pass), plan);
   for (const CoreSpan& span : pass.spans) {
-    if (span.token_of && former_.release_ahead(*span.request)) room_changed();
+    if (span.token_of && former_.release_ahead(*span.request)) room_.changed();
   }
 }
 
@@ -56,7 +56,7 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     if (!span.sample || span.request == nullptr || span.wasted || !former_.may_follow(*span.request))
       continue;
     CoreRequest& request = *span.request;
-    if (windows_.advance(request)) room_changed();
+    if (windows_.advance(request)) room_.changed();
     if (request.length() % kBlockTokens == 0) {
       bool promised = true;
       for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -95,7 +95,7 @@ void Core::State::open_ahead(CoreRequest& request) {
 void Core::State::leave_pass(CoreRequest& request) {
   request.computes_from[0] = request.computes_from[1];
   if (request.in_passes > 0) return;
-  if (former_.release_ahead(request)) room_changed();
+  if (former_.release_ahead(request)) room_.changed();
   request.wasted = false;
 }
 
@@ -105,7 +105,7 @@ void Core::State::end_flight(CorePass& pass) {
   for (const auto& [id, group] : returned.lent) {
     if (const auto owner = requests_.find(id); owner != requests_.end()) --owner->second->lent[group];
   }
-  if (returned.any) room_changed();
+  if (returned.any) room_.changed();
 }
 
 }  // namespace loci

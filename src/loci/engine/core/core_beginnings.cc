@@ -100,7 +100,7 @@ void Core::State::on(const SharedAnswer& event, Plan&) {
   if (found == requests_.end() || found->second->runs()) return;
   CoreRequest& request = *found->second;
   if (!shared_questions_.take_answer(request, event.groups)) return;
-  if (blocked_head_ == request.id) room_changed();
+  if (room_.is_blocked(request.id)) room_.changed();
   if (!request.before_queue_until) return;  // it came late; whoever still waits may use it
   before_queue_.leave(request);
   if (!await_beginning(request)) enqueue(request);

@@ -137,7 +137,7 @@ void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan&
   }
   request.phase.become(RequestPhase::kEnding);
   request.end_reason = reason;
-  deadlines_.erase({request.deadline, request.id});
+  deadlines_.drop(request);
 }
 
 void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
@@ -154,10 +154,10 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     before_queue_.leave(request);
   } else if (request.waits()) {
     leave_queue(request);
-    room_changed();
+    room_.changed();
   }
   if (request.paused) --paused_;
-  deadlines_.erase({request.deadline, request.id});
+  deadlines_.drop(request);
   plan.outputs.emplace_back(Finished{
       request.id, reason,
       Usage{request.prompt_tokens, request.cached_tokens, request.new_tokens(), request.suspensions}});

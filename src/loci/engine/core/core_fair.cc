@@ -61,7 +61,7 @@ void Core::State::take_off_queue(CoreRequest& request) {
 
 void Core::State::leave_queue(CoreRequest& request) {
   take_off_queue(request);
-  if (blocked_head_ == request.id) room_changed();
+  if (room_.is_blocked(request.id)) room_.changed();
 }
 
 // Its tenant was given so many tokens.
@@ -84,7 +84,7 @@ void Core::State::make_room() {
   const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
   if (batch_.full()) {
     if (CoreRequest* victim = giving_way_.for_place(head)) suspend(*victim);
-  } else if (blocked_head_ == head.id) {
+  } else if (room_.is_blocked(head.id)) {
     for (std::uint32_t group = 0; group < group_count_; ++group) make_memory(head, group);
   }
 }
@@ -103,7 +103,7 @@ bool Core::State::someone_gives_way() {
   if (queue_.empty() || batch_.empty()) return false;
   const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
   if (batch_.full()) return giving_way_.for_place(head) != nullptr;
-  for (std::uint32_t group = 0; group < group_count_ && blocked_head_ == head.id; ++group) {
+  for (std::uint32_t group = 0; group < group_count_ && room_.is_blocked(head.id); ++group) {
     if (giving_way_.for_memory(head, giving_way_.claim(head, group)) != nullptr) return true;
   }
   return false;

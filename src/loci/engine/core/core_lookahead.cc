@@ -36,14 +36,14 @@ void Core::State::look_ahead() {
 // While a pass runs, the loads of who comes next begin (the read buffer of AttentionStore §3.2.1: device
 // memory that nobody needs now).
 void Core::State::preload() {
-  if (config_.preload == "off" || flights_.empty() || drain_deadline_ || queue_.empty()) return;
+  if (config_.preload == "off" || flights_.empty() || deadlines_.drains() || queue_.empty()) return;
   std::uint32_t again = 0;
   std::optional<std::uint64_t> booked;  // the tokens that running prompts lack
   for (const FairQueue::Head& head : queue_.heads(kPreloadedAhead)) {
     CoreRequest& request = *requests_.at(head.request);
-    if (request.is_public || request.preload_seen == room_changes_) continue;
+    if (request.is_public || request.preload_seen == room_.changes()) continue;
     if (request.preload_seen != 0 && (!request.preload_lacks || again++ >= kPreloadAgain)) continue;
-    request.preload_seen = room_changes_;
+    request.preload_seen = room_.changes();
     if (!booked) booked = former_.prompts().total;
     if (preload(request, *booked)) booked.reset();
   }

@@ -40,7 +40,7 @@ void Core::State::keep_public(CoreRequest& request) {
 }
 
 void Core::State::on(const Withdraw& event, Plan&) {
-  if (prefixes_.withdraw(event.prefix)) room_changed();
+  if (prefixes_.withdraw(event.prefix)) room_.changed();
 }
 
 // Nothing else runs, and what is public leaves too little for it.

@@ -44,7 +44,7 @@ void Core::State::form(CorePass& pass, Plan& plan) {
 }
 
 void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
-  if (former_.add_spans(request, pass)) room_changed();
+  if (former_.add_spans(request, pass)) room_.changed();
 }
 
 void Core::State::add_decodes(CorePass& pass) {
@@ -61,7 +61,7 @@ void Core::State::take_prompts(CorePass& pass, Plan& plan) {
   std::uint64_t booked = wanted.total;
   admit_waiting(wanted, booked, pass, plan);
   former_.keep_to_time(pass, tokens_max);
-  if (former_.add_prompts(wanted, pass)) room_changed();
+  if (former_.add_prompts(wanted, pass)) room_.changed();
   // Requests that wait for others' blocks leave some of it.
   while (pass.budget > 0 && !queue_.empty()) {
     CoreRequest& next = *requests_.at(queue_.heads(1).front().request);
@@ -119,7 +119,7 @@ void Core::State::stop_running(CoreRequest& request) {
   }
   queue_.end_running(request.group);
   batch_.leave(request);
-  room_changed();
+  room_.changed();
 }
 
 void Core::State::emit(CorePass formed, Plan& plan) {

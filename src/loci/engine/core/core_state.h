@@ -17,6 +17,8 @@
 //   pass_former.h      which tokens of which requests a pass computes
 //   giving_way.h       who gives way when the batch or the memory is full
 //   flights.h          passes in flight, and what they keep until they have ended
+//   deadlines.h        until when requests may take, and the server that drains
+//   room.h             whether what lacked room is worth another try
 //   before_queue.h     who has arrived and is in no queue yet
 //   shared_questions.h what the store that servers share has for a request
 // and does the rest itself, in these source files:
@@ -38,7 +40,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -49,6 +50,7 @@
 #include "loci/engine/core/before_queue.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/core_pass.h"
+#include "loci/engine/core/deadlines.h"
 #include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/distances.h"
 #include "loci/engine/core/flights.h"
@@ -64,6 +66,7 @@
 #include "loci/engine/core/recovery.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/restores.h"
+#include "loci/engine/core/room.h"
 #include "loci/engine/core/shared_questions.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/engine/core/windows.h"
@@ -142,12 +145,6 @@ class Core::State {
   void preload();
   bool preload(CoreRequest& request, std::uint64_t booked);
 
-  // Says that blocks were let go or have come, so requests that lacked blocks may be tried again.
-  void room_changed() {
-    blocked_head_.reset();
-    ++room_changes_;
-  }
-
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
 
   // core_schedule.cc
@@ -206,10 +203,8 @@ class Core::State {
   std::size_t paused_ = 0;  // requests whose client does not read
   Batch batch_;
   FairQueue queue_;
-  std::optional<RequestId> blocked_head_;            // the queue's head, which lacked blocks, while none
-                                                     // has been let go since
-  std::uint64_t room_changes_ = 1;                   // room_changed()
-  std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
+  Room room_;
+  Deadlines deadlines_;
   BeforeQueue before_queue_;
 
   Transfers transfers_;
@@ -232,7 +227,6 @@ class Core::State {
   Nanos now_ = 0;
   bool decodes_next_ = false;  // split_: the last pass was of prompts
   std::uint64_t arrivals_ = 0;
-  std::optional<Nanos> drain_deadline_;
   bool drained_ = false;
   QueueRate queue_rate_;
   CoreStats totals_;  // the counters that only grow

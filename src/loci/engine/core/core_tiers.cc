@@ -32,7 +32,7 @@ void Core::State::on(const MovesEnded& event, Plan&) {
     if (ended.served) peer_reads_.ended(*ended.served);
     for (Transfers::ReadSlot& slot : ended.still_read) flights_.detach(slot.group, std::move(slot.slot));
   }
-  room_changed();
+  room_.changed();
   end_waits();
 }
 
@@ -69,8 +69,8 @@ void Core::State::wish_windows(const CoreRequest& request) {
 
 // Past the drain's deadline nothing is begun any more.
 void Core::State::save() {
-  if (drained_ || (drain_deadline_ && *drain_deadline_ <= now_)) return peer_reads_.refuse_all();
-  Transfers::SaveRules rules{.free_percent = drain_deadline_ ? 100 : config_.swap_out_percent};
+  if (drained_ || deadlines_.drain_is_over(now_)) return peer_reads_.refuse_all();
+  Transfers::SaveRules rules{.free_percent = deadlines_.drains() ? 100 : config_.swap_out_percent};
   for (std::uint32_t group = 0; group < group_count_; ++group) rules.taken[group] = windows_.taken(group);
   transfers_.save(rules);
   peer_reads_.serve(now_, rules);

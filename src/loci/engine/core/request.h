@@ -78,8 +78,8 @@ struct CoreRequest {
   // The first tokens of its first unknown block are being loaded from a slower tier, or were:
   std::optional<CoreBeginning> beginning;
   bool awaits_beginning = false;  // it waits for them until `before_queue_until`
-  // Its loads may begin before it is admitted. When this was last tried (Core::State::room_changes_; 0:
-  // never), and whether there was something to load.
+  // Its loads may begin before it is admitted. When this was last tried (Room::changes(); 0: never), and
+  // whether there was something to load.
   std::uint64_t preload_seen = 0;
   bool preload_lacks = false;
   std::map<ChainKey, Tier> preloads;  // keys of the blocks loaded so, and the tiers that they came from

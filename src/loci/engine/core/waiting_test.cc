@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small owners of who waits, who runs and until when.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "loci/engine/core/batch.h"
+#include "loci/engine/core/before_queue.h"
+#include "loci/engine/core/deadlines.h"
+#include "loci/engine/core/room.h"
+
+namespace loci {
+namespace {
+
+CoreRequest request_of(std::uint64_t id, const SharingGroup& tenant, Nanos deadline = kNever) {
+  CoreRequest request;
+  request.id = RequestId(id);
+  request.arrival = id;
+  request.group = tenant;
+  request.deadline = deadline;
+  return request;
+}
+
+TEST(BeforeQueue, LetsGoWhoWaitedLongEnoughInTheirOrder) {
+  BeforeQueue waiting(/*queued_max=*/5);
+  CoreRequest a = request_of(1, "a"), b = request_of(2, "b");
+  EXPECT_EQ(waiting.next(), kNever);
+  waiting.enter(a, 30);
+  EXPECT_FALSE(waiting.full());
+  waiting.enter(b, 20);
+  EXPECT_TRUE(waiting.full()) << "half of the places";
+  EXPECT_EQ(waiting.waiting("a"), 1u);
+  EXPECT_EQ(waiting.waiting("c"), 0u);
+  EXPECT_EQ(waiting.next(), 20);
+  EXPECT_EQ(&waiting.first(), &b);
+  waiting.check_invariants();
+  waiting.leave(b);
+  EXPECT_FALSE(b.before_queue_until.has_value());
+  EXPECT_TRUE(b.waits()) << "it may enter the queue";
+  EXPECT_FALSE(a.waits());
+  EXPECT_EQ(waiting.next(), 30);
+}
+
+TEST(BeforeQueue, TellsWhoseBeginningHasCome) {
+  BeforeQueue waiting(8);
+  CoreRequest a = request_of(1, "a"), b = request_of(2, "a"), c = request_of(3, "a");
+  a.awaits_beginning = c.awaits_beginning = true;
+  for (CoreRequest* one : {&a, &b, &c}) waiting.enter(*one, 10);
+  const auto but_a = [&](const CoreRequest& one) { return one.id != a.id; };
+  EXPECT_EQ(waiting.beginnings(but_a), std::vector<CoreRequest*>{&c}) << "b waits for the store's answer";
+}
+
+TEST(Deadlines, AreDueInTheirOrderAndWithTheDrain) {
+  Deadlines deadlines;
+  const CoreRequest a = request_of(1, "a", 30), b = request_of(2, "a"), c = request_of(3, "a", 20);
+  for (const CoreRequest* one : {&a, &b, &c}) deadlines.add(*one);
+  EXPECT_EQ(deadlines.next(0, true), 20);
+  EXPECT_EQ(deadlines.due(19), std::nullopt);
+  EXPECT_EQ(deadlines.due(25), c.id);
+  deadlines.drop(c);
+  deadlines.drop(b);
+  EXPECT_EQ(deadlines.due(25), std::nullopt);
+  EXPECT_FALSE(deadlines.drains());
+  deadlines.drain(28);
+  deadlines.drain(29);
+  EXPECT_TRUE(deadlines.drains());
+  EXPECT_EQ(deadlines.next(25, true), 28) << "the earliest drain counts";
+  EXPECT_EQ(deadlines.next(25, false), 30) << "nobody waits for the drain";
+  EXPECT_FALSE(deadlines.drain_is_over(27));
+  EXPECT_TRUE(deadlines.drain_is_over(28));
+  EXPECT_EQ(deadlines.next(28, true), 30);
+}
+
+TEST(Batch, IsInOrderOfArrivalWhoeverComesBack) {
+  Batch batch(3);
+  CoreRequest a = request_of(1, "a"), b = request_of(2, "a"), c = request_of(3, "a");
+  batch.enter(b);
+  batch.enter(c);
+  batch.enter(a);
+  EXPECT_TRUE(batch.full());
+  EXPECT_EQ(std::vector(batch.begin(), batch.end()), (std::vector<CoreRequest*>{&a, &b, &c}));
+  batch.check_invariants();
+  batch.leave(b);
+  EXPECT_EQ(std::vector(batch.begin(), batch.end()), (std::vector<CoreRequest*>{&a, &c}));
+  EXPECT_FALSE(batch.any(RequestPhase::kDecode));
+  c.phase.become(RequestPhase::kPrompt);
+  c.phase.become(RequestPhase::kDecode);
+  EXPECT_TRUE(batch.any(RequestPhase::kDecode));
+}
+
+TEST(Room, UnblocksOnceItHasChanged) {
+  Room room;
+  const std::uint64_t before = room.changes();
+  EXPECT_NE(before, 0u);
+  room.block(RequestId(4));
+  EXPECT_TRUE(room.is_blocked(RequestId(4)));
+  EXPECT_FALSE(room.is_blocked(RequestId(5)));
+  room.changed();
+  EXPECT_FALSE(room.is_blocked(RequestId(4)));
+  EXPECT_NE(room.changes(), before);
+}
+
+}  // namespace
+}  // namespace loci
