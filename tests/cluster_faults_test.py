@@ -13,9 +13,10 @@ import time
 import pytest
 
 from bad_link import BadLink
+from cluster_load import LONG_TOKENS
 from cluster_world import FLAGS, INSTANCES, World, ended
-from live_client import expect, wait_until
-from live_cluster import Cluster
+from live_client import expect, expect_equal, read_all, wait_until
+from live_cluster import Cluster, question, texts
 from postgres_server import find_binaries
 
 MODES = ("slow", "flip", "garbage", "cut", "silent", "repeat", "reorder")
@@ -93,13 +94,21 @@ def test_reborn_at_once(world):
 
 
 def test_stopped_for_15_seconds(world):
+    """In the midst of a turn, which others take over meanwhile."""
+    stopped = world.instances[13]
     with world.load() as load:
-        world.instances[13].process.send_signal(signal.SIGSTOP)
-        time.sleep(15)
+        talk = world.fronts[0].post("/v1/conversations", {}).json["id"]
+        stream = stopped.send("/v1/responses", question(talk, "Stopped?", max_output_tokens=LONG_TOKENS, ignore_eos=True, stream=True))
+        stream.recv(100)
+        stopped.process.send_signal(signal.SIGSTOP)
+        time.sleep(13)
+        wait_until(lambda: world.fronts[1].post("/v1/responses", question(talk, "Other?")).status == 200, 20, "the turn is taken over")
         load.advance(1, clients=load.readers)
-        world.instances[13].process.send_signal(signal.SIGCONT)
+        stopped.process.send_signal(signal.SIGCONT)
+        expect(b"response.completed" not in read_all(stream), "what the stopped instance says in the end")
         load.advance(1)
     world.rest()
+    expect_equal([text for role, text in texts(world.fronts[0], talk) if role == "user"], ["Other?"], "the turns that are stored")
     load.check(stored=LOST)
 
 
