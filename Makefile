@@ -6,7 +6,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed cluster-test ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention reproduce simulate peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed cluster-test ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention bench-cluster reproduce simulate peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -91,6 +91,11 @@ bench-attention: ## measure attention over scattered blocks against Pensieve's f
 	@scripts/setup.sh build
 	@scripts/build.sh release attention_layout_benchmark
 	@build/release/attention_layout_benchmark
+
+bench-cluster: ## measure the next turn elsewhere (from a peer, from Redis), what a front adds, and policies of fronts over four instances
+	@scripts/setup.sh build test
+	@scripts/build.sh release loci loci-random-model front_benchmark
+	@python3 bench/cluster.py $(ARGS)
 
 reproduce: ## draw the five papers' figures beside ours: docs/reproduction; ARGS=--quick in three minutes
 	@scripts/setup.sh build

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench-cluster`: what several servers cost that act as one. In pairs; the figures are medians of --rounds. All servers run
+on this machine and share its processors. Results go to build/bench-cluster.json.
+
+  turn       the next turn of a conversation of 4,000 tokens on an instance that has never seen it, whose state comes from a peer or
+             from Redis; beside it the plain transfer of as many bytes (a TCP stream, or Redis's own reads), and the same turn where
+             the conversation is. Wanted: 1.2 times the longer of the two, and 30 ms
+  front      what a front adds to the first token of 64 streams of an echoing instance (front_benchmark)
+  policies   conversations whose turns come to either of two fronts of four instances, by --policy of the fronts: time to first token,
+             and the share of prompts' tokens that was not computed, beside one instance with the memory of all four
+
+    bench/cluster.py [--rounds 5] [--only turn|front|policies ...] [--shape smollm2-135m]
+"""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
+from cases import ROOT  # noqa: E402
+from live_client import Server, first_token_ms, moved, wait_idle, wait_until  # noqa: E402
+from live_cluster import Cluster  # noqa: E402
+from postgres_server import Postgres  # noqa: E402
+from redis_server import Redis  # noqa: E402
+from report import commit, processor  # noqa: E402
+from runners import Disturbance, run  # noqa: E402
+
+RESULTS = ROOT / "build" / "bench-cluster.json"
+POLICIES = ("first-token", "least-load", "session")
+INSTANCES, FRONTS = 4, 2
+TALK = " ".join(f"On day {i} the keeper of lighthouse {i * 7 % 90} counted {i * 13 % 50} ships." for i in range(128))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Measures a cluster on one machine.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", action="append", choices=("turn", "front", "policies"), help="may be repeated")
+    parser.add_argument("--shape", default="smollm2-135m", help="of the random model")
+    parser.add_argument("--conversations", type=int, default=16, help="of the policies'")
+    parser.add_argument("--turns", type=int, default=5, help="of each of them")
+    parser.add_argument("--clients", type=int, default=4, help="that ask at the same time")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    return parser.parse_args()
+
+
+def stream_ms(size):
+    """Until so many bytes have come over a TCP connection of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def give():
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(bytes(size))
+        threading.Thread(target=give, daemon=True).start()
+        begin, buffer, got = time.monotonic(), bytearray(1 << 20), 0
+        with socket.create_connection(listener.getsockname()) as connection:
+            while got < size:
+                got += connection.recv_into(buffer)
+    return (time.monotonic() - begin) * 1000
+
+
+def redis_ms(redis, size):
+    """Until one connection has read as many bytes of values as they lie in the store."""
+    names = redis.names()
+    each = int(redis.ask("STRLEN", names[0])[1:-2])
+    names = (names * (size // (each * len(names)) + 1))[:max(1, size // each)]
+    begin, buffer, got = time.monotonic(), bytearray(1 << 20), 0
+    with redis.connect() as connection:
+        connection.sendall(b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names))
+        while got < len(names) * each:
+            got += connection.recv_into(buffer)
+    return (time.monotonic() - begin) * 1000
+
+
+class Bench:
+    def __init__(self, arguments, folder):
+        self.arguments, self.folder, self.binary = arguments, folder, str(arguments.build / "loci")
+        self.model = os.path.join(folder, "model.gguf")
+        subprocess.run([str(arguments.build / "loci-random-model"), self.model, "--shape", arguments.shape], check=True, stdout=subprocess.DEVNULL)
+
+    def cluster(self, name, postgres, flags):
+        folder = os.path.join(self.folder, name)
+        os.makedirs(folder)
+        return Cluster(self.binary, self.model, folder, postgres, flags)
+
+    # --- the next turn elsewhere ---
+
+    def turn(self, source):
+        """`source`: peer or redis."""
+        flags = ("--threads", str(os.cpu_count()), "--context", "6000", "--device-memory", "256MiB", "--store", "", "--disk", "none")
+        with contextlib.ExitStack() as stack:
+            if source == "peer":
+                place = self.cluster("turn", stack.enter_context(Postgres()), flags)
+                start, redis = place.server, None
+            else:
+                redis = Redis(self.folder).start()
+                stack.callback(redis.kill)
+                secret = os.path.join(self.folder, "shared.secret")
+                subprocess.run([self.binary, "keys", "cluster", secret], check=True, stdout=subprocess.DEVNULL)
+
+                def start():
+                    return Server(self.binary, self.model, *flags, "--cluster-secret", secret, "--shared", redis.url)
+            one = stack.enter_context(start())
+            first_token_ms(one, TALK)
+            wait_until(lambda: not one.metrics()["loci_moves_in_flight"] and not one.metrics()["loci_saves_waiting"], 120, "state is saved")
+            return [self.one_turn(one, start, redis, number) for number in range(self.arguments.rounds)]
+
+    @staticmethod
+    def one_turn(one, start, redis, number):
+        text = f"{TALK} And then they slept for {number} days."
+        with start() as other:
+            first_token_ms(other, "A word first, of the model's pages.")
+            if redis is None:
+                wait_until(lambda: other.metrics().get('loci_peers{state="up"}') == 1, 30, "it knows its peer")
+            with Disturbance():
+                took, tokens = first_token_ms(other, text)
+            size = int(moved(other, "shared_load"))
+        plain = redis_ms(redis, size) if redis else stream_ms(size)
+        here = first_token_ms(one, f"{TALK} And then the storm came {number} times.")[0]
+        return {"first token, ms": took, "plain transfer, ms": plain, "where it is, ms": here, "wanted, ms": 1.2 * max(plain, here) + 30,
+                "MiB": size / 2**20, "tokens that came": tokens["shared"], "tokens that were computed": tokens["computed"]}
+
+    # --- what a front adds ---
+
+    def front(self):
+        said = re.findall(r"adds (-?[\d.]+) ms at the median, (-?[\d.]+) ms at p99", run([self.arguments.build / "front_benchmark"]))
+        return [{"added at the median, ms": float(said[0][0]), "added at p99, ms": float(said[0][1])}]
+
+    # --- policies ---
+
+    def policies(self, postgres, number):
+        """A round: one instance, then a cluster by each policy, the same conversations."""
+        found = {"one instance": self.alone(number)}
+        for policy in POLICIES:
+            place = self.cluster(f"{policy}{number}", postgres, self.instance_flags(1))
+            with contextlib.ExitStack() as stack:
+                for _ in range(INSTANCES):
+                    stack.enter_context(place.server())
+                fronts = [stack.enter_context(place.front("--policy", policy)) for _ in range(FRONTS)]
+                for front in fronts:
+                    front.wait_for(INSTANCES)
+                found[policy] = self.converse(fronts, number)
+        return found
+
+    def alone(self, number):
+        with Server(self.binary, self.model, *self.instance_flags(INSTANCES)) as server:
+            found = self.converse([server], number)
+            wait_idle(server)
+            return found
+
+    @staticmethod
+    def instance_flags(share):
+        return ("--threads", str(os.cpu_count() if share > 1 else 1), "--context", "4096", "--device-memory", f"{48 * share}MiB", "--disk", "none",
+                "--store", "")
+
+    def converse(self, servers, number):
+        """All turns of all conversations, the turns of one in order, by several clients."""
+        draw = random.Random(number)
+        waiting = [{"name": i, "text": story(number, i), "turn": 0} for i in range(self.arguments.conversations)]
+        lock, times, prompts, cached = threading.Lock(), [], [], []
+
+        def ask():
+            mine = random.Random(draw.random())
+            while True:
+                with lock:
+                    if not waiting:
+                        return
+                    talk = waiting.pop(mine.randrange(len(waiting)))
+                talk["text"] += f"\nTurn {talk['turn']}: and what did they say about it the day after? "
+                took, tokens = first_token_ms(mine.choice(servers), talk["text"])
+                talk["turn"] += 1
+                with lock:
+                    times.append(took)
+                    prompts.append(sum(tokens.values()))
+                    cached.append(sum(tokens.values()) - tokens["computed"])
+                    if talk["turn"] < self.arguments.turns:
+                        waiting.append(talk)
+        clients = [threading.Thread(target=ask) for _ in range(self.arguments.clients)]
+        begin = time.monotonic()
+        with Disturbance():
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.join()
+        times.sort()
+        return {"p50, ms": statistics.median(times), "p99, ms": times[int(0.99 * (len(times) - 1))], "reused": sum(cached) / sum(prompts),
+                "requests": len(times), "seconds": time.monotonic() - begin}
+
+
+def story(number, name):
+    draw = random.Random(f"{number}/{name}")
+    return f"Conversation {name} of round {number}. " + " ".join(
+        f"On day {i} the keeper of lighthouse {draw.randrange(90)} counted {draw.randrange(50)} ships." for i in range(30))
+
+
+def medians(rounds):
+    """Of each figure, with the least and the most."""
+    return {name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
+            for name in rounds[0] for values in [[one[name] for one in rounds]]}
+
+
+def tell(title, figures):
+    print(f"\n{title}")
+    for name, one in figures.items():
+        print(f"  {name:<28} {one['median']:>10.3f}   ({one['least']:.3f} to {one['most']:.3f})", flush=True)
+
+
+def main():
+    arguments = parse_arguments()
+    wanted = arguments.only or ["turn", "front", "policies"]
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="loci_bench_") as folder:
+        bench = Bench(arguments, folder)
+        if "turn" in wanted:
+            for source in ("peer", "redis"):
+                results[f"turn, {source}"] = medians(bench.turn(source))
+                tell(f"The next turn on another instance, from {source}", results[f"turn, {source}"])
+        if "front" in wanted:
+            results["front"] = medians(bench.front())
+            tell("What a front adds", results["front"])
+        if "policies" in wanted:
+            with Postgres() as postgres:
+                rounds = [bench.policies(postgres, number) for number in range(arguments.rounds)]
+            for name in rounds[0]:
+                results[f"policies, {name}"] = medians([one[name] for one in rounds])
+                tell(f"Conversations over {FRONTS} fronts and {INSTANCES} instances: {name}", results[f"policies, {name}"])
+    settings = {key: str(value) for key, value in vars(arguments).items()}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"settings": settings, "commit": commit(), "machine": processor(),
+                                   "others_used_at_most": Disturbance.worst, "results": results}, indent=1), encoding="utf-8")
+    print(f"\nOthers used at most {100 * Disturbance.worst:.0f} % of the machine. Written to {RESULTS.relative_to(ROOT)}.")
+
+
+if __name__ == "__main__":
+    main()
