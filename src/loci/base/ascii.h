@@ -16,4 +16,7 @@ inline std::string lower_ascii(std::string_view text) {
   return out;
 }
 
+// Whether they are the same text, where A is the same as a.
+inline bool equal_ascii(std::string_view a, std::string_view b) { return lower_ascii(a) == lower_ascii(b); }
+
 }  // namespace loci

@@ -171,7 +171,7 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
   try {
     const std::string_view path = exchange.path();
     const bool reads =
-        exchange.request().method() == http::verb::get || exchange.request().method() == http::verb::head;
+        exchange.request().method == http::verb::get || exchange.request().method == http::verb::head;
     if (reads && (path == "/health" || path == "/v1/health")) {
       co_await answer_health(exchange);
     } else if (reads && path == "/metrics") {
@@ -198,7 +198,7 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   }
   // A key excuses no name: a page whose name was bound to this address may send any. A preflight does
   // nothing.
-  if (exchange.request().method() != http::verb::options) {
+  if (exchange.request().method != http::verb::options) {
     if (std::optional<ApiError> error = options_.pages.check_host(exchange.request())) {
       co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(error));
       co_return;
@@ -210,7 +210,7 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
     co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(unread));
     co_return;
   }
-  if (path == "/v1/models" && exchange.request().method() == http::verb::get) {
+  if (path == "/v1/models" && exchange.request().method == http::verb::get) {
     co_await answer_models(exchange);
     co_return;
   }
@@ -219,16 +219,16 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
                   .prompt = {},
                   .begun_at = clock_.now()};
   const auto read = [&] {
-    return read_prompt(exchange.request().method(), path, exchange.request().body(), request.key);
+    return read_prompt(exchange.request().method, path, exchange.request().body, request.key);
   };
-  if (exchange.request().body().size() <= kReadHereMax)
+  if (exchange.request().body.size() <= kReadHereMax)
     request.prompt = read();
   else
     request.prompt = co_await workers_.run({}, read);
   if (request.prompt.may_go_on()) {
     request.told.emplace(request.prompt.api);
     // So that another instance draws what the first one would have.
-    if (!request.prompt.has_seed) add_seed(exchange.request().body(), random_() >> 1);
+    if (!request.prompt.has_seed) add_seed(exchange.request().body, random_() >> 1);
   }
   exchange.watch([current = request.current] {
     if (*current != nullptr) (*current)->close();
@@ -334,7 +334,7 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
       request_head(message, request.text().size(), instance.member.address(), request.exchange.request_id());
   const bool is_sent = co_await upstream.send(head, request.text());
   // An instance may have refused the request before all of it was sent.
-  const Upstream::Header* header = co_await upstream.read_header(message.method() == http::verb::head);
+  const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;
   sent.begun();
   if (!is_sent && header->result_int() < 400) co_return Outcome::kLost;

@@ -24,7 +24,7 @@
 #include "loci/cluster/routed_request.h"
 #include "loci/cluster/upstream.h"
 #include "loci/serve/http/body_budget.h"
-#include "loci/serve/http/connection.h"
+#include "loci/serve/http/exchange.h"
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/workers/worker_pool.h"
 

@@ -24,7 +24,7 @@ std::string_view view(const boost::beast::string_view& text) { return {text.data
 asio::awaitable<Front::Outcome> Front::answer(Request& request, Instance& instance, Upstream& upstream,
                                               const Upstream::Header& header) {
   if (request.is_streaming) co_return co_await go_on(request, instance, upstream, header);
-  const bool is_bodiless = request.exchange.request().method() == http::verb::head ||
+  const bool is_bodiless = request.exchange.request().method == http::verb::head ||
                            header.result_int() == 204 || header.result_int() == 304;
   const std::optional<std::uint64_t> length = upstream.content_length();
   if (!are_events(view(header[http::field::content_type])) &&
@@ -64,8 +64,8 @@ void Front::keep_body(Request& request) {
   HttpRequest& message = request.exchange.request();
   if (request.told) {
     request.body_charge.emplace(kept_bodies_);
-    if (request.body_charge->grow_to(message.body().size())) {
-      request.body = std::move(message.body());
+    if (request.body_charge->grow_to(message.body.size())) {
+      request.body = std::move(message.body);
     } else {
       request.body_charge.reset();
       request.told.reset();

@@ -20,6 +20,7 @@
 
 #include "loci/cluster/front.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/telemetry/metrics.h"
 
 namespace loci {
 namespace {

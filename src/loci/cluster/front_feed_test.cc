@@ -14,6 +14,7 @@
 #include "loci/cluster/feed/block_feed.h"
 #include "loci/cluster/front_testing.h"
 #include "loci/cluster/peers/peer_testing.h"
+#include "loci/serve/telemetry/metrics.h"
 
 namespace loci {
 namespace {
@@ -27,8 +28,8 @@ std::string talk(int number) {
 
 RoutedPrompt prompt_of(const std::string& body) {
   namespace http = boost::beast::http;
-  const HttpRequest request(http::verb::post, "/v1/chat/completions", 11);
-  return read_prompt(http::verb::post, "/v1/chat/completions", body, prompt_key_of(request, PromptKey{}));
+  return read_prompt(http::verb::post, "/v1/chat/completions", body,
+                     prompt_key_of(HttpRequest{}, PromptKey{}));
 }
 
 // A millisecond a token to compute; a block is 1 MiB.
@@ -139,7 +140,7 @@ class ScriptedFeed {
       co_await timer.async_wait(asio::use_awaitable);
     }
     HttpResponse response{.content_type = "application/octet-stream",
-                          .body = script_(is_page, exchange.request().body()),
+                          .body = script_(is_page, exchange.request().body),
                           .headers = {}};
     co_await exchange.respond(std::move(response));
   }

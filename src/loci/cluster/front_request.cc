@@ -52,15 +52,14 @@ bool is_named_in(const beast::string_view& connection, const beast::string_view&
 
 std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
                          std::string_view request_id) {
-  std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n",
-                                plain(request.method_string()), plain(request.target()), address, request_id);
-  const beast::string_view connection = request[http::field::connection];
-  for (const auto& field : request) {
-    const beast::string_view name = field.name_string();
+  std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n", request.method_text,
+                                request.target, address, request_id);
+  const std::string_view connection = request.header("Connection");
+  for (const auto& [name, value] : request.headers) {
     if (is_of_connection(name) || is_named_in(connection, name)) continue;
-    out += fmt::format("{}: {}\r\n", plain(name), plain(field.value()));
+    out += fmt::format("{}: {}\r\n", name, value);
   }
-  const bool has_body = body_bytes > 0 || request.method() == http::verb::post;
+  const bool has_body = body_bytes > 0 || request.method == http::verb::post;
   if (has_body) out += fmt::format("Content-Length: {}\r\n", body_bytes);
   return out + "\r\n";
 }
@@ -80,17 +79,17 @@ HttpResponse response_of(const http::response_header<>& header) {
 }
 
 bool has_large_body(const HttpRequest& request) {
-  if (request.chunked()) return true;
-  const std::string_view length = plain(request[http::field::content_length]);
+  if (request.is_chunked) return true;
+  const std::string_view length = request.header("Content-Length");
   std::uint64_t bytes = 0;
   const auto read = std::from_chars(length.data(), length.data() + length.size(), bytes);
   return read.ec == std::errc::result_out_of_range || bytes > BodyBudget::kFreeBytes;
 }
 
 HttpRequest models_request(const HttpRequest& request) {
-  HttpRequest out(http::verb::get, "/v1/models", 11);
+  HttpRequest out{.target = "/v1/models"};
   for (const char* name : {"Authorization", "X-Api-Key", "Origin"}) {
-    if (const auto at = request.find(name); at != request.end()) out.set(name, at->value());
+    if (const auto value = request.find(name)) out.headers.emplace_back(name, *value);
   }
   return out;
 }

@@ -17,7 +17,7 @@
 #include "loci/cluster/routed_request.h"
 #include "loci/cluster/told_stream.h"
 #include "loci/serve/http/body_budget.h"
-#include "loci/serve/http/connection.h"
+#include "loci/serve/http/exchange.h"
 
 namespace loci {
 
@@ -46,7 +46,7 @@ struct Front::Request {
   // The connection that the request waits for; null: none.
   std::shared_ptr<Upstream*> current = std::make_shared<Upstream*>(nullptr);
 
-  const std::string& text() const { return body_charge ? body : exchange.request().body(); }
+  const std::string& text() const { return body_charge ? body : exchange.request().body; }
 };
 
 // The request's header for an instance at that address: the client's, without fields that concern only the

@@ -8,6 +8,8 @@
 #include <spdlog/sinks/null_sink.h>
 
 #include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/read_until.hpp>
@@ -24,6 +26,7 @@
 #include "loci/cluster/front.h"
 #include "loci/cluster/front_request.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/telemetry/metrics.h"
 
 namespace loci {
 

@@ -175,8 +175,8 @@ std::uint64_t continued_key(std::string_view id, const PromptKey& key) {
 
 PromptKey prompt_key_of(const HttpRequest& request, const PromptKey& cluster) {
   std::string names;
-  for (const boost::beast::string_view name : {request[http::field::authorization], request["X-Api-Key"]}) {
-    names.append(name.data(), name.size());
+  for (const std::string_view key : {request.header("Authorization"), request.header("X-Api-Key")}) {
+    names.append(key);
     names.push_back('\n');  // which no header has
   }
   PromptKey out{};

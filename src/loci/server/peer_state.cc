@@ -36,10 +36,9 @@ std::vector<PeerAddress> peers_of(const Member& self, const std::vector<Member>&
 
 // As fronts name it (cluster/routed_request.h).
 PromptNames prompt_names(const HttpRequest& request, std::string_view id, const PromptKey& cluster) {
-  const std::string_view target(request.target().data(), request.target().size());
+  const std::string_view target = request.target;
   const PromptKey key = prompt_key_of(request, cluster);
-  RoutedPrompt prompt =
-      read_prompt(request.method(), target.substr(0, target.find('?')), request.body(), key);
+  RoutedPrompt prompt = read_prompt(request.method, target.substr(0, target.find('?')), request.body, key);
   PromptNames out;
   if (prompt.is_conversation) out.ends.push_back(*prompt.continues);
   if (!id.empty()) out.ends.push_back(continued_key(id, key));

@@ -168,8 +168,7 @@ asio::awaitable<void> PeerServer::give_whole(Exchange& exchange, std::string bod
 asio::awaitable<void> PeerServer::handle(Exchange& exchange) {
   if (exchange.path() == kFeedPath || exchange.path() == kFeedPagePath)
     co_return co_await answer_front(exchange);
-  const auto found = exchange.request()[{kPeerStateHeader.data(), kPeerStateHeader.size()}];
-  const std::string state(found.data(), std::min(found.size(), kStateBytesMax));
+  const std::string state(exchange.request().header(kPeerStateHeader).substr(0, kStateBytesMax));
   if (state != options_.state) {
     const std::string why = fmt::format("expected the state '{}', found '{}'", options_.state, state);
     co_return co_await refuse(exchange, 409, why);
@@ -210,7 +209,7 @@ asio::awaitable<void> PeerServer::answer_front(Exchange& exchange) {
   if (source_ == nullptr) co_return co_await refuse(exchange, 503, kNotServing);
   if (const std::optional<ApiError> error = co_await exchange.read_body())
     co_return co_await refuse(exchange, error->http_status, error->message);
-  const std::string& body = exchange.request().body();
+  const std::string& body = exchange.request().body;
   if (exchange.path() == kFeedPagePath) {
     const Result<FeedPageQuestion> question = read_feed_page_question(body);
     if (!question.ok()) co_return co_await refuse_field(exchange, question.status());
@@ -230,7 +229,7 @@ asio::awaitable<void> PeerServer::refuse_field(Exchange& exchange, const Status&
 }
 
 asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource& source) {
-  Result<std::vector<ChainKey>> keys = read_peer_question(exchange.request().body());
+  Result<std::vector<ChainKey>> keys = read_peer_question(exchange.request().body);
   if (!keys.ok()) co_return co_await refuse_field(exchange, keys.status());
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
@@ -247,7 +246,7 @@ asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource
 }
 
 asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& source) {
-  Result<PeerWants> wants = read_peer_wants(exchange.request().body(), options_.group_count);
+  Result<PeerWants> wants = read_peer_wants(exchange.request().body, options_.group_count);
   if (!wants.ok()) co_return co_await refuse_field(exchange, wants.status());
   std::size_t left = 0;  // parts
   for (const PeerWant& want : wants->wants) left += static_cast<std::size_t>(std::popcount(want.groups));

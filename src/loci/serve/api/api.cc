@@ -21,20 +21,15 @@ namespace http = boost::beast::http;
 namespace {
 
 bool announces_body(const HttpRequest& request) {
-  if (request.chunked()) return true;
-  const auto length = request.find(http::field::content_length);
-  return length != request.end() && length->value() != "0";
+  return request.is_chunked || request.find("Content-Length").value_or("0") != "0";
 }
 
 // A page can send text/plain, a form or bytes of no type to a stranger's server without asking it; for JSON
 // its browser asks first. Programs that name no type mean JSON.
 std::optional<ApiError> check_content_type(const HttpRequest& request) {
   if (!announces_body(request)) return std::nullopt;
-  const auto field = request.find(http::field::content_type);
-  const bool is_named = field != request.end() && !field->value().empty();
-  if (!is_named && !is_from_page(request)) return std::nullopt;
-  const std::string_view type =
-      is_named ? std::string_view(field->value().data(), field->value().size()) : "";
+  const std::string_view type = request.header("Content-Type");
+  if (type.empty() && !is_from_page(request)) return std::nullopt;
   if (is_json_type(type)) return std::nullopt;
   return http_error(
       415,
@@ -63,7 +58,7 @@ Api::Api(ApiServices& services) : services_(services) {
 
 asio::awaitable<void> Api::handle(Exchange& exchange) {
   add_common_headers(exchange);
-  const Router::Match match = router_.match(exchange.request().method(), exchange.path());
+  const Router::Match match = router_.match(exchange.request().method, exchange.path());
   Call call{.exchange = exchange,
             .tenant = {},
             .ticket = {},
@@ -121,14 +116,13 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
                                   fmt::format("there is no endpoint at '{}'; {}",
                                               utf8_prefix(exchange.path(), 200), hint_for(exchange.path())),
                                   "not_found"));
-  } else if (exchange.request().method() == http::verb::options) {
+  } else if (exchange.request().method == http::verb::options) {
     co_await answer_options(exchange, match);
   } else if (match.route == nullptr) {
     exchange.add_header("Allow", match.allowed);
-    co_await call.fail(http_error(405,
-                                  fmt::format("{} takes {}; got {}", match.pattern, match.allowed,
-                                              std::string_view(exchange.request().method_string())),
-                                  "method_not_allowed"));
+    co_await call.fail(http_error(
+        405, fmt::format("{} takes {}; got {}", match.pattern, match.allowed, exchange.request().method_text),
+        "method_not_allowed"));
   } else {
     std::optional<ApiError> error = co_await check_caller(call, *match.route);
     if (error) {

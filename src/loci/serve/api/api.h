@@ -8,7 +8,7 @@
 
 #include "loci/serve/call/router.h"
 #include "loci/serve/call/services.h"
-#include "loci/serve/http/connection.h"
+#include "loci/serve/http/exchange.h"
 
 namespace loci {
 

@@ -6,12 +6,15 @@
 #include <spdlog/sinks/null_sink.h>
 
 #include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <string>
 
 #include "loci/serve/files/text_file.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/telemetry/metrics.h"
 
 namespace loci {
 namespace {

@@ -15,6 +15,7 @@
 #include "loci/serve/api/api.h"
 #include "loci/serve/api/openai/chat_request.h"
 #include "loci/serve/api/openai/completion_request.h"
+#include "loci/serve/telemetry/metrics.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {

@@ -56,12 +56,12 @@ void add_refusal(LogLine& line, const ApiError& error) {
 }  // namespace
 
 LogLine access_line(const Call& call, Nanos duration) {
-  const std::string_view method(call.exchange.request().method_string().data(),
-                                call.exchange.request().method_string().size());
   LogLine line("access");
   line.text("request_id", call.exchange.request_id());
   if (call.tenant) line.text("tenant", call.tenant->id);
-  line.text("method", method).text("path", call.exchange.path()).count("status", call.exchange.status());
+  line.text("method", call.exchange.request().method_text)
+      .text("path", call.exchange.path())
+      .count("status", call.exchange.status());
   if (call.refusal) add_refusal(line, *call.refusal);
   if (call.generation) add_generation(line, *call.generation);
   line.duration("duration", duration);

@@ -53,7 +53,7 @@ asio::awaitable<void> name_prompt(ApiServices& services, Call& call, PreparedGen
     names.tenant = std::hash<std::string>()(call.tenant->id);
     return std::make_shared<const PromptNames>(std::move(names));
   };
-  if (call.exchange.request().body().size() <= kNamedHereMax)
+  if (call.exchange.request().body.size() <= kNamedHereMax)
     prepared.text = name();
   else
     prepared.text = co_await services.workers.run(call.tenant->id, name);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "loci/serve/generation/generation_summary.h"
-#include "loci/serve/http/connection.h"
+#include "loci/serve/http/exchange.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/wire/api_error.h"

@@ -7,6 +7,7 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/buffers_suffix.hpp>
 #include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 #include "loci/serve/wire/api_error.h"
 
@@ -26,6 +27,22 @@ constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
 constexpr auto kRefusalHold = std::chrono::milliseconds(50);
 constexpr std::uint32_t kRefusalsHeldMax = 64;
 constexpr std::uint64_t kSkippedBytesMax = 64 << 10;  // of a body that nobody wants, to keep the connection
+
+std::string_view plain(beast::string_view text) { return {text.data(), text.size()}; }
+
+// The header that was read.
+HttpRequest request_of(const http::request<http::string_body>& message) {
+  HttpRequest out{.method = message.method(),
+                  .method_text = std::string(plain(message.method_string())),
+                  .target = std::string(plain(message.target())),
+                  .version = message.version(),
+                  .headers = {},
+                  .is_chunked = message.chunked(),
+                  .body = {}};
+  for (const auto& field : message)
+    out.headers.emplace_back(plain(field.name_string()), plain(field.value()));
+  return out;
+}
 
 ApiError too_many_bodies(const HttpLimits& limits) {
   ApiError error = http_error(503,
@@ -93,7 +110,7 @@ asio::awaitable<void> Connection::run() {
     if (!co_await read_header(first)) break;
     clear_deadline();
     keep_alive_ = parser_->get().keep_alive() && !context_.stopping && !closing_;
-    Exchange exchange(*this, HttpRequest(parser_->get()), context_.clock.now());
+    Exchange exchange(*this, request_of(parser_->get()), context_.clock.now());
     co_await context_.handler(exchange);
     co_await exchange.unwatch();
     body_charge_.release();
@@ -176,8 +193,8 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& requ
   clear_deadline();
   if (!error && !over_budget) {
     body_ = BodyState::kRead;
-    request.body() = std::move(parser_->get().body());
-    context_.metrics.received(request.body().size());
+    request.body = std::move(parser_->get().body());
+    context_.metrics.received(request.body.size());
     co_return std::nullopt;
   }
   body_ = BodyState::kFailed;
@@ -347,7 +364,7 @@ asio::awaitable<std::optional<ApiError>> Exchange::read_body() {
 }
 
 void Exchange::drop_body() {
-  request_.body() = std::string();
+  request_.body = std::string();
   connection_.body_charge_.release();
 }
 

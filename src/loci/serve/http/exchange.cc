@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange's answers (connection.h): status lines, headers, chunks.
+// Exchange's answers: status lines, headers, chunks.
+#include "loci/serve/http/exchange.h"
+
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -34,10 +36,9 @@ std::string random_id() {
 
 Exchange::Exchange(Connection& connection, HttpRequest header, Nanos received_at)
     : connection_(connection), request_(std::move(header)), received_at_(received_at) {
-  const std::string_view target(request_.target().data(), request_.target().size());
-  path_ = target.substr(0, target.find('?'));
-  const auto id = request_["X-Request-Id"];
-  request_id_ = acceptable_id({id.data(), id.size()}) ? std::string(id.data(), id.size()) : random_id();
+  path_ = request_.target.substr(0, request_.target.find('?'));
+  const std::string_view id = request_.header("X-Request-Id");
+  request_id_ = acceptable_id(id) ? std::string(id) : random_id();
 }
 
 bool Exchange::is_local() const {
@@ -60,7 +61,7 @@ std::string Exchange::head(int status, std::string_view content_type, const Http
   if (chunked_) out += "Transfer-Encoding: chunked\r\n";
   if (!connection_.keep_alive_)
     out += "Connection: close\r\n";
-  else if (request_.version() < 11)
+  else if (request_.version < 11)
     out += "Connection: keep-alive\r\n";
   for (const HttpHeaders* list : {&headers_, &headers}) {
     for (const auto& [name, value] : *list) out += fmt::format("{}: {}\r\n", name, value);
@@ -77,7 +78,7 @@ asio::awaitable<bool> Exchange::respond(HttpResponse response) {
       response.status == 204 ? std::nullopt : std::optional<std::size_t>(response.body.size());
   const std::string top =
       head(response.status, response.body.empty() ? "" : response.content_type, response.headers, length);
-  const bool with_body = request_.method() != http::verb::head;
+  const bool with_body = request_.method != http::verb::head;
   const std::array<asio::const_buffer, 3> buffers = {
       asio::buffer(top), with_body ? asio::buffer(response.body) : asio::const_buffer(),
       asio::const_buffer()};
@@ -87,7 +88,7 @@ asio::awaitable<bool> Exchange::respond(HttpResponse response) {
 asio::awaitable<bool> Exchange::begin_stream(std::string_view content_type, int status) {
   status_ = status;
   connection_.before_answer();
-  chunked_ = request_.version() >= 11;
+  chunked_ = request_.version >= 11;
   // A client of HTTP/1.0 learns the end from the connection's.
   if (!chunked_) connection_.keep_alive_ = false;
   const std::string top =

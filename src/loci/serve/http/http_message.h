@@ -2,11 +2,14 @@
 // A request and a response of HTTP as the handlers see them, and the limits of a connection.
 #pragma once
 
-#include <boost/beast/http/message.hpp>
-#include <boost/beast/http/string_body.hpp>
+#include <ostream>  // before verb.hpp, which needs it and does not include it
+
+#include <boost/beast/http/verb.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,8 +17,22 @@
 
 namespace loci {
 
-using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  boost::beast::http::verb method = boost::beast::http::verb::get;
+  std::string method_text = "GET";  // as the client wrote it, also where `method` is `unknown`
+  std::string target;               // path and query
+  unsigned version = 11;            // 10: HTTP/1.0
+  HttpHeaders headers;              // in the client's order
+  bool is_chunked = false;          // the body comes in chunks: no header says its length
+  std::string body;
+
+  // The first header of that name, whose case does not matter; empty where there is none.
+  std::string_view header(std::string_view name) const { return find(name).value_or(std::string_view()); }
+  // Absent: there is none.
+  std::optional<std::string_view> find(std::string_view name) const;
+};
 
 struct HttpResponse {
   int status = 200;

@@ -12,16 +12,15 @@
 #include "loci/serve/wire/json_parse.h"
 
 namespace loci {
-namespace http = boost::beast::http;
 
 namespace {
 
 constexpr std::size_t kShownBytesMax = 200;
 
-std::optional<std::string> value_of(const HttpRequest& request, http::field name) {
-  const auto field = request.find(name);
-  if (field == request.end()) return std::nullopt;
-  return lower_ascii({field->value().data(), field->value().size()});
+std::optional<std::string> value_of(const HttpRequest& request, std::string_view name) {
+  const std::optional<std::string_view> value = request.find(name);
+  if (!value) return std::nullopt;
+  return lower_ascii(*value);
 }
 
 // "localhost:8080" of "http://localhost:8080".
@@ -55,7 +54,7 @@ PageGuard::PageGuard(Rules rules) : rules_(std::move(rules)) {
 
 std::optional<ApiError> PageGuard::check_host(const HttpRequest& request) const {
   if (everyone_) return std::nullopt;
-  const std::string host = value_of(request, http::field::host).value_or("");
+  const std::string host = value_of(request, "Host").value_or("");
   if (is_own_name(host)) return std::nullopt;
   return http_error(
       kForbidden,
@@ -71,8 +70,8 @@ std::optional<ApiError> PageGuard::check(const HttpRequest& request) const {
     error->message += ", or with keys (option api_keys)";
     return error;
   }
-  const std::string host = value_of(request, http::field::host).value_or("");
-  const std::optional<std::string> origin = value_of(request, http::field::origin);
+  const std::string host = value_of(request, "Host").value_or("");
+  const std::optional<std::string> origin = value_of(request, "Origin");
   const bool is_own = !host.empty() && origin && authority_of(*origin) == host;
   if (!origin || is_own || !permission(request).empty()) return std::nullopt;
   const std::string shown(utf8_prefix(*origin, kShownBytesMax));
@@ -87,7 +86,7 @@ std::optional<ApiError> PageGuard::check(const HttpRequest& request) const {
 
 std::string_view PageGuard::permission(const HttpRequest& request) const {
   if (everyone_) return "*";
-  const std::optional<std::string> origin = value_of(request, http::field::origin);
+  const std::optional<std::string> origin = value_of(request, "Origin");
   const auto named =
       origin ? std::find(rules_.origins.begin(), rules_.origins.end(), *origin) : rules_.origins.end();
   return named == rules_.origins.end() ? std::string_view() : std::string_view(*named);
@@ -100,7 +99,7 @@ bool PageGuard::is_own_name(std::string_view host) const {
          std::find(rules_.host_names.begin(), rules_.host_names.end(), name) != rules_.host_names.end();
 }
 
-bool is_from_page(const HttpRequest& request) { return request.find(http::field::origin) != request.end(); }
+bool is_from_page(const HttpRequest& request) { return request.find("Origin").has_value(); }
 
 std::string host_name_of(std::string_view authority) {
   if (authority.starts_with('[')) {

@@ -8,8 +8,8 @@ namespace {
 
 HttpRequest request_of(const std::string& host, const std::string& origin = {}) {
   HttpRequest request;
-  if (!host.empty()) request.set("Host", host);
-  if (!origin.empty()) request.set("Origin", origin);
+  if (!host.empty()) request.headers.emplace_back("Host", host);
+  if (!origin.empty()) request.headers.emplace_back("Origin", origin);
   return request;
 }
 

@@ -7,13 +7,22 @@
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <boost/asio/write.hpp>
 #include <climits>
 #include <exception>
+#include <future>
+#include <set>
+#include <thread>
 
+#include "loci/serve/http/connection.h"
+#include "loci/serve/http/tls_identity.h"
+#include "loci/serve/telemetry/metrics.h"
 #include "loci/serve/wire/api_error.h"
 
 namespace loci {
@@ -45,95 +54,127 @@ Status bind_error(const std::string& host, std::uint16_t port, const error_code&
 
 }  // namespace
 
+struct HttpServer::State {
+  State(const Options& given, const Clock& clock, ServeMetrics& counts,
+        std::shared_ptr<spdlog::logger> logger)
+      : options(given),
+        log(std::move(logger)),
+        metrics(counts),
+        context{.io = io,
+                .limits = options.limits,
+                .clock = clock,
+                .metrics = metrics,
+                .handler = {},
+                .bodies = BodyBudget(options.limits.bodies_bytes_max)},
+        work(asio::make_work_guard(io)) {}
+
+  Status listen(ExchangeHandler handler);
+  void stop(Nanos grace);
+
+  asio::awaitable<void> accept_loop();
+  asio::awaitable<void> serve(std::shared_ptr<Connection> connection);
+  asio::awaitable<void> turn_away(std::shared_ptr<tcp::socket> socket);
+  asio::awaitable<void> close_all(Nanos grace);
+
+  const Options options;
+  const std::shared_ptr<spdlog::logger> log;
+  ServeMetrics& metrics;
+  TlsIdentity tls;
+  ConnectionContext context;  // outlives io, whose last coroutines give back what they hold of it
+  asio::io_context io{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  tcp::acceptor acceptor{io};
+  std::set<Connection*> connections;  // network thread only
+  std::size_t turned_away = 0;        // being told so
+  std::uint16_t port = 0;
+  std::thread thread;
+};
+
 HttpServer::HttpServer(const Options& options, const Clock& clock, ServeMetrics& metrics,
                        std::shared_ptr<spdlog::logger> log)
-    : options_(options),
-      log_(std::move(log)),
-      metrics_(metrics),
-      context_{.io = io_,
-               .limits = options_.limits,
-               .clock = clock,
-               .metrics = metrics,
-               .handler = {},
-               .bodies = BodyBudget(options_.limits.bodies_bytes_max)},
-      work_(asio::make_work_guard(io_)) {}
+    : state_(std::make_unique<State>(options, clock, metrics, std::move(log))) {}
 
 HttpServer::~HttpServer() { stop(0); }
 
-Status HttpServer::listen(ExchangeHandler handler) {
-  LOCI_RETURN_IF_ERROR(tls_.open(options_.tls, log_));
-  context_.handler = std::move(handler);
+Status HttpServer::listen(ExchangeHandler handler) { return state_->listen(std::move(handler)); }
+std::uint16_t HttpServer::port() const { return state_->port; }
+asio::io_context& HttpServer::io() { return state_->io; }
+void HttpServer::stop(Nanos grace) { state_->stop(grace); }
+
+Status HttpServer::State::listen(ExchangeHandler handler) {
+  LOCI_RETURN_IF_ERROR(tls.open(options.tls, log));
+  context.handler = std::move(handler);
   error_code error;
-  tcp::resolver resolver(io_);
+  tcp::resolver resolver(io);
   const auto found =
-      resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
+      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
   if (error || found.empty()) {
     return invalid_argument(
-        fmt::format("'{}' is no address of this machine: {}", options_.host, error.message()), "host");
+        fmt::format("'{}' is no address of this machine: {}", options.host, error.message()), "host");
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(tcp::acceptor::max_listen_connections, error);
-  if (error) return bind_error(options_.host, options_.port, error);
-  port_ = acceptor_.local_endpoint(error).port();
-  asio::co_spawn(io_, accept_loop(), asio::detached);
-  thread_ = std::thread([this] { io_.run(); });
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (error) return bind_error(options.host, options.port, error);
+  port = acceptor.local_endpoint(error).port();
+  asio::co_spawn(io, accept_loop(), asio::detached);
+  thread = std::thread([this] { io.run(); });
   return {};
 }
 
-asio::awaitable<void> HttpServer::accept_loop() {
-  asio::steady_timer pause(io_);
-  while (acceptor_.is_open()) {
+asio::awaitable<void> HttpServer::State::accept_loop() {
+  asio::steady_timer pause(io);
+  while (acceptor.is_open()) {
     error_code error;
-    tcp::socket socket = co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, error));
-    if (!acceptor_.is_open()) break;
+    tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (!acceptor.is_open()) break;
     if (error) {
       // Out of descriptors or memory: nothing is gained by trying again at once.
-      log_->warn("cannot accept a connection: {}", error.message());
+      log->warn("cannot accept a connection: {}", error.message());
       pause.expires_after(std::chrono::milliseconds(100));
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
       continue;
     }
     socket.set_option(tcp::no_delay(true), error);
-    const int unsent_max = options_.unsent_bytes_max > 0 ? options_.unsent_bytes_max : INT_MAX;
+    const int unsent_max = options.unsent_bytes_max > 0 ? options.unsent_bytes_max : INT_MAX;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_max, sizeof unsent_max);
-    TlsContext tls = options_.tls_context ? options_.tls_context : tls_.context();
+    TlsContext secured = options.tls_context ? options.tls_context : tls.context();
     // Who would have to be greeted first, at the cost of a signature, to be turned away is closed.
-    const std::size_t greeting = options_.limits.greetings_max > 0 ? context_.greeting.size() : 0;
-    if (tls && connections_.size() - greeting >= options_.limits.connections_max) continue;
-    if (!tls && connections_.size() >= options_.limits.connections_max) {
-      asio::co_spawn(io_, turn_away(std::make_shared<tcp::socket>(std::move(socket))), asio::detached);
+    const std::size_t greeting = options.limits.greetings_max > 0 ? context.greeting.size() : 0;
+    if (secured && connections.size() - greeting >= options.limits.connections_max) continue;
+    if (!secured && connections.size() >= options.limits.connections_max) {
+      asio::co_spawn(io, turn_away(std::make_shared<tcp::socket>(std::move(socket))), asio::detached);
       // Whoever comes next waits in the system's queue until one of those has read its answer.
-      while (turned_away_ >= kTurnedAwayMax && acceptor_.is_open()) {
+      while (turned_away >= kTurnedAwayMax && acceptor.is_open()) {
         pause.expires_after(std::chrono::milliseconds(2));
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
       }
       continue;
     }
-    asio::co_spawn(io_, serve(std::make_shared<Connection>(std::move(socket), std::move(tls), context_)),
+    asio::co_spawn(io, serve(std::make_shared<Connection>(std::move(socket), std::move(secured), context)),
                    asio::detached);
   }
 }
 
-asio::awaitable<void> HttpServer::serve(std::shared_ptr<Connection> connection) {
-  connections_.insert(connection.get());
-  metrics_.connections(connections_.size());
+asio::awaitable<void> HttpServer::State::serve(std::shared_ptr<Connection> connection) {
+  connections.insert(connection.get());
+  metrics.connections(connections.size());
   try {
     co_await connection->run();
   } catch (const std::exception& error) {
-    log_->error("a connection failed: {}", error.what());
+    log->error("a connection failed: {}", error.what());
     connection->close_now();
   }
-  connections_.erase(connection.get());
-  metrics_.connections(connections_.size());
+  connections.erase(connection.get());
+  metrics.connections(connections.size());
 }
 
-asio::awaitable<void> HttpServer::turn_away(std::shared_ptr<tcp::socket> socket) {
-  ++turned_away_;
+asio::awaitable<void> HttpServer::State::turn_away(std::shared_ptr<tcp::socket> socket) {
+  ++turned_away;
   const std::string body =
-      to_json(http_error(503, fmt::format("all {} connections are in use", options_.limits.connections_max),
+      to_json(http_error(503, fmt::format("all {} connections are in use", options.limits.connections_max),
                          "too_many_connections"));
   const std::string answer = fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
@@ -146,7 +187,7 @@ asio::awaitable<void> HttpServer::turn_away(std::shared_ptr<tcp::socket> socket)
   if (!error) socket->shutdown(tcp::socket::shutdown_send, error);
   // Closing on unread input would reset the connection, and the client could lose the answer. So the request
   // is read and dropped until the client closes.
-  asio::steady_timer limit(io_, kTurnedAwayTime);
+  asio::steady_timer limit(io, kTurnedAwayTime);
   limit.async_wait([socket](error_code fired) {
     if (fired) return;
     error_code ignored;
@@ -156,35 +197,35 @@ asio::awaitable<void> HttpServer::turn_away(std::shared_ptr<tcp::socket> socket)
   while (!error) {
     co_await socket->async_read_some(asio::buffer(dropped), asio::redirect_error(asio::use_awaitable, error));
   }
-  --turned_away_;
+  --turned_away;
 }
 
-asio::awaitable<void> HttpServer::close_all(Nanos grace) {
+asio::awaitable<void> HttpServer::State::close_all(Nanos grace) {
   error_code ignored;
-  acceptor_.close(ignored);
-  context_.stopping = true;
+  acceptor.close(ignored);
+  context.stopping = true;
   // A connection that closes at once is still in the set until its coroutine has run.
-  for (Connection* connection : connections_) connection->close_when_idle();
-  asio::steady_timer pause(io_);
+  for (Connection* connection : connections) connection->close_when_idle();
+  asio::steady_timer pause(io);
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(grace);
-  while (!connections_.empty() && std::chrono::steady_clock::now() < until) {
+  while (!connections.empty() && std::chrono::steady_clock::now() < until) {
     pause.expires_after(std::chrono::milliseconds(5));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
-  for (Connection* connection : connections_) connection->close_now();
+  for (Connection* connection : connections) connection->close_now();
   // Their coroutines notice it and end.
-  for (int turns = 0; !connections_.empty() && turns < 200; ++turns) {
+  for (int turns = 0; !connections.empty() && turns < 200; ++turns) {
     pause.expires_after(std::chrono::milliseconds(5));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
 }
 
-void HttpServer::stop(Nanos grace) {
-  if (!thread_.joinable()) return;
-  asio::co_spawn(io_, close_all(grace), asio::use_future).wait();
-  work_.reset();
-  io_.stop();
-  thread_.join();
+void HttpServer::State::stop(Nanos grace) {
+  if (!thread.joinable()) return;
+  asio::co_spawn(io, close_all(grace), asio::use_future).wait();
+  work.reset();
+  io.stop();
+  thread.join();
 }
 
 }  // namespace loci

@@ -4,22 +4,19 @@
 
 #include <spdlog/logger.h>
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
-#include <future>
 #include <memory>
-#include <set>
 #include <string>
-#include <thread>
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
-#include "loci/serve/http/connection.h"
-#include "loci/serve/http/tls_identity.h"
+#include "loci/serve/http/exchange.h"
+#include "loci/serve/http/http_message.h"
+#include "loci/serve/http/tls.h"
 
 namespace loci {
+
+class ServeMetrics;
 
 // listen(), stop() and the destructor: the owner's thread. The handler is called on the network thread.
 class HttpServer {
@@ -43,30 +40,16 @@ class HttpServer {
   // Errors: kInvalidArgument (the host is no address of this machine), kUnavailable (address in use); those
   // of the certificate (tls.h).
   Status listen(ExchangeHandler handler);
-  std::uint16_t port() const { return port_; }
-  boost::asio::io_context& io() { return io_; }
+  std::uint16_t port() const;
+  boost::asio::io_context& io();
 
   // Accepts no more, lets answers that are being written end for at most `grace`, then closes all.
   void stop(Nanos grace);
 
  private:
-  boost::asio::awaitable<void> accept_loop();
-  boost::asio::awaitable<void> serve(std::shared_ptr<Connection> connection);
-  boost::asio::awaitable<void> turn_away(std::shared_ptr<boost::asio::ip::tcp::socket> socket);
-  boost::asio::awaitable<void> close_all(Nanos grace);
+  struct State;  // with what Asio needs, which nobody who includes this has to compile
 
-  Options options_;
-  std::shared_ptr<spdlog::logger> log_;
-  ServeMetrics& metrics_;
-  TlsIdentity tls_;
-  ConnectionContext context_;  // outlives io_, whose last coroutines give back what they hold of it
-  boost::asio::io_context io_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
-  boost::asio::ip::tcp::acceptor acceptor_{io_};
-  std::set<Connection*> connections_;  // network thread only
-  std::size_t turned_away_ = 0;        // being told so
-  std::uint16_t port_ = 0;
-  std::thread thread_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace loci

@@ -3,10 +3,13 @@
 #include "loci/serve/http/server.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
 #include <sys/socket.h>
 
 #include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -16,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "loci/serve/http/body_budget.h"
+#include "loci/serve/telemetry/metrics.h"
 #include "loci/serve/workers/worker_pool.h"
 
 namespace loci {
@@ -126,13 +131,13 @@ class ServerTest : public testing::Test {
       HttpResponse response{.body = "watched", .headers = {}};
       co_await exchange.respond(std::move(response));
     } else if (exchange.path() == "/work") {
-      const auto job = [&] { return std::string(exchange.request().body()); };
+      const auto job = [&] { return std::string(exchange.request().body); };
       HttpResponse response;
       response.body = co_await workers_.run("tenant", job);
       co_await exchange.respond(std::move(response));
     } else {
-      HttpResponse response{
-          .body = "<" + std::string(exchange.path()) + ":" + exchange.request().body() + ">", .headers = {}};
+      HttpResponse response{.body = "<" + std::string(exchange.path()) + ":" + exchange.request().body + ">",
+                            .headers = {}};
       co_await exchange.respond(std::move(response));
     }
   }

@@ -4,11 +4,14 @@
 // secrecy (ECDHE with AES-GCM or ChaCha20).
 #pragma once
 
-#include <boost/asio/ssl/context.hpp>
 #include <memory>
 #include <string>
 
 #include "loci/base/status.h"
+
+namespace boost::asio::ssl {
+class context;
+}
 
 namespace loci {
 

@@ -6,11 +6,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
+#include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -26,6 +29,7 @@
 #include <thread>
 
 #include "loci/serve/http/server.h"
+#include "loci/serve/telemetry/metrics.h"
 
 namespace loci {
 namespace {
@@ -176,7 +180,7 @@ class TlsServerTest : public TlsFilesTest {
       error_code ignored;
       co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     }
-    HttpResponse response{.body = fmt::format("<{}:{}>", exchange.path(), exchange.request().body()),
+    HttpResponse response{.body = fmt::format("<{}:{}>", exchange.path(), exchange.request().body),
                           .headers = {}};
     co_await exchange.respond(std::move(response));
   }

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <boost/beast/core/string.hpp>
 #include <cstdlib>
 #include <map>
 #include <string_view>
 
+#include "loci/base/ascii.h"
 #include "loci/serve/files/text_file.h"
 
 namespace loci {
@@ -37,17 +37,13 @@ ApiError unauthorized(std::string message) {
 
 // Empty: the request carries none.
 std::string_view key_of(const HttpRequest& request) {
-  if (const auto field = request.find(http::field::authorization); field != request.end()) {
-    const std::string_view value(field->value().data(), field->value().size());
-    const std::size_t space = value.find(' ');
-    if (boost::beast::iequals(value.substr(0, space), "bearer") && space != std::string_view::npos) {
-      const std::size_t begin = value.find_first_not_of(' ', space);
-      return begin == std::string_view::npos ? std::string_view() : value.substr(begin);
-    }
+  const std::string_view value = request.header("Authorization");
+  const std::size_t space = value.find(' ');
+  if (equal_ascii(value.substr(0, space), "bearer") && space != std::string_view::npos) {
+    const std::size_t begin = value.find_first_not_of(' ', space);
+    return begin == std::string_view::npos ? std::string_view() : value.substr(begin);
   }
-  const auto field = request.find("x-api-key");
-  return field == request.end() ? std::string_view()
-                                : std::string_view(field->value().data(), field->value().size());
+  return request.header("X-Api-Key");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 
 HttpRequest with_header(const std::string& name, const std::string& value) {
   HttpRequest request;
-  request.set(name, value);
+  request.headers.emplace_back(name, value);
   return request;
 }
 

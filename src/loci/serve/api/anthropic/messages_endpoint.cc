@@ -21,7 +21,7 @@ asio::awaitable<void> answer_messages(ApiServices& services, Call& call) {
   }
   const ServedModel& served = *services.served.load();
   const auto job = [&] {
-    return prepare_messages(call.exchange.request().body(), served, services.history, call.tenant->id);
+    return prepare_messages(call.exchange.request().body, served, services.history, call.tenant->id);
   };
   Prepared prepared = co_await services.workers.run(call.tenant->id, job);
   if (auto* error = std::get_if<ApiError>(&prepared)) {
@@ -41,7 +41,7 @@ asio::awaitable<void> answer_count(ApiServices& services, Call& call) {
     co_return;
   }
   const auto job = [&] {
-    return count_message_tokens(call.exchange.request().body(), *served, services.history, call.tenant->id);
+    return count_message_tokens(call.exchange.request().body, *served, services.history, call.tenant->id);
   };
   std::variant<std::string, ApiError> result = co_await services.workers.run(call.tenant->id, job);
   if (auto* body = std::get_if<std::string>(&result))

@@ -84,13 +84,13 @@ asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
     co_return;
   }
   const ServedModel& served = *services.served.load();
-  Result<std::string> name = name_of(call.exchange.request().body());
+  Result<std::string> name = name_of(call.exchange.request().body);
   if (!name.ok()) {
     ApiError error = api_error(name.status());
     co_await call.fail(std::move(error));
     co_return;
   }
-  const auto job = [&] { return public_prefix_tokens(call.exchange.request().body(), served); };
+  const auto job = [&] { return public_prefix_tokens(call.exchange.request().body, served); };
   std::variant<std::vector<TokenId>, ApiError> tokens = co_await services.workers.run(call.tenant->id, job);
   if (auto* wrong = std::get_if<ApiError>(&tokens)) {
     ApiError error = std::move(*wrong);

@@ -18,7 +18,7 @@ asio::awaitable<void> answer_chat(ApiServices& services, Call& call) {
   }
   const ServedModel& served = *services.served.load();
   const auto job = [&] {
-    return prepare_chat_completion(call.exchange.request().body(), served, services.history, call.tenant->id);
+    return prepare_chat_completion(call.exchange.request().body, served, services.history, call.tenant->id);
   };
   Prepared prepared = co_await services.workers.run(call.tenant->id, job);
   if (auto* error = std::get_if<ApiError>(&prepared)) {

@@ -20,7 +20,7 @@ asio::awaitable<void> answer_completions(ApiServices& services, Call& call) {
                        .created = seconds_since_1970(),
                        .model = served.model->id,
                        .fingerprint = served.fingerprint};
-  const auto job = [&] { return prepare_completion(call.exchange.request().body(), served, head); };
+  const auto job = [&] { return prepare_completion(call.exchange.request().body, served, head); };
   Prepared prepared = co_await services.workers.run(call.tenant->id, job);
   if (auto* error = std::get_if<ApiError>(&prepared)) {
     co_await call.fail(std::move(*error));

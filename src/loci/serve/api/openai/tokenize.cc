@@ -16,7 +16,7 @@ asio::awaitable<void> transform(ApiServices& services, Call& call, Transformer t
     co_await call.fail(*services.not_ready());
     co_return;
   }
-  const auto job = [&] { return transformer(call.exchange.request().body(), *served); };
+  const auto job = [&] { return transformer(call.exchange.request().body, *served); };
   std::variant<std::string, ApiError> result = co_await services.workers.run(call.tenant->id, job);
   if (auto* body = std::get_if<std::string>(&result))
     co_await call.answer(std::move(*body));

@@ -20,11 +20,6 @@ namespace {
 // Reads a request; on a worker.
 using ReadRequest = std::function<Result<StoreJob>(const Call&)>;
 
-std::string_view target_of(const Call& call) {
-  const auto target = call.exchange.request().target();
-  return {target.data(), target.size()};
-}
-
 asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadRequest& read) {
   if (services.store == nullptr) {
     co_await call.fail(no_store_error());
@@ -42,7 +37,7 @@ asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadReques
 }
 
 Result<StoreJob> read_create(const Call& call) {
-  LOCI_ASSIGN_OR_RETURN(NewConversation conversation, parse_conversation(call.exchange.request().body()));
+  LOCI_ASSIGN_OR_RETURN(NewConversation conversation, parse_conversation(call.exchange.request().body));
   return StoreJob(
       [conversation = std::move(conversation)](ConversationStore& store, const std::string& tenant) {
         return create_conversation(store, tenant, conversation);
@@ -50,7 +45,7 @@ Result<StoreJob> read_create(const Call& call) {
 }
 
 Result<StoreJob> read_list(const Call& call) {
-  const Query query(target_of(call));
+  const Query query(call.exchange.request().target);
   if (query.value("order").value_or("desc") != "desc")
     return invalid_argument("expected desc: the last active first", "order");
   LOCI_ASSIGN_OR_RETURN(const ItemPage page, read_page(query));
@@ -66,7 +61,7 @@ Result<StoreJob> read_show(const Call& call) {
 }
 
 Result<StoreJob> read_update(const Call& call) {
-  LOCI_ASSIGN_OR_RETURN(Json metadata, parse_metadata_update(call.exchange.request().body()));
+  LOCI_ASSIGN_OR_RETURN(Json metadata, parse_metadata_update(call.exchange.request().body));
   return StoreJob([id = call.parameters[0], metadata = std::move(metadata)](ConversationStore& store,
                                                                             const std::string& tenant) {
     return update_conversation(store, tenant, id, metadata);
@@ -74,7 +69,7 @@ Result<StoreJob> read_update(const Call& call) {
 }
 
 Result<StoreJob> read_add_items(const Call& call) {
-  LOCI_ASSIGN_OR_RETURN(std::vector<Item> items, parse_added_items(call.exchange.request().body()));
+  LOCI_ASSIGN_OR_RETURN(std::vector<Item> items, parse_added_items(call.exchange.request().body));
   return StoreJob([id = call.parameters[0], items = std::move(items)](ConversationStore& store,
                                                                       const std::string& tenant) {
     return add_items(store, tenant, id, items);
@@ -82,7 +77,7 @@ Result<StoreJob> read_add_items(const Call& call) {
 }
 
 Result<StoreJob> read_list_items(const Call& call) {
-  LOCI_ASSIGN_OR_RETURN(const ItemPage page, read_page(Query(target_of(call))));
+  LOCI_ASSIGN_OR_RETURN(const ItemPage page, read_page(Query(call.exchange.request().target)));
   return StoreJob([id = call.parameters[0], page](ConversationStore& store, const std::string& tenant) {
     return list_items(store, tenant, id, page);
   });
@@ -127,7 +122,7 @@ asio::awaitable<void> remove(ApiServices& services, Call& call) {
   }
   const std::string& tenant = call.tenant->id;
   const std::string& id = call.parameters[0];
-  const std::string salt(Query(target_of(call)).value("cache_salt").value_or(""));
+  const std::string salt(Query(call.exchange.request().target).value("cache_salt").value_or(""));
   if (salt.size() > kCacheSaltBytesMax) {
     co_await call.fail(api_error(
         invalid_argument(fmt::format("expected at most {} bytes", kCacheSaltBytesMax), "cache_salt")));

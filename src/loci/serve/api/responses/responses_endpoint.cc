@@ -43,9 +43,7 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   const ServedModel& served = *services_.served.load();
   const std::string tenant = call.tenant->id;
   const bool can_store = services_.store != nullptr;
-  const auto parse = [&] {
-    return parse_response(call.exchange.request().body(), can_store, served.defaults);
-  };
+  const auto parse = [&] { return parse_response(call.exchange.request().body, can_store, served.defaults); };
   std::variant<ResponseRequest, ApiError> parsed = co_await services_.workers.run(call.tenant->id, parse);
   if (auto* error = std::get_if<ApiError>(&parsed)) {
     ApiError refused = std::move(*error);
@@ -132,9 +130,7 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
 }
 
 asio::awaitable<void> ResponsesApi::show(Call& call) {
-  const std::string_view target(call.exchange.request().target().data(),
-                                call.exchange.request().target().size());
-  Result<ResponseQuery> query = read_response_query(Query(target));
+  Result<ResponseQuery> query = read_response_query(Query(call.exchange.request().target));
   if (!query.ok()) {
     ApiError refused = api_error(query.status());
     co_await call.fail(std::move(refused));
@@ -188,9 +184,7 @@ asio::awaitable<void> ResponsesApi::cancel(Call& call) {
 }
 
 asio::awaitable<void> ResponsesApi::input_items(Call& call) {
-  const std::string_view target(call.exchange.request().target().data(),
-                                call.exchange.request().target().size());
-  Result<ItemPage> page = read_page(Query(target));
+  Result<ItemPage> page = read_page(Query(call.exchange.request().target));
   if (!page.ok()) {
     ApiError refused = api_error(page.status());
     co_await call.fail(std::move(refused));
