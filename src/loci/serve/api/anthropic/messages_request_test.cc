@@ -147,7 +147,8 @@ TEST(MessagesRequest, SystemIsTheFirstMessage) {
   EXPECT_EQ(shown({{"system", blocks}})["messages"][0]["content"], "one\ntwo");
   EXPECT_EQ(shown({{"system", ""}})["messages"].size(), 1u);
   refused({{"system", 5}}, "system");
-  refused({{"system", {{{"type", "image"}}}}}, "system[0].type", "image");
+  refused({{"system", {{{"type", "image"}}}}}, "system[0].type",
+          "expected \"text\", the only kind served here; got \"image\"");
 }
 
 TEST(MessagesRequest, NeighboursOfOneRoleAreOneTurn) {
@@ -177,7 +178,9 @@ TEST(MessagesRequest, ToolsAndTheirResults) {
 TEST(MessagesRequest, RefusesWrongBlocksByName) {
   refused(messages({user({{{"type", "image"}, {"source", {{"type", "base64"}}}}})}),
           "messages[0].content[0].type", "image");
-  refused(messages({user({{{"type", "document"}}})}), "messages[0].content[0].type", "document");
+  refused(
+      messages({user({{{"type", "document"}}})}), "messages[0].content[0].type",
+      "expected text or tool_result, the kinds of a user's blocks that are served here; got \"document\"");
   refused(messages({user({{{"type", "tool_use"}}})}), "messages[0].content[0].type", "tool_use");
   refused(messages({user({{{"type", "text"}}})}), "messages[0].content[0].text", "is required");
   refused(messages({user({{{"type", "text"}, {"text", 5}}})}), "messages[0].content[0].text", "a string");
@@ -195,7 +198,9 @@ TEST(MessagesRequest, RefusesWrongBlocksByName) {
   refused(messages({{{"role", "system"}, {"content", "x"}}}), "messages[0].role", "system");
   refused(messages({user("a"), assistant("I")}), "messages[1].role", "last message");
   refused(messages({}), "messages");
-  refused(messages({user(Json::array())}), "messages", "empty");
+  refused(messages({user("a"), assistant({{{"type", "image"}}}), user("b")}), "messages[1].content[0].type",
+          "text, tool_use, thinking or redacted_thinking, the kinds of an assistant's blocks");
+  refused(messages({user(Json::array())}), "messages", "expected a message with content; all are empty");
 }
 
 TEST(MessagesRequest, ToolChoices) {
@@ -213,8 +218,10 @@ TEST(MessagesRequest, ToolChoices) {
           "one of the tools");
   refused({{"tool_choice", "auto"}}, "tool_choice");
   refused({{"tool_choice", {{"type", "any"}}}}, "tool_choice.type", "needs tools");
-  refused({{"tools", {tool()}}, {"tool_choice", {{"type", "tool"}}}}, "tool_choice.name");
-  refused({{"tools", {tool()}}, {"tool_choice", {{"type", "must"}}}}, "tool_choice.type", "must");
+  refused({{"tools", {tool()}}, {"tool_choice", {{"type", "tool"}}}}, "tool_choice.name",
+          "is required where type is tool");
+  refused({{"tools", {tool()}}, {"tool_choice", {{"type", "must"}}}}, "tool_choice.type",
+          "expected auto, any, tool or none; got \"must\"");
 }
 
 TEST(MessagesRequest, RefusesToolsByField) {
@@ -236,10 +243,12 @@ TEST(MessagesRequest, Thinking) {
   EXPECT_EQ(on["enable_thinking"], true);
   const Json off = shown({{"thinking", {{"type", "disabled"}}}});
   EXPECT_EQ(off["enable_thinking"], false);
-  refused({{"thinking", {{"type", "enabled"}}}}, "thinking.budget_tokens", "is required");
+  refused({{"thinking", {{"type", "enabled"}}}}, "thinking.budget_tokens",
+          "is required where type is enabled");
   refused({{"thinking", {{"type", "enabled"}, {"budget_tokens", 100}}}}, "thinking.budget_tokens",
           "less than max_tokens (100)");
-  refused({{"thinking", {{"type", "some"}}}}, "thinking.type");
+  refused({{"thinking", {{"type", "some"}}}}, "thinking.type",
+          "expected enabled, adaptive or disabled; got \"some\"");
   const Json history = shown(messages(
       {user("a"), assistant({{{"type", "thinking"}, {"thinking", "hm"}, {"signature", "s"}}, text("b")}),
        user("c")}));

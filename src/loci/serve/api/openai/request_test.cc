@@ -186,7 +186,7 @@ TEST(GenerationFields, NumbersHaveTypesAndLimits) {
   refused({{"max_completion_tokens", -1}}, "max_completion_tokens");
   refused({{"max_tokens", 1e30}}, "max_tokens");
   refused({{"min_tokens", 5}, {"max_tokens", 4}}, "min_tokens", "max_tokens (4); got 5");
-  refused({{"seed", "x"}}, "seed");
+  refused({{"seed", "x"}}, "seed", "expected an integer of 64 bits; got \"x\"");
   refused({{"seed", 0.5}}, "seed");
   refused({{"logprobs", 21}}, "logprobs", "20");
   refused({{"stream", 1}}, "stream", "true or false");
@@ -219,8 +219,8 @@ TEST(GenerationFields, StopStringsHaveLimits) {
 }
 
 TEST(GenerationFields, LogitBiasHasLimits) {
-  refused({{"logit_bias", Json::array({1})}}, "logit_bias");
-  refused({{"logit_bias", {{"x", 1}}}}, "logit_bias", "\"x\"");
+  refused({{"logit_bias", Json::array({1})}}, "logit_bias", "expected an object of token id to number; got ");
+  refused({{"logit_bias", {{"x", 1}}}}, "logit_bias", "expected token ids as keys; got \"x\"");
   refused({{"logit_bias", {{"-1", 1}}}}, "logit_bias");
   refused({{"logit_bias", {{"3", 101}}}}, "logit_bias.3", "101");
   refused({{"logit_bias", {{"3", "1"}}}}, "logit_bias.3");
@@ -277,7 +277,10 @@ TEST(CompletionRequest, EchoWithLogprobsScoresThePrompt) {
   EXPECT_EQ(scoring->fields.max_tokens, 0u);
   EXPECT_FALSE(parse_completion_request(completion({{"echo", true}})).value().scores_prompt());
   refused({{"echo", false}, {"max_tokens", 0}}, "max_tokens");
-  refused({{"echo", true}, {"logprobs", 1}, {"stream", true}}, "stream", "expected false");
+  refused({{"echo", true}, {"logprobs", 1}, {"stream", true}}, "stream",
+          "expected false where echo and logprobs ask for the prompt's log-probabilities; got true");
+  refused({{"echo", true}, {"logprobs", 1}, {"n", 2}}, "n",
+          "expected 1 where echo and logprobs ask for the prompt's log-probabilities; got 2");
   refused({{"echo", "yes"}}, "echo");
 }
 
@@ -286,7 +289,10 @@ TEST(ChatRequest, RefusesFieldsOfTextCompletions) {
   for (const Json& extra : {Json{{"echo", true}}, Json{{"suffix", "x"}}, Json{{"best_of", 3}}}) {
     Json request = {{"messages", Json::array({user[0]})}};
     request.update(extra);
-    EXPECT_EQ(parse_chat_request(request).status().field(), extra.begin().key());
+    const Status status = parse_chat_request(request).status();
+    EXPECT_EQ(status.field(), extra.begin().key());
+    EXPECT_NE(status.message().find("belongs to /v1/completions; leave it out (got "), std::string::npos)
+        << status.message();
   }
 }
 
@@ -378,6 +384,45 @@ TEST(ChatRequest, RefusesByPlace) {
   EXPECT_EQ(chat_field(Json::array({good}), {{"logprobs", true}, {"top_logprobs", 20}}), "accepted");
 }
 
+// What a client is told where the field alone does not say what is allowed.
+TEST(ChatRequest, RefusalsSayWhatIsAllowed) {
+  const Json messages = Json::array({{{"role", "user"}, {"content", "x"}}});
+  const Json image = Json::parse(R"([{"role":"user","content":[{"type":"image_url"}]}])");
+  struct Case {
+    Json messages, extra;
+    std::string field, message;
+  };
+  const auto tools = [](const char* list) { return Json{{"tools", Json::parse(list)}}; };
+  const std::vector<Case> cases = {
+      {image, Json::object(), "messages[0].content[0].type",
+       "expected \"text\", the only kind of part that is supported; got \"image_url\""},
+      {messages,
+       {{"reasoning_effort", "huge"}},
+       "reasoning_effort",
+       "expected none, minimal, low, medium, high or xhigh; got \"huge\""},
+      {messages, {{"top_logprobs", 3}}, "top_logprobs", "is only allowed where logprobs is true"},
+      {messages, {{"tool_choice", "required"}}, "tool_choice", "is only allowed where tools are given"},
+      {messages,
+       {{"tool_choice", "any"}},
+       "tool_choice",
+       "expected none, auto, required or {\"type\": \"function\", \"function\": {\"name\": ...}}; got "
+       "\"any\""},
+      {messages, tools(R"([{"type":"web_search"}])"), "tools[0].type",
+       "expected \"function\", the only kind of tool that is served; got \"web_search\""},
+      {messages, tools(R"([{"type":"function","function":{"name":"f","parameters":"x"}}])"),
+       "tools[0].function.parameters", "expected a JSON Schema (an object); got \"x\""},
+      {messages,
+       {{"response_format", {{"type", "xml"}}}},
+       "response_format.type",
+       "expected text, json_object or json_schema; got \"xml\""},
+  };
+  for (const Case& one : cases) {
+    const Status status = parse_chat_request(chat(one.messages, one.extra)).status();
+    EXPECT_EQ(status.field(), one.field) << one.extra.dump();
+    EXPECT_EQ(status.message(), one.message) << one.extra.dump();
+  }
+}
+
 TEST(ChatRequest, TemplateArgumentsCannotReplaceMessages) {
   const Result<ChatRequest> result =
       parse_chat_request(chat(Json::array({{{"role", "user"}, {"content", "x"}}}),
@@ -397,20 +442,23 @@ TEST(TokenRequests, TakeBothShapes) {
   EXPECT_TRUE(parse_tokenize_request({{"content", "x"}, {"with_pieces", true}})->with_pieces);
   EXPECT_TRUE(parse_tokenize_request({{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})}})
                   ->conversation);
-  EXPECT_FALSE(parse_tokenize_request(Json::object()).ok());
+  EXPECT_EQ(parse_tokenize_request(Json::object()).status().message(),
+            "expected exactly one of content, prompt and messages");
   EXPECT_FALSE(parse_tokenize_request({{"prompt", "x"}, {"content", "x"}}).ok());
   EXPECT_EQ(parse_tokenize_request({{"prompt", 5}}).status().field(), "prompt");
   EXPECT_EQ(parse_detokenize_request({{"tokens", {1, 2}}})->tokens.size(), 2u);
   EXPECT_EQ(parse_detokenize_request(Json::object()).status().field(), "tokens");
   EXPECT_EQ(parse_detokenize_request({{"tokens", "x"}}).status().field(), "tokens");
-  EXPECT_EQ(parse_detokenize_request({{"tokens", Json::array({1, "x"})}}).status().field(), "tokens[1]");
+  const Status word = parse_detokenize_request({{"tokens", Json::array({1, "x"})}}).status();
+  EXPECT_EQ(word.field(), "tokens[1]");
+  EXPECT_EQ(word.message(), "expected a token id; got \"x\"");
 }
 
 TEST(CheckTokens, NamesTheFirstOneOutside) {
   EXPECT_TRUE(check_tokens({TokenId(0), TokenId(9)}, 10, "prompt").ok());
   const Status status = check_tokens({TokenId(0), TokenId(10)}, 10, "prompt");
   EXPECT_EQ(status.field(), "prompt[1]");
-  EXPECT_NE(status.message().find("below 10"), std::string::npos);
+  EXPECT_EQ(status.message(), "expected a token id below 10 (the vocabulary's size); got 10");
 }
 
 }  // namespace
