@@ -285,7 +285,7 @@ def test_a_server_that_hangs(binary):
     with StandIn(lambda handler, _number: time.sleep(3)) as server:
         out = bench_json(binary, server.url, "--conversations", "1", "--turns", "1", "--warmup", "0", "--timeout", "0.2",
                          code=1)
-    expect("no whole answer" in out["servers"][0]["turns"][0]["error"], out["servers"][0]["turns"])
+    expect("did not finish its answer within" in out["servers"][0]["turns"][0]["error"], out["servers"][0]["turns"])
 
 
 def test_llama_cpps_counts_and_history(binary):

@@ -47,6 +47,34 @@ def test_what_is_misspelt_is_answered_with_the_nearest_name(binary):
         expect(done.returncode == 2 and f"is {near} meant?" in done.stderr, f"{words}: {done.stderr}")
 
 
+def test_errors_of_commands_name_what_is_wrong(binary, tmp_path):
+    folder, text, secret = tmp_path / "folder", tmp_path / "text.txt", tmp_path / "secret"
+    folder.mkdir()
+    text.write_text("You answer briefly.")
+    join = ("--join", "mysql://db", "--cluster-secret", str(secret))
+    for words, code, message in (
+            (["serve"], 2, "MODEL: expected a model's file or directory, or `default`"),
+            (["serve", str(folder)], 1, f"{folder} is a folder without config.json; give a GGUF file"),
+            (["forget"], 1, "expected a model's name or --all (see `loci inspect`)"),
+            (["forget", "none-such", "--disk", str(folder)], 1, f"{folder}: no state of a model none-such"),
+            (["inspect", str(folder / "none.gguf")], 1, "there is no file"),
+            (["warm"], 1, "FILE: expected a file, --list or --release NAME"),
+            (["warm", str(text)], 1, "--public: expected this flag, by which you say that all tenants may share the prefix"),
+            (["warm", "--list", "--url", "http://x/v1"], 1, "URL: expected http://HOST:PORT or https://HOST:PORT; got 'http://x/v1'"),
+            (["cluster", *join], 1, '--join: expected postgresql://..., found "mysql://db"'),
+            (["route", *join], 1, '--join: expected postgresql://..., found "mysql://db"'),
+            (["route", "--join", "postgresql://db", *join[2:], "--policy", "any"], 1,
+             '--policy: expected first-token, prompt-tree, session or least-load, found "any"'),
+            (["cluster", "--join", "postgresql://db", *join[2:]], 1,
+             f"{secret} is not there; `loci keys cluster {secret}` makes one, for all servers of a cluster"),
+            (["bench", "http://127.0.0.1:1", "--dialogues", str(folder / "none")], 2, f"--dialogues: '{folder}/none' cannot be read"),
+            (["keys", "add", "a b", "--file", str(folder / "keys.toml")], 1, "NAME: expected 1 to"),
+            (["keys", "remove", "nobody", "--file", str(folder / "keys.toml")], 1, "is not there"),
+            (["replay", str(text)], 1, "expected an event log, which begins with LOCILOG")):
+        done = run(binary, *words, LOCI_MODEL="")
+        expect(done.returncode == code and message in done.stderr, f"{words}: {done.returncode} {done.stderr}")
+
+
 # --- sampling ---
 
 def test_sampling_defaults_are_shown_and_can_be_set(binary, model):

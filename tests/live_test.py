@@ -44,6 +44,8 @@ def test_small_endpoints(server):
     expect_error(server.get("/nothing"), 404)
     expect_error(server.get("/v1/chat/completions"), 405)
     expect_error(server.post("/health", {}), 405)
+    said = server.get("/v1/chat/completions").json["error"]["message"]
+    expect(said.startswith("expected a method that /v1/chat/completions takes (") and said.endswith("; got GET"), said)
     options = server.request("OPTIONS", "/v1/chat/completions")
     expect_equal(options.status, 204, "OPTIONS")
     expect("POST" in options.headers["Allow"], "what the path takes")

@@ -252,7 +252,7 @@ def test_messages_of_what_is_absent_or_closed(binary):
     with Registry({"o/n": gguf_repo(), "o/none": Repo({"x.txt": b"x"}), "o/gated": gguf_repo()},
                   gated=["o/gated"]) as registry, Home(binary, registry) as home:
         for arguments, wanted in ((["o/absent"], "is the name right?"), (["o/n@v9"], "no revision v9"),
-                                  (["o/n:Q2_K"], "m-Q8_0.gguf"), (["o/none"], "neither GGUF"),
+                                  (["o/n:Q2_K"], "m-Q8_0.gguf"), (["o/none"], "the repo has neither"),
                                   (["o/gated"], "accept them at"), (["nonsense"], "expected OWNER/NAME"),
                                   (["o/n:../x"], "expected a file")):
             message = home.refused("pull", *arguments)
@@ -303,7 +303,7 @@ def test_redirects_that_do_not_end(binary):
         registry.answer_file = lambda call, *_: registry.send(call, 302, b"", {"Location": call.path})
         expect("redirects more than" in home.refused("pull", "o/n"), "it ends")
         registry.answer_file = lambda call, *_: registry.send(call, 302, b"", {"Location": "file:///etc/passwd"})
-        expect("not followed" in home.refused("pull", "o/n"), "no other scheme")
+        expect("redirects to file:///etc/passwd, which is not followed" in home.refused("pull", "o/n"), "no other scheme")
         expect_equal(home.visible(), [], "files")
 
 

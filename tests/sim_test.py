@@ -72,6 +72,9 @@ def test_an_export_refuses_unknown_names(binary, tmp_path):
     done = sim(binary, "--set", "workload.conversations=3", "--set", "sed=3", "--export", out)
     expect_equal(done.returncode, 2, done.stderr)
     expect("--set: sed: expected one of" in done.stderr and "seed" in done.stderr, done.stderr)
+    done = sim(binary, "--set", "seed", "--export", out)
+    expect_equal(done.returncode, 2, done.stderr)
+    expect("--set: expected FIELD.FIELD=VALUE, found 'seed'" in done.stderr, done.stderr)
     done = sim(binary, "--set", "workload.conversations=3", "--set", "seed=3", "--export", out)
     expect_equal(done.returncode, 0, done.stderr)
 

@@ -252,6 +252,10 @@ def test_content(binary, model):
         public = warm(operator, "shop", text)
         expect(public.status == 200 and public.json["tokens"] > 32, public.text)
         expect(warm(operator, "shop", text).status == 409, "the name is taken")
+        for body, message in (({"prompt": "x"}, "name: expected the prefix's name, a string"),
+                              ({"name": "x"}, "messages: expected the field messages or prompt; got neither")):
+            refused = server.request("POST", "/v1/loci/warm", json.dumps(body), {"Authorization": f"Bearer {operator}"})
+            expect(refused.status == 400 and message in refused.text, refused.text)
         count = public.json["tokens"]
         first = ask(server, a, text + "What is the price of the red one?")
         expect(count - 2 <= cached(first) <= count, f"the public prefix is everybody's: {cached(first)} of {count}")

@@ -48,9 +48,9 @@ struct BenchFlags {
 Result<std::string> read_input(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::ifstream file(path, std::ios::binary);
-  if (!file) return invalid_argument(fmt::format("cannot read '{}'", path), "--dialogues");
+  if (!file) return invalid_argument(fmt::format("'{}' cannot be read", path), "--dialogues");
   std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return invalid_argument(fmt::format("cannot read '{}'", path), "--dialogues");
+  if (file.bad()) return invalid_argument(fmt::format("'{}' cannot be read", path), "--dialogues");
   return text;
 }
 
@@ -156,7 +156,7 @@ Status write_file(const std::string& path, const std::string& text, const char* 
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) return invalid_argument(fmt::format("cannot write '{}'", path), option);
+  if (!file) return invalid_argument(fmt::format("'{}' cannot be written", path), option);
   return {};
 }
 
@@ -213,43 +213,48 @@ Result<bool> run(BenchFlags flags) {
 
 void add_workload_options(CLI::App& command, BenchFlags& flags) {
   WorkloadOptions& workload = flags.workload;
-  command.add_option("--dialogues", flags.dialogues, "JSON lines of dialogues; - is standard input")
+  command
+      .add_option("--dialogues", flags.dialogues,
+                  "take the users' turns from a file of JSON lines, described below; - is standard input")
       ->default_str("generated")
       ->type_name("FILE");
-  command.add_option("--conversations", workload.conversations, "how many")
+  command.add_option("--conversations", workload.conversations, "the number of conversations")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  command.add_option("--turns", workload.turns, "of each conversation")
+  command.add_option("--turns", workload.turns, "the number of turns in each conversation")
       ->check(CLI::Range(1, 10'000))
       ->default_str("as the file has, else 4");
-  command.add_option("--turn-tokens", workload.prompt_tokens, "about so many a turn, where there is no file")
+  command
+      .add_option("--turn-tokens", workload.prompt_tokens,
+                  "the length of a user's turn in tokens, roughly, if turns are generated")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   command
       .add_option("--private-prefix-tokens", workload.private_prefix_tokens,
-                  "a document of about so many in front of each conversation, of its own")
+                  "begin each conversation with a document of its own of about so many tokens")
       ->check(CLI::Range(0, 10'000'000))
       ->capture_default_str();
-  command.add_option("--seed", workload.seed, "of texts, choices and times")->capture_default_str();
+  command.add_option("--seed", workload.seed, "the seed of texts, choices and times")->capture_default_str();
 }
 
 CLI::Option* add_trace_options(CLI::App& command, BenchFlags& flags) {
   auto* trace =
       command
-          .add_option("--trace", flags.trace,
-                      "open loop: the requests of a trace (docs/traces.md) at their times, in made words")
+          .add_option(
+              "--trace", flags.trace,
+              "open loop: send the requests of a trace (docs/traces.md) at its times, with generated text")
           ->type_name("FILE");
-  command.add_option("--trace-format", flags.trace_format)
+  command.add_option("--trace-format", flags.trace_format, "the format of the trace's file")
       ->check(CLI::IsMember({"loci", "mooncake"}))
       ->capture_default_str()
       ->needs(trace);
-  command.add_option("--trace-requests", flags.trace_requests, "the first so many")
+  command.add_option("--trace-requests", flags.trace_requests, "send only so many requests, the first ones")
       ->check(CLI::Range(1u, static_cast<std::uint32_t>(sim::kTraceRequestsMax)))
       ->default_str("all")
       ->needs(trace);
   command
       .add_option("--time-scale", flags.time_scale,
-                  "the trace's times are multiplied by this: 0.5 is twice as fast")
+                  "multiply the trace's times by this: 0.5 is twice as fast")
       ->check(CLI::Range(1e-9, 1e9))
       ->capture_default_str()
       ->needs(trace);
@@ -262,14 +267,15 @@ void add_load_options(CLI::App& command, BenchFlags& flags) {
   for (const char* name :
        {"--dialogues", "--conversations", "--turns", "--turn-tokens", "--private-prefix-tokens"})
     command.get_option(name)->excludes(trace);
-  auto* concurrency =
-      command.add_option("--concurrency", schedule.concurrency, "closed loop: so many at a time")
-          ->check(CLI::Range(1, 100'000))
-          ->capture_default_str()
-          ->excludes(trace);
+  auto* concurrency = command
+                          .add_option("--concurrency", schedule.concurrency,
+                                      "closed loop: the number of requests in flight at a time")
+                          ->check(CLI::Range(1, 100'000))
+                          ->capture_default_str()
+                          ->excludes(trace);
   command
       .add_option("--rate", schedule.rate,
-                  "open loop: conversations that begin in a second, a Poisson process")
+                  "open loop: so many conversations begin in a second, at random times (a Poisson process)")
       ->check(CLI::PositiveNumber)
       ->excludes(concurrency)
       ->excludes(trace);
@@ -277,16 +283,19 @@ void add_load_options(CLI::App& command, BenchFlags& flags) {
                                                    {"sessions", TurnOrder::kSessions}};
   command
       .add_option("--order", schedule.order,
-                  "turn 1 of all conversations, then turn 2 of all ...; or each to its end, then the next")
+                  "turns: turn 1 of all conversations, then turn 2 of all, and so on; sessions: each "
+                  "conversation to its end, then the next")
       ->transform(CLI::CheckedTransformer(orders).description(""))
       ->type_name("turns|sessions")
       ->default_str("turns");
   command
-      .add_option("--think-time", schedule.think_seconds, "mean seconds between a reply and the next turn")
+      .add_option("--think-time", schedule.think_seconds,
+                  "the mean number of seconds between a reply and the next turn")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->excludes(trace);
-  command.add_option("--warmup", flags.warm_ups, "requests before those that count")->capture_default_str();
+  command.add_option("--warmup", flags.warm_ups, "the number of requests before those that are measured")
+      ->capture_default_str();
 }
 
 void add_request_options(CLI::App& command, BenchFlags& flags) {
@@ -295,27 +304,32 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
                                                 {"completions", BenchApi::kCompletions},
                                                 {"responses", BenchApi::kResponses}};
   command
-      .add_option(
-          "--api", request.api,
-          "completions: the turns as plain text; responses: each turn alone, with previous_response_id")
+      .add_option("--api", request.api,
+                  "chat: each request has all messages; completions: all turns as plain text; responses: "
+                  "each turn alone, with previous_response_id")
       ->transform(CLI::CheckedTransformer(apis).description(""))
       ->type_name("chat|completions|responses")
       ->default_str("chat");
-  command.add_option("--model", request.model, "as the server knows it")->default_str("its first");
-  command.add_option("--api-key", request.api_key, "sent as a bearer")->envname("LOCI_API_KEY");
+  command.add_option("--model", request.model, "the name of the model, as the server knows it")
+      ->default_str("its first");
+  command.add_option("--api-key", request.api_key, "the API key, sent as a bearer token")
+      ->envname("LOCI_API_KEY");
   command.add_option("--tls-ca", request.tls_ca, kTlsCaHelp)->type_name("FILE");
-  command.add_option("--max-tokens", request.max_tokens, "of a reply")
+  command.add_option("--max-tokens", request.max_tokens, "the most tokens of a reply")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   command.add_flag("--ignore-eos", request.ignore_eos,
-                   "replies of exactly --max-tokens (Loci, llama.cpp, vLLM)");
-  command.add_option("--temperature", request.temperature, "0: always the likeliest token")
+                   "make every reply exactly --max-tokens long (servers that can: Loci, llama.cpp, vLLM)");
+  command
+      .add_option("--temperature", request.temperature,
+                  "how freely tokens are drawn; 0 always takes the likeliest one")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--timeout", flags.timeout_seconds, "seconds for a request")
+  command.add_option("--timeout", flags.timeout_seconds, "how many seconds a request may take")
       ->check(CLI::Range(0.001, 86'400.0))
       ->capture_default_str();
-  command.add_option("--wait", flags.wait_seconds, "seconds to wait while the server loads")
+  command
+      .add_option("--wait", flags.wait_seconds, "how many seconds to wait while the server loads its model")
       ->check(CLI::Range(0.0, 86'400.0))
       ->capture_default_str();
 }
@@ -327,16 +341,20 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->group(kMeasureGroup);
   auto flags = std::make_shared<BenchFlags>();
   command->add_option("URL", flags->url, "the server; any that speaks OpenAI's API")->required();
-  command->add_option("--compare", flags->compare, "a second server: the same requests in pairs")
+  command
+      ->add_option("--compare", flags->compare,
+                   "a second server, which gets the same requests in pairs with the first")
       ->type_name("URL2");
   add_workload_options(*command, *flags);
   add_load_options(*command, *flags);
   add_request_options(*command, *flags);
   command
-      ->add_option("--objective", flags->objective_text,
-                   "goodput: which turns kept these limits, such as ttft=500ms,tbt=50ms,latency=10s")
+      ->add_option(
+          "--objective", flags->objective_text,
+          "also count the turns that keep these limits (goodput), such as ttft=500ms,tbt=50ms,latency=10s")
       ->type_name("LIMITS");
-  command->add_option("--json", flags->json, "all figures and every request; - is standard output")
+  command
+      ->add_option("--json", flags->json, "write all figures and every request as JSON; - is standard output")
       ->type_name("FILE");
   command->add_option("--svg", flags->svg, "draw the times into FILE: distributions, and over turns or time")
       ->type_name("FILE");

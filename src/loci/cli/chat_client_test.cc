@@ -32,6 +32,13 @@ TEST(ServerUrl, RefusesOthers) {
   }
 }
 
+TEST(ServerUrl, SaysWhatItExpects) {
+  EXPECT_EQ(parse_server_url("http://x/v1", "").status().message(),
+            "expected http://HOST:PORT or https://HOST:PORT; got 'http://x/v1'");
+  EXPECT_EQ(parse_server_url("http://[::1", "").status().message(),
+            "'http://[::1': expected a ']' after the address of IPv6, found none");
+}
+
 constexpr const char* kStream =
     "data: "
     "{\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}],"

@@ -126,7 +126,8 @@ bool Chat::wait_for_server() {
   std::string why = "does not answer: start one with `loci serve default`";
   if (health.state == ServerHealth::kDraining) why = "is stopping";
   if (health.state == ServerHealth::kLoading) why = "is still loading its model; try again later";
-  if (health.state == ServerHealth::kUnsuited) why = "cannot be spoken to: " + health.reason;
+  if (health.state == ServerHealth::kUnsuited)
+    why = "does not speak the API that chat needs: " + health.reason;
   fmt::print(stderr, "loci chat: the server at {} {}\n", flags_.url, why);
   return false;
 }
@@ -305,14 +306,21 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       ->envname("LOCI_API_KEY")
       ->type_name("KEY");
   command->add_option("--tls-ca", flags->tls_ca, kTlsCaHelp)->type_name("FILE");
-  command->add_option("--temperature", flags->temperature, "0: always the likeliest token; else the server's")
+  command
+      ->add_option(
+          "--temperature", flags->temperature,
+          "how freely tokens are drawn, 0 always takes the likeliest one (default: as the server is set)")
       ->check(CLI::NonNegativeNumber);
   command
-      ->add_option("--top-p", flags->top_p, "share of the likeliest tokens to draw from; else the server's")
+      ->add_option("--top-p", flags->top_p,
+                   "draw from the likeliest tokens that together have this probability (default: as the "
+                   "server is set)")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--max-tokens", flags->max_tokens, "longest reply")->check(CLI::PositiveNumber);
-  command->add_option("--seed", flags->seed, "the same seed gives the same replies");
-  command->add_option("--wait", flags->wait_seconds, "seconds to wait while the server loads")
+  command->add_option("--max-tokens", flags->max_tokens, "the most tokens of a reply")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", flags->seed, "the seed of the drawing: the same seed gives the same replies");
+  command
+      ->add_option("--wait", flags->wait_seconds, "how many seconds to wait while the server loads its model")
       ->capture_default_str();
   command->footer(
       "Examples:\n"

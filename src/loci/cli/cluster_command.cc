@@ -38,7 +38,8 @@ void print_members(const MemberList& list) {
 }
 
 Status run_cluster(const ClusterFlags& flags) {
-  if (!is_store_url(flags.join)) return invalid_argument("expected postgresql://...", "--join");
+  if (!is_store_url(flags.join))
+    return invalid_argument(fmt::format("expected postgresql://..., found \"{}\"", flags.join), "--join");
   LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
   if (!flags.drain.empty()) {
     const Status asked = table->ask_to_drain(flags.drain, true);
@@ -70,8 +71,12 @@ void add_cluster_command(CLI::App& app, int& exit_code) {
   command->add_option("--cluster-secret", flags->secret, "the cluster's secret (`loci keys cluster`)")
       ->envname("LOCI_CLUSTER_SECRET")
       ->required();
-  CLI::Option* drain = command->add_option("--drain", flags->drain, "fronts send this member nothing new");
-  command->add_option("--undrain", flags->undrain, "fronts send to it again")->excludes(drain);
+  CLI::Option* drain = command->add_option("--drain", flags->drain,
+                                           "drain the member of this id: fronts send it no new requests");
+  command
+      ->add_option("--undrain", flags->undrain,
+                   "end the drain of the member of this id: fronts send it requests again")
+      ->excludes(drain);
   command->footer("Example:\n  loci cluster --join postgresql://db/loci --cluster-secret cluster.secret");
   command->callback([flags, &exit_code] {
     const Status status = run_cluster(*flags);

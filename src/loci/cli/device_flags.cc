@@ -12,7 +12,8 @@ void add_device_flags(CLI::App& app, BackendOptions& options) {
     options.device = *choice;
   };
   app.add_option_function<std::string>(
-         "--device", choose, "what computes; auto: the first GPU that takes the model, else the CPU")
+         "--device", choose,
+         "what computes: a CPU, a GPU, or the first GPU that can take the model and otherwise the CPU (auto)")
       ->type_name("auto|cpu|cuda:N")
       ->default_str(device_choice_name(options.device));
   const auto choose_state = [&options](const std::string& text) {
@@ -20,12 +21,12 @@ void add_device_flags(CLI::App& app, BackendOptions& options) {
     if (!type.ok()) throw CLI::ValidationError("--state-type", type.status().message());
     options.state_type = *type;
   };
-  app.add_option_function<std::string>(
-         "--state-type", choose_state,
-         "what keys and values are rounded to (default: f16 on a CPU, the products' type on a GPU)")
+  app.add_option_function<std::string>("--state-type", choose_state,
+                                       "the type in which keys and values are kept (default: f16 on a CPU, "
+                                       "on a GPU the type of the model's products)")
       ->type_name("f16|bf16|q8");
   app.add_flag("--deterministic", options.cuda.deterministic,
-               "on a GPU: the same bits in any batch, at some speed; on a CPU they always are");
+               "on a GPU: the same bits in any batch, at some cost in speed; a CPU always gives them");
 }
 
 }  // namespace loci

@@ -78,8 +78,10 @@ void add_forget_command(CLI::App& app, int& exit_code) {
   command->add_option(
       "MODEL", flags->model,
       "a model's name, path, or the first digits of its folder, as `loci inspect` lists them");
-  command->add_flag("--all", flags->all, "all models");
-  command->add_option("--disk", flags->disks, "where the state is; without it: the user's state folder")
+  command->add_flag("--all", flags->all, "forget the state of all models");
+  command
+      ->add_option("--disk", flags->disks,
+                   "a directory that was given to `loci serve --disk` (default: the user's state folder)")
       ->type_name("DIR");
   command->footer(
       "Conversations stay: their state is computed again when they go on.\nExamples:\n  loci forget "

@@ -121,7 +121,7 @@ void add_keys_command(CLI::App& app, int& exit_code) {
   flags->file = default_keys_path();
   CLI::App* adding = keys->add_subcommand("add", "make a key, print it once and write its hash to the file");
   adding->add_option("NAME", flags->name, "the key's name")->required();
-  adding->add_option("--tenant", flags->tenant, "whose key it is")->default_str("NAME");
+  adding->add_option("--tenant", flags->tenant, "the tenant that uses the key")->default_str("NAME");
   adding->add_flag("--operator", flags->is_operator, "the key may declare prefixes public (`loci warm`)");
   add_file_flag(*adding, *flags);
   adding->callback([flags, &exit_code] { exit_code = report_keys(add(*flags)); });

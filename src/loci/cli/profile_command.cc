@@ -201,19 +201,20 @@ void add_profile_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("profile", "measure what computing and moving state costs here");
   command->group(kMeasureGroup);
   auto flags = std::make_shared<ProfileFlags>();
-  command->add_option("MODEL", flags->model, "as of `loci serve`")->required();
+  command->add_option("MODEL", flags->model, "the model, named as for `loci serve`")->required();
   command->add_option("--output", flags->output, "write to FILE instead of the user's own file of the model")
       ->type_name("FILE");
   command->add_option("--disk", flags->disk, "measure the disk of this directory")->type_name("DIR");
-  command->add_flag("--no-disk", flags->no_disk, "leave the disk out");
-  command->add_option("--svg", flags->svg, "draw the costs into FILE")->type_name("FILE");
+  command->add_flag("--no-disk", flags->no_disk, "do not measure a disk");
+  command->add_option("--svg", flags->svg, "draw the costs into FILE, as a picture")->type_name("FILE");
   add_device_flags(*command, flags->backend);
   command
       ->add_option("--threads", flags->backend.cpu.threads,
                    "compute threads of a CPU; 0: one for each physical core")
       ->type_name("N");
   command
-      ->add_option("--max-batch-tokens", flags->max_batch_tokens, "tokens in a full pass, as of `loci serve`")
+      ->add_option("--max-batch-tokens", flags->max_batch_tokens,
+                   "the tokens of a full pass, as for `loci serve`")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
   command->add_option_function<std::string>(
@@ -223,7 +224,7 @@ void add_profile_command(CLI::App& app, int& exit_code) {
         if (!type.ok()) throw CLI::ValidationError("--quantize", type.status().message());
         flags->load.quantize = *type;
       },
-      "encode a directory's matrices: q8_0, q4_0, q4_k");
+      "quantise the matrices of a Hugging Face directory: q8_0, q4_0, q4_k");
   command->footer("Example:\n  loci profile default && loci serve default");
   command->callback([flags, &exit_code] { exit_code = run_profile(*flags); });
 }

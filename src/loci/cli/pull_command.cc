@@ -117,19 +117,19 @@ void add_pull_commands(CLI::App& app, int& exit_code) {
       app.add_subcommand("pull", "fetch a model from a registry of Hugging Face's layout");
   pull_command->group(kModelsGroup);
   pull_command->add_option("MODEL", flags->model, "OWNER/NAME[@REVISION][:FILE or quantisation]")->required();
-  pull_command->add_option("--connections", flags->connections, "files that are fetched at once")
+  pull_command
+      ->add_option("--connections", flags->connections, "the number of files that are fetched at once")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
   pull_command
       ->add_option("--stall-timeout", flags->stall_timeout,
-                   "a connection without a byte for so long is given up")
+                   "how long a connection may bring no bytes before it is given up")
       ->type_name("TIME")
       ->capture_default_str();
   pull_command->footer(
-      "HF_ENDPOINT is the registry, HF_TOKEN the token for what is not public. A pull that was broken off "
-      "goes on\n"
-      "where it was. The path of what was fetched is printed.\n"
-      "Examples:\n  loci pull OWNER/NAME-GGUF:Q4_K_M\n  loci pull OWNER/NAME@v1.0\n  loci serve OWNER/NAME");
+      "HF_ENDPOINT names the registry. HF_TOKEN is the token for models that are not public. A pull that "
+      "was\ninterrupted goes on where it stopped. At its end the path of the model is printed.\nExamples:\n  "
+      "loci pull OWNER/NAME-GGUF:Q4_K_M\n  loci pull OWNER/NAME@v1.0\n  loci serve OWNER/NAME");
   pull_command->callback(
       [flags, &exit_code] { exit_code = run_pull(flags->model, flags->connections, flags->stall_timeout); });
 

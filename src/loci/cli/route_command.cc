@@ -69,7 +69,8 @@ Status take(Result<Parsed> parsed, const char* flag, Value& out) {
 
 Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   FrontOptions out;
-  if (!is_store_url(flags.join)) return invalid_argument("expected postgresql://...", "--join");
+  if (!is_store_url(flags.join))
+    return invalid_argument(fmt::format("expected postgresql://..., found \"{}\"", flags.join), "--join");
   const std::optional<RoutingPolicy> policy = parse_routing_policy(flags.policy);
   if (!policy) {
     return invalid_argument(
@@ -184,27 +185,33 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--cluster-secret", flags->secret, "LOCI_CLUSTER_SECRET", "the cluster's secret (`loci keys cluster`)")
       ->required();
   add("--policy", flags->policy, "LOCI_POLICY",
-      "who gets a request: first-token (predicted from what instances hold and their queues), prompt-tree "
-      "(from what they were sent), session or least-load");
-  add("--host", flags->http.host, "LOCI_HOST", "address to listen on; 0.0.0.0: every interface");
-  add("--port", flags->http.port, "LOCI_PORT", "port to listen on; 0: one that is free, printed at start");
-  add("--tls-cert", flags->http.tls.certificate, "LOCI_TLS_CERT", "speak HTTPS: the certificate, PEM");
-  add("--tls-key", flags->http.tls.key, "LOCI_TLS_KEY", "the certificate's private key, PEM");
+      "which instance gets a request: first-token (the one that is predicted to answer first, by the state "
+      "that it has and its queue), prompt-tree (the same, but its state is guessed from what it was sent), "
+      "session (the one that had the conversation before) or least-load (the one with the least to do)");
+  add("--host", flags->http.host, "LOCI_HOST",
+      "the address to listen on; 0.0.0.0 listens on every interface");
+  add("--port", flags->http.port, "LOCI_PORT",
+      "the port to listen on; 0 takes a free one, which is printed at start");
+  add("--tls-cert", flags->http.tls.certificate, "LOCI_TLS_CERT",
+      "a PEM file with the certificate; with it and --tls-key the front speaks HTTPS");
+  add("--tls-key", flags->http.tls.key, "LOCI_TLS_KEY", "a PEM file with the certificate's private key");
   add("--tls-ca", flags->tls_ca, "LOCI_TLS_CA", kTlsCaHelp);
   add("--max-connections", flags->http.limits.connections_max, "LOCI_MAX_CONNECTIONS",
-      "most clients' connections at once")
+      "the most connections of clients at once")
       ->check(CLI::Range(1, 1'000'000));
-  add("--max-body", flags->max_body, "LOCI_MAX_BODY", "largest body of a request");
+  add("--max-body", flags->max_body, "LOCI_MAX_BODY", "the largest body of a request");
   add("--max-bodies", flags->max_bodies, "LOCI_MAX_BODIES",
-      "memory for all requests' bodies together, and as much for those of streams that have begun");
-  add("--request-timeout", flags->request_timeout, "LOCI_REQUEST_TIMEOUT", "time for a whole reply");
+      "the memory for the bodies of all requests together, and as much again for those of streams that have "
+      "begun");
+  add("--request-timeout", flags->request_timeout, "LOCI_REQUEST_TIMEOUT", "how long a whole reply may take");
   add("--drain-timeout", flags->drain_timeout, "LOCI_DRAIN_TIMEOUT",
-      "how long running replies may go on after a stop");
+      "how long running replies may go on after the front is told to stop");
   add("--allowed-host", flags->allowed_hosts, "LOCI_ALLOWED_HOST",
-      "names under which clients reach this front, besides private ones");
+      "further host names by which clients may call this front");
   add("--log-level", flags->log_level, "LOCI_LOG_LEVEL", "how much is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
-  add("--log-format", flags->log_format, "LOCI_LOG_FORMAT", "lines of the log")
+  add("--log-format", flags->log_format, "LOCI_LOG_FORMAT",
+      "the form of the log: lines for people, or one JSON object a line")
       ->check(CLI::IsMember({"text", "json"}));
   command->add_flag("!--no-access-log", flags->access_log, "do not log requests");
   command->footer(

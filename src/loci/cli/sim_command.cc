@@ -223,7 +223,9 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<SimFlags>();
   command->add_option("SCENARIO", flags->scenario,
                       "a JSON file (docs/simulation.md); every field can also be --set");
-  command->add_option("--set", flags->sets, "FIELD.FIELD=VALUE, after the file's; may be given often");
+  command->add_option(
+      "--set", flags->sets,
+      "FIELD.FIELD=VALUE: set a field of the scenario, over what the file says; may be given several times");
   command->add_option("--model", flags->model, "as --set model=NAME")->type_name("NAME");
   command
       ->add_option("--machine", flags->machine, "as --set machine=NAME, or a file that `loci profile` wrote")
@@ -243,11 +245,13 @@ void add_sim_command(CLI::App& app, int& exit_code) {
                    "fresh key, no tokens")
       ->type_name("FILE")
       ->excludes(advise);
-  command->add_option("--output", flags->output, "write the report as JSON");
-  command->add_option("--event-log", flags->event_log, "write the core's events for `loci replay`")
+  command->add_option("--output", flags->output, "write the report to this file, as JSON");
+  command
+      ->add_option("--event-log", flags->event_log, "write the core's events to this file, for `loci replay`")
       ->excludes(advise);
-  command->add_option("--memory-limit", flags->memory_limit,
-                      "refuse a run that needs more of this machine's memory");
+  command->add_option(
+      "--memory-limit", flags->memory_limit,
+      "refuse a run that would need more of this machine's memory than this size, such as 8GiB");
   command->add_flag("--presets", flags->list,
                     "print the models, machines and workloads that are known, as JSON");
   command->footer(

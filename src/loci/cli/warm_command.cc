@@ -71,7 +71,8 @@ Status run_warm(const WarmFlags& flags) {
   if (flags.file.empty()) return invalid_argument("expected a file, --list or --release NAME", "FILE");
   // What would be warmed for one tenant alone is what its first request does by itself.
   if (!flags.is_public)
-    return invalid_argument("is missing: say by it that all tenants may share the prefix", "--public");
+    return invalid_argument(
+        "expected this flag, by which you say that all tenants may share the prefix; found none", "--public");
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
   const std::string name =
       flags.name.empty() ? std::filesystem::path(flags.file).stem().string() : flags.name;
@@ -88,7 +89,9 @@ void add_warm_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("warm", "compute a prefix ahead that all tenants of a server share");
   command->group(kManyGroup);
   auto flags = std::make_shared<WarmFlags>();
-  command->add_option("FILE", flags->file, "text, or JSON: chat messages or an object with \"messages\"");
+  command->add_option(
+      "FILE", flags->file,
+      "the prefix: a file of text, or of JSON (chat messages, or an object with \"messages\")");
   command->add_flag("--public", flags->is_public, "share it with all tenants, until it is released");
   command->add_option("--name", flags->name, "the prefix's name")->default_str("the file's");
   command->add_flag("--list", flags->list, "show what is public");
@@ -96,10 +99,9 @@ void add_warm_command(CLI::App& app, int& exit_code) {
   command->add_option("--url", flags->url, "the server")->capture_default_str();
   command->add_option("--tls-ca", flags->tls_ca, kTlsCaHelp)->type_name("FILE");
   command->footer(
-      "The environment's LOCI_OPERATOR_KEY is sent, where the server has keys.\n\nExamples:\n  loci warm "
-      "system.txt "
-      "--public\n  loci warm messages.json --public --name support\n  loci warm --list\n  loci warm "
-      "--release support");
+      "If the server has keys, set LOCI_OPERATOR_KEY to an operator's key.\n\nExamples:\n  loci warm "
+      "system.txt --public\n  loci warm messages.json --public --name support\n  loci warm --list\n  loci "
+      "warm --release support");
   command->callback([flags, &exit_code] {
     const Status status = run_warm(*flags);
     if (status.ok()) return;

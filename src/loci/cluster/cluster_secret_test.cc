@@ -51,10 +51,14 @@ TEST_F(ClusterSecretTest, IsMadeOnceForItsOwnerAlone) {
   ASSERT_TRUE(secret.ok()) << secret.status().to_string();
   EXPECT_NE(secret.value(), ClusterSecret{});
   // What is there stays, whatever it is.
-  EXPECT_EQ(make_cluster_secret(path).code(), StatusCode::kInvalidArgument);
+  const Status there = make_cluster_secret(path);
+  EXPECT_EQ(there.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(there.message(), path + " is there already, and is not replaced");
   EXPECT_EQ(read_cluster_secret(path).value(), secret.value());
   EXPECT_EQ(make_cluster_secret(write("other", "mine")).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(make_cluster_secret(folder_ + "/none/secret").code(), StatusCode::kUnavailable);
+  const Status nowhere = make_cluster_secret(folder_ + "/none/secret");
+  EXPECT_EQ(nowhere.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(nowhere.message(), folder_ + "/none/secret can't be made: No such file or directory");
   // No two are alike.
   ASSERT_TRUE(make_cluster_secret(folder_ + "/second").ok());
   EXPECT_NE(read_cluster_secret(folder_ + "/second").value(), secret.value());

@@ -68,9 +68,10 @@ asio::awaitable<void> FeedReader::read(std::shared_ptr<FeedReader> self, std::sh
     if (!self->is_read(*instance)) break;
     ++self->stats_.failures_total;
     if (instance->costs || is_first) {
-      self->log_->warn("what {} at {} holds is not known, and is guessed: {}{}{}", instance->member.id,
-                       instance->member.address(), status.field(), status.field().empty() ? "" : ": ",
-                       status.message());
+      self->log_->warn(
+          "which state {} at {} has could not be read, and is guessed from what it was sent: {}{}{}",
+          instance->member.id, instance->member.address(), status.field(), status.field().empty() ? "" : ": ",
+          status.message());
     }
     is_first = false;
     self->calls_.drop(instance->number);
@@ -144,7 +145,7 @@ asio::awaitable<Status> FeedReader::read_pages(Instance& instance, FeedQuestion&
   FeedPageQuestion from;
   for (int pages = 0;; ++pages) {
     if (pages == kPagesMax) co_return data_loss(fmt::format("more than {} pages", kPagesMax), "next");
-    if (steady_now() > ends_at) co_return Status(StatusCode::kDeadlineExceeded, "its pages come too slowly");
+    if (steady_now() > ends_at) co_return Status(StatusCode::kDeadlineExceeded, "its pages came too slowly");
     co_await wait(kPagePeriod);
     if (!is_read(instance)) co_return Status();
     std::string body = write_feed_page_question(from);

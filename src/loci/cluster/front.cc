@@ -54,20 +54,23 @@ bool Front::may_repeat(const Request& request) {
 
 ApiError Front::lost_error(const Request& request, Outcome last) {
   if (request.is_too_late)
-    return http_error(504, "the reply was not finished in the time that the front allows", "timeout");
+    return http_error(504, "the reply took longer than this front allows (option request_timeout)",
+                      "timeout");
   const auto lost = [](const char* message) { return http_error(502, message, "instance_lost"); };
   if (last == Outcome::kDiffers) {
     return lost(
-        "the instance that wrote this reply ended, and another one's does not begin with what was sent; "
-        "send the request again");
+        "the instance that wrote this reply ended, and another instance's reply begins differently; send the "
+        "request again");
   }
   if (request.is_streaming && request.losses < kLossesMax)
     return lost("the instance that wrote this reply ended; send the request again");
   if (request.prompt.may_be_repeated)
     return lost(
-        "it was sent twice, and whoever read it ended before the end of its answer; it is not sent again");
+        "two instances ended while they answered this request, so it is not given to a third one; send it "
+        "again if you are sure of it");
   return lost(
-      "the instance ended before it answered; whether it has stored the turn, GET of its conversation tells");
+      "the instance ended before it answered; it may have stored the turn: GET the conversation before you "
+      "send the request again");
 }
 
 // Counts a request at its instance for as long as it is there.
@@ -191,8 +194,12 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
 asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   const std::string_view path = exchange.path();
   if (!is_routed_path(path)) {
-    ApiError error = http_error(404, fmt::format("a front passes nothing on to '{}'", utf8_prefix(path, 200)),
-                                "not_found");
+    ApiError error = http_error(
+        404,
+        fmt::format(
+            "there is no endpoint at '{}' that a front passes on; send the request to a member itself",
+            utf8_prefix(path, 200)),
+        "not_found");
     co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
     co_return;
   }
@@ -242,7 +249,7 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   line.duration("duration", clock_.now() - request.begun_at);
   if (request.prompt.is_generated) line.text("why", routed_why_name(request.why));
   if (request.predicted) line.duration("predicted", *request.predicted);
-  if (request.was_lost) line.text("lost", "its instance ended in the middle");
+  if (request.was_lost) line.text("lost", "its instance ended before the reply did");
   log(*log_, spdlog::level::info, line);
 }
 
@@ -280,7 +287,7 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     co_return;
   }
   co_await refuse(exchange, request.prompt.api,
-                  no_instance(request.tried.empty() ? "no instance of the cluster lives"
+                  no_instance(request.tried.empty() ? "no member of the cluster is running; try again later"
                                                     : "no instance of the cluster answers"));
 }
 
@@ -358,9 +365,9 @@ asio::awaitable<void> Front::answer_health(Exchange& exchange) {
   };
   const auto serving = std::count_if(instances_.all().begin(), instances_.all().end(), serves);
   if (is_draining_ || serving == 0) {
-    co_await refuse(
-        exchange, RoutedApi::kOpenAi,
-        no_instance(is_draining_ ? "the front is stopping" : "no instance of the cluster serves"));
+    co_await refuse(exchange, RoutedApi::kOpenAi,
+                    no_instance(is_draining_ ? "the front is stopping; try again later"
+                                             : "no member of the cluster takes requests; try again later"));
     co_return;
   }
   HttpResponse response{.body = fmt::format(R"({{"status":"ok","instances":{}}})", serving), .headers = {}};

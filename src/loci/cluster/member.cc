@@ -193,8 +193,8 @@ Status check_alike(const Member& member, const Member& other) {
   if (shared == member.models.end()) return {};
   const auto differ = [&](std::string_view what, const auto& ours, const auto& theirs) {
     return invalid_argument(
-        fmt::format("the member {} at {} serves '{}' with another {}: it has {}, this server {}; members "
-                    "that serve a name serve the same",
+        fmt::format("the member {} at {} serves '{}' with another {}: it has {}, this server {}; make the "
+                    "two alike, or give the model of one of them another name",
                     other.id, other.address(), *shared, what, theirs, ours));
   };
   if (member.fingerprint != other.fingerprint)

@@ -71,7 +71,8 @@ Result<MemberList> MemberTable::read(SqlSession& session) const {
   MemberList out;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const bool is_ours = is_sealed(key_, kMemberSeal, rows.text(i, 1), rows.text(i, 2));
-    Result<SaidMember> said = is_ours ? read_member(rows.text(i, 1)) : invalid_argument("the seal is wrong");
+    Result<SaidMember> said = is_ours ? read_member(rows.text(i, 1))
+                                      : invalid_argument("expected a row sealed with this cluster's secret");
     if (!said.ok() || said->member.id != rows.text(i, 0)) {
       ++out.refused;
       continue;
@@ -196,7 +197,9 @@ Status MemberTable::ask_to_drain(const std::string& id, bool drain) {
     LOCI_ASSIGN_OR_RETURN(const MemberList list, read(session));
     const bool lives = std::any_of(list.members.begin(), list.members.end(),
                                    [&](const Member& one) { return one.id == id; });
-    if (!lives) return not_found(fmt::format("no member '{}' lives", id.substr(0, 64)));
+    if (!lives)
+      return not_found(
+          fmt::format("no member '{}' is running; `loci cluster` lists those that are", id.substr(0, 64)));
     return session.run("UPDATE members SET drain = $2 WHERE id = $1", {id, wish}).status();
   });
 }

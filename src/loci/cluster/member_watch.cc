@@ -36,7 +36,7 @@ void MemberWatch::run() {
     if (list.ok() != was_well) {
       log_->log(list.ok() ? spdlog::level::info : spdlog::level::warn,
                 list.ok() ? "the cluster's database answers again"
-                          : "the cluster's database does not answer: who was known stays known");
+                          : "the cluster's database does not answer: the list of members stays as it was");
     }
     was_well = list.ok();
     if (list.ok()) tell_(*std::move(list));

@@ -90,8 +90,8 @@ Status Membership::renew() {
   last_ = *renewed;
   last_at_ = monotonic_ms();
   if (last_.is_asked_to_drain != was_asked) {
-    log_->info(last_.is_asked_to_drain ? "asked to drain: fronts send no new requests"
-                                       : "asked to drain no longer");
+    log_->info(last_.is_asked_to_drain ? "this server was asked to drain: fronts send it no new requests"
+                                       : "this server is no longer asked to drain");
     // Said at once.
     member_.draining = member_.draining || last_.is_asked_to_drain;
     const Result<MemberRenewal> told = table_->renew(member_, last_.now_ms + monotonic_ms() - last_at_);
@@ -109,7 +109,10 @@ void Membership::log_change(const Status& before, const Status& now) {
   const bool was_out = before.code() == StatusCode::kInvalidArgument;
   const bool is_out = now.code() == StatusCode::kInvalidArgument;
   if (is_out && !(was_out && before.message() == now.message())) {
-    log_->error("this server is out of the cluster, and comes back when both agree: {}", now.message());
+    log_->error(
+        "this server has left the cluster because it differs from another member, and comes back when they "
+        "agree: {}",
+        now.message());
   } else if (now.ok() && !before.ok()) {
     log_->info(was_out ? "this server is in the cluster again" : "the cluster's database answers again");
   } else if (!now.ok() && before.code() != now.code()) {
@@ -138,7 +141,11 @@ void Membership::run() {
   }
   lock.unlock();
   const Status left = table_->leave(member_.id);
-  if (!left.ok()) log_->warn("the member's row stays until it is too old: {}", left.message());
+  if (!left.ok())
+    log_->warn(
+        "this member's row could not be removed from the cluster's database, and counts until it is too old: "
+        "{}",
+        left.message());
   lock.lock();
   is_over_ = true;
   changed_.notify_all();

@@ -103,13 +103,15 @@ TEST_F(GbnfTest, RepetitionsEscapesAndClasses) {
 
 TEST(Gbnf, ErrorsNameTheLine) {
   for (const auto& [gbnf, message] : std::vector<std::pair<std::string, std::string>>{
-           {"", "named root"},
+           {"", "expected a rule named root, where a text begins"},
            {"x ::= \"a\"", "named root"},
            {"root = \"a\"", "line 1: expected '::='"},
            {"root ::= \"a\n", "line 2: expected the end of a string"},
            {"root ::= (\"a\"", "expected ')'"},
            {"root ::= [a-", "expected"},
-           {"root ::= [b-a]", "a range"},
+           {"root ::= [b-a]", "line 1: expected a range whose end is not before its beginning"},
+           {"root ::= \"\\ud800\"", "line 1: expected a character of Unicode"},
+           {"root ::= \"\\x4\"", "line 1: expected 2 hexadecimal digits"},
            {"root ::= \"\\q\"", "an escape"},
            {"root ::= other", "line 1: the rule other is not defined"},
            {"root ::= \"a\"\nroot ::= \"b\"", "line 2: expected the rule root a first time"},

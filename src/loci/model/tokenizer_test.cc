@@ -329,7 +329,9 @@ TEST(Tokenizer, RefusesInput) {
   const Tokenizer& tokenizer = default_tokenizer();
   EXPECT_EQ(tokenizer.encode("a\xff", ControlText::kAsText).status().code(), StatusCode::kInvalidArgument);
   const std::vector<TokenId> beyond = {TokenId(49152)};
-  EXPECT_EQ(tokenizer.decode(beyond, ControlText::kAsText).status().field(), "tokens");
+  const Status refused = tokenizer.decode(beyond, ControlText::kAsText).status();
+  EXPECT_EQ(refused.field(), "tokens");
+  EXPECT_EQ(refused.message(), "expected a token below 49152, found 49152");
   EXPECT_EQ(tokenizer.token_bytes(TokenId(49152)), "");
   EXPECT_FALSE(tokenizer.is_control(TokenId(49152)));
 }

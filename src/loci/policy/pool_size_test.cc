@@ -54,7 +54,15 @@ TEST(SizePool, GivesWhatIsWanted) {
   wanted.wanted_bytes = (10 << 20) + 5;
   EXPECT_EQ(size_pool(wanted).value().blocks[0], 10u);
   wanted.wanted_bytes = 1 << 20;
-  EXPECT_EQ(size_pool(wanted).status().field(), "device_memory");
+  const Status little = size_pool(wanted).status();
+  EXPECT_EQ(little.field(), "device_memory");
+  EXPECT_EQ(little.message(),
+            "expected room for at least two blocks of each group of layers, 2.0 MiB; got 1.0 MiB");
+  EXPECT_NE(size_pool(request(1 << 20))
+                .status()
+                .message()
+                .find("of memory are available, too little for two blocks of each group of layers"),
+            std::string::npos);
 }
 
 TEST(SizePool, SplitsOverGroups) {

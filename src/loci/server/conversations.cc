@@ -45,9 +45,12 @@ StoreOptions store_options(ServerParts& parts) {
 void recount_usage(ServerParts& parts) {
   const Result<std::uint64_t> wrong = parts.store->recount_usage();
   if (!wrong.ok())
-    parts.log->warn("what tenants store was not counted anew: {}", wrong.status().message());
+    parts.log->warn("the space that each tenant's conversations take could not be counted again: {}",
+                    wrong.status().message());
   else if (*wrong > 0)
-    parts.log->warn("what {} tenants store was counted wrong, and is right now", *wrong);
+    parts.log->warn(
+        "the space that the conversations of {} tenants take had been counted wrong, and is corrected",
+        *wrong);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendIn
   Status refused = form.status();
   if (refused.ok() && request.host_bytes > 0)
     refused = invalid_argument(
-        "hidden states need a server without a tier of host memory (host_memory 0), found one");
+        "expected no tier of host memory beside hidden states, found one: set the option host_memory to 0");
   if (refused.ok() && request.save != "through")
     refused = invalid_argument(fmt::format(
-        "hidden states are saved while blocks fill: expected the option save to be through, found {}",
+        "expected the option save to be through, as hidden states are saved while blocks fill; found {}",
         request.save));
   if (!refused.ok() && request.wanted == "on") return Status(refused.code(), refused.message(), "hidden");
   if (!refused.ok()) return HiddenChoice{.reason = "none: " + refused.message()};

@@ -16,7 +16,7 @@ Status load_or_leave(Server& server, const FindModel& find_model, spdlog::logger
   auto loading = std::async(std::launch::async, [&] { return server.load(find_model); });
   while (loading.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
     if (signals.stop_within(std::chrono::milliseconds(20))) {
-      log.info("stopped while loading");
+      log.info("stopped while the model was loading");
       log.flush();
       spdlog::shutdown();  // what is in the log's queue is written
       std::_Exit(0);

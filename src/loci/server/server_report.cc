@@ -68,7 +68,7 @@ std::string describe_keeping(const ServerConfig& config) {
                       : save == "ahead" ? "saved before it is evicted"
                                         : "not saved to slower tiers";
   return fmt::format("{}, {}", saved,
-                     config.state_ttl ? "at rest for at most " + exact_duration(*config.state_ttl)
+                     config.state_ttl ? "for at most " + exact_duration(*config.state_ttl) + " without use"
                                       : "for as long as there is room");
 }
 
@@ -76,7 +76,7 @@ std::string describe_conversations(const ServerConfig& config) {
   const std::string where = config.store.value_or("");
   if (where.empty()) return "not stored";
   std::string out = describe_store(where);
-  if (config.store_age) out += ", at rest for at most " + exact_duration(*config.store_age);
+  if (config.store_age) out += ", for at most " + exact_duration(*config.store_age) + " without use";
   if (config.store_size) out += ", at most " + format_bytes(*config.store_size);
   return out;
 }
@@ -121,18 +121,20 @@ std::vector<ReportRow> rows_of(const ServerConfig& config, const LoadedEngine& l
   if (!core.reuse) table.row("reuse", "none: a request uses no other one's state", {"reuse"});
   table.row("sampling", loaded.sampling, {"temperature", "top_p", "top_k", "min_p", "repeat_penalty"});
   table.row("costs", loaded.costs_source, {"profile"});
-  table.row("batch",
-            fmt::format("{} tokens a pass, {} beside replies, {} requests running, {} waiting",
-                        format_count(core.max_batch_tokens),
-                        core.pass_time == kNever ? "as many" : format_duration(core.pass_time),
-                        format_count(core.max_running), format_count(core.max_queued)),
-            {"max_batch_tokens", "pass_time", "max_running", "max_queued"});
+  table.row(
+      "batch",
+      fmt::format("at most {} tokens a pass, {} beside replies; at most {} requests running, {} waiting",
+                  format_count(core.max_batch_tokens),
+                  core.pass_time == kNever ? "as many" : format_duration(core.pass_time),
+                  format_count(core.max_running), format_count(core.max_queued)),
+      {"max_batch_tokens", "pass_time", "max_running", "max_queued"});
   table.row("requests",
-            fmt::format("body {}, header {}, {} connections", format_bytes(limits.body_bytes_max),
-                        format_bytes(limits.header_bytes_max), format_count(limits.connections_max)),
+            fmt::format("bodies of at most {}, headers of at most {}, {} connections",
+                        format_bytes(limits.body_bytes_max), format_bytes(limits.header_bytes_max),
+                        format_count(limits.connections_max)),
             {"max_body", "max_header", "max_connections"});
   table.row("times",
-            fmt::format("reply {}, idle {}, stop {}",
+            fmt::format("a reply may take {}, a connection idle for {}, a stop {}",
                         config.request_timeout ? format_duration(*config.request_timeout) : "unlimited",
                         format_duration(limits.idle_timeout), format_duration(config.drain_timeout)),
             {"request_timeout", "idle_timeout", "drain_timeout"});
@@ -160,9 +162,10 @@ ServerReport server_report(const ServerConfig& config, const LoadedEngine& loade
                       .loading = loading};
   const std::uint64_t tokens = sequence_tokens(loaded.core);
   if (tokens < loaded.core.context_tokens) {
-    report.note = fmt::format("state of {} tokens fits, less than a context of {}: longer requests are {}",
-                              format_count(tokens), format_count(loaded.core.context_tokens),
-                              config.context_overflow == "truncate" ? "cut" : "refused");
+    report.note = fmt::format(
+        "there is room for the state of {} tokens, fewer than the context of {}: longer requests are {}",
+        format_count(tokens), format_count(loaded.core.context_tokens),
+        config.context_overflow == "truncate" ? "cut" : "refused");
   }
   return report;
 }

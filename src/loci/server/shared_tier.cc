@@ -49,8 +49,8 @@ Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& cloc
                                                   : std::string("as long as the store keeps it"));
   if (!request.time_to_live) {
     options.warn(
-        "shared_ttl 0: what the shared store does not delete when it is told to, because it is down or "
-        "slow, stays there until it evicts it");
+        "shared_ttl is 0: if the shared store misses a deletion, because it is down or slow, the deleted "
+        "state stays there until the store evicts it");
   }
   Result<std::unique_ptr<SharedStore>> store = open_redis_store(std::move(options), clock);
   if (!store.ok()) return named(store.status());

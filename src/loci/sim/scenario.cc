@@ -174,7 +174,7 @@ void read_policies(Fields& fields, PolicySet& policies, Overflow& overflow) {
   fields.read("preload", policies.preload, {"off", "buffer", "unbounded"});
   fields.read("batch", policies.batch, {"unified", "split"});
   if (!name.empty() && !(policies == baseline.policies))
-    fields.wrong("baseline", "no field beside it that it decides otherwise", name);
+    fields.wrong("baseline", "no other field of the policies that contradicts it", name);
 }
 
 void read_engine(Fields fields, WorldOptions& world) {

@@ -237,6 +237,12 @@ TEST(Scenario, NamesWhatIsWrong) {
             "s.json: workload.rate: expected a number from 1e-09 to 1000000000, found -1");
   EXPECT_TRUE(error(R"({"model":"opt-13b","machine":"h800","colour":1})")
                   .starts_with("s.json: colour: expected one of"));
+  EXPECT_NE(error(R"({"model":"opt-13b","machine":"h800","engine":{"baseline":"pensieve","eviction":"lru"}})")
+                .find("baseline: expected no other field of the policies that contradicts it, found "),
+            std::string::npos);
+  nlohmann::json json = nlohmann::json::object();
+  EXPECT_EQ(set_field(json, "memory..host_gb", "3").message(),
+            "expected FIELD.FIELD=VALUE, found 'memory..host_gb=3'");
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800"})"), "");
 }
 

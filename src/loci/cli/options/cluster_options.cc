@@ -17,9 +17,9 @@ namespace loci {
 std::vector<Option> cluster_options() {
   const std::string group = "cluster";
   Option join = text_option({group, "--join",
-                             "the database whose rows are the members of a cluster (docs/cluster.md): the "
-                             "server becomes one of them, and stores conversations there too, unless --store "
-                             "names another place; needs --cluster-secret"},
+                             "the PostgreSQL database (postgresql://...) that lists the members of a cluster "
+                             "(docs/cluster.md): the server becomes one of them, and stores conversations "
+                             "there too, unless --store names another place; needs --cluster-secret"},
                             "URL", [](auto& flags) -> auto& { return flags.join; });
   join.set = [set = join.set](ServerConfig& flags, const std::string& text) -> Status {
     if (!text.empty() && !is_store_url(text))
@@ -28,7 +28,8 @@ std::vector<Option> cluster_options() {
   };
   join.get = [](const ServerConfig& flags) { return std::optional<std::string>(describe_store(flags.join)); };
   Option advertise =
-      text_option({group, "--advertise", "the address by which the cluster's fronts reach this server"},
+      text_option({group, "--advertise",
+                   "the address at which fronts and other members of the cluster reach this server"},
                   "HOST:PORT", [](auto& flags) -> auto& { return flags.advertise; });
   advertise.default_note = "the address that it listens on, or this machine's name";
   advertise.set = [set = advertise.set](ServerConfig& flags, const std::string& text) -> Status {
@@ -37,8 +38,9 @@ std::vector<Option> cluster_options() {
   };
   Option peer_port = integer_option(
       {group, "--peer-port",
-       "where members of the cluster read this server's computed state, as it reads theirs, and fronts read "
-       "what it has (docs/cluster.md#state-from-one-another); 0: any free port, none: neither"},
+       "the port at which other members of the cluster read this server's computed state, and fronts read "
+       "which state it has (docs/cluster.md#state-from-one-another); 0 takes a free one; with none the "
+       "server gives no state and reads none from other members"},
       [](auto& flags) -> auto& { return flags.peer_port; }, 0, 65535);
   peer_port.type = "PORT";
   peer_port.set = [set = peer_port.set](ServerConfig& flags, const std::string& text) -> Status {

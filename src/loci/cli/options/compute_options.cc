@@ -29,8 +29,8 @@ Option device_option() {
   const auto parse = [](const std::string& text) { return parse_device_choice(text); };
   return option_detail::row(
       {"compute", "--device",
-       "what computes: the CPU, a GPU (cuda:0 is the first), or auto, which takes the first GPU that can "
-       "serve the model, and otherwise the CPU"},
+       "what computes: the CPU (cpu), a GPU (cuda:0 is the first), or the first GPU that can serve the model "
+       "and otherwise the CPU (auto)"},
       OptionKind::kText, "auto|cpu|cuda:N", [](auto& flags) -> auto& { return flags.device; }, parse,
       device_choice_name);
 }
@@ -45,8 +45,11 @@ Option quantize_option() {
     return std::string();
   };
   Option out = choice_option(
-      {"compute", "--quantize", "encode the matrices of a Hugging Face directory while it loads"}, "TYPE",
-      {"q8_0", "q4_0", "q4_k"}, [](auto& flags) -> auto& { return flags.load.quantize; }, parse, write);
+      {"compute", "--quantize",
+       "quantise the matrices of a Hugging Face directory to this type while it loads; GGUF files are served "
+       "as they are"},
+      "TYPE", {"q8_0", "q4_0", "q4_k"}, [](auto& flags) -> auto& { return flags.load.quantize; }, parse,
+      write);
   out.default_note = "as published";
   return out;
 }
@@ -58,40 +61,45 @@ std::vector<Option> compute_options() {
   std::vector<Option> out;
   out.push_back(
       text_option({group, "--model",
-                   "a GGUF file (of a split one the first part), a Hugging Face directory, "
-                   "OWNER/NAME[@REVISION][:FILE] of a registry, or `default` (a small model to try the "
-                   "server with); also given without the flag"},
+                   "the model to serve: a GGUF file (the first part of a split one), a Hugging Face "
+                   "directory, OWNER/NAME[@REVISION][:FILE] of a registry, or `default` (a small model to "
+                   "try the server with); also given without the flag: `loci serve MODEL`"},
                   "MODEL", [](auto& flags) -> auto& { return flags.model; }));
-  out.push_back(switch_option(
-      {group, "--pull", "fetch a registry's model that is not on this machine yet, as `loci pull` does"},
-      [](auto& flags) -> auto& { return flags.pull; }));
+  out.push_back(switch_option({group, "--pull",
+                               "fetch a registry's model that is not on this machine yet, as `loci pull` "
+                               "does; off refuses to start without it"},
+                              [](auto& flags) -> auto& { return flags.pull; }));
   out.push_back(list_option({group, "--alias", "other names by which requests may ask for the model"}, "NAME",
                             [](auto& flags) -> auto& { return flags.aliases; }));
-  out.push_back(switch_option({group, "--any-model", "answer requests whatever model they name"},
+  out.push_back(switch_option({group, "--any-model",
+                               "answer requests whatever model they name; off refuses any name but the "
+                               "model's own, its aliases and `default` with a 404"},
                               [](auto& flags) -> auto& { return flags.any_model; }));
   out.push_back(quantize_option());
   out.push_back(device_option());
   out.push_back(switch_option({group, "--deterministic",
-                               "on a GPU: give a reply the same bits whatever else is in the batch, which "
-                               "costs some speed; a CPU always does"},
+                               "on a GPU: give a reply the same bits whatever else is in the batch, at some "
+                               "cost in speed; a CPU always does"},
                               [](auto& flags) -> auto& { return flags.deterministic; }));
   out.push_back(integer_option(
       {group, "--threads", "the number of compute threads; 0 takes one for each physical core"},
       [](auto& flags) -> auto& { return flags.threads; }, 0, 1024));
   out.push_back(instruction_set_option());
-  out.push_back(
-      bytes_option({group, "--device-memory", "the memory for conversations' state, for example 4GiB"},
-                   [](auto& flags) -> auto& { return flags.device_memory; }));
+  out.push_back(bytes_option({group, "--device-memory",
+                              "the memory for conversations' state on the device (the GPU, or the machine "
+                              "itself if its CPU computes), for example 4GiB"},
+                             [](auto& flags) -> auto& { return flags.device_memory; }));
   out.back().default_note = "half of what is free; on a GPU 90 % of what the weights leave";
-  out.push_back(switch_option(
-      {group, "--yield-memory", "on a CPU, give memory of state back while other programs lack it"},
-      [](auto& flags) -> auto& { return flags.yield_memory; }));
+  out.push_back(switch_option({group, "--yield-memory",
+                               "on a CPU: give memory of state back to the system while other programs lack "
+                               "memory, and take it again afterwards"},
+                              [](auto& flags) -> auto& { return flags.yield_memory; }));
   out.push_back(integer_option(
       {group, "--context",
        "the most tokens that prompt and reply may have together; 0 takes the model's limit"},
       [](auto& flags) -> auto& { return flags.context_tokens; }, 0, 1u << 30));
   out.push_back(integer_option(
-      {group, "--workers", "the number of threads that tokenise"},
+      {group, "--workers", "the number of threads that parse and tokenise requests"},
       [](auto& flags) -> auto& { return flags.workers; }, 1, 64));
   return out;
 }

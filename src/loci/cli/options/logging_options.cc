@@ -15,12 +15,15 @@ std::vector<Option> logging_options() {
   };
   return {
       choice_option(
-          {group, "--log-level", "how much is logged; SIGUSR1 makes a running server log more, SIGUSR2 less"},
+          {group, "--log-level",
+           "the least severe lines that are logged; SIGUSR1 makes a running server log more, SIGUSR2 less"},
           "LEVEL", {"trace", "debug", "info", "warn", "error", "off"},
           [](auto& flags) -> auto& { return flags.log_level; }),
       choice_option(
-          {group, "--log-format", "lines for people, or one JSON object a line"}, "FORMAT", {"text", "json"},
-          [](auto& flags) -> auto& { return flags.log_format; }, parse_format, format_name),
+          {group, "--log-format",
+           "the form of the log: lines for people (text), or one JSON object a line (json)"},
+          "FORMAT", {"text", "json"}, [](auto& flags) -> auto& { return flags.log_format; }, parse_format,
+          format_name),
       switch_option({group, "--access-log", "log one line for each request"},
                     [](auto& flags) -> auto& { return flags.access_log; }),
   };

@@ -13,53 +13,61 @@ std::vector<Option> network_options() {
       integer_option(
           {group, "--port", "the port to listen on; 0 takes a free one, which is printed at start"},
           [](auto& flags) -> auto& { return flags.http.port; }, 0, 65535),
-      path_option({group, "--tls-cert",
-                   "the server's certificate in PEM, then those that lead to an authority: the server speaks "
-                   "HTTPS; the file is read again when it changes"},
-                  [](auto& flags) -> auto& { return flags.http.tls.certificate; }),
-      path_option({group, "--tls-key", "the certificate's private key in PEM, without a pass phrase"},
-                  [](auto& flags) -> auto& { return flags.http.tls.key; }),
+      path_option(
+          {group, "--tls-cert",
+           "a PEM file with the server's certificate, followed by those that lead from it to an authority; "
+           "with it and --tls-key the server speaks HTTPS; the server reads the file again when it changes"},
+          [](auto& flags) -> auto& { return flags.http.tls.certificate; }),
+      path_option(
+          {group, "--tls-key", "a PEM file with the certificate's private key, without a pass phrase"},
+          [](auto& flags) -> auto& { return flags.http.tls.key; }),
       list_option(
           {group, "--cors-origin",
-           "the origins (https://chat.example) whose web pages may use the API; * allows all of them"},
+           "the origins (https://chat.example) whose web pages may use the API; * allows every origin"},
           "ORIGIN", [](auto& flags) -> auto& { return flags.cors_origins; }),
-      list_option(
-          {group, "--allowed-host", "further names by which clients may call a server that has no keys"},
-          "NAME", [](auto& flags) -> auto& { return flags.allowed_hosts; }),
+      list_option({group, "--allowed-host",
+                   "further host names by which clients may call a server that has no API keys; a request "
+                   "for any other name gets a 403"},
+                  "NAME", [](auto& flags) -> auto& { return flags.allowed_hosts; }),
       switch_option({group, "--lenient",
-                     "ignore fields of requests that the server does not support, with one warning for each; "
-                     "off refuses them"},
+                     "ignore fields of requests that the server does not support, and warn once of each such "
+                     "field in the log; off refuses such requests"},
                     [](auto& flags) -> auto& { return flags.lenient; }),
-      bytes_option({group, "--max-body", "the largest body of a request"},
+      bytes_option({group, "--max-body", "the largest body of a request; a larger one gets a 413"},
                    [](auto& flags) -> auto& { return flags.http.limits.body_bytes_max; }),
       bytes_option({group, "--max-bodies",
                     "the memory for the bodies of all requests together; a request beyond it gets a 503"},
                    [](auto& flags) -> auto& { return flags.http.limits.bodies_bytes_max; }),
       bytes_option(
-          {group, "--max-header", "the largest header of a request"},
+          {group, "--max-header", "the largest header of a request; a larger one gets a 431"},
           [](auto& flags) -> auto& { return flags.http.limits.header_bytes_max; }, 1024, 16 << 20),
       integer_option(
           {group, "--max-connections",
            "the most connections at once; further ones get a 503, or with TLS are closed"},
           [](auto& flags) -> auto& { return flags.http.limits.connections_max; }, 1, 1'000'000),
       duration_option({group, "--header-timeout",
-                       "how long a request's header may take to arrive, and before it a TLS handshake"},
+                       "how long a request's header may take to arrive, and before it a TLS handshake; a "
+                       "late header gets a 408, a late handshake ends the connection"},
                       [](auto& flags) -> auto& { return flags.http.limits.header_timeout; }),
-      duration_option({group, "--body-timeout", "how long a request's body may take to arrive"},
-                      [](auto& flags) -> auto& { return flags.http.limits.body_timeout; }),
+      duration_option(
+          {group, "--body-timeout", "how long a request's body may take to arrive; a late one gets a 408"},
+          [](auto& flags) -> auto& { return flags.http.limits.body_timeout; }),
       duration_option({group, "--body-stall-timeout",
-                       "how long a client may send nothing of a body before the server gives it up"},
+                       "how long a client may send nothing of a body; after that the request gets a 408"},
                       [](auto& flags) -> auto& { return flags.http.limits.body_stall_timeout; }),
       duration_option({group, "--idle-timeout", "how long a connection without requests stays open"},
                       [](auto& flags) -> auto& { return flags.http.limits.idle_timeout; }),
       duration_option({group, "--write-timeout",
-                       "how long a client may read nothing of a reply before the server cuts it off"},
+                       "how long a client may read nothing of a reply; after that the server cuts it off"},
                       [](auto& flags) -> auto& { return flags.http.limits.write_timeout; }),
-      limit_duration_option({group, "--request-timeout", "how long a whole reply may take; 0 sets no limit"},
+      limit_duration_option({group, "--request-timeout",
+                             "how long a whole reply may take; a longer one ends with a 408, or in a stream "
+                             "with an error event; 0 sets no limit"},
                             [](auto& flags) -> auto& { return flags.request_timeout; }),
-      duration_option(
-          {group, "--drain-timeout", "how long running replies may go on after the server is told to stop"},
-          [](auto& flags) -> auto& { return flags.drain_timeout; }),
+      duration_option({group, "--drain-timeout",
+                       "how long running replies may go on after the server is told to stop; after that they "
+                       "are cut off"},
+                      [](auto& flags) -> auto& { return flags.drain_timeout; }),
   };
 }
 

@@ -49,9 +49,9 @@ const std::vector<OptionGroup>& option_groups() {
   static const std::vector<OptionGroup> groups = {
       {"network", "where the server listens, and the limits of requests"},
       {"compute", "the model and what computes it"},
-      {"sampling", "how tokens are drawn where a request does not say"},
+      {"sampling", "how tokens are drawn if the request does not say"},
       {"scheduling", "which requests run, and whose state is kept"},
-      {"state", "where the model's state is kept beside the device, and for how long"},
+      {"state", "where state is kept besides the device, and for how long"},
       {"store", "conversations that the server keeps"},
       {"cluster", "servers that are members of one cluster"},
       {"tenants", "who may use the server, and how much of it"},

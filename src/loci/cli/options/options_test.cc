@@ -164,8 +164,33 @@ TEST(Configuration, ErrorsNameTheirSource) {
   expect_refused(from_file("[network]\nhost = 80\n"), "loci.toml:2: network.host",
                  "expected a string, found 80");
   expect_refused(from_file("network = 1\n"), "loci.toml:1: network", "expected a table");
-  expect_refused(from_file("[network]\nport = \n"), "loci.toml:2", "not valid TOML");
+  expect_refused(from_file("[network]\nport = \n"), "loci.toml:2", "not valid TOML: ");
   expect_refused(from_file("[network]\nport = 1\nport = 2\n"), "loci.toml:3", "not valid TOML");
+}
+
+TEST(Configuration, ErrorsSayWhatIsAllowedAndFound) {
+  struct Case {
+    std::string flag, value, message;
+  };
+  const std::vector<Case> cases = {
+      {"--join", "mysql://db", "expected postgresql://..., found \"mysql://db\""},
+      {"--advertise", "here", "expected HOST:PORT, as other machines reach this one, found \"here\""},
+      {"--cors-origin", "a,,b", "expected values with commas between them, found \"a,,b\""},
+      {"--temperature", "-1", "expected a number from 0 to 1000, found \"-1\""},
+      {"--preload", "some", "expected one of off, buffer, unbounded, found \"some\""},
+      {"--lenient", "yes", "expected one of on, off, found \"yes\""},
+      {"--disk", "/data:much", "expected DIR or DIR:SIZE (/data/loci:64GiB), found \"/data:much\""},
+      {"--disk", "none,/data", "expected `none` alone or directories, found both (a directory: ./none)"},
+      {"--disk", "off", "expected `none` or a directory, found \"off\" (a directory: ./off)"},
+      {"--disk", "/data,/data", "expected different directories, found /data twice"},
+  };
+  for (const auto& [flag, value, message] : cases) {
+    ConfigurationSources sources;
+    sources.flags = {{flag, value}};
+    const Status status = make_configuration(sources).status();
+    EXPECT_EQ(status.field(), flag) << value;
+    EXPECT_EQ(status.message(), message) << flag << " " << value;
+  }
 }
 
 TEST(Configuration, ABaselineSetsAPapersPolicies) {

@@ -9,20 +9,25 @@ std::vector<Option> sampling_options() {
   const std::string group = "sampling";
   std::vector<Option> out = {
       number_option(
-          {group, "--temperature", "how freely tokens are drawn; 0 always takes the likeliest one"},
+          {group, "--temperature",
+           "how freely tokens are drawn: 0 always takes the likeliest one, higher values take unlikely ones "
+           "more often"},
           [](auto& flags) -> auto& { return flags.sampling.temperature; }, 0, 1000),
       number_option(
-          {group, "--top-p", "draw from the likeliest tokens that together have this probability"},
+          {group, "--top-p",
+           "draw only from the likeliest tokens that together have this probability; 1 draws from all"},
           [](auto& flags) -> auto& { return flags.sampling.top_p; }, 0.000001, 1),
       integer_option(
-          {group, "--top-k", "draw from this many of the likeliest tokens; 0 draws from all"},
+          {group, "--top-k", "draw only from this many of the likeliest tokens; 0 draws from all"},
           [](auto& flags) -> auto& { return flags.sampling.top_k; }, 0, 1 << 24),
       number_option(
           {group, "--min-p",
-           "draw from tokens that are at least this likely, as a share of the likeliest token's probability"},
+           "draw only from tokens that are at least this likely, as a share of the likeliest token's "
+           "probability; 0 draws from all"},
           [](auto& flags) -> auto& { return flags.sampling.min_p; }, 0, 1),
       number_option(
-          {group, "--repeat-penalty", "make tokens that occurred before less likely; 1 changes nothing"},
+          {group, "--repeat-penalty",
+           "a value above 1 makes tokens that occurred before less likely; 1 changes nothing"},
           [](auto& flags) -> auto& { return flags.sampling.repeat_penalty; }, 0.000001, 1000),
   };
   const char* const kBuiltIn[] = {"0.8", "0.95", "40", "0.05", "1"};

@@ -21,8 +21,8 @@ Option save_option(const std::string& group) {
 Option swap_out_option(const std::string& group) {
   return integer_option(
       {group, "--swap-out-percent",
-       "with --save ahead: state that is next to be evicted is saved while less than this share of a tier is "
-       "free or saved"},
+       "with --save ahead: the server saves the state that would be evicted next, while less than this "
+       "percentage of a tier is free or saved already"},
       [](auto& flags) -> auto& { return flags.policies.swap_out_percent; }, 0, 100);
 }
 
@@ -35,18 +35,19 @@ Option swap_chunk_option(const std::string& group) {
 }
 
 Option hidden_option(const std::string& group) {
-  return choice_option({group, "--hidden",
-                        "keep state on disk as hidden states, which are smaller where a model has many heads "
-                        "of keys and values, and project them when they come back; auto does it for the "
-                        "share of blocks for which `loci profile` says that it pays"},
-                       "WHICH", {"off", "auto", "on"}, [](auto& flags) -> auto& { return flags.hidden; });
+  return choice_option(
+      {group, "--hidden",
+       "keep state on disk as hidden states, which are smaller if a model has many heads of keys and values; "
+       "the server computes keys and values from them when they come back; auto does so for the share of "
+       "blocks for which it is faster by the costs that `loci profile` measured"},
+      "WHICH", {"off", "auto", "on"}, [](auto& flags) -> auto& { return flags.hidden; });
 }
 
 Option disk_option(const std::string& group) {
   Option disk = list_option(
       {group, "--disk",
-       "the directories to keep state in, each with the space that all models' state may take there (by "
-       "default a tenth of what is free, up to 16GiB); `none` keeps no state on disk"},
+       "the directories in which state is kept, each with the space that the state of all models together "
+       "may take there (by default a tenth of what is free, at most 16GiB); `none` keeps no state on disk"},
       "DIR[:SIZE]", [](auto& flags) -> auto& { return flags.disk; }, &parse_disk_flags, &disk_flags);
   disk.default_note = "`loci/state` in the user's state folder";
   return disk;
@@ -57,8 +58,8 @@ Option disk_option(const std::string& group) {
 std::vector<Option> state_options() {
   const std::string group = "state";
   Option host = bytes_option({group, "--host-memory",
-                              "the host's memory for state that the device has no room for; 0 takes none; on "
-                              "a CPU it is the same memory as the device's"},
+                              "the machine's memory for state that the device has no room for; 0 uses none; "
+                              "on a CPU it is the same memory as the device's"},
                              [](auto& flags) -> auto& { return flags.host_memory; });
   host.default_note = "none on a CPU; beside a GPU half of what is free";
   std::vector<std::string> types;
@@ -66,15 +67,15 @@ std::vector<Option> state_options() {
   const auto parse_type = [](const std::string& text) { return parse_state_type(text); };
   Option limit = bytes_option(
       {group, "--io-limit",
-       "how many bytes a second the server may read and write on its disks, at least 1MiB: for disks that "
-       "others use too"},
+       "the most bytes that the server reads and writes on its disks in a second, at least 1MiB; for disks "
+       "that others use too"},
       [](auto& flags) -> auto& { return flags.io_limit; }, 1 << 20);
   limit.default_note = "as fast as it can";
   const auto write_type = [](StateType of) { return std::string(state_type_name(of)); };
   Option type = choice_option(
       {group, "--state-type",
-       "what keys and values are rounded to; q8 takes little more than half of the others' memory in every "
-       "tier"},
+       "the type in which keys and values are kept; q8 takes little more than half as much memory as the "
+       "others, in every tier"},
       "TYPE", types, [](auto& flags) -> auto& { return flags.state_type; }, parse_type, write_type);
   type.default_note = "f16 on a CPU; on a GPU the 16-bit type of the model's products";
   return {
@@ -82,7 +83,8 @@ std::vector<Option> state_options() {
       std::move(host),
       disk_option(group),
       choice_option({group, "--disk-io",
-                     "how the disk is read and written; auto takes io_uring where the system allows it"},
+                     "how the disk is read and written; auto takes io_uring if the system allows it, "
+                     "otherwise threads"},
                     "HOW", {"auto", "io_uring", "threads"},
                     [](auto& flags) -> auto& { return flags.disk_io; }),
       std::move(limit),
@@ -91,26 +93,27 @@ std::vector<Option> state_options() {
       swap_chunk_option(group),
       hidden_option(group),
       path_option({group, "--cluster-secret",
-                   "the file that the servers of a cluster share (`loci keys cluster` makes it), by which "
-                   "they give the same state the same keys"},
+                   "the file with the secret that all servers of a cluster share (`loci keys cluster` makes "
+                   "it); with it they give the same state the same keys"},
                   [](auto& flags) -> auto& { return flags.cluster_secret; }),
       text_option(
           {group, "--shared",
-           "a store that speaks Redis's protocol, in which servers with the same cluster secret find each "
-           "other's state: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS"},
+           "a store that speaks Redis's protocol, through which servers with the same cluster secret share "
+           "their state: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS"},
           "URL", [](auto& flags) -> auto& { return flags.shared; }),
       limit_duration_option(
           {group, "--shared-ttl",
-           "how long the shared store keeps state that nobody writes or uses; 0 leaves it there until the "
-           "store evicts it, even state whose deletion the store did not take"},
+           "how long the shared store keeps state that nobody writes or uses; 0 keeps it until the store "
+           "evicts it, and deleted state too if the store did not take its deletion"},
           [](auto& flags) -> auto& { return flags.shared_ttl; }),
       choice_option({group, "--context-overflow",
-                     "what happens to a conversation that outgrows the context: it is refused, or its oldest "
-                     "part after the system prompt is dropped (truncate)"},
+                     "what happens to a conversation that outgrows the context: its next turn is refused "
+                     "(refuse), or its oldest part after the system prompt is dropped (truncate)"},
                     "RULE", {"refuse", "truncate"},
                     [](auto& flags) -> auto& { return flags.context_overflow; }),
       integer_option(
-          {group, "--truncation-percent", "the share of the context that one cut drops"},
+          {group, "--truncation-percent",
+           "with --context-overflow truncate: the percentage of the context that one cut drops"},
           [](auto& flags) -> auto& { return flags.truncation_percent; }, 1, 90),
       limit_duration_option(
           {group, "--state-ttl",

@@ -9,7 +9,8 @@ namespace loci {
 std::vector<Option> store_options() {
   const std::string group = "store";
   Option store = text_option(
-      {group, "--store", "where conversations are stored: a file, or postgresql://...; '' stores none"},
+      {group, "--store",
+       "where conversations are stored: a file, or a PostgreSQL database (postgresql://...); '' stores none"},
       "FILE|URL", [](auto& flags) -> auto& { return flags.store; });
   store.default_note = "conversations.db in the user's state folder";
   // Never with a password in it: libpq looks for one in ~/.pgpass too.
@@ -18,8 +19,8 @@ std::vector<Option> store_options() {
     return describe_store(*flags.store);
   };
   Option size = bytes_option({group, "--store-size",
-                              "the space for stored conversations: beyond it those that rested longest are "
-                              "deleted; 0 sets no limit"},
+                              "the most space that stored conversations take; beyond it those that were "
+                              "unused for longest are deleted; 0 sets no limit"},
                              [](auto& flags) -> auto& { return flags.store_size; });
   size.set = [](ServerConfig& flags, const std::string& text) -> Status {
     const Result<std::uint64_t> bytes = parse_bytes(text, "");
@@ -33,7 +34,7 @@ std::vector<Option> store_options() {
   return {
       std::move(store),
       limit_duration_option(
-          {group, "--store-age", "how long conversations that nobody uses are kept; 0 keeps them for ever"},
+          {group, "--store-age", "how long a conversation is kept after its last use; 0 keeps it for ever"},
           [](auto& flags) -> auto& { return flags.store_age; }),
       std::move(size),
   };

@@ -14,15 +14,17 @@ std::vector<Option> tenants_options() {
   };
   return {
       path_option({"tenants", "--api-keys",
-                   "the file of API keys and limits (`loci keys`, docs/tenants.md); it is read again when it "
-                   "changes"},
+                   "the file of API keys and limits, which `loci keys` writes (docs/tenants.md): only "
+                   "clients with a key are served; the server reads the file again when it changes"},
                   [](auto& flags) -> auto& { return flags.keys.file; }),
       path_option({"tenants", "--public",
-                   "a file with a prefix that all tenants share, text or chat messages, which is computed "
-                   "before the server is ready (docs/tenants.md)"},
+                   "a file with a prefix that all tenants share, as text or as chat messages; the server "
+                   "computes it before it is ready (docs/tenants.md)"},
                   [](auto& flags) -> auto& { return flags.public_prefix; }),
       choice_option(
-          {"tenants", "--metrics-access", "who may read /metrics, which tells about all tenants together"},
+          {"tenants", "--metrics-access",
+           "who may read /metrics, whose figures are those of all tenants together: everybody (anyone), or "
+           "keys of operators (operators)"},
           "WHO", {"anyone", "operators"}, [](auto& flags) -> auto& { return flags.metrics_access; },
           parse_access, access_name),
   };

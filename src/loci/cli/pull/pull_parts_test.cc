@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names, lists, hashes and folders of pulled models; tests/pull_test.py pulls from a server.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -152,6 +153,23 @@ TEST(RepoFiles, ChoosesAmongGgufFiles) {
   EXPECT_EQ(paths_of(choose_files(named({"a-Q2_K.gguf", "x"}), "")), Paths{"a-Q2_K.gguf"}) << "the only one";
 }
 
+TEST(RepoFiles, SaysWhatThereIsToChoose) {
+  const auto message = [](const std::vector<RepoFile>& files, const std::string& wanted) {
+    return choose_files(files, wanted).status().message();
+  };
+  const std::vector<RepoFile> two = named({"a-Q8_0.gguf", "b-Q8_0.gguf"});
+  EXPECT_EQ(
+      message(two, "Q2_K"),
+      "expected a GGUF file or a quantisation of the repo, found Q2_K; it has a-Q8_0.gguf, b-Q8_0.gguf");
+  EXPECT_EQ(message(two, "Q8_0"),
+            "expected one model of Q8_0, found several; name the file: a-Q8_0.gguf, b-Q8_0.gguf");
+  EXPECT_EQ(
+      message(two, ""),
+      "the repo has several models; say which one, with :FILE or :QUANTISATION: a-Q8_0.gguf, b-Q8_0.gguf");
+  EXPECT_EQ(message(named({"README.md"}), ""),
+            "expected GGUF files, or config.json with model.safetensors; the repo has neither");
+}
+
 TEST(RepoFiles, ChoosesADirectory) {
   const std::vector<RepoFile> files = named(
       {"README.md", "config.json", "tokenizer.json", "chat_template.jinja",
@@ -259,7 +277,9 @@ TEST_F(FolderTest, OneAtATime) {
   {
     const Result<RepoLock> first = RepoLock::take(folder);
     ASSERT_TRUE(first.ok());
-    EXPECT_EQ(RepoLock::take(folder).status().code(), StatusCode::kUnavailable);
+    const Status second = RepoLock::take(folder).status();
+    EXPECT_EQ(second.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(second.message(), fmt::format("another process is changing {}: wait for its end", folder));
   }
   EXPECT_TRUE(RepoLock::take(folder).ok());
 }

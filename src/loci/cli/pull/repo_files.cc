@@ -117,10 +117,11 @@ Result<ChosenFiles> choose_quantisation(const std::map<std::string, std::vector<
   }
   if (found.size() == 1) return model_of(models.at(found.front()));
   if (found.empty()) {
-    return not_found(fmt::format("no GGUF file and no quantisation is named {}; the repo has {}", wanted,
-                                 shown_names(all)));
+    return not_found(fmt::format("expected a GGUF file or a quantisation of the repo, found {}; it has {}",
+                                 wanted, shown_names(all)));
   }
-  return not_found(fmt::format("several models are of {}: name the file: {}", wanted, shown_names(found)));
+  return not_found(
+      fmt::format("expected one model of {}, found several; name the file: {}", wanted, shown_names(found)));
 }
 
 }  // namespace
@@ -166,8 +167,8 @@ Result<ChosenFiles> choose_files(const std::vector<RepoFile>& files, const std::
   std::vector<std::string> names;
   for (const auto& [name, parts] : models) names.push_back(name);
   if (names.empty())
-    return not_found("the repo has neither GGUF files nor config.json with model.safetensors");
-  return not_found(fmt::format("the repo has several models: add :FILE or :QUANTISATION; there are {}",
+    return not_found("expected GGUF files, or config.json with model.safetensors; the repo has neither");
+  return not_found(fmt::format("the repo has several models; say which one, with :FILE or :QUANTISATION: {}",
                                shown_names(names)));
 }
 

@@ -64,7 +64,7 @@ Status check_costs(const FeedCosts& costs) {
                                     {"host_us", costs.host_us},
                                     {"disk_us", costs.disk_us},
                                     {"peer_us", costs.peer_us}}) {
-    if (cost == 0) return invalid_argument("expected a microsecond at least, found 0", field);
+    if (cost == 0) return invalid_argument("expected at least 1 microsecond, found 0", field);
   }
   return {};
 }
@@ -133,14 +133,15 @@ Result<FeedChanges> read_feed_changes(std::string_view body, const FeedQuestion&
   LOCI_RETURN_IF_ERROR(check_count(body, kChangesHeadBytes, count));
   if (out.is_gap) {
     if (count != 0)
-      return invalid_argument(fmt::format("expected none behind a gap, found {}", count), "count");
+      return invalid_argument(fmt::format("expected no changes after a gap, found {}", count), "count");
     return out;
   }
   LOCI_RETURN_IF_ERROR(check_epoch(question.epoch, out.epoch));
   if (out.last < question.after || out.last - question.after != count) {
-    return invalid_argument(fmt::format("expected {} changes after {}, found the last one's number {}", count,
-                                        question.after, out.last),
-                            "last");
+    return invalid_argument(
+        fmt::format("expected the last number to be that of the last of {} changes after {}, found {}", count,
+                    question.after, out.last),
+        "last");
   }
   out.changes.resize(count);
   for (FeedEntry& change : out.changes) change.word = taker.take<std::uint64_t>();
@@ -183,7 +184,7 @@ Result<FeedPage> read_feed_page(std::string_view body, const FeedPageQuestion& q
   out.next = taker.take<std::uint32_t>();
   const auto count = taker.take<std::uint32_t>();
   LOCI_RETURN_IF_ERROR(check_epoch(question.epoch, out.epoch));
-  if (out.epoch == 0) return invalid_argument("expected another one than 0", "epoch");
+  if (out.epoch == 0) return invalid_argument("expected a number other than 0, found 0", "epoch");
   if (out.next != 0 && (out.next <= question.place || out.next > kFeedChunksMax)) {
     return invalid_argument(fmt::format("expected 0, or more than {} and at most {}, found {}",
                                         question.place, kFeedChunksMax, out.next),
@@ -200,7 +201,9 @@ Result<FeedPage> read_feed_page(std::string_view body, const FeedPageQuestion& q
   out.entries.resize(count);
   for (FeedEntry& entry : out.entries) {
     entry.word = taker.take<std::uint64_t>();
-    if (!entry.tier()) return invalid_argument("expected what is there, found what is gone", "entry");
+    if (!entry.tier())
+      return invalid_argument("expected an entry with a tier, found one that says that the state is gone",
+                              "entry");
   }
   return out;
 }

@@ -105,6 +105,31 @@ TEST(FeedWire, RepliesThatDoNotAnswerAreNamed) {
   EXPECT_EQ(entries(kFeedChunksMax + 1, 0, 1), "count");
 }
 
+TEST(FeedWire, ErrorsSayWhatIsAllowedAndFound) {
+  const auto message = [](const auto& result) { return result.status().message(); };
+  FeedChanges changes{.epoch = 7, .last = 102, .costs = {}, .changes = {{5}, {6}}};
+  const auto changed = [&](const auto& change) {
+    FeedChanges wrong = changes;
+    change(wrong);
+    return message(read_feed_changes(write_feed_changes(wrong), kQuestion));
+  };
+  EXPECT_EQ(message(read_feed_changes("short", kQuestion)), "expected 40 bytes at least, found 5");
+  EXPECT_EQ(changed([](FeedChanges& one) { one.costs.host_us = 0; }),
+            "expected at least 1 microsecond, found 0");
+  EXPECT_EQ(changed([](FeedChanges& one) { one.last = 103; }),
+            "expected the last number to be that of the last of 2 changes after 100, found 103");
+  std::string gap = write_feed_changes(changes);
+  gap[32] = 1;
+  EXPECT_EQ(message(read_feed_changes(gap, kQuestion)), "expected no changes after a gap, found 2");
+  const auto page = [&](const FeedPage& written, const FeedPageQuestion& question) {
+    return message(read_feed_page(write_feed_page(written), question));
+  };
+  EXPECT_EQ(page({.epoch = 0, .last = 0, .next = 0, .entries = {}}, {}),
+            "expected a number other than 0, found 0");
+  EXPECT_EQ(page({.epoch = 7, .last = 0, .next = 0, .entries = {FeedEntry::of(4, {})}}, kPageQuestion),
+            "expected an entry with a tier, found one that says that the state is gone");
+}
+
 // As a fuzzer would: random bytes, and genuine messages with a few bytes changed.
 TEST(FeedWire, AnyBytes) {
   Random random(11);

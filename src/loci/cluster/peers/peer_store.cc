@@ -210,7 +210,8 @@ class PeerStore final : public SharedStore {
       peer.reads.succeed();
     } else {
       if (!status.ok() || read.damaged > 0) count(&PeerStats::failures_total);
-      fail(peer, peer.reads, status.ok() ? "nothing comes of what it says that it has" : status.message());
+      fail(peer, peer.reads,
+           status.ok() ? "it does not give the blocks that it says it has" : status.message());
     }
     count_peers();
   }
@@ -225,15 +226,17 @@ class PeerStore final : public SharedStore {
     if (works) {
       store_reads_.succeed();
     } else if (store_reads_.fail(clock_.now())) {
-      options_.warn("the shared store is left alone for a while; what it has is computed: " +
-                    status.message());
+      options_.warn(
+          "the shared store is not asked for a while, and the state that it has is computed here: " +
+          status.message());
     }
   }
 
   void fail(const Peer& peer, PeerHealth& health, const std::string& why) {
     if (!health.fail(clock_.now())) return;
-    options_.warn(fmt::format("the peer {}:{} is left alone for a while; what it has is computed: {}",
-                              peer.address.host, peer.address.port, why));
+    options_.warn(
+        fmt::format("the peer {}:{} is not asked for a while, and the state that it has is computed here: {}",
+                    peer.address.host, peer.address.port, why));
   }
 
   // So that the first question need not wait for the handshake.

@@ -47,10 +47,10 @@ Result<std::size_t> take_count(std::string_view body, std::size_t& at, std::size
     return invalid_argument(fmt::format("expected {} bytes at least, found {}", at + 4, body.size()), "keys");
   const std::size_t count = take<std::uint32_t>(body, at);
   if (count == 0 || count > kPeerKeysMax)
-    return invalid_argument(fmt::format("expected 1 to {}, found {}", kPeerKeysMax, count), "keys");
+    return invalid_argument(fmt::format("expected 1 to {} keys, found {}", kPeerKeysMax, count), "keys");
   if (body.size() - at != count * entry_bytes) {
     return invalid_argument(
-        fmt::format("expected {} bytes for {}, found {}", count * entry_bytes, count, body.size() - at),
+        fmt::format("expected {} bytes for {} keys, found {}", count * entry_bytes, count, body.size() - at),
         "keys");
   }
   return count;
@@ -171,12 +171,12 @@ Status PeerPartReader::begin_part() {
   if (kind > 1 || zero != 0) return data_loss(fmt::format("expected 0 or 1, found {}", kind), "kind");
   head_.is_gone = kind == 1;
   if (head_.index >= wants_.size())
-    return data_loss(fmt::format("expected below {}, found {}", wants_.size(), head_.index), "index");
+    return data_loss(fmt::format("expected a block below {}, found {}", wants_.size(), head_.index), "index");
   if (head_.group >= part_bytes_.size() || (wants_[head_.index].groups >> head_.group & 1) == 0)
     return data_loss(fmt::format("group {} of block {} is not wanted", head_.group, head_.index), "group");
   const std::uint64_t expected = head_.is_gone ? 0 : part_bytes_[head_.group];
   if (head_.bytes != expected)
-    return data_loss(fmt::format("expected {}, found {}", expected, head_.bytes), "bytes");
+    return data_loss(fmt::format("expected a part of {} bytes, found {}", expected, head_.bytes), "bytes");
   wants_[head_.index].groups &= static_cast<std::uint8_t>(~(1u << head_.group));
   if (head_.is_gone) {
     --left_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/peers/peer_wire.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -147,6 +148,26 @@ TEST(PeerWire, WrongHeadsEndTheReplyBeforeMemoryIsTaken) {
 }
 
 // As a fuzzer would: random bytes, and genuine messages with a few bytes changed.
+TEST(PeerWire, ErrorsSayWhatIsAllowedAndFound) {
+  const auto message = [](const auto& result) { return result.status().message(); };
+  const std::string question = write_peer_question(std::vector<ChainKey>{wire_key(1)});
+  EXPECT_EQ(message(read_peer_question("abc")), "expected 4 bytes at least, found 3");
+  EXPECT_EQ(message(read_peer_question(std::string(4, '\0'))),
+            fmt::format("expected 1 to {} keys, found 0", kPeerKeysMax));
+  EXPECT_EQ(message(read_peer_question(question + "x")), "expected 16 bytes for 1 keys, found 17");
+  EXPECT_EQ(message(read_peer_answer("\x01", 2, 1)), "expected a byte for each of 2 keys, found 1");
+  EXPECT_EQ(message(read_peer_answer("\x04", 1, 2)), "expected bits of 2 groups, found 4");
+  EXPECT_EQ(message(read_peer_wants("abc", 1)), "expected 8 bytes at least, found 3");
+  const std::string wants = write_peer_wants({.time_limit = 0, .wants = {{wire_key(1), 2}}});
+  EXPECT_EQ(message(read_peer_wants(wants, 1)), "expected bits of 1 groups, one at least, found 2");
+  const auto heard = [](const PeerPartHead& head) {
+    return hear(write_peer_part_head(head), 32, {{wire_key(1), 1}}, {100}).status.message();
+  };
+  EXPECT_EQ(heard({.index = 1, .group = 0, .bytes = 100}), "expected a block below 1, found 1");
+  EXPECT_EQ(heard({.index = 0, .group = 3, .bytes = 100}), "group 3 of block 0 is not wanted");
+  EXPECT_EQ(heard({.index = 0, .group = 0, .bytes = 7}), "expected a part of 100 bytes, found 7");
+}
+
 TEST(PeerWire, AnyBytes) {
   Random random(7);
   for (int run = 0; run < 3000; ++run) {

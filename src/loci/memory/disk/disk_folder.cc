@@ -99,7 +99,11 @@ class RealFolder final : public DiskFolder {
       if (is_locked_there()) return {};
       lock_ = Descriptor(-1);  // it went, with its folder, while it was waited for
     }
-    return {StatusCode::kUnavailable, fmt::format("{}: removed again and again", path_), "disk"};
+    return {
+        StatusCode::kUnavailable,
+        fmt::format("{}: another process removes this directory again and again; find out which, and stop it",
+                    path_),
+        "disk"};
   }
 
   Result<std::shared_ptr<DiskFile>> open(std::string_view file, FileCaching caching) override {

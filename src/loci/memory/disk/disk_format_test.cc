@@ -197,15 +197,23 @@ TEST(DiskLayout, RefusesWhatMakesNoSense) {
   DiskStoreOptions options{.directories = {{"x", 1 << 30}},
                            .groups = {{.layers = 2, .layer_slice_bytes = 10}}};
   EXPECT_TRUE(divide_space(options).ok());
+  const auto message = [&options] { return divide_space(options).status().message(); };
   options.shares = {1, 2};
-  EXPECT_FALSE(divide_space(options).ok());
+  EXPECT_EQ(message(), "expected a share for each of 1 groups of layers, found 2");
   options.shares = {0};
-  EXPECT_FALSE(divide_space(options).ok());
+  EXPECT_EQ(message(), "expected shares above 0, found 0");
   options.shares = {};
   options.directories.push_back({"x", 1 << 30});
   EXPECT_EQ(divide_space(options).status().field(), "disk") << "one directory twice";
+  EXPECT_EQ(message(), "expected different directories, found x twice");
   options.directories = {};
   EXPECT_EQ(divide_space(options).status().field(), "disk");
+  EXPECT_EQ(message(), "expected at least one directory");
+  options.directories = {{"x", 1}};
+  EXPECT_NE(message().find("for each directory, so that it holds a block, found 1 B"), std::string::npos)
+      << message();
+  options.groups[0].layers = 0;
+  EXPECT_EQ(message(), "expected groups of at least one layer and one byte, found one without");
 }
 
 }  // namespace

@@ -35,14 +35,15 @@ Status check_options(const DiskStoreOptions& options) {
   }
   for (const DiskGroup& group : options.groups) {
     if (group.layers == 0 || group.layer_slice_bytes == 0) {
-      return invalid_argument("a group of layers without layers or bytes");
+      return invalid_argument("expected groups of at least one layer and one byte, found one without");
     }
   }
   if (!options.shares.empty() && options.shares.size() != options.groups.size()) {
-    return invalid_argument("expected a share for each group of layers");
+    return invalid_argument(fmt::format("expected a share for each of {} groups of layers, found {}",
+                                        options.groups.size(), options.shares.size()));
   }
   if (std::find(options.shares.begin(), options.shares.end(), 0u) != options.shares.end()) {
-    return invalid_argument("a share of 0");
+    return invalid_argument("expected shares above 0, found 0");
   }
   return {};
 }

@@ -44,7 +44,9 @@ Status take_login(std::string_view login, RedisAddress& address) {
   const std::optional<std::string> user = unescaped(login.substr(0, colon));
   const std::optional<std::string> password = unescaped(login.substr(colon + 1));
   if (!user || !password || password->empty())
-    return invalid_argument("the user or the password before the @ is empty or has a wrong %-escape");
+    return invalid_argument(
+        "expected a password before the @, and two hexadecimal digits after each % in it; found none, or "
+        "others");
   address.user = *user;
   address.password = *password;
   return {};
@@ -54,24 +56,28 @@ Status take_place(std::string_view place, RedisAddress& address) {
   std::string_view port;
   if (!place.empty() && place.front() == '[') {
     const std::size_t end = place.find(']');
-    if (end == std::string_view::npos) return invalid_argument("an address in [ ] lacks its ]");
+    if (end == std::string_view::npos)
+      return invalid_argument("expected a ] after the address of IPv6, found none");
     address.host = place.substr(1, end - 1);
     const std::string_view rest = place.substr(end + 1);
     if (!rest.empty() && rest.front() != ':') return invalid_argument("expected :PORT after the ]");
     if (!rest.empty()) port = rest.substr(1);
-    if (!rest.empty() && port.empty()) return invalid_argument("a port from 1 to 65535 is missing");
+    if (!rest.empty() && port.empty())
+      return invalid_argument("expected a port from 1 to 65535 after the :, found none");
   } else {
     const std::size_t colon = place.find(':');
     address.host = place.substr(0, colon);
     if (colon != std::string_view::npos) {
       port = place.substr(colon + 1);
-      if (port.empty()) return invalid_argument("a port from 1 to 65535 is missing");
+      if (port.empty()) return invalid_argument("expected a port from 1 to 65535 after the :, found none");
     }
   }
   const bool plain = std::all_of(address.host.begin(), address.host.end(), [](char c) {
     return c > ' ' && c < 127 && std::string_view("%?#[]").find(c) == std::string_view::npos;
   });
-  if (address.host.empty() || !plain) return invalid_argument(fmt::format("the host is missing: {}", kForm));
+  if (address.host.empty() || !plain)
+    return invalid_argument(fmt::format(
+        "expected a host's name or address as in {}; found none, or another character in it", kForm));
   if (port.empty()) return {};
   const std::optional<std::uint32_t> value = number(port, 65535);
   if (!value || *value == 0)

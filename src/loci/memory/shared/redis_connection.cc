@@ -160,13 +160,14 @@ class SocketConnection final : public RedisConnection {
       Words words = {"AUTH"};
       if (!address.user.empty()) words.emplace_back(address.user);
       words.emplace_back(address.password);
-      LOCI_RETURN_IF_ERROR(ask(words, "the store refuses the login", deadline, reply));
+      LOCI_RETURN_IF_ERROR(ask(words, "the store refuses the user or the password", deadline, reply));
     }
     if (address.database != 0) {
       const std::string number = fmt::format("{}", address.database);
-      LOCI_RETURN_IF_ERROR(ask({"SELECT", number}, "the store refuses the database", deadline, reply));
+      LOCI_RETURN_IF_ERROR(
+          ask({"SELECT", number}, "the store refuses the database's number", deadline, reply));
     }
-    return ask({"PING"}, "the store refuses to be asked", deadline, reply);
+    return ask({"PING"}, "the store refuses commands", deadline, reply);
   }
 
   bool is_open() const override {
@@ -204,7 +205,7 @@ class SocketConnection final : public RedisConnection {
       if (whole != nullptr) return {};
       // (What has come and is no reply yet is within the limit, and so is what is read at once.)
       if (fed > bytes_max + kReadBytes)
-        return data_loss(fmt::format("a reply of more than {} bytes", bytes_max));
+        return data_loss(fmt::format("expected a reply of at most {} bytes, found a longer one", bytes_max));
       LOCI_ASSIGN_OR_RETURN(const std::size_t size, read_some(deadline));
       if (redisReaderFeed(reader_.get(), input_.data(), size) != REDIS_OK)
         return data_loss("the reply does not fit into memory");
@@ -226,7 +227,8 @@ class SocketConnection final : public RedisConnection {
     const int error = SSL_get_error(tls_.get(), result);
     if (error == SSL_ERROR_WANT_READ) return wait_for(socket_.get(), POLLIN, clock_, stop_, deadline);
     if (error == SSL_ERROR_WANT_WRITE) return wait_for(socket_.get(), POLLOUT, clock_, stop_, deadline);
-    if (error == SSL_ERROR_ZERO_RETURN || error == SSL_ERROR_SYSCALL) return closed("the store closed it");
+    if (error == SSL_ERROR_ZERO_RETURN || error == SSL_ERROR_SYSCALL)
+      return closed("the store closed the connection");
     return closed(tls_error());
   }
 
@@ -271,7 +273,7 @@ class SocketConnection final : public RedisConnection {
       }
       got = ::recv(socket_.get(), input_.data(), input_.size(), 0);
       if (got > 0) return static_cast<std::size_t>(got);
-      if (got == 0) return closed("the store closed it");
+      if (got == 0) return closed("the store closed the connection");
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         LOCI_RETURN_IF_ERROR(wait_for(socket_.get(), POLLIN, clock_, stop_, deadline));
       } else if (errno != EINTR) {

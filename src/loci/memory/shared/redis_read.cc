@@ -103,7 +103,7 @@ void RedisRead::finish(Item& item, Status status) {
 
 void RedisRead::end(const Status& status) {
   for (Item& item : items_) {
-    if (!item.over) finish(item, status.ok() ? data_loss("it did not come") : status);
+    if (!item.over) finish(item, status.ok() ? data_loss("the store did not send it") : status);
   }
 }
 

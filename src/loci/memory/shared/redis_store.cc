@@ -104,7 +104,7 @@ class RedisStore final : public SharedStore {
     if (status.code() == StatusCode::kInvalidArgument) return status;
     if (!status.ok()) {
       health_.begin_down(clock_.now());
-      options_.warn(fmt::format("the shared store {} is not reached, and is tried again: {}",
+      options_.warn(fmt::format("the shared store {} cannot be reached, and is tried again later: {}",
                                 options_.address.shown(), status.message()));
     }
     if (first.ok()) asking_ = std::move(first).value();
@@ -186,7 +186,7 @@ class RedisStore final : public SharedStore {
   void forget(const ChainKey& key) {
     if (forgets_.fetch_add(1) >= kForgetsMax) {
       --forgets_;
-      note_dropped("too many wait");
+      note_dropped("too many deletions wait");
       return;
     }
     writes_.push(Forget{.key = key});
@@ -196,9 +196,10 @@ class RedisStore final : public SharedStore {
   void note_dropped(std::string_view why) {
     count(&SharedStoreStats::deletions_dropped_total, 1);
     if (drops_told_.exchange(true)) return;
-    options_.warn(fmt::format(
-        "the shared store {} does not take deletions; what they name stays {}: {}", options_.address.shown(),
-        time_to_live_.empty() ? "until the store drops it" : "for its time to live", why));
+    options_.warn(
+        fmt::format("the shared store {} did not take a deletion; the deleted state stays there {}: {}",
+                    options_.address.shown(),
+                    time_to_live_.empty() ? "until the store evicts it" : "for its time to live", why));
   }
 
   // The store's answers say how it is; what a caller's stop cut short says nothing.
@@ -212,7 +213,8 @@ class RedisStore final : public SharedStore {
     count(&SharedStoreStats::failures_total, 1);
     if (!health_.failed(clock_.now())) return;
     options_.warn(
-        fmt::format("the shared store {} is left alone until it answers; what it holds is computed: {}",
+        fmt::format("the shared store {} is not asked until it answers again, and the state that it has is "
+                    "computed here: {}",
                     options_.address.shown(), status.message()));
   }
 
@@ -230,7 +232,7 @@ class RedisStore final : public SharedStore {
 
   void ask_now(AskJob& job, Line&) {
     std::vector<std::uint8_t> groups(job.keys.size(), 0);
-    Status status(StatusCode::kUnavailable, "the store is left alone");
+    Status status(StatusCode::kUnavailable, "the store did not answer before, and is not asked now");
     const Nanos begin = clock_.now();
     if (asked() && begin < job.deadline) {
       if (asking_ == nullptr || !asking_->is_open()) asking_ = dialer_->take(job.deadline);
@@ -291,7 +293,8 @@ class RedisStore final : public SharedStore {
   void read_now(RedisRead& job, Line& line) {
     if (!asked()) {
       // Refused at once: nobody waits for a deadline of which it is known how it ends.
-      job.end(Status(StatusCode::kUnavailable, "the shared store is left alone"));
+      job.end(
+          Status(StatusCode::kUnavailable, "the shared store did not answer before, and is not asked now"));
       return;
     }
     if (clock_.now() >= job.waits_until()) {
@@ -378,7 +381,7 @@ class RedisStore final : public SharedStore {
   }
 
   void carry_out(Write& job, Line& line) {
-    Status status(StatusCode::kUnavailable, "the shared store is left alone");
+    Status status(StatusCode::kUnavailable, "the shared store did not answer before, and is not asked now");
     if (asked() && clock_.now() >= job.waits_until) {
       status = behind();
     } else if (asked()) {

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "loci/memory/disk/disk_test_values.h"
 #include "loci/memory/shared/redis_connection.h"
@@ -212,7 +215,7 @@ TEST_F(RedisStoreTest, ASilentStoreCostsDeadlinesThenNothing) {
     EXPECT_EQ(ask(*store, {1}, kNanosPerSecond / 20), std::vector<std::uint8_t>{0});
     return !store->stats().up;
   });
-  await([&] { return warnings().find("left alone") != std::string::npos; });
+  await([&] { return warnings().find("is not asked until it answers again") != std::string::npos; });
   const std::uint64_t asked = server_.commands("STRLEN");
   EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{0});
   EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kUnavailable);
@@ -239,7 +242,8 @@ TEST_F(RedisStoreTest, DeletionsThatAreNotTakenAreCounted) {
   EXPECT_TRUE(store->stats().up);
   EXPECT_EQ(server_.values().size(), 1u);
   const std::string told = warnings();
-  EXPECT_EQ(told.find("does not take deletions"), told.rfind("does not take deletions")) << "told once";
+  ASSERT_NE(told.find("did not take a deletion"), std::string::npos) << told;
+  EXPECT_EQ(told.find("did not take a deletion"), told.rfind("did not take a deletion")) << "told once";
   EXPECT_NE(told.find("READONLY"), std::string::npos) << told;
   server_.answer(nullptr);
   forget(*store, 1);
@@ -365,7 +369,7 @@ TEST_F(RedisStoreTest, WhoIsNotThereIsNamedAndTriedAgain) {
   RedisStoreOptions nobody = options();
   nobody.address.port = 1;
   const auto store = open(nobody);
-  EXPECT_NE(warnings().find("redis://127.0.0.1:1/0 is not reached"), std::string::npos) << warnings();
+  EXPECT_NE(warnings().find("redis://127.0.0.1:1/0 cannot be reached"), std::string::npos) << warnings();
   EXPECT_FALSE(store->stats().up);
 }
 
@@ -379,9 +383,29 @@ TEST_F(RedisStoreTest, WhoRefusesTheLoginIsAnError) {
   const auto store = open_redis_store(login, clock_);
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(store.status().message().find("WRONGPASS"), std::string::npos) << store.status().message();
+  EXPECT_NE(store.status().message().find("the store refuses the user or the password: WRONGPASS"),
+            std::string::npos)
+      << store.status().message();
+  server_.answer([](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "SELECT") return "-ERR DB index is out of range\r\n";
+    if (command[0] == "PING") return "-NOPERM this user has no permissions\r\n";
+    return std::nullopt;
+  });
+  RedisStoreOptions seventh = options();
+  seventh.address.database = 7;
+  EXPECT_NE(open_redis_store(seventh, clock_)
+                .status()
+                .message()
+                .find("the store refuses the database's number: ERR DB index"),
+            std::string::npos);
+  EXPECT_NE(open_redis_store(options(), clock_).status().message().find("the store refuses commands: NOPERM"),
+            std::string::npos);
   server_.answer([](const auto&) { return std::string("HTTP/1.1 400 Bad Request\r\n"); });
-  EXPECT_EQ(open_redis_store(options(), clock_).status().code(), StatusCode::kInvalidArgument);
+  const Status other = open_redis_store(options(), clock_).status();
+  EXPECT_EQ(other.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(other.message().find("expected a server that speaks Redis's protocol, found another one"),
+            std::string::npos)
+      << other.message();
 }
 
 TEST(RedisAddress, Parses) {
@@ -417,6 +441,22 @@ TEST(RedisAddress, Parses) {
     EXPECT_FALSE(parsed.ok()) << wrong;
     EXPECT_EQ(parsed.status().message().find("%zz"), std::string::npos) << "a message has no password";
   }
+  const auto message = [](const char* url) { return parse_redis_address(url).status().message(); };
+  const std::vector<std::pair<const char*, std::string>> cases = {
+      {"http://h", "expected redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS"},
+      {"redis://u@h", "expected USER:PASSWORD or :PASSWORD before the @, found no colon"},
+      {"redis://u:@h",
+       "expected a password before the @, and two hexadecimal digits after each % in it; found none, or "
+       "others"},
+      {"redis://[::1", "expected a ] after the address of IPv6, found none"},
+      {"redis://[::1]x", "expected :PORT after the ]"},
+      {"redis://h:", "expected a port from 1 to 65535 after the :, found none"},
+      {"redis://h:65536", "expected a port from 1 to 65535, found '65536'"},
+      {"redis://h/x", "expected a database's number after the /, found 'x'"},
+  };
+  for (const auto& [url, expected] : cases) EXPECT_EQ(message(url), expected) << url;
+  EXPECT_NE(message("redis://:1").find("expected a host's name or address as in redis://"),
+            std::string::npos);
 }
 
 }  // namespace

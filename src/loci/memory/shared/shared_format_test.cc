@@ -114,7 +114,10 @@ TEST(SharedFormat, EveryBitCounts) {
   std::vector<std::byte> slices(24);
   for (std::size_t size = 0; size < value.size(); ++size) {
     const auto cut = std::span<const std::byte>(value).first(size);
-    EXPECT_EQ(format.open(key_of(1), 0, format.pack(0, 0), cut, slices).code(), StatusCode::kDataLoss);
+    const Status status = format.open(key_of(1), 0, format.pack(0, 0), cut, slices);
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), "expected " + std::to_string(value.size()) +
+                                    " bytes of a sealed value, found " + std::to_string(size));
   }
 }
 

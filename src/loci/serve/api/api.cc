@@ -120,9 +120,10 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
     co_await answer_options(exchange, match);
   } else if (match.route == nullptr) {
     exchange.add_header("Allow", match.allowed);
-    co_await call.fail(http_error(
-        405, fmt::format("{} takes {}; got {}", match.pattern, match.allowed, exchange.request().method_text),
-        "method_not_allowed"));
+    co_await call.fail(http_error(405,
+                                  fmt::format("expected a method that {} takes ({}); got {}", match.pattern,
+                                              match.allowed, exchange.request().method_text),
+                                  "method_not_allowed"));
   } else {
     std::optional<ApiError> error = co_await check_caller(call, *match.route);
     if (error) {
@@ -167,15 +168,20 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
 std::optional<ApiError> Api::check_operator(const Call& call) const {
   if (services_.tenants.has_keys()) {
     if (call.tenant->is_operator) return std::nullopt;
-    return http_error(403, "an operator's key is needed (operator = true in the file of keys)",
+    return http_error(403, "expected an operator's API key: one with operator = true in the file of keys",
                       "not_operator");
   }
   if (is_from_page(call.exchange.request())) {
-    return http_error(403, "a server without keys takes this from programs, not from web pages (Origin)",
+    return http_error(403,
+                      "a server without API keys takes this request from programs alone, and this one comes "
+                      "from a web page (it has the header Origin)",
                       "not_operator");
   }
   if (call.exchange.is_local()) return std::nullopt;
-  return http_error(403, "a server without keys takes this from its own machine alone", "not_operator");
+  return http_error(403,
+                    "a server without API keys takes this request from its own machine alone; to send it "
+                    "from another one, give the server keys (option api_keys)",
+                    "not_operator");
 }
 
 asio::awaitable<void> Api::answer_options(Exchange& exchange, const Router::Match& match) {

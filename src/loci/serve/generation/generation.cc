@@ -216,12 +216,16 @@ void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
     failure_ = api_error(ended.status, ended.retry_after);
   } else if (ended.reason == FinishReason::kCancelled ||
              (ended.reason == FinishReason::kDeadline && services_.draining.load())) {
-    failure_ = api_error(Status(StatusCode::kUnavailable, "the server is stopping"));
+    failure_ =
+        api_error(Status(StatusCode::kUnavailable,
+                         "the server is stopping, and the reply was cut off; send the request again later"));
   } else if (ended.reason == FinishReason::kDeadline) {
     failure_ = api_error(Status(StatusCode::kDeadlineExceeded,
-                                "the reply was not finished in the time that the server allows"));
+                                "the reply took longer than this server allows (option request_timeout); ask "
+                                "for fewer tokens or send it again later"));
   } else if (ended.reason == FinishReason::kFailed) {
-    failure_ = api_error(internal_error("the state of the conversation could not be brought back"));
+    failure_ =
+        api_error(internal_error("the conversation's state could not be loaded; send the request again"));
   }
   if (failure_) {
     slot.open = false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/http/connection.h"
 
+#include <fmt/format.h>
+
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -45,10 +47,12 @@ HttpRequest request_of(const http::request<http::string_body>& message) {
 }
 
 ApiError too_many_bodies(const HttpLimits& limits) {
-  ApiError error = http_error(503,
-                              "the bodies of all requests together are larger than " +
-                                  std::to_string(limits.bodies_bytes_max) + " bytes; try again",
-                              "too_many_bodies");
+  ApiError error =
+      http_error(503,
+                 fmt::format("the bodies of all requests together are larger than {} bytes (option "
+                             "max_bodies); try again later",
+                             limits.bodies_bytes_max),
+                 "too_many_bodies");
   error.retry_after_seconds = 1;
   return error;
 }
@@ -206,7 +210,7 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& requ
   std::optional<ApiError> answer = reason(error);
   if (answer) co_return answer;
   gone_ = true;
-  co_return http_error(400, "the client left before the end of the body");
+  co_return http_error(400, "the client closed the connection before the end of the body");
 }
 
 // --- what could not be read, and what nobody wanted ---
@@ -215,15 +219,22 @@ std::optional<ApiError> Connection::reason(error_code error) {
   const HttpLimits& limits = context_.limits;
   if (timed_out_) {
     timed_out_ = false;
-    return http_error(408, "the request did not arrive in time", "request_timeout");
+    return http_error(
+        408, "the request did not arrive whole in the time that the server waits for it; send it again",
+        "request_timeout");
   }
   if (error == http::error::body_limit) {
-    return http_error(413, "the body is larger than " + std::to_string(limits.body_bytes_max) + " bytes",
+    return http_error(413,
+                      fmt::format("the body is larger than {} bytes (option max_body); send a smaller one",
+                                  limits.body_bytes_max),
                       "body_too_large");
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    return http_error(431, "the header is larger than " + std::to_string(limits.header_bytes_max) + " bytes",
-                      "header_too_large");
+    return http_error(
+        431,
+        fmt::format("the header is larger than {} bytes (option max_header); send a smaller one",
+                    limits.header_bytes_max),
+        "header_too_large");
   }
   if (error.category() == http::make_error_code(http::error::bad_method).category() &&
       error != http::error::end_of_stream && error != http::error::partial_message) {

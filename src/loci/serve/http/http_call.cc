@@ -50,7 +50,7 @@ void arm(const std::shared_ptr<Connection>& connection, Nanos timeout) {
 
 Status timed_out(const CallRequest& request) {
   return {StatusCode::kDeadlineExceeded,
-          fmt::format("no whole answer within {} s", request.timeout / kNanosPerSecond)};
+          fmt::format("the server did not finish its answer within {} s", request.timeout / kNanosPerSecond)};
 }
 
 http::request<http::string_body> make_message(const CalledServer& server, CallRequest& request) {
@@ -117,7 +117,9 @@ asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& c
       answer.code = parser.get().result_int();
       error = co_await read_body(connection, buffer, parser, clock, sink, answer);
     }
-    if (error) answer.status = Status(StatusCode::kUnavailable, "the connection broke: " + error.message());
+    if (error)
+      answer.status =
+          Status(StatusCode::kUnavailable, "the connection to the server broke: " + error.message());
   }
   answer.ended = clock.now();
   if (!answer.status.ok() && connection->timed_out) answer.status = timed_out(request);

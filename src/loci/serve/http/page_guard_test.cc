@@ -42,7 +42,12 @@ TEST(PageGuard, RefusesPagesOfOthers) {
     EXPECT_EQ(guard.permission(request_of("localhost:8080", foreign)), "") << foreign;
   }
   const std::string message = guard.check(request_of("localhost", "https://stranger.example"))->message;
-  EXPECT_NE(message.find("cors_origin https://stranger.example"), std::string::npos) << message;
+  EXPECT_NE(message.find("cors_origin https://stranger.example, or with keys (option api_keys)"),
+            std::string::npos)
+      << message;
+  const std::string host = guard.check(request_of("stranger.example"))->message;
+  EXPECT_NE(host.find("allowed_host stranger.example, or with keys (option api_keys)"), std::string::npos)
+      << host;
 }
 
 TEST(PageGuard, OpensByName) {

@@ -110,7 +110,8 @@ Status HttpServer::State::listen(ExchangeHandler handler) {
       resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
   if (error || found.empty()) {
     return invalid_argument(
-        fmt::format("'{}' is no address of this machine: {}", options.host, error.message()), "host");
+        fmt::format("expected an address of this machine, found '{}': {}", options.host, error.message()),
+        "host");
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
   acceptor.open(endpoint.protocol(), error);
@@ -174,7 +175,9 @@ asio::awaitable<void> HttpServer::State::serve(std::shared_ptr<Connection> conne
 asio::awaitable<void> HttpServer::State::turn_away(std::shared_ptr<tcp::socket> socket) {
   ++turned_away;
   const std::string body =
-      to_json(http_error(503, fmt::format("all {} connections are in use", options.limits.connections_max),
+      to_json(http_error(503,
+                         fmt::format("all {} connections of this server are in use; try again later",
+                                     options.limits.connections_max),
                          "too_many_connections"));
   const std::string answer = fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"

@@ -14,7 +14,9 @@ Result<ServerAddress> parse_server_url(std::string_view url, const std::string& 
   std::string_view rest;
   if (url.starts_with('[')) {
     const auto end = url.find(']');
-    if (end == url.npos) return invalid_argument(fmt::format("'{}': a ']' is missing", whole), "URL");
+    if (end == url.npos)
+      return invalid_argument(
+          fmt::format("'{}': expected a ']' after the address of IPv6, found none", whole), "URL");
     address.host = url.substr(1, end - 1);
     rest = url.substr(end + 1);
   } else {

@@ -274,6 +274,10 @@ TEST_F(ServerTest, BodiesAreBoundedTogether) {
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
   EXPECT_NE(answer.find("Retry-After: 1"), std::string::npos) << answer;
   EXPECT_NE(answer.find("too_many_bodies"), std::string::npos) << answer;
+  EXPECT_NE(
+      answer.find("the bodies of all requests together are larger than 100000 bytes (option max_bodies)"),
+      std::string::npos)
+      << answer;
   Client small(server_->port());
   small.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
   EXPECT_TRUE(small.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
@@ -367,17 +371,25 @@ TEST_F(ServerTest, RefusesWhatPassesTheLimits) {
   start({.body_bytes_max = 100, .header_bytes_max = 2048});
   Client big_body(server_->port());
   big_body.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'x'));
-  EXPECT_NE(big_body.read_all().find("HTTP/1.1 413"), std::string::npos);
+  const std::string too_big = big_body.read_all();
+  EXPECT_NE(too_big.find("HTTP/1.1 413"), std::string::npos);
+  EXPECT_NE(too_big.find("the body is larger than 100 bytes (option max_body)"), std::string::npos)
+      << too_big;
   Client big_chunks(server_->port());
   big_chunks.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
                   std::string(101, 'x') + "\r\n0\r\n\r\n");
   EXPECT_NE(big_chunks.read_all().find("HTTP/1.1 413"), std::string::npos);
   Client big_header(server_->port());
   big_header.send("GET /a HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(4096, 'x') + "\r\n\r\n");
-  EXPECT_NE(big_header.read_all().find("HTTP/1.1 431"), std::string::npos);
+  const std::string too_long = big_header.read_all();
+  EXPECT_NE(too_long.find("HTTP/1.1 431"), std::string::npos);
+  EXPECT_NE(too_long.find("the header is larger than 2048 bytes (option max_header)"), std::string::npos)
+      << too_long;
   Client garbage(server_->port());
   garbage.send("\x16\x03\x01 no HTTP at all\r\n\r\n");
-  EXPECT_NE(garbage.read_all().find("HTTP/1.1 400"), std::string::npos);
+  const std::string no_http = garbage.read_all();
+  EXPECT_NE(no_http.find("HTTP/1.1 400"), std::string::npos);
+  EXPECT_NE(no_http.find("this is not a valid HTTP request: "), std::string::npos) << no_http;
 }
 
 TEST_F(ServerTest, LetsAClientThatExpectsItContinue) {
@@ -433,7 +445,10 @@ TEST_F(ServerTest, TurnsAwayConnectionsBeyondTheLimit) {
   one.read_until(">");
   two.read_until(">");
   Client three(server_->port());
-  EXPECT_NE(three.read_all().find("HTTP/1.1 503"), std::string::npos);
+  const std::string told = three.read_all();
+  EXPECT_NE(told.find("HTTP/1.1 503"), std::string::npos);
+  EXPECT_NE(told.find("all 2 connections of this server are in use; try again later"), std::string::npos)
+      << told;
   one.close();
   EXPECT_TRUE(eventually([&] {
     Client again(server_->port());
@@ -449,7 +464,16 @@ TEST_F(ServerTest, SaysWhyItCannotListen) {
   EXPECT_EQ(status.field(), "port");
   EXPECT_NE(status.message().find("in use"), std::string::npos);
   HttpServer elsewhere({.host = "192.0.2.1", .port = 0, .limits = {}}, clock_, metrics_, nullptr);
-  EXPECT_EQ(elsewhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; }).field(), "host");
+  const Status no_address = elsewhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; });
+  EXPECT_EQ(no_address.field(), "host");
+  EXPECT_NE(no_address.message().find("cannot listen on 192.0.2.1 port 0: "), std::string::npos)
+      << no_address.message();
+  // (Too long a name to be asked of a name server.)
+  HttpServer nowhere({.host = std::string(300, 'x'), .port = 0, .limits = {}}, clock_, metrics_, nullptr);
+  const Status unknown = nowhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; });
+  EXPECT_EQ(unknown.field(), "host");
+  EXPECT_NE(unknown.message().find("expected an address of this machine, found 'xxx"), std::string::npos)
+      << unknown.message();
 }
 
 TEST_F(ServerTest, StopsWhileRequestsRun) {

@@ -80,8 +80,10 @@ TEST_F(TlsFilesTest, ErrorsNameTheFlagAndThePath) {
   expect_refused({"/nowhere/a.pem", good.key}, "tls_cert", "/nowhere/a.pem is not there");
   expect_refused({good.certificate, "/nowhere/a.key"}, "tls_key", "/nowhere/a.key is not there");
   expect_refused({folder_, good.key}, "tls_cert", folder_.string() + " can't be read");
-  expect_refused({good.key, good.key}, "tls_cert", good.key);
-  expect_refused({good.certificate, good.certificate}, "tls_key", good.certificate);
+  expect_refused({good.key, good.key}, "tls_cert",
+                 good.key + ": expected a PEM file that begins with the server's certificate");
+  expect_refused({good.certificate, good.certificate}, "tls_key",
+                 good.certificate + ": expected a private key in PEM");
   expect_refused({write("empty", ""), good.key}, "tls_cert", "empty");
   expect_refused({good.certificate, write("garbage", "-----BEGIN PRIVATE KEY-----\nx\n")}, "tls_key",
                  "garbage");
@@ -102,6 +104,9 @@ TEST_F(TlsFilesTest, AClientsAuthoritiesAreChecked) {
   const TlsFiles good = make_certificate(folder_, "good");
   EXPECT_TRUE(make_client_tls("").ok());
   EXPECT_TRUE(make_client_tls(good.certificate).ok());
+  EXPECT_NE(make_client_tls(good.key).status().message().find(
+                good.key + ": expected a PEM file of trusted certificates ("),
+            std::string::npos);
   for (const std::string& path : {write("empty", ""), good.key, std::string("/nowhere/ca.pem")}) {
     const Result<TlsContext> context = make_client_tls(path);
     ASSERT_FALSE(context.ok()) << path;

@@ -248,7 +248,9 @@ struct PostgresDatabase::Pool {
   }
 
   static Status abandoned() {
-    return {StatusCode::kUnavailable, "the database (PostgreSQL) did not answer, and is not waited for"};
+    return {StatusCode::kUnavailable,
+            "the database (PostgreSQL) did not answer before this server stopped waiting for it; try again "
+            "later"};
   }
 
   struct Outcome {

@@ -363,7 +363,8 @@ TEST_F(PostgresStoreTest, AStopDoesNotWaitForAServerThatStandsStill) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   store->abandon();
   waiting.join();
-  EXPECT_NE(status.message().find("is not waited for"), std::string::npos) << status.to_string();
+  EXPECT_NE(status.message().find("did not answer before this server stopped waiting"), std::string::npos)
+      << status.to_string();
   EXPECT_EQ(store->commit_turn("ann", test_turn("r1")).code(), StatusCode::kUnavailable);
   server_->go_on();
 }

@@ -30,7 +30,8 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
   void work() {
     const Result<std::uint64_t> gone = store_.expire(seconds_since_1970(), keeping_.limits);
     if (!gone.ok()) {
-      log_->error("expiry of conversations: {}", gone.status().message());
+      log_->error("expired conversations could not be deleted, which is tried again later: {}",
+                  gone.status().message());
     } else if (*gone > 0) {
       gone_ += *gone;
       metrics_.store_expired(*gone);
@@ -79,10 +80,12 @@ class InterruptedKeeper : public std::enable_shared_from_this<InterruptedKeeper>
         ended_(),
         [&](const std::vector<std::string>& seem) { return servers_.look(begin, clock_.now(), seem); });
     if (failed.ok() && *failed > 0)
-      log_->warn("{} responses of a server that has ended have failed", *failed);
+      log_->warn("marked {} responses as failed: the server that made them has ended", *failed);
     if (!failed.ok() && last_.ok())
-      log_->warn("responses of servers that have ended can't be told from others: {}",
-                 failed.status().message());
+      log_->warn(
+          "it is not known which servers have ended, so the responses that they left open stay in progress: "
+          "{}",
+          failed.status().message());
     last_ = failed.status();
     wait();
   }
@@ -128,9 +131,8 @@ void QuotaLog::made_room(std::string_view tenant, std::uint64_t gone) {
     entry->second.told_at = now;
   }
   log(*log_, spdlog::level::warn,
-      LogLine(
-          "a tenant is at its quota (stored_bytes, stored_conversations): its conversations and responses "
-          "that were longest at rest make room for newer ones")
+      LogLine("a tenant has reached its quota (stored_bytes, stored_conversations): its conversations and "
+              "responses that were unused for longest are deleted to make room for newer ones")
           .text("tenant", tenant)
           .count("deleted", static_cast<std::int64_t>(gone)));
 }

@@ -176,7 +176,9 @@ TEST_P(StoreTurnContract, WhatCannotBeStoredIsNamed) {
   expect_invalid(store_->create_conversation(kTenant, {.id = nul}, {}), "conversation.id");
   expect_invalid(store_->create_conversation(kTenant, {.id = ""}, {}), "conversation.id");
   expect_invalid(store_->create_conversation(nul, {.id = "n"}, {}), "tenant");
-  expect_invalid(store_->create_conversation(kTenant, {.id = "n", .metadata = "\xff"}, {}), "metadata");
+  const Status no_text = store_->create_conversation(kTenant, {.id = "n", .metadata = "\xff"}, {});
+  expect_invalid(no_text, "metadata");
+  EXPECT_EQ(no_text.message(), "expected UTF-8 without NUL, found the byte 0xff at 0");
   expect_invalid(store_->create_conversation(kTenant, {.id = "n"}, {test_item("a"), test_item("a")}),
                  "items[1].id");
   expect_invalid(store_->set_metadata(kTenant, "c", std::string(kStoredMetadataBytesMax + 1, ' ')),

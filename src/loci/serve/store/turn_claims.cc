@@ -20,7 +20,10 @@ void TurnClaims::start(Nanos period) {
     timer->async_wait([self, again = weak.lock()](const boost::system::error_code& error) {
       if (error || !again) return;
       const Status renewed = self->store_.renew_claims(self->held());
-      if (!renewed.ok()) self->log_->warn("claims of conversations can't be renewed: {}", renewed.message());
+      if (!renewed.ok())
+        self->log_->warn(
+            "this server's claims to conversations' turns could not be renewed, and are tried again: {}",
+            renewed.message());
       (*again)();
     });
   };
@@ -45,7 +48,8 @@ void TurnClaims::release(std::string tenant, std::string conversation, std::int6
                                          conversation = std::move(conversation), claim] {
     const Status released = self->store_.release_turn(tenant, conversation, claim);
     if (!released.ok())
-      self->log_->warn("the claim of {} ends with its lease: {}", conversation, released.message());
+      self->log_->warn("the claim to a turn of {} could not be given back, and ends with its lease: {}",
+                       conversation, released.message());
   });
 }
 

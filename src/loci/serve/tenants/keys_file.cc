@@ -234,8 +234,9 @@ Result<std::string> add_key(std::string_view text, const KeyEntry& key) {
                      to_text(key.hash));
   if (key.is_operator) out += "operator = true\n";
   if (!key.created.empty()) out += fmt::format("created = \"{}\"\n", key.created);
-  LOCI_ASSIGN_OR_RETURN(const KeysFile after, parse_keys_file(out));
-  if (after.keys.size() != before.keys.size() + 1) {
+  const Result<KeysFile> after = parse_keys_file(out);
+  if (!after.ok() && !after.status().field().empty()) return after.status();  // a name that is taken
+  if (!after.ok() || after->keys.size() != before.keys.size() + 1) {
     return invalid_argument(
         "the file's keys are not written as [[keys]] tables, so none can be added at its end: add this one "
         "by hand",

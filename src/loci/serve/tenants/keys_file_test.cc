@@ -79,17 +79,17 @@ TEST(KeysFile, SaysWhatIsWrongAndWhere) {
   refused("[limits]\nqueue_percent = 101\n", "queue_percent", "from 1 to 100");
   refused("[limits]\nrequests_per_minute = -1\n", "requests_per_minute", "found -1");
   refused("[limits]\nrequests_per_minute = \"many\"\n", "requests_per_minute", "another type");
-  refused("[limits]\nspeed = 1\n", "speed", "unknown");
+  refused("[limits]\nspeed = 1\n", "speed", "line 2: unknown field");
   refused("[limits]\nstored_bytes = 0\n", "stored_bytes", "line 2: expected a size above 0");
   refused("[limits]\nstored_bytes = \"much\"\n", "stored_bytes", "1GiB");
   refused("[limits]\nstored_conversations = 0\n", "stored_conversations", "a whole number from 1");
   refused("[tenants.a]\nspeed = 1\n", "speed", "[tenants.a]");
   refused("[tenants.\"a b\"]\n", "tenants", "letters");
-  refused("keys = 3\n", "keys", "[[keys]]");
+  refused("keys = 3\n", "keys", "line 1: expected tables, each under [[keys]], found 3");
   refused("[[keys]]\nname = \"a\"\n", "hash", "blake2b-256");
   refused("[[keys]]\nname = \"a\"\nhash = \"loci-pasted-key\"\n", "hash", "blake2b-256");
   refused("[[keys]]\nhash = \"" + hash_of("x") + "\"\n", "name", "1 to 64");
-  refused(key_table("a") + key_table("a"), "name", "'a'");
+  refused(key_table("a") + key_table("a"), "name", "two keys have the name 'a'");
   refused("[[keys]]\nname = \"a\"\nhash = \"" + hash_of("b") + "\"\n" + key_table("b"), "hash", "same key");
 }
 
@@ -128,8 +128,13 @@ TEST(KeysFile, RefusesToEditWhatItWouldBreak) {
   const std::string in_line = "keys = [{name = \"a\", hash = \"" + hash_of("a") +
                               "\"}, {name = \"b\", hash = \"" + hash_of("b") + "\"}]\n";
   ASSERT_EQ(parse_keys_file(in_line).value().keys.size(), 2u);
-  EXPECT_FALSE(remove_key(in_line, "a").ok());
-  EXPECT_FALSE(add_key(in_line, {.name = "c", .tenant = "c", .hash = hash_api_key("c")}).ok());
+  EXPECT_EQ(remove_key(in_line, "a").status().message(),
+            "the key is not written as a [[keys]] table of its own, so it cannot be removed without changing "
+            "others: remove it by hand");
+  EXPECT_EQ(
+      add_key(in_line, {.name = "c", .tenant = "c", .hash = hash_api_key("c")}).status().message(),
+      "the file's keys are not written as [[keys]] tables, so none can be added at its end: add this one "
+      "by hand");
 }
 
 }  // namespace

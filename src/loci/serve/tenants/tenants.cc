@@ -129,7 +129,8 @@ std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(
   for (const Key& known : table->keys) {
     if (known.hash == hash) found = known.tenant;
   }
-  if (found == nullptr) return unauthorized("the API key is not one of this server's");
+  if (found == nullptr)
+    return unauthorized("expected an API key of this server; got one that it does not know");
   return found;
 }
 

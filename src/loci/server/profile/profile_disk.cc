@@ -201,7 +201,9 @@ Result<DiskMeasurement> measure_disk(const DiskMeasureOptions& options) {
   }
   if (stopped()) return Status(StatusCode::kCancelled, "the measurement was stopped");
   if (out.reads.empty() || out.reads.front().bytes != request) {
-    return Status(StatusCode::kUnavailable, fmt::format("{}: nothing came in time", options.directory));
+    return Status(
+        StatusCode::kUnavailable,
+        fmt::format("{}: the disk did not answer in the time for a measurement", options.directory));
   }
   file.forget_pages();
   out.read = {measure_latency(file.fd(), Way::kRead, written.bytes), out.reads.front().bytes_per_second};

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/engine/testing/engine_testing.h"
@@ -87,6 +88,7 @@ TEST(ProfileFile, SaysWhatIsWrongWithIt) {
   expect_refused("loci-profile-2", "loci-profile-9", "format");
   expect_refused("\"machine\"", "\"machines\"", "machine");
   expect_refused("\"threads\": 8", "\"threads\": 0", "machine.threads");
+  expect_refused("\"token_ns\"", "\"tokens_ns\"", "costs.token_ns");
   expect_refused("\"token_ns\": 123456", "\"token_ns\": -1", "costs.token_ns");
   expect_refused("\"token_ns\": 123456", "\"token_ns\": \"x\"", "costs.token_ns");
   expect_refused("\"pass_ns\"", "\"past_ns\"", "costs.pass_ns");
@@ -197,6 +199,13 @@ TEST_F(ProfileFolder, MeasuresADisk) {
   EXPECT_EQ(measured->reads[1].bytes_per_second, measured->read.bytes_per_second);
   EXPECT_EQ(measured->reads[2].bytes, 1u << 20);
   EXPECT_GT(measured->charge, 0) << "verifying takes time";
+  const std::uint64_t fits = std::exchange(options.file_bytes, std::uint64_t{1} << 60);
+  const Status full = measure_disk(options).status();
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find(options.directory + ": expected 4096.0 PiB free for a measurement, found "),
+            std::string::npos)
+      << full.message();
+  options.file_bytes = fits;
 
   int asked = 0;
   options.stop = [&asked] { return ++asked > 3; };

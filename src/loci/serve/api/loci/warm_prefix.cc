@@ -41,7 +41,7 @@ std::variant<std::vector<TokenId>, ApiError> public_prefix_tokens(std::string_vi
   if (!json.ok()) return api_error(json.status());
   if (!json->is_object()) return api_error(invalid_argument("expected an object"));
   if (!json->contains("prompt") && !json->contains("messages")) {
-    return api_error(invalid_argument("expected messages or prompt", "messages"));
+    return api_error(invalid_argument("expected the field messages or prompt; got neither", "messages"));
   }
   if (json->contains("messages")) (*json)["add_generation_prompt"] = false;
   Result<std::vector<TokenId>> tokens = tokens_of_request(*json, served);

@@ -130,7 +130,8 @@ asio::awaitable<void> remove(ApiServices& services, Call& call) {
   }
   const std::variant<HeldTurn, ApiError> held =
       co_await hold_turn(services, tenant, id, "",
-                         "a response of this conversation is on its way; delete it when that has ended");
+                         "a response of this conversation is still being made; delete the conversation when "
+                         "that response has ended");
   if (const auto* error = std::get_if<ApiError>(&held)) {
     co_await call.fail(*error);
     co_return;

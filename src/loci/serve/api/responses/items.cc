@@ -378,8 +378,7 @@ Status check_call_outputs(const std::vector<Item>& items, const std::vector<Item
     const std::string& id = items[i].at("call_id").get_ref<const std::string&>();
     if (calls.contains(id)) continue;
     return invalid_argument(
-        fmt::format("expected the call_id of a function_call that stands before; got '{}'",
-                    utf8_prefix(id, 100)),
+        fmt::format("expected the call_id of a function_call before it; got '{}'", utf8_prefix(id, 100)),
         fmt::format("{}[{}].call_id", field, i));
   }
   return {};

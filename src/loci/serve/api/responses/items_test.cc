@@ -69,14 +69,15 @@ TEST(Items, RefusedMessages) {
   refused_item({{"role", "user"}, {"content", 4}}, "input[0].content", "4");
   refused_item({{"role", "user"}, {"content", {"x"}}}, "input[0].content[0]", "object");
   refused_item({{"role", "user"}, {"content", {{{"type", "input_image"}}}}}, "input[0].content[0].type",
-               "input_image");
+               "expected input_text or output_text, what this server takes; got \"input_image\"");
   refused_item({{"role", "user"}, {"content", {{{"type", "refusal"}, {"refusal", "x"}}}}},
                "input[0].content[0].type");
   refused_item({{"role", "user"}, {"content", {{{"type", "input_text"}}}}}, "input[0].content[0].text",
                "required");
   refused_item({{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", 1}}}}},
                "input[0].content[0].text");
-  refused_item({{"role", "user"}, {"content", "x"}, {"status", "odd"}}, "input[0].status", "completed");
+  refused_item({{"role", "user"}, {"content", "x"}, {"status", "odd"}}, "input[0].status",
+               "expected in_progress, completed or incomplete; got \"odd\"");
   refused_item({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax + 1, 'x')}},
                "input[0].id", "256");
   accepted_item({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax, 'x')}});
@@ -182,6 +183,7 @@ TEST(Items, ResultsBelongToCallsBeforeThem) {
   const Status early = check_call_outputs(items(Json::array({user("x"), result, call})), {}, "input");
   EXPECT_EQ(early.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(early.field(), "input[1].call_id");
+  EXPECT_EQ(early.message(), "expected the call_id of a function_call before it; got 'c1'");
 }
 
 TEST(Items, AResultNamesItsCall) {

@@ -65,8 +65,10 @@ TEST(ResponseRequest, StoreFollowsTheServer) {
   refused({{"store", true}}, "store", "without a store", false);
   refused({{"store", "yes"}}, "store", "true or false");
   refused({{"background", true}}, "background", "store", false);
-  refused({{"background", true}, {"store", false}}, "background", "store");
-  refused({{"conversation", "conv_1"}, {"store", false}}, "conversation", "store");
+  refused({{"background", true}, {"store", false}}, "background",
+          "is only allowed where store is true: its outcome is read from there");
+  refused({{"conversation", "conv_1"}, {"store", false}}, "conversation",
+          "is only allowed where store is true: the turn becomes part of it");
   EXPECT_TRUE(accepted({{"background", true}}).background);
 }
 
@@ -77,7 +79,7 @@ TEST(ResponseRequest, ContinuesOneThing) {
   refused({{"conversation", "c"}, {"previous_response_id", "r"}}, "previous_response_id",
           "without conversation");
   refused({{"conversation", Json::object()}}, "conversation.id", "required");
-  refused({{"conversation", 5}}, "conversation", "5");
+  refused({{"conversation", 5}}, "conversation", "expected an id or an object with one; got 5");
   refused({{"previous_response_id", 5}}, "previous_response_id", "a string");
 }
 
@@ -185,7 +187,8 @@ TEST(ResponseRequest, FormatsOfText) {
   refused({{"text", {{"format", {{"type", "json_object"}}}}}, {"guided_regex", "a"}}, "guided_regex",
           "can't be combined with text.format");
   EXPECT_EQ(accepted({{"text", {{"verbosity", "low"}}}}).echo["text"]["verbosity"], "low");
-  refused({{"text", {{"format", {{"type", "xml"}}}}}}, "text.format.type", "json_schema");
+  refused({{"text", {{"format", {{"type", "xml"}}}}}}, "text.format.type",
+          "expected text, json_object or json_schema; got \"xml\"");
   refused({{"text", {{"format", {{"type", "json_schema"}, {"schema", schema}}}}}}, "text.format.name",
           "required");
   refused({{"text", {{"format", {{"type", "json_schema"}, {"name", "n"}}}}}}, "text.format.schema",
@@ -228,7 +231,8 @@ TEST(ResponseRequest, Tools) {
 TEST(ResponseRequest, RefusedTools) {
   const Json tool = {{"type", "function"}, {"name", "f"}};
   refused({{"tools", 5}}, "tools", "an array");
-  refused({{"tools", {{{"type", "web_search"}}}}}, "tools[0].type", "web_search");
+  refused({{"tools", {{{"type", "web_search"}}}}}, "tools[0].type",
+          "expected \"function\", the only kind of tool that this server has; got \"web_search\"");
   refused({{"tools", {{{"type", "function"}}}}}, "tools[0].name", "required");
   refused({{"tools", {{{"type", "function"}, {"name", "f"}, {"parameters", "x"}}}}}, "tools[0].parameters",
           "an object");
@@ -244,7 +248,8 @@ TEST(ResponseRequest, RefusedTools) {
   refused({{"tools", {tool}},
            {"tool_choice", {{"type", "allowed_tools"}, {"mode", "required"}, {"tools", Json::array()}}}},
           "tool_choice.tools", "at least one");
-  refused({{"tool_choice", "any"}}, "tool_choice", "required");
+  refused({{"tool_choice", "any"}}, "tool_choice",
+          "expected none, auto, required or an object that names a tool; got \"any\"");
   refused({{"tool_choice", "required"}}, "tool_choice", "only allowed with tools");
   refused({{"tools", {tool}}, {"tool_choice", {{"type", "function"}, {"name", "g"}}}}, "tool_choice.name",
           "\"g\"");
@@ -270,7 +275,7 @@ TEST(ResponseRequest, MetadataHasLimits) {
   refused({{"metadata", {{key + "e", "v"}}}}, "metadata", "at most 64 characters; got one of 65");
   refused({{"metadata", {{"k", value + "e"}}}}, "metadata.k", "at most 512 characters; got 513");
   refused({{"metadata", {{"k", 1}}}}, "metadata.k", "a string");
-  refused({{"metadata", "k"}}, "metadata", "an object");
+  refused({{"metadata", "k"}}, "metadata", "expected an object of strings; got \"k\"");
 }
 
 TEST(ResponseRequest, RefusesWhatIsNotServed) {

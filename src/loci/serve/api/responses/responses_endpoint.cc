@@ -52,9 +52,10 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   ResponseRequest request = std::get<ResponseRequest>(std::move(parsed));
   background = request.background;
   if (!request.conversation.empty()) {
-    std::variant<HeldTurn, ApiError> taken = co_await hold_turn(
-        services_, tenant, request.conversation, "conversation",
-        "another response of this conversation is on its way; send this one when it has ended");
+    std::variant<HeldTurn, ApiError> taken =
+        co_await hold_turn(services_, tenant, request.conversation, "conversation",
+                           "another response of this conversation is still being made; send this request "
+                           "again when that response has ended");
     if (auto* error = std::get_if<ApiError>(&taken)) {
       ApiError refused = std::move(*error);
       co_return refused;

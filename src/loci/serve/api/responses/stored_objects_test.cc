@@ -27,7 +27,9 @@ TEST(Query, ReadsPages) {
   for (const char* limit : {"0", "101", "x", "", "-1", "1x"})
     EXPECT_EQ(read_page(Query(std::string("/x?limit=") + limit)).status().field(), "limit") << limit;
   EXPECT_TRUE(read_page(Query("/x?limit=100&&=&b")).ok());
-  EXPECT_EQ(read_page(Query("/x?order=up")).status().field(), "order");
+  const Status order = read_page(Query("/x?order=up")).status();
+  EXPECT_EQ(order.field(), "order");
+  EXPECT_EQ(order.message(), "expected asc or desc; got \"up\"");
 }
 
 TEST(Query, ReadsStreams) {
@@ -129,6 +131,18 @@ TEST_F(StoredObjects, CancelsWhatIsCancelledAlone) {
   ASSERT_TRUE(store_->commit_turn("a", turn).ok());
   EXPECT_NE(error(cancel_ended_response(*store_, "a", "resp_2")).message.find("background"),
             std::string::npos);
+  turn.response.id = "resp_4";
+  turn.response.status = "completed";
+  turn.response.json = R"({"id":"resp_4","background":true})";
+  ASSERT_TRUE(store_->commit_turn("a", turn).ok());
+  EXPECT_EQ(error(cancel_ended_response(*store_, "a", "resp_4")).message,
+            "the response can't be cancelled: it is completed");
+  turn.response.id = "resp_5";
+  turn.response.status = "in_progress";
+  turn.response.json = R"({"id":"resp_5","background":true})";
+  ASSERT_TRUE(store_->commit_turn("a", turn).ok());
+  EXPECT_EQ(error(cancel_ended_response(*store_, "a", "resp_5")).message,
+            "the response runs on another server: cancel it there");
   turn.response.id = "resp_3";
   turn.response.status = "cancelled";
   turn.response.json = R"({"id":"resp_3","background":true})";
@@ -145,11 +159,15 @@ TEST(StoredRequests, NameTheFieldAtFault) {
   EXPECT_EQ(field(parse_added_items("{}")), "items");
   EXPECT_EQ(field(parse_added_items(R"({"items":[]})")), "items");
   EXPECT_EQ(field(parse_metadata_update("{}")), "metadata");
-  EXPECT_EQ(field(parse_added_items(R"({"items":[{"type":"item_reference","id":"x"}]})")), "items[0].type");
-  EXPECT_EQ(
-      field(parse_added_items(
-          R"({"items":[{"role":"user","content":"a","id":"x"},{"role":"user","content":"b","id":"x"}]})")),
-      "items[1].id");
+  const Status reference = parse_added_items(R"({"items":[{"type":"item_reference","id":"x"}]})").status();
+  EXPECT_EQ(reference.field(), "items[0].type");
+  EXPECT_EQ(reference.message(), "expected an item itself: references are not taken here");
+  const Status twice =
+      parse_added_items(
+          R"({"items":[{"role":"user","content":"a","id":"x"},{"role":"user","content":"b","id":"x"}]})")
+          .status();
+  EXPECT_EQ(twice.field(), "items[1].id");
+  EXPECT_EQ(twice.message(), "expected ids that differ; got 'x' twice");
   const Json one = {{"role", "user"}, {"content", "x"}};
   EXPECT_TRUE(parse_added_items(Json({{"items", Json(kItemsAddedMax, one)}}).dump()).ok());
   EXPECT_EQ(field(parse_added_items(Json({{"items", Json(kItemsAddedMax + 1, one)}}).dump())), "items");
