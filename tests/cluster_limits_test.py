@@ -59,6 +59,7 @@ def spread(servers, key, rounds, **fields):
         thread.start()
     for thread in threads:
         thread.join()
+    expect_equal(len(replies), 2 * len(servers) * rounds, "replies")
     expect(all(reply.status in (200, 429) for reply in replies), {reply.text for reply in replies if reply.status not in (200, 429)})
     return [reply for reply in replies if reply.status == 200], time.monotonic() - began
 
@@ -114,7 +115,7 @@ def test_many_tenants_each_have_their_own(limited):
 
 
 def test_without_the_database_each_instance_allows_its_share(limited):
-    """The last one: the database comes back with empty buckets of all."""
+    """The last one: the database comes back with full buckets, as it has forgotten what was used."""
     time.sleep(1.5)  # instances count their number each second
     limited.postgres.stop()
     good, seconds = spread(limited.members, limited.few, 30)
@@ -125,4 +126,4 @@ def test_without_the_database_each_instance_allows_its_share(limited):
     wait_until(lambda: "hold over all servers again" in limited.members[0].log_text(), 20, "the database is back")
     wait_until(lambda: "hold over all servers again" in limited.members[1].log_text(), 20, "for the other one too")
     good, seconds = spread(limited.members, limited.few, 30)
-    expect(len(good) <= 30 + rate * seconds + SERVERS, f"{len(good)} requests afterwards")
+    expect(30 - SERVERS <= len(good) <= 30 + rate * seconds + SERVERS, f"{len(good)} requests afterwards")

@@ -119,7 +119,14 @@ def test_slots_that_move_while_they_are_read(place, cluster, plain):
     written(place, cluster)
     with place.server(cluster.url) as other:  # it knows where all was
         wait_until(lambda: other.metrics()["loci_shared_up"] == 1, 30, "the cluster is known")
-        mover = threading.Thread(target=lambda: (cluster.reshard(0, 2, 1000), cluster.reshard(1, 0, 1000), cluster.reshard(2, 1, 1000)))
+        moved = []
+
+        def move():
+            for source, target in ((0, 2), (1, 0), (2, 1)):
+                cluster.reshard(source, target, 1000)
+                moved.append(source)
+
+        mover = threading.Thread(target=move)
         mover.start()
         said = 0
         while mover.is_alive():
@@ -127,6 +134,7 @@ def test_slots_that_move_while_they_are_read(place, cluster, plain):
             expect_equal(say(other)[0], plain[0], "the reply while slots move")
             said += 1
         mover.join()
+        expect(len(moved) == 3 and said > 0, f"{len(moved)} of 3 moves, {said} rounds meanwhile")
         wait_shared(other)
         expect_equal(other.metrics()["loci_shared_up"], 1, "the store is not left alone")
     expect_equal(servers_until(place, cluster, STORY, all_shared), plain[0], "afterwards all is found")

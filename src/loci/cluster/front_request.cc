@@ -7,8 +7,11 @@
 #include <array>
 #include <boost/beast/core/string.hpp>
 #include <charconv>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "loci/base/ascii.h"
 #include "loci/serve/wire/api_error.h"
 #include "loci/serve/wire/sse.h"
 
@@ -43,9 +46,11 @@ bool is_of_connection(const beast::string_view& name) {
                      [&](const auto& one) { return beast::iequals(one, name); });
 }
 
-// What a client named in Connection is between it and the front too.
-bool is_named_in(const beast::string_view& connection, const beast::string_view& name) {
-  return http::token_list(connection).exists(name);
+// What a client named in Connection, in lower case: it is between the client and the front too.
+std::set<std::string> names_in(std::string_view connection) {
+  std::set<std::string> out;
+  for (const beast::string_view name : http::token_list(connection)) out.insert(lower_ascii(plain(name)));
+  return out;
 }
 
 }  // namespace
@@ -54,9 +59,9 @@ std::string request_head(const HttpRequest& request, std::size_t body_bytes, std
                          std::string_view request_id) {
   std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n", request.method_text,
                                 request.target, address, request_id);
-  const std::string_view connection = request.header("Connection");
+  const std::set<std::string> named = names_in(request.header("Connection"));
   for (const auto& [name, value] : request.headers) {
-    if (is_of_connection(name) || is_named_in(connection, name)) continue;
+    if (is_of_connection(name) || named.contains(lower_ascii(name))) continue;
     out += fmt::format("{}: {}\r\n", name, value);
   }
   const bool has_body = body_bytes > 0 || request.method == http::verb::post;

@@ -32,7 +32,7 @@ class ClusterLimits final : public LimitPool {
   ClusterLimits(std::unique_ptr<LimitTable> table, std::shared_ptr<spdlog::logger> log);
   ~ClusterLimits() override;  // as stop()
 
-  // Ends the thread: what waits is answered by nobody, and so is every later ask. Waits at most
+  // Ends the thread: what waits, and every later ask, is told that nobody counts (std::nullopt). Waits at most
   // kMemberStopWait for the database.
   void stop();
 

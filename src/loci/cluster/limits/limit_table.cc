@@ -67,7 +67,7 @@ constexpr std::string_view kLimitsWritePlaces =
     "WHERE "
     "limited ON CONFLICT (tenant, member) DO UPDATE SET places = excluded.places, at = excluded.at";
 
-// What a server counts with: the tenants' names and the meters that follow from their rows.
+// What a call reads before it counts: the tenants' rows, what runs on other servers, and the database's time.
 struct Counting {
   std::map<std::string, TenantUse> rows;         // by the row's name
   std::map<std::string, std::uint32_t> running;  // on other servers, by the row's name

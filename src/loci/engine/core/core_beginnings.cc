@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of sequences (docs/decisions/partial-blocks.md). What a request leaves of its last block, which is
-// not whole, is saved as a partial block. A request that goes on from one that a slower tier alone has waits
-// until that is on the device; there it is a sibling like others, and its tokens are copied.
+// What happens before the queue: the store that servers share is asked (shared_questions.h), and the ends of
+// sequences are brought back (docs/decisions/partial-blocks.md). What a request leaves of its last block,
+// which is not whole, is saved as a partial block. A request that goes on from one that a slower tier alone
+// has waits until that is on the device; there it is a sibling like others, and its tokens are copied.
 //
 // An example, of blocks of four tokens. The turn "abcdef" ended, and the process with it. What the disk has:
 //

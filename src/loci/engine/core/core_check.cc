@@ -145,7 +145,8 @@ void Core::State::check_tables(const CoreRequest& request) const {
   }
 }
 
-// 2. Pins are those of running requests and of copies in flight, no more and no fewer.
+// 2. Each pin has a holder: a running request, a public prefix, a pass in flight, a move, or what is being
+// recovered.
 void Core::State::check_pins() const {
   std::vector<std::uint32_t> pins(index_.id_bound(), 0);
   std::vector<GroupCounts> holds(index_.id_bound(), GroupCounts{});

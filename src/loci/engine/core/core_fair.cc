@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares between tenants (policy/admission.h): whose prompts a pass takes, and what happens to those who give
-// way (giving_way.h). With one tenant all of it is first come, first served.
-//
-// A pass's tokens that decodes leave are divided among the tenants who have prompts to compute, by weight;
-// what one does not want is the others'. So another's prompts, however many and long, cost a tenant that is
-// within its share at most the rest of its share of each pass.
+// Shares between tenants (policy/admission.h): whose requests are admitted next, the queue, and the
+// suspension of those who give way (giving_way.h). With one tenant all of it is first come, first served.
 #include <algorithm>
 #include <map>
 #include <set>

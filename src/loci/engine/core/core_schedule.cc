@@ -2,9 +2,9 @@
 // Growth, and in which order a pass is filled (pass_former.h has how).
 //
 // A pass takes one token of each running decode, and as many waiting requests join as there is budget for
-// (Pensieve §4.2); the rest of it are tokens that prompts lack, divided among tenants (core_fair.cc), first
-// come first served inside one. Where batches are split (PolicySet::batch) passes of decodes and passes of
-// prompts take turns.
+// (Pensieve §4.2); the rest of it are tokens that prompts lack, divided among tenants
+// (PassFormer::add_prompts()), first come first served inside one. Where batches are split (PolicySet::batch)
+// passes of decodes and passes of prompts take turns.
 #include <algorithm>
 #include <utility>
 

@@ -26,12 +26,12 @@
 //   core_admission.cc  taking a request into the batch
 //   core_schedule.cc   growth, and in which order a pass is filled
 //   core_ahead.cc      the pass that is planned while another is in flight
-//   core_fair.cc       shares between tenants: whose prompts a pass takes; whoever gives way is suspended
+//   core_fair.cc       whose requests are admitted next; the queue; whoever gives way is suspended
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  loads of who comes next, before it is admitted
 //   core_beginnings.cc what happens before the queue: the ends of sequences are brought back, and the store
 //                      that servers share is asked
-//   core_public.cc     whether a public prefix has room, and what they leave to others
+//   core_public.cc     whether a public prefix has room, and what its computation leaves to others
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
 #pragma once

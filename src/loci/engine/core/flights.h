@@ -21,10 +21,10 @@
 //     in flight keeps it.
 //
 // It owns the passes in flight and their ids, the claims of the blocks that they fill, and of a request which
-// passes have it (CoreRequest::in_passes, last_pass, computes_from, computes_to). It requires that passes end
-// in the order in which they began, and that whoever is in one stays, or is kept here, until it has ended. It
-// calls the index and the windows, which count what passes still read. Invariants, which check_invariants()
-// tests:
+// passes have it (CoreRequest::in_passes, last_pass, computes_from, computes_to), which the machine counts
+// down when a pass has ended (core_ahead.cc, core_commit.cc). It requires that passes end in the order in
+// which they began, and that whoever is in one stays, or is kept here, until it has ended. It calls the index
+// and the windows, which count what passes still read. Invariants, which check_invariants() tests:
 //   2. What a span writes is held.
 //   3. A copy's source has what is copied; its target is reserved and unseen.
 //   4. Before each span all that its tokens see is there, or is brought by the passes before it, or by its

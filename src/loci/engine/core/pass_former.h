@@ -18,14 +18,18 @@
 //   - What is being loaded is not computed. A request that is being restored joins a pass when its loads are
 //     predicted to arrive in time, or when nobody decodes; the backend then waits for each layer
 //     (AttentionStore §3.2.1). Who decodes waits no longer than computing takes.
-//   - What decodes leave of a pass is divided among tenants by weight; while decodes run, prompts get as many
+//   - What decodes leave of a pass is divided among the tenants who have prompts to compute, by weight; what
+//   one
+//     does not want is the others'. So another's prompts, however many and long, cost a tenant that is within
+//     its share at most the rest of its share of each pass. While decodes run, prompts get as many
 //     tokens as are predicted to keep the pass within its time (policy/pass_budget.h).
 //   - Behind a pass in flight the same goes for what that one leaves (docs/decisions/passes-ahead.md).
 //
-// It owns the shares of a pass: CoreRequest::loads and load_phase as far as passes join loads, and grown. It
-// requires that blocks that a request's next token opens are there (or reserved), and that one pass is formed
-// at a time. It calls the index, the windows, the transfers, the flights, the batch, the queue and the times
-// of passes. Where a call gives room back it says so: those that lacked blocks may be tried again.
+// It owns what a pass may take of the time. It decides whether a pass joins a request's loads, and reserves
+// and releases the slots of a block begun ahead (CoreRequest::grown), which whoever opens or keeps that block
+// takes. It requires that blocks that a request's next token opens are there (or reserved), and that one pass
+// is formed at a time. It calls the index, the windows, the transfers, the flights, the batch, the queue and
+// the times of passes. Where a call gives room back it says so: those that lacked blocks may be tried again.
 #pragma once
 
 #include <cstdint>

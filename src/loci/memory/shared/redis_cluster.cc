@@ -83,6 +83,7 @@ class ClusterConnection final : public RedisConnection {
 
   Status send(const Words& command, Nanos deadline) override {
     LOCI_CHECK(command.size() > 1, "a command with a key");
+    const Nanos begun = clock_.now();
     Sent sent{.node = topology_.node_of(redis_slot(command[1])), .words = {}};
     for (const std::string_view word : command) sent.words.emplace_back(word);
     if (sent.node == nullptr) topology_.want_tending();
@@ -92,7 +93,7 @@ class ClusterConnection final : public RedisConnection {
       Result<RedisConnection*> line = line_to(sent.node, deadline);
       if (line.ok()) {
         const Status status = (*line)->send(command, deadline);
-        if (!status.ok()) lose(sent.node, status);
+        if (!status.ok()) lose(sent.node, status, begun);
         if (!status.ok() && is_over(status, deadline)) return status;
         if (!status.ok()) sent.node = nullptr;
       } else {
@@ -110,10 +111,11 @@ class ClusterConnection final : public RedisConnection {
     sent_.pop_front();
     const auto line = sent.node == nullptr ? lines_.end() : lines_.find(sent.node);
     if (line == lines_.end()) return all_away() ? nobody() : away(reply);
-    const Nanos patience = std::min(deadline, clock_.now() + kSilenceLimit);
+    const Nanos begun = clock_.now();
+    const Nanos patience = std::min(deadline, begun + kSilenceLimit);
     const Status status = line->second->receive(bytes_max, patience, reply);
     if (!status.ok()) {
-      lose(sent.node, status);
+      lose(sent.node, status, begun);
       if (is_over(status, deadline)) return status;
       return all_away() ? nobody() : away(reply);
     }
@@ -143,14 +145,17 @@ class ClusterConnection final : public RedisConnection {
     return std::all_of(nodes.begin(), nodes.end(), [](const NodePtr& node) { return node->is_away.load(); });
   }
 
-  // Replies to what this node was sent do not come.
-  void lose(const NodePtr& node, const Status& why) {
+  // Replies to what this node was sent since `begun` do not come. All others are told that it is away, unless
+  // nobody had the time to wait for it.
+  void lose(const NodePtr& node, const Status& why, Nanos begun) {
     for (Sent& one : sent_) {
       if (one.node == node) one.node = nullptr;
     }
     lines_.erase(node);
     asides_.erase(node);
-    if (!is_stop(why)) topology_.failed(*node);
+    const bool had_time =
+        why.code() != StatusCode::kDeadlineExceeded || clock_.now() - begun >= kRedisFairWait;
+    if (!is_stop(why) && had_time) topology_.failed(*node);
   }
 
   Result<RedisConnection*> line_to(const NodePtr& node, Nanos deadline) {
@@ -162,9 +167,10 @@ class ClusterConnection final : public RedisConnection {
       line = lines_.end();
     }
     if (line == lines_.end()) {
+      const Nanos begun = clock_.now();
       Result<std::unique_ptr<RedisConnection>> made = connect_to_node(*node, clock_, stop_, deadline);
       if (!made.ok()) {
-        lose(node, made.status());
+        lose(node, made.status(), begun);
         return made.status();
       }
       line = lines_.emplace(node, std::move(made).value()).first;
@@ -189,9 +195,10 @@ class ClusterConnection final : public RedisConnection {
       }
       if (!redirect->is_for_once) topology_.moved(redirect->slot, node);
       if (node->is_away) return away(reply);
+      const Nanos begun = clock_.now();
       const Status status = ask_aside(node, sent, redirect->is_for_once, bytes_max, deadline, reply);
       if (!status.ok()) {
-        lose(node, status);
+        lose(node, status, begun);
         if (is_over(status, deadline)) return status;
         return away(reply);
       }
@@ -219,7 +226,7 @@ class ClusterConnection final : public RedisConnection {
   const Clock& clock_;
   const RedisStop& stop_;
   Lines lines_;            // for commands, in order
-  Lines asides_;           // for commands that were sent elsewhere, each until its reply
+  Lines asides_;           // for commands that were redirected
   std::deque<Sent> sent_;  // without a reply yet
 };
 

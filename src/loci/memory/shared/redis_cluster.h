@@ -2,10 +2,10 @@
 // A connection to a Redis Cluster: to its nodes, each command to the one that has its key's slot. Replies
 // come in the order of the commands, whichever nodes they come from:
 //
-//   sent      STRLEN a     STRLEN b    STRLEN c     STRLEN d
-//   to        node 1       node 2      node 1       node 3, which is away
-//   replies   :737448      MOVED to 3  :0           (kAway)
-//                          asks node 3 by another connection: (kAway)
+//   sent      STRLEN a     STRLEN b             STRLEN c     STRLEN d
+//   to        node 1       node 2               node 1       nobody: node 3 is away
+//   replies   :737448      MOVED to node 1      :0           (kAway)
+//                          asks node 1 by another connection: :0
 //
 // Redirections are followed, five at most for a command, over connections beside those of the commands, so
 // that no order is upset. A node that fails is left alone (redis_topology.h); the replies to what it was sent
@@ -20,6 +20,10 @@
 #include "loci/memory/shared/redis_topology.h"
 
 namespace loci {
+
+// A wait that ended sooner, because whoever asked had no more time, has shown nothing of the node or the
+// store.
+inline constexpr Nanos kRedisFairWait = 10 * kNanosPerMilli;
 
 // When a cluster's connection makes those to its nodes.
 enum class RedisDialing : std::uint8_t {

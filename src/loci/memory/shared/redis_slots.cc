@@ -89,7 +89,7 @@ bool parse_line(std::string_view line, std::vector<RedisSlotRange>& ranges) {
         dash == std::string_view::npos ? first : slot_number(range.substr(dash + 1), kRedisSlots - 1);
     if (!first || !last || *last < *first) return false;
     if (!serves) continue;
-    if (!place) return false;
+    if (!place) continue;  // a node that has just lost its address serves nobody
     ranges.push_back({.first = *first, .last = *last, .place = *place});
   }
   return true;

@@ -28,8 +28,6 @@ namespace {
 
 constexpr std::size_t kAsksMax = 1024;        // that wait; beyond it nothing is there
 constexpr std::size_t kForgetsMax = 262'144;  // deletions that wait; beyond it one is dropped
-// A question that found less time left than any may wait has shown nothing of the store.
-constexpr Nanos kAskFair = 10 * kNanosPerMilli;
 constexpr std::uint64_t kSmallReplyBytes = 1024;
 constexpr std::size_t kAskedAhead = 512;  // questions that are sent before an answer is taken
 
@@ -240,7 +238,7 @@ class RedisStore final : public SharedStore {
       if (asking_ != nullptr) {
         status = ask_lengths(job, *asking_, groups);
         const bool is_fair =
-            status.code() != StatusCode::kDeadlineExceeded || job.deadline - begin >= kAskFair;
+            status.code() != StatusCode::kDeadlineExceeded || job.deadline - begin >= kRedisFairWait;
         if (is_fair) note_health(status);
         if (!status.ok()) {
           // Replies that nobody waits for are on their way.
@@ -352,9 +350,13 @@ class RedisStore final : public SharedStore {
 
   // One of those that the store did not take when it was down.
   void forget_kept(Line& line) {
+    if (kept_left_ == 0) kept_left_ = kept_.size();
     const Forget job = kept_.front();
     kept_.pop_front();
     carry_out(job, line);
+    // All have been tried before there is a pause: those for nodes that live do not wait for one that is
+    // away.
+    if (--kept_left_ == 0) kept_at_ = clock_.now() + kTendPause;
   }
   void drop_kept(std::string_view why) {
     kept_.pop_front();
@@ -399,7 +401,6 @@ class RedisStore final : public SharedStore {
     }
     const Status status = forget_in(job, line, limit_of(0));
     if (status.code() == StatusCode::kNotFound) {
-      kept_at_ = clock_.now() + kTendPause;
       kept_.push_back(job);
       return;
     }
@@ -427,14 +428,15 @@ class RedisStore final : public SharedStore {
   Status forget_in(const Forget& job, Line& line, Nanos deadline) {
     LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(clock_.now() + options_.connect_limit));
     RedisReply reply;
+    bool is_away = false;
     for (std::uint32_t group = 0; group < format_.group_count(); ++group) {
       const std::string name = format_.name(job.key, group);
       LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, deadline));
       LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, deadline, reply));
       if (reply.kind == RedisReply::Kind::kError) return refused(reply);
-      if (reply.kind == RedisReply::Kind::kAway) return not_found("the node is away");
+      is_away = is_away || reply.kind == RedisReply::Kind::kAway;
     }
-    return {};
+    return is_away ? not_found("a node that has a part of it is away") : Status();
   }
 
   Status write_to(const Write& job, Line& line, Nanos deadline) {
@@ -501,8 +503,9 @@ class RedisStore final : public SharedStore {
   SharedStoreStats stats_ GUARDED_BY(stats_mutex_);
   std::unique_ptr<RedisConnection> asking_;  // the asking thread's; null: none
   std::unique_ptr<RedisDialer> dialer_;
-  std::deque<Forget> kept_;  // the writing thread's, as what follows; deletions until the store is back
-  Nanos kept_at_ = 0;        // they are tried again then
+  std::deque<Forget> kept_;    // the writing thread's, as what follows; deletions until the store is back
+  Nanos kept_at_ = 0;          // they are tried again then, all of them
+  std::size_t kept_left_ = 0;  // how many of them have not been tried since
   Nanos tend_at_ = kNever, tended_at_ = 0;
   std::atomic<std::size_t> forgets_{0};  // that wait or are kept
   JobQueue<AskJob> asks_;

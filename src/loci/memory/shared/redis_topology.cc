@@ -38,21 +38,21 @@ RedisTopology::NodePtr RedisTopology::node_at(const RedisPlace& place, const Red
 }
 
 std::vector<RedisTopology::NodePtr> RedisTopology::nodes() const {
-  std::vector<NodePtr> out;
-  {
-    const MutexLock lock(mutex_);
+  const MutexLock lock(mutex_);
+  if (serving_.empty()) {
     for (const NodePtr& node : slots_) {
-      if (node != nullptr && (out.empty() || out.back() != node)) out.push_back(node);
+      if (node != nullptr && (serving_.empty() || serving_.back() != node)) serving_.push_back(node);
     }
+    std::sort(serving_.begin(), serving_.end());
+    serving_.erase(std::unique(serving_.begin(), serving_.end()), serving_.end());
+    if (serving_.empty()) serving_.push_back(seed_);
   }
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  if (out.empty()) out.push_back(seed_);
-  return out;
+  return serving_;
 }
 
 void RedisTopology::load(const std::vector<RedisSlotRange>& ranges, const RedisNode& said_by) {
   std::vector<NodePtr> slots(kRedisSlots);
+  std::vector<NodePtr> served;
   std::vector<NodePtr> forgotten;  // nodes end without the mutex, because their resolvers have their own
   const MutexLock lock(mutex_);
   if (is_stopping_) return;
@@ -61,6 +61,7 @@ void RedisTopology::load(const std::vector<RedisSlotRange>& ranges, const RedisN
     std::fill(slots.begin() + range.first, slots.begin() + range.last + 1, node);
   }
   slots_.swap(slots);
+  serving_.swap(served);
   const std::set<NodePtr> kept(slots_.begin(), slots_.end());
   for (auto one = nodes_.begin(); one != nodes_.end();) {
     if (kept.contains(one->second)) {
@@ -73,9 +74,11 @@ void RedisTopology::load(const std::vector<RedisSlotRange>& ranges, const RedisN
 }
 
 void RedisTopology::moved(std::uint32_t slot, NodePtr node) {
+  std::vector<NodePtr> served;
   {
     const MutexLock lock(mutex_);
     slots_[slot].swap(node);  // the one before ends without the mutex
+    serving_.swap(served);
   }
   want_tending();
 }

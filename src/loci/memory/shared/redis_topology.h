@@ -79,7 +79,8 @@ class RedisTopology {
   mutable Mutex mutex_;
   bool is_stopping_ GUARDED_BY(mutex_) = false;
   std::map<std::pair<std::string, std::uint16_t>, NodePtr> nodes_ GUARDED_BY(mutex_);
-  std::vector<NodePtr> slots_ GUARDED_BY(mutex_);  // kRedisSlots
+  std::vector<NodePtr> slots_ GUARDED_BY(mutex_);            // kRedisSlots
+  mutable std::vector<NodePtr> serving_ GUARDED_BY(mutex_);  // nodes() of slots_; empty: not looked for yet
 };
 
 }  // namespace loci

@@ -10,6 +10,7 @@
 #include <boost/beast/core/buffers_suffix.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <iterator>
 
 #include "loci/serve/wire/api_error.h"
 
@@ -28,6 +29,7 @@ constexpr Nanos kLingerTimeout = 2 * kNanosPerSecond;
 constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
 constexpr auto kRefusalHold = std::chrono::milliseconds(50);
 constexpr std::uint32_t kRefusalsHeldMax = 64;
+constexpr std::ptrdiff_t kHeadersMax = 256;           // of a request: each costs more memory than its bytes
 constexpr std::uint64_t kSkippedBytesMax = 64 << 10;  // of a body that nobody wants, to keep the connection
 
 std::string_view plain(beast::string_view text) { return {text.data(), text.size()}; }
@@ -169,9 +171,16 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   set_deadline(context_.limits.header_timeout);
   co_await http::async_read_header(socket_, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
-  if (!error) co_return true;
-  co_await refuse(error);
-  co_return false;
+  keep_alive_ = !error;
+  std::optional<ApiError> refused;
+  if (error) {
+    refused = reason(error);
+  } else if (std::distance(parser_->get().begin(), parser_->get().end()) > kHeadersMax) {
+    refused = http_error(431, fmt::format("the request has more than {} header fields", kHeadersMax),
+                         "header_too_large");
+  }
+  if (refused) co_await refuse(*std::move(refused));
+  co_return !error && !refused;
 }
 
 asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& request) {
@@ -243,14 +252,11 @@ std::optional<ApiError> Connection::reason(error_code error) {
   return std::nullopt;
 }
 
-// Answers a request whose header could not be read, where there is still somebody to answer, and ends.
-asio::awaitable<void> Connection::refuse(error_code error) {
+asio::awaitable<void> Connection::refuse(ApiError error) {
   keep_alive_ = false;
-  const std::optional<ApiError> answer = reason(error);
-  if (!answer) co_return;
   Exchange exchange(*this, HttpRequest{}, context_.clock.now());
-  HttpResponse response{.status = answer->http_status, .body = to_json(*answer), .headers = {}};
-  context_.metrics.request_done("unread", answer->http_status, 0);
+  HttpResponse response{.status = error.http_status, .body = to_json(error), .headers = {}};
+  context_.metrics.request_done("unread", error.http_status, 0);
   if (co_await exchange.respond(std::move(response))) co_await linger();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's connection: reads requests within the limits, hands each to the handler as an Exchange,
 // writes what it answers. All of it on the network thread, as one coroutine; nothing here blocks. Includes
-// Asio and Beast: handlers include exchange.h alone.
+// Asio's sockets and Beast's parser, which exchange.h, all that handlers include, does not.
 #pragma once
 
 #include <array>
@@ -76,7 +76,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> hold_refusal();
   // The answer to a request that cannot be read; absent: the client has gone.
   std::optional<ApiError> reason(boost::system::error_code error);
-  boost::asio::awaitable<void> refuse(boost::system::error_code error);
+  // Answers a request that is not handed on, and ends the connection.
+  boost::asio::awaitable<void> refuse(ApiError error);
   boost::asio::awaitable<void> linger();
   // Tells the client that nothing more comes, unless that would take long.
   boost::asio::awaitable<void> end_sending();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request and its response, as handlers see them.
+// A request that is being answered: what a handler reads it by, and answers by.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request and a response of HTTP as the handlers see them, and the limits of a connection.
+// The values of a request and of a response, and the limits of a connection.
 #pragma once
 
 #include <ostream>  // before verb.hpp, which needs it and does not include it

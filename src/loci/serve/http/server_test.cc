@@ -385,6 +385,13 @@ TEST_F(ServerTest, RefusesWhatPassesTheLimits) {
   EXPECT_NE(too_long.find("HTTP/1.1 431"), std::string::npos);
   EXPECT_NE(too_long.find("the header is larger than 2048 bytes (option max_header)"), std::string::npos)
       << too_long;
+  Client many_headers(server_->port());
+  std::string fields;
+  for (int i = 0; i < 260; ++i) fields += "a:\r\n";
+  many_headers.send("GET /a HTTP/1.1\r\nHost: x\r\n" + fields + "\r\n");
+  const std::string too_many = many_headers.read_all();
+  EXPECT_NE(too_many.find("HTTP/1.1 431"), std::string::npos);
+  EXPECT_NE(too_many.find("the request has more than 256 header fields"), std::string::npos) << too_many;
   Client garbage(server_->port());
   garbage.send("\x16\x03\x01 no HTTP at all\r\n\r\n");
   const std::string no_http = garbage.read_all();

@@ -168,7 +168,10 @@ Status PostgresConnection::begin(std::int64_t instance, Nanos lock_timeout) {
     session.exec0("SET synchronous_commit = on");
     session.exec0(fmt::format("SET lock_timeout = {}", lock_timeout / kNanosPerMilli));
     session.exec0("SET statement_timeout = 60000");
-    session.exec0("SET idle_in_transaction_session_timeout = 60000");
+    // A server that was paused between two statements keeps others from its rows no longer than they would
+    // wait.
+    session.exec0(fmt::format("SET idle_in_transaction_session_timeout = {}",
+                              std::clamp<Nanos>(2 * lock_timeout / kNanosPerMilli, 2'000, 60'000)));
     session.exec0("SET search_path = loci");
     session.exec(fmt::format("SELECT pg_advisory_lock_shared({})", instance));
     return {};

@@ -64,7 +64,8 @@ class TenantLimiter {
     HttpHeaders headers;                          // x-ratelimit-..., of the limits that there are
   };
   // Admits a request by its header, before anything is spent on it. Waits for the pool, if there is one, a
-  // second and a half at most.
+  // little over two seconds at most: it asks a second time where one of the tenant's requests may have ended
+  // elsewhere.
   boost::asio::awaitable<Admission> begin(const Tenant& tenant);
 
   struct Refusal {
