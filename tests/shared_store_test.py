@@ -235,7 +235,7 @@ def test_a_store_that_dies_and_comes_back(place, redis, plain):
 def test_a_store_that_is_not_there_at_first(place, redis, plain):
     redis.kill()
     with place.server(redis.url) as one:
-        expect(f"{redis.url}/0 is not reached" in one.log_text(), one.log_text())
+        expect(f"{redis.url}/0 cannot be reached" in one.log_text(), one.log_text())
         expect_equal(say(one)[0], plain[0], "without the store")
         redis.start()
         wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is found")
