@@ -32,8 +32,8 @@ class ClusterLimits final : public LimitPool {
   ClusterLimits(std::unique_ptr<LimitTable> table, std::shared_ptr<spdlog::logger> log);
   ~ClusterLimits() override;  // as stop()
 
-  // Ends the thread: what waits, and every later ask, is told that nobody counts (std::nullopt). Waits at most
-  // kMemberStopWait for the database.
+  // Ends the thread: what waits, and every later ask, is told that nobody counts (std::nullopt). Waits at
+  // most kMemberStopWait for the database.
   void stop();
 
   void ask(LimitAsk ask, Done done) override;
