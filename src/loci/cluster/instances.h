@@ -83,7 +83,7 @@ class Instances {
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
   // Takes one entry of what the instance publishes.
   void publish(Instance& instance, const FeedEntry& entry);
-  // Takes all that it publishes, in place of what was known.
+  // Replaces what was known of the instance by all that it publishes now.
   void publish_all(Instance& instance, HeldPrompts held);
   // Forgets all that it published, because it tells nothing now.
   void unpublish(Instance& instance);

@@ -28,8 +28,8 @@ enum class RoutedApi : std::uint8_t { kOpenAi, kMessages, kResponses };
 struct RoutedPrompt {
   std::string model;  // empty: the request names none
   // Names of the prompt's text: one for each whole chunk of kPromptChunkBytes that has one
-  // (policy/routing/named_chunks.h). Each is a hash of all text up to the chunk's end, and of what the prompt
-  // goes on from. Their last two bits are 0. None where nothing is generated.
+  // (policy/routing/named_chunks.h). Each is a hash of all text up to the chunk's end and of the conversation
+  // that the prompt continues. Their last two bits are 0. None where nothing is generated.
   std::vector<std::uint64_t> keys;
   std::uint64_t bytes = 0;                 // of the prompt's text
   std::uint64_t beginning = 0;             // hash of the system prompt and the first message, which is the

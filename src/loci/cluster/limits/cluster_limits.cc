@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::chrono::nanoseconds kLimitsRenewal{kMemberRenewal};
 constexpr int kRenewalsToClear = 60;
-// A database that has been asked for so long is not waited for.
-constexpr std::chrono::seconds kLimitsPatience{1};
 constexpr std::size_t kLimitsAsksMax = 1'024;  // in one round
 
 }  // namespace
@@ -44,8 +42,8 @@ void ClusterLimits::stop() {
 void ClusterLimits::ask(LimitAsk ask, Done done) {
   {
     const MutexLock lock(mutex_);
-    const bool is_late =
-        busy_since_ != Time::time_point::max() && Time::now() - busy_since_ > kLimitsPatience;
+    const bool is_late = busy_since_ != Time::time_point::max() &&
+                         Time::now() - busy_since_ > std::chrono::nanoseconds(kLimitPatience);
     if (is_up_ && !is_stopping_ && !is_late) {
       waiting_.push_back({std::move(ask), std::move(done)});
       changed_.notify_all();

@@ -14,7 +14,6 @@
 namespace loci {
 namespace {
 
-constexpr Nanos kLimitsWait = kNanosPerSecond;
 constexpr std::int64_t kLimitsLifetimeMs = kMemberLifetime / kNanosPerMilli;
 constexpr std::int64_t kLimitsForgottenAfterMs = 60'000;
 constexpr std::int64_t kLimitsClearedMax = 1'000;
@@ -130,7 +129,7 @@ Result<std::unique_ptr<LimitTable>> LimitTable::open(const std::string& url, con
                                                      std::string member) {
   LOCI_ASSIGN_OR_RETURN(
       std::unique_ptr<PostgresDatabase> database,
-      PostgresDatabase::open(url, {.lock_timeout = kLimitsWait, .answer_timeout = kLimitsWait}));
+      PostgresDatabase::open(url, {.lock_timeout = kLimitPatience, .answer_timeout = kLimitPatience}));
   const auto make = [&] {
     return database->transact(SqlAccess::kWrite,
                               [](SqlSession& session) { return session.execute(kLimitsTables); });

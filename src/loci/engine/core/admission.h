@@ -77,8 +77,8 @@ class Admission {
 
   // --- before it is taken: its loads begin ---
 
-  // Pins what the device has of what the request goes on from, while slots for loads are found, so that none
-  // of it is evicted for them.
+  // Pins the blocks of the request's past that the device has, so that finding slots for loads evicts none of
+  // them.
   std::vector<BlockPin> hold_there(const CoreProbes& probes);
   // Whether the device has slots for these blocks, and in groups with a window for what the request is
   // promised beside them: it never waits at admission for room that its own loads have.

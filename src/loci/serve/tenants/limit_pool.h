@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "loci/base/clock.h"
 #include "loci/serve/tenants/tenant.h"
 #include "loci/serve/tenants/tenant_meter.h"
 
@@ -27,6 +28,9 @@ struct LimitAnswer {
   std::optional<LimitReached> reached;  // absent: it was counted
   RateState state;
 };
+
+// Nobody waits longer for an answer.
+inline constexpr Nanos kLimitPatience = kNanosPerSecond;
 
 // Thread-safe. Nothing waits; outlives who asks.
 class LimitPool {

@@ -17,8 +17,6 @@ namespace loci {
 namespace asio = boost::asio;
 namespace {
 
-// A pool that has not answered for so long is not waited for.
-constexpr std::chrono::seconds kPoolPatience{1};
 // What ends on another server is heard of this much later at most, if the pool is well.
 constexpr std::chrono::milliseconds kEndIsHeard{50};
 
@@ -34,7 +32,8 @@ asio::awaitable<void> pause(std::chrono::milliseconds time) {
 
 // An answer that a coroutine waits for. All of it is the coroutine's thread's.
 struct Waiting {
-  explicit Waiting(const asio::any_io_executor& executor) : over(executor, kPoolPatience) {}
+  explicit Waiting(const asio::any_io_executor& executor)
+      : over(executor, std::chrono::nanoseconds(kLimitPatience)) {}
   asio::steady_timer over;
   std::optional<LimitAnswer> answer;
   bool is_left = false;  // nobody waits any more
