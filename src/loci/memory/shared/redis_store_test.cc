@@ -291,13 +291,14 @@ TEST_F(RedisStoreTest, AConnectionForQuestionsMayTakeLongerThanOne) {
 
 TEST_F(RedisStoreTest, ALoadMayTakeAsLongAsItsBytesDo) {
   RedisStoreOptions fast = options();
-  fast.transfer_limit = kNanosPerSecond / 4;
+  fast.transfer_limit = kNanosPerSecond;
   fast.rate_min = 1'000;  // of 300,000 bytes
   fast.readers = 1;
   const auto store = open(fast);
   ASSERT_TRUE(write(*open(options()), 1, 0).ok());
-  server_.answer([](const auto& command) -> std::optional<std::string> {
-    if (command[0] == "GETRANGE") std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  std::promise<void> late;
+  server_.answer([is_late = late.get_future().share()](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "GETRANGE") is_late.wait();
     return std::nullopt;
   });
   // One alone comes; those that wait behind it are ended, and the store is no worse for that.
@@ -306,6 +307,8 @@ TEST_F(RedisStoreTest, ALoadMayTakeAsLongAsItsBytesDo) {
     sinks.push_back(std::make_shared<CollectingSink>(1));
     store->read({{.group = 0, .slot = {}, .key = test_key(1)}}, 0, sinks.back());
   }
+  std::this_thread::sleep_for(std::chrono::nanoseconds(fast.transfer_limit));
+  late.set_value();
   EXPECT_EQ(sinks.front()->wait()[0].bytes, bytes_of(1, 0));
   for (int i = 1; i < 5; ++i)
     EXPECT_EQ(sinks[static_cast<std::size_t>(i)]->wait()[0].status->code(), StatusCode::kDeadlineExceeded)
@@ -317,11 +320,12 @@ TEST_F(RedisStoreTest, ALoadMayTakeAsLongAsItsBytesDo) {
 
 TEST_F(RedisStoreTest, WritesThatWaitSayNothingOfTheStore) {
   RedisStoreOptions fast = options();
-  fast.transfer_limit = kNanosPerSecond / 4;
+  fast.transfer_limit = kNanosPerSecond;
   fast.rate_min = 1;
   const auto store = open(fast);
-  server_.answer([](const auto& command) -> std::optional<std::string> {
-    if (command[0] == "SET") std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  std::promise<void> late;
+  server_.answer([is_late = late.get_future().share()](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "SET") is_late.wait();
     return std::nullopt;
   });
   std::vector<std::promise<Status>> done(5);
@@ -329,6 +333,8 @@ TEST_F(RedisStoreTest, WritesThatWaitSayNothingOfTheStore) {
     store->write(0, {}, {.key = test_key(i)}, bytes_of(i, 0),
                  [&done, i](Status status) { done[i].set_value(std::move(status)); });
   }
+  std::this_thread::sleep_for(std::chrono::nanoseconds(fast.transfer_limit));
+  late.set_value();
   EXPECT_TRUE(done[0].get_future().get().ok());
   for (std::size_t i = 1; i < done.size(); ++i)
     EXPECT_EQ(done[i].get_future().get().code(), StatusCode::kDeadlineExceeded) << i;
