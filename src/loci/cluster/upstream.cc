@@ -23,7 +23,7 @@ constexpr std::uint32_t kHeaderBytesMax = 64 << 10;
 }  // namespace
 
 Upstream::State::State(asio::io_context& io, TlsContext tls)
-    : socket(tcp::socket(io), std::move(tls)), resolved(io) {}
+    : socket(tcp::socket(io), std::move(tls)), resolved(io), watchdog(io) {}
 
 void Upstream::State::close() {
   is_closed = true;
@@ -35,7 +35,6 @@ void Upstream::State::close() {
 Upstream::Upstream(asio::io_context& io, TlsContext tls)
     : io_(io),
       state_(std::make_shared<State>(io, std::move(tls))),
-      timer_(io),
       buffer_(kHeaderBytesMax + 2 * kPieceBytes) {}
 
 asio::awaitable<Status> Upstream::connect(const Member& member, Nanos timeout) {
@@ -107,6 +106,8 @@ std::optional<std::uint64_t> Upstream::content_length() const {
 }
 
 asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
+  // (Beast reads no more at once than the buffer has taken so far, which a short header leaves at 512 bytes.)
+  buffer_.reserve(kPieceBytes);
   piece_.resize(kPieceBytes);
   while (!parser_->is_done()) {
     auto& body = parser_->get().body();
@@ -131,13 +132,20 @@ bool Upstream::is_reusable() const {
 void Upstream::close() { state_->close(); }
 
 void Upstream::set_deadline(Nanos from_now) {
-  timer_.expires_after(std::chrono::nanoseconds(from_now));
   state_->has_timed_out = false;
-  // An earlier deadline's call may be on its way already.
-  const std::uint64_t number = ++state_->deadline;
-  timer_.async_wait([weak = std::weak_ptr(state_), number](const error_code& error) {
+  state_->deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(from_now);
+  if (state_->deadline < state_->armed_for) state_->arm();
+}
+
+// A deadline that moves on, as each piece of a body moves it, is looked at when the timer fires.
+void Upstream::State::arm() {
+  armed_for = deadline;
+  watchdog.expires_at(deadline);
+  watchdog.async_wait([weak = weak_from_this()](const error_code& error) {
     const std::shared_ptr<State> state = weak.lock();
-    if (error || !state || state->deadline != number) return;
+    if (error || !state) return;
+    state->armed_for = std::chrono::steady_clock::time_point::max();
+    if (state->deadline > std::chrono::steady_clock::now()) return state->arm();
     state->has_timed_out = true;
     state->close();
   });

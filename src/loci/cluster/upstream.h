@@ -49,7 +49,8 @@ class Upstream {
   bool is_reusable() const;
   // Ends all running operations with an error. Any coroutine may call it.
   void close();
-  // Closes the connection if it is not done by then. Replaces an earlier deadline.
+  // Closes the connection if it is not done by then. Replaces an earlier deadline, which costs nothing where
+  // the new one is later.
   void set_deadline(Nanos from_now);
   bool timed_out() const { return state_->has_timed_out; }  // since the latest set_deadline()
 
@@ -57,15 +58,18 @@ class Upstream {
   static constexpr std::size_t kPieceBytes = 64 << 10;
   using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
 
-  // Shared with the deadline's timer, which may fire after the connection is gone.
-  struct State {
+  // Shared with its timer, which may fire after the connection is gone.
+  struct State : std::enable_shared_from_this<State> {
     State(boost::asio::io_context& io, TlsContext tls);
     void close();
+    void arm();
 
     HttpSocket socket;
     boost::asio::steady_timer resolved;  // cancelled when the name's addresses are there, or nobody waits for
                                          // them
-    std::uint64_t deadline = 0;          // number of the deadline
+    boost::asio::steady_timer watchdog;
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+    std::chrono::steady_clock::time_point armed_for = std::chrono::steady_clock::time_point::max();
     bool has_timed_out = false;
     bool is_closed = false;
   };
@@ -75,7 +79,6 @@ class Upstream {
 
   boost::asio::io_context& io_;
   const std::shared_ptr<State> state_;
-  boost::asio::steady_timer timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::vector<char> piece_;

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// A front's connection to an instance whose name cannot be resolved.
+// Connections to instances: a name that cannot be resolved, and how much one read of a long body brings.
 #include "loci/cluster/upstream.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
 
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
 #include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "loci/cluster/peers/peer_tls.h"
 
 namespace loci {
 namespace {
@@ -68,6 +76,66 @@ TEST(Upstream, ANameThatIsNotResolvedInTimeIsLeftAlone) {
     EXPECT_EQ(connected->code(), StatusCode::kUnavailable);
     EXPECT_EQ(has_timed_out, !is_closed);
   }
+}
+
+// Answers one request with a body in chunks, as peers give state.
+void answer_one(asio::ip::tcp::acceptor& acceptor, asio::ssl::context& tls, int chunks,
+                const std::string& chunk) {
+  asio::ssl::stream<asio::ip::tcp::socket> stream(acceptor.accept(), tls);
+  stream.handshake(asio::ssl::stream_base::server);
+  std::string request;
+  asio::read_until(stream, asio::dynamic_buffer(request), "\r\n\r\n");
+  asio::write(stream, asio::buffer(std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")));
+  const std::string framed = fmt::format("{:x}\r\n{}\r\n", chunk.size(), chunk);
+  for (int i = 0; i < chunks; ++i) asio::write(stream, asio::buffer(framed));
+  asio::write(stream, asio::buffer(std::string("0\r\n\r\n")));
+}
+
+// Each read costs calls of the system. A record of TLS has 16 KiB at most, and comes whole.
+TEST(Upstream, AReadBringsAWholeRecordOfALongBody) {
+  constexpr int kPieces = 16;
+  const std::string chunk(256 << 10, 'x');
+  const TlsContext given = make_peer_server_tls(PeerKey{1}).value();
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const Member member{.host = "127.0.0.1", .port = acceptor.local_endpoint().port(), .tls = true};
+  std::thread server([&] { answer_one(acceptor, *given, kPieces, chunk); });
+  Upstream upstream(io, make_peer_client_tls(PeerKey{1}).value());
+  std::size_t bytes = 0;
+  int reads = 0;
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        const Status connected = co_await upstream.connect(member, 20 * kNanosPerSecond);
+        const bool is_sent = connected.ok() && co_await upstream.send("GET / HTTP/1.1\r\n\r\n", "");
+        const bool is_answered = is_sent && co_await upstream.read_header(false) != nullptr;
+        std::optional<std::string_view> piece;
+        while (is_answered && (piece = co_await upstream.read_piece()) && !piece->empty()) {
+          bytes += piece->size();
+          ++reads;
+        }
+        upstream.set_deadline(0);
+      },
+      asio::detached);
+  io.run();
+  server.join();
+  EXPECT_EQ(bytes, kPieces * chunk.size());
+  const auto records = static_cast<int>(bytes / (16 << 10));
+  EXPECT_LE(reads, records + 3 * kPieces) << "a chunk's ends may divide records";
+}
+
+// The timer was set for the first deadline; the later one counts, and so does one that comes earlier again.
+TEST(Upstream, TheLatestDeadlineCounts) {
+  asio::io_context io;
+  Upstream upstream(io, nullptr);
+  upstream.set_deadline(kNanosPerMilli);
+  upstream.set_deadline(3600 * kNanosPerSecond);
+  io.run_for(std::chrono::milliseconds(30));
+  EXPECT_FALSE(upstream.timed_out());
+  upstream.set_deadline(kNanosPerMilli);
+  io.restart();
+  io.run();
+  EXPECT_TRUE(upstream.timed_out());
 }
 
 }  // namespace
