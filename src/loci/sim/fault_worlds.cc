@@ -30,7 +30,30 @@ class Maker {
     return world;
   }
 
+  FaultWorld make_cluster() {
+    FaultWorld world = make();
+    ClusterOptions& cluster = world.options.cluster;
+    cluster.instances = number(2, 5);
+    cluster.fronts = number(1, 3);
+    if (one_in(2)) cluster.policy = kPolicies[random_.below(kPolicies.size())];
+    cluster.peers = !one_in(4);
+    cluster.network = {static_cast<Nanos>(number(0, 5'000)) * 1'000,
+                       number(1, 1'000) * std::uint64_t{1'000'000}};
+    // Little enough for gaps.
+    cluster.published = {.chunks_max = number(1, large_ ? 2'000 : 200),
+                         .of_block_max = number(1, 8),
+                         .events_kept = number(1, 300)};
+    FaultOptions& faults = world.options.faults;
+    faults.restarts = number(500, 20'000) * kNanosPerMilli;
+    if (!one_in(4)) faults.away = number(1, 10'000) * kNanosPerMilli;
+    if (!one_in(3)) faults.disk_lost = one_in(3) ? 1 : 0.5;
+    return world;
+  }
+
  private:
+  static constexpr std::array kPolicies = {RoutingPolicy::kPromptTree, RoutingPolicy::kSession,
+                                           RoutingPolicy::kLeastLoad};
+
   std::uint32_t number(std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(random_.below(high - low + 1));
   }
@@ -128,6 +151,8 @@ class Maker {
 }  // namespace
 
 FaultWorld random_fault_world(Random& random, WorldSize size) { return Maker(random, size).make(); }
+
+FaultWorld random_cluster_world(Random& random, WorldSize size) { return Maker(random, size).make_cluster(); }
 
 WorldReport run_fault_world(const FaultWorld& world) {
   WorldReport report = run_world(world.trace, world.options).value();

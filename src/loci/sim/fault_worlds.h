@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random runs on modelled hardware that fails: slow and failing links and disks, bursts of requests, clients
-// that leave, processes that end. A broken invariant ends the program.
+// that leave, processes that end; and instances behind fronts that die and come back, with their disks or
+// without. A broken invariant ends the program.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,8 @@ struct FaultWorld {
 
 // The same generator gives the same world.
 FaultWorld random_fault_world(Random& random, WorldSize size);
+// Two to five such instances behind one to three fronts; at random times each dies.
+FaultWorld random_cluster_world(Random& random, WorldSize size);
 // Runs the world, and tests that all requests of the trace are accounted for.
 WorldReport run_fault_world(const FaultWorld& world);
 

@@ -58,6 +58,75 @@ TEST(FaultWorlds, LargeOnesLoseNothingEither) {
   EXPECT_GT(restarts, 0u);
 }
 
+WorldReport run_cluster(std::uint64_t seed, WorldSize size) {
+  Random random(seed);
+  return run_fault_world(random_cluster_world(random, size));
+}
+
+TEST(ClusterFaultWorlds, LoseNothingWhicheverInstanceDies) {
+  const std::uint64_t seeds = test_rounds(150);
+  ClusterReport all;
+  std::uint64_t deaths = 0, disks_lost = 0, from_peers = 0, recovered = 0, rested = 0;
+  std::array<std::uint64_t, kOutcomes> outcomes{};
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE(seed);
+    const WorldReport report = run_cluster(seed, WorldSize::kSmall);
+    deaths += report.restarts;
+    disks_lost += report.disks_lost;
+    recovered += report.recovered;
+    all.moved += report.cluster.moved;
+    all.lost += report.cluster.lost;
+    all.refused += report.cluster.refused;
+    all.tokens_again += report.cluster.tokens_again;
+    all.feed_gaps += report.cluster.feed_gaps;
+    all.feeds_broken += report.cluster.feeds_broken;
+    all.peer_blocks += report.cluster.peer_blocks;
+    all.peer_blocks_gone += report.cluster.peer_blocks_gone;
+    all.peer_bytes_lost += report.cluster.peer_bytes_lost;
+    for (const RequestRecord& record : report.requests) {
+      ++outcomes[static_cast<std::size_t>(record.outcome)];
+      from_peers += record.from[3];
+      rested += record.moved > 0 && record.outcome == Outcome::kDone;
+    }
+  }
+  // Or they show nothing.
+  EXPECT_GT(deaths, seeds);
+  EXPECT_GT(disks_lost, seeds / 4);
+  EXPECT_GT(recovered, seeds / 4);
+  EXPECT_GT(all.moved, seeds / 10);
+  EXPECT_GT(rested, seeds / 20) << "requests that outlive their instance are done";
+  EXPECT_GT(all.lost, 0u) << "two instances died with a request";
+  EXPECT_GT(all.refused, seeds / 10);
+  EXPECT_GT(all.tokens_again, seeds / 10);
+  EXPECT_GT(all.feeds_broken, seeds / 2);
+  EXPECT_GT(all.feed_gaps, 3 * seeds) << "each begin of a feed is one";
+  EXPECT_GT(all.peer_blocks, seeds / 4);
+  EXPECT_GT(all.peer_blocks_gone, 0u);
+  EXPECT_GT(all.peer_bytes_lost, 0u);
+  EXPECT_GT(from_peers, seeds);
+  for (const Outcome outcome : {Outcome::kDone, Outcome::kCancelled, Outcome::kDeadline, Outcome::kFailed,
+                                Outcome::kRejected, Outcome::kTooLong}) {
+    EXPECT_GT(outcomes[static_cast<std::size_t>(outcome)], 0u) << outcome_name(outcome);
+  }
+}
+
+TEST(ClusterFaultWorlds, LargeOnesLoseNothingEither) {
+  std::uint64_t moved = 0;
+  for (std::uint64_t seed = 1; seed <= test_rounds(4); ++seed)
+    moved += run_cluster(seed, WorldSize::kLarge).cluster.moved;
+  EXPECT_GT(moved, 0u);
+}
+
+TEST(ClusterFaultWorlds, ASeedRepeats) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Random random(seed);
+    const FaultWorld world = random_cluster_world(random, WorldSize::kSmall);
+    const WorldReport first = run_fault_world(world), again = run_cluster(seed, WorldSize::kSmall);
+    EXPECT_EQ(report_json(world.trace, world.options, first).dump(),
+              report_json(world.trace, world.options, again).dump());
+  }
+}
+
 TEST(FaultWorlds, ASeedRepeats) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);

@@ -9,7 +9,7 @@ namespace loci::sim {
 Faults::Faults(const FaultOptions& options)
     : options_(options),
       ways_{Random(mix64(options.seed) ^ 1), Random(mix64(options.seed) ^ 2), Random(mix64(options.seed) ^ 3),
-            Random(mix64(options.seed) ^ 4)},
+            Random(mix64(options.seed) ^ 4), Random(mix64(options.seed) ^ 5)},
       random_(mix64(options.seed)) {}
 
 Nanos Faults::lasting(Random& random, Nanos mean) const {
@@ -34,6 +34,13 @@ MoveResult Faults::result_of(const Transfer& transfer) {
 
 Nanos Faults::until_restart() {
   return options_.restarts == 0 ? kNever : lasting(random_, options_.restarts);
+}
+
+Nanos Faults::until_return() { return options_.away == 0 ? 0 : lasting(random_, options_.away); }
+
+DiskAfterDeath Faults::disk_after_death() {
+  if (options_.disk_lost == 0) return DiskAfterDeath::kStays;
+  return random_.unit() < options_.disk_lost ? DiskAfterDeath::kLost : DiskAfterDeath::kStays;
 }
 
 }  // namespace loci::sim

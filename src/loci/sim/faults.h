@@ -16,12 +16,16 @@ namespace loci::sim {
 
 struct FaultOptions {
   std::uint64_t seed = 0;
-  Nanos well = 0;      // mean time that a way stays well; 0: it always is
-  Nanos ill = 0;       // mean time that it stays ill
-  double slow = 1;     // an ill way is this many times slower; at least 1
-  double fails = 0;    // share of the transfers that fail on an ill way, 0 to 1
-  Nanos restarts = 0;  // mean time until the process ends and only the disk stays; 0: it never ends
+  Nanos well = 0;        // mean time that a way stays well; 0: it always is
+  Nanos ill = 0;         // mean time that it stays ill
+  double slow = 1;       // an ill way is this many times slower; at least 1
+  double fails = 0;      // share of the transfers that fail on an ill way, 0 to 1
+  Nanos restarts = 0;    // mean time until the process ends and only the disk stays; 0: it never ends
+  Nanos away = 0;        // mean time until the next process begins; 0: it begins at once
+  double disk_lost = 0;  // share of the ends after which the disk is empty, 0 to 1
 };
+
+enum class DiskAfterDeath : std::uint8_t { kStays, kLost };
 
 class Faults {
  public:
@@ -37,6 +41,8 @@ class Faults {
   // The result of a transfer that ends now.
   MoveResult result_of(const Transfer& transfer);
   Nanos until_restart();  // kNever: no restart comes
+  Nanos until_return();   // since the process's end
+  DiskAfterDeath disk_after_death();
   // Whether a write that the process's end interrupts is there afterwards.
   bool is_written() { return random_.below(2) == 0; }
 

@@ -56,7 +56,8 @@ struct Machine {
   bool disk_shared = true;     // one read or write at a time; else reads run beside writes
   // Measured costs (`loci profile`) that replace the rates above.
   std::optional<CostCurves> measured = std::nullopt;
-  PassCurves passes;  // where `measured` is; empty: not measured
+  PassCurves passes;                                       // where `measured` is; empty: not measured
+  std::uint64_t network_bytes_per_second = 1'000'000'000;  // what an instance sends to others
 };
 
 // Tokens [position, position + count) of a sequence, computed in a pass.

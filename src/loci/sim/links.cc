@@ -22,9 +22,11 @@ Links::Links(const Machine& machine)
   lanes_[kHostSave].cost = machine.host_save;
   lanes_[kDiskRead].cost = machine.disk_read;
   lanes_[kDiskWrite].cost = machine.disk_write;
+  lanes_[kNetwork].cost = {.latency = 0, .bytes_per_second = machine.network_bytes_per_second};
 }
 
 Links::Way Links::way_of(const Transfer& transfer) {
+  if (transfer.to == Tier::kShared && transfer.from != Tier::kDisk) return kNetwork;
   if (transfer.to == Tier::kDisk) return kDiskWrite;
   if (transfer.from == Tier::kDisk) return kDiskRead;
   return transfer.to == Tier::kDevice ? kHostLoad : kHostSave;
@@ -58,7 +60,7 @@ void Links::advance(Nanos now) {
 bool Links::may_begin(Way way) const {
   if (lanes_[way].moving || !lanes_[way].has_waiting()) return false;
   if (way == kHostSave) return !lanes_[kHostLoad].moving && !lanes_[kHostLoad].has_waiting();
-  if (way == kHostLoad || !disk_shared_) return true;
+  if (way == kHostLoad || way == kNetwork || !disk_shared_) return true;
   if (way == kDiskRead) return !lanes_[kDiskWrite].moving;
   return !lanes_[kDiskRead].moving && !lanes_[kDiskRead].has_waiting();
 }

@@ -6,6 +6,8 @@
 //   loads       disk or host memory to the device; first on the way or disk that they wait for
 //   prefetches  disk to host memory
 //   saves       all else; a save to host memory does not begin while a load moves
+//   peers       what peers get: read from the disk, where it is there, like a prefetch; then out to the
+//   network
 //
 // A transfer that has begun is not interrupted, unless all transfers are dropped. A way's rate may change
 // while it moves. Its layers move in order, so of a transfer that moves from t0 to t1 at one rate, layer k of
@@ -39,7 +41,7 @@ struct Transfer {
 
 class Links {
  public:
-  enum Way : std::uint8_t { kHostLoad, kHostSave, kDiskRead, kDiskWrite, kWays };
+  enum Way : std::uint8_t { kHostLoad, kHostSave, kDiskRead, kDiskWrite, kNetwork, kWays };
   static Way way_of(const Transfer& transfer);
   explicit Links(const Machine& machine);
 

@@ -37,7 +37,7 @@ struct Sums {
   std::array<std::uint64_t, kTiers> from{};
   std::uint64_t returning = 0, hits = 0, host_hits = 0;
   Nanos first = kNever, last = 0;
-  std::vector<double> from_arrival, from_admission, waited, per_token;
+  std::vector<double> from_arrival, from_admission, waited, per_token, pauses;
 };
 
 void add(const RequestRecord& record, Sums& sums) {
@@ -54,6 +54,7 @@ void add(const RequestRecord& record, Sums& sums) {
   sums.reused += std::min(cached, record.history_tokens);
   sums.computed += record.prompt_tokens - std::min(record.prompt_tokens, cached);
   sums.first = std::min(sums.first, record.arrived);
+  if (record.moved > 0) sums.pauses.push_back(seconds(record.pause));
   if (record.turn > 0 || record.history_tokens > 0) {
     ++sums.returning;
     const bool hit = cached > 0 && std::uint64_t{cached} * 2 >= record.history_tokens;
@@ -78,10 +79,36 @@ Ordered tokens_json(const Sums& sums) {
           {"from_device", sums.from[0]},
           {"from_host", sums.from[1]},
           {"from_disk", sums.from[2]},
+          {"from_peers", sums.from[3]},
           {"share_reusable", ratio(static_cast<double>(sums.history), prompt)},
-          {"share_cached", ratio(static_cast<double>(sums.from[0] + sums.from[1] + sums.from[2]), prompt)},
+          {"share_cached",
+           ratio(static_cast<double>(sums.from[0] + sums.from[1] + sums.from[2] + sums.from[3]), prompt)},
           {"share_of_history_reused",
            ratio(static_cast<double>(sums.reused), static_cast<double>(sums.history))}};
+}
+
+Ordered cluster_json(const WorldOptions& options, const ClusterReport& report, Sums& sums) {
+  Ordered json;
+  json["instances"] = options.cluster.instances;
+  json["fronts"] = options.cluster.fronts;
+  Ordered& chosen = json["chosen"];
+  for (std::size_t i = 0; i < kRoutedWhys; ++i)
+    chosen[std::string(routed_why_name(static_cast<RoutedWhy>(i)))] = report.chosen[i];
+  json["requests_moved"] = report.moved;
+  json["requests_lost"] = report.lost;
+  json["connections_refused"] = report.refused;
+  json["reply_tokens_again"] = report.tokens_again;
+  json["prompt_tokens_again"] = report.prompts_again;
+  json["pause_of_moved_s"] = summary(sums.pauses);
+  json["feeds"] = {
+      {"changes", report.feed_changes}, {"gaps", report.feed_gaps}, {"broken", report.feeds_broken}};
+  json["peers"] = {{"asks", report.peer_asks},
+                   {"blocks", report.peer_blocks},
+                   {"blocks_gone", report.peer_blocks_gone},
+                   {"bytes_given", report.peer_bytes_given},
+                   {"bytes_got", report.peer_bytes_got},
+                   {"bytes_lost", report.peer_bytes_lost}};
+  return json;
 }
 
 }  // namespace
@@ -120,14 +147,35 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
                     {"total", seconds(busy)}};
   json["duration_s"] = seconds(report.duration);
   json["passes"] = report.passes;
-  json["suspensions"] = report.stats.suspensions_total;
+  json["suspensions"] = report.suspensions;
   json["poisoned_spans"] = report.poisoned_spans;
+  if (options.faults.restarts > 0) {
+    json["deaths"] = report.restarts;
+    json["disks_lost"] = report.disks_lost;
+  }
+  if (options.cluster.instances > 0) json["cluster"] = cluster_json(options, report.cluster, sums);
   Ordered& moved = json["bytes_moved"];
   for (std::size_t link = 0; link < kCoreLinks; ++link)
     moved[std::string(core_link_name(static_cast<CoreLink>(link)))] = report.bytes_moved[link];
   json["digest"] = fmt::format("{:016x}", report.digest);
   return json;
 }
+
+namespace {
+
+std::string cluster_text(const Ordered& cluster) {
+  std::string text = fmt::format("{} instances; sent to whoever", cluster["instances"].get<std::uint32_t>());
+  for (const auto& [why, count] : cluster["chosen"].items())
+    text += fmt::format(" · {} {}", why, count.get<std::uint64_t>());
+  return text +
+         fmt::format(
+             "\n{} times a request's instance died and another one went on, after {:.3f} s at the "
+             "median; {} requests were lost; {} blocks came from peers\n",
+             cluster["requests_moved"].get<std::uint64_t>(), cluster["pause_of_moved_s"]["p50"].get<double>(),
+             cluster["requests_lost"].get<std::uint64_t>(), cluster["peers"]["blocks"].get<std::uint64_t>());
+}
+
+}  // namespace
 
 std::string report_text(const Ordered& report) {
   std::string text;
@@ -152,6 +200,10 @@ std::string report_text(const Ordered& report) {
       number("throughput", "requests_per_s"), number("throughput", "reply_tokens_per_s"),
       number("busy_s", "total"), number("busy_s", "prompts"), number("busy_s", "decodes"),
       number("busy_s", "waits_for_loads"));
+  if (report.contains("deaths"))
+    text += fmt::format("{} processes ended, {} of them with their disk\n",
+                        report["deaths"].get<std::uint64_t>(), report["disks_lost"].get<std::uint64_t>());
+  if (report.contains("cluster")) text += cluster_text(report["cluster"]);
   for (const auto& [name, count] : report["outcomes"].items()) {
     if (name != "done" && count.get<std::uint64_t>() > 0)
       text += fmt::format("{}: {}\n", name, count.get<std::uint64_t>());

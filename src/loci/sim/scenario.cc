@@ -23,8 +23,9 @@ constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 
 constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfRequest = 120;
 
 // What a scenario says beside its requests.
-constexpr const char* kFieldsOfRuns[] = {"name",  "comment", "model",  "processors", "efficiency", "machine",
-                                         "links", "memory",  "engine", "belief",     "warm_up",    "check"};
+constexpr const char* kFieldsOfRuns[] = {"name",    "comment", "model",   "processors", "efficiency",
+                                         "machine", "links",   "memory",  "engine",     "belief",
+                                         "warm_up", "check",   "cluster", "faults"};
 
 template <class Presets>
 std::string names_of(const Presets& presets) {
@@ -80,11 +81,22 @@ void read_link(Fields& fields, const char* name, LinkCost& link) {
   link.bytes_per_second = static_cast<std::uint64_t>(rate * 1e9);
 }
 
+// A profile has measured what the machine reaches, whatever its processors.
+void refuse_rates(Fields& fields) {
+  const char* const expected = "nothing, since the machine's profile has measured it";
+  if (fields.has("processors")) fields.wrong("processors", expected, fields.raw("processors").dump());
+  Fields reached = fields.object("efficiency");
+  for (const char* name : {"products", "attention", "memory"}) {
+    if (reached.has(name)) reached.wrong(name, expected, reached.raw(name).dump());
+  }
+}
+
 void read_machine(Fields& fields, Machine& machine) {
   std::uint32_t processors = 1;
   fields.read("processors", processors, 1, 100'000);
   Efficiency efficiency;
   double fixed_ms = 0;
+  if (fields.raw("machine").is_object()) refuse_rates(fields);
   Fields reached = fields.object("efficiency");
   reached.read("products", efficiency.products, 1e-3, 1);
   reached.read("attention", efficiency.attention, 1e-4, 1);
@@ -117,6 +129,12 @@ void read_machine(Fields& fields, Machine& machine) {
   links.read("duplex_percent", machine.duplex_percent, 1, 100);
   links.read("disk_shared", machine.disk_shared);
   links.finish();
+}
+
+void read_time(Fields& fields, const char* name, Nanos unit, Nanos& time) {
+  double count = static_cast<double>(time) / static_cast<double>(unit);
+  fields.read(name, count, 0, 1e9);
+  time = static_cast<Nanos>(std::llround(count * static_cast<double>(unit)));
 }
 
 // Blocks of a tier: by its bytes or by tokens.
@@ -243,6 +261,32 @@ void read_shape(Fields fields, ConversationShape& shape) {
   fields.finish();
 }
 
+void read_cluster(Fields fields, ClusterOptions& cluster) {
+  fields.read("instances", cluster.instances, 1, kInstancesMax);
+  fields.read("fronts", cluster.fronts, 1, kFrontsMax);
+  std::string policy = "first-token";
+  fields.read("policy", policy, {"first-token", "prompt-tree", "session", "least-load"});
+  cluster.policy = parse_routing_policy(policy).value_or(RoutingPolicy::kFirstToken);
+  fields.read("peers", cluster.peers);
+  read_link(fields, "network_gb_s", cluster.network);
+  read_time(fields, "network_latency_ms", kNanosPerMilli, cluster.network.latency);
+  fields.finish();
+}
+
+// Of each instance.
+void read_faults(Fields fields, FaultOptions& faults) {
+  read_time(fields, "well_s", kNanosPerSecond, faults.well);
+  read_time(fields, "ill_s", kNanosPerSecond, faults.ill);
+  fields.read("slow", faults.slow, 1, 1e6);
+  fields.read("fails", faults.fails, 0, 1);
+  read_time(fields, "restarts_s", kNanosPerSecond, faults.restarts);
+  read_time(fields, "away_s", kNanosPerSecond, faults.away);
+  fields.read("disk_lost", faults.disk_lost, 0, 1);
+  if (faults.ill > 0 && faults.well == 0)
+    fields.wrong("well_s", "how long a link stays well in the mean", "nothing");
+  fields.finish();
+}
+
 void read_workload(Fields fields, WorkloadOptions& workload) {
   fields.read("kind", workload.kind);
   fields.read("conversations", workload.conversations, 1, kTraceRequestsMax);
@@ -316,11 +360,18 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   read_memory(fields.object("memory"), world.model, world.core);
   read_engine(fields.object("engine"), world);
   read_belief(fields.object("belief"), world);
+  if (fields.has("cluster")) {
+    world.cluster.instances = 4;
+    read_cluster(fields.object("cluster"), world.cluster);
+  }
+  read_faults(fields.object("faults"), world.faults);
+  if (world.faults.away > 0 && world.cluster.instances == 0)
+    fields.wrong("faults.away_s", "'cluster' beside it, or nothing", fields.raw("faults")["away_s"].dump());
   read_workload(fields.object("workload"), scenario.workload);
   read_trace_source(fields.object("trace"), scenario);
   fields.read("warm_up", world.warm_up, 0, kTraceRequestsMax);
   fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
-  world.core.seed = scenario.workload.seed;
+  world.core.seed = world.faults.seed = scenario.workload.seed;
   fields.read("check", world.check);
   fields.finish();
   LOCI_RETURN_IF_ERROR(status);
@@ -361,7 +412,8 @@ std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
     }
   }
   const CoreGroup& group = options.core.groups.front();
-  const std::uint64_t slots = std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks;
+  const std::uint64_t slots = (std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks) *
+                              std::max(1u, options.cluster.instances);
   return std::min(slots, tokens / kBlockTokens * 2) * kBytesOfBlock + tokens * sizeof(TokenId) +
          requests * kBytesOfRequest + pieces * sizeof(Piece);
 }

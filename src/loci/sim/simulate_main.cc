@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // simulate: random worlds around the production core, a seed each, until one breaks a promise. Each seed runs
-// a world that knows what every token must be (core_world.h) and one on modelled hardware on which things go
-// wrong (fault_worlds.h).
+// a world that knows what every token must be (core_world.h) and two on modelled hardware on which things go
+// wrong (fault_worlds.h): one server, and instances behind fronts that die.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -34,7 +34,8 @@ std::uint64_t run_core_world(std::uint64_t seed) {
 std::uint64_t run_faults(std::uint64_t seed) {
   Random random(seed);
   const auto size = seed % kLargeOneIn == 0 ? sim::WorldSize::kLarge : sim::WorldSize::kSmall;
-  return sim::run_fault_world(sim::random_fault_world(random, size)).digest;
+  const std::uint64_t alone = sim::run_fault_world(sim::random_fault_world(random, size)).digest;
+  return mix64(alone ^ mix64(sim::run_fault_world(sim::random_cluster_world(random, size)).digest));
 }
 
 int simulate(SeedRange seeds, unsigned threads) {

@@ -27,6 +27,8 @@ class Talk {
   // the request's own. A reply may have as many pieces as tokens, so it is followed only once: `said` must
   // never decrease.
   TokenId next_token(const Turn& turn, std::uint32_t said, std::uint64_t request);
+  // The turn's reply is made once more, from its first token on.
+  void say_again() { reply_piece_ = reply_before_ = 0; }
 
  private:
   std::size_t reply_piece_ = 0;     // the piece of the next token

@@ -237,6 +237,15 @@ TEST(Scenario, NamesWhatIsWrong) {
             "s.json: workload.rate: expected a number from 1e-09 to 1000000000, found -1");
   EXPECT_TRUE(error(R"({"model":"opt-13b","machine":"h800","colour":1})")
                   .starts_with("s.json: colour: expected one of"));
+  EXPECT_EQ(
+      error(R"({"model":"opt-13b","machine":"h800","cluster":{"policy":"best"}})"),
+      "s.json: cluster.policy: expected one of first-token, prompt-tree, session, least-load, found 'best'");
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","cluster":{"instances":65}})"),
+            "s.json: cluster.instances: expected a whole number from 1 to 64, found 65");
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","faults":{"disk_lost":1.5}})"),
+            "s.json: faults.disk_lost: expected a number from 0 to 1, found 1.5");
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","faults":{"restarts_s":9,"away_s":1}})"),
+            "s.json: faults.away_s: expected 'cluster' beside it, or nothing, found 1");
   EXPECT_NE(error(R"({"model":"opt-13b","machine":"h800","engine":{"baseline":"pensieve","eviction":"lru"}})")
                 .find("baseline: expected no other field of the policies that contradicts it, found "),
             std::string::npos);
@@ -244,6 +253,30 @@ TEST(Scenario, NamesWhatIsWrong) {
   EXPECT_EQ(set_field(json, "memory..host_gb", "3").message(),
             "expected FIELD.FIELD=VALUE, found 'memory..host_gb=3'");
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800"})"), "");
+}
+
+TEST(Scenario, DescribesAClusterAndItsFaults) {
+  const nlohmann::json json = nlohmann::json::parse(
+      R"({"model":"opt-13b","machine":"h800","seed":7,
+          "cluster":{"fronts":2,"policy":"session","peers":false,"network_gb_s":1.5,"network_latency_ms":3},
+          "faults":{"restarts_s":60,"away_s":0.5,"disk_lost":0.25,"well_s":9,"ill_s":1,"slow":4,"fails":0.1}})");
+  const Result<Scenario> scenario = parse_scenario(json, "s.json");
+  ASSERT_TRUE(scenario.ok()) << scenario.status().message();
+  const ClusterOptions& cluster = scenario->world.cluster;
+  EXPECT_EQ(cluster.instances, 4u) << "where nothing is said";
+  EXPECT_EQ(cluster.fronts, 2u);
+  EXPECT_EQ(cluster.policy, RoutingPolicy::kSession);
+  EXPECT_FALSE(cluster.peers);
+  EXPECT_EQ(cluster.network, (LinkCost{3'000'000, 1'500'000'000}));
+  const FaultOptions& faults = scenario->world.faults;
+  EXPECT_EQ(faults.seed, 7u);
+  EXPECT_EQ(faults.restarts, 60 * kNanosPerSecond);
+  EXPECT_EQ(faults.away, kNanosPerSecond / 2);
+  EXPECT_EQ(faults.disk_lost, 0.25);
+  EXPECT_EQ(faults.well, 9 * kNanosPerSecond);
+  EXPECT_EQ(faults.ill, kNanosPerSecond);
+  EXPECT_EQ(faults.slow, 4);
+  EXPECT_EQ(faults.fails, 0.1);
 }
 
 // The file is read as `loci profile` writes it.
@@ -265,6 +298,14 @@ TEST(Scenario, TakesAProfileAsItsMachine) {
   EXPECT_EQ(machine.disk_read.bytes_per_second, 3'000'000'000u);
   EXPECT_EQ(machine.fixed, 500'000);
   EXPECT_EQ(scenario->world.core.costs, profile.curves) << "the core believes what was measured";
+  // What the profile has measured is not said again.
+  for (const char* field : {"processors", "efficiency.products", "efficiency.memory"}) {
+    nlohmann::json twice = json;
+    ASSERT_TRUE(set_field(twice, field, "1").ok());
+    EXPECT_EQ(parse_scenario(twice, "s.json").status().message(),
+              std::string("s.json: ") + field +
+                  ": expected nothing, since the machine's profile has measured it, found 1");
+  }
   std::ofstream(path) << "{}";
   EXPECT_TRUE(parse_scenario(json, "s.json")
                   .status()

@@ -2,6 +2,9 @@
 // Runs the production core over a trace on modelled hardware in virtual time. Only hardware is modelled: the
 // code that serves decides what is admitted, scheduled, loaded, saved and evicted. The same trace, options
 // and seed give the same report to the byte.
+//
+// A run may have several instances behind fronts. Then the code of fronts decides too which instance gets a
+// request, and instances publish what they have and read it from one another.
 #pragma once
 
 #include <array>
@@ -11,7 +14,9 @@
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/cluster/feed/published_chunks.h"
 #include "loci/engine/core/core.h"
+#include "loci/policy/routing/routing.h"
 #include "loci/sim/belady.h"
 #include "loci/sim/faults.h"
 #include "loci/sim/hardware.h"
@@ -27,6 +32,18 @@ enum class Overflow : std::uint8_t {
               // anywhere
 };
 
+// Several instances behind fronts. All instances are alike, with memory and links of their own.
+struct ClusterOptions {
+  std::uint32_t instances = 0;  // 0: one server, without a front
+  std::uint32_t fronts = 1;     // each request comes to one of them by chance
+  RoutingPolicy policy = RoutingPolicy::kFirstToken;
+  bool peers = true;  // instances read state from one another
+  // What an instance sends to others, one block after another; the latency is that of a message.
+  LinkCost network = {200'000, 3'000'000'000};
+  PublishedChunksOptions published;
+};
+inline constexpr std::uint32_t kInstancesMax = 64, kFrontsMax = 16;
+
 struct WorldOptions {
   CoreConfig core;  // `core.costs`: what the core believes
   ModelShape model;
@@ -34,6 +51,7 @@ struct WorldOptions {
   bool stateless = false;  // no state is reused: each prompt begins with a token of its own
   Overflow overflow = Overflow::kStop;
   FaultOptions faults;                      // if it has restarts, no event log can be written
+  ClusterOptions cluster;                   // likewise if it has instances
   Nanos deadline = kNever;                  // of each request, from its arrival
   std::uint64_t warm_up = 0;                // the first requests to arrive, which are not counted
   std::string event_log;                    // a file for `loci replay`; empty: none
@@ -59,6 +77,20 @@ struct RequestRecord {
   std::uint32_t reply_tokens = 0;
   std::array<std::uint32_t, kTiers> from{};
   Outcome outcome = Outcome::kWaits;
+  std::uint32_t moved = 0;  // how many instances died while they had it
+  Nanos pause = 0;          // the longest time from such a death to the next new token
+};
+
+// What became of a run of several instances.
+struct ClusterReport {
+  std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests sent, by why to that instance
+  std::uint64_t refused = 0;                        // connections to instances that had died
+  std::uint64_t moved = 0, lost = 0;  // deaths of a request's instance: it went on elsewhere, it failed
+  std::uint64_t tokens_again = 0;     // of replies, that clients had
+  std::uint64_t prompts_again = 0;    // tokens of prompts that instances had begun with when they died
+  std::uint64_t feed_gaps = 0, feed_changes = 0, feeds_broken = 0;
+  std::uint64_t peer_asks = 0, peer_blocks = 0, peer_blocks_gone = 0;
+  std::uint64_t peer_bytes_given = 0, peer_bytes_got = 0, peer_bytes_lost = 0;
 };
 
 struct WorldReport {
@@ -70,11 +102,15 @@ struct WorldReport {
   std::uint64_t passes = 0;
   std::uint64_t poisoned_spans = 0;
   std::uint64_t failed_moves = 0;
-  std::uint64_t restarts = 0;
+  std::uint64_t restarts = 0;                           // ends of processes
+  std::uint64_t disks_lost = 0;                         // of these, those whose disk was lost too
+  std::uint64_t suspensions = 0;                        // of requests, in all processes
+  std::uint64_t sampled = 0;                            // tokens, in all processes
   std::uint64_t recovered = 0;                          // entries of the disk that restarted processes took
                                                         // over
   std::array<std::uint64_t, kCoreLinks> bytes_moved{};  // by CoreLink
-  CoreStats stats;                                      // of the last process
+  CoreStats stats;                                      // of the last process of the first instance
+  ClusterReport cluster;
   // Uses of whole blocks, in the order of arrivals and ends: those that prompts need and those that replies
   // make.
   std::vector<BlockUse> uses;
@@ -83,8 +119,9 @@ struct WorldReport {
 };
 
 // Checks that no request, token or byte is lost, whatever goes wrong, else ends the program (ledger.h). A
-// request that was live when the process ended has failed; its conversation goes on. Errors: kInvalidArgument
-// (the core's configuration, a log of several processes), kUnavailable (the event log).
+// request that was live when the process ended has failed; its conversation goes on. With fronts it goes on
+// at another instance; if that dies too it has failed. Errors: kInvalidArgument (the core's configuration, a
+// log of several processes, instances that stay away without a front), kUnavailable (the event log).
 Result<WorldReport> run_world(const Trace& trace, const WorldOptions& options);
 
 }  // namespace loci::sim

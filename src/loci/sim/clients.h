@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clients of a run: whose turn comes when, what each request asks for, and what became of it. They see
+// one service, whichever instances answer.
+//
+// It owns the conversations' tokens and the records of requests. A request whose instance has died may be
+// repeated elsewhere. The other instance makes the whole reply again, and the client is told only the tokens
+// that it does not have yet (docs/cluster.md, "A stream continues on another instance").
+//
+// Invariants, which are checked as they happen:
+//   1. A request ends exactly once.
+//   2. A token that comes again is the one that the client has.
+//   3. Each sampled token was told to its client, came again, or was of a request that was not live.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core/plan.h"
+#include "loci/policy/truncation.h"
+#include "loci/sim/agenda.h"
+#include "loci/sim/seen_prefixes.h"
+#include "loci/sim/talk.h"
+#include "loci/sim/trace.h"
+#include "loci/sim/world.h"
+
+namespace loci::sim {
+
+class Clients {
+ public:
+  // All four must outlive it.
+  Clients(const Trace& trace, const WorldOptions& options, Agenda& agenda, WorldReport& report);
+
+  // The first turns of all conversations become due.
+  void begin();
+  // Whether some requests have not arrived, or not ended.
+  bool is_open() const { return report_.requests.size() < turns_ || !live_.empty(); }
+  bool is_live(RequestId id) const { return live_.contains(id.value); }
+  std::vector<RequestId> live() const;  // in the order of their arrival
+  // Takes the conversation's turn that is due. Absent: it is too long, and the conversation has ended.
+  std::optional<Arrival> take_turn(std::uint32_t conversation);
+  // Names the conversation to fronts. If the trace does not say which requests are one conversation, the
+  // prompt's first thousand tokens do.
+  std::uint64_t beginning_of(RequestId id) const;
+
+  const RequestRecord& record(RequestId id) const { return report_.requests[id.value - 1]; }
+  // The next token that its instance samples.
+  TokenId next_token(RequestId id);
+  // What an instance says.
+  void see(const Started& started);
+  void see(const TokenSampled& sampled);
+  void end(RequestId id, Outcome outcome);
+  // Its instance died; another one is asked for the whole reply.
+  void repeat(RequestId id);
+  // What the request asks for, once more. It must be live.
+  const Arrival& asked(RequestId id) const { return live_.at(id.value).arrival; }
+
+  // Requests behind fronts whose present instance has begun to answer, and those that have ended, since the
+  // last call.
+  std::vector<RequestId> take_begun() { return std::exchange(begun_, {}); }
+  std::vector<RequestId> take_ended() { return std::exchange(ended_, {}); }
+
+  struct Counts {
+    std::uint64_t told = 0;           // tokens
+    std::uint64_t again = 0;          // tokens that clients had
+    std::uint64_t prompts_again = 0;  // tokens of prompts that were begun on an instance that died
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Live {
+    Arrival arrival;         // where requests may be repeated; else only its id
+    std::uint32_t said = 0;  // tokens that the present instance has sampled
+    Nanos lost_at = kNever;  // when its instance died, until a new token comes
+    bool started = false;    // on the present instance
+  };
+
+  bool has_fronts() const { return options_.cluster.instances > 0; }
+  RequestRecord& of(RequestId id) { return report_.requests[id.value - 1]; }
+  void schedule_turn(std::uint32_t conversation, Nanos from);
+  void give_up(std::uint32_t conversation);
+  // The cuts of a history that is too long; absent: it cannot go on.
+  std::optional<std::vector<TokenRange>> cuts(std::size_t history, std::uint32_t reply) const;
+  void mix(std::uint64_t a, std::uint64_t b);
+
+  const Trace& trace_;
+  const WorldOptions& options_;
+  Agenda& agenda_;
+  WorldReport& report_;
+  const std::uint64_t turns_;  // of the trace
+  std::vector<Talk> talks_;
+  std::map<std::uint64_t, Live> live_;  // requests that have not ended
+  SeenPrefixes seen_;
+  std::vector<RequestId> begun_, ended_;
+  Counts counts_;
+};
+
+}  // namespace loci::sim

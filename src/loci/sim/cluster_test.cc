@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several instances behind a front: tests closed forms of deaths and of peers' reads, and that a front alone
+// changes nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "loci/sim/world.h"
+
+namespace loci::sim {
+namespace {
+
+constexpr Nanos kFar = 1'000'000 * kNanosPerSecond;
+
+WorldOptions options_of(std::uint32_t instances, RoutingPolicy policy) {
+  WorldOptions options;
+  options.model.parameters = 1e9;
+  options.model.weight_bytes = 2e9;
+  options.model.layers = 10;
+  options.model.width = 1024;
+  options.model.state_width = 512;
+  options.machine.product_flops = 4e12;
+  options.machine.attention_flops = 4e12;
+  options.machine.memory_bandwidth = 4e11;
+  options.core.groups = {{.block_count = 2000, .block_bytes = options.model.token_bytes() * kBlockTokens}};
+  options.core.layers = options.model.layers;
+  options.core.context_tokens = 4096;
+  options.core.max_batch_tokens = 4096;
+  options.core.max_running = 8;
+  options.core.max_queued = 1000;
+  options.core.costs = PassModel(options.model, options.machine).curves();
+  options.check = true;
+  options.cluster.instances = instances;
+  options.cluster.policy = policy;
+  return options;
+}
+
+WorldReport run(const Trace& trace, const WorldOptions& options) {
+  Result<WorldReport> report = run_world(trace, options);
+  EXPECT_TRUE(report.ok()) << report.status().message();
+  return std::move(report).value();
+}
+
+Trace talks(std::uint64_t count, std::uint64_t turns) {
+  Trace trace{.name = "test", .conversations = {}, .notes = {}};
+  for (std::uint64_t c = 0; c < count; ++c) {
+    Conversation talk;
+    for (std::uint64_t t = 0; t < turns; ++t) {
+      talk.turns.push_back({.at = t == 0 ? static_cast<Nanos>(c) * kNanosPerSecond / 3 : 0,
+                            .after = t == 0 ? 0 : 5 * kNanosPerSecond,
+                            .pieces = {{c * 10 + t + 1, 300 + static_cast<std::uint32_t>(c * 7 % 90)}},
+                            .reply_tokens = 20});
+    }
+    trace.conversations.push_back(std::move(talk));
+  }
+  return trace;
+}
+
+TEST(Cluster, OneInstanceBehindAFrontIsThatInstance) {
+  const Trace trace = talks(12, 3);
+  for (const RoutingPolicy policy : {RoutingPolicy::kFirstToken, RoutingPolicy::kPromptTree,
+                                     RoutingPolicy::kSession, RoutingPolicy::kLeastLoad}) {
+    const WorldReport alone = run(trace, options_of(0, policy)), behind = run(trace, options_of(1, policy));
+    EXPECT_EQ(alone.digest, behind.digest);
+    EXPECT_EQ(behind.cluster.moved + behind.cluster.lost + behind.cluster.peer_asks, 0u);
+  }
+}
+
+// Conversations stay where their state is, if the policy knows it, and all of it is found as on one server.
+TEST(Cluster, PoliciesThatKnowKeepConversationsWhereTheyAre) {
+  const Trace trace = talks(24, 4);
+  const auto found = [&](const WorldOptions& options) {
+    std::uint64_t sum = 0;
+    for (const RequestRecord& record : run(trace, options).requests) sum += record.from[0];
+    return sum;
+  };
+  const std::uint64_t alone = found(options_of(0, RoutingPolicy::kFirstToken));
+  const auto found_by = [&](RoutingPolicy policy) {
+    WorldOptions options = options_of(4, policy);
+    options.cluster.peers = false;
+    return found(options);
+  };
+  EXPECT_EQ(found_by(RoutingPolicy::kSession), alone);
+  // (It moves a conversation where the queue takes longer than computing.)
+  EXPECT_GT(found_by(RoutingPolicy::kFirstToken), alone * 95 / 100);
+  EXPECT_LT(found_by(RoutingPolicy::kLeastLoad), alone);
+}
+
+// The second turn goes to the other instance, since the first one is busy with a long reply. It asks (one way
+// there, one way back), reads (one way there), and the blocks come one after the other, the last one a way
+// later; they take less time than computing them.
+TEST(Cluster, StateComesFromAPeerAtTheNetworksRate) {
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 1600}}, .reply_tokens = 2},
+                                  {.after = 20 * kNanosPerSecond, .pieces = {{2, 31}}, .reply_tokens = 1}}});
+  // A request with as many tokens that come one after the other at the first turn's instance.
+  trace.conversations.push_back({{{.at = 19 * kNanosPerSecond, .pieces = {{3, 10}}, .reply_tokens = 1'000}}});
+  WorldOptions options = options_of(2, RoutingPolicy::kLeastLoad);
+  options.cluster.network = {1 * kNanosPerMilli, 4'000'000'000};
+  const WorldReport report = run(trace, options);
+  ASSERT_EQ(report.requests.size(), 3u);
+  const RequestRecord& second = report.requests[2];
+  ASSERT_EQ(second.from[0], 0u) << "it is elsewhere";
+  EXPECT_EQ(second.from[3], 1600u);
+  EXPECT_EQ(report.cluster.peer_blocks, 50u);
+  EXPECT_EQ(report.cluster.peer_bytes_got, 1600 * options.model.token_bytes());
+  EXPECT_EQ(report.cluster.peer_bytes_given, report.cluster.peer_bytes_got);
+  const double bytes = 1600.0 * static_cast<double>(options.model.token_bytes());
+  const double least = 4e6 + bytes / 4;  // nanoseconds
+  const auto took = static_cast<double>(second.first_token - second.arrived);
+  const PassModel model(options.model, options.machine);
+  EXPECT_GE(took, least);
+  EXPECT_LE(took, least + static_cast<double>(model.prefill(1600, 33)) + 2e6);
+}
+
+// A request alone, whose instance dies at a random time: the other instance makes all of the reply again, and
+// the client waits for as long as that takes up to the token that it lacks.
+TEST(Cluster, ADeathCostsTheTimeOfTheReplySoFar) {
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 500}}, .reply_tokens = 200}}});
+  WorldOptions options = options_of(2, RoutingPolicy::kFirstToken);
+  options.cluster.peers = false;  // nobody is asked
+  const WorldReport whole = run(trace, options);
+  const Nanos lasts = whole.requests[0].ended;
+  const PassModel model(options.model, options.machine);
+  std::uint32_t seen = 0;
+  for (std::uint64_t seed = 1; seed < 60; ++seed) {
+    options.faults = {.seed = seed, .restarts = lasts, .away = kFar};
+    const WorldReport report = run(trace, options);
+    const RequestRecord& record = report.requests[0];
+    if (record.moved != 1 || record.outcome != Outcome::kDone) continue;
+    ++seen;
+    const Nanos died = record.ended - lasts;
+    EXPECT_EQ(record.reply_tokens, 200u);
+    // So many tokens had come, after the pass of the prompt and one for each further one.
+    std::uint64_t told = 0;
+    Nanos until = model.prefill(0, 500);
+    for (; until <= died; ++told) until += model.prefill(500 + static_cast<std::uint32_t>(told), 1);
+    EXPECT_EQ(report.cluster.tokens_again, told);
+    EXPECT_EQ(report.sampled, 200 + told);
+    EXPECT_EQ(record.first_token, told > 0 ? model.prefill(0, 500) : died + model.prefill(0, 500));
+    EXPECT_EQ(record.pause, until) << "the next token comes so long after the death as after an arrival";
+  }
+  EXPECT_GT(seen, 5u);
+}
+
+TEST(Cluster, FailsARequestThatTwoInstancesDiedWith) {
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 500}}, .reply_tokens = 400}}});
+  WorldOptions options = options_of(4, RoutingPolicy::kFirstToken);
+  std::uint32_t failed = 0;
+  for (std::uint64_t seed = 1; seed < 30; ++seed) {
+    options.faults = {.seed = seed, .restarts = 300 * kNanosPerMilli, .away = kFar};
+    const WorldReport report = run(trace, options);
+    const RequestRecord& record = report.requests[0];
+    EXPECT_LE(record.moved, 1u);
+    if (record.outcome == Outcome::kDone) continue;
+    EXPECT_EQ(record.outcome, Outcome::kFailed);
+    EXPECT_EQ(report.cluster.lost, 1u);
+    ++failed;
+  }
+  EXPECT_GT(failed, 0u);
+}
+
+// What the disk kept is there again, and what it lost is not.
+TEST(Cluster, AnInstanceComesBackWithItsDiskOrWithout) {
+  const Trace trace = talks(40, 4);
+  std::uint64_t recovered[2] = {};
+  for (const bool loses : {false, true}) {
+    WorldOptions options = options_of(2, RoutingPolicy::kFirstToken);
+    options.check = false;
+    options.core.groups[0].disk_blocks = 4000;
+    options.core.hole_records = 100;
+    options.machine.disk_read = options.machine.disk_write = {100'000, 1'000'000'000};
+    options.core.costs = PassModel(options.model, options.machine).curves();
+    options.faults = {
+        .seed = 3, .restarts = 5 * kNanosPerSecond, .away = kNanosPerSecond, .disk_lost = loses ? 1.0 : 0.0};
+    const WorldReport report = run(trace, options);
+    EXPECT_GT(report.restarts, 2u);
+    EXPECT_EQ(report.disks_lost > 0, loses);
+    recovered[loses] = report.recovered;
+  }
+  EXPECT_GT(recovered[0], 100u);
+  EXPECT_EQ(recovered[1], 0u);
+}
+
+TEST(Cluster, RefusesWhatNoClusterCanHave) {
+  const Trace trace = talks(1, 1);
+  WorldOptions options = options_of(0, RoutingPolicy::kFirstToken);
+  options.faults = {.restarts = kNanosPerSecond, .away = kNanosPerSecond};
+  EXPECT_EQ(run_world(trace, options).status().field(), "faults.away_s");
+  options = options_of(kInstancesMax + 1, RoutingPolicy::kFirstToken);
+  EXPECT_EQ(run_world(trace, options).status().field(), "cluster");
+  options = options_of(2, RoutingPolicy::kFirstToken);
+  options.event_log = "/nowhere/log";
+  EXPECT_EQ(run_world(trace, options).status().field(), "event_log");
+}
+
+}  // namespace
+}  // namespace loci::sim
