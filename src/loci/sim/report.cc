@@ -164,15 +164,18 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
 namespace {
 
 std::string cluster_text(const Ordered& cluster) {
-  std::string text = fmt::format("{} instances; sent to whoever", cluster["instances"].get<std::uint32_t>());
-  for (const auto& [why, count] : cluster["chosen"].items())
-    text += fmt::format(" · {} {}", why, count.get<std::uint64_t>());
+  const auto count = [&](const char* name) { return cluster[name].get<std::uint64_t>(); };
+  std::string text = fmt::format("{} instances; requests by why theirs was chosen:", count("instances"));
+  for (const auto& [why, chosen] : cluster["chosen"].items())
+    text += fmt::format(" {} {}", why, chosen.get<std::uint64_t>());
+  text += fmt::format("; {} blocks came from peers\n", cluster["peers"]["blocks"].get<std::uint64_t>());
+  if (count("requests_moved") + count("requests_lost") == 0) return text;
   return text +
          fmt::format(
-             "\n{} times a request's instance died and another one went on, after {:.3f} s at the "
-             "median; {} requests were lost; {} blocks came from peers\n",
-             cluster["requests_moved"].get<std::uint64_t>(), cluster["pause_of_moved_s"]["p50"].get<double>(),
-             cluster["requests_lost"].get<std::uint64_t>(), cluster["peers"]["blocks"].get<std::uint64_t>());
+             "{} times a request's instance died and another one went on, whose client waited {:.3f} s "
+             "at the median; {} requests were lost\n",
+             count("requests_moved"), cluster["pause_of_moved_s"]["p50"].get<double>(),
+             count("requests_lost"));
 }
 
 }  // namespace
