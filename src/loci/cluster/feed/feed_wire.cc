@@ -7,33 +7,10 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/cluster/wire_numbers.h"
 
 namespace loci {
 namespace {
-
-template <class T>
-void put(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    out.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xff));
-}
-
-// Takes the fields of a body, whose length was checked, one after the other.
-class Taker {
- public:
-  explicit Taker(std::string_view bytes) : bytes_(bytes) {}
-  template <class T>
-  T take() {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i)
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes_[at_ + i])) << (8 * i);
-    at_ += sizeof(T);
-    return static_cast<T>(value);
-  }
-
- private:
-  std::string_view bytes_;
-  std::size_t at_ = 0;
-};
 
 constexpr std::size_t kQuestionBytes = 20, kPageQuestionBytes = 12;
 constexpr std::size_t kChangesHeadBytes = 40, kPageHeadBytes = 24;
@@ -78,19 +55,19 @@ Status check_epoch(std::uint64_t expected, std::uint64_t found) {
 
 std::string write_feed_question(const FeedQuestion& question) {
   std::string out;
-  put(out, question.epoch);
-  put(out, question.after);
-  put(out, static_cast<std::uint32_t>(question.wait / kNanosPerMilli));
+  put_number(out, question.epoch);
+  put_number(out, question.after);
+  put_number(out, static_cast<std::uint32_t>(question.wait / kNanosPerMilli));
   return out;
 }
 
 Result<FeedQuestion> read_feed_question(std::string_view body) {
   LOCI_RETURN_IF_ERROR(check_length(body, kQuestionBytes));
-  Taker taker(body);
+  FieldTaker fields(body);
   FeedQuestion out;
-  out.epoch = taker.take<std::uint64_t>();
-  out.after = taker.take<std::uint64_t>();
-  const auto wait_ms = taker.take<std::uint32_t>();
+  out.epoch = fields.number<std::uint64_t>();
+  out.after = fields.number<std::uint64_t>();
+  const auto wait_ms = fields.number<std::uint32_t>();
   if (wait_ms > kFeedWaitMax / kNanosPerMilli) {
     return invalid_argument(
         fmt::format("expected at most {} ms, found {}", kFeedWaitMax / kNanosPerMilli, wait_ms), "wait");
@@ -103,31 +80,31 @@ std::string write_feed_changes(const FeedChanges& changes) {
   LOCI_CHECK(changes.changes.size() <= kFeedEntriesMax && (!changes.is_gap || changes.changes.empty()),
              "a reply has so many changes, and none behind a gap");
   std::string out;
-  put(out, changes.epoch);
-  put(out, changes.last);
-  put(out, changes.costs.compute_us);
-  put(out, changes.costs.host_us);
-  put(out, changes.costs.disk_us);
-  put(out, changes.costs.peer_us);
-  put(out, static_cast<std::uint32_t>(changes.is_gap));
-  put(out, static_cast<std::uint32_t>(changes.changes.size()));
-  for (const FeedEntry& change : changes.changes) put(out, change.word);
+  put_number(out, changes.epoch);
+  put_number(out, changes.last);
+  put_number(out, changes.costs.compute_us);
+  put_number(out, changes.costs.host_us);
+  put_number(out, changes.costs.disk_us);
+  put_number(out, changes.costs.peer_us);
+  put_number(out, static_cast<std::uint32_t>(changes.is_gap));
+  put_number(out, static_cast<std::uint32_t>(changes.changes.size()));
+  for (const FeedEntry& change : changes.changes) put_number(out, change.word);
   return out;
 }
 
 Result<FeedChanges> read_feed_changes(std::string_view body, const FeedQuestion& question) {
   LOCI_RETURN_IF_ERROR(check_head(body, kChangesHeadBytes));
-  Taker taker(body);
+  FieldTaker fields(body);
   FeedChanges out;
-  out.epoch = taker.take<std::uint64_t>();
-  out.last = taker.take<std::uint64_t>();
-  out.costs.compute_us = taker.take<std::uint32_t>();
-  out.costs.host_us = taker.take<std::uint32_t>();
-  out.costs.disk_us = taker.take<std::uint32_t>();
-  out.costs.peer_us = taker.take<std::uint32_t>();
+  out.epoch = fields.number<std::uint64_t>();
+  out.last = fields.number<std::uint64_t>();
+  out.costs.compute_us = fields.number<std::uint32_t>();
+  out.costs.host_us = fields.number<std::uint32_t>();
+  out.costs.disk_us = fields.number<std::uint32_t>();
+  out.costs.peer_us = fields.number<std::uint32_t>();
   LOCI_RETURN_IF_ERROR(check_costs(out.costs));
-  const auto kind = taker.take<std::uint32_t>();
-  const auto count = taker.take<std::uint32_t>();
+  const auto kind = fields.number<std::uint32_t>();
+  const auto count = fields.number<std::uint32_t>();
   if (kind > 1) return invalid_argument(fmt::format("expected 0 or 1, found {}", kind), "kind");
   out.is_gap = kind == 1;
   LOCI_RETURN_IF_ERROR(check_count(body, kChangesHeadBytes, count));
@@ -144,45 +121,45 @@ Result<FeedChanges> read_feed_changes(std::string_view body, const FeedQuestion&
         "last");
   }
   out.changes.resize(count);
-  for (FeedEntry& change : out.changes) change.word = taker.take<std::uint64_t>();
+  for (FeedEntry& change : out.changes) change.word = fields.number<std::uint64_t>();
   return out;
 }
 
 std::string write_feed_page_question(const FeedPageQuestion& question) {
   std::string out;
-  put(out, question.epoch);
-  put(out, question.place);
+  put_number(out, question.epoch);
+  put_number(out, question.place);
   return out;
 }
 
 Result<FeedPageQuestion> read_feed_page_question(std::string_view body) {
   LOCI_RETURN_IF_ERROR(check_length(body, kPageQuestionBytes));
-  Taker taker(body);
+  FieldTaker fields(body);
   FeedPageQuestion out;
-  out.epoch = taker.take<std::uint64_t>();
-  out.place = taker.take<std::uint32_t>();
+  out.epoch = fields.number<std::uint64_t>();
+  out.place = fields.number<std::uint32_t>();
   return out;
 }
 
 std::string write_feed_page(const FeedPage& page) {
   LOCI_CHECK(page.entries.size() <= kFeedEntriesMax, "a page has so many entries");
   std::string out;
-  put(out, page.epoch);
-  put(out, page.last);
-  put(out, page.next);
-  put(out, static_cast<std::uint32_t>(page.entries.size()));
-  for (const FeedEntry& entry : page.entries) put(out, entry.word);
+  put_number(out, page.epoch);
+  put_number(out, page.last);
+  put_number(out, page.next);
+  put_number(out, static_cast<std::uint32_t>(page.entries.size()));
+  for (const FeedEntry& entry : page.entries) put_number(out, entry.word);
   return out;
 }
 
 Result<FeedPage> read_feed_page(std::string_view body, const FeedPageQuestion& question) {
   LOCI_RETURN_IF_ERROR(check_head(body, kPageHeadBytes));
-  Taker taker(body);
+  FieldTaker fields(body);
   FeedPage out;
-  out.epoch = taker.take<std::uint64_t>();
-  out.last = taker.take<std::uint64_t>();
-  out.next = taker.take<std::uint32_t>();
-  const auto count = taker.take<std::uint32_t>();
+  out.epoch = fields.number<std::uint64_t>();
+  out.last = fields.number<std::uint64_t>();
+  out.next = fields.number<std::uint32_t>();
+  const auto count = fields.number<std::uint32_t>();
   LOCI_RETURN_IF_ERROR(check_epoch(question.epoch, out.epoch));
   if (out.epoch == 0) return invalid_argument("expected a number other than 0, found 0", "epoch");
   if (out.next != 0 && (out.next <= question.place || out.next > kFeedChunksMax)) {
@@ -200,7 +177,7 @@ Result<FeedPage> read_feed_page(std::string_view body, const FeedPageQuestion& q
   }
   out.entries.resize(count);
   for (FeedEntry& entry : out.entries) {
-    entry.word = taker.take<std::uint64_t>();
+    entry.word = fields.number<std::uint64_t>();
     if (!entry.tier())
       return invalid_argument("expected an entry with a tier, found one that says that the state is gone",
                               "entry");

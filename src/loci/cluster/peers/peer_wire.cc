@@ -10,47 +10,32 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/cluster/wire_numbers.h"
 
 namespace loci {
 namespace {
 
-template <class T>
-void put(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    out.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xff));
-}
-
-// `at` goes on; the caller has made sure that the bytes are there.
-template <class T>
-T take(std::string_view bytes, std::size_t& at) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
-  at += sizeof(T);
-  return static_cast<T>(value);
-}
-
-void put(std::string& out, const ChainKey& key) {
+void put_key(std::string& out, const ChainKey& key) {
   out.append(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
 }
 
-ChainKey take_key(std::string_view bytes, std::size_t& at) {
+ChainKey take_key(FieldTaker& fields) {
   ChainKey key;
-  std::memcpy(key.bytes.data(), bytes.data() + at, key.bytes.size());
-  at += key.bytes.size();
+  const std::string_view bytes = fields.bytes(key.bytes.size());
+  std::memcpy(key.bytes.data(), bytes.data(), bytes.size());
   return key;
 }
 
 // The count of entries of `entry_bytes` each that a body ends with.
-Result<std::size_t> take_count(std::string_view body, std::size_t& at, std::size_t entry_bytes) {
-  if (body.size() < at + 4)
-    return invalid_argument(fmt::format("expected {} bytes at least, found {}", at + 4, body.size()), "keys");
-  const std::size_t count = take<std::uint32_t>(body, at);
+Result<std::size_t> take_count(FieldTaker& fields, std::size_t entry_bytes) {
+  if (fields.left() < 4)
+    return invalid_argument(fmt::format("expected 4 bytes at least, found {}", fields.left()), "keys");
+  const std::size_t count = fields.number<std::uint32_t>();
   if (count == 0 || count > kPeerKeysMax)
     return invalid_argument(fmt::format("expected 1 to {} keys, found {}", kPeerKeysMax, count), "keys");
-  if (body.size() - at != count * entry_bytes) {
+  if (fields.left() != count * entry_bytes) {
     return invalid_argument(
-        fmt::format("expected {} bytes for {} keys, found {}", count * entry_bytes, count, body.size() - at),
+        fmt::format("expected {} bytes for {} keys, found {}", count * entry_bytes, count, fields.left()),
         "keys");
   }
   return count;
@@ -63,16 +48,16 @@ std::uint8_t all_groups(std::uint32_t count) { return static_cast<std::uint8_t>(
 std::string write_peer_question(std::span<const ChainKey> keys) {
   LOCI_CHECK(!keys.empty() && keys.size() <= kPeerKeysMax, "a question is of some keys");
   std::string out;
-  put(out, static_cast<std::uint32_t>(keys.size()));
-  for (const ChainKey& key : keys) put(out, key);
+  put_number(out, static_cast<std::uint32_t>(keys.size()));
+  for (const ChainKey& key : keys) put_key(out, key);
   return out;
 }
 
 Result<std::vector<ChainKey>> read_peer_question(std::string_view body) {
-  std::size_t at = 0;
-  LOCI_ASSIGN_OR_RETURN(const std::size_t count, take_count(body, at, sizeof(ChainKey)));
+  FieldTaker fields(body);
+  LOCI_ASSIGN_OR_RETURN(const std::size_t count, take_count(fields, sizeof(ChainKey)));
   std::vector<ChainKey> keys(count);
-  for (ChainKey& key : keys) key = take_key(body, at);
+  for (ChainKey& key : keys) key = take_key(fields);
   return keys;
 }
 
@@ -98,11 +83,11 @@ Result<std::vector<std::uint8_t>> read_peer_answer(std::string_view body, std::s
 std::string write_peer_wants(const PeerWants& wants) {
   LOCI_CHECK(!wants.wants.empty() && wants.wants.size() <= kPeerKeysMax, "a read is of some blocks");
   std::string out;
-  put(out, static_cast<std::uint32_t>(wants.time_limit / kNanosPerMilli));
-  put(out, static_cast<std::uint32_t>(wants.wants.size()));
+  put_number(out, static_cast<std::uint32_t>(wants.time_limit / kNanosPerMilli));
+  put_number(out, static_cast<std::uint32_t>(wants.wants.size()));
   for (const PeerWant& want : wants.wants) {
-    put(out, want.key);
-    put(out, want.groups);
+    put_key(out, want.key);
+    put_number(out, want.groups);
   }
   return out;
 }
@@ -110,20 +95,20 @@ std::string write_peer_wants(const PeerWants& wants) {
 Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_count) {
   if (body.size() < 4)
     return invalid_argument(fmt::format("expected 8 bytes at least, found {}", body.size()), "time_limit");
-  std::size_t at = 0;
+  FieldTaker fields(body);
   PeerWants out;
-  const auto limit_ms = take<std::uint32_t>(body, at);
+  const auto limit_ms = fields.number<std::uint32_t>();
   if (limit_ms > kPeerWaitMax / kNanosPerMilli) {
     return invalid_argument(
         fmt::format("expected at most {} ms, found {}", kPeerWaitMax / kNanosPerMilli, limit_ms),
         "time_limit");
   }
   out.time_limit = limit_ms * kNanosPerMilli;
-  LOCI_ASSIGN_OR_RETURN(const std::size_t count, take_count(body, at, sizeof(ChainKey) + 1));
+  LOCI_ASSIGN_OR_RETURN(const std::size_t count, take_count(fields, sizeof(ChainKey) + 1));
   out.wants.resize(count);
   for (PeerWant& want : out.wants) {
-    want.key = take_key(body, at);
-    want.groups = take<std::uint8_t>(body, at);
+    want.key = take_key(fields);
+    want.groups = fields.number<std::uint8_t>();
     if (want.groups == 0 || (want.groups & ~all_groups(group_count)) != 0) {
       return invalid_argument(
           fmt::format("expected bits of {} groups, one at least, found {}", group_count, want.groups),
@@ -135,12 +120,12 @@ Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_cou
 
 std::string write_peer_part_head(const PeerPartHead& head) {
   std::string out;
-  put(out, head.index);
-  put(out, head.group);
-  put(out, static_cast<std::uint8_t>(head.is_gone));
-  put(out, std::uint16_t{0});
-  put(out, head.bytes);
-  for (const std::uint64_t half : head.check) put(out, half);
+  put_number(out, head.index);
+  put_number(out, head.group);
+  put_number(out, static_cast<std::uint8_t>(head.is_gone));
+  put_number(out, std::uint16_t{0});
+  put_number(out, head.bytes);
+  for (const std::uint64_t half : head.check) put_number(out, half);
   return out;
 }
 
@@ -159,14 +144,13 @@ PeerPartReader::PeerPartReader(std::vector<PeerWant> wants, std::vector<std::uin
 }
 
 Status PeerPartReader::begin_part() {
-  std::size_t at = 0;
-  const std::string_view bytes = head_bytes_;
-  head_.index = take<std::uint32_t>(bytes, at);
-  head_.group = take<std::uint8_t>(bytes, at);
-  const auto kind = take<std::uint8_t>(bytes, at);
-  const auto zero = take<std::uint16_t>(bytes, at);
-  head_.bytes = take<std::uint64_t>(bytes, at);
-  for (std::uint64_t& half : head_.check) half = take<std::uint64_t>(bytes, at);
+  FieldTaker fields(head_bytes_);
+  head_.index = fields.number<std::uint32_t>();
+  head_.group = fields.number<std::uint8_t>();
+  const auto kind = fields.number<std::uint8_t>();
+  const auto zero = fields.number<std::uint16_t>();
+  head_.bytes = fields.number<std::uint64_t>();
+  for (std::uint64_t& half : head_.check) half = fields.number<std::uint64_t>();
   head_bytes_.clear();
   if (kind > 1 || zero != 0) return data_loss(fmt::format("expected 0 or 1, found {}", kind), "kind");
   head_.is_gone = kind == 1;
