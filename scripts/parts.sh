@@ -2,7 +2,7 @@
 # Sourced by test.sh: runs parts, each with a budget of time, one after another or side by side, and prints a table.
 #
 #   part SECONDS NAME COMMAND...     runs COMMAND. Status 75: it cannot be done here, as it has said.
-#   beside SECONDS NAME COMMAND...   the same among others, LOCI_BESIDE (3) at a time; what it says is in a file, and
+#   beside SECONDS NAME COMMAND...   the same among others, LOCI_BESIDE (4) at a time; what it says is in a file, and
 #                                    shown when it fails
 #   beside_done                      waits for those
 #   suite ARGUMENT...                pytest of these arguments, its cases counted in the table (scripts/pytest.sh)
@@ -94,7 +94,7 @@ beside_running=0
 beside() {
   local index
   new_part "$1" "$2" || return 0
-  if [[ "$beside_running" -ge "${LOCI_BESIDE:-3}" ]]; then wait -n || true; beside_running=$((beside_running - 1)); fi
+  if [[ "$beside_running" -ge "${LOCI_BESIDE:-4}" ]]; then wait -n || true; beside_running=$((beside_running - 1)); fi
   step "$2 (beside others)"
   {
     run_part "$index" "${@:3}" > "$part_folder/$index.log" 2>&1
