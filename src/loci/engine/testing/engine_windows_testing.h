@@ -240,11 +240,14 @@ class EngineWindows : public testing::TestWithParam<Case> {
                     .slots = kHiddenSlots,
                     .form = StateForm::kHidden});
   }
-  // What the model has as hidden states went to the disk, and came from it.
+  // What the model has as hidden states went to the disk, and came from it; among faults, of loads and of
+  // writes, it depends on their order whether any of it does.
   void expect_hidden() const {
     if (GetParam().hidden_percent == 0) return;
     EXPECT_GT(engine_->stats().hidden_saved_total, 0u);
-    EXPECT_GT(engine_->stats().hidden_loaded_total, 0u);
+    if (GetParam().fails_one_in == 0) {
+      EXPECT_GT(engine_->stats().hidden_loaded_total, 0u);
+    }
   }
   Usage check(const Tokens& prompt, std::uint32_t count) {
     Waiter waiter;
