@@ -117,11 +117,6 @@ BlockIndex::BlockIndex(IndexPools pools)
   by_key_.reserve(slot_count(0));
 }
 
-BlockId BlockIndex::find(const ChainKey& key) const {
-  const auto found = by_key_.find(key);
-  return found == by_key_.end() ? kNoBlock : found->second;
-}
-
 bool BlockIndex::can_take_over(BlockId id) const {
   const Block& b = block(id);
   return b.kind == BlockKind::kTail && b.pins == 0 && b.filled > 0;

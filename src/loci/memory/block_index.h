@@ -53,7 +53,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -65,6 +64,7 @@
 #include "loci/memory/chain_key.h"
 #include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/eviction_order.h"
+#include "loci/memory/key_table.h"
 #include "loci/memory/lost_blocks.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/noted_blocks.h"
@@ -145,7 +145,7 @@ class BlockIndex {
 
   const Block& block(BlockId id) const { return blocks_[id.value]; }
   // The root or full node of that key, or kNoBlock. O(1).
-  BlockId find(const ChainKey& key) const;
+  BlockId find(const ChainKey& key) const { return by_key_.find(key); }
   // The child of `parent` whose complete state has the longest run in common with `tokens`; among equals
   // a tail that may be taken over (can_take_over), whose every token is in the run. O(log children).
   ChildMatch match_children(BlockId parent, std::span<const TokenId> tokens) const;
@@ -387,7 +387,7 @@ class BlockIndex {
   NotedBlocks noted_;
   std::deque<Block> blocks_;  // by id; deque: addresses are stable
   std::vector<BlockId> unused_;
-  std::unordered_map<ChainKey, BlockId, ChainKeyHash> by_key_;  // never iterated
+  KeyTable by_key_;
   std::optional<Nanos> date_granularity_;
   Nanos now_ = 0;
   std::uint32_t live_ = 0;

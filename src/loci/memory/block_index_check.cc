@@ -175,6 +175,7 @@ void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const
     partial[b.parent.value] += b.kind == BlockKind::kFull && is_partial(b.tokens);
   }
   LOCI_CHECK(holes + holes_.free_count() == holes_.count(), "invariant 1: a hole's record has one owner");
+  by_key_.check_invariants();
   LOCI_CHECK(keyed == by_key_.size(), "invariant 4: one node a key");
   LOCI_CHECK(live == live_, "nodes are counted");
   std::size_t full_nodes = 0, ends = 0;

@@ -37,7 +37,7 @@ bool NameOrder::operator()(std::span<const TokenId> a, BlockId b) const {
 void BlockIndex::register_key(BlockId id, const ChainKey& key) {
   at(id).key = key;
   ++names_made_;
-  bool fresh = by_key_.emplace(key, id).second;
+  bool fresh = by_key_.insert(key, id);
   if (at(id).kind == BlockKind::kFull) {
     Block& parent = at(at(id).parent);
     ++full_count_;

@@ -26,6 +26,13 @@ inline constexpr std::uint32_t kNumericsVersion = 2;
 struct ChainKey {
   std::array<std::uint8_t, 16> bytes{};
   friend constexpr auto operator<=>(const ChainKey&, const ChainKey&) = default;
+  // (The default compares by a call.)
+  friend bool operator==(const ChainKey& a, const ChainKey& b) {
+    std::array<std::uint64_t, 2> left, right;
+    std::memcpy(left.data(), a.bytes.data(), sizeof left);
+    std::memcpy(right.data(), b.bytes.data(), sizeof right);
+    return ((left[0] ^ right[0]) | (left[1] ^ right[1])) == 0;
+  }
 };
 
 // For hash tables. The bytes look random already, and cannot be chosen by who lacks the secret.

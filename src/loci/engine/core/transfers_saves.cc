@@ -153,7 +153,8 @@ bool Transfers::still_there(const TailWish& wish) const {
 
 // Those whose turn has come. (A pass in flight may use one still.)
 void Transfers::save_tails() {
-  if (tail_wishes_.empty() || !may_write(has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) return;
+  if (tail_wishes_.empty() || !may_begin()) return;
+  if (!may_write(has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) return;
   std::deque<TailWish> later;
   for (const TailWish& wish : tail_wishes_) {
     if (!still_there(wish)) continue;

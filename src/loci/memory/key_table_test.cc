@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/key_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+ChainKey key_of(std::uint64_t place, std::uint64_t rest) {
+  ChainKey key;
+  std::memcpy(key.bytes.data(), &place, sizeof place);
+  std::memcpy(key.bytes.data() + sizeof place, &rest, sizeof rest);
+  return key;
+}
+
+TEST(KeyTable, FindsWhatWasInsertedAndNothingElse) {
+  KeyTable table;
+  EXPECT_EQ(table.find(key_of(1, 1)), kNoBlock);
+  EXPECT_FALSE(table.erase(key_of(1, 1)));
+  EXPECT_TRUE(table.insert(key_of(1, 1), BlockId(7)));
+  EXPECT_FALSE(table.insert(key_of(1, 1), BlockId(8))) << "a key has one node";
+  EXPECT_EQ(table.find(key_of(1, 1)), BlockId(7));
+  EXPECT_EQ(table.find(key_of(1, 2)), kNoBlock) << "the same place, another key";
+  EXPECT_TRUE(table.erase(key_of(1, 1)));
+  EXPECT_EQ(table.find(key_of(1, 1)), kNoBlock);
+  EXPECT_EQ(table.size(), 0u);
+}
+
+// Against std::map, with keys that crowd a few places: those at the table's end go on at its begin.
+TEST(KeyTable, IsAMapThatIsNotOrdered) {
+  Random random(5);
+  for (const std::uint64_t crowd : {1u, 3u, 40u, 1u << 20}) {
+    KeyTable table;
+    std::map<ChainKey, BlockId> naive;
+    for (std::uint32_t i = 0; i < 6000; ++i) {
+      // (The last places of a table of any size.)
+      const ChainKey key = key_of(~random.below(crowd), random.below(300));
+      const bool insert = random.below(5) < (i < 3000 ? 3u : 2u);
+      if (insert)
+        EXPECT_EQ(table.insert(key, BlockId(i)), naive.emplace(key, BlockId(i)).second);
+      else
+        EXPECT_EQ(table.erase(key), naive.erase(key) == 1);
+      ASSERT_EQ(table.size(), naive.size());
+      if (i % 64 == 0) table.check_invariants();
+      const auto found = naive.find(key);
+      ASSERT_EQ(table.find(key), found == naive.end() ? kNoBlock : found->second);
+    }
+    for (const auto& [key, block] : naive) EXPECT_EQ(table.find(key), block);
+  }
+}
+
+TEST(KeyTable, KeepsItsKeysAsItGrows) {
+  KeyTable table;
+  table.reserve(100);
+  for (std::uint32_t i = 0; i < 5000; ++i) EXPECT_TRUE(table.insert(key_of(i * 977, i), BlockId(i)));
+  table.check_invariants();
+  for (std::uint32_t i = 0; i < 5000; ++i) EXPECT_EQ(table.find(key_of(i * 977, i)), BlockId(i));
+}
+
+}  // namespace
+}  // namespace loci
