@@ -27,7 +27,11 @@ std::uint32_t hidden(std::uint32_t word) { return word >> kHiddenShift & kLayers
 }  // namespace
 
 BlockStorage::BlockStorage(std::vector<LayerGroup> groups, const StateLayout& layout)
-    : layout_(layout), groups_(std::move(groups)), pools_(groups_.size()) {
+    : layout_(layout), groups_(std::move(groups)), pools_(groups_.size()), joiner_([this] {
+        for (const Pool& pool : pools_) {
+          if (pool.pages != nullptr) pool.pages->join_split();
+        }
+      }) {
   for (std::uint32_t g = 0; g < groups_.size(); ++g) {
     LayerGroup& group = groups_[g];
     group.layer_slice_bytes = layout_.slice_bytes();
@@ -45,6 +49,7 @@ Status BlockStorage::allocate(std::uint32_t group, std::uint32_t count) {
   LOCI_CHECK(pool.count == 0, "blocks are allocated once");
   LOCI_ASSIGN_OR_RETURN(pool.blocks, Buffer::allocate(groups_[group].block_bytes * count,
                                                       fmt::format("a pool of {} blocks", count)));
+  pool.pages = std::make_unique<HugePages>(pool.blocks.data(), pool.blocks.size());
   pool.states = std::make_unique<std::atomic<std::uint32_t>[]>(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     pool.states[i].store(layers_of(group), std::memory_order_relaxed);
@@ -54,10 +59,12 @@ Status BlockStorage::allocate(std::uint32_t group, std::uint32_t count) {
   return {};
 }
 
-void BlockStorage::give_back(std::uint32_t group, SlotId slot) const {
+void BlockStorage::give_back(std::uint32_t group, SlotId slot) {
   LOCI_CHECK(slot.value < pools_[group].count, "a slot outside the pool");
   const std::uint64_t bytes = groups_[group].block_bytes;
   pools_[group].blocks.give_back(slot.value * bytes, bytes);
+  pools_[group].pages->given_back(slot.value * bytes, bytes);
+  joiner_.start();
 }
 
 std::uint8_t* BlockStorage::slice(SlotId slot, std::uint32_t layer) const {

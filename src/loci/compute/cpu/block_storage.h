@@ -24,6 +24,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/compute/cpu/buffer.h"
+#include "loci/compute/cpu/huge_pages.h"
 #include "loci/compute/cpu/state_layout.h"
 #include "loci/compute/patience.h"
 
@@ -37,8 +38,9 @@ class BlockStorage {
   // Makes a group's pool of `count` slots, zeroed. Errors: kResourceExhausted.
   Status allocate(std::uint32_t group, std::uint32_t count);
 
-  // The slot's whole pages go back to the system, and are zeros when they are used again.
-  void give_back(std::uint32_t group, SlotId slot) const;
+  // The slot's whole pages go back to the system, and are zeros when they are used again. From the first call
+  // on a thread makes huge pages of what is in use again (huge_pages.h). Thread-safe.
+  void give_back(std::uint32_t group, SlotId slot);
 
   const std::vector<LayerGroup>& groups() const { return groups_; }  // with sizes
   std::uint32_t group_of(std::uint32_t layer) const { return layers_[layer].group; }
@@ -88,6 +90,7 @@ class BlockStorage {
   struct Pool {
     std::uint32_t count = 0;
     Buffer blocks;
+    std::unique_ptr<HugePages> pages;  // of the blocks
     // By slot: the number of layers whose slice is there, that of layers that came as hidden states, and
     // flags (block_storage.cc).
     std::unique_ptr<std::atomic<std::uint32_t>[]> states;
@@ -104,6 +107,7 @@ class BlockStorage {
   std::vector<LayerGroup> groups_;
   std::vector<Layer> layers_;  // by the model's layer
   std::vector<Pool> pools_;    // by group
+  PageJoiner joiner_;          // of the pools' pages
 };
 
 }  // namespace loci::cpu
