@@ -37,6 +37,26 @@ CREATE TABLE IF NOT EXISTS member_joins (
 
 }  // namespace
 
+Result<MemberList> read_members(SqlSession& session, const MemberKey& key) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT id, body, seal, " LOCI_DATABASE_NOW
+                                    " FROM members WHERE OCTET_LENGTH(body) <= $1 ORDER BY id LIMIT $2",
+                                    {static_cast<std::int64_t>(kMemberBytesMax), kRowsMax}));
+  MemberList out;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool is_ours = is_sealed(key, kMemberSeal, rows.text(i, 1), rows.text(i, 2));
+    Result<SaidMember> said = is_ours ? read_member(rows.text(i, 1))
+                                      : invalid_argument("expected a row sealed with this cluster's secret");
+    if (!said.ok() || said->member.id != rows.text(i, 0)) {
+      ++out.refused;
+      continue;
+    }
+    const std::int64_t age_ms = rows.integer(i, 3) - said->at_ms;
+    if (age_ms <= kLifetimeMs && age_ms >= -kLifetimeMs) out.members.push_back(std::move(said->member));
+  }
+  return out;
+}
+
 MemberTable::MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key)
     : database_(std::move(database)), key_(key) {}
 MemberTable::~MemberTable() = default;
@@ -61,26 +81,6 @@ Result<std::int64_t> MemberTable::now_ms() {
   });
   LOCI_RETURN_IF_ERROR(done);
   return now;
-}
-
-Result<MemberList> MemberTable::read(SqlSession& session) const {
-  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
-                        session.run("SELECT id, body, seal, " LOCI_DATABASE_NOW
-                                    " FROM members WHERE OCTET_LENGTH(body) <= $1 ORDER BY id LIMIT $2",
-                                    {static_cast<std::int64_t>(kMemberBytesMax), kRowsMax}));
-  MemberList out;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const bool is_ours = is_sealed(key_, kMemberSeal, rows.text(i, 1), rows.text(i, 2));
-    Result<SaidMember> said = is_ours ? read_member(rows.text(i, 1))
-                                      : invalid_argument("expected a row sealed with this cluster's secret");
-    if (!said.ok() || said->member.id != rows.text(i, 0)) {
-      ++out.refused;
-      continue;
-    }
-    const std::int64_t age_ms = rows.integer(i, 3) - said->at_ms;
-    if (age_ms <= kLifetimeMs && age_ms >= -kLifetimeMs) out.members.push_back(std::move(said->member));
-  }
-  return out;
 }
 
 Result<MemberRenewal> MemberTable::write(SqlSession& session, const Member& member,
@@ -120,7 +120,7 @@ Result<MemberRenewal> MemberTable::write_checked(SqlSession& session, const Memb
   LOCI_ASSIGN_OR_RETURN(const SqlRows cleared,
                         session.run("DELETE FROM members WHERE written_at < $1 RETURNING id",
                                     {turn.integer(0, 0) - kForgottenAfterMs}));
-  LOCI_ASSIGN_OR_RETURN(const MemberList others, read(session));
+  LOCI_ASSIGN_OR_RETURN(const MemberList others, read_members(session, key_));
   for (const Member& other : others.members) {
     if (other.id != member.id) LOCI_RETURN_IF_ERROR(check_alike(member, other));
   }
@@ -160,7 +160,7 @@ void MemberTable::abandon() { database_->abandon(); }
 Result<MemberList> MemberTable::list() {
   MemberList out;
   const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(out, read(session));
+    LOCI_ASSIGN_OR_RETURN(out, read_members(session, key_));
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);
@@ -194,7 +194,7 @@ Result<std::vector<std::string>> MemberTable::ended_stores() {
 Status MemberTable::ask_to_drain(const std::string& id, bool drain) {
   const std::string wish = drain ? seal(key_, kDrainSeal, id) : std::string();
   return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(const MemberList list, read(session));
+    LOCI_ASSIGN_OR_RETURN(const MemberList list, read_members(session, key_));
     const bool lives = std::any_of(list.members.begin(), list.members.end(),
                                    [&](const Member& one) { return one.id == id; });
     if (!lives)

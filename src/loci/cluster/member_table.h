@@ -32,6 +32,9 @@ struct MemberList {
   std::uint32_t refused = 0;
 };
 
+// The members as the session's transaction sees them. Errors: those of its statements.
+Result<MemberList> read_members(SqlSession& session, const MemberKey& key);
+
 // Thread-safe. Calls wait for the database: for a few seconds if it answers at all, else until abandon().
 // Errors of all calls: kUnavailable.
 class MemberTable {
@@ -61,7 +64,6 @@ class MemberTable {
 
  private:
   MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key);
-  Result<MemberList> read(SqlSession& session) const;
   Result<MemberRenewal> write(SqlSession& session, const Member& member, std::int64_t at_ms) const;
   // Writes the row unless a different model of the same name is served. `at_ms` nullopt: now.
   Result<MemberRenewal> write_checked(SqlSession& session, const Member& member,

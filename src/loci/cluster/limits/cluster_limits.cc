@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -14,6 +15,13 @@ namespace {
 constexpr std::chrono::nanoseconds kLimitsRenewal{kMemberRenewal};
 constexpr int kRenewalsToClear = 60;
 constexpr std::size_t kLimitsAsksMax = 1'024;  // in one round
+constexpr std::chrono::milliseconds kLimitsLockedPause{5};
+
+// How long a refusal serves for later requests.
+std::chrono::nanoseconds kept_for(const LimitReached& reached) {
+  const bool is_place = reached.kind == LimitReached::Kind::kConcurrent;
+  return std::chrono::nanoseconds(std::min(is_place ? kPlaceRefusalKept : kRefusalKept, reached.retry_after));
+}
 
 }  // namespace
 
@@ -40,17 +48,25 @@ void ClusterLimits::stop() {
 }
 
 void ClusterLimits::ask(LimitAsk ask, Done done) {
+  std::optional<LimitAnswer> answer;
   {
     const MutexLock lock(mutex_);
+    const Time::time_point now = Time::now();
     const bool is_late = busy_since_ != Time::time_point::max() &&
-                         Time::now() - busy_since_ > std::chrono::nanoseconds(kLimitPatience);
+                         now - busy_since_ > std::chrono::nanoseconds(kLimitPatience);
     if (is_up_ && !is_stopping_ && !is_late) {
-      waiting_.push_back({std::move(ask), std::move(done)});
-      changed_.notify_all();
-      return;
+      const Known& known = known_[ask.tenant];
+      const bool is_refused = !ask.tokens && ask.attempt == LimitAsk::Attempt::kFirst && known.refusal &&
+                              now < known.refused_until && ask.limits == known.limits;
+      if (!is_refused) {
+        wake_by(due_at(known, &ask));
+        waiting_.push_back({std::move(ask), std::move(done), now});
+        return;
+      }
+      answer = known.refusal;
     }
   }
-  done(std::nullopt);
+  done(answer);
 }
 
 void ClusterLimits::end(const std::string& tenant) {
@@ -58,8 +74,7 @@ void ClusterLimits::end(const std::string& tenant) {
   Known& known = known_[tenant];
   LOCI_CHECK(known.running > 0, "only what was counted ends");
   --known.running;
-  changes_.insert(tenant);
-  changed_.notify_all();
+  change(tenant, known);
 }
 
 void ClusterLimits::settle(const std::string& tenant, std::uint64_t taken, std::uint64_t used) {
@@ -67,8 +82,26 @@ void ClusterLimits::settle(const std::string& tenant, std::uint64_t taken, std::
   Known& known = known_[tenant];
   known.taken += taken;
   known.used += used;
+  change(tenant, known);
+}
+
+void ClusterLimits::change(const std::string& tenant, Known& known) {
+  known.refusal.reset();
+  known.refused_until = {};
   changes_.insert(tenant);
+  wake_by(known.locked_until);
+}
+
+void ClusterLimits::wake_by(Time::time_point due) {
+  if (due >= due_) return;
+  due_ = due;
   changed_.notify_all();
+}
+
+// `ask`: null: what has ended.
+ClusterLimits::Time::time_point ClusterLimits::due_at(const Known& known, const LimitAsk* ask) {
+  const bool begins = ask != nullptr && !ask->tokens;
+  return begins ? std::max(known.locked_until, known.refused_until) : known.locked_until;
 }
 
 std::uint32_t ClusterLimits::servers() const {
@@ -76,31 +109,45 @@ std::uint32_t ClusterLimits::servers() const {
   return servers_;
 }
 
+void ClusterLimits::take_due(Round& round, Time::time_point now) {
+  std::map<std::string, std::size_t> places;
+  // False: it is not this round's.
+  const auto may_take = [&](const std::string& tenant, const LimitAsk* ask) REQUIRES(mutex_) {
+    const Time::time_point due = due_at(known_[tenant], ask);
+    const bool has_place = places.size() < LimitTable::kCountedMax || places.contains(tenant);
+    if (due <= now && has_place) {
+      if (places.try_emplace(tenant, round.tenants.size()).second) {
+        round.tenants.push_back({.tenant = tenant});
+        round.waiting.emplace_back();
+      }
+      return true;
+    }
+    due_ = std::min(due_, due);
+    return false;
+  };
+  std::vector<Waiting> left;
+  std::size_t taken = 0;
+  for (Waiting& one : waiting_) {
+    if (taken == kLimitsAsksMax || !may_take(one.ask.tenant, &one.ask)) {
+      if (taken == kLimitsAsksMax) due_ = now;
+      left.push_back(std::move(one));
+      continue;
+    }
+    ++taken;
+    const std::size_t place = places[one.ask.tenant];
+    known_[one.ask.tenant].limits = one.ask.limits;
+    round.tenants[place].asks.push_back(one.ask);
+    round.waiting[place].push_back(std::move(one));
+  }
+  waiting_ = std::move(left);
+  for (auto at = changes_.begin(); at != changes_.end();)
+    at = may_take(*at, nullptr) ? changes_.erase(at) : std::next(at);
+}
+
 ClusterLimits::Round ClusterLimits::begin_round() {
   Round round;
-  std::map<std::string, std::size_t> places;
-  const auto place_of = [&](const std::string& tenant) -> std::size_t {
-    const auto [at, is_new] = places.try_emplace(tenant, round.tenants.size());
-    if (is_new) {
-      round.tenants.push_back({.tenant = tenant});
-      round.done.emplace_back();
-    }
-    return at->second;
-  };
-  std::size_t taken = 0;
-  for (; taken < std::min(waiting_.size(), kLimitsAsksMax); ++taken) {
-    Waiting& one = waiting_[taken];
-    if (places.size() == LimitTable::kCountedMax && !places.contains(one.ask.tenant)) break;
-    const std::size_t place = place_of(one.ask.tenant);
-    known_[one.ask.tenant].limits = one.ask.limits;
-    round.tenants[place].asks.push_back(std::move(one.ask));
-    round.done[place].push_back(std::move(one.done));
-  }
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(taken));
-  while (!changes_.empty() && places.size() < LimitTable::kCountedMax) {
-    place_of(*changes_.begin());
-    changes_.erase(changes_.begin());
-  }
+  due_ = Time::time_point::max();
+  take_due(round, Time::now());
   for (CountedTenant& tenant : round.tenants) {
     changes_.erase(tenant.tenant);
     Known& known = known_[tenant.tenant];
@@ -112,31 +159,60 @@ ClusterLimits::Round ClusterLimits::begin_round() {
   return round;
 }
 
-Status ClusterLimits::count(Round round) {
-  const Status counted = table_->count(round.tenants);
-  {
-    const MutexLock lock(mutex_);
-    for (CountedTenant& tenant : round.tenants) {
-      Known& known = known_[tenant.tenant];
-      if (!counted.ok()) {
-        // It may have been written all the same. Requests that run are written again as a number; what was
-        // given back may be given back twice, and a bucket holds a minute's worth at most.
-        known.taken += tenant.tokens_taken;
-        known.used += tenant.tokens_used;
-        changes_.insert(tenant.tenant);
-        tenant.answers.clear();
-        continue;
-      }
-      for (std::size_t i = 0; i < tenant.asks.size(); ++i) {
-        if (!tenant.asks[i].tokens && !tenant.answers[i].reached) ++known.running;
-      }
+std::vector<ClusterLimits::Told> ClusterLimits::note_counted(CountedTenant& tenant,
+                                                             std::vector<Waiting>& waiting) {
+  Known& known = known_[tenant.tenant];
+  std::vector<Told> told;
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    const LimitAnswer& answer = tenant.answers[i];
+    told.push_back({std::move(waiting[i].done), answer});
+    if (tenant.asks[i].tokens) continue;
+    known.refusal.reset();
+    known.refused_until = {};
+    if (answer.reached) {
+      known.refusal = answer;
+      known.refused_until = Time::now() + kept_for(*answer.reached);
+    } else {
+      ++known.running;
     }
   }
-  for (std::size_t i = 0; i < round.tenants.size(); ++i) {
-    const std::vector<LimitAnswer>& answers = round.tenants[i].answers;
-    for (std::size_t k = 0; k < round.done[i].size(); ++k)
-      round.done[i][k](answers.empty() ? std::nullopt : std::optional(answers[k]));
+  return told;
+}
+
+std::vector<ClusterLimits::Told> ClusterLimits::put_back(CountedTenant& tenant, std::vector<Waiting>& waiting,
+                                                         const Status& counted) {
+  Known& known = known_[tenant.tenant];
+  // After an error it may have been written all the same. Requests that run are written again as a number;
+  // what was given back may be given back twice, and a bucket holds a minute's worth at most.
+  known.taken += tenant.tokens_taken;
+  known.used += tenant.tokens_used;
+  changes_.insert(tenant.tenant);
+  const Time::time_point now = Time::now();
+  if (counted.ok()) known.locked_until = now + kLimitsLockedPause;
+  due_ = std::min(due_, known.locked_until);
+  std::vector<Told> told;
+  for (Waiting& one : waiting) {
+    if (counted.ok() && now - one.since < std::chrono::nanoseconds(kLimitPatience))
+      waiting_.push_back(std::move(one));
+    else
+      told.push_back({std::move(one.done), std::nullopt});
   }
+  return told;
+}
+
+Status ClusterLimits::count(Round round) {
+  const Status counted = table_->count(round.tenants);
+  std::vector<Told> told;
+  {
+    const MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < round.tenants.size(); ++i) {
+      CountedTenant& tenant = round.tenants[i];
+      std::vector<Told> some = tenant.is_counted ? note_counted(tenant, round.waiting[i])
+                                                 : put_back(tenant, round.waiting[i], counted);
+      std::move(some.begin(), some.end(), std::back_inserter(told));
+    }
+  }
+  for (const Told& one : told) one.done(one.answer);
   return counted;
 }
 
@@ -144,6 +220,7 @@ void ClusterLimits::tell_all() {
   for (const auto& [tenant, known] : known_) {
     if (known.running > 0) changes_.insert(tenant);
   }
+  due_ = Time::now();
 }
 
 void ClusterLimits::refuse_waiting() {
@@ -157,9 +234,11 @@ void ClusterLimits::refuse_waiting() {
 
 Status ClusterLimits::renew() {
   LOCI_ASSIGN_OR_RETURN(const std::uint32_t members, table_->renew());
-  const MutexLock lock(mutex_);
-  servers_ = members;
-  return {};
+  {
+    const MutexLock lock(mutex_);
+    servers_ = members;
+  }
+  return renewals_++ % kRenewalsToClear == 0 ? table_->clear() : Status();
 }
 
 void ClusterLimits::log_change(const Status& now) {
@@ -170,35 +249,41 @@ void ClusterLimits::log_change(const Status& now) {
                now.message());
 }
 
+Status ClusterLimits::count_due() {
+  MutexLock lock(mutex_);
+  Round round = begin_round();
+  lock.unlock();
+  return round.tenants.empty() ? Status() : count(std::move(round));
+}
+
 void ClusterLimits::run() {
   pthread_setname_np(pthread_self(), "loci-limits");
   Time::time_point renewal = Time::now();
-  int renewals = 0;
   MutexLock lock(mutex_);
   while (!is_stopping_) {
-    const bool is_due = Time::now() >= renewal;
-    // While the database is away nothing but the renewal asks for it.
-    Round round = is_up_ ? begin_round() : Round();
+    const bool is_due = Time::now() >= renewal, was_up = is_up_;
     busy_since_ = Time::now();
     lock.unlock();
-    Status status = round.tenants.empty() ? Status() : count(std::move(round));
-    if (status.ok() && is_due) {
-      status = renew();
-      if (status.ok() && renewals++ % kRenewalsToClear == 0) status = table_->clear();
-      renewal = Time::now() + kLimitsRenewal;
-    }
+    // While the database is away only the renewal asks for it. It is back when what failed is counted: one
+    // that takes renewals and counts nothing would else have requests wait for it again and again.
+    Status status = was_up ? count_due() : Status();
+    if (status.ok() && is_due) status = renew();
+    if (status.ok() && is_due && !was_up) status = count_due();
+    if (is_due || !status.ok()) renewal = Time::now() + kLimitsRenewal;
     lock.lock();
     busy_since_ = Time::time_point::max();
-    const bool was_up = std::exchange(is_up_, status.ok());
-    if (!status.ok()) renewal = Time::now() + kLimitsRenewal;
-    if (!was_up && is_up_) tell_all();
+    is_up_ = status.ok() && (was_up || is_due);
+    const bool has_changed = was_up != is_up_, is_up = is_up_;
+    if (has_changed && is_up) tell_all();
     lock.unlock();
-    if (was_up != status.ok()) log_change(status);
-    if (!status.ok()) refuse_waiting();
+    if (has_changed) log_change(status);
+    if (!is_up) refuse_waiting();
     lock.lock();
-    changed_.wait_until(lock, renewal, [this]() REQUIRES(mutex_) {
-      return is_stopping_ || (is_up_ && (!waiting_.empty() || !changes_.empty()));
-    });
+    while (!is_stopping_) {
+      const Time::time_point wanted = is_up_ ? std::min(renewal, due_) : renewal;
+      if (Time::now() >= wanted) break;
+      changed_.wait_until(lock, wanted);
+    }
   }
   lock.unlock();
   refuse_waiting();

@@ -6,6 +6,10 @@
 //   this thread             [ a ]           [ b, c, end of a ]
 //                             one transaction each
 //
+// A refusal is kept for a moment (kRefusalKept), so that a tenant that sends without end is counted ten times
+// a second, and not in each transaction. A tenant whom another server counts just now is asked for again in
+// kLimitsLockedPause; the transaction goes on without it.
+//
 // (docs/decisions/cluster-limits.md)
 #pragma once
 
@@ -15,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -46,25 +51,44 @@ class ClusterLimits final : public LimitPool {
   struct Waiting {
     LimitAsk ask;
     Done done;
+    Time::time_point since;
   };
   struct Known {
     TenantLimits limits;        // as last asked
     std::uint32_t running = 0;  // requests that were counted and have not ended
     std::uint64_t taken = 0;    // of requests that have ended, as the database does not know yet
     std::uint64_t used = 0;
+    std::optional<LimitAnswer> refusal;  // of a request that would have begun, with these limits
+    Time::time_point refused_until;      // until then no other one asks the database
+    Time::time_point locked_until;       // until then nothing of the tenant is counted
   };
   struct Round {
     std::vector<CountedTenant> tenants;
-    std::vector<std::vector<Done>> done;  // of their asks
+    std::vector<std::vector<Waiting>> waiting;  // for the answers to their asks
+  };
+  struct Told {
+    Done done;
+    std::optional<LimitAnswer> answer;
   };
 
   void run();
+  // Takes what is due, and sets due_ for the rest.
   Round begin_round() REQUIRES(mutex_);
+  void take_due(Round& round, Time::time_point now) REQUIRES(mutex_);
+  static Time::time_point due_at(const Known& known, const LimitAsk* ask);
+  void wake_by(Time::time_point due) REQUIRES(mutex_);
   // Counts and tells who waits. Errors: those of LimitTable.
   Status count(Round round);
+  // What became of one tenant of a round. Returns whom to tell what.
+  std::vector<Told> note_counted(CountedTenant& tenant, std::vector<Waiting>& waiting) REQUIRES(mutex_);
+  std::vector<Told> put_back(CountedTenant& tenant, std::vector<Waiting>& waiting, const Status& counted)
+      REQUIRES(mutex_);
+  // What has happened to a tenant may let its next request begin.
+  void change(const std::string& tenant, Known& known) REQUIRES(mutex_);
   // A database that was away may have forgotten what runs.
   void tell_all() REQUIRES(mutex_);
   void refuse_waiting();
+  Status count_due();
   Status renew();
   void log_change(const Status& now);
 
@@ -76,11 +100,13 @@ class ClusterLimits final : public LimitPool {
   std::vector<Waiting> waiting_ GUARDED_BY(mutex_);
   std::map<std::string, Known> known_ GUARDED_BY(mutex_);
   std::set<std::string> changes_ GUARDED_BY(mutex_);  // tenants of whom the database does not know all
-  Time::time_point busy_since_ GUARDED_BY(mutex_);    // when the call that runs began; max: none does
+  Time::time_point due_ GUARDED_BY(mutex_) = Time::time_point::max();  // when the next round may begin
+  Time::time_point busy_since_ GUARDED_BY(mutex_);  // when the call that runs began; max: none does
   std::uint32_t servers_ GUARDED_BY(mutex_) = 1;
   bool is_up_ GUARDED_BY(mutex_) = true;  // the last call was answered
   bool is_stopping_ GUARDED_BY(mutex_) = false;
   bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database no more
+  int renewals_ = 0;                         // the thread's
   std::thread thread_;
 };
 

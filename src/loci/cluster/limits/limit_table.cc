@@ -38,33 +38,52 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tenant_places (
 ) WITH (fillfactor = 50);
 )sql";
 
-// Locks the rows in the order of their names, so that no two servers wait for each other.
-constexpr std::string_view kLimitsLock =
-    "SELECT tenant, requests_missing, tokens_missing, at FROM tenant_limits WHERE tenant IN (SELECT value "
-    "FROM "
-    "json_array_elements_text(CAST($1 AS JSON))) ORDER BY tenant FOR UPDATE";
-constexpr std::string_view kLimitsMake =
-    "INSERT INTO tenant_limits (tenant) SELECT value FROM json_array_elements_text(CAST($1 AS JSON)) ORDER "
-    "BY "
-    "value ON CONFLICT (tenant) DO NOTHING";
-// A statement of its own, after the locks: it sees what those who had them committed, and their time is over.
-constexpr std::string_view kLimitsOthers =
-    "SELECT " LOCI_DATABASE_NOW
-    ", CAST(COALESCE((SELECT json_object_agg(tenant, places) FROM (SELECT tenant, SUM(places) AS places FROM "
-    "tenant_places WHERE tenant IN (SELECT value FROM json_array_elements_text(CAST($1 AS JSON))) AND member "
-    "<> $2 "
-    "AND at > " LOCI_DATABASE_NOW " - $3 GROUP BY tenant) AS sums), '{}') AS TEXT)";
-constexpr std::string_view kLimitsWrite =
-    "UPDATE tenant_limits AS old SET requests_missing = new.requests, tokens_missing = new.tokens, at = "
-    "new.at, "
-    "full_at = new.full_at FROM json_to_recordset(CAST($1 AS JSON)) AS new (tenant TEXT, requests BIGINT, "
-    "tokens "
-    "BIGINT, at BIGINT, full_at BIGINT) WHERE old.tenant = new.tenant";
-constexpr std::string_view kLimitsWritePlaces =
-    "INSERT INTO tenant_places (tenant, member, places, at) SELECT tenant, $2, running, at FROM "
-    "json_to_recordset(CAST($1 AS JSON)) AS new (tenant TEXT, running BIGINT, at BIGINT, limited BOOLEAN) "
-    "WHERE "
-    "limited ON CONFLICT (tenant, member) DO UPDATE SET places = excluded.places, at = excluded.at";
+// Rows that others have are left out. (Their order, by name, keeps plans of the database alike.)
+constexpr std::string_view kLimitsLock = R"sql(
+SELECT tenant, requests_missing, tokens_missing, at FROM tenant_limits
+WHERE tenant IN (SELECT value FROM json_array_elements_text(CAST($1 AS JSON)))
+ORDER BY tenant FOR UPDATE SKIP LOCKED)sql";
+constexpr std::string_view kLimitsThere = R"sql(
+SELECT tenant FROM tenant_limits WHERE tenant IN (SELECT value FROM json_array_elements_text(CAST($1 AS JSON)))
+)sql";
+constexpr std::string_view kLimitsMake = R"sql(
+INSERT INTO tenant_limits (tenant)
+SELECT value FROM json_array_elements_text(CAST($1 AS JSON)) ORDER BY value
+ON CONFLICT (tenant) DO NOTHING)sql";
+// A statement of its own, after the locks: it sees what those who had them before have committed.
+constexpr std::string_view kLimitsOthers = "SELECT " LOCI_DATABASE_NOW R"sql(,
+  CAST(COALESCE((SELECT json_object_agg(tenant, places) FROM (
+    SELECT tenant, SUM(places) AS places FROM tenant_places
+    WHERE tenant IN (SELECT value FROM json_array_elements_text(CAST($1 AS JSON)))
+      AND member <> $2 AND at > )sql" LOCI_DATABASE_NOW R"sql( - $3
+    GROUP BY tenant) AS sums), '{}') AS TEXT))sql";
+constexpr std::string_view kLimitsWrite = R"sql(
+UPDATE tenant_limits AS old
+SET requests_missing = new.requests, tokens_missing = new.tokens, at = new.at, full_at = new.full_at
+FROM json_to_recordset(CAST($1 AS JSON))
+  AS new (tenant TEXT, requests BIGINT, tokens BIGINT, at BIGINT, full_at BIGINT)
+WHERE old.tenant = new.tenant)sql";
+constexpr std::string_view kLimitsWritePlaces = R"sql(
+INSERT INTO tenant_places (tenant, member, places, at)
+SELECT tenant, $2, running, at FROM json_to_recordset(CAST($1 AS JSON))
+  AS new (tenant TEXT, running BIGINT, at BIGINT, limited BOOLEAN)
+WHERE limited
+ON CONFLICT (tenant, member) DO UPDATE SET places = excluded.places, at = excluded.at)sql";
+
+constexpr std::string_view kPlacesRenew =
+    "UPDATE tenant_places SET at = " LOCI_DATABASE_NOW " WHERE member = $1 AND places > 0";
+constexpr std::string_view kMembersLiving = R"sql(
+SELECT COALESCE(MD5(STRING_AGG(id, ',' ORDER BY id)), '') FROM members
+WHERE written_at > )sql" LOCI_DATABASE_NOW " - $1";
+// Rows that somebody uses are left out, so that no server waits here.
+constexpr std::string_view kLimitsClear = R"sql(
+DELETE FROM tenant_limits WHERE tenant IN (
+  SELECT tenant FROM tenant_limits WHERE full_at < )sql" LOCI_DATABASE_NOW R"sql( - $1
+  LIMIT $2 FOR UPDATE SKIP LOCKED))sql";
+constexpr std::string_view kPlacesClear = R"sql(
+DELETE FROM tenant_places WHERE (tenant, member) IN (
+  SELECT tenant, member FROM tenant_places WHERE at < )sql" LOCI_DATABASE_NOW R"sql( - $1
+  LIMIT $2 FOR UPDATE SKIP LOCKED))sql";
 
 // What a call reads before it counts: the tenants' rows, what runs on other servers, and the database's time.
 struct Counting {
@@ -97,14 +116,13 @@ Result<Counting> read_rows(SqlSession& session, const std::string& names, const 
 // server run.
 std::uint32_t count_one(CountedTenant& tenant, std::uint32_t elsewhere, Nanos now, TenantUse& use) {
   use.running = elsewhere + tenant.running;
-  TenantMeter meter(tenant.limits, use, now);
+  TenantMeter meter(tenant.asks.empty() ? tenant.limits : tenant.asks.front().limits, use, now);
   meter.settle(tenant.tokens_taken, tenant.tokens_used, now);
   tenant.answers.clear();
   for (const LimitAsk& ask : tenant.asks) {
-    const auto reached = ask.tokens
-                             ? meter.take_tokens(tenant.limits, ask.tokens->prompt, ask.tokens->all, now)
-                             : meter.begin(tenant.limits, now);
-    tenant.answers.push_back({.reached = reached, .state = meter.state(tenant.limits, now)});
+    const auto reached = ask.tokens ? meter.take_tokens(ask.limits, ask.tokens->prompt, ask.tokens->all, now)
+                                    : meter.begin(ask.limits, now);
+    tenant.answers.push_back({.reached = reached, .state = meter.state(ask.limits, now)});
   }
   use = meter.use(now);
   return use.running - elsewhere;
@@ -117,6 +135,12 @@ std::int64_t full_at(const TenantUse& use, const TenantLimits& limits) {
   };
   return use.at / kNanosPerMilli + std::max(after(use.requests_missing, limits.requests_per_minute),
                                             after(use.tokens_missing, limits.tokens_per_minute));
+}
+
+std::string names_of(const std::map<std::string, CountedTenant*>& tenants) {
+  Json names = Json::array();
+  for (const auto& [name, tenant] : tenants) names.push_back(name);
+  return names.dump();
 }
 
 }  // namespace
@@ -140,67 +164,78 @@ Result<std::unique_ptr<LimitTable>> LimitTable::open(const std::string& url, con
 
 std::string LimitTable::name_of(const std::string& tenant) const { return seal(key_, kLimitSeal, tenant); }
 
-Status LimitTable::make_rows(const std::string& names) {
+Status LimitTable::make_rows(const Tenants& tenants) {
+  const std::string names = names_of(tenants);
   return database_->transact(SqlAccess::kRows,
                              [&](SqlSession& session) { return session.run(kLimitsMake, {names}).status(); });
 }
 
-Status LimitTable::count(std::vector<CountedTenant>& tenants) {
-  LOCI_CHECK(tenants.size() <= kCountedMax, "as many tenants as one statement takes");
-  std::map<std::string, CountedTenant*> by_name;
-  for (CountedTenant& tenant : tenants) by_name[name_of(tenant.tenant)] = &tenant;
-  LOCI_CHECK(by_name.size() == tenants.size(), "each tenant once");
-  Json list = Json::array();
-  for (const auto& [name, tenant] : by_name) list.push_back(name);
-  const std::string names = list.dump();
-  bool is_missing = false;
+Result<LimitTable::Tenants> LimitTable::count_free(const Tenants& tenants) {
+  const std::string names = names_of(tenants);
+  Tenants counted, missing;
   const auto body = [&](SqlSession& session) -> Status {
+    counted.clear();
+    missing.clear();
     LOCI_ASSIGN_OR_RETURN(Counting counting, read_rows(session, names, member_));
-    is_missing = counting.rows.size() < by_name.size();
-    if (is_missing) return {};
+    if (counting.rows.size() < tenants.size()) {
+      missing = tenants;
+      LOCI_ASSIGN_OR_RETURN(const SqlRows there, session.run(kLimitsThere, {names}));
+      for (std::size_t i = 0; i < there.size(); ++i) missing.erase(there.text(i, 0));
+    }
+    if (counting.rows.empty()) return {};
     Json written = Json::array();
-    for (auto& [name, tenant] : by_name) {
-      TenantUse& use = counting.rows[name];
-      const std::uint32_t running = count_one(*tenant, counting.running[name], counting.now, use);
+    for (auto& [name, use] : counting.rows) {
+      CountedTenant& tenant = *counted.emplace(name, tenants.at(name)).first->second;
+      const std::uint32_t running = count_one(tenant, counting.running[name], counting.now, use);
       written.push_back({{"tenant", name},
                          {"requests", use.requests_missing},
                          {"tokens", use.tokens_missing},
                          {"at", use.at / kNanosPerMilli},
-                         {"full_at", full_at(use, tenant->limits)},
+                         {"full_at", full_at(use, tenant.limits)},
                          {"running", running},
-                         {"limited", tenant->limits.concurrent_requests.has_value()}});
+                         {"limited", tenant.limits.concurrent_requests.has_value()}});
     }
     const std::string text = written.dump();
     LOCI_RETURN_IF_ERROR(session.run(kLimitsWrite, {text}).status());
     return session.run(kLimitsWritePlaces, {text, member_}).status();
   };
+  LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kRows, body));
+  for (const auto& [name, tenant] : counted) tenant->is_counted = true;
+  return missing;
+}
+
+Status LimitTable::count(std::vector<CountedTenant>& tenants) {
+  LOCI_CHECK(tenants.size() <= kCountedMax, "as many tenants as one statement takes");
+  Tenants left;
+  for (CountedTenant& tenant : tenants) {
+    tenant.is_counted = false;
+    left[name_of(tenant.tenant)] = &tenant;
+  }
+  LOCI_CHECK(left.size() == tenants.size(), "each tenant once");
   // The rows of tenants that come for the first time are made in a transaction of their own: one that holds
   // locks makes no rows, so that no two servers wait for each other. A few times, because rows may be cleared
   // between the two.
   for (int i = 0; i < 4; ++i) {
-    LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kRows, body));
-    if (!is_missing) return {};
-    LOCI_RETURN_IF_ERROR(make_rows(names));
+    LOCI_ASSIGN_OR_RETURN(left, count_free(left));
+    if (left.empty()) return {};
+    LOCI_RETURN_IF_ERROR(make_rows(left));
   }
   return {StatusCode::kUnavailable, "rows of tenants' limits are deleted as soon as they are made"};
 }
 
 Result<std::uint32_t> LimitTable::renew() {
-  std::uint32_t members = 0;
-  const Status done = database_->transact(SqlAccess::kRows, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(
-        const SqlRows renewed,
-        session.run("UPDATE tenant_places SET at = " LOCI_DATABASE_NOW " WHERE member = $1 AND places > 0",
-                    {member_}));
-    LOCI_ASSIGN_OR_RETURN(
-        const SqlRows living,
-        session.run("SELECT COUNT(*) FROM members WHERE written_at > " LOCI_DATABASE_NOW " - $1",
-                    {kLimitsLifetimeMs}));
-    members = static_cast<std::uint32_t>(std::clamp<std::int64_t>(living.integer(0, 0), 1, UINT16_MAX));
+  const auto body = [&](SqlSession& session) -> Status {
+    LOCI_RETURN_IF_ERROR(session.run(kPlacesRenew, {member_}).status());
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(kMembersLiving, {kLimitsLifetimeMs}));
+    if (rows.text(0, 0) == living_) return {};
+    // Somebody came or left. Which rows are of this cluster only their seals say.
+    LOCI_ASSIGN_OR_RETURN(const MemberList list, read_members(session, key_));
+    members_ = static_cast<std::uint32_t>(std::clamp<std::size_t>(list.members.size(), 1, UINT16_MAX));
+    living_ = rows.text(0, 0);
     return {};
-  });
-  LOCI_RETURN_IF_ERROR(done);
-  return members;
+  };
+  LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kRows, body));
+  return members_;
 }
 
 Status LimitTable::leave() {
@@ -210,20 +245,9 @@ Status LimitTable::leave() {
 }
 
 Status LimitTable::clear() {
-  // Rows that somebody uses are left out, so that no server waits here.
   return database_->transact(SqlAccess::kRows, [&](SqlSession& session) -> Status {
-    LOCI_RETURN_IF_ERROR(
-        session
-            .run("DELETE FROM tenant_limits WHERE tenant IN (SELECT tenant FROM tenant_limits WHERE full_at "
-                 "< " LOCI_DATABASE_NOW " - $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
-                 {kLimitsForgottenAfterMs, kLimitsClearedMax})
-            .status());
-    return session
-        .run(
-            "DELETE FROM tenant_places WHERE (tenant, member) IN (SELECT tenant, member FROM tenant_places "
-            "WHERE at < " LOCI_DATABASE_NOW " - $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
-            {kLimitsForgottenAfterMs, kLimitsClearedMax})
-        .status();
+    LOCI_RETURN_IF_ERROR(session.run(kLimitsClear, {kLimitsForgottenAfterMs, kLimitsClearedMax}).status());
+    return session.run(kPlacesClear, {kLimitsForgottenAfterMs, kLimitsClearedMax}).status();
   });
 }
 

@@ -22,6 +22,9 @@ struct LimitAsk {
   std::string tenant;
   TenantLimits limits;
   std::optional<Tokens> tokens;  // absent: a request begins
+  // For a request that begins. kAgain: it was refused, and waits for what has happened since.
+  enum class Attempt : std::uint8_t { kFirst, kAgain };
+  Attempt attempt = Attempt::kFirst;
 };
 
 struct LimitAnswer {
@@ -31,6 +34,9 @@ struct LimitAnswer {
 
 // Nobody waits longer for an answer.
 inline constexpr Nanos kLimitPatience = kNanosPerSecond;
+// A pool may answer requests that begin with a refusal that is so old: of rates, and of requests at once.
+inline constexpr Nanos kRefusalKept = 100 * kNanosPerMilli;
+inline constexpr Nanos kPlaceRefusalKept = 50 * kNanosPerMilli;
 
 // Thread-safe. Nothing waits; outlives who asks.
 class LimitPool {

@@ -17,14 +17,11 @@ namespace loci {
 namespace asio = boost::asio;
 namespace {
 
-// What ends on another server is heard of this much later at most, if the pool is well.
-constexpr std::chrono::milliseconds kEndIsHeard{50};
-
 bool has_limits(const TenantLimits& limits) {
   return limits.requests_per_minute || limits.tokens_per_minute || limits.concurrent_requests;
 }
 
-asio::awaitable<void> pause(std::chrono::milliseconds time) {
+asio::awaitable<void> pause(std::chrono::nanoseconds time) {
   asio::steady_timer over(co_await asio::this_coro::executor, time);
   boost::system::error_code ignored;
   co_await over.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -156,12 +153,14 @@ LimitAnswer TenantLimiter::begin_here(const Tenant& tenant) {
 asio::awaitable<TenantLimiter::Admission> TenantLimiter::begin(const Tenant& tenant) {
   std::optional<LimitAnswer> pooled;
   if (pool_.load() != nullptr && has_limits(tenant.limits)) {
-    const LimitAsk wish{.tenant = tenant.id, .limits = tenant.limits, .tokens = std::nullopt};
+    LimitAsk wish{.tenant = tenant.id, .limits = tenant.limits, .tokens = std::nullopt};
     const std::function<void()> give_back = [this, id = tenant.id] { pool_.load()->end(id); };
     pooled = co_await ask(wish, give_back);
-    // The tenant's last request may have ended elsewhere just now.
+    // The tenant's last request may have ended elsewhere just now, which the pool hears within that time if
+    // it is well.
     if (pooled && pooled->reached && pooled->reached->kind == LimitReached::Kind::kConcurrent) {
-      co_await pause(kEndIsHeard);
+      co_await pause(std::chrono::nanoseconds(kPlaceRefusalKept));
+      wish.attempt = LimitAsk::Attempt::kAgain;
       pooled = co_await ask(wish, give_back);
     }
   }
