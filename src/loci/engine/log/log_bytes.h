@@ -45,7 +45,7 @@ class LogWriter {
   }
   template <class Tag>
   void ids(const std::vector<StrongId<Tag, std::uint32_t>>& values) {
-    list(values, [this](const auto& value) { id(value); });
+    list(values, [this](const auto& value) { this->id(value); });
   }
   // Writes a count, then each value by `put`.
   template <class T, class Put>
