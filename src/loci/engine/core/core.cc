@@ -16,8 +16,8 @@ namespace {
 
 // What a step gives back of the device's memory takes its executor about a millisecond.
 constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
-// The core deletes, lets go and looks ahead in portions. So long it waits between two, so that it can take
-// other events.
+// The core deletes and looks ahead in portions. So long it waits between two, so that it can take other
+// events.
 constexpr Nanos kPortionPause = kNanosPerMilli / 2;
 
 }  // namespace
@@ -200,11 +200,9 @@ Plan Core::State::step(Nanos now, const Event& event) {
   transfers_.advance(now_);
   former_.advance(now_);
   Plan plan;
-  if (letting_go_.let_go_some()) room_.changed();
   std::visit([&](const auto& e) { on(e, plan); }, event);
   forgotten_.retry();
   expire(plan);
-  if (requests_.empty()) let_go_all();  // nobody waits for this step
   end_asks();
   if (flights_.may_begin()) schedule(plan);
   look_ahead();
@@ -218,7 +216,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(
       {next_deadline(), state_age_.next_sweep(), transfers_.shares_at(), peer_reads_.next_deadline(now_)});
-  if (forgotten_.has_more() || queue_needs_.has_more() || letting_go_.has_more() || preload_goes_on_)
+  if (forgotten_.has_more() || queue_needs_.has_more())
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)

@@ -26,7 +26,6 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   rules.copies = admission_.copies_fit(probes, beside);
   if (windows_.any() && !rules.copies) probes = restores_.choose(request, rules);
   if (!admission_.admissible(probes, beside) || !admission_.keeps_to_room(probes, beside)) {
-    if (let_go_all()) return try_admit(request, booked, pass, plan);
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
     if (batch_.empty() && transfers_.idle() && flights_.empty())

@@ -63,7 +63,7 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
         promised = promised && (!windowed(group) || Windows::has_place(request, group));
       }
       if (!promised) continue;
-      if (!former_.reserve_ahead(request) && !(let_go_all() && former_.reserve_ahead(request))) return false;
+      if (!former_.reserve_ahead(request)) return false;
     }
     former_.add_following(request, i, pass);
   }
@@ -101,8 +101,7 @@ void Core::State::leave_pass(CoreRequest& request) {
 
 // What the pass has brought is committed.
 void Core::State::end_flight(CorePass& pass) {
-  Flights::Returned returned = flights_.end(pass);
-  for (std::vector<BlockPin>& blocks : returned.blocks) let_go(std::move(blocks));
+  const Flights::Returned returned = flights_.end(pass);
   for (const auto& [id, group] : returned.lent) {
     if (const auto owner = requests_.find(id); owner != requests_.end()) --owner->second->lent[group];
   }

@@ -145,8 +145,8 @@ void Core::State::check_tables(const CoreRequest& request) const {
   }
 }
 
-// 2. Each pin has a holder: a running request or one that has ended, a public prefix, a pass in flight, a
-// move, or what is being recovered.
+// 2. Each pin has a holder: a running request, a public prefix, a pass in flight, a move, or what is being
+// recovered.
 void Core::State::check_pins() const {
   std::vector<std::uint32_t> pins(index_.id_bound(), 0);
   std::vector<GroupCounts> holds(index_.id_bound(), GroupCounts{});
@@ -161,7 +161,6 @@ void Core::State::check_pins() const {
   }
   prefixes_.visit_pins(count);
   flights_.visit_pins(count);
-  letting_go_.visit_pins(count);
   transfers_.visit_pins(count);
   recovery_.visit_pins(count);
   for (std::uint32_t i = 0; i < pins.size(); ++i) {

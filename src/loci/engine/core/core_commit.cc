@@ -147,7 +147,7 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     if (!config_.reuse) {
       for (const BlockPin& pin : request.blocks) own.push_back(pin.block());
     }
-    let_go(stop_running(request));
+    stop_running(request);
     // Nobody will ever find it. (What a pass in flight still has stays, and is evicted.)
     for (auto block = own.rbegin(); block != own.rend(); ++block) index_.forget(*block);
   } else if (request.before_queue_until) {

@@ -198,8 +198,7 @@ void events_of_a_queue(benchmark::State& state) {
       filled.end_pass("pass");
       for (const Move& move : std::exchange(filled.moves, {}))
         filled.step("move_ended", MovesEnded{{{move.id, MoveResult::kDone, 0}}});
-      // (Two at most, or a short queue, which a batch takes a third of, would never be full.)
-      for (int more = 0; more < 2 && filled.stats().queued <= waiting; ++more) arrive(filled);
+      if (filled.stats().queued < waiting + 4) arrive(filled);
       // Somebody near the end gives up.
       if (filled.stats().queued > waiting)
         filled.step("cancel", Cancel{RequestId(arrivals - cancels++ % 32)});

@@ -53,7 +53,6 @@ void Core::State::take_off_queue(CoreRequest& request) {
   queue_.erase(request.group, request.arrival);
   queue_needs_.queue_changed(request.arrival, request.id);
   distances_.forget(request);
-  request.preload_left.clear();
 }
 
 void Core::State::leave_queue(CoreRequest& request) {
@@ -69,8 +68,7 @@ void Core::State::charge(const CoreRequest& request, std::uint64_t tokens) {
 
 void Core::State::suspend(CoreRequest& request) {
   if (!request.paused) enqueue(request);
-  std::vector<BlockPin> blocks = stop_running(request);
-  while (!blocks.empty()) blocks.pop_back();
+  stop_running(request);
   request.phase.become(RequestPhase::kSuspended);
   if (request.paused) return;
   ++request.suspensions;

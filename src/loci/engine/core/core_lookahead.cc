@@ -16,10 +16,6 @@ namespace {
 constexpr std::size_t kPreloadedAhead = 32;
 // So many of them are looked up again when room or tiers have changed since they were.
 constexpr std::uint32_t kPreloadAgain = 4;
-// In one step so many blocks begin to be loaded, and prompts of so many are looked up: each costs about a
-// microsecond and a half, or a tenth of one, where the index is large.
-constexpr std::size_t kPreloadedInAStep = 8;
-constexpr std::size_t kPreloadLooks = 128;
 
 }  // namespace
 
@@ -40,45 +36,29 @@ void Core::State::look_ahead() {
 // While a pass runs, the loads of who comes next begin (the read buffer of AttentionStore §3.2.1: device
 // memory that nobody needs now).
 void Core::State::preload() {
-  preload_goes_on_ = false;
   if (config_.preload == "off" || flights_.empty() || deadlines_.drains() || queue_.empty()) return;
   std::uint32_t again = 0;
-  std::size_t begins_left = kPreloadedInAStep, looks_left = kPreloadLooks;
   std::optional<std::uint64_t> booked;  // the tokens that running prompts lack
   for (const FairQueue::Head& head : queue_.heads(kPreloadedAhead)) {
     CoreRequest& request = *requests_.at(head.request);
     if (request.is_public || request.preload_seen == room_.changes()) continue;
     if (request.preload_seen != 0 && (!request.preload_lacks || again++ >= kPreloadAgain)) continue;
-    if (begins_left == 0 || looks_left == 0) {
-      preload_goes_on_ = true;
-      return;
-    }
     request.preload_seen = room_.changes();
     if (!booked) booked = former_.prompts().total;
-    const std::size_t begun = preload(request, *booked, begins_left);
-    if (begun > 0) booked.reset();
-    begins_left -= begun;
-    looks_left -= std::min<std::size_t>(looks_left, request.length() / kBlockTokens);
-    preload_goes_on_ = preload_goes_on_ || request.preload_seen == 0;
+    if (preload(request, *booked)) booked.reset();
   }
 }
 
-// Begins at most so many loads, and returns how many. `booked`: the tokens that running prompts lack, which
-// may be fewer afterwards.
-std::size_t Core::State::preload(CoreRequest& request, std::uint64_t booked, std::size_t most) {
+// `booked`: the tokens that running prompts lack. True: loads have begun, so they may lack fewer.
+bool Core::State::preload(CoreRequest& request, std::uint64_t booked) {
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = !flights_.empty()};
   CoreProbes probes = restores_.choose(request, rules);
   restores_.plan(request, probes, rules, load_of_others(booked));
-  std::vector<BlockPin> there = admission_.hold_there(probes);
-  std::vector<std::uint32_t> begins = request.preload_left.empty()
-                                          ? restores_.to_preload(request, probes)
-                                          : restores_.still_to_preload(request.preload_left, probes);
+  const std::vector<BlockPin> there = admission_.hold_there(probes);
+  const std::vector<std::uint32_t> begins = restores_.to_preload(request, probes);
   request.preload_lacks = true;
-  if (device_memory_.limited()) return 0;  // it would take memory before its time
-  if (!admission_.has_room_ahead(probes, begins)) return 0;
-  const auto end = begins.begin() + static_cast<std::ptrdiff_t>(std::min(most, begins.size()));
-  request.preload_left.assign(end, begins.end());
-  begins.erase(end, begins.end());
+  if (device_memory_.limited()) return false;  // it would take memory before its time
+  if (!admission_.has_room_ahead(probes, begins)) return false;
   const std::vector<BlockPin> opened = admission_.open_rotated(request, probes, begins);
   std::vector<Transfers::Ahead> ahead;
   for (const std::uint32_t i : begins)
@@ -89,13 +69,12 @@ std::size_t Core::State::preload(CoreRequest& request, std::uint64_t booked, std
     if (ahead[i].found.original != kNoBlock)
       queue_needs_.rotated(request.arrival, begins[i], ahead[i].found.node);
   }
-  if (!request.preload_left.empty()) request.preload_seen = 0;
   const bool bounded = config_.preload == "buffer" && !begins.empty();
   request.preload_lacks = !bounded && std::ranges::any_of(probes.blocks, [this](const CoreProbe& found) {
     if (found.node == kNoBlock || transfers_.loading(found.node)) return false;
     return found.too_slow || (found.load && transfers_.load_tier(found) != Tier::kDevice);
   });
-  return ahead.size();
+  return !ahead.empty();
 }
 
 }  // namespace loci

@@ -93,8 +93,7 @@ void Core::State::grow(Plan& plan) {
 bool Core::State::grow(CoreRequest& request) {
   BlockPin pin = index_.open_tail(request.blocks.back().block());
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    if (windowed(group) || index_.place(pin, group)) continue;
-    if (!let_go_all() || !index_.place(pin, group)) return false;
+    if (!windowed(group) && !index_.place(pin, group)) return false;
   }
   request.tail = index_.claim(pin.block());
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -105,16 +104,14 @@ bool Core::State::grow(CoreRequest& request) {
   return true;
 }
 
-// Returns the blocks that it held, which are let go the deepest first. What they hold stays in the index.
-std::vector<BlockPin> Core::State::stop_running(CoreRequest& request) {
+// Lets go of all blocks, the deepest first. What they hold stays in the index.
+void Core::State::stop_running(CoreRequest& request) {
   wish_windows(request);
   request.loads.clear();
   request.load_phase.settle(LoadPhase::kNone);
   request.tail.reset();
   if (request.in_passes > 0 || request.lent != GroupCounts{}) flights_.keep(request);
-  std::vector<BlockPin> blocks = std::exchange(request.blocks, {});
-  // (What groups with a window hold was promised to it, and is others' now.)
-  while (windows_.any() && !blocks.empty()) blocks.pop_back();
+  while (!request.blocks.empty()) request.blocks.pop_back();
   windows_.give_back(std::exchange(request.promised, {}));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();
@@ -123,20 +120,6 @@ std::vector<BlockPin> Core::State::stop_running(CoreRequest& request) {
   queue_.end_running(request.group);
   batch_.leave(request);
   room_.changed();
-  return blocks;
-}
-
-// Blocks of a sequence that has ended. (What nobody will find is forgotten at once.)
-void Core::State::let_go(std::vector<BlockPin> blocks) {
-  if (config_.reuse) return letting_go_.add(std::move(blocks));
-  while (!blocks.empty()) blocks.pop_back();
-}
-
-// Somebody lacks room. False: nothing was left to let go.
-bool Core::State::let_go_all() {
-  const bool any = letting_go_.let_go_all();
-  if (any) room_.changed();
-  return any;
 }
 
 void Core::State::emit(CorePass formed, Plan& plan) {

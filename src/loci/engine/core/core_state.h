@@ -17,7 +17,6 @@
 //   pass_former.h      which tokens of which requests a pass computes
 //   giving_way.h       who gives way when the batch or the memory is full
 //   flights.h          passes in flight, and what they keep until they have ended
-//   letting_go.h       blocks of who has ended, which are let go in portions
 //   deadlines.h        until when requests may take, and the server that drains
 //   room.h             whether what lacked room is worth another try
 //   before_queue.h     who has arrived and is in no queue yet
@@ -57,7 +56,6 @@
 #include "loci/engine/core/flights.h"
 #include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/giving_way.h"
-#include "loci/engine/core/letting_go.h"
 #include "loci/engine/core/pass_former.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/peer_reads.h"
@@ -145,7 +143,7 @@ class Core::State {
   CoreRequest* waiting_request(RequestId id) const;
   void look_ahead();
   void preload();
-  std::size_t preload(CoreRequest& request, std::uint64_t booked, std::size_t most);
+  bool preload(CoreRequest& request, std::uint64_t booked);
 
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
 
@@ -158,9 +156,7 @@ class Core::State {
   bool grow(CoreRequest& request);
   void add_spans(CoreRequest& request, CorePass& pass);
   void emit(CorePass formed, Plan& plan);
-  std::vector<BlockPin> stop_running(CoreRequest& request);
-  void let_go(std::vector<BlockPin> blocks);
-  bool let_go_all();
+  void stop_running(CoreRequest& request);
 
   // core_ahead.cc
   void schedule_ahead(Plan& plan);
@@ -215,7 +211,6 @@ class Core::State {
   Prefixes prefixes_;
   Windows windows_;
   Flights flights_;
-  LettingGo letting_go_;
   QueueNeeds queue_needs_;
   Distances distances_;
   Recovery recovery_;
@@ -230,8 +225,7 @@ class Core::State {
   SharedQuestions shared_questions_;
 
   Nanos now_ = 0;
-  bool decodes_next_ = false;     // split_: the last pass was of prompts
-  bool preload_goes_on_ = false;  // the last step left loads of who comes next to the next one
+  bool decodes_next_ = false;  // split_: the last pass was of prompts
   std::uint64_t arrivals_ = 0;
   bool drained_ = false;
   QueueRate queue_rate_;

@@ -68,7 +68,6 @@ Flights::Returned Flights::end(CorePass& ended) {
   }
   ended.detached.clear();
   for (CoreKept& kept : ended.kept) {
-    if (!windows_.any()) out.blocks.push_back(std::move(kept.blocks));
     while (!kept.blocks.empty()) kept.blocks.pop_back();  // the deepest first
     windows_.give_back(kept.promised);
   }

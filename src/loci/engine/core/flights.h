@@ -82,8 +82,7 @@ class Flights {
   // What the pass brought is committed. Lets go of what it kept; its claims go to those behind it that fill
   // the same blocks.
   struct Returned {
-    bool any = false;                           // something was let go
-    std::vector<std::vector<BlockPin>> blocks;  // of sequences that ended, without windows
+    bool any = false;  // something was let go
     // Whose slots they were, which it no longer lends (CoreRequest::lent), and the group of each.
     std::vector<std::pair<RequestId, std::uint32_t>> lent;
   };

@@ -78,11 +78,10 @@ struct CoreRequest {
   // The first tokens of its first unknown block are being loaded from a slower tier, or were:
   std::optional<CoreBeginning> beginning;
   bool awaits_beginning = false;  // it waits for them until `before_queue_until`
-  // Its loads may begin before it is admitted, in portions. When this was last tried (Room::changes(); 0:
-  // never, or it goes on), whether there was something to load, and the blocks that are left of it.
+  // Its loads may begin before it is admitted. When this was last tried (Room::changes(); 0: never), and
+  // whether there was something to load.
   std::uint64_t preload_seen = 0;
   bool preload_lacks = false;
-  std::vector<std::uint32_t> preload_left;
   std::map<ChainKey, Tier> preloads;  // keys of the blocks loaded so, and the tiers that they came from
 
   // Passes ahead:

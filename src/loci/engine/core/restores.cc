@@ -183,32 +183,15 @@ GroupSet Restores::groups_before_start(const CoreProbes& probes, std::uint32_t b
   return block < probes.start / kBlockTokens ? groups_seen(config_, probes.start, block) : GroupSet{0};
 }
 
-// Something of it is to begin to come. (What is rotated needs what is before it.)
-bool Restores::may_preload(const CoreProbes& probes, std::uint32_t block) const {
-  const CoreProbe& found = probes.blocks[block];
-  const CoreLineage* lineage = probes.lineage;
-  const bool has_front = lineage != nullptr && lineage->front_blocks < probes.blocks.size() &&
-                         probes.blocks[lineage->front_blocks - 1].node != kNoBlock;
-  return found.load && (found.node != kNoBlock || has_front) && !transfers_.loading(found.node);
-}
-
-std::vector<std::uint32_t> Restores::still_to_preload(std::span<const std::uint32_t> blocks,
-                                                      const CoreProbes& probes) const {
-  std::vector<std::uint32_t> out;
-  for (const std::uint32_t i : blocks) {
-    if (i < probes.blocks.size() && may_preload(probes, i) &&
-        transfers_.load_tier(probes.blocks[i]) != Tier::kDevice)
-      out.push_back(i);
-  }
-  return out;
-}
-
 std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, const CoreProbes& probes) const {
   std::array<std::vector<std::uint32_t>, kTiers> blocks;
   std::array<RestorableBlock, kTiers> one{};
+  const CoreLineage* lineage = probes.lineage;
+  const bool has_front = lineage != nullptr && lineage->front_blocks < probes.blocks.size() &&
+                         probes.blocks[lineage->front_blocks - 1].node != kNoBlock;
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
-    if (!may_preload(probes, i)) continue;
     const CoreProbe& found = probes.blocks[i];
+    if (!found.load || (found.node == kNoBlock && !has_front) || transfers_.loading(found.node)) continue;
     const auto from = static_cast<std::size_t>(transfers_.load_tier(found));
     blocks[from].push_back(i);
     one[from] = transfers_.restorable(found, i);

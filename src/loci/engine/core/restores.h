@@ -20,7 +20,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "loci/engine/core/core.h"
@@ -77,9 +76,6 @@ class Restores {
   // The blocks of the request's state that begin to move before it is admitted, of each tier the first ones.
   // (What a cut has moved and the device has is rotated at admission, which takes no time.)
   std::vector<std::uint32_t> to_preload(const CoreRequest& request, const CoreProbes& probes) const;
-  // Those of these blocks, which were to be preloaded, that are so still.
-  std::vector<std::uint32_t> still_to_preload(std::span<const std::uint32_t> blocks,
-                                              const CoreProbes& probes) const;
 
   // --- where it comes from ---
 
@@ -90,7 +86,6 @@ class Restores {
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
   std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
   RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
-  bool may_preload(const CoreProbes& probes, std::uint32_t block) const;
   Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;
 
   const CoreConfig& config_;
