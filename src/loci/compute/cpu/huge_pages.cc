@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
+#include <utility>
 
 namespace loci::cpu {
 namespace {
@@ -19,6 +21,8 @@ constexpr int MADV_COLLAPSE = 25;  // Linux 6.1
 
 constexpr auto kPause = std::chrono::seconds(1);
 constexpr std::uint64_t kSmallPage = 4096;
+// In one round: an end waits for half a second at most, and passes share the processors.
+constexpr std::uint64_t kUnitsAtOnce = 1024;
 
 }  // namespace
 
@@ -54,18 +58,23 @@ void HugePages::forget(std::uint64_t unit) {
 }
 
 std::uint64_t HugePages::join_split() {
-  std::uint64_t joined = 0;
-  for (std::uint64_t unit = 0; unit < units_ && split() > 0; ++unit) {
+  std::uint64_t joined = 0, looked_at = 0;
+  for (std::uint64_t i = 0; i < units_ && split() > 0 && looked_at < kUnitsAtOnce; ++i) {
+    const std::uint64_t unit = std::exchange(next_, next_ + 1 == units_ ? 0 : next_ + 1);
+    if (!is_split_[unit].load()) continue;
+    ++looked_at;
     std::uint8_t* const memory = first_ + unit * kHugePageBytes;
-    if (!is_split_[unit].load() || !in_use(memory)) continue;
+    if (!in_use(memory)) continue;
     // (First: what is given back meanwhile makes it split again.)
     forget(unit);
     if (madvise(memory, kHugePageBytes, MADV_COLLAPSE) == 0) {
       ++joined;
-    } else if (errno != EINVAL) {  // the system cannot do it
-      given_back(before_ + unit * kHugePageBytes, kHugePageBytes);
-      break;
+      continue;
     }
+    const int why = errno;
+    if (why == EINVAL) continue;  // the system cannot do it
+    given_back(before_ + unit * kHugePageBytes, kHugePageBytes);
+    if (why != EAGAIN) break;  // it has no huge page now; else this one is in use otherwise
   }
   return joined;
 }
@@ -81,10 +90,14 @@ PageJoiner::~PageJoiner() {
 
 void PageJoiner::start() {
   std::call_once(started_, [this] {
-    thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "loci-pages");
-      run();
-    });
+    try {
+      thread_ = std::thread([this] {
+        pthread_setname_np(pthread_self(), "loci-pages");
+        run();
+      });
+    } catch (const std::system_error&) {
+      // This is asked for when memory is short, which threads may be too: pages stay small, and nothing else.
+    }
   });
 }
 

@@ -26,7 +26,7 @@ namespace loci::cpu {
 
 inline constexpr std::uint64_t kHugePageBytes = 2u << 20;
 
-// Thread-safe.
+// Thread-safe, but for join_split().
 class HugePages {
  public:
   // [memory, memory + bytes) outlives it, and may be on huge pages.
@@ -34,9 +34,10 @@ class HugePages {
 
   // Pages within [begin, begin + bytes) were given back to the system. O(units).
   void given_back(std::uint64_t begin, std::uint64_t bytes);
-  // Asks the system to join split units that are in use as a whole again, until it refuses one: what it has
-  // not got now it may have later. Returns how many were joined. About half a millisecond each, and whoever
-  // touches one meanwhile waits; O(split units) otherwise, a few microseconds each.
+  // Asks the system to join split units that are in use as a whole again, until it has no huge page: what it
+  // has not got now it may have later. Returns how many were joined. About half a millisecond each, and
+  // whoever touches one meanwhile waits; O(units), a few microseconds for each that is split. Looks at 1,024
+  // of those (2 GiB), and goes on behind them at the next call. For one thread.
   std::uint64_t join_split();
   std::uint64_t split() const { return split_.load(std::memory_order_relaxed); }
 
@@ -47,6 +48,7 @@ class HugePages {
   std::uint8_t* first_ = nullptr;  // unit
   std::uint64_t units_ = 0;        // whole ones
   std::uint64_t before_ = 0;       // bytes of the memory before the first unit
+  std::uint64_t next_ = 0;         // the unit that join_split() looks at next
   std::unique_ptr<std::atomic<bool>[]> is_split_;
   std::atomic<std::uint64_t> split_{0};
 };
@@ -59,7 +61,7 @@ class PageJoiner {
   PageJoiner& operator=(const PageJoiner&) = delete;
   ~PageJoiner();
 
-  // Nothing happens after the first call. Thread-safe.
+  // Nothing happens after the first call, nor where the system has no thread left. Thread-safe.
   void start();
 
  private:

@@ -161,7 +161,8 @@ asio::awaitable<TenantLimiter::Admission> TenantLimiter::begin(const Tenant& ten
     if (pooled && pooled->reached && pooled->reached->kind == LimitReached::Kind::kConcurrent) {
       co_await pause(std::chrono::nanoseconds(kPlaceRefusalKept));
       wish.attempt = LimitAsk::Attempt::kAgain;
-      pooled = co_await ask(wish, give_back);
+      // (Without an answer the refusal stands: a tenant whose row is always counted gets no request more.)
+      if (std::optional<LimitAnswer> again = co_await ask(wish, give_back)) pooled = std::move(again);
     }
   }
   const LimitAnswer answer = pooled ? *pooled : begin_here(tenant);
