@@ -170,7 +170,7 @@ std::vector<ClusterLimits::Told> ClusterLimits::note_counted(CountedTenant& tena
     known.refusal.reset();
     known.refused_until = {};
     if (answer.reached) {
-      if (changes_.contains(tenant.tenant)) continue;  // one of its requests has ended since
+      if (changes_.contains(tenant.tenant)) continue;  // it may begin since then
       known.refusal = answer;
       known.refused_until = Time::now() + kept_for(*answer.reached);
     } else {

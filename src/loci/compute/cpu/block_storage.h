@@ -38,8 +38,8 @@ class BlockStorage {
   // Makes a group's pool of `count` slots, zeroed. Errors: kResourceExhausted.
   Status allocate(std::uint32_t group, std::uint32_t count);
 
-  // The slot's whole pages go back to the system, and are zeros when they are used again. From the first call
-  // on a thread makes huge pages of what is in use again (huge_pages.h). Thread-safe.
+  // Gives the slot's whole pages back to the system; they are zeros when they are used again. The first call
+  // starts a thread that joins pages into huge ones once they are in use again (huge_pages.h). Thread-safe.
   void give_back(std::uint32_t group, SlotId slot);
 
   const std::vector<LayerGroup>& groups() const { return groups_; }  // with sizes
