@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "loci/sim/world.h"
+#include "loci/sim/world_testing.h"
 
 namespace loci::sim {
 namespace {
@@ -13,15 +14,7 @@ namespace {
 constexpr Nanos kFar = 1'000'000 * kNanosPerSecond;
 
 WorldOptions options_of(std::uint32_t instances, RoutingPolicy policy) {
-  WorldOptions options;
-  options.model.parameters = 1e9;
-  options.model.weight_bytes = 2e9;
-  options.model.layers = 10;
-  options.model.width = 1024;
-  options.model.state_width = 512;
-  options.machine.product_flops = 4e12;
-  options.machine.attention_flops = 4e12;
-  options.machine.memory_bandwidth = 4e11;
+  WorldOptions options = small_model_world();
   options.core.groups = {{.block_count = 2000, .block_bytes = options.model.token_bytes() * kBlockTokens}};
   options.core.layers = options.model.layers;
   options.core.context_tokens = 4096;

@@ -13,6 +13,7 @@
 #include "loci/sim/said_tokens.h"
 #include "loci/sim/trace_writer.h"
 #include "loci/sim/world.h"
+#include "loci/sim/world_testing.h"
 
 namespace loci::sim {
 namespace {
@@ -32,14 +33,7 @@ class TemporaryFile {
 };
 
 WorldOptions small_world(std::uint32_t device, std::uint32_t host) {
-  WorldOptions options;
-  options.model.parameters = 1e9;
-  options.model.weight_bytes = 2e9;
-  options.model.layers = 10;
-  options.model.width = 1024;
-  options.model.state_width = 512;
-  options.machine.product_flops = options.machine.attention_flops = 4e12;
-  options.machine.memory_bandwidth = 4e11;
+  WorldOptions options = small_model_world();
   options.machine.host_load = options.machine.host_save = {1'000, 5'000'000'000};
   options.core.groups = {{.block_count = device,
                           .host_blocks = host,

@@ -11,6 +11,7 @@
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
 #include "loci/sim/report.h"
+#include "loci/sim/world_testing.h"
 
 namespace loci::sim {
 namespace {
@@ -31,15 +32,7 @@ Trace talks(std::uint64_t count, Nanos think = 5 * kNanosPerSecond) {
 }
 
 WorldOptions options_of(std::uint32_t device, std::uint32_t host, std::uint32_t disk) {
-  WorldOptions options;
-  options.model.parameters = 1e9;
-  options.model.weight_bytes = 2e9;
-  options.model.layers = 10;
-  options.model.width = 1024;
-  options.model.state_width = 512;
-  options.machine.product_flops = 4e12;
-  options.machine.attention_flops = 4e12;
-  options.machine.memory_bandwidth = 4e11;
+  WorldOptions options = small_model_world();
   options.machine.host_load = options.machine.host_save = {1'000, 5'000'000'000};
   options.machine.disk_read = {100'000, 1'000'000'000};
   options.machine.disk_write = {100'000, 500'000'000};
