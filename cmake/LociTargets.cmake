@@ -49,11 +49,17 @@ loci_precompile_headers()
 # everything else as it stands, which takes a third of the time.
 set(LOCI_BUSY base compute core core_world cuda_simulated engine gguf history memory policy reference text)
 
+# Whose sources take long to compile: four at once, so that a change in one takes at most ten seconds.
+set(LOCI_SLOW_TO_COMPILE api_responses cluster gguf http)
+
 # loci_library(NAME SOURCES ... DEPENDS ...): the static library loci_NAME of one floor.
 function(loci_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_library(loci_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(loci_${name} PUBLIC loci_options ${ARG_DEPENDS})
+  if(name IN_LIST LOCI_SLOW_TO_COMPILE)
+    set_target_properties(loci_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
+  endif()
   if(name IN_LIST LOCI_BUSY)
     target_compile_options(loci_${name} PRIVATE $<$<CONFIG:Release>:-O3> $<$<BOOL:${LOCI_SANITIZE}>:-O1>)
   else()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/peers/peer_tls.h"
 
+#include <boost/asio/ssl/context.hpp>
 #include <openssl/ssl.h>
 
 #include <cstring>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All kernels of one instruction set; see simd.h for what the including file defines.
+// All kernels of one instruction set, but for products of types with steps of 256 columns (products_k.inl);
+// see simd.h for what the including file defines.
 #include "loci/compute/cpu/kernel_table.h"
 #include "loci/compute/cpu/simd.h"
 
@@ -28,26 +29,14 @@ using i32 = int32_t;
 #include "loci/compute/cpu/attention_q8.inl"
 
 template <class Type, int kRows>
-static void fill_quantized(ProductKernel* row) {
-  if constexpr (kRows > 0) {
-    row[kRows - 1] = product_quantized<Type, kRows>;
-    fill_quantized<Type, kRows - 1>(row);
-  }
-}
-template <class Type, int kRows>
 static void fill_float(ProductKernel* row) {
   if constexpr (kRows > 0) {
     row[kRows - 1] = product_float<Type, kRows>;
     fill_float<Type, kRows - 1>(row);
   }
 }
-template <class Type, PackedType kType>
-static void add_quantized(KernelTable& table) {
-  constexpr int kIndex = static_cast<int>(kType);
-  static_assert(Type::kBytes == kPackedStepBytes[kIndex]);
-  static_assert(Type::kBlocks * kQuantBlock == kPackedStepColumns[kIndex]);
-  fill_quantized<Type, kTileRows>(table.product[kIndex]);
-}
+// products_k_*.cc
+void add_products_of_256_columns(KernelTable& table);
 
 // In the order of Activation (model_spec.h).
 template <class... Types>
@@ -68,12 +57,7 @@ static KernelTable make_table() {
   add_quantized<Q8_0, PackedType::kQ8_0>(table);
   add_quantized<IQ4_NL, PackedType::kIQ4_NL>(table);
   add_quantized<MXFP4, PackedType::kMXFP4>(table);
-  add_quantized<Q2_K, PackedType::kQ2_K>(table);
-  add_quantized<Q3_K, PackedType::kQ3_K>(table);
-  add_quantized<Q4_K, PackedType::kQ4_K>(table);
-  add_quantized<Q5_K, PackedType::kQ5_K>(table);
-  add_quantized<Q6_K, PackedType::kQ6_K>(table);
-  add_quantized<IQ4_XS, PackedType::kIQ4_XS>(table);
+  add_products_of_256_columns(table);
   fill_float<F32, kTileRows>(table.product[static_cast<int>(PackedType::kF32)]);
   fill_float<F16, kTileRows>(table.product[static_cast<int>(PackedType::kF16)]);
   fill_float<BF16, kTileRows>(table.product[static_cast<int>(PackedType::kBF16)]);

@@ -318,3 +318,18 @@ static void product_quantized(const u8* weights, const u8* tile, u32 steps, floa
   }
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) store_f32(out + 16 * r, acc[r]);
 }
+
+template <class Type, int kRows>
+static void fill_quantized(ProductKernel* row) {
+  if constexpr (kRows > 0) {
+    row[kRows - 1] = product_quantized<Type, kRows>;
+    fill_quantized<Type, kRows - 1>(row);
+  }
+}
+template <class Type, PackedType kType>
+static void add_quantized(KernelTable& table) {
+  constexpr int kIndex = static_cast<int>(kType);
+  static_assert(Type::kBytes == kPackedStepBytes[kIndex]);
+  static_assert(Type::kBlocks * kQuantBlock == kPackedStepColumns[kIndex]);
+  fill_quantized<Type, kTileRows>(table.product[kIndex]);
+}

@@ -282,7 +282,7 @@ LOCI_LANES I32x16 value_total(const ValueSum& sum) { return sum; }
 #undef LOCI_EACH_LANE
 
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
-constexpr int kTileRows = 8;           // activation rows of a product
+constexpr int kTileRows = 4;           // activation rows of a product
 constexpr int kAttentionRows = 4;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 4;  // rows * vectors of 16 dimensions
