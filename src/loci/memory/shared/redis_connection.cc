@@ -294,6 +294,8 @@ class SocketConnection final : public RedisConnection {
 
 }  // namespace
 
+std::string RedisReply::said() const { return fmt::format("the store says: {}", text().substr(0, 200)); }
+
 RedisStop::RedisStop() : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   LOCI_CHECK(descriptor_ >= 0, "a descriptor for an event");
 }

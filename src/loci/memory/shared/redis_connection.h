@@ -36,6 +36,8 @@ struct RedisReply {
   std::int64_t integer = 0;
   std::vector<std::byte> bytes;  // of kText, kBytes and kError
   std::string_view text() const { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+  // For an operator: what the store says in a kError.
+  std::string said() const;
 };
 
 // Ends all waiting for a connection's bytes, for good. Thread-safe.

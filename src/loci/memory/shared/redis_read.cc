@@ -71,8 +71,7 @@ Status RedisRead::take(RedisConnection& connection, const SharedFormat& format) 
   asked_bytes_ -= asked.bytes;
   LOCI_RETURN_IF_ERROR(connection.receive(asked.bytes + kSlackBytes, deadline_, reply_));
   if (asked.dates || asked.item->over) return {};
-  if (reply_.kind == RedisReply::Kind::kError)
-    return {StatusCode::kUnavailable, fmt::format("the store says: {}", reply_.text().substr(0, 200))};
+  if (reply_.kind == RedisReply::Kind::kError) return {StatusCode::kUnavailable, reply_.said()};
   take_pack(*asked.item, asked.pack, format);
   return {};
 }

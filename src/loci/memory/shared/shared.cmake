@@ -3,7 +3,7 @@
 set(shared ${CMAKE_CURRENT_LIST_DIR})
 loci_library(shared
   SOURCES ${shared}/redis_address.cc ${shared}/redis_cluster.cc ${shared}/redis_connection.cc ${shared}/redis_dialer.cc ${shared}/redis_read.cc ${shared}/redis_resolver.cc
-          ${shared}/redis_slots.cc ${shared}/redis_store.cc ${shared}/redis_topology.cc ${shared}/shared_format.cc
+          ${shared}/redis_slots.cc ${shared}/redis_store.cc ${shared}/redis_store_state.cc ${shared}/redis_topology.cc ${shared}/redis_writer.cc ${shared}/shared_format.cc
   DEPENDS loci_base PkgConfig::sodium PkgConfig::hiredis OpenSSL::SSL OpenSSL::Crypto Threads::Threads fmt::fmt)
 loci_test(shared_store_test THREADS
   SOURCES ${shared}/redis_resolver_test.cc ${shared}/redis_store_test.cc ${shared}/shared_format_fuzz.cc ${shared}/shared_format_test.cc

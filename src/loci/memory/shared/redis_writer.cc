@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/shared/redis_writer.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "loci/memory/shared/redis_cluster.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kForgetsMax = 262'144;  // deletions that wait; beyond it one is dropped
+constexpr Nanos kNever = INT64_MAX;
+constexpr Nanos kTendPause = 2 * kNanosPerSecond;  // while a node is away
+constexpr Nanos kTendAfter = kNanosPerSecond;      // the last time, at the earliest
+
+Status refused(const RedisReply& reply) { return resource_exhausted(reply.said()); }
+
+}  // namespace
+
+void RedisWriter::forget(const ChainKey& key) {
+  if (forgets_.fetch_add(1) >= kForgetsMax) {
+    --forgets_;
+    note_dropped("too many deletions wait");
+    return;
+  }
+  jobs_.push(Forget{.key = key});
+}
+
+// A deletion that is not tried again: the values stay for their time to live. Told once until one succeeds.
+void RedisWriter::note_dropped(std::string_view why) {
+  store_.count(&SharedStoreStats::deletions_dropped_total, 1);
+  if (drops_told_.exchange(true)) return;
+  store_.options().warn(
+      fmt::format("the shared store {} did not take a deletion; the deleted state stays there {}: {}",
+                  store_.options().address.shown(),
+                  store_.time_to_live().empty() ? "until the store evicts it" : "for its time to live", why));
+}
+
+// --- the writing thread ---
+
+void RedisWriter::run() {
+  pthread_setname_np(pthread_self(), "loci-shared-set");
+  RedisLine line(store_);
+  while (!jobs_.closed()) {
+    const bool down = !store_.up();
+    const Nanos at = due(down);
+    std::optional<Job> job =
+        jobs_.pop(at == kNever ? JobQueue<Job>::kForEver : std::max<Nanos>(0, at - store_.clock().now()));
+    if (tend_at_ <= store_.clock().now()) tend_now();
+    if (down && store_.probe_at() <= store_.clock().now()) {
+      line.drop();
+      store_.note_health(line.get(store_.connect_by()).status());
+    }
+    if (job) std::visit([&](auto& one) { carry_out(one, line); }, *job);
+    if (!down && !kept_.empty() && kept_at_ <= store_.clock().now()) forget_kept(line);
+  }
+  while (!kept_.empty()) drop_kept("this server ends");
+}
+
+// When there is something to do without a job.
+Nanos RedisWriter::due(bool down) const {
+  return std::min({tend_at_, down ? store_.probe_at() : kNever, down || kept_.empty() ? kNever : kept_at_});
+}
+
+// One of those that the store did not take when it was down.
+void RedisWriter::forget_kept(RedisLine& line) {
+  if (kept_left_ == 0) kept_left_ = kept_.size();
+  const Forget job = kept_.front();
+  kept_.pop_front();
+  carry_out(job, line);
+  // All have been tried before there is a pause: those for nodes that live do not wait for one that is away.
+  if (--kept_left_ == 0) kept_at_ = store_.clock().now() + kTendPause;
+}
+
+void RedisWriter::drop_kept(std::string_view why) {
+  kept_.pop_front();
+  --forgets_;
+  note_dropped(why);
+}
+
+void RedisWriter::tend_now() {
+  const bool is_well = tend_redis_cluster(store_.topology(), store_.clock(), store_.stop());
+  tended_at_ = store_.clock().now();
+  tend_at_ = is_well ? kNever : tended_at_ + kTendPause;
+}
+
+void RedisWriter::carry_out(const Tend&, RedisLine&) {
+  tend_at_ = std::min(tend_at_, std::max(store_.clock().now(), tended_at_ + kTendAfter));
+}
+
+void RedisWriter::carry_out(Write& job, RedisLine& line) {
+  Status status = RedisStoreState::not_asked();
+  if (store_.asked() && store_.clock().now() >= job.waits_until) {
+    status = RedisStoreState::behind();
+  } else if (store_.asked()) {
+    status = write_to(job, line, store_.limit_of(job.bytes.size()));
+    note_answer(status, line);
+  }
+  job.done(status);
+}
+
+// It is kept until the store takes or refuses it.
+void RedisWriter::carry_out(const Forget& job, RedisLine& line) {
+  if (!store_.asked()) {
+    kept_.push_back(job);
+    return;
+  }
+  const Status status = forget_in(job, line, store_.limit_of(0));
+  if (status.code() == StatusCode::kNotFound) {
+    kept_.push_back(job);
+    return;
+  }
+  note_answer(status, line);
+  if (!status.ok() && status.code() != StatusCode::kResourceExhausted) {
+    kept_.push_back(job);
+    return;
+  }
+  --forgets_;
+  if (status.ok())
+    drops_told_ = false;
+  else
+    note_dropped(status.message());
+}
+
+// A store that refuses is in good health.
+void RedisWriter::note_answer(const Status& status, RedisLine& line) {
+  const bool answered = status.ok() || status.code() == StatusCode::kResourceExhausted;
+  if (!answered) line.drop();
+  store_.note_health(answered ? Status() : status);
+}
+
+// Errors: kResourceExhausted (the store refuses), kNotFound (the node that has it is away), and the
+// connection's.
+Status RedisWriter::forget_in(const Forget& job, RedisLine& line, Nanos deadline) {
+  LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(store_.connect_by()));
+  RedisReply reply;
+  bool is_away = false;
+  for (std::uint32_t group = 0; group < store_.format().group_count(); ++group) {
+    const std::string name = store_.format().name(job.key, group);
+    LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, deadline));
+    LOCI_RETURN_IF_ERROR(connection->receive(kRedisSmallReplyBytes, deadline, reply));
+    if (reply.kind == RedisReply::Kind::kError) return refused(reply);
+    is_away = is_away || reply.kind == RedisReply::Kind::kAway;
+  }
+  return is_away ? not_found("a node that has a part of it is away") : Status();
+}
+
+Status RedisWriter::write_to(const Write& job, RedisLine& line, Nanos deadline) {
+  LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(store_.connect_by()));
+  RedisReply reply;
+  const std::string name = store_.format().name(job.key, job.group);
+  LOCI_ASSIGN_OR_RETURN(const Found found, find(*connection, name, job.group, deadline));
+  if (found == Found::kThere) store_.count(&SharedStoreStats::parts_present_total, 1);
+  if (found == Found::kThere) return {};
+  if (found == Found::kAway) return refuse_away();
+  const std::vector<std::byte> value = store_.format().seal(job.key, job.group, job.bytes);
+  RedisConnection::Words words = {
+      "SET", name, std::string_view(reinterpret_cast<const char*>(value.data()), value.size())};
+  if (!store_.time_to_live().empty()) {
+    words.emplace_back("EX");
+    words.emplace_back(store_.time_to_live());
+  }
+  LOCI_RETURN_IF_ERROR(connection->send(words, deadline));
+  LOCI_RETURN_IF_ERROR(connection->receive(kRedisSmallReplyBytes, deadline, reply));
+  if (reply.kind == RedisReply::Kind::kError) {
+    store_.count(&SharedStoreStats::parts_refused_total, 1);
+    return refused(reply);
+  }
+  if (reply.kind == RedisReply::Kind::kAway) return refuse_away();
+  store_.count(&SharedStoreStats::parts_written_total, 1);
+  store_.count(&SharedStoreStats::bytes_written_total, value.size());
+  return {};
+}
+
+Status RedisWriter::refuse_away() {
+  store_.count(&SharedStoreStats::parts_refused_total, 1);
+  return resource_exhausted("the node of the store that would have it is away");
+}
+
+// If another server has written it, its time to live begins anew.
+Result<RedisWriter::Found> RedisWriter::find(RedisConnection& connection, const std::string& name,
+                                             std::uint32_t group, Nanos deadline) {
+  const std::string& time_to_live = store_.time_to_live();
+  RedisReply reply;
+  LOCI_RETURN_IF_ERROR(connection.send({"STRLEN", name}, deadline));
+  if (!time_to_live.empty()) LOCI_RETURN_IF_ERROR(connection.send({"EXPIRE", name, time_to_live}, deadline));
+  LOCI_RETURN_IF_ERROR(connection.receive(kRedisSmallReplyBytes, deadline, reply));
+  bool is_away = reply.kind == RedisReply::Kind::kAway;
+  bool there = reply.kind == RedisReply::Kind::kInteger &&
+               reply.integer == static_cast<std::int64_t>(store_.format().value_bytes(group));
+  if (!time_to_live.empty()) {
+    LOCI_RETURN_IF_ERROR(connection.receive(kRedisSmallReplyBytes, deadline, reply));
+    is_away = is_away || reply.kind == RedisReply::Kind::kAway;
+    there = there && reply.kind == RedisReply::Kind::kInteger && reply.integer == 1;
+  }
+  return is_away ? Found::kAway : there ? Found::kThere : Found::kNotThere;
+}
+
+}  // namespace loci
