@@ -3,7 +3,10 @@
 
 #include <sodium.h>
 
+#include <algorithm>
+
 #include "loci/base/check.h"
+#include "loci/base/little_endian.h"
 
 namespace loci {
 namespace {
@@ -11,9 +14,7 @@ namespace {
 // The first byte of what is hashed keeps roots and children apart.
 enum class Domain : std::uint8_t { kRoot = 1, kChild = 2, kPublicRoot = 3, kGate = 4, kLineage = 5 };
 
-void put_u32(std::uint8_t* at, std::uint32_t value) {
-  for (int i = 0; i < 4; ++i) at[i] = static_cast<std::uint8_t>(value >> (8 * i));
-}
+void put_u32(std::uint8_t* at, std::uint32_t value) { std::ranges::copy(little_endian(value), at); }
 
 }  // namespace
 

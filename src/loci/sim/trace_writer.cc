@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <vector>
+
+#include "loci/base/little_endian.h"
 
 namespace loci::sim {
 namespace {
@@ -15,12 +18,10 @@ namespace {
 static_assert(std::tuple_size_v<TraceKey> == crypto_shorthash_KEYBYTES);
 
 std::uint64_t keyed(std::uint64_t content, const TraceKey& key) {
-  std::array<unsigned char, 8> in{}, out{};
-  for (std::size_t i = 0; i < 8; ++i) in[i] = static_cast<unsigned char>(content >> (8 * i));
-  crypto_shorthash(out.data(), in.data(), in.size(), key.data());
-  std::uint64_t hash = 0;
-  for (std::size_t i = 0; i < 8; ++i) hash |= std::uint64_t{out[i]} << (8 * i);
-  return hash;
+  const auto in = little_endian(content);
+  std::array<char, 8> out{};
+  crypto_shorthash(reinterpret_cast<unsigned char*>(out.data()), in.data(), in.size(), key.data());
+  return from_little_endian<std::uint64_t>({out.data(), out.size()});
 }
 
 // To the nanosecond, without zeros at the end.

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
-#include "loci/cluster/wire_numbers.h"
+#include "loci/base/little_endian.h"
 
 namespace loci {
 namespace {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "loci/base/little_endian.h"
 #include "loci/engine/log/event_log_codec.h"
 
 namespace loci {
@@ -23,26 +24,10 @@ constexpr std::size_t kRecordHeadBytes = 16;  // u32 size, u32 check of the size
 
 enum class RecordKind : std::uint8_t { kEvent = 1, kPlan = 2 };
 
-template <class T>
-void put(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    out.push_back(static_cast<char>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xff));
-  }
-}
-
-template <class T>
-T get(const char* at) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(at[i])) << (8 * i);
-  }
-  return static_cast<T>(value);
-}
-
 // The record's number is in its checks, so records that were lost or moved show.
 std::uint32_t size_check(std::uint32_t size, std::uint64_t number) {
   std::string bytes;
-  put(bytes, size);
+  put_number(bytes, size);
   return static_cast<std::uint32_t>(XXH3_64bits_withSeed(bytes.data(), bytes.size(), ~number));
 }
 
@@ -70,10 +55,10 @@ Result<EventLogWriter> EventLogWriter::create(const std::string& path, const Cor
   std::string config_bytes;
   encode_config(config, secret, config_bytes);
   std::string head(kMagic);
-  put(head, kLogVersion);
-  put(head, static_cast<std::uint32_t>(config_bytes.size()));
+  put_number(head, kLogVersion);
+  put_number(head, static_cast<std::uint32_t>(config_bytes.size()));
   head += config_bytes;
-  put(head, XXH3_64bits(head.data(), head.size()));
+  put_number(head, XXH3_64bits(head.data(), head.size()));
   if (std::fwrite(head.data(), 1, head.size(), file.get()) != head.size() || std::fflush(file.get()) != 0) {
     return io_error(path, errno);
   }
@@ -84,9 +69,9 @@ Status EventLogWriter::append(std::string_view payload) {
   if (!status_.ok()) return status_;
   std::string head;
   const auto size = static_cast<std::uint32_t>(payload.size());
-  put(head, size);
-  put(head, size_check(size, records_));
-  put(head, payload_check(payload, records_));
+  put_number(head, size);
+  put_number(head, size_check(size, records_));
+  put_number(head, payload_check(payload, records_));
   ++records_;
   if (std::fwrite(head.data(), 1, head.size(), file_.get()) != head.size() ||
       std::fwrite(payload.data(), 1, payload.size(), file_.get()) != payload.size() ||
@@ -98,16 +83,16 @@ Status EventLogWriter::append(std::string_view payload) {
 
 Status EventLogWriter::append_event(Nanos now, const Event& event) {
   buffer_.clear();
-  put(buffer_, static_cast<std::uint8_t>(RecordKind::kEvent));
-  put(buffer_, now);
+  put_number(buffer_, static_cast<std::uint8_t>(RecordKind::kEvent));
+  put_number(buffer_, now);
   encode_event(event, buffer_);
   return append(buffer_);
 }
 
 Status EventLogWriter::append_plan(const Plan& plan) {
   buffer_.clear();
-  put(buffer_, static_cast<std::uint8_t>(RecordKind::kPlan));
-  put(buffer_, plan_digest(plan));
+  put_number(buffer_, static_cast<std::uint8_t>(RecordKind::kPlan));
+  put_number(buffer_, plan_digest(plan));
   return append(buffer_);
 }
 
@@ -124,13 +109,14 @@ Status EventLogReader::read_head(const std::string& path) {
   if (!read(head.data(), head.size()) || head.substr(0, kMagic.size()) != kMagic) {
     return data_loss(fmt::format("{}: expected an event log, which begins with LOCILOG", path), "magic");
   }
-  const auto version = get<std::uint32_t>(&head[kMagic.size()]);
+  FieldTaker fields(std::string_view(head).substr(kMagic.size()));
+  const auto version = fields.number<std::uint32_t>();
   if (version != kLogVersion) {
     return data_loss(fmt::format("{}: expected version {}, found {}; the Loci that wrote the log replays it",
                                  path, kLogVersion, version),
                      "version");
   }
-  const auto config_size = get<std::uint32_t>(&head[kMagic.size() + 4]);
+  const auto config_size = fields.number<std::uint32_t>();
   if (config_size > kConfigBytesMax || config_size + std::uint64_t{8} > left_) {
     return data_loss(fmt::format("{}: a configuration of {} bytes is announced, {} bytes are left", path,
                                  config_size, left_),
@@ -140,7 +126,7 @@ Status EventLogReader::read_head(const std::string& path) {
   head.resize(fixed + config_size);
   std::string check(8, '\0');
   if (!read(&head[fixed], config_size) || !read(check.data(), 8) ||
-      get<std::uint64_t>(check.data()) != XXH3_64bits(head.data(), head.size())) {
+      from_little_endian<std::uint64_t>(check) != XXH3_64bits(head.data(), head.size())) {
     return data_loss(fmt::format("{}: the head is damaged (its checksum differs)", path), "head");
   }
   auto config = decode_config(std::string_view(head).substr(fixed));
@@ -169,8 +155,9 @@ Result<std::optional<std::string>> EventLogReader::next_payload() {
     truncated_ = true;
     return Payload();
   }
-  const auto size = get<std::uint32_t>(head);
-  if (get<std::uint32_t>(head + 4) != size_check(size, records_) || size > kRecordBytesMax) {
+  FieldTaker fields({head, sizeof head});
+  const auto size = fields.number<std::uint32_t>();
+  if (fields.number<std::uint32_t>() != size_check(size, records_) || size > kRecordBytesMax) {
     return data_loss(
         fmt::format("after step {}: record {} is damaged (its size's checksum differs)", steps_, records_));
   }
@@ -183,7 +170,7 @@ Result<std::optional<std::string>> EventLogReader::next_payload() {
     truncated_ = true;
     return Payload();
   }
-  if (get<std::uint64_t>(head + 8) != payload_check(payload, records_) || payload.empty()) {
+  if (fields.number<std::uint64_t>() != payload_check(payload, records_) || payload.empty()) {
     return data_loss(
         fmt::format("after step {}: record {} is damaged (its checksum differs)", steps_, records_));
   }
@@ -202,7 +189,7 @@ Result<std::optional<LoggedStep>> EventLogReader::next() {
     return unexpected("the record of an event");
   }
   LoggedStep step;
-  step.now = get<Nanos>(event->data() + 1);
+  step.now = from_little_endian<Nanos>(std::string_view(*event).substr(1));
   auto decoded = decode_event(std::string_view(*event).substr(9));
   if (!decoded.ok()) return decoded.status().with_context(fmt::format("step {}", steps_));
   step.event = std::move(decoded).value();
@@ -211,7 +198,7 @@ Result<std::optional<LoggedStep>> EventLogReader::next() {
     if (plan->front() != static_cast<char>(RecordKind::kPlan) || plan->size() != 9) {
       return unexpected("the record of a plan");
     }
-    step.plan_digest = get<std::uint64_t>(plan->data() + 1);
+    step.plan_digest = from_little_endian<std::uint64_t>(std::string_view(*plan).substr(1));
   }
   return std::optional<LoggedStep>(std::move(step));
 }

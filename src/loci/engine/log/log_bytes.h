@@ -7,14 +7,15 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "loci/base/ids.h"
+#include "loci/base/little_endian.h"
 #include "loci/base/status.h"
 #include "loci/policy/cost_model.h"
 
@@ -25,14 +26,9 @@ class LogWriter {
  public:
   explicit LogWriter(std::string& out) : out_(out) {}
 
-  template <class T>
-    requires std::is_integral_v<T>
+  template <std::integral T>
   void number(T value) {
-    auto word = static_cast<std::make_unsigned_t<T>>(value);
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      out_.push_back(static_cast<char>(word & 0xff));
-      if constexpr (sizeof(T) > 1) word >>= 8;
-    }
+    put_number(out_, value);
   }
   void flag(bool value) { number<std::uint8_t>(value ? 1 : 0); }
   template <class Tag, class T>
@@ -67,16 +63,9 @@ class LogReader {
  public:
   explicit LogReader(std::string_view in) : in_(in) {}
 
-  template <class T>
-    requires std::is_integral_v<T>
+  template <std::integral T>
   T number(const char* field) {
-    const std::string_view bytes = take(sizeof(T), field);
-    std::make_unsigned_t<T> word = 0;
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      word |= static_cast<std::make_unsigned_t<T>>(
-          static_cast<std::make_unsigned_t<T>>(static_cast<unsigned char>(bytes[i])) << (8 * i));
-    }
-    return static_cast<T>(word);
+    return from_little_endian<T>(take(sizeof(T), field));
   }
   bool flag(const char* field) {
     const auto value = number<std::uint8_t>(field);

@@ -11,6 +11,7 @@
 
 #include "loci/base/check.h"
 #include "loci/base/hex.h"
+#include "loci/base/little_endian.h"
 
 namespace loci {
 namespace {
@@ -18,26 +19,22 @@ namespace {
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kNonceBytes = 12, kTagBytes = 16;
 
-void put(std::vector<std::uint8_t>& out, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
-}
-
 // What a pack is; bound into its seal.
 std::vector<std::uint8_t> description(const ChainKey& key, std::uint32_t group,
                                       const SharedFormat::Pack& pack, std::uint64_t slice_bytes) {
   std::vector<std::uint8_t> out(key.bytes.begin(), key.bytes.end());
-  put(out, kVersion, 4);
-  put(out, group, 4);
-  put(out, pack.first, 4);
-  put(out, pack.count, 4);
-  put(out, slice_bytes, 8);
+  put_number(out, kVersion);
+  put_number(out, group);
+  put_number(out, pack.first);
+  put_number(out, pack.count);
+  put_number(out, slice_bytes);
   return out;
 }
 
 void keyed_hash(const std::array<std::uint8_t, 32>& secret, const ChainKey& key, std::uint32_t group,
                 std::span<std::uint8_t> out) {
   std::vector<std::uint8_t> text(key.bytes.begin(), key.bytes.end());
-  put(text, group, 4);
+  put_number(text, group);
   crypto_generichash(out.data(), out.size(), text.data(), text.size(), secret.data(), secret.size());
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "loci/base/little_endian.h"
+
 namespace loci {
 
 std::string encode_tokens(std::span<const TokenId> tokens) {
@@ -16,7 +18,8 @@ std::string encode_tokens(std::span<const TokenId> tokens) {
   out.reserve(1 + tokens.size() * width);
   out.push_back(static_cast<char>(width));
   for (const TokenId token : tokens) {
-    for (unsigned byte = 0; byte < width; ++byte) out.push_back(static_cast<char>(token.value >> (8 * byte)));
+    const auto token_bytes = little_endian(token.value);
+    out.insert(out.end(), token_bytes.begin(), token_bytes.begin() + width);
   }
   return out;
 }
@@ -32,12 +35,8 @@ Result<std::vector<TokenId>> decode_tokens(std::string_view bytes) {
   bytes.remove_prefix(1);
   std::vector<TokenId> out;
   out.reserve(bytes.size() / width);
-  for (std::size_t at = 0; at < bytes.size(); at += width) {
-    std::uint32_t value = 0;
-    for (unsigned byte = 0; byte < width; ++byte)
-      value |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + byte])) << (8 * byte);
-    out.push_back(TokenId(value));
-  }
+  for (std::size_t at = 0; at < bytes.size(); at += width)
+    out.emplace_back(from_little_endian<std::uint32_t>(bytes.substr(at, width)));
   return out;
 }
 
