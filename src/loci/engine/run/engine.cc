@@ -20,7 +20,6 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <map>
 #include <thread>
 #include <utility>
 
@@ -30,22 +29,12 @@
 #include "loci/engine/run/constraint.h"
 #include "loci/engine/run/inbox.h"
 #include "loci/engine/run/pass_runner.h"
+#include "loci/engine/run/replies.h"
 
 namespace loci {
 namespace {
 
 void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
-
-// What a lost device makes of a request's end.
-bool lost_with_device(FinishReason reason) {
-  return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
-}
-
-// What a request's listener is to be told.
-struct Delivery {
-  std::shared_ptr<GenerationListener> listener;
-  GenerationEvent event;
-};
 
 }  // namespace
 
@@ -59,6 +48,7 @@ class Engine::State {
         clock_(clock),
         core_(std::move(core)),
         log_(std::move(log)),
+        replies_(backend.info().samples),
         stats_(std::make_shared<const CoreStats>(core_.stats())),
         listener_(std::move(listener)) {
     if (listener_ == nullptr) return;
@@ -163,12 +153,6 @@ class Engine::State {
   const CoreConfig config;
 
  private:
-  struct Active {
-    std::shared_ptr<Sampler> sampler;
-    std::shared_ptr<GenerationListener> listener;
-    std::uint32_t prompt_tokens = 0;  // that are computed
-  };
-
   bool samples_on_device(const Sampler& sampler) const {
     return backend_.info().samples && sampler.on_device();
   }
@@ -194,17 +178,11 @@ class Engine::State {
   }
 
   void handle(Submission& submission) REQUIRES(core_mutex_) {
-    const Arrival& arrival = submission.arrival;
-    std::size_t prompt = arrival.prompt.size();
-    for (const TokenRange& range : arrival.dropped) prompt -= range.end - range.begin;
-    active_.emplace(arrival.request,
-                    Active{std::move(submission.sampler),
-                           std::make_shared<GenerationListener>(std::move(submission.listener)),
-                           static_cast<std::uint32_t>(prompt)});
+    replies_.begin(submission);
     const Event event = std::move(submission.arrival);
     step(event);
     const auto& taken = std::get<Arrival>(event);
-    if (submission.text != nullptr && active_.contains(taken.request))
+    if (submission.text != nullptr && replies_.contains(taken.request))
       listener_->prompt(*submission.text, taken.keys, taken.prompt.size());
   }
   void handle(Cancel& cancel) REQUIRES(core_mutex_) { step(cancel); }
@@ -234,7 +212,7 @@ class Engine::State {
     bool drained = false;
     {
       const MutexLock lock(core_mutex_);
-      std::swap(deliveries, deliveries_);
+      deliveries = replies_.take();
       drained = core_drained_;
     }
     for (const Delivery& delivery : deliveries) (*delivery.listener)(delivery.event);
@@ -257,10 +235,8 @@ class Engine::State {
     carry_out(plan);
     tell_moved();
     core_drained_ = plan.drained && moves_in_flight_ == 0;
-    if (plan.pass) planned_.push_back(make_job(plan));
-    for (const Output& output : plan.outputs) {
-      std::visit([this](const auto& o) REQUIRES(core_mutex_) { deliver(o); }, output);
-    }
+    if (plan.pass) planned_.push_back(replies_.make_job(plan));
+    replies_.tell(plan.outputs);
     auto told = std::make_shared<const CoreStats>(core_.stats());
     const MutexLock lock(told_mutex_);
     stats_.swap(told);
@@ -293,70 +269,6 @@ class Engine::State {
     if (status.ok()) return;
     spdlog::error("the event log ends here: {}", status.message());
     log_.reset();
-  }
-
-  PassJob make_job(Plan& plan) REQUIRES(core_mutex_) {
-    PassJob job;
-    job.samplers.resize(plan.spans.size());
-    for (const SpanPlan& span : plan.spans) job.requests.push_back(span.request);
-    for (std::size_t i = 0; i < plan.spans.size(); ++i) {
-      if (!plan.spans[i].sample) continue;
-      const Active& active = active_.at(plan.spans[i].request);
-      Span& span = plan.pass->spans[i];
-      if (samples_on_device(*active.sampler)) {
-        // The place in the reply is the number of the draw, whatever was suspended or poisoned before.
-        span.sampling =
-            active.sampler->device_sampling(span.position + span.tokens.size() - active.prompt_tokens);
-      } else {
-        job.samplers[i] = active.sampler;
-      }
-    }
-    job.pass = std::move(*plan.pass);
-    job.behind = !flying_spans_.empty();
-    flying_spans_.push_back(std::move(plan.spans));
-    return job;
-  }
-
-  void deliver(const Started& started) REQUIRES(core_mutex_) {
-    deliveries_.push_back(
-        {active_.at(started.request).listener,
-         GenerationStarted{.cached_tokens = started.cached_tokens, .sources = started.sources}});
-  }
-
-  // The core names the token; its log-probabilities came with the pass.
-  void deliver(const TokenSampled& token) REQUIRES(core_mutex_) {
-    GeneratedToken event{.token = token.token};
-    for (std::size_t i = 0; i < last_spans_.size(); ++i) {
-      if (last_spans_[i].request == token.request && last_sampled_[i]) {
-        event = std::move(*last_sampled_[i]);
-        last_sampled_[i].reset();
-        break;
-      }
-    }
-    LOCI_CHECK(event.token == token.token, "the core speaks of the token that was sampled");
-    deliveries_.push_back({active_.at(token.request).listener, std::move(event)});
-  }
-
-  void deliver(const Finished& finished) REQUIRES(core_mutex_) {
-    GenerationEnded ended{.reason = finished.reason, .usage = finished.usage};
-    if (!lost_.ok() && lost_with_device(finished.reason)) {
-      ended.status = lost_;
-      ended.reason = FinishReason::kFailed;
-    }
-    if (finished.reason == FinishReason::kGrammar)
-      ended.status = active_.at(finished.request).sampler->grammar_status();
-    end(finished.request, std::move(ended));
-  }
-  void deliver(const Rejected& rejected) REQUIRES(core_mutex_) {
-    GenerationEnded ended{.status = rejected.status, .retry_after = rejected.retry_after};
-    if (!lost_.ok() && rejected.status.code() == StatusCode::kUnavailable) ended.status = lost_;
-    end(rejected.request, std::move(ended));
-  }
-  void end(RequestId request, GenerationEnded ended) REQUIRES(core_mutex_) {
-    const auto found = active_.find(request);
-    LOCI_CHECK(found != active_.end(), "a request ends once");
-    deliveries_.push_back({std::move(found->second.listener), std::move(ended)});
-    active_.erase(found);
   }
 
   // --- the compute thread ---
@@ -398,21 +310,19 @@ class Engine::State {
 
   void end_pass(PassEnd end) EXCLUDES(core_mutex_) {
     const MutexLock lock(core_mutex_);
-    if (!end.health.ok() && lost_.ok()) lose_device(std::move(end.health));
-    last_spans_ = std::move(flying_spans_.front());
-    flying_spans_.pop_front();
-    last_sampled_ = std::move(end.sampled);
+    if (!end.health.ok() && replies_.lost().ok()) lose_device(std::move(end.health));
+    replies_.end_pass(std::move(end.sampled));
     step(std::move(end.event));
   }
 
   // For good: everything ends, and nothing is taken any more.
   void lose_device(Status why) REQUIRES(core_mutex_) {
     spdlog::error("the device is lost, and every request with it; restart the server: {}", why.message());
-    lost_ = std::move(why);
     {
       const MutexLock lock(told_mutex_);
-      health_ = lost_;
+      health_ = why;
     }
+    replies_.lose_device(std::move(why));
     step(Drain{.deadline = clock_.now()});
   }
 
@@ -420,8 +330,8 @@ class Engine::State {
   bool work_idly(const IdleWork& work) EXCLUDES(core_mutex_) {
     {
       const MutexLock lock(core_mutex_);
-      if (!lost_.ok()) return true;
-      if (moves_in_flight_ > 0 || !active_.empty()) return false;
+      if (!replies_.lost().ok()) return true;
+      if (moves_in_flight_ > 0 || !replies_.empty()) return false;
     }
     return work([this] { return desk_.is_called() || !inbox_.empty(); });
   }
@@ -434,22 +344,15 @@ class Engine::State {
   Mutex core_mutex_{LockOrder::kOuter};
   Core core_ GUARDED_BY(core_mutex_);
   std::optional<EventLogWriter> log_ GUARDED_BY(core_mutex_);
-  std::map<RequestId, Active> active_ GUARDED_BY(core_mutex_);
+  Replies replies_ GUARDED_BY(core_mutex_);
   std::deque<PassJob> planned_ GUARDED_BY(core_mutex_);  // to be begun, in order
-  std::deque<std::vector<SpanPlan>> flying_spans_
-      GUARDED_BY(core_mutex_);  // of the passes that have not ended
-  // Of the pass that ended last, and what was sampled in it.
-  std::vector<SpanPlan> last_spans_ GUARDED_BY(core_mutex_);
-  std::vector<std::optional<Sampled>> last_sampled_ GUARDED_BY(core_mutex_);
-  std::vector<Delivery> deliveries_ GUARDED_BY(core_mutex_);  // in order
   Nanos wake_at_ GUARDED_BY(core_mutex_) = kNever;
   std::size_t moves_in_flight_ GUARDED_BY(core_mutex_) = 0;
   bool core_drained_ GUARDED_BY(core_mutex_) = false;
-  Status lost_ GUARDED_BY(core_mutex_);  // not ok: the device is lost
 
   mutable Mutex told_mutex_;  // held for no longer than it takes to copy what it guards
   std::shared_ptr<const CoreStats> stats_ GUARDED_BY(told_mutex_);  // after the last step
-  Status health_ GUARDED_BY(told_mutex_);                           // as lost_
+  Status health_ GUARDED_BY(told_mutex_);                           // not ok: the device is lost
 
   Mutex drained_mutex_;
   Condition drained_changed_;

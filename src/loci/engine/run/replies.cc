@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/run/replies.h"
+
+#include <variant>
+
+#include "loci/base/check.h"
+
+namespace loci {
+namespace {
+
+// What a lost device makes of a request's end.
+bool lost_with_device(FinishReason reason) {
+  return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
+}
+
+}  // namespace
+
+void Replies::begin(Submission& submission) {
+  const Arrival& arrival = submission.arrival;
+  std::size_t prompt = arrival.prompt.size();
+  for (const TokenRange& range : arrival.dropped) prompt -= range.end - range.begin;
+  active_.emplace(arrival.request,
+                  Active{std::move(submission.sampler),
+                         std::make_shared<GenerationListener>(std::move(submission.listener)),
+                         static_cast<std::uint32_t>(prompt)});
+}
+
+PassJob Replies::make_job(Plan& plan) {
+  PassJob job;
+  job.samplers.resize(plan.spans.size());
+  for (const SpanPlan& span : plan.spans) job.requests.push_back(span.request);
+  for (std::size_t i = 0; i < plan.spans.size(); ++i) {
+    if (!plan.spans[i].sample) continue;
+    const Active& active = active_.at(plan.spans[i].request);
+    Span& span = plan.pass->spans[i];
+    if (device_samples_ && active.sampler->on_device()) {
+      // The place in the reply is the number of the draw, whatever was suspended or poisoned before.
+      span.sampling =
+          active.sampler->device_sampling(span.position + span.tokens.size() - active.prompt_tokens);
+    } else {
+      job.samplers[i] = active.sampler;
+    }
+  }
+  job.pass = std::move(*plan.pass);
+  job.behind = !flying_spans_.empty();
+  flying_spans_.push_back(std::move(plan.spans));
+  return job;
+}
+
+void Replies::end_pass(std::vector<std::optional<Sampled>> sampled) {
+  last_spans_ = std::move(flying_spans_.front());
+  flying_spans_.pop_front();
+  last_sampled_ = std::move(sampled);
+}
+
+void Replies::lose_device(Status why) {
+  if (lost_.ok()) lost_ = std::move(why);
+}
+
+void Replies::tell(const std::vector<Output>& outputs) {
+  for (const Output& output : outputs) std::visit([this](const auto& one) { tell_one(one); }, output);
+}
+
+void Replies::tell_one(const Started& started) {
+  deliveries_.push_back(
+      {active_.at(started.request).listener,
+       GenerationStarted{.cached_tokens = started.cached_tokens, .sources = started.sources}});
+}
+
+// The core names the token; its log-probabilities came with the pass.
+void Replies::tell_one(const TokenSampled& token) {
+  GeneratedToken event{.token = token.token};
+  for (std::size_t i = 0; i < last_spans_.size(); ++i) {
+    if (last_spans_[i].request == token.request && last_sampled_[i]) {
+      event = std::move(*last_sampled_[i]);
+      last_sampled_[i].reset();
+      break;
+    }
+  }
+  LOCI_CHECK(event.token == token.token, "the core speaks of the token that was sampled");
+  deliveries_.push_back({active_.at(token.request).listener, std::move(event)});
+}
+
+void Replies::tell_one(const Finished& finished) {
+  GenerationEnded ended{.reason = finished.reason, .usage = finished.usage};
+  if (!lost_.ok() && lost_with_device(finished.reason)) {
+    ended.status = lost_;
+    ended.reason = FinishReason::kFailed;
+  }
+  if (finished.reason == FinishReason::kGrammar)
+    ended.status = active_.at(finished.request).sampler->grammar_status();
+  end(finished.request, std::move(ended));
+}
+
+void Replies::tell_one(const Rejected& rejected) {
+  GenerationEnded ended{.status = rejected.status, .retry_after = rejected.retry_after};
+  if (!lost_.ok() && rejected.status.code() == StatusCode::kUnavailable) ended.status = lost_;
+  end(rejected.request, std::move(ended));
+}
+
+void Replies::end(RequestId request, GenerationEnded ended) {
+  const auto found = active_.find(request);
+  LOCI_CHECK(found != active_.end(), "a request ends once");
+  deliveries_.push_back({std::move(found->second.listener), std::move(ended)});
+  active_.erase(found);
+}
+
+}  // namespace loci
