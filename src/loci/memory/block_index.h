@@ -1,6 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The index: a trie of blocks that finds what any request shares with anything seen before.
 //
+// An example: two sequences, A B C D, and A B with some tokens more, e. K: the state is on the device; d: on
+// the disk alone; .: nowhere.
+//
+//     root - A - B - C - D     A has lost its state, and stays as a *hole*: B behind it has some. D can be
+//            .   K   K   d     brought back. e is a *tail*: less than a block, and without a name.
+//                 |
+//                  e           A lookup of A B C X probes A, B, C and X. X is not known, so nothing is known
+//                  K           behind it. The request computes A anew, uses B and C, and computes X.
+//
+//     the disk drops D         Nothing leads to state through D any more: it goes.
+//     C, then B is evicted     C goes. B stays as a hole, because e behind it has state.
+//     e is evicted             e goes, and with it B and A.
+//
+// The rules:
+//
 // A block's state has a *part* in each group of layers (compute/backend.h), each in a slot of its group's
 // pool; parts are held, evicted and placed independently. A token has *complete* state where all parts
 // hold it.
@@ -26,6 +41,8 @@
 // Parts are filled from the left. Only who holds the block's move-only AppendToken writes past what is
 // filled; tokens below that never change while the part is held, so whoever holds it may read them.
 //
+// The corner cases:
+//
 // If a leaf that nobody pins has lost a group's part in every tier, its other parts and copies are useless:
 // to make that part again its tokens go through all layers. So such a leaf is removed, and with it the nodes
 // above it that lead nowhere else. A tail is removed as soon as it loses one part.
@@ -34,16 +51,21 @@
 // copy on the disk, above one that has a copy, therefore has a record there of its tokens alone (a hole's
 // record). take_notes() tells which records the disk is to write or drop.
 //
-// Invariants, which check_invariants() tests:
-//   1. Each slot is free or belongs to exactly one part.
-//   2. A part that a pin holds is not in the eviction order of its group; every other part is.
+// Invariants, which check_invariants() tests, numbered as in engine/core/core.h:
+//   1. Each slot is free or belongs to exactly one part or copy, of which a tier has one; each record of a
+//      hole is free or one node's.
+//   2. A part that a pin holds is not in the eviction order of its group; every other part is. Who holds,
+//      appends or publishes has a pin.
 //   3. A copy that is being written or read has a pin on its block; nobody reads one that is being written.
-//   4. A node's key is that of its parent's key and its tokens (tested by the core, which has the
-//      hasher); keys are unique, and lead to the node by its tokens, too; a tail's parts are all there and
-//      filled alike.
-//   5. A node without parts, copies, pin or children does not exist. A leaf that nobody pins is reachable in
-//      all groups, and if it is a tail has complete state.
-//   6. What take_moved() has told of a full node is where its state is, or the node is noted to be told anew.
+//   4. Keys are unique, and lead to their node; so do the tokens below a parent. A tail's parts are all there
+//      and filled alike; copies are of named blocks.
+//   5. A node hangs below a root, a gate or a full node, one block deeper than what is above it. (That its
+//      key is that of its parent's key and its tokens is tested by engine/core/block_tables.h, which has the
+//      hasher.)
+//   6. A node without parts, copies, pin or children does not exist. A leaf that nobody pins is reachable in
+//      all groups, and if it is a tail has complete state. A hole leads to what is on the disk.
+//   10. Children, nodes and sequences are counted, and what a node knows of its copies and children is so.
+//      What take_moved() has told of a full node is where its state is, or the node is noted to be told anew.
 #pragma once
 
 #include <array>

@@ -12,9 +12,9 @@
 //
 // At most half of the places are taken; then the table becomes twice as large.
 //
-// Invariants, which check_invariants() tests:
-//   1. Each key is found from where its first bytes say.
-//   2. Keys are counted.
+// Invariants, which check_invariants() tests, numbered as in engine/core/core.h:
+//   4. Each key is found from where its first bytes say.
+//   10. Keys are counted.
 #pragma once
 
 #include <algorithm>
@@ -74,9 +74,9 @@ class KeyTable {
     for (const Place& place : places_) {
       if (place.block == kNoBlock) continue;
       ++taken;
-      LOCI_CHECK(find(place.key) == place.block, "invariant 1: a key is found from where it belongs");
+      LOCI_CHECK(find(place.key) == place.block, "invariant 4: a key is found from where it belongs");
     }
-    LOCI_CHECK(taken == size_ && 2 * size_ <= places_.size(), "invariant 2: keys are counted");
+    LOCI_CHECK(taken == size_ && 2 * size_ <= places_.size(), "invariant 10: keys are counted");
   }
 
  private:

@@ -12,9 +12,8 @@
 //
 // It owns what was noted, for each reader. It requires that whoever watches takes again and again, and that a
 // name's end is noted before its id is given to another block. It calls nobody. Invariants, which
-// check_invariants() tests:
-//   1. A block is noted for a reader once.
-//   2. Nothing is noted for a reader that does not watch.
+// check_invariants() tests, numbered as in engine/core/core.h:
+//   10. A block is noted for a reader once, and nothing for a reader that does not watch.
 #pragma once
 
 #include <algorithm>
@@ -74,13 +73,13 @@ class NotedBlocks {
   void check_invariants() const {
     std::array<std::size_t, kReaders.size()> marked{};
     for (const std::uint8_t marks : marks_) {
-      LOCI_CHECK((marks & ~watching_) == 0, "invariant 2: who does not watch is told nothing");
+      LOCI_CHECK((marks & ~watching_) == 0, "invariant 10: who does not watch is told nothing");
       for (const Reader reader : kReaders) marked[place(reader)] += (marks & bit(reader)) != 0;
     }
     for (const Reader reader : kReaders) {
       const Noted& noted = noted_[place(reader)];
-      LOCI_CHECK(marked[place(reader)] == noted.blocks.size(), "invariant 1: a block is noted once");
-      LOCI_CHECK(watches(reader) || noted.gone.empty(), "invariant 2: who does not watch is told nothing");
+      LOCI_CHECK(marked[place(reader)] == noted.blocks.size(), "invariant 10: a block is noted once");
+      LOCI_CHECK(watches(reader) || noted.gone.empty(), "invariant 10: who does not watch is told nothing");
     }
   }
 

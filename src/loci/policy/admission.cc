@@ -277,16 +277,16 @@ void FairQueue::check_invariants() const {
     waiting += account.waiting.size();
     const auto begun = std::count_if(account.waiting.begin(), account.waiting.end(),
                                      [](const auto& entry) { return entry.second.begun; });
-    LOCI_CHECK(account.begun == static_cast<std::size_t>(begun), "what has begun is counted");
-    LOCI_CHECK(account.weight > 0, "everyone has some weight");
-    LOCI_CHECK(account.active() || account.virtual_time > virtual_now_, "who has nothing here is forgotten");
-    LOCI_CHECK(!account.active() || account.virtual_time >= virtual_now_, "nobody has credit");
+    LOCI_CHECK(account.begun == static_cast<std::size_t>(begun), "invariant 10: what has begun is counted");
+    LOCI_CHECK(account.weight > 0, "invariant 7: everyone has some weight");
+    LOCI_CHECK(account.active() || account.virtual_time > virtual_now_,
+               "invariant 10: who has nothing here is forgotten");
+    LOCI_CHECK(!account.active() || account.virtual_time >= virtual_now_, "invariant 7: nobody has credit");
   }
-  LOCI_CHECK(waiting == waiting_, "what waits is counted");
+  LOCI_CHECK(waiting == waiting_, "invariant 10: what waits is counted");
   std::uint64_t active_weight = 0, waiting_weight = 0;
   std::size_t active = 0, alone = 0, beside = 0;
   for (auto entry = accounts_.begin(); entry != accounts_.end(); ++entry) {
-    // (Invariant: each index has the account under what the account says now.)
     const Account& account = entry->second;
     const auto under = [entry](const auto& index, const auto& key) {
       const auto found = index.find(key);
@@ -294,21 +294,23 @@ void FairQueue::check_invariants() const {
     };
     const std::pair time{account.virtual_time, account.id};
     const std::tuple place{account.virtual_time, account.first_arrival(), account.id};
-    LOCI_CHECK(under(account.active() ? active_ : idle_, time), "every account stands at its virtual time");
+    LOCI_CHECK(under(account.active() ? active_ : idle_, time),
+               "invariant 10: every account stands at its virtual time");
     active += account.active() ? 1 : 0;
     active_weight += account.active() ? account.weight : 0;
     if (account.waiting.empty()) continue;
     LOCI_CHECK(account.running > 0 ? under(waiting_beside_, time) : under(waiting_alone_, place),
-               "who waits stands at its place");
-    LOCI_CHECK(by_waiting_.contains(entry), "who waits is compared with others");
+               "invariant 10: who waits stands at its place");
+    LOCI_CHECK(by_waiting_.contains(entry), "invariant 10: who waits is compared with others");
     waiting_weight += account.weight;
     ++(account.running > 0 ? beside : alone);
   }
-  LOCI_CHECK(active_weight == active_weight_ && waiting_weight == waiting_weight_, "weights are summed");
+  LOCI_CHECK(active_weight == active_weight_ && waiting_weight == waiting_weight_,
+             "invariant 10: weights are summed");
   LOCI_CHECK(active == active_.size() && accounts_.size() - active == idle_.size() &&
                  alone == waiting_alone_.size() && beside == waiting_beside_.size() &&
                  alone + beside == by_waiting_.size(),
-             "no account stands anywhere else");
+             "invariant 10: no account stands anywhere else");
 }
 
 std::vector<std::uint64_t> divide_fairly(std::uint64_t budget, const std::vector<std::uint64_t>& wanted,

@@ -17,6 +17,11 @@
 //
 // An order that looks at distances sees a bounded number of each tenant's earliest arrivals; later ones are
 // seen as those leave. Integers alone: the same calls give the same order.
+//
+// Invariants, which check_invariants() tests, numbered as in engine/core/core.h:
+//   7. Everyone has some weight, and nobody has credit: whoever waits gets its turn.
+//   10. What waits and what has begun is counted, and weights are summed. Every account stands at its place
+//       in each order, and nowhere else.
 #pragma once
 
 #include <cstddef>

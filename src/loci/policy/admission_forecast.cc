@@ -255,32 +255,32 @@ void AdmissionForecast::check_invariants() const {
     return found != order.end() && found->second->first == name;
   };
   for (const auto& [name, tenant] : tenants_) {
-    LOCI_CHECK(!tenant.order.empty(), "invariant 2: a tenant has someone who waits");
+    LOCI_CHECK(!tenant.order.empty(), "invariant 10: a tenant has someone who waits");
     requests += tenant.order.size();
     std::uint64_t cost = 0;
     for (auto next = tenant.order.begin(); next != tenant.outside; ++next) {
       cost += next->second;
       ++inside;
     }
-    LOCI_CHECK(cost == tenant.inside_cost, "invariant 2: costs are summed");
+    LOCI_CHECK(cost == tenant.inside_cost, "invariant 10: costs are summed");
     for (const auto& [key, its_cost] : tenant.order) {
       const auto found = requests_.find(key.second);
       LOCI_CHECK(found != requests_.end() && found->second.key == key && found->second.tenant->first == name,
-                 "invariant 2: a request knows its place");
+                 "invariant 10: a request knows its place");
     }
     if (tenant.outside != tenant.order.begin()) {
       ++lasts;
-      LOCI_CHECK(stands(heads_, first_place(tenant), name), "invariant 3: its first");
-      LOCI_CHECK(stands(lasts_, last_place(tenant), name), "invariant 3: its last in the window");
+      LOCI_CHECK(stands(heads_, first_place(tenant), name), "invariant 10: its first");
+      LOCI_CHECK(stands(lasts_, last_place(tenant), name), "invariant 10: its last in the window");
     }
     if (tenant.outside != tenant.order.end()) {
       ++outsides;
-      LOCI_CHECK(stands(outside_, outside_place(tenant), name), "invariant 3: its first outside");
+      LOCI_CHECK(stands(outside_, outside_place(tenant), name), "invariant 10: its first outside");
     }
   }
-  LOCI_CHECK(requests == requests_.size() && inside == window_size_, "invariant 2: all are counted");
+  LOCI_CHECK(requests == requests_.size() && inside == window_size_, "invariant 10: all are counted");
   LOCI_CHECK(heads_.size() == lasts && lasts_.size() == lasts && outside_.size() == outsides,
-             "invariant 3: no tenant stands anywhere else");
+             "invariant 10: no tenant stands anywhere else");
 }
 
 }  // namespace loci

@@ -14,10 +14,10 @@
 // window stays while its turn begins before the next outside would end, so that two requests whose turns are
 // about the same do not take each other's place again and again.
 //
-// Invariants:
-// 1. Of each tenant the window has the first of its order, as many as it has.
-// 2. Each request stands once in its tenant's order; counts and sums are right.
-// 3. Each tenant stands in the three orders over tenants as it stands now.
+// Invariants, which check_invariants() tests, numbered as in engine/core/core.h:
+//   10. Of each tenant the window has the first of its order, as many as it has. Each request stands once in
+//       its tenant's order, and each tenant in the three orders over tenants as it stands now. Counts and
+//       sums are right.
 //
 // Thread-compatible; nothing iterates over what has no order. O(log requests) where not said otherwise: a
 // tenant whose time moves costs O(log tenants), however many requests it has.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests that run, in order of arrival. It owns their order; the requests are the machine's. It
-// requires that a request leaves before it ends. It calls nobody. Invariants, which check_invariants() tests:
+// requires that a request leaves before it ends. It calls nobody. Invariants, which check_invariants() tests
+// (core.h has all):
 //   7. The batch is bounded, and in order of arrival.
 #pragma once
 

@@ -30,6 +30,21 @@
 // token's state always comes from its whole context. A request lets go of blocks that no later token of it
 // sees. At admission it is promised the slots that its window and a chunk need, never more than the pool has,
 // so windows never run out.
+//
+// Invariants, numbered once for the core and for all that it owns. Each owner's header lists those that its
+// check_invariants() tests; core_check.cc tests what none can test alone.
+//   1. Each slot of each pool is free or has exactly one holder. What is promised fits the pool.
+//   2. What a running request or a pass needs is held, and every pin has its holder. What is held is neither
+//      evicted nor overwritten.
+//   3. A transfer holds its source and has reserved its target, which nobody sees before it is whole.
+//   4. State is served only under its own key, at its own position, and as far as it has come. A block has
+//      one writer at a time.
+//   5. A request's block table spells its tokens: block by block, the keys are those of its own tokens.
+//   6. A node without state, pins or descendants does not exist.
+//   7. Nobody waits for what nothing will bring; queues, windows and retries have bounds.
+//   8. The same events give the same plans (replaying an event log tests it).
+//   9. Passes end in the order in which they began, and what goes on from a sample follows what samples it.
+//   10. What is counted or remembered beside its source agrees with it.
 #pragma once
 
 #include <array>

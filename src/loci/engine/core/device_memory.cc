@@ -61,7 +61,7 @@ void DeviceMemory::check_invariants() const {
                "invariant 1: what is held has memory");
     const bool beyond = index_.used_slots(group) > room_[group];
     const bool all_needed = index_.evictable_count(group) == 0 && taken == index_.used_slots(group);
-    LOCI_CHECK(has_more_ || !beyond || all_needed, "what is kept beyond the room is needed");
+    LOCI_CHECK(has_more_ || !beyond || all_needed, "invariant 1: what is kept beyond the room is needed");
   }
 }
 

@@ -11,6 +11,10 @@
 //
 // So the room bounds the state that is kept, and which requests are admitted beside running ones. It never
 // makes a request wait that is alone or already runs: these were promised the pool, not the room.
+//
+// Invariants, which check_invariants() tests (core.h has all):
+//   1. What is held has memory, within the pool; what is kept beyond the room is needed, or is still to be
+//      given back.
 #pragma once
 
 #include <cstdint>

@@ -107,12 +107,12 @@ void Distances::check_invariants() const {
       sum += nearness_of(tier_of(index_.find(known.keys[i])));
       const Watcher& own = watchers_.at(known.keys[i]).at(known.watcher[i]);
       LOCI_CHECK(own.known == &known && own.number == i,
-                 "invariant 2: a block's watchers are who asks for it");
+                 "invariant 10: a block's watchers are who asks for it");
     }
-    LOCI_CHECK(sum == known.sum, "invariant 1: a distance is what the index says");
+    LOCI_CHECK(sum == known.sum, "invariant 10: a distance is what the index says");
     blocks += known.keys.size();
   }
-  LOCI_CHECK(blocks == blocks_, "what is remembered is counted");
+  LOCI_CHECK(blocks == blocks_, "invariant 10: what is remembered is counted");
 }
 
 }  // namespace loci

@@ -14,9 +14,9 @@
 //
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
 // called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
-// tests:
-//   1. A sum agrees with the index, except for changes that were not taken yet.
-//   2. Each remembered block's watchers have the request once, where it says.
+// tests (core.h has all):
+//   10. A sum agrees with the index, except for changes that were not taken yet; each remembered block's
+//       watchers have the request once, where it says.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,6 @@ namespace loci {
 
 void Flights::check_copies(const CorePass& pass) const {
   for (const CoreCopy& copy : pass.copies) {
-    // 3.
     const Block& source = index_.block(copy.source.block());
     const Block& target = index_.block(copy.target.block);
     LOCI_CHECK(source.filled >= copy.target.filled, "invariant 3: a copy's source has what is copied");
@@ -28,7 +27,6 @@ void Flights::check_copies(const CorePass& pass) const {
   }
 }
 
-// 9.
 void Flights::check_invariants(std::span<const CoreRequest* const> requests) const {
   LOCI_CHECK(in_flight_.size() <= std::size_t{1} + config_.passes_ahead, "invariant 9: passes in flight");
   std::map<const CoreRequest*, std::uint32_t> passes;
@@ -42,7 +40,7 @@ void Flights::check_invariants(std::span<const CoreRequest* const> requests) con
   for (const CoreRequest* request : requests) {
     const auto found = passes.find(request);
     LOCI_CHECK(request->in_passes == (found == passes.end() ? 0 : found->second),
-               "a pass in flight has its requests");
+               "invariant 10: a pass in flight has its requests");
     LOCI_CHECK(!request->has_grown() || (request->in_passes > 0 && request->tail.has_value()),
                "invariant 9: a block is begun ahead behind a tail that a pass fills");
     if (request->in_passes > 0 && !request->passes_bring_nothing()) check_spans(*request);
@@ -69,7 +67,6 @@ void Flights::check_following(const CorePass& before, const CorePass& pass) cons
   }
 }
 
-// 4.
 void Flights::check_spans(const CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::vector<std::uint32_t> filled;

@@ -145,13 +145,13 @@ void PeerReads::check_invariants() const {
   std::size_t waiting = 0;
   std::uint32_t on_way = 0;
   for (const auto& [id, read] : reads_) {
-    LOCI_CHECK(!read.waits.empty() || read.on_way > 0, "1: a read that nobody waits for ends");
-    for (const Wait& wait : read.waits) LOCI_CHECK(wait.groups != 0, "1: a wait is for a group");
+    LOCI_CHECK(!read.waits.empty() || read.on_way > 0, "invariant 7: a read that nobody waits for ends");
+    for (const Wait& wait : read.waits) LOCI_CHECK(wait.groups != 0, "invariant 7: a wait is for a group");
     waiting += read.waits.size();
     on_way += read.on_way;
   }
-  LOCI_CHECK(waiting == waiting_, "1: what waits is counted");
-  LOCI_CHECK(on_way == transfers_.serves_in_flight(), "2: what is on its way is in flight");
+  LOCI_CHECK(waiting == waiting_, "invariant 10: what waits is counted");
+  LOCI_CHECK(on_way == transfers_.serves_in_flight(), "invariant 10: what is on its way is in flight");
 }
 
 }  // namespace loci

@@ -24,10 +24,9 @@
 //   - A peer's read does not count as a use: the block is evicted as if nobody had read it.
 //
 // It owns the waiting reads. It calls the index and the transfers. Invariants, which check_invariants()
-// tests:
-//   1. Each read waits for blocks or has moves in flight. Waiting blocks are counted, and each waits for at
-//      least one group.
-//   2. Its moves in flight are those of the transfers.
+// tests (core.h has all):
+//   7. Each read waits for blocks, each for at least one group, or has moves in flight.
+//   10. Waiting blocks are counted; its moves in flight are those of the transfers.
 #pragma once
 
 #include <cstdint>

@@ -242,7 +242,6 @@ std::vector<PublicPrefix> Prefixes::public_prefixes() const {
   return out;
 }
 
-// 2. What is public is counted, and is a part of exactly the prefixes that are there.
 void Prefixes::check_invariants() const {
   std::map<BlockId, std::uint32_t> published;
   for (const auto& [id, prefix] : public_) {
@@ -257,7 +256,7 @@ void Prefixes::check_invariants() const {
       ++published[pin.block()];
     }
   }
-  LOCI_CHECK(published.size() == public_blocks_, "invariant 1: public blocks are counted once");
+  LOCI_CHECK(published.size() == public_blocks_, "invariant 10: public blocks are counted once");
   for (std::uint32_t i = 0; i < index_.id_bound(); ++i) {
     const auto found = published.find(BlockId(i));
     LOCI_CHECK(index_.block(BlockId(i)).published == (found == published.end() ? 0 : found->second),

@@ -372,24 +372,29 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     const QueuePlace place{waiting.place, arrival};
     in_window += waiting.in_window ? 1 : 0;
     wants += waiting.wants.size();
-    LOCI_CHECK(waiting.in_window || waiting.wants.empty(), "who is outside the window wants nothing");
-    LOCI_CHECK(waiting.in_window == forecast_.in_window(arrival), "the window is that of the forecast");
-    LOCI_CHECK(!waiting.in_window || places_.contains(place), "who is in the window has a place");
+    LOCI_CHECK(waiting.in_window || waiting.wants.empty(),
+               "invariant 10: who is outside the window wants nothing");
+    LOCI_CHECK(waiting.in_window == forecast_.in_window(arrival),
+               "invariant 10: the window is that of the forecast");
+    LOCI_CHECK(!waiting.in_window || places_.contains(place),
+               "invariant 10: who is in the window has a place");
     LOCI_CHECK(waiting.prefetched == waiting.wants.size() || unprefetched_.contains(place),
-               "what is not looked at for a prefetch will be");
+               "invariant 10: what is not looked at for a prefetch will be");
     for (const auto& wanted : waiting.wants)
-      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a block knows who wants it");
+      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "invariant 10: a block knows who wants it");
     for (const auto& [number, rotated] : waiting.rotated)
-      LOCI_CHECK(wanters_.at(rotated.second).contains(place), "and so does what it is rotated into");
-    LOCI_CHECK(find(waiting.id) == waiting.request, "who waits is there and does not run");
+      LOCI_CHECK(wanters_.at(rotated.second).contains(place),
+                 "invariant 10: and so does what it is rotated into");
+    LOCI_CHECK(find(waiting.id) == waiting.request, "invariant 10: who waits is there and does not run");
   }
   for (const auto& [place, wants_of] : left_) {
     for (const auto& wanted : wants_of)
-      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a mark stays until it is given up");
+      LOCI_CHECK(wanters_.at(wanted.second).contains(place),
+                 "invariant 10: a mark stays until it is given up");
   }
   LOCI_CHECK(in_window == forecast_.window_size() && in_window == places_.size() && wants == wants_,
-             "sums are sums");
-  LOCI_CHECK(forecast_.size() == waiting_.size(), "who waits is expected to be admitted");
+             "invariant 10: sums are sums");
+  LOCI_CHECK(forecast_.size() == waiting_.size(), "invariant 10: who waits is expected to be admitted");
 }
 
 }  // namespace loci

@@ -24,7 +24,9 @@
 // It owns the list of waiting requests and the blocks that they want; the index has the place of each block
 // (EvictionFacts::wanted). It requires that queue_changed() is called whenever a request begins or ceases to
 // wait, and that look() follows before the next call with the same id. It calls the index, the transfers, the
-// queue and, for keys, the prefixes.
+// queue and, for keys, the prefixes. Invariants, which check_invariants() tests (core.h has all):
+//   10. The window is that of the forecast, and what waits is there. Every block that the window wants, and
+//       every mark that was not given up yet, is among those that are wanted. Sums are right.
 #pragma once
 
 #include <cstddef>

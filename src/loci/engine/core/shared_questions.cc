@@ -90,8 +90,8 @@ void SharedQuestions::forget(const ChainKey& key, std::uint8_t found) {
 void SharedQuestions::check_invariants(const CoreRequest& request) const {
   LOCI_CHECK(std::ranges::adjacent_find(request.asked, std::greater_equal{}) == request.asked.end() &&
                  (request.asked.empty() || request.asked.back() < request.keys.size()),
-             "invariant 1: a question is about blocks of its request");
-  LOCI_CHECK(request.asked.empty() || !request.answered, "invariant 1: who was answered asks nothing");
+             "invariant 7: a question is about blocks of its request");
+  LOCI_CHECK(request.asked.empty() || !request.answered, "invariant 7: who was answered asks nothing");
 }
 
 }  // namespace loci

@@ -15,9 +15,9 @@
 //
 // It owns which blocks a request has asked about (CoreRequest::asked, CoreRequest::answered). It requires
 // that a request asks once, before it is admitted. It calls the index, the transfers, the prefixes and the
-// times of passes. Invariants, which check_invariants() tests:
-//   1. A question is about blocks of its request, each once, in ascending order; who was answered asks
-//   nothing.
+// times of passes. Invariants, which check_invariants() tests (core.h has all):
+//   7. A question is about blocks of its request, each once, in ascending order; who was answered asks
+//      nothing.
 #pragma once
 
 #include <cstdint>

@@ -38,10 +38,12 @@
 // knowledge of the links. It requires that nobody else reads or writes copies in slower tiers, and that pins
 // and slots which it returned or was lent are dropped before the index. It calls only the index.
 //
-// Invariants, which check_invariants() tests:
+// Invariants, which check_invariants() tests (core.h has all):
 //   3. A move's source stays and its target is reserved and unseen until it has ended; it holds its parts on
 //      the device. A rotation is between blocks of the same tokens, by the difference of their positions.
 //   4. A block being loaded has one writer: the load.
+//   7. What peers are brought is bounded, and at most half of it comes from the disk.
+//   10. Moves are counted by what they are for; a load's moves are known.
 #pragma once
 
 #include <algorithm>

@@ -34,7 +34,7 @@ void Transfers::add_stats(CoreStats& stats) const {
   stats.partial_saved_total = partial_saved_;
 }
 
-// 3. What is rotated are the same tokens, at positions that differ by as much.
+// What is rotated are the same tokens, at positions that differ by as much.
 void Transfers::check_rotation(const InFlight& move) const {
   const Block& from = index_.block(move.source());
   const Block& to = index_.block(move.pin.block());
@@ -51,7 +51,7 @@ void Transfers::check_rotation(const InFlight& move) const {
   }
 }
 
-// 3. What is saved of a tail are its tokens.
+// What is saved of a tail are its tokens.
 void Transfers::check_tail_save(const InFlight& move) const {
   const Block& tail = index_.block(move.source());
   const Block& to = index_.block(move.pin.block());
@@ -65,7 +65,7 @@ void Transfers::check_tail_save(const InFlight& move) const {
   }
 }
 
-// 3. A move has its source and its target.
+// A move has its source and its target.
 void Transfers::check_move(const InFlight& move) const {
   const BlockId block = move.pin.block();
   LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.original),
@@ -110,14 +110,15 @@ void Transfers::check_invariants() const {
     }
   }
   LOCI_CHECK(saves == saves_in_flight_ && shares == shares_in_flight_ && serves == serves_in_flight_ &&
-                 serves < serves_max_ + kTiers && moving == moving_ && loads_from == loads_from_,
-             "what moves is counted");
-  LOCI_CHECK(disk_serves == disk_serves_in_flight_ && disk_serves <= std::max(1u, serves_max_ / 2),
-             "half of what peers are brought comes from the disk at most");
-  LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
+                 disk_serves == disk_serves_in_flight_ && moving == moving_ && loads_from == loads_from_,
+             "invariant 10: what moves is counted");
+  LOCI_CHECK(serves < serves_max_ + kTiers && disk_serves <= std::max(1u, serves_max_ / 2),
+             "invariant 7: what peers are brought is bounded, half of it from the disk at most");
+  LOCI_CHECK(loads.size() == loads_.size(), "invariant 10: a load has moves");
   for (const auto& [block, operations] : loads) {
     const auto load = loads_.find(block);
-    LOCI_CHECK(load != loads_.end() && load->second.moves == operations, "a load's moves are known");
+    LOCI_CHECK(load != loads_.end() && load->second.moves == operations,
+               "invariant 10: a load's moves are known");
     LOCI_CHECK(index_.block(block).appending, "invariant 4: what is loaded has one writer");
   }
 }
