@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that have arrived and wait in no queue yet: for the answer of the store that servers share
-// (shared_questions.h), or for the first tokens of a block (docs/decisions/partial-blocks.md).
+// (shared_questions.h), or for the first tokens of a block (beginnings.h).
 //
 //     arrival ----> before the queue ----> queue       answered, loaded, or late: each waits until a time of
 //        |                                   ^         its own, and goes on then whatever has come
 //        +-----------------------------------+
 //
-// It owns who waits so, and until when. It requires that a request enters once, and leaves before it ends,
-// and that its tenant does not change meanwhile. It calls nobody. Invariants, which check_invariants() tests:
+// It owns who waits so, for what and until when (CoreRequest::before_queue_until, awaits_beginning). It
+// requires that a request enters once, and leaves before it ends, and that its tenant does not change
+// meanwhile. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
 //   7. At most half of the places in the queue are theirs, at least one: they cannot be made to give them up.
+//   10. A request knows that it waits here.
 #pragma once
 
 #include <algorithm>
@@ -40,9 +42,11 @@ class BeforeQueue {
         std::ranges::count_if(waiting_, [&](const auto& entry) { return entry.second->group == tenant; }));
   }
 
-  void enter(CoreRequest& request, Nanos until) {
+  enum class For : std::uint8_t { kAnswer, kBeginning };
+  void enter(CoreRequest& request, For what, Nanos until) {
     LOCI_CHECK(!full() && !request.before_queue_until, "a request waits before the queue once");
     request.before_queue_until = until;
+    request.awaits_beginning = what == For::kBeginning;
     waiting_.emplace(std::pair(until, request.id), &request);
   }
   void leave(CoreRequest& request) {
@@ -50,19 +54,27 @@ class BeforeQueue {
     request.before_queue_until.reset();
     request.awaits_beginning = false;
   }
+  // Those who have waited long enough leave, the first of them first.
+  std::vector<CoreRequest*> take_late(Nanos now) {
+    std::vector<CoreRequest*> late;
+    while (next() <= now && !empty()) {
+      late.push_back(waiting_.begin()->second);
+      leave(*late.back());
+    }
+    return late;
+  }
+  // Those leave who wait for the first tokens of a block, and of whom `has_come` is true. O(those who wait).
+  std::vector<CoreRequest*> take_begun(const std::function<bool(const CoreRequest&)>& has_come) {
+    std::vector<CoreRequest*> begun;
+    for (const auto& [place, request] : waiting_) {
+      if (request->awaits_beginning && has_come(*request)) begun.push_back(request);
+    }
+    for (CoreRequest* request : begun) leave(*request);
+    return begun;
+  }
 
   // When the first has waited long enough; kNever (plan.h): nobody waits.
   Nanos next() const { return waiting_.empty() ? kNever : waiting_.begin()->first.first; }
-  // The first of them, who has waited long enough if next() has come.
-  CoreRequest& first() const { return *waiting_.begin()->second; }
-  // Those who wait for the first tokens of a block and whom `is_over` is true of. O(those who wait).
-  std::vector<CoreRequest*> beginnings(const std::function<bool(const CoreRequest&)>& is_over) const {
-    std::vector<CoreRequest*> found;
-    for (const auto& [place, request] : waiting_) {
-      if (request->awaits_beginning && is_over(*request)) found.push_back(request);
-    }
-    return found;
-  }
 
   // Aborts on a broken invariant.
   void check_invariants() const {
@@ -70,7 +82,7 @@ class BeforeQueue {
     for (const auto& [place, request] : waiting_)
       LOCI_CHECK(
           request->before_queue_until == place.first && request->id == place.second && !request->runs(),
-          "who waits before the queue is known");
+          "invariant 10: who waits before the queue is known");
   }
 
  private:

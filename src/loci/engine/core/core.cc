@@ -167,7 +167,6 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       costs_(config.costs),
       pass_times_(costs_, config.pass_time),
-      through_(config.save == "through" && config.reuse),
       split_(config.batch == "split"),
       index_(std::move(pools)),
       // Each running request gets a token of each pass, so none starves.
@@ -190,6 +189,10 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_),
       former_(config_, index_, transfers_, windows_, flights_, batch_, queue_, pass_times_),
       giving_way_(config_, index_, windows_, queue_, batch_, admission_),
+      tables_(config_, index_, transfers_, prefixes_, windows_, flights_, batch_),
+      preloads_(config_, transfers_, device_memory_, restores_, admission_, batch_, queue_, queue_needs_,
+                former_),
+      beginnings_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_, admission_),
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
       shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {}
@@ -203,7 +206,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   std::visit([&](const auto& e) { on(e, plan); }, event);
   forgotten_.retry();
   expire(plan);
-  end_asks();
+  for (CoreRequest* late : before_queue_.take_late(now_)) enqueue(*late);  // whatever has come by now
   if (flights_.may_begin()) schedule(plan);
   look_ahead();
   save();
@@ -338,7 +341,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->follows = event.follows;
   prefixes_.take_keys(*request, event);
   deadlines_.add(*request);
-  if (!ask(*request, plan) && !await_beginning(*request)) enqueue(*request);
+  if (!ask(*request, plan)) take_in(*request);
   requests_.emplace(event.request, std::move(request));
 }
 

@@ -7,11 +7,6 @@
 
 namespace loci {
 
-// What others than one that waits ask of the processor. `booked`: the tokens that running prompts lack.
-Restores::Load Core::State::load_of_others(std::uint64_t booked) const {
-  return {.prompt_tokens = booked, .others = static_cast<std::uint32_t>(batch_.size() + queue_.size() - 1)};
-}
-
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing. `booked`: the
 // tokens that running prompts lack, before and after.
 bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePass& pass, Plan& plan) {
@@ -20,7 +15,8 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
     booked = former_.prompts().total;  // admission and passes evict what others have not held
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = !flights_.empty()};
   CoreProbes probes = restores_.choose(request, rules);
-  const RestoreForecast forecast = restores_.plan(request, probes, rules, load_of_others(booked));
+  const RestoreForecast forecast =
+      restores_.plan(request, probes, rules, Restores::load_beside(batch_, queue_, booked));
   const Admission::Beside beside{.others_run = !batch_.empty(), .copies = pass.copies.size()};
   if (request.lineage) admission_.fit_originals(probes, beside);
   rules.copies = admission_.copies_fit(probes, beside);
@@ -44,7 +40,7 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   request.phase.become(RequestPhase::kPrompt);
   batch_.enter(request);
   // (What is loaded for it others need not compute.)
-  const bool for_others = start_loads(request, probes);
+  const bool for_others = tables_.begin_loads(request, probes);
   booked = for_others ? former_.prompts().total : booked + former_.missing_tokens(request);
   if (first) start(request, from, plan);
   return true;

@@ -40,7 +40,7 @@ void Core::State::schedule_ahead(Plan& plan) {
   const bool formed = form_ahead(pass, plan);
   if (formed && !pass.spans.empty()) return emit(std::move(pass), plan);
   for (const CoreSpan& span : pass.spans) {
-    if (span.token_of && former_.release_ahead(*span.request)) room_.changed();
+    if (span.token_of && tables_.release_next(*span.request)) room_.changed();
   }
 }
 
@@ -48,8 +48,8 @@ void Core::State::schedule_ahead(Plan& plan) {
 bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
   const CorePass& before = flights_.last();
   for (CoreRequest* request : batch_) {
-    const bool full = request->length() > request->blocks.size() * kBlockTokens;
-    if (request->in_passes == 0 && full && !grow(*request)) return false;
+    if (request->in_passes == 0 && BlockTables::wants_block(*request) && !tables_.grow(*request))
+      return false;
   }
   for (std::uint32_t i = 0; i < before.spans.size(); ++i) {
     const CoreSpan& span = before.spans[i];
@@ -63,7 +63,7 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
         promised = promised && (!windowed(group) || Windows::has_place(request, group));
       }
       if (!promised) continue;
-      if (!former_.reserve_ahead(request)) return false;
+      if (!tables_.reserve_next(request)) return false;
     }
     former_.add_following(request, i, pass);
   }
@@ -73,39 +73,6 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
   // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.
   if (!flights_.prompt_waits()) take_prompts(pass, plan);
   return true;
-}
-
-// The token is there, and the request goes on: its next block is as if it had grown.
-void Core::State::open_ahead(CoreRequest& request) {
-  LOCI_CHECK(request.length() == request.blocks.size() * kBlockTokens + 1, "a new block's first token");
-  BlockPin pin = index_.open_tail(request.blocks.back().block());
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.tables[group].push_back(request.grown[group]->slot());
-    index_.place(pin, group, std::move(*request.grown[group]));
-    request.grown[group].reset();
-  }
-  request.tail = index_.claim(pin.block());
-  flights_.open_grown(request, pin.block());
-  request.blocks.push_back(std::move(pin));
-}
-
-// --- the ends of passes ---
-
-// The first pass that has spans of it has ended.
-void Core::State::leave_pass(CoreRequest& request) {
-  request.computes_from[0] = request.computes_from[1];
-  if (request.in_passes > 0) return;
-  if (former_.release_ahead(request)) room_.changed();
-  request.wasted = false;
-}
-
-// What the pass has brought is committed.
-void Core::State::end_flight(CorePass& pass) {
-  const Flights::Returned returned = flights_.end(pass);
-  for (const auto& [id, group] : returned.lent) {
-    if (const auto owner = requests_.find(id); owner != requests_.end()) --owner->second->lent[group];
-  }
-  if (returned.any) room_.changed();
 }
 
 }  // namespace loci

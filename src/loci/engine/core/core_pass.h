@@ -33,6 +33,7 @@ struct CoreSpan {
   GroupCounts write_from{};                              // BlockTable::write_from
   std::optional<std::uint32_t> token_of = std::nullopt;  // Span::token_of
   bool wasted = false;          // it continues from a poisoned span, so nothing of it counts
+  bool counts = false;          // the pass has ended, and what the span has computed stands
   bool reads_arriving = false;  // when it was planned, blocks of its request before it were still being
                                 // loaded
 };

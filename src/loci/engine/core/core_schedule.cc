@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growth, and in which order a pass is filled (pass_former.h has how).
+// In which order requests grow and a pass is filled (block_tables.h and pass_former.h have how).
 //
 // A pass takes one token of each running decode, and as many waiting requests join as there is budget for
 // (Pensieve §4.2); the rest of it are tokens that prompts lack, divided among tenants
@@ -77,9 +77,9 @@ void Core::State::take_prompts(CorePass& pass, Plan& plan) {
 void Core::State::grow(Plan& plan) {
   for (std::size_t i = 0; i < batch_.size();) {
     CoreRequest& request = batch_[i];
-    if (request.length() <= request.blocks.size() * kBlockTokens) {
+    if (!BlockTables::wants_block(request)) {
       ++i;
-    } else if (!grow(request)) {
+    } else if (!tables_.grow(request)) {
       if (batch_.size() == 1 && !transfers_.idle()) return;
       if (batch_.size() == 1)
         end_without_memory(request, plan);
@@ -88,38 +88,6 @@ void Core::State::grow(Plan& plan) {
       i = 0;  // the batch has one fewer
     }
   }
-}
-
-bool Core::State::grow(CoreRequest& request) {
-  BlockPin pin = index_.open_tail(request.blocks.back().block());
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    if (!windowed(group) && !index_.place(pin, group)) return false;
-  }
-  request.tail = index_.claim(pin.block());
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    const bool holds = pin.holds(group);
-    request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
-  }
-  request.blocks.push_back(std::move(pin));
-  return true;
-}
-
-// Lets go of all blocks, the deepest first. What they hold stays in the index.
-void Core::State::stop_running(CoreRequest& request) {
-  wish_windows(request);
-  request.loads.clear();
-  request.load_phase.settle(LoadPhase::kNone);
-  request.tail.reset();
-  if (request.in_passes > 0 || request.lent != GroupCounts{}) flights_.keep(request);
-  while (!request.blocks.empty()) request.blocks.pop_back();
-  windows_.give_back(std::exchange(request.promised, {}));
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.tables[group].clear();
-    request.held[group] = request.first_held[group] = 0;
-  }
-  queue_.end_running(request.group);
-  batch_.leave(request);
-  room_.changed();
 }
 
 void Core::State::emit(CorePass formed, Plan& plan) {

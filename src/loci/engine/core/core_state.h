@@ -1,39 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core's state machine. It routes events between these owners:
-//   transfers.h        moves between tiers: loads, saves, prefetches
-//   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
-//   windows.h          groups with a window: where a request goes on, promised slots, letting go
-//   queue_needs.h      what waiting requests need: evicted last, brought to host memory
-//   distances.h        how far away the state of waiting requests is, for orders of admission that use it
-//   queue_rate.h       when a refused request should try again
-//   pass_times.h       how long passes take: predicted, and corrected by what they took
-//   recovery.h         what the disk has from before; time to live
-//   device_memory.h    how much state is kept where the machine is short of memory
-//   forgotten.h        state that goes because what was said is deleted
-//   peer_reads.h       state that other servers of the cluster read
-//   restores.h         what a waiting request finds: what of it is loaded, what computed
-//   admission.h        whether there is room for it; its blocks are placed and held
-//   batch.h            the requests that run
-//   pass_former.h      which tokens of which requests a pass computes
-//   giving_way.h       who gives way when the batch or the memory is full
-//   flights.h          passes in flight, and what they keep until they have ended
-//   deadlines.h        until when requests may take, and the server that drains
-//   room.h             whether what lacked room is worth another try
-//   before_queue.h     who has arrived and is in no queue yet
-//   shared_questions.h what the store that servers share has for a request
-// and does the rest itself, in these source files:
+// The core's state machine. It routes events between owners (docs/ARCHITECTURE.md has what each of them owns,
+// and whom it calls) and holds the requests. In these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  taking a request into the batch
-//   core_schedule.cc   growth, and in which order a pass is filled
+//   core_schedule.cc   in which order requests grow and a pass is filled
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       whose requests are admitted next; the queue; whoever gives way is suspended
-//   core_tiers.cc      what requests have to do with transfers
-//   core_lookahead.cc  loads of who comes next, before it is admitted
-//   core_beginnings.cc what happens before the queue: the ends of sequences are brought back, and the store
-//                      that servers share is asked
+//   core_tiers.cc      before the queue; looking ahead; the ends of moves; saves
 //   core_public.cc     whether a public prefix has room, and what its computation leaves to others
 //   core_commit.cc     what a pass has brought; how requests end
-//   core_check.cc      invariants
+//   core_check.cc      invariants over all owners
 #pragma once
 
 #include <cstdint>
@@ -48,6 +24,8 @@
 #include "loci/engine/core/admission.h"
 #include "loci/engine/core/batch.h"
 #include "loci/engine/core/before_queue.h"
+#include "loci/engine/core/beginnings.h"
+#include "loci/engine/core/block_tables.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/core_pass.h"
 #include "loci/engine/core/deadlines.h"
@@ -60,7 +38,7 @@
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/peer_reads.h"
 #include "loci/engine/core/prefixes.h"
-#include "loci/engine/core/probes.h"
+#include "loci/engine/core/preloads.h"
 #include "loci/engine/core/queue_needs.h"
 #include "loci/engine/core/queue_rate.h"
 #include "loci/engine/core/recovery.h"
@@ -117,7 +95,6 @@ class Core::State {
   Nanos next_deadline() const;
 
   // core_admission.cc
-  Restores::Load load_of_others(std::uint64_t booked) const;
   bool try_admit(CoreRequest& request, std::uint64_t& booked, CorePass& pass, Plan& plan);
   void start(CoreRequest& request, ContextSources from, Plan& plan);
 
@@ -127,23 +104,12 @@ class Core::State {
   void end_without_memory(CoreRequest& request, Plan& plan);
 
   // core_tiers.cc
-  bool start_loads(CoreRequest& request, const CoreProbes& probes);
-  void miss(const Transfers::Missed& missed);
-  void wish_windows(const CoreRequest& request);
-  void save();
-
-  // core_beginnings.cc
-  bool ask(CoreRequest& request, Plan& plan);
-  void end_asks();
-  void wish_save_tail(const CoreRequest& request);
+  void take_in(CoreRequest& request);
   bool await_beginning(CoreRequest& request);
-  void end_waits();
-
-  // core_lookahead.cc
+  bool ask(CoreRequest& request, Plan& plan);
   CoreRequest* waiting_request(RequestId id) const;
   void look_ahead();
-  void preload();
-  bool preload(CoreRequest& request, std::uint64_t booked);
+  void save();
 
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
 
@@ -153,17 +119,12 @@ class Core::State {
   void add_decodes(CorePass& pass);
   void take_prompts(CorePass& pass, Plan& plan);
   void grow(Plan& plan);
-  bool grow(CoreRequest& request);
   void add_spans(CoreRequest& request, CorePass& pass);
   void emit(CorePass formed, Plan& plan);
-  void stop_running(CoreRequest& request);
 
   // core_ahead.cc
   void schedule_ahead(Plan& plan);
   bool form_ahead(CorePass& pass, Plan& plan);
-  void open_ahead(CoreRequest& request);
-  void leave_pass(CoreRequest& request);
-  void end_flight(CorePass& pass);
 
   // core_fair.cc
   void admit_waiting(CorePrompts& prompts, std::uint64_t& booked, CorePass& pass, Plan& plan);
@@ -178,24 +139,23 @@ class Core::State {
 
   // core_commit.cc
   void commit(const PassDone& done, Plan& plan);
-  void commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass);
-  void complete_tail(CoreRequest& request);
-  void wish_copies(BlockId block);
+  void end_flight(CorePass& pass);
   void take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan);
   void end(CoreRequest& request, FinishReason reason, Plan& plan);
+  void stop_running(CoreRequest& request);
   void end_when_free(CoreRequest& request, FinishReason reason, Plan& plan);
 
   // core_check.cc
-  void check_request(const CoreRequest& request) const;
-  void check_tables(const CoreRequest& request) const;
+  void check_owners() const;
+  void check_slots() const;
   void check_pins() const;
+  void check_lives() const;
 
   CoreConfig config_;
   std::uint32_t group_count_;
   CostModel costs_;
   PassTimes pass_times_;
-  bool through_ = true;  // save blocks as they fill
-  bool split_ = false;   // prompts and decodes take turns
+  bool split_ = false;  // prompts and decodes take turns
   BlockIndex index_;
 
   // The pins and tokens inside are dropped before the index: members end in reverse order.
@@ -220,6 +180,9 @@ class Core::State {
   Admission admission_;
   PassFormer former_;
   GivingWay giving_way_;
+  BlockTables tables_;
+  Preloads preloads_;
+  Beginnings beginnings_;
   PeerReads peer_reads_;
   StateAge state_age_;
   SharedQuestions shared_questions_;

@@ -1,70 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-// What requests have to do with transfers (transfers.h): their loads begin, what becomes of them when
-// something does not come, and what they leave that is worth saving.
-#include <algorithm>
+// What requests have to do with slower tiers (transfers.h): what happens before the queue, loads of who comes
+// next, the ends of moves, and saves.
+#include <optional>
 #include <utility>
 
-#include "loci/base/check.h"
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
 
-// Begins what the request's blocks need; all of it is placed and held by the request. True: what
-// begins now others may need too.
-bool Core::State::start_loads(CoreRequest& request, const CoreProbes& probes) {
-  const std::size_t whole = probes.blocks.size() - 1;
-  bool for_others = false;
-  for (std::size_t i = 0; i < whole && !for_others; ++i) {
-    const BlockId block = request.blocks[i].block();
-    for_others = probes.blocks[i].load && index_.block(block).pins > 1 && !transfers_.loading(block);
-  }
-  request.loads = transfers_.load(std::span<const CoreProbe>(probes.blocks).first(whole),
-                                  std::span<const BlockPin>(request.blocks).first(whole));
-  if (!request.loads.empty()) request.load_phase.become(LoadPhase::kWaits);
-  return for_others;
+// --- before the queue ---
+
+// It waits for what is on its way to it, or for its turn.
+void Core::State::take_in(CoreRequest& request) {
+  if (!await_beginning(request)) enqueue(request);
 }
+
+// True: it waits for the first tokens of a block, and is in no queue.
+bool Core::State::await_beginning(CoreRequest& request) {
+  if (request.paused || before_queue_.full() || !beginnings_.begin(request, !flights_.empty())) return false;
+  before_queue_.enter(request, BeforeQueue::For::kBeginning, now_ + Beginnings::kWaitMax);
+  return true;
+}
+
+// True: the request waits to hear what the store that servers share has of it.
+bool Core::State::ask(CoreRequest& request, Plan& plan) {
+  if (before_queue_.full()) return false;
+  std::optional<SharedAsk> ask = shared_questions_.ask(request);
+  if (!ask) return false;
+  before_queue_.enter(request, BeforeQueue::For::kAnswer, now_ + ask->time_limit);
+  plan.asks.push_back(std::move(*ask));
+  return true;
+}
+
+void Core::State::on(const SharedAnswer& event, Plan&) {
+  const auto found = requests_.find(event.request);
+  if (found == requests_.end() || found->second->runs()) return;
+  CoreRequest& request = *found->second;
+  if (!shared_questions_.take_answer(request, event.groups)) return;
+  if (room_.is_blocked(request.id)) room_.changed();
+  if (!request.before_queue_until) return;  // it came late; whoever still waits may use it
+  before_queue_.leave(request);
+  take_in(request);
+}
+
+// --- looking ahead into the queue ---
+
+// The request, if it waits; null: it runs, is paused or is gone.
+CoreRequest* Core::State::waiting_request(RequestId id) const {
+  const auto request = requests_.find(id);
+  return request == requests_.end() || !request->second->waits() ? nullptr : request->second.get();
+}
+
+void Core::State::look_ahead() {
+  queue_needs_.look([this](RequestId id) { return waiting_request(id); });
+  if (!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk) && !index_.has_tier(Tier::kShared))
+    return;
+  if (!flights_.empty() && !deadlines_.drains()) {
+    preloads_.begin([this](RequestId id) -> CoreRequest& { return *requests_.at(id); }, room_.changes());
+  }
+  queue_needs_.prefetch();
+}
+
+// --- moves ---
 
 void Core::State::on(const MovesEnded& event, Plan&) {
   const std::optional<OperationId> first_pass = flights_.first_id();
   for (const MoveOutcome& outcome : event.moves) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
-    if (ended.missed) miss(*ended.missed);
+    if (ended.missed) tables_.miss(*ended.missed);
     if (ended.served) peer_reads_.ended(*ended.served);
     for (Transfers::ReadSlot& slot : ended.still_read) flights_.detach(slot.group, std::move(slot.slot));
   }
   room_.changed();
-  end_waits();
-}
-
-// Something of the block will not come.
-void Core::State::miss(const Transfers::Missed& missed) {
-  for (CoreRequest* request : batch_) {
-    const LoadPhase phase = request->load_phase.now();
-    const bool joined = phase == LoadPhase::kJoined || phase == LoadPhase::kMissed;
-    const bool reads = request->in_passes > 0 && joined;
-    if (!reads && !windows_.any()) continue;
-    const bool needs = std::any_of(request->loads.begin(), request->loads.end(), [&](std::uint32_t i) {
-      return request->blocks[i].block() == missed.block;
-    });
-    if (!needs) continue;
-    // In groups with a window it looks again for a place to go on from.
-    request->load_phase.settle(windows_.any() ? LoadPhase::kLost : LoadPhase::kMissed);
-    request->without_disk |= missed.from == Tier::kDisk;
-  }
-}
-
-// What a request leaves in groups with a window: only what its next token sees is worth saving.
-void Core::State::wish_windows(const CoreRequest& request) {
-  if (!windows_.any()) return;
-  for (const BlockPin& pin : request.blocks) {
-    if (index_.block(pin.block()).kind != BlockKind::kFull) continue;
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (!windowed(group) || !pin.holds(group)) continue;
-      transfers_.wish_save(pin.block(), Tier::kDevice, Transfers::SaveScope::kAllGroups);
-      transfers_.wish_share(pin.block(), Transfers::SaveScope::kAllGroups);
-      break;
-    }
-  }
+  const auto has_come = [this](const CoreRequest& request) { return beginnings_.has_come(request); };
+  for (CoreRequest* request : before_queue_.take_begun(has_come)) enqueue(*request);
 }
 
 // Past the drain's deadline nothing is begun any more.

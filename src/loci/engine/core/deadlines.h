@@ -5,14 +5,18 @@
 //     now 30: due a, which ends                        next: 50, when b ends too, and saves are begun no more
 //
 // It owns both. It requires that a request's deadline does not change, and that whoever ends, or waits for
-// its last pass alone, is dropped. It calls nobody.
+// its last pass alone, is dropped. It calls nobody. Invariants, which check_invariants() tests (core.h has
+// all):
+//   10. Exactly those have a deadline here who are there and have one.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "loci/base/check.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/request.h"
 
@@ -41,6 +45,11 @@ class Deadlines {
   Nanos next(Nanos now, bool any) const {
     const Nanos first = of_.empty() ? kNever : of_.begin()->first;
     return any && drain_ && *drain_ > now ? std::min(first, *drain_) : first;
+  }
+
+  // `count`: of requests that have a deadline and are not ending. Aborts on a broken invariant.
+  void check_invariants(std::size_t count) const {
+    LOCI_CHECK(of_.size() == count, "invariant 10: whoever may take until a time has it here");
   }
 
  private:

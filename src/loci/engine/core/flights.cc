@@ -51,6 +51,30 @@ CorePass Flights::take_first(OperationId id, std::size_t spans) {
   return pass;
 }
 
+// A request's spans stand together, and later ones read what earlier ones have written. Those before the
+// first block that was being loaded count also where that did not come.
+void Flights::judge(CorePass& ended, std::span<const SpanOutcome> outcomes) {
+  const CoreRequest* poisoned = nullptr;
+  for (std::size_t i = 0; i < ended.spans.size(); ++i) {
+    CoreSpan& span = ended.spans[i];
+    if (span.request == nullptr || span.wasted) continue;
+    CoreRequest& request = *span.request;
+    const bool missed = request.load_phase.is(LoadPhase::kLost) ||
+                        (request.load_phase.is(LoadPhase::kMissed) && span.reads_arriving);
+    if (request.load_phase.is(LoadPhase::kMissed)) waste(request);
+    if ((!outcomes[i].ok || missed) && &request != poisoned) {
+      poisoned = &request;
+      ++request.poisoned_passes;
+      if (!request.load_phase.is(LoadPhase::kLost)) request.load_phase.settle(LoadPhase::kHeldBack);
+      waste(request);
+    }
+    if (&request == poisoned) continue;
+    request.poisoned_passes = 0;
+    request.without_disk = false;
+    span.counts = true;
+  }
+}
+
 Flights::Returned Flights::end(CorePass& ended) {
   if (!in_flight_.empty()) {
     CorePass& next = in_flight_.front();
@@ -123,6 +147,7 @@ void Flights::open_grown(const CoreRequest& request, BlockId block) {
 
 // --- what does not go on ---
 
+// Of those in flight: what is behind a span that does not count brings nothing.
 void Flights::waste(CoreRequest& request) {
   for (CorePass& pass : in_flight_) {
     for (CoreSpan& span : pass.spans) {

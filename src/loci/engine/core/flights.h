@@ -6,10 +6,12 @@
 //
 //     begin(pass 1)       a: token 6, samples token 7                          in flight: 1
 //     begin(pass 2)       a: token 7, of the sample that is on the device      in flight: 1 2
-//     take_first()        1 has ended, and its token ends a's reply
+//     take_first()        1 has ended
+//     judge(pass 1)       its span of a counts, so its token is a's next, and ends a's reply
+//     end(pass 1)         what 2 goes on writing, 2 has the right to write now     in flight: 2
+//     leave(a)            a is in one pass fewer
 //     keep(a)             2 still reads a's blocks and writes behind them: it has them now, and a is gone;
 //                         its span of a is *wasted*
-//     end(pass 1)         what 2 goes on writing, 2 has the right to write now     in flight: 2
 //     take_first(), end() nobody reads what a held any more: it goes back to the index
 //
 // The rules:
@@ -21,10 +23,10 @@
 //     in flight keeps it.
 //
 // It owns the passes in flight and their ids, the claims of the blocks that they fill, and of a request which
-// passes have it (CoreRequest::in_passes, last_pass, computes_from, computes_to), which the machine counts
-// down when a pass has ended (core_ahead.cc, core_commit.cc). It requires that passes end in the order in
-// which they began, and that whoever is in one stays, or is kept here, until it has ended. It calls the index
-// and the windows, which count what passes still read. Invariants, which check_invariants() tests:
+// passes have it and whether they count (CoreRequest::in_passes, last_pass, computes_from, computes_to,
+// wasted, poisoned_passes). It requires that passes end in the order in which they began, and that whoever is
+// in one stays, or is kept here, until it has ended. It calls the index and the windows, which count what
+// passes still read. Invariants, which check_invariants() tests (core.h has all):
 //   2. What a span writes is held.
 //   3. A copy's source has what is copied; its target is reserved and unseen.
 //   4. Before each span all that its tokens see is there, or is brought by the passes before it, or by its
@@ -32,6 +34,7 @@
 //   9. Passes end in order, and no more than the configuration says are in flight. What goes on from a sample
 //      follows the span that samples it, one token behind it, in the pass before, and takes nothing that is
 //      committed.
+//   10. A request knows how many passes have it.
 #pragma once
 
 #include <cstddef>
@@ -79,6 +82,9 @@ class Flights {
   // The first pass in flight has ended with `spans` outcomes: it is in flight no more, and still has what it
   // kept.
   CorePass take_first(OperationId id, std::size_t spans);
+  // Says of each of its spans whether it counts (CoreSpan::counts). A span that failed, or read what did not
+  // come, is *poisoned*, and so is what its request computes behind it, in passes behind this one too.
+  void judge(CorePass& ended, std::span<const SpanOutcome> outcomes);
   // What the pass brought is committed. Lets go of what it kept; its claims go to those behind it that fill
   // the same blocks.
   struct Returned {
@@ -87,6 +93,13 @@ class Flights {
     std::vector<std::pair<RequestId, std::uint32_t>> lent;
   };
   Returned end(CorePass& ended);
+  // The first pass that has the request has ended.
+  static void leave(CoreRequest& request) {
+    --request.in_passes;
+    if (request.load_phase.is(LoadPhase::kMissed)) request.load_phase.become(LoadPhase::kJoined);
+    request.computes_from[0] = request.computes_from[1];
+    if (request.in_passes == 0) request.wasted = false;
+  }
 
   // --- going on behind the pass in flight ---
 
@@ -104,8 +117,6 @@ class Flights {
 
   // --- what does not go on ---
 
-  // Its spans in the pass that just ended were poisoned, or it ends: those behind it bring nothing.
-  void waste(CoreRequest& request);
   // The request ends or gives way. What it held stays until the passes in flight have ended, and so does what
   // it was promised.
   void keep(CoreRequest& request);
@@ -129,6 +140,7 @@ class Flights {
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  void waste(CoreRequest& request);
   void enlist(CorePass& pass, CoreRequest& request) const;
   void check_copies(const CorePass& pass) const;
   void check_following(const CorePass& before, const CorePass& pass) const;

@@ -245,28 +245,6 @@ bool PassFormer::may_follow(const CoreRequest& request) const {
   return !any_loading(request);
 }
 
-bool PassFormer::reserve_ahead(CoreRequest& request) {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.grown[group] = index_.reserve(group);
-    if (!request.grown[group]) {
-      LOCI_CHECK(!windowed(group), "the slots that admission has promised are there");
-      for (CoreSlots::value_type& slot : request.grown) slot.reset();
-      return false;
-    }
-  }
-  for (std::uint32_t group = 0; group < group_count_; ++group) request.held[group] += windowed(group);
-  return true;
-}
-
-bool PassFormer::release_ahead(CoreRequest& request) {
-  if (!request.has_grown()) return false;
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.grown[group].reset();
-    request.held[group] -= windowed(group);
-  }
-  return true;
-}
-
 void PassFormer::add_following(CoreRequest& request, std::uint32_t span, CorePass& pass) const {
   CoreSpan& next = pass.spans.emplace_back();
   next.request = &request;

@@ -25,11 +25,11 @@
 //     tokens as are predicted to keep the pass within its time (policy/pass_budget.h).
 //   - Behind a pass in flight the same goes for what that one leaves (docs/decisions/passes-ahead.md).
 //
-// It owns what a pass may take of the time. It decides whether a pass joins a request's loads, and reserves
-// and releases the slots of a block begun ahead (CoreRequest::grown), which whoever opens or keeps that block
-// takes. It requires that blocks that a request's next token opens are there (or reserved), and that one pass
-// is formed at a time. It calls the index, the windows, the transfers, the flights, the batch, the queue and
-// the times of passes. Where a call gives room back it says so: those that lacked blocks may be tried again.
+// It owns what a pass may take of the time. It decides whether a pass joins a request's loads
+// (block_tables.h). It requires that blocks that a request's next token opens are there (or reserved), and
+// that one pass is formed at a time. It calls the index, the windows, the transfers, the flights, the batch,
+// the queue and the times of passes. Where a call gives room back it says so: those that lacked blocks may be
+// tried again.
 #pragma once
 
 #include <cstdint>
@@ -108,10 +108,6 @@ class PassFormer {
 
   // What the pass in flight samples for the request has a token after it, unless it stops.
   bool may_follow(const CoreRequest& request) const;
-  // Reserves slots for the block that the token after the sample opens. False: there are none.
-  bool reserve_ahead(CoreRequest& request);
-  // No pass goes on to that block. True: room was given back.
-  [[nodiscard]] bool release_ahead(CoreRequest& request);
   // `span`: of the pass in flight, that samples the token.
   void add_following(CoreRequest& request, std::uint32_t span, CorePass& pass) const;
 

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "loci/engine/core/batch.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/plan.h"
@@ -31,6 +32,7 @@
 #include "loci/engine/core/transfers.h"
 #include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
+#include "loci/policy/admission.h"
 #include "loci/policy/cost_model.h"
 #include "loci/policy/restore_plan.h"
 
@@ -65,6 +67,11 @@ class Restores {
     std::uint64_t prompt_tokens = 0;  // that running requests still have to compute before they decode
     std::uint32_t others = 0;         // requests that run or wait, without this one
   };
+  // Of one that waits. `prompt_tokens`: that running prompts lack.
+  static Load load_beside(const Batch& batch, const FairQueue& queue, std::uint64_t prompt_tokens) {
+    return {.prompt_tokens = prompt_tokens,
+            .others = static_cast<std::uint32_t>(batch.size() + queue.size() - 1)};
+  }
   // `probes`: by choose() with `rules`. What is to be computed though a tier has it is so in the probes
   // afterwards, and `rules.slowest` is what they were made for.
   RestoreForecast plan(const CoreRequest& request, CoreProbes& probes, Rules& rules, const Load& load) const;

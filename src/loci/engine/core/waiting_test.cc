@@ -26,29 +26,37 @@ TEST(BeforeQueue, LetsGoWhoWaitedLongEnoughInTheirOrder) {
   BeforeQueue waiting(/*queued_max=*/5);
   CoreRequest a = request_of(1, "a"), b = request_of(2, "b");
   EXPECT_EQ(waiting.next(), kNever);
-  waiting.enter(a, 30);
+  waiting.enter(a, BeforeQueue::For::kAnswer, 30);
   EXPECT_FALSE(waiting.full());
-  waiting.enter(b, 20);
+  waiting.enter(b, BeforeQueue::For::kBeginning, 20);
   EXPECT_TRUE(waiting.full()) << "half of the places";
   EXPECT_EQ(waiting.waiting("a"), 1u);
   EXPECT_EQ(waiting.waiting("c"), 0u);
   EXPECT_EQ(waiting.next(), 20);
-  EXPECT_EQ(&waiting.first(), &b);
+  EXPECT_TRUE(waiting.take_late(19).empty());
+  EXPECT_TRUE(b.awaits_beginning);
   waiting.check_invariants();
-  waiting.leave(b);
-  EXPECT_FALSE(b.before_queue_until.has_value());
+  EXPECT_EQ(waiting.take_late(25), std::vector<CoreRequest*>{&b});
+  EXPECT_FALSE(b.before_queue_until.has_value() || b.awaits_beginning);
   EXPECT_TRUE(b.waits()) << "it may enter the queue";
   EXPECT_FALSE(a.waits());
   EXPECT_EQ(waiting.next(), 30);
+  waiting.enter(b, BeforeQueue::For::kAnswer, 20);
+  EXPECT_EQ(waiting.take_late(30), (std::vector<CoreRequest*>{&b, &a}));
+  EXPECT_TRUE(waiting.empty());
+  waiting.check_invariants();
 }
 
-TEST(BeforeQueue, TellsWhoseBeginningHasCome) {
+TEST(BeforeQueue, LetsGoWhoseBeginningHasCome) {
   BeforeQueue waiting(8);
   CoreRequest a = request_of(1, "a"), b = request_of(2, "a"), c = request_of(3, "a");
-  a.awaits_beginning = c.awaits_beginning = true;
-  for (CoreRequest* one : {&a, &b, &c}) waiting.enter(*one, 10);
+  waiting.enter(a, BeforeQueue::For::kBeginning, 10);
+  waiting.enter(b, BeforeQueue::For::kAnswer, 10);
+  waiting.enter(c, BeforeQueue::For::kBeginning, 10);
   const auto but_a = [&](const CoreRequest& one) { return one.id != a.id; };
-  EXPECT_EQ(waiting.beginnings(but_a), std::vector<CoreRequest*>{&c}) << "b waits for the store's answer";
+  EXPECT_EQ(waiting.take_begun(but_a), std::vector<CoreRequest*>{&c}) << "b waits for the store's answer";
+  EXPECT_EQ(waiting.size(), 2u);
+  EXPECT_TRUE(c.waits());
 }
 
 TEST(Deadlines, AreDueInTheirOrderAndWithTheDrain) {

@@ -262,12 +262,26 @@ void Windows::give_back(const GroupCounts& promised) {
 }
 
 void Windows::check_invariants(const GroupCounts& promised, const GroupCounts& lingering) const {
-  LOCI_CHECK(lingering == lingering_, "what passes still read of ended loads is counted");
+  LOCI_CHECK(lingering == lingering_, "invariant 10: what passes still read of ended loads is counted");
   for (std::uint32_t group = 0; group < group_count_; ++group) {
+    LOCI_CHECK(promised[group] == promised_[group], "invariant 10: promises are summed");
     const std::uint64_t taken =
         std::uint64_t{promised[group]} + (windowed(group) ? prefixes_.public_blocks() : 0);
-    LOCI_CHECK(promised[group] == promised_[group] && taken <= config_.groups[group].block_count,
-               "invariant 1: promises fit the pool");
+    LOCI_CHECK(taken <= config_.groups[group].block_count, "invariant 1: promises fit the pool");
+  }
+}
+
+void Windows::check_invariants(const CoreRequest& request) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) continue;
+    std::uint32_t held = request.grown[group].has_value();
+    for (std::uint32_t i = 0; i < request.blocks.size(); ++i) {
+      if (!request.blocks[i].holds(group)) continue;
+      ++held;
+      LOCI_CHECK(i >= request.first_held[group], "invariant 1: what was let go is not held");
+    }
+    LOCI_CHECK(held == request.held[group], "invariant 10: what a request holds is counted");
+    LOCI_CHECK(held <= request.promised[group], "invariant 1: no request holds more than it was promised");
   }
 }
 

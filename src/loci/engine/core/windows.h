@@ -35,8 +35,10 @@
 //
 // It owns the sums of promised slots, and of slots that passes still read although nobody holds them. It
 // requires that each promise is given back once. It calls the index, the transfers and the prefixes.
-// Invariants, which check_invariants() tests:
-//   1. Promises and public blocks together fit each pool.
+// Invariants, which check_invariants() tests (core.h has all):
+//   1. Promises and public blocks together fit each pool. No request holds more than it was promised, nor
+//      what it has let go.
+//   10. Promises are summed, and so are slots that passes still read of ended loads.
 #pragma once
 
 #include <cstdint>
@@ -114,6 +116,8 @@ class Windows {
 
   // `promised`, `lingering`: as requests and passes have them. Aborts on a broken invariant.
   void check_invariants(const GroupCounts& promised, const GroupCounts& lingering) const;
+  // Of a request that runs.
+  void check_invariants(const CoreRequest& request) const;
 
  private:
   bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ends of sequences are brought back (docs/decisions/partial-blocks.md). What a request leaves of its
+// last block, which is not whole, is saved as a partial block. A request that goes on from one that a slower
+// tier alone has waits until that is on the device; there it is a sibling like others, and its tokens are
+// copied.
+//
+// An example, of blocks of four tokens. The turn "abcdef" ended, and the process with it. What the disk has:
+//
+//     root - abcd - ef..       ef..: a partial block, which holds two tokens
+//
+// The next turn is "abcdefghi". Its block "efgh" is not known; the partial block has its first two tokens.
+//
+//     arrival        begin(): load ef..; wait            (no longer than kWaitMax)
+//     load ended     has_come(): enter the queue
+//     admission      load abcd; "efgh" gets a slot, and a copy of "ef"
+//     pass           compute "gh", "i"
+//
+// When "efgh" is saved the partial block goes: at most one is kept of a sequence.
+//
+// It owns which beginning a request has looked for (CoreRequest::beginning). It requires that the request
+// waits. It calls the index, the transfers, the prefixes, the windows, the device's memory, Restores and
+// Admission.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/base/clock.h"
+#include "loci/engine/core/admission.h"
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/device_memory.h"
+#include "loci/engine/core/prefixes.h"
+#include "loci/engine/core/request.h"
+#include "loci/engine/core/restores.h"
+#include "loci/engine/core/transfers.h"
+#include "loci/engine/core/windows.h"
+#include "loci/memory/block_index.h"
+
+namespace loci {
+
+// Thread-compatible; used by the core's thread. O(blocks · log(children)) of the request, unless noted.
+class Beginnings {
+ public:
+  static constexpr Nanos kWaitMax = 500 * kNanosPerMilli;  // as a pass waits for loads where nobody decodes
+
+  // All eight must outlive it.
+  Beginnings(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes,
+             const Windows& windows, const DeviceMemory& device_memory, const Restores& restores,
+             Admission& admission)
+      : config_(config),
+        index_(index),
+        transfers_(transfers),
+        prefixes_(prefixes),
+        windows_(windows),
+        device_memory_(device_memory),
+        restores_(restores),
+        admission_(admission) {}
+
+  // Begins to load the first tokens of the request's first unknown block, if a slower tier has them and they
+  // are worth it. True: they are on their way. `in_flight`: a pass is.
+  bool begin(CoreRequest& request, bool in_flight);
+  // What the request waits for is there, or will not come. O(1).
+  bool has_come(const CoreRequest& request) const;
+
+ private:
+  const CoreConfig& config_;
+  BlockIndex& index_;
+  Transfers& transfers_;
+  const Prefixes& prefixes_;
+  const Windows& windows_;
+  const DeviceMemory& device_memory_;
+  const Restores& restores_;
+  Admission& admission_;
+};
+
+}  // namespace loci

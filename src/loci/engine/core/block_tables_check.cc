@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The invariants of running requests' blocks, as block_tables.h lists them.
+#include <algorithm>
+#include <optional>
+#include <span>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/block_tables.h"
+
+namespace loci {
+
+void BlockTables::check_invariants(const CoreRequest& request) const {
+  const auto count = static_cast<std::uint32_t>(request.blocks.size());
+  LOCI_CHECK(count > 0 && request.whole_blocks <= count, "invariant 5: a running request has blocks");
+  check_slots(request);
+  check_names(request);
+}
+
+// The block's names begin anew below a gate: behind public blocks, or behind a lineage's front. Then
+// `parent`, the block before it, becomes the gate. Returns the key of what is `parent` now; `key` is that of
+// the block before.
+ChainKey BlockTables::check_parent(const CoreRequest& request, std::size_t number, ChainKey key,
+                                   BlockId& parent) const {
+  const bool begins = begins_lineage(request.lineage.get(), number);
+  const bool is_gated = number > 0 && number == request.public_blocks;
+  if (!begins && !is_gated) return key;
+  key = begins ? request.lineage->gate : prefixes_.hasher().gate(key, request.sharing);
+  const BlockId gate = index_.find(key);
+  LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent,
+             "invariant 5: a gate is below the block before it");
+  parent = gate;
+  return key;
+}
+
+void BlockTables::check_names(const CoreRequest& request) const {
+  const std::size_t count = request.blocks.size();
+  LOCI_CHECK(!request.tail || request.tail->block() == request.blocks.back().block(),
+             "invariant 4: the tail is last");
+  ChainKey key = prefixes_.first_key(request);
+  BlockId parent = index_.find(key);
+  const std::span<const TokenId> tokens(request.tokens);
+  for (std::size_t i = 0; i < count; ++i) {
+    const BlockId id = request.blocks[i].block();
+    const Block& b = index_.block(id);
+    key = check_parent(request, i, key, parent);
+    LOCI_CHECK(b.parent == parent, "invariant 5: each block is its predecessor's child");
+    const auto own = tokens.subspan(i * kBlockTokens);
+    if (i + 1 == count && request.tail) {
+      LOCI_CHECK(b.kind == BlockKind::kTail && b.appending, "invariant 4: one writer a tail");
+      LOCI_CHECK(b.filled <= own.size() && std::equal(own.begin(), own.begin() + b.filled, b.tokens.begin()),
+                 "invariant 5: a tail spells its request's tokens");
+    } else {
+      key = prefixes_.hasher().child(key, own.first(kBlockTokens));
+      LOCI_CHECK(b.kind == BlockKind::kFull && b.key == key, "invariant 5: a table spells its tokens");
+      LOCI_CHECK(std::equal(b.tokens.begin(), b.tokens.end(), own.begin()),
+                 "invariant 5: key and tokens agree");
+      if (i < request.public_blocks) {
+        LOCI_CHECK(b.filled == kBlockTokens || i < request.whole_blocks,
+                   "invariant 4: nobody writes what others have made public");
+      }
+    }
+    parent = id;
+  }
+}
+
+// What a request needs is held, in the slot that its table has: in groups without window all, in the others
+// what the next token to be computed sees (windows.h counts them).
+void BlockTables::check_slots(const CoreRequest& request) const {
+  const auto count = static_cast<std::uint32_t>(request.blocks.size());
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    LOCI_CHECK(request.tables[group].size() == count, "invariant 2: a table has a place for every block");
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const bool holds = request.blocks[i].holds(group);
+      const std::optional<DevicePart>& part = index_.block(request.blocks[i].block()).parts[group];
+      const SlotId slot = holds ? part->slot.slot() : kNoSlot;
+      LOCI_CHECK(request.tables[group][i] == slot, "invariant 2: a table has the slots that are held");
+      LOCI_CHECK(windowed(group) || holds, "invariant 2: what a running request needs is held");
+      const bool seen = !windowed(group) || i >= request.first_held[group];
+      if (i >= request.whole_blocks || !seen) continue;
+      const bool comes = transfers_.loading(request.blocks[i].block(), group);
+      LOCI_CHECK(holds && (part->filled == kBlockTokens || comes || request.load_phase.is(LoadPhase::kLost)),
+                 "invariant 4: whole blocks lack nothing that is seen");
+    }
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads of who comes next, which begin before it is admitted: while a pass runs, into device memory that
+// nobody needs now (the read buffer of AttentionStore §3.2.1).
+//
+// An example: a runs, b and c wait. K: on the device; d: on the disk alone.
+//
+//     block          0   1   2
+//     of b           K   d   d     begin(): loads of 1 and 2 begin, as far as there is room beside what a was
+//     of c           d   d   .     promised; then that of c's first, if they fit too
+//     a ends         b is admitted, and joins a pass when its loads are predicted to arrive in time
+//
+// Every request is looked up once. It is looked up again when there is more room, or when something has come
+// (Room), if it lacked something; few are so in one call.
+//
+// It owns when a request was looked up, whether it lacked something, and what was loaded for it
+// (CoreRequest::preload_seen, preload_lacks, preloads). It requires that the requests which it is given wait.
+// It calls the transfers, the device's memory, Restores, Admission, the batch, the queue, its needs and the
+// former of passes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "loci/base/ids.h"
+#include "loci/engine/core/admission.h"
+#include "loci/engine/core/batch.h"
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/device_memory.h"
+#include "loci/engine/core/pass_former.h"
+#include "loci/engine/core/queue_needs.h"
+#include "loci/engine/core/request.h"
+#include "loci/engine/core/restores.h"
+#include "loci/engine/core/transfers.h"
+#include "loci/policy/admission.h"
+
+namespace loci {
+
+// Thread-compatible; used by the core's thread.
+class Preloads {
+ public:
+  // All nine must outlive it.
+  Preloads(const CoreConfig& config, Transfers& transfers, const DeviceMemory& device_memory,
+           const Restores& restores, Admission& admission, const Batch& batch, FairQueue& queue,
+           QueueNeeds& queue_needs, const PassFormer& former);
+
+  // A request that waits.
+  using Find = std::function<CoreRequest&(RequestId)>;
+  // A pass is in flight. Begins loads of those who come next; `room_changes`: Room::changes(). Costs
+  // O(blocks · log(children)) of each request that is looked up.
+  void begin(const Find& find, std::uint64_t room_changes);
+
+ private:
+  bool begin(CoreRequest& request, std::uint64_t booked);
+
+  Transfers& transfers_;
+  const DeviceMemory& device_memory_;
+  const Restores& restores_;
+  Admission& admission_;
+  const Batch& batch_;
+  FairQueue& queue_;
+  QueueNeeds& queue_needs_;
+  const PassFormer& former_;
+  bool off_, bounded_;
+};
+
+}  // namespace loci
