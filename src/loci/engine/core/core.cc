@@ -178,6 +178,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
+      arrivals_(config_, prefixes_, windows_, deadlines_, queue_, before_queue_),
       flights_(config_, index_, transfers_, windows_),
       queue_needs_(config_, index_, transfers_, prefixes_, queue_),
       distances_(config_, index_, prefixes_),
@@ -229,61 +230,12 @@ Plan Core::State::step(Nanos now, const Event& event) {
   return plan;
 }
 
-// Not ok: the request cannot be taken.
-Status Core::State::refusal(const Arrival& event) const {
-  if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
-  if (std::find(event.prompt.begin(), event.prompt.end(), kNoToken) != event.prompt.end())
-    return invalid_argument(fmt::format("expected token ids below {}", kNoToken.value), "prompt");
-  if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
-  if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
-  LOCI_RETURN_IF_ERROR(prefixes_.truncation_refusal(event));
-  const std::size_t prompt_tokens = kept_tokens(event);
-  if (prompt_tokens >= config_.context_tokens) {
-    return invalid_argument(
-        fmt::format(
-            "the prompt has {} tokens, but the context of {} holds at most {} of a prompt; shorten it",
-            prompt_tokens, config_.context_tokens, config_.context_tokens - 1),
-        "prompt");
-  }
-  if (prompt_tokens >= windows_.sequence_tokens_max()) {
-    return invalid_argument(
-        fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
-                    "at most {} of a prompt; shorten it or start the server with more device memory",
-                    prompt_tokens, windows_.sequence_tokens_max() / kBlockTokens, kBlockTokens,
-                    windows_.sequence_tokens_max() - 1),
-        "prompt");
-  }
-  if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event));
-  if (deadlines_.drains()) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
-  const std::size_t waiting = waiting_of(event.group);
-  if (event.queued_max > 0 && waiting >= event.queued_max) {
-    return resource_exhausted(
-        fmt::format("{} of your requests are waiting, which is your limit; try again later", waiting));
-  }
-  return {};
-}
-
-// Of the tenant's requests, that have not been admitted.
-std::size_t Core::State::waiting_of(const SharingGroup& tenant) const {
-  return queue_.waiting(tenant) + before_queue_.waiting(tenant);
-}
-
-// Without reuse every request's state is under a name of its own (no client's salt begins so).
-std::string Core::State::salt_of(const Arrival& event) const {
-  return config_.reuse ? event.salt : "\n" + std::to_string(event.request.value);
-}
-
-// Where the queue is full, whoever has most in it for its weight gives up its newest place to one that
-// would have less. Those who ask have places too.
+// Where the queue is full somebody may give up a place.
 bool Core::State::find_place(const Arrival& event, Plan& plan) {
-  if (queue_.size() + before_queue_.size() < config_.max_queued) return true;
-  if (queue_.empty()) return false;
-  const std::string& most = queue_.most_waiting();
-  const std::uint64_t own = (waiting_of(event.group) + 1) * queue_.weight(most);
-  if (most == event.group || own >= waiting_of(most) * event.weight) return false;
-  CoreRequest& last = *requests_.at(queue_.newest(most));
-  if (last.was_admitted()) return false;
-  reject_waiting(last,
+  if (!arrivals_.full()) return true;
+  const std::optional<RequestId> gives = arrivals_.gives_place(event);
+  if (!gives || requests_.at(*gives)->was_admitted()) return false;
+  reject_waiting(*requests_.at(*gives),
                  resource_exhausted("the queue is full, and others have fewer places in it; try again later"),
                  plan);
   return true;
@@ -314,32 +266,11 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   if (!find_place(event, plan)) {
     reject(event.request,
            resource_exhausted(fmt::format("{} requests are waiting, which is the limit; try again later",
-                                          queue_.size() + before_queue_.size())),
+                                          arrivals_.waiting())),
            plan);
     return;
   }
-  auto request = std::make_unique<CoreRequest>();
-  request->id = event.request;
-  request->arrival = arrivals_++;
-  request->arrived_at = now_;
-  request->group = event.group;
-  request->sharing = sharing_of(event.group, salt_of(event));
-  request->weight = event.weight;
-  request->is_public = event.scope == SharingScope::kPublic;
-  request->lineage = prefixes_.lineage_of(event, request->sharing);
-  request->tokens = event.prompt;
-  if (!event.dropped.empty()) {
-    const auto begin = request->tokens.begin();
-    request->tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
-  }
-  request->prompt_tokens = request->length();
-  request->max_new_tokens = event.max_new_tokens;
-  request->min_new_tokens = event.min_new_tokens;
-  request->stop_tokens = event.stop_tokens;
-  std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
-  request->deadline = event.deadline;
-  request->follows = event.follows;
-  prefixes_.take_keys(*request, event);
+  std::unique_ptr<CoreRequest> request = arrivals_.make(event, now_);
   deadlines_.add(*request);
   if (!ask(*request, plan)) take_in(*request);
   requests_.emplace(event.request, std::move(request));
@@ -456,7 +387,7 @@ Nanos Core::State::next_deadline() const {
 CoreStats Core::State::stats() const {
   CoreStats stats = totals_;
   stats.running = static_cast<std::uint32_t>(batch_.size());
-  stats.queued = static_cast<std::uint32_t>(queue_.size() + before_queue_.size());
+  stats.queued = static_cast<std::uint32_t>(arrivals_.waiting());
   stats.paused = static_cast<std::uint32_t>(paused_);
   stats.before_queue = static_cast<std::uint32_t>(before_queue_.size());
   for (std::uint32_t group = 0; group < group_count_; ++group) {

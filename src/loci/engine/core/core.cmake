@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # loci_core: the state machine, and the event log that records its inputs and outputs.
 loci_library(core
-  SOURCES core/admission.cc core/beginnings.cc core/block_tables.cc core/block_tables_check.cc core/core.cc core/core_admission.cc core/core_ahead.cc core/core_check.cc core/core_commit.cc core/core_fair.cc
+  SOURCES core/admission.cc core/arrivals.cc core/beginnings.cc core/block_tables.cc core/block_tables_check.cc core/core.cc core/core_admission.cc core/core_ahead.cc core/core_check.cc core/core_commit.cc core/core_fair.cc
           core/core_public.cc core/core_schedule.cc core/core_tiers.cc core/device_memory.cc core/distances.cc core/flights.cc core/flights_check.cc core/forgotten.cc core/giving_way.cc core/link_times.cc core/pass_former.cc core/pass_times.cc core/peer_reads.cc
           core/prefixes.cc core/prefixes_lineages.cc core/preloads.cc core/queue_needs.cc core/recovery.cc core/restores.cc core/shared_questions.cc core/transfers_check.cc core/transfers_loads.cc core/transfers_saves.cc core/windows.cc
           log/config_codec.cc log/event_codec.cc log/event_log.cc log/event_log_replay.cc log/plan_codec.cc

@@ -10,28 +10,14 @@
 
 namespace loci {
 
-// Together they hold at most half of each pool, and leave room for a window.
-Status Core::State::public_refusal(const Arrival& event) const {
-  if (!config_.reuse)
-    return invalid_argument("expected none, as this server lets no request use another one's state (reuse)",
-                            "scope");
-  const std::uint64_t wanted = (event.prompt.size() + kBlockTokens - 1) / kBlockTokens;
-  std::uint64_t held = prefixes_.public_blocks();
-  for (const auto& [id, request] : requests_) {
-    if (request->is_public) held += (request->length() + kBlockTokens - 1) / kBlockTokens;
+Status Core::State::refusal(const Arrival& event) const {
+  std::uint64_t computed = 0;  // blocks of prefixes that will be public
+  if (event.scope == SharingScope::kPublic) {
+    for (const auto& [id, request] : requests_) {
+      if (request->is_public) computed += (request->length() + kBlockTokens - 1) / kBlockTokens;
+    }
   }
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    const std::uint64_t count = config_.groups[group].block_count;
-    const bool room = !windowed(group) || held + wanted + windows_.ring_blocks(group, kBlockTokens) <= count;
-    if ((held + wanted) * 2 <= count && room) continue;
-    return invalid_argument(
-        fmt::format("public prefixes may hold half of the memory for state, {} blocks of {} tokens; {} are "
-                    "held and this one needs {}: shorten it, release others or start the server with more "
-                    "device memory",
-                    count / 2, kBlockTokens, held, wanted),
-        "prompt");
-  }
-  return {};
+  return arrivals_.refusal(event, computed);
 }
 
 void Core::State::keep_public(CoreRequest& request) {

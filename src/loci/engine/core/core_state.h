@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "loci/engine/core/admission.h"
+#include "loci/engine/core/arrivals.h"
 #include "loci/engine/core/batch.h"
 #include "loci/engine/core/before_queue.h"
 #include "loci/engine/core/beginnings.h"
@@ -85,9 +86,6 @@ class Core::State {
   void on(const PeerQuestion& event, Plan& plan);
   void on(const PeerRead& event, Plan& plan);
   void on(const PeerLeft& event, Plan& plan);
-  Status refusal(const Arrival& event) const;
-  std::size_t waiting_of(const SharingGroup& tenant) const;
-  std::string salt_of(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
   void reject_waiting(CoreRequest& request, Status status, Plan& plan);
@@ -99,7 +97,7 @@ class Core::State {
   void start(CoreRequest& request, ContextSources from, Plan& plan);
 
   // core_public.cc
-  Status public_refusal(const Arrival& event) const;
+  Status refusal(const Arrival& event) const;
   void keep_public(CoreRequest& request);
   void end_without_memory(CoreRequest& request, Plan& plan);
 
@@ -170,6 +168,7 @@ class Core::State {
   Transfers transfers_;
   Prefixes prefixes_;
   Windows windows_;
+  Arrivals arrivals_;
   Flights flights_;
   QueueNeeds queue_needs_;
   Distances distances_;
@@ -189,7 +188,6 @@ class Core::State {
 
   Nanos now_ = 0;
   bool decodes_next_ = false;  // split_: the last pass was of prompts
-  std::uint64_t arrivals_ = 0;
   bool drained_ = false;
   QueueRate queue_rate_;
   CoreStats totals_;  // the counters that only grow

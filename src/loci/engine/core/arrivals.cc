@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/arrivals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace loci {
+
+Status Arrivals::refusal(const Arrival& event, std::uint64_t computed) const {
+  if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
+  if (std::find(event.prompt.begin(), event.prompt.end(), kNoToken) != event.prompt.end())
+    return invalid_argument(fmt::format("expected token ids below {}", kNoToken.value), "prompt");
+  if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
+  if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
+  LOCI_RETURN_IF_ERROR(prefixes_.truncation_refusal(event));
+  const std::size_t prompt_tokens = kept_tokens(event);
+  if (prompt_tokens >= config_.context_tokens) {
+    return invalid_argument(
+        fmt::format(
+            "the prompt has {} tokens, but the context of {} holds at most {} of a prompt; shorten it",
+            prompt_tokens, config_.context_tokens, config_.context_tokens - 1),
+        "prompt");
+  }
+  if (prompt_tokens >= windows_.sequence_tokens_max()) {
+    return invalid_argument(
+        fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
+                    "at most {} of a prompt; shorten it or start the server with more device memory",
+                    prompt_tokens, windows_.sequence_tokens_max() / kBlockTokens, kBlockTokens,
+                    windows_.sequence_tokens_max() - 1),
+        "prompt");
+  }
+  if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event, computed));
+  if (deadlines_.drains()) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
+  const std::size_t waiting = waiting_of(event.group);
+  if (event.queued_max > 0 && waiting >= event.queued_max) {
+    return resource_exhausted(
+        fmt::format("{} of your requests are waiting, which is your limit; try again later", waiting));
+  }
+  return {};
+}
+
+Status Arrivals::public_refusal(const Arrival& event, std::uint64_t computed) const {
+  if (!config_.reuse)
+    return invalid_argument("expected none, as this server lets no request use another one's state (reuse)",
+                            "scope");
+  const std::uint64_t wanted = (event.prompt.size() + kBlockTokens - 1) / kBlockTokens;
+  const std::uint64_t held = prefixes_.public_blocks() + computed;
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    const std::uint64_t count = config_.groups[group].block_count;
+    const bool room =
+        !windows_.windowed(group) || held + wanted + windows_.ring_blocks(group, kBlockTokens) <= count;
+    if ((held + wanted) * 2 <= count && room) continue;
+    return invalid_argument(
+        fmt::format("public prefixes may hold half of the memory for state, {} blocks of {} tokens; {} are "
+                    "held and this one needs {}: shorten it, release others or start the server with more "
+                    "device memory",
+                    count / 2, kBlockTokens, held, wanted),
+        "prompt");
+  }
+  return {};
+}
+
+// Of the tenant's requests, that have not been admitted.
+std::size_t Arrivals::waiting_of(const SharingGroup& tenant) const {
+  return queue_.waiting(tenant) + before_queue_.waiting(tenant);
+}
+
+// Without reuse every request's state is under a name of its own (no client's salt begins so).
+std::string Arrivals::salt_of(const Arrival& event) const {
+  return config_.reuse ? event.salt : "\n" + std::to_string(event.request.value);
+}
+
+std::optional<RequestId> Arrivals::gives_place(const Arrival& event) const {
+  if (queue_.empty()) return std::nullopt;
+  const std::string& most = queue_.most_waiting();
+  const std::uint64_t own = (waiting_of(event.group) + 1) * queue_.weight(most);
+  if (most == event.group || own >= waiting_of(most) * event.weight) return std::nullopt;
+  return queue_.newest(most);
+}
+
+std::unique_ptr<CoreRequest> Arrivals::make(const Arrival& event, Nanos now) {
+  auto request = std::make_unique<CoreRequest>();
+  request->id = event.request;
+  request->arrival = arrivals_++;
+  request->arrived_at = now;
+  request->group = event.group;
+  request->sharing = sharing_of(event.group, salt_of(event));
+  request->weight = event.weight;
+  request->is_public = event.scope == SharingScope::kPublic;
+  request->lineage = prefixes_.lineage_of(event, request->sharing);
+  request->tokens = event.prompt;
+  if (!event.dropped.empty()) {
+    const auto begin = request->tokens.begin();
+    request->tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
+  }
+  request->prompt_tokens = request->length();
+  request->max_new_tokens = event.max_new_tokens;
+  request->min_new_tokens = event.min_new_tokens;
+  request->stop_tokens = event.stop_tokens;
+  std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
+  request->deadline = event.deadline;
+  request->follows = event.follows;
+  prefixes_.take_keys(*request, event);
+  return request;
+}
+
+}  // namespace loci
