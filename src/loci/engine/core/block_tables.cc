@@ -146,8 +146,8 @@ void BlockTables::complete_tail(CoreRequest& request) {
 
 // The block has been computed.
 void BlockTables::wish_copies(BlockId block) {
-  if (saves_as_they_fill_) transfers_.wish_save(block, Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
-  transfers_.wish_share(block, Transfers::SaveScope::kWithoutWindows);
+  if (saves_as_they_fill_) transfers_.wish_save(block, Tier::kDevice, SaveScope::kWithoutWindows);
+  transfers_.wish_share(block, SaveScope::kWithoutWindows);
 }
 
 void BlockTables::wish_save_tail(const CoreRequest& request) {
@@ -166,8 +166,8 @@ void BlockTables::wish_windows(const CoreRequest& request) {
     if (index_.block(pin.block()).kind != BlockKind::kFull) continue;
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (!windowed(group) || !pin.holds(group)) continue;
-      transfers_.wish_save(pin.block(), Tier::kDevice, Transfers::SaveScope::kAllGroups);
-      transfers_.wish_share(pin.block(), Transfers::SaveScope::kAllGroups);
+      transfers_.wish_save(pin.block(), Tier::kDevice, SaveScope::kAllGroups);
+      transfers_.wish_share(pin.block(), SaveScope::kAllGroups);
       break;
     }
   }

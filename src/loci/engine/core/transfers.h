@@ -34,9 +34,10 @@
 //   - A block may be brought from another one that holds the same tokens at other positions (its *original*,
 //     see CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
 //
-// It owns the moves in flight with their pins, the claims of blocks being loaded, the wishes to save, and the
-// knowledge of the links. It requires that nobody else reads or writes copies in slower tiers, and that pins
-// and slots which it returned or was lent are dropped before the index. It calls only the index.
+// It owns the moves in flight with their pins, the claims of blocks being loaded, the wishes to save
+// (save_wishes.h), and the knowledge of the links. It requires that nobody else reads or writes copies in
+// slower tiers, and that pins and slots which it returned or was lent are dropped before the index. It calls
+// only the index.
 //
 // Invariants, which check_invariants() tests (core.h has all):
 //   3. A move's source stays and its target is reserved and unseen until it has ended; it holds its parts on
@@ -50,7 +51,6 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -64,6 +64,7 @@
 #include "loci/engine/core/link_times.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/probes.h"
+#include "loci/engine/core/save_wishes.h"
 #include "loci/memory/block_index.h"
 #include "loci/policy/cost_model.h"
 #include "loci/policy/restore_plan.h"
@@ -138,17 +139,12 @@ class Transfers {
 
   // --- saves ---
 
-  enum class SaveScope : std::uint8_t {
-    kWithoutWindows,  // of a block that fills: what is behind a window soon is not worth saving
-    kAllGroups,
-  };
-  // Wishes to save the block's parts in `from` to the next tier when their turn comes, if they are still
-  // there then. If there are too many wishes the oldest are dropped.
+  // Wishes to save the block's parts in `from` to the next tier when their turn comes (save_wishes.h).
   void wish_save(BlockId id, Tier from, SaveScope scope);
   // The same for saves from the device or host memory to the shared store; they come after all other saves.
   void wish_share(BlockId id, SaveScope scope);
   // Wishes to save the end of a sequence as the partial block of that key once nobody uses it, if it is
-  // unchanged then. If there are too many such wishes the oldest are dropped.
+  // unchanged then.
   void wish_save_tail(BlockId tail, const ChainKey& key);
   // The form in which the block is saved as it fills, if its rows were captured: the configured share of a
   // sequence's blocks, evenly.
@@ -165,8 +161,9 @@ class Transfers {
   void save(const SaveRules& rules);
   // When saves to the shared store may continue, if it is left alone just now; kNever: none waits for that.
   Nanos shares_at() const {
-    return share_wishes_.empty() || !shared_write_link_.paused(now_) ? kNever
-                                                                     : shared_write_link_.paused_until();
+    return wishes_.empty(SaveWishes::Line::kToShared) || !shared_write_link_.paused(now_)
+               ? kNever
+               : shared_write_link_.paused_until();
   }
   // True: one more save or prefetch may be in flight.
   bool may_begin() const { return saves_in_flight_ < saves_max_; }
@@ -258,20 +255,6 @@ class Transfers {
     CoreSlots replaced;                   // keep_slot()
     OperationId replaced_in;              // the last pass that was in flight then; 0: none
   };
-  // A block to be saved, if it is still there when its turn comes.
-  struct SaveWish {
-    BlockId block;
-    ChainKey key;
-    SaveScope scope = SaveScope::kWithoutWindows;
-    StateForm form = StateForm::kKeysAndValues;
-  };
-  // A tail to be saved, if it is still there when its turn comes.
-  struct TailWish {
-    BlockId tail;
-    ChainKey parent;
-    ChainKey key;
-    BlockTokens tokens;  // partial
-  };
   using TierBytes = std::array<std::uint64_t, kTiers>;
 
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
@@ -303,11 +286,9 @@ class Transfers {
   bool begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules,
                   StateForm form);
   void hold_read_part(InFlight& move, std::uint32_t group, const SaveRules& rules);
-  void share(const SaveWish& wish, const SaveRules& rules);
-  void note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope, StateForm form);
-  bool still_there(const SaveWish& wish) const;
-  bool still_there(const TailWish& wish) const;
-  void begin_tail_save(const TailWish& wish);
+  void save_wished(Tier from, const SaveRules& rules);
+  void share(const SaveWishes::Wish& wish, const SaveRules& rules);
+  void begin_tail_save(const SaveWishes::TailWish& wish);
   void save_tails();
   void drop_replaced(BlockId id);
   std::vector<ChainKey> chunk_of(BlockId id) const;
@@ -332,14 +313,12 @@ class Transfers {
   std::vector<Move> begun_;  // take_begun()
   GroupCounts moving_{};     // moving()
   std::unordered_map<BlockId, Load> loads_;
-  std::array<std::uint32_t, kTiers> loads_from_{};        // moves to the device, by source
-  LinkTimes link_times_;                                  // of loads
-  std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
-  std::deque<TailWish> tail_wishes_;
+  std::array<std::uint32_t, kTiers> loads_from_{};  // moves to the device, by source
+  LinkTimes link_times_;                            // of loads
+  SaveWishes wishes_;
   std::uint32_t saves_in_flight_ = 0;  // and prefetches
   // Of what is next to be evicted, by source: parts that will be had at once when their saves have ended.
   std::array<GroupCounts, kTiers> saving_ahead_{};
-  std::deque<SaveWish> share_wishes_;
   std::uint32_t shares_max_;                 // in flight
   std::uint32_t shares_in_flight_ = 0;       // beside saves_in_flight_
   std::uint32_t serves_max_;                 // in flight
@@ -347,7 +326,6 @@ class Transfers {
   std::uint32_t disk_serves_in_flight_ = 0;  // of these, from the disk
   LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
   std::array<LinkStats, kCoreLinks> ended_{};
-  std::uint64_t saves_dropped_ = 0;
   std::uint64_t hidden_saved_ = 0, hidden_loaded_ = 0, partial_saved_ = 0;
 };
 

@@ -26,9 +26,8 @@ void Transfers::visit_pins(const std::function<void(const BlockPin&)>& visit) co
 void Transfers::add_stats(CoreStats& stats) const {
   stats.moves = ended_;
   stats.moves_in_flight = static_cast<std::uint32_t>(moves_.size());
-  for (const auto& wishes : save_wishes_) stats.saves_waiting += static_cast<std::uint32_t>(wishes.size());
-  stats.saves_waiting += static_cast<std::uint32_t>(share_wishes_.size() + tail_wishes_.size());
-  stats.saves_dropped_total = saves_dropped_;
+  stats.saves_waiting = static_cast<std::uint32_t>(wishes_.waiting());
+  stats.saves_dropped_total = wishes_.dropped();
   stats.hidden_saved_total = hidden_saved_;
   stats.hidden_loaded_total = hidden_loaded_;
   stats.partial_saved_total = partial_saved_;

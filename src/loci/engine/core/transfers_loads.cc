@@ -26,6 +26,7 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
       // Saves hold blocks: few enough that admission hardly feels it.
       saves_max_(std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8))),
       link_times_(costs),
+      wishes_(index),
       shares_max_(std::min(saves_max_, kSharesMax)),
       serves_max_(std::min(saves_max_, kServesMax)) {}
 
@@ -417,7 +418,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   }
   // Its keys and values are there still, and nobody else has saved them.
   if (result == MoveResult::kNotCaptured) {
-    save_wishes_[index_of(Tier::kDevice)].push_front({id, index_.block(id).key, SaveScope::kWithoutWindows});
+    wishes_.add_first(SaveWishes::Line::kFromDevice, id, SaveScope::kWithoutWindows);
     return;
   }
   if (done && move.to == Tier::kHost && move.from == Tier::kDevice && through_)

@@ -1,37 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers to slower tiers, and from the disk into host memory.
 #include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
 
 #include "loci/base/check.h"
 #include "loci/engine/core/transfers.h"
 
 namespace loci {
-namespace {
-
-constexpr std::size_t kSaveQueueMax = 4096;  // wishes; beyond it the oldest are dropped
-constexpr std::size_t kTailQueueMax = 64;    // the same of tails, which are looked at one by one
-
-}  // namespace
-
 void Transfers::wish_save(BlockId id, Tier from, SaveScope scope) {
   if (!saves_) return;
   if (!has(Tier::kDisk) && (from == Tier::kHost || !has(Tier::kHost))) return;
   const bool fills = from == Tier::kDevice && scope == SaveScope::kWithoutWindows;
-  note_wish(save_wishes_[static_cast<std::size_t>(from)], id, scope,
-            fills ? form_to_save(id) : StateForm::kKeysAndValues);
+  const auto line = from == Tier::kDevice ? SaveWishes::Line::kFromDevice : SaveWishes::Line::kFromHost;
+  wishes_.add(line, id, scope, fills ? form_to_save(id) : StateForm::kKeysAndValues);
 }
 
 void Transfers::wish_share(BlockId id, SaveScope scope) {
   if (saves_ && has(Tier::kShared) && config_.writes_shared)
-    note_wish(share_wishes_, id, scope, StateForm::kKeysAndValues);
-}
-
-void Transfers::note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope, StateForm form) {
-  if (wishes.size() >= kSaveQueueMax) {
-    wishes.pop_front();
-    ++saves_dropped_;
-  }
-  wishes.push_back({id, index_.block(id).key, scope, form});
+    wishes_.add(SaveWishes::Line::kToShared, id, scope, StateForm::kKeysAndValues);
 }
 
 StateForm Transfers::form_to_save(BlockId id) const {
@@ -39,11 +27,6 @@ StateForm Transfers::form_to_save(BlockId id) const {
   const std::uint64_t depth = index_.block(id).depth, percent = config_.hidden.share_percent;
   return depth * percent / 100 != (depth - 1) * percent / 100 ? StateForm::kHidden
                                                               : StateForm::kKeysAndValues;
-}
-
-bool Transfers::still_there(const SaveWish& wish) const {
-  const Block& block = index_.block(wish.block);
-  return block.kind == BlockKind::kFull && block.key == wish.key;
 }
 
 bool Transfers::may_write(Tier tier) const {
@@ -105,69 +88,57 @@ bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason re
   return true;
 }
 
+void Transfers::save_wished(Tier from, const SaveRules& rules) {
+  const auto line = from == Tier::kDevice ? SaveWishes::Line::kFromDevice : SaveWishes::Line::kFromHost;
+  while (!wishes_.empty(line) && may_begin()) {
+    const std::optional<SaveWishes::Wish> wish = wishes_.take(line);
+    if (!wish) return;
+    const bool begun = begin_save(wish->block, from, wish->scope, SaveReason::kWished, rules, wish->form);
+    // (There may be no room for more hidden states.)
+    if (!begun && wish->form == StateForm::kHidden)
+      begin_save(wish->block, from, wish->scope, SaveReason::kWished, rules, StateForm::kKeysAndValues);
+  }
+}
+
 void Transfers::save(const SaveRules& rules) {
   if (!saves_) return;
   for (const Tier from : {Tier::kDevice, Tier::kHost}) {
-    std::deque<SaveWish>& wishes = save_wishes_[static_cast<std::size_t>(from)];
     if (!may_write(from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) continue;
-    while (!wishes.empty() && may_begin()) {
-      const SaveWish wish = wishes.front();
-      wishes.pop_front();
-      if (!still_there(wish)) continue;
-      const bool begun = begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules, wish.form);
-      // (There may be no room for more hidden states.)
-      if (!begun && wish.form == StateForm::kHidden) {
-        begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules, StateForm::kKeysAndValues);
-      }
-    }
+    save_wished(from, rules);
     save_ahead(from, rules);
   }
   save_tails();
-  while (!share_wishes_.empty() && shares_in_flight_ < shares_max_ && !shared_write_link_.paused(now_)) {
-    const SaveWish wish = share_wishes_.front();
-    share_wishes_.pop_front();
-    if (still_there(wish)) share(wish, rules);
+  constexpr auto kLine = SaveWishes::Line::kToShared;
+  while (!wishes_.empty(kLine) && shares_in_flight_ < shares_max_ && !shared_write_link_.paused(now_)) {
+    const std::optional<SaveWishes::Wish> wish = wishes_.take(kLine);
+    if (!wish) return;
+    share(*wish, rules);
   }
 }
 
 // --- the ends of sequences ---
 
 void Transfers::wish_save_tail(BlockId id, const ChainKey& key) {
-  if (!saves_ || (!has(Tier::kDisk) && !has(Tier::kHost))) return;
-  if (tail_wishes_.size() >= kTailQueueMax) {
-    tail_wishes_.pop_front();
-    ++saves_dropped_;
-  }
-  const Block& tail = index_.block(id);
-  tail_wishes_.push_back({id, index_.block(tail.parent).key, key,
-                          partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled))});
-}
-
-bool Transfers::still_there(const TailWish& wish) const {
-  const Block& tail = index_.block(wish.tail);
-  const std::uint32_t held = tokens_held(wish.tokens);
-  return tail.kind == BlockKind::kTail && tail.filled == held &&
-         index_.block(tail.parent).key == wish.parent &&
-         std::equal(wish.tokens.begin(), wish.tokens.begin() + held, tail.tokens.begin());
+  if (saves_ && (has(Tier::kDisk) || has(Tier::kHost))) wishes_.add_tail(id, key);
 }
 
 // Those whose turn has come. (A pass in flight may use one still.)
 void Transfers::save_tails() {
-  if (tail_wishes_.empty() || !may_begin()) return;
+  if (!wishes_.has_tails() || !may_begin()) return;
   if (!may_write(has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) return;
-  std::deque<TailWish> later;
-  for (const TailWish& wish : tail_wishes_) {
-    if (!still_there(wish)) continue;
+  std::deque<SaveWishes::TailWish> later;
+  for (const SaveWishes::TailWish& wish : wishes_.take_tails()) {
+    if (!wishes_.is_there(wish)) continue;
     if (may_begin() && index_.can_take_over(wish.tail)) {
       begin_tail_save(wish);
     } else {
       later.push_back(wish);
     }
   }
-  tail_wishes_ = std::move(later);
+  wishes_.keep_tails(std::move(later));
 }
 
-void Transfers::begin_tail_save(const TailWish& wish) {
+void Transfers::begin_tail_save(const SaveWishes::TailWish& wish) {
   const Tier to = has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
   const BlockId parent = index_.block(wish.tail).parent;
   const std::uint32_t held = tokens_held(wish.tokens);
@@ -225,7 +196,7 @@ void Transfers::hold_read_part(InFlight& move, std::uint32_t group, const SaveRu
   move.parts.push_back({group, block.parts[group]->slot.slot(), kNoSlot});
 }
 
-void Transfers::share(const SaveWish& wish, const SaveRules& rules) {
+void Transfers::share(const SaveWishes::Wish& wish, const SaveRules& rules) {
   for (const Tier from : {Tier::kDevice, Tier::kHost}) {
     InFlight move{.from = from, .to = Tier::kShared, .pin = index_.pin(wish.block), .parts = {}};
     for (std::uint32_t group = 0; group < group_count_; ++group) {

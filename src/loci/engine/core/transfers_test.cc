@@ -32,7 +32,7 @@ class TransfersTest : public TransfersFixture {
   // The block is in host memory alone.
   BlockPin in_host_memory(std::uint32_t first) {
     BlockPin pin = computed(first);
-    transfers_.wish_save(pin.block(), Tier::kDevice, Transfers::SaveScope::kAllGroups);
+    transfers_.wish_save(pin.block(), Tier::kDevice, SaveScope::kAllGroups);
     transfers_.save({});
     end_all();
     index_.let_go(pin, 0, Release::kWanted);
@@ -53,7 +53,7 @@ class TransfersTest : public TransfersFixture {
 
 TEST_F(TransfersTest, SavesGoFromTierToTierAndToADiskThatIsKnown) {
   const BlockPin pin = computed(1);
-  transfers_.wish_save(pin.block(), Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
+  transfers_.wish_save(pin.block(), Tier::kDevice, SaveScope::kWithoutWindows);
   transfers_.save({});
   const std::vector<Move> first = transfers_.take_begun();
   ASSERT_EQ(first.size(), 1u);
@@ -138,7 +138,7 @@ TEST_F(TransfersTest, ADiskThatFailsIsLeftAloneForAWhile) {
 
 TEST_F(TransfersTest, AMoveEndsOnce) {
   const BlockPin pin = computed(1);
-  transfers_.wish_save(pin.block(), Tier::kDevice, Transfers::SaveScope::kAllGroups);
+  transfers_.wish_save(pin.block(), Tier::kDevice, SaveScope::kAllGroups);
   transfers_.save({});
   const std::vector<Move> begun = transfers_.take_begun();
   ASSERT_EQ(begun.size(), 1u);

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/save_wishes.h"
+
+#include <algorithm>
+#include <span>
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kWishesMax = 4096;  // of a line; beyond it the oldest are dropped
+constexpr std::size_t kTailsMax = 64;     // the same of tails, which are looked at one by one
+
+}  // namespace
+
+void SaveWishes::add(Line line, BlockId id, SaveScope scope, StateForm form) {
+  Wishes& wishes = of(line);
+  if (wishes.size() >= kWishesMax) {
+    wishes.pop_front();
+    ++dropped_;
+  }
+  wishes.push_back({id, index_.block(id).key, scope, form});
+}
+
+void SaveWishes::add_first(Line line, BlockId id, SaveScope scope) {
+  of(line).push_front({id, index_.block(id).key, scope});
+}
+
+std::optional<SaveWishes::Wish> SaveWishes::take(Line line) {
+  Wishes& wishes = of(line);
+  while (!wishes.empty()) {
+    const Wish wish = wishes.front();
+    wishes.pop_front();
+    const Block& block = index_.block(wish.block);
+    if (block.kind == BlockKind::kFull && block.key == wish.key) return wish;
+  }
+  return std::nullopt;
+}
+
+void SaveWishes::add_tail(BlockId id, const ChainKey& key) {
+  if (tails_.size() >= kTailsMax) {
+    tails_.pop_front();
+    ++dropped_;
+  }
+  const Block& tail = index_.block(id);
+  tails_.push_back({id, index_.block(tail.parent).key, key,
+                    partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled))});
+}
+
+bool SaveWishes::is_there(const TailWish& wish) const {
+  const Block& tail = index_.block(wish.tail);
+  const std::uint32_t held = tokens_held(wish.tokens);
+  return tail.kind == BlockKind::kTail && tail.filled == held &&
+         index_.block(tail.parent).key == wish.parent &&
+         std::equal(wish.tokens.begin(), wish.tokens.begin() + held, tail.tokens.begin());
+}
+
+std::size_t SaveWishes::waiting() const {
+  std::size_t count = tails_.size();
+  for (const Wishes& wishes : lines_) count += wishes.size();
+  return count;
+}
+
+}  // namespace loci
