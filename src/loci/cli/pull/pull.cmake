@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # loci_pull: models from a registry of Hugging Face's layout, and where they lie.
-pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 loci_library(pull
   SOURCES paths.cc pull/file_download.cc pull/file_hash.cc pull/http_client.cc pull/hub.cc pull/model_folder.cc
     pull/progress.cc pull/puller.cc pull/repo_files.cc pull/repo_reference.cc pull/resolve_model.cc

@@ -105,7 +105,7 @@ Result<RedisAddress> parse_redis_address(std::string_view url) {
   } else if (url.starts_with("redis://")) {
     url.remove_prefix(8);
   } else {
-    return invalid_argument(fmt::format("expected {}", kForm));
+    return invalid_argument(fmt::format("expected {}; or s3://BUCKET[/PREFIX] of an S3 store", kForm));
   }
   if (const std::size_t at = url.rfind('@'); at != std::string_view::npos) {
     LOCI_RETURN_IF_ERROR(take_login(url.substr(0, at), address));

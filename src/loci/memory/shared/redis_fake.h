@@ -3,13 +3,6 @@
 // misbehaves as it is told: it lies, cuts, hangs, dribbles, answers garbage.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -17,11 +10,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "loci/base/check.h"
 #include "loci/base/mutex.h"
+#include "loci/memory/shared/fake_server.h"
 
 namespace loci {
 
@@ -32,30 +24,9 @@ class RedisFake {
   // What is sent for a command; absent: as Redis would answer. An empty string: nothing, ever.
   using Answer = std::function<std::optional<std::string>(const Command&)>;
 
-  RedisFake() {
-    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    LOCI_CHECK(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-                   ::listen(listener_, 16) == 0,
-               "a port of loopback");
-    socklen_t size = sizeof address;
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
-    accepter_ = std::thread([this] { accept_all(); });
-  }
-  ~RedisFake() {
-    stopping_ = true;
-    ::shutdown(listener_, SHUT_RDWR);
-    accepter_.join();
-    ::close(listener_);
-    for (std::thread& thread : serving_) thread.join();
-  }
-  RedisFake(const RedisFake&) = delete;
-  RedisFake& operator=(const RedisFake&) = delete;
+  ~RedisFake() { server_.stop(); }
 
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return server_.port(); }
   void answer(Answer answer) {
     const MutexLock lock(mutex_);
     answer_ = std::move(answer);
@@ -74,48 +45,9 @@ class RedisFake {
     const auto found = counts_.find(name);
     return found == counts_.end() ? 0 : found->second;
   }
-  // Sends are cut into pieces of a byte, a pause before each.
-  void dribble(std::chrono::milliseconds pause) { dribble_ms_ = pause.count(); }
+  void dribble(std::chrono::milliseconds pause) { server_.dribble(pause); }
 
  private:
-  void accept_all() {
-    while (!stopping_) {
-      const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (socket < 0) continue;
-      serving_.emplace_back([this, socket] { serve(socket); });
-    }
-  }
-
-  void serve(int socket) {
-    std::string input;
-    std::vector<char> buffer(1 << 16);
-    while (!stopping_) {
-      pollfd watched{.fd = socket, .events = POLLIN, .revents = 0};
-      if (::poll(&watched, 1, 20) <= 0) continue;
-      const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), 0);
-      if (got <= 0) break;
-      input.append(buffer.data(), static_cast<std::size_t>(got));
-      bool alive = true;
-      while (alive) {
-        const std::optional<Command> command = take(input);
-        if (!command) break;
-        alive = say(socket, reply_to(*command));
-      }
-      if (!alive) break;
-    }
-    ::close(socket);
-  }
-
-  bool say(int socket, const std::string& text) {
-    if (dribble_ms_ == 0) return ::send(socket, text.data(), text.size(), MSG_NOSIGNAL) >= 0;
-    for (const char byte : text) {
-      if (stopping_) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(dribble_ms_));
-      if (::send(socket, &byte, 1, MSG_NOSIGNAL) < 0) return false;
-    }
-    return true;
-  }
-
   // *N\r\n then N times $SIZE\r\nBYTES\r\n.
   static std::optional<Command> take(std::string& input) {
     std::size_t at = 0;
@@ -169,16 +101,17 @@ class RedisFake {
     return bulk(found->second.substr(first, last - first + 1));
   }
 
-  int listener_ = -1;
-  std::uint16_t port_ = 0;
-  std::atomic<bool> stopping_{false};
-  std::atomic<std::int64_t> dribble_ms_{0};
   mutable Mutex mutex_;
   Answer answer_ GUARDED_BY(mutex_);
   std::map<std::string, std::string> values_ GUARDED_BY(mutex_);
   std::map<std::string, std::uint64_t> counts_ GUARDED_BY(mutex_);
-  std::vector<std::thread> serving_;  // the accepter's until that has ended
-  std::thread accepter_;
+  FakeServer server_{[this] {
+    return [this](std::string& input) -> std::optional<std::string> {
+      const std::optional<Command> command = take(input);
+      if (!command) return std::nullopt;
+      return reply_to(*command);
+    };
+  }};
 };
 
 }  // namespace loci

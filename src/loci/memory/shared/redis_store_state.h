@@ -13,7 +13,7 @@
 #include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/memory/shared/redis_connection.h"
-#include "loci/memory/shared/redis_health.h"
+#include "loci/memory/shared/shared_health.h"
 #include "loci/memory/shared/redis_store.h"
 #include "loci/memory/shared/redis_topology.h"
 #include "loci/memory/shared/shared_format.h"
@@ -75,7 +75,7 @@ class RedisStoreState {
   RedisTopology topology_;
   RedisStop stop_;
   std::atomic<bool> stopping_{false};
-  RedisHealth health_;
+  SharedHealth health_;
   mutable Mutex stats_mutex_;
   SharedStoreStats stats_ GUARDED_BY(stats_mutex_);
 };

@@ -12,7 +12,7 @@
 #include "loci/memory/disk/disk_test_values.h"
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_fake.h"
-#include "loci/memory/shared/redis_health.h"
+#include "loci/memory/shared/shared_health.h"
 
 namespace loci {
 namespace {
@@ -449,7 +449,9 @@ TEST(RedisAddress, Parses) {
   }
   const auto message = [](const char* url) { return parse_redis_address(url).status().message(); };
   const std::vector<std::pair<const char*, std::string>> cases = {
-      {"http://h", "expected redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS"},
+      {"http://h",
+       "expected redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS; or "
+       "s3://BUCKET[/PREFIX] of an S3 store"},
       {"redis://u@h", "expected USER:PASSWORD or :PASSWORD before the @, found no colon"},
       {"redis://u:@h",
        "expected a password before the @, and two hexadecimal digits after each % in it; found none, or "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a store is asked at all. After kFailuresMax failures in a row, of any operations, it is left alone
-// until a probe succeeds; there is one every kPause. So a dead or silent store makes a few operations wait
-// for their deadlines, and no others.
+// Whether a shared store is asked at all. After kFailuresMax failures in a row, of any operations, it is left
+// alone until a probe succeeds; there is one every kPause. So a dead or silent store makes a few operations
+// wait for their deadlines, and no others.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace loci {
 
 // Thread-safe.
-class RedisHealth {
+class SharedHealth {
  public:
   static constexpr std::uint32_t kFailuresMax = 3;
   static constexpr Nanos kPause = 2 * kNanosPerSecond;

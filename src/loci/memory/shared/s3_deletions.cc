@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/shared/s3_deletions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/memory/shared/s3_verdict.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kUnderWayMax = 8;
+
+}  // namespace
+
+void S3Deletions::take(const ChainKey& key) {
+  if (count_.fetch_add(1) >= kMax) {
+    --count_;
+    values_.account.note_dropped("too many deletions wait");
+    return;
+  }
+  const bool is_taken = client_.post([this, key] {
+    waiting_.push_back(key);
+    go_on();
+  });
+  if (!is_taken) values_.account.note_dropped("this server ends");
+}
+
+void S3Deletions::go_on() {
+  if (is_over_) return drop_all();
+  if (!values_.account.is_up() || clock_.now() < paused_until_) return;
+  while (!waiting_.empty() && under_way_ < kUnderWayMax) {
+    const ChainKey key = waiting_.front();
+    waiting_.pop_front();
+    begin(key);
+  }
+}
+
+void S3Deletions::begin(const ChainKey& key) {
+  ++under_way_;
+  const std::uint32_t groups = values_.format.group_count();
+  const auto deletion = std::make_shared<Deletion>(Deletion{.key = key, .left = groups, .refusal = {}});
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    client_.begin({.verb = S3Request::Verb::kDelete,
+                   .lane = S3Request::Lane::kDeletions,
+                   .name = s3_object_name(values_.format, key, group),
+                   .waits_until = INT64_MAX,
+                   .time_limit = values_.limit_of(0),
+                   .done = [this, deletion](const S3Reply& reply) { take_reply(*deletion, reply); }});
+  }
+}
+
+void S3Deletions::take_reply(Deletion& deletion, const S3Reply& reply) {
+  // A store that refuses is in good health.
+  const std::string refusal = reply.head.code < 500 ? s3_refusal(reply) : "";
+  const Status health = refusal.empty() ? s3_health(reply) : Status();
+  values_.account.note(health);
+  if (!refusal.empty()) deletion.refusal = refusal;
+  if (!health.ok()) deletion.has_failed = true;
+  if (--deletion.left == 0) end(deletion);
+}
+
+void S3Deletions::end(const Deletion& deletion) {
+  --under_way_;
+  if (deletion.has_failed && !is_over_) {
+    waiting_.push_back(deletion.key);
+    paused_until_ = clock_.now() + kPause;
+    client_.later(paused_until_, [this] { go_on(); });
+    return;
+  }
+  --count_;
+  if (deletion.has_failed)
+    values_.account.note_dropped("this server ends");
+  else if (!deletion.refusal.empty())
+    values_.account.note_dropped(deletion.refusal);
+  else
+    values_.account.note_deleted();
+  go_on();
+}
+
+void S3Deletions::drop_all() {
+  is_over_ = true;
+  for (; !waiting_.empty(); waiting_.pop_front()) {
+    --count_;
+    values_.account.note_dropped("this server ends");
+  }
+}
+
+}  // namespace loci

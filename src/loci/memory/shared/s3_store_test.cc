@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store against a server that behaves, and against ones that do not.
+#include "loci/memory/shared/s3_store.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <future>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/memory/shared/s3_fake.h"
+#include "loci/memory/shared/s3_read.h"
+#include "loci/memory/shared/shared_store_test_values.h"
+
+namespace loci {
+namespace {
+
+using namespace shared_test;
+
+class S3StoreTest : public testing::Test {
+ protected:
+  S3StoreOptions options(std::uint8_t secret = 1) {
+    return {.address = {.bucket = S3Fake::kBucket,
+                        .prefix = "some/place/",
+                        .endpoint = fmt::format("http://127.0.0.1:{}", server_.port()),
+                        .region = "eu-north-1"},
+            .credentials = [this]() -> Result<S3Credentials> { return credentials_; },
+            .keys = keys_of(secret),
+            .groups = kGroups,
+            .time_to_live = 1000 * kNanosPerSecond,
+            .connect_limit = kPatient,
+            .transfer_limit = kPatient,
+            .warn = [this](const std::string& line) { warnings_.add(line); }};
+  }
+  // What gives up in time for a test.
+  S3StoreOptions hasty() {
+    S3StoreOptions options = this->options();
+    options.connect_limit = options.transfer_limit = kNanosPerSecond / 5;
+    return options;
+  }
+  std::unique_ptr<SharedStore> open(S3StoreOptions options) {
+    return open_s3_store(std::move(options), clock_).value();
+  }
+  Status start(S3StoreOptions options) { return open_s3_store(std::move(options), clock_).status(); }
+
+  static std::string path(std::uint64_t seed, std::uint32_t group) {
+    const SharedFormat format(keys_of(1), kGroups);
+    return "/bucket/some/place/" + s3_object_name(format, test_key(seed), group);
+  }
+  void set_age(std::uint64_t seed, std::uint32_t group, std::int64_t age) {
+    S3Fake::Objects objects = server_.objects();
+    objects.at(path(seed, group)).age = age;
+    server_.set_objects(std::move(objects));
+  }
+  // An answer to what may be asked of objects; the probe finds the store well.
+  void answer_objects(std::function<std::optional<std::string>(const S3Fake::Request&)> answer) {
+    server_.answer(
+        [answer = std::move(answer)](const S3Fake::Request& request) -> std::optional<std::string> {
+          if (request.path.ends_with("/probe")) return std::nullopt;
+          return answer(request);
+        });
+  }
+
+  SystemClock clock_;
+  S3Fake server_;
+  S3Credentials credentials_{.key_id = S3Fake::kKeyId, .secret = S3Fake::kSecret, .token = {}};
+  Warnings warnings_;
+};
+
+TEST_F(S3StoreTest, WhatIsWrittenIsFoundAndRead) {
+  const auto store = open(options());
+  for (std::uint64_t seed = 0; seed < 9; ++seed) {
+    for (std::uint32_t group = 0; group < 2; ++group) EXPECT_TRUE(write(*store, seed, group).ok());
+  }
+  EXPECT_EQ(server_.objects().size(), 18u);
+  EXPECT_TRUE(server_.objects().contains(path(3, 0)));
+  EXPECT_EQ(ask(*store, {3, 100, 8}), (std::vector<std::uint8_t>{3, 0, 3}));
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    const auto sink = read(*store, {0, 1, 2, 3, 4, 5, 6, 7, 8}, group);
+    for (std::size_t i = 0; i < 9; ++i) {
+      EXPECT_TRUE(sink->wait()[i].status->ok());
+      EXPECT_EQ(sink->wait()[i].bytes, bytes_of(i, group));
+    }
+  }
+  const SharedStoreStats stats = store->stats();
+  EXPECT_EQ(stats.parts_read_total, 18u);
+  EXPECT_EQ(stats.parts_written_total, 18u);
+  EXPECT_EQ(stats.parts_found_total, 4u);
+  EXPECT_EQ(stats.failures_total, 0u);
+  EXPECT_TRUE(stats.up);
+}
+
+TEST_F(S3StoreTest, AnotherServerFindsIt) {
+  const auto one = open(options()), other = open(options()), stranger = open(options(2));
+  EXPECT_TRUE(write(*one, 5, 0).ok());
+  EXPECT_EQ(ask(*other, {5}), std::vector<std::uint8_t>{1});
+  EXPECT_EQ(read(*other, {5}, 0)->wait()[0].bytes, bytes_of(5, 0));
+  EXPECT_EQ(ask(*stranger, {5}), std::vector<std::uint8_t>{0}) << "under another secret";
+  // It is not written again.
+  EXPECT_TRUE(write(*other, 5, 0).ok());
+  EXPECT_EQ(server_.requests("PUT"), 1u);
+  EXPECT_EQ(other->stats().parts_present_total, 1u);
+}
+
+TEST_F(S3StoreTest, LargeValuesAreReadInPiecesAndLayersComeInOrder) {
+  S3StoreOptions large = options();
+  large.groups = {{.layers = 40, .layer_slice_bytes = 100'000}, kGroups[1]};
+  const auto store = open(large);
+  const std::vector<std::byte> block = test_bytes(7, {.layers = 40, .layer_slice_bytes = 100'000});
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    std::promise<Status> done;
+    store->write(0, {}, {.key = test_key(seed)}, block,
+                 [&](Status status) { done.set_value(std::move(status)); });
+    EXPECT_TRUE(done.get_future().get().ok());
+  }
+  const auto sink = read(*store, {1, 2, 3}, 0);  // (The sink checks the order.)
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(sink->wait()[i].bytes, block);
+  EXPECT_EQ(server_.requests("GET"), 1u + 3 * 2) << "the probe, and two pieces of each value";
+}
+
+TEST_F(S3StoreTest, ManyQuestionsAreUnderWayAtOnceAndNotMore) {
+  S3StoreOptions narrow = options();
+  narrow.questions_at_once = 8;
+  const auto store = open(narrow);
+  answer_objects([](const auto&) -> std::optional<std::string> {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return std::nullopt;
+  });
+  std::vector<std::uint64_t> seeds(60);
+  for (std::size_t i = 0; i < seeds.size(); ++i) seeds[i] = i;
+  EXPECT_EQ(ask(*store, seeds), std::vector<std::uint8_t>(60, 0));
+  EXPECT_EQ(server_.most_at_once(), 8u);
+  EXPECT_EQ(server_.requests("HEAD"), 120u);
+}
+
+TEST_F(S3StoreTest, AQuestionIsAnsweredInTimeWithWhatIsKnown) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  ASSERT_TRUE(write(*store, 2, 0).ok());
+  std::promise<void> late;
+  answer_objects([is_late = late.get_future().share(),
+                  slow = path(2, 0)](const auto& request) -> std::optional<std::string> {
+    if (request.path == slow) is_late.wait();
+    return std::nullopt;
+  });
+  // (Until the first one's answer was in time.)
+  await([&] { return ask(*store, {1, 2}, kNanosPerSecond / 5) == std::vector<std::uint8_t>{1, 0}; });
+  EXPECT_GE(store->stats().asks_failed_total, 1u);
+  late.set_value();
+  await([&] { return ask(*store, {1, 2}) == std::vector<std::uint8_t>{1, 1}; });
+  EXPECT_EQ(store->stats().failures_total, 0u) << "a store that is slow";
+}
+
+TEST_F(S3StoreTest, WhatIsGoneOrDamagedIsToldSo) {
+  const auto store = open(options());
+  for (std::uint64_t seed = 0; seed < 6; ++seed) ASSERT_TRUE(write(*store, seed, 0).ok());
+  S3Fake::Objects objects = server_.objects();
+  objects.erase(path(0, 0));
+  objects[path(1, 0)].bytes.back() ^= 1;      // in the last pack
+  objects[path(2, 0)] = objects[path(3, 0)];  // another's
+  objects[path(4, 0)].bytes.resize(100);
+  objects[path(5, 0)].bytes.clear();
+  server_.set_objects(objects);
+  EXPECT_EQ(ask(*store, {0, 1, 2, 3, 4, 5}), (std::vector<std::uint8_t>{0, 1, 1, 1, 0, 0}));
+  const auto sink = read(*store, {0, 1, 2, 3, 4, 5}, 0);
+  const auto& items = sink->wait();
+  EXPECT_EQ(items[0].status->code(), StatusCode::kNotFound);
+  EXPECT_EQ(items[1].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(items[1].layers, 4u) << "what came before the damaged pack was genuine";
+  EXPECT_EQ(items[2].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(items[2].layers, 0u);
+  EXPECT_EQ(items[3].bytes, bytes_of(3, 0));
+  EXPECT_EQ(items[4].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(items[5].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(store->stats().parts_gone_total, 1u);
+  EXPECT_EQ(store->stats().parts_damaged_total, 4u);
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  await([&] { return server_.objects().size() == 1; });  // what is damaged is deleted
+  EXPECT_TRUE(write(*store, 2, 0).ok());
+  EXPECT_EQ(read(*store, {2}, 0)->wait()[0].bytes, bytes_of(2, 0)) << "and written anew";
+}
+
+TEST_F(S3StoreTest, AValueHasItsTimeToLive) {
+  const auto store = open(options());  // 1,000 s
+  for (const std::uint64_t seed : {1, 2, 3, 4}) ASSERT_TRUE(write(*store, seed, 0).ok());
+  set_age(1, 0, 400);
+  set_age(2, 0, 600);
+  set_age(3, 0, 1000);
+  set_age(4, 0, 600);
+  EXPECT_EQ(ask(*store, {1, 2, 3}), (std::vector<std::uint8_t>{1, 1, 0}));
+  const auto sink = read(*store, {1, 2, 3}, 0);
+  EXPECT_TRUE(sink->wait()[0].status->ok());
+  EXPECT_TRUE(sink->wait()[1].status->ok());
+  EXPECT_EQ(sink->wait()[2].status->code(), StatusCode::kNotFound);
+  // What was used and is older than half its time begins anew, and nothing else does.
+  await([&] { return server_.objects().at(path(2, 0)).age == 0; });
+  EXPECT_EQ(server_.objects().at(path(1, 0)).age, 400);
+  EXPECT_EQ(read(*store, {2}, 0)->wait()[0].bytes, bytes_of(2, 0)) << "a copy onto itself is the same";
+  // So does what is to be written and is there.
+  for (const std::uint64_t seed : {1, 3, 4}) ASSERT_TRUE(write(*store, seed, 0).ok());
+  EXPECT_EQ(server_.objects().at(path(1, 0)).age, 400);
+  EXPECT_EQ(server_.objects().at(path(3, 0)).age, 0);
+  EXPECT_EQ(server_.objects().at(path(4, 0)).age, 0);
+  EXPECT_EQ(store->stats().parts_present_total, 1u);
+  S3StoreOptions for_ever = options();
+  for_ever.time_to_live = 0;
+  set_age(3, 0, 1'000'000'000);
+  EXPECT_EQ(ask(*open(for_ever), {3}), std::vector<std::uint8_t>{1});
+}
+
+TEST_F(S3StoreTest, ForgettingDeletes) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  ASSERT_TRUE(write(*store, 1, 1).ok());
+  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  await([&] { return server_.objects().empty(); });
+}
+
+TEST_F(S3StoreTest, AStoreThatAsksForPatienceIsTriedAgain) {
+  const auto store = open(options());
+  std::atomic<int> refusals = 2;
+  answer_objects([&](const auto&) -> std::optional<std::string> {
+    if (refusals.fetch_sub(1) > 0) return S3Fake::error("503 Slow Down", "SlowDown");
+    return std::nullopt;
+  });
+  EXPECT_TRUE(write(*store, 1, 0).ok());
+  EXPECT_EQ(server_.requests("HEAD"), 3u);
+  refusals = 2;
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].bytes, bytes_of(1, 0));
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  // With a limit: three tries of a read.
+  refusals = 1000;
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kUnavailable);
+  EXPECT_EQ(refusals, 1000 - 3);
+  server_.answer(nullptr);
+}
+
+TEST_F(S3StoreTest, AReadGoesOnWhereItsConnectionBroke) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  const std::string whole = server_.objects().at(path(1, 0)).bytes;
+  std::atomic<int> cuts = 2;
+  std::atomic<bool> goes_on = false;
+  answer_objects([&](const auto& request) -> std::optional<std::string> {
+    if (request.method != "GET" || cuts.fetch_sub(1) <= 0) return std::nullopt;
+    std::size_t first = 0;
+    EXPECT_EQ(std::sscanf(request.header.at("range").c_str(), "bytes=%zu-", &first), 1);
+    goes_on = goes_on || first == 70'000;
+    server_.hang_up(1);
+    return fmt::format(
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\n"
+        "Content-Range: bytes {}-{}/{}\r\n\r\n{}",
+        whole.size() - first, first, whole.size() - 1, whole.size(), whole.substr(first, 70'000));
+  });
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].bytes, bytes_of(1, 0));
+  EXPECT_TRUE(goes_on);
+  EXPECT_EQ(server_.requests("GET"), 1u + 3) << "the probe, two that were cut, and the rest";
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  server_.answer(nullptr);
+}
+
+TEST_F(S3StoreTest, AFullStoreRefusesAndStays) {
+  const auto store = open(options());
+  for (const char* const status :
+       {"507 Insufficient Storage", "403 Forbidden", "500 Internal Server Error"}) {
+    answer_objects([=](const auto& request) -> std::optional<std::string> {
+      if (request.method == "PUT") return S3Fake::error(status, "QuotaExceeded");
+      return std::nullopt;
+    });
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(write(*store, i, 0).code(), StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(store->stats().parts_refused_total, 9u);
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  EXPECT_TRUE(store->stats().up);
+}
+
+TEST_F(S3StoreTest, GarbageIsNeverServed) {
+  const std::string body(1 << 20, 'x');
+  const std::vector<std::string> garbage = {
+      "-ERR unknown command 'GET'\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+      "HTTP/1.1 200 OK\r\n\r\n" + body,
+      "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+      "HTTP/1.1 206 Partial Content\r\nContent-Length: 100\r\n\r\n" + body.substr(0, 100),
+      "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 7-106/300084\r\nContent-Length: 100\r\n\r\n" +
+          body.substr(0, 100),
+      S3Fake::reply("206 Partial Content", "Content-Range: bytes 0-1048575/300084\r\n", body),
+      S3Fake::reply("200 OK", "", body.substr(0, 300'084)),
+      S3Fake::reply("404 Not Found", "", body),
+      S3Fake::error("400 Bad Request", "Nonsense"),
+      S3Fake::error("301 Moved", "PermanentRedirect"),
+      "HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n",
+      "HTTP/1.1 204 No Content\r\n\r\n",
+      std::string(4, '\0')};
+  for (const std::string& text : garbage) {
+    ASSERT_TRUE(write(*open(options()), 1, 0).ok());
+    const auto store = open(hasty());
+    answer_objects([text](const auto&) -> std::optional<std::string> { return text; });
+    const std::vector<std::uint8_t> said = ask(*store, {1}, kNanosPerSecond / 5);
+    // (One says that it is as long as it should be; reading it tells.)
+    if (!text.starts_with("HTTP/1.1 200 OK\r\nContent-Length: 300084")) {
+      EXPECT_EQ(said, std::vector<std::uint8_t>{0}) << text.substr(0, 60);
+    }
+    const auto sink = read(*store, {1, 2, 3}, 0);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_FALSE(sink->wait()[i].status->ok()) << text.substr(0, 60);
+      EXPECT_EQ(sink->wait()[i].layers, 0u);
+    }
+    server_.answer(nullptr);
+  }
+}
+
+TEST_F(S3StoreTest, ASilentStoreCostsDeadlinesThenNothing) {
+  const auto store = open(hasty());
+  server_.answer([](const auto&) { return std::string(); });
+  await([&] {
+    EXPECT_EQ(ask(*store, {1}, kNanosPerSecond / 20), std::vector<std::uint8_t>{0});
+    return !store->stats().up;
+  });
+  await([&] { return warnings_.all().find("is not asked until it answers again") != std::string::npos; });
+  const std::uint64_t asked = server_.requests("HEAD");
+  EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{0});
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kUnavailable);
+  EXPECT_EQ(write(*store, 1, 0).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(server_.requests("HEAD"), asked) << "it was asked all the same";
+  server_.answer(nullptr);
+  await([&] { return store->stats().up; });  // a probe finds it
+  await([&] { return write(*store, 1, 0).ok(); });
+  await([&] { return ask(*store, {1}) == std::vector<std::uint8_t>{1}; });
+}
+
+TEST_F(S3StoreTest, AByteNowAndThenIsNoAnswer) {
+  ASSERT_TRUE(write(*open(options()), 1, 0).ok());
+  const auto store = open(hasty());
+  server_.dribble(std::chrono::milliseconds(20));
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kDeadlineExceeded);
+  server_.dribble(std::chrono::milliseconds(0));
+}
+
+TEST_F(S3StoreTest, DeletionsThatAreNotTakenAreCounted) {
+  const auto forget = [](SharedStore& store, std::uint64_t seed) {
+    store.note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
+  };
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  answer_objects([](const auto& request) -> std::optional<std::string> {
+    if (request.method == "DELETE") return S3Fake::error("403 Forbidden", "AccessDenied");
+    return std::nullopt;
+  });
+  for (const std::uint64_t seed : {1, 2, 3}) forget(*store, seed);
+  await([&] { return store->stats().deletions_dropped_total == 3; });
+  EXPECT_TRUE(store->stats().up);
+  EXPECT_EQ(server_.objects().size(), 1u);
+  const std::string told = warnings_.all();
+  ASSERT_NE(told.find("did not take a deletion"), std::string::npos) << told;
+  EXPECT_EQ(told.find("did not take a deletion"), told.rfind("did not take a deletion")) << "told once";
+  EXPECT_NE(told.find("AccessDenied"), std::string::npos) << told;
+  server_.answer(nullptr);
+  forget(*store, 1);
+  await([&] { return server_.objects().empty(); });
+  EXPECT_EQ(store->stats().deletions_dropped_total, 3u);
+}
+
+TEST_F(S3StoreTest, DeletionsAreKeptUntilTheStoreIsBack) {
+  const auto other = open(options());
+  for (std::uint64_t seed = 0; seed < 20; ++seed) ASSERT_TRUE(write(*other, seed, 1).ok());
+  const auto store = open(hasty());
+  server_.answer([](const auto&) { return std::string(); });
+  for (std::uint64_t seed = 0; seed < 20; ++seed)
+    store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
+  await([&] { return !store->stats().up; });
+  EXPECT_EQ(server_.objects().size(), 20u);
+  server_.answer(nullptr);
+  await([&] { return server_.objects().empty(); });
+  EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
+}
+
+TEST_F(S3StoreTest, ItsEndEndsWhatWaits) {
+  auto store = open(options());
+  server_.answer([](const auto&) { return std::string(); });
+  auto sink = std::make_shared<CollectingSink>(40);
+  std::promise<std::vector<std::uint8_t>> answer;
+  std::promise<Status> written;
+  std::vector<BlockRead> items;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) items.push_back({.slot = {}, .key = test_key(seed)});
+  store->read(std::move(items), 0, sink);
+  store->ask({test_key(1)}, kPatient, [&](auto groups) { answer.set_value(std::move(groups)); });
+  store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
+               [&](Status status) { written.set_value(std::move(status)); });
+  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  store.reset();
+  for (const auto& item : sink->wait()) EXPECT_FALSE(item.status->ok());
+  EXPECT_EQ(answer.get_future().get(), std::vector<std::uint8_t>{0});
+  EXPECT_FALSE(written.get_future().get().ok());
+  EXPECT_NE(warnings_.all().find("this server ends"), std::string::npos) << warnings_.all();
+}
+
+TEST_F(S3StoreTest, WhoIsNotThereIsNamedAndTriedAgain) {
+  S3StoreOptions nobody = options();
+  nobody.address.endpoint = "http://127.0.0.1:1";
+  const auto store = open(nobody);
+  EXPECT_NE(warnings_.all().find("s3://bucket/some/place/?endpoint=http://127.0.0.1:1&region=eu-north-1&"
+                                 "style=path cannot be reached"),
+            std::string::npos)
+      << warnings_.all();
+  EXPECT_FALSE(store->stats().up);
+}
+
+TEST_F(S3StoreTest, WhatAnOperatorHasToMendEndsTheStart) {
+  S3StoreOptions wrong = options();
+  wrong.credentials = []() -> Result<S3Credentials> {
+    return S3Credentials{.key_id = S3Fake::kKeyId, .secret = "other", .token = {}};
+  };
+  EXPECT_NE(start(wrong).message().find("the store refuses the key's secret"), std::string::npos);
+  wrong.credentials = []() -> Result<S3Credentials> {
+    return S3Credentials{.key_id = "nobody", .secret = S3Fake::kSecret, .token = {}};
+  };
+  EXPECT_NE(start(wrong).message().find("the store does not know the key's id"), std::string::npos);
+  wrong.credentials = []() -> Result<S3Credentials> { return invalid_argument("none"); };
+  EXPECT_EQ(start(wrong).message(), "none");
+  wrong = options();
+  wrong.address.bucket = "another";
+  EXPECT_NE(start(wrong).message().find("found no such bucket"), std::string::npos);
+  const std::vector<std::pair<std::string, std::string>> said = {
+      {S3Fake::error("403 Forbidden", "AccessDenied"), "s3:ListBucket"},
+      {S3Fake::error("403 Forbidden", "RequestTimeTooSkewed"), "set the clock"},
+      {S3Fake::error("400 Bad Request", "ExpiredToken"), "the session's token"},
+      {S3Fake::error("400 Bad Request", "AuthorizationHeaderMalformed"), "found it in eu-west-7"},
+      {S3Fake::reply("301 Moved Permanently", "x-amz-bucket-region: us-west-2\r\n", ""),
+       "expected the bucket bucket in the region eu-north-1, found it in us-west-2"},
+      {S3Fake::reply("404 Not Found", "", "<html>nothing</html>"),
+       "found another one: the store answers 404"},
+      {"-ERR unknown command\r\n", "expected a server that speaks S3's protocol, found another one"}};
+  for (const auto& [reply, expected] : said) {
+    server_.answer([text = reply](const auto&) { return text; });
+    const Status status = start(options());
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << expected;
+    EXPECT_NE(status.message().find(expected), std::string::npos) << status.message();
+  }
+  server_.answer([](const auto&) { return S3Fake::error("503 Slow Down", "SlowDown"); });
+  EXPECT_TRUE(start(options()).ok()) << "it may be well later";
+  server_.answer(nullptr);
+}
+
+TEST_F(S3StoreTest, CredentialsMayBeReplaced) {
+  credentials_.token = "one";
+  server_.expect_token("one");
+  Mutex mutex;
+  S3Credentials current = credentials_;
+  S3StoreOptions session = options();
+  session.credentials = [&]() -> Result<S3Credentials> {
+    const MutexLock lock(mutex);
+    return current;
+  };
+  const auto store = open(session);
+  EXPECT_TRUE(write(*store, 1, 0).ok()) << "a session's token is sent and signed";
+  server_.expect_token("two");
+  await([&] {
+    (void)ask(*store, {1});
+    return !store->stats().up;
+  });
+  {
+    const MutexLock lock(mutex);
+    current.token = "two";
+  }
+  await([&] { return store->stats().up; });
+  await([&] { return read(*store, {1}, 0)->wait()[0].status->ok(); });
+  EXPECT_TRUE(write(*store, 2, 0).ok());
+}
+
+}  // namespace
+}  // namespace loci

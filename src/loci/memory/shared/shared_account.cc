@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/shared/shared_account.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace loci {
+
+SharedAccount::SharedAccount(std::string name, std::string keeps,
+                             std::function<void(const std::string&)> warn, const Clock& clock)
+    : name_(std::move(name)), keeps_(std::move(keeps)), warn_(std::move(warn)), clock_(clock) {}
+
+SharedStoreStats SharedAccount::stats() const {
+  const bool is_up = health_.up();
+  const MutexLock lock(mutex_);
+  SharedStoreStats stats = stats_;
+  stats.up = is_up;
+  return stats;
+}
+
+void SharedAccount::note(const Status& status) {
+  if (status.code() == StatusCode::kCancelled) return;
+  if (status.ok()) {
+    if (health_.succeeded()) warn_(fmt::format("the shared store {} is asked again", name_));
+    return;
+  }
+  count(&SharedStoreStats::failures_total, 1);
+  if (!health_.failed(clock_.now())) return;
+  warn_(
+      fmt::format("the shared store {} is not asked until it answers again, and the state that it has is "
+                  "computed here: {}",
+                  name_, status.message()));
+}
+
+void SharedAccount::begin_down(const Status& status) {
+  health_.begin_down(clock_.now());
+  warn_(fmt::format("the shared store {} cannot be reached, and is tried again later: {}", name_,
+                    status.message()));
+}
+
+void SharedAccount::note_dropped(std::string_view why) {
+  {
+    const MutexLock lock(mutex_);
+    ++stats_.deletions_dropped_total;
+    if (std::exchange(drops_told_, true)) return;
+  }
+  warn_(fmt::format("the shared store {} did not take a deletion; the deleted state stays there {}: {}",
+                    name_, keeps_, why));
+}
+
+void SharedAccount::note_deleted() {
+  const MutexLock lock(mutex_);
+  drops_told_ = false;
+}
+
+}  // namespace loci

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An S3 server of a suite's own, ended with the suite: SeaweedFS, which verifies signatures (scripts/clients.sh s3)."""
+import contextlib
+import datetime
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import urllib.parse
+
+from live_client import expect, expect_equal, wait_until
+
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "s3-venv", "bin", "weed")
+OWNER = ("LOCIOWNER", "secret/of+the/owner")
+READER = ("LOCIREADER", "secret/of+a/reader")
+BUCKET = "loci-state"
+
+
+def free_ports(count):
+    """Ports that nobody listens on, each with the one 10,000 above it, where SeaweedFS listens too."""
+    found = []
+    while len(found) < count:
+        port = random.randrange(20000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 10000))
+            if port not in found:
+                found.append(port)
+    return found
+
+
+class S3Server:
+    def __init__(self, folder, *flags, certificate=None, key=None):
+        self.folder, self.flags, self.process, self.tls = str(folder), flags, None, None
+        master, volume, filer, self.port = free_ports(4)
+        config = os.path.join(self.folder, "s3.json")
+        identities = [{"name": "owner", "credentials": [{"accessKey": OWNER[0], "secretKey": OWNER[1]}], "actions": ["Admin"]},
+                      {"name": "reader", "credentials": [{"accessKey": READER[0], "secretKey": READER[1]}],
+                       "actions": [f"Read:{BUCKET}", f"List:{BUCKET}"]}]
+        with open(config, "w", encoding="utf-8") as file:
+            json.dump({"identities": identities}, file)
+        self.command = [PROGRAM, "-logtostderr=true", "server", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}",
+                        f"-volume.port={volume}", f"-filer.port={filer}", "-master.volumeSizeLimitMB=64", "-volume.max=20", "-s3",
+                        f"-s3.config={config}", "-s3.autoCreateBucket=false", "-s3.domainName=localhost", "-s3.port.iceberg=0", f"-s3.port={self.port}"]
+        if certificate:
+            self.command += [f"-s3.cert.file={certificate}", f"-s3.key.file={key}"]
+            self.tls = ssl.create_default_context(cafile=certificate)
+
+    @property
+    def endpoint(self):
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def url(self):
+        return f"s3://{BUCKET}/some/place?endpoint={self.endpoint}"
+
+    def start(self, until=lambda server: server.has_bucket()):
+        with open(os.path.join(self.folder, "log"), "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen([*self.command, *self.flags], stdout=log, stderr=log, cwd=self.folder)
+        wait_until(lambda: until(self), 30, "the S3 server answers")
+        return self
+
+    def has_bucket(self):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            expect(self.process.poll() is None, "the S3 server ended")
+            return self.ask("PUT", f"/{BUCKET}")[0] in (200, 409) and self.ask("PUT", f"/{BUCKET}/is/writable", b"yes")[0] == 200
+        return False
+
+    def kill(self):
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(20)
+            self.process = None
+
+    def ask(self, method, path, body=b"", query="", who=OWNER, header=None):
+        """Status, header and body of the reply to a request that is signed here (AWS Signature Version 4)."""
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        scope = f"{now[:8]}/us-east-1/s3/aws4_request"
+        signed = {"host": f"127.0.0.1:{self.port}", "x-amz-content-sha256": hashlib.sha256(body).hexdigest(), "x-amz-date": now,
+                  **(header or {})}
+        names = ";".join(sorted(signed))
+        lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
+        canonical = "\n".join((method, urllib.parse.quote(path), query, lines, names, signed["x-amz-content-sha256"]))
+        text = "\n".join(("AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()))
+        key = ("AWS4" + who[1]).encode()
+        for part in (*scope.split("/"), text):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        signed["authorization"] = f"AWS4-HMAC-SHA256 Credential={who[0]}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+        if self.tls:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=self.tls)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request(method, urllib.parse.quote(path) + ("?" + query if query else ""), body=body, headers=signed)
+            reply = connection.getresponse()
+            return reply.status, dict(reply.getheaders()), reply.read()
+
+    def names(self):
+        """Of the values, below the place that the servers' URL names."""
+        status, _, body = self.ask("GET", f"/{BUCKET}", query="list-type=2&max-keys=1000&prefix=some%2Fplace%2Floci%2F1%2F")
+        expect_equal(status, 200, body)
+        return sorted(re.findall(r"<Key>([^<]*)</Key>", body.decode()))
+
+    def get(self, name):
+        status, _, body = self.ask("GET", f"/{BUCKET}/{name}")
+        expect_equal(status, 200, body[:500])
+        return body
+
+    def put(self, name, body):
+        expect_equal(self.ask("PUT", f"/{BUCKET}/{name}", body)[0], 200, "written")
+
+    def empty(self):
+        for name in self.names():
+            expect_equal(self.ask("DELETE", f"/{BUCKET}/{name}")[0], 204, "deleted")

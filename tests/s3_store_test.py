@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that share state in a bucket of a real S3 server, and what may become of it (docs/shared-store.md)."""
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from bad_link import BadLink
+from live_client import Server, expect, expect_equal, moved, wait_until
+from s3_server import BUCKET, OWNER, PROGRAM, READER, S3Server
+from shared_store_test import BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, say, servers_until, wait_shared
+
+
+@pytest.fixture(scope="module")
+def place(binary, tiny_model, tmp_path_factory):
+    return SharedWorkplace(binary, tiny_model, str(tmp_path_factory.mktemp("shared")))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    if not os.access(PROGRAM, os.X_OK):
+        pytest.exit("there is no S3 server: scripts/clients.sh s3 installs one", 4)
+    server = S3Server(tmp_path_factory.mktemp("s3")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture()
+def bucket(running):
+    """The server with an empty bucket."""
+    if running.process is None:
+        running.start()
+    running.empty()
+    return running
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch):
+    for name, value in (("AWS_ACCESS_KEY_ID", OWNER[0]), ("AWS_SECRET_ACCESS_KEY", OWNER[1])):
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def plain(place):
+    """The text that a server without a store gives, and then the next turn's."""
+    with Server(place.binary, place.model, *FLAGS) as server:
+        first = say(server)[0]
+        return first, say(server, STORY + first + " And then?")[0]
+
+
+def written(server):
+    return server.metrics()['loci_shared_parts_total{result="written"}']
+
+
+def test_another_server_goes_on_with_the_conversation(place, bucket, plain):
+    with place.server(bucket.url) as one:
+        expect(f"s3://{BUCKET}/some/place/?endpoint={bucket.endpoint}" in one.banner, one.banner)
+        expect_equal(say(one), (plain[0], 0, 0), "the first turn")
+        wait_shared(one)
+        expect_equal(len(bucket.names()), written(one), "values in the bucket")
+        expect(written(one) >= 4, f"{written(one)} blocks are in the bucket")
+        expect(all(re.fullmatch(r"some/place/loci/1/[0-9a-f]{32}", name) for name in bucket.names()), bucket.names())
+        expect_equal(one.metrics()["loci_shared_failures_total"], 0, "failures")
+
+    def goes_on(other, _, cached, shared):
+        if shared < 4 * BLOCK_TOKENS:
+            return False
+        expect(cached >= shared, f"{cached} tokens cached, {shared} of them from the store")
+        expect_equal(other.metrics()['loci_context_tokens_total{source="shared"}'], shared, "tokens from the store by the metrics")
+        expect(moved(other, "shared_load") > 0, "bytes came from the store")
+        return True
+
+    expect_equal(servers_until(place, bucket, STORY + plain[0] + " And then?", goes_on), plain[1], "the next turn by another server")
+
+
+def test_time_to_live(place, bucket, plain):
+    with place.server(bucket.url, "--shared-ttl", "4s") as one:
+        say(one)
+        wait_shared(one)
+    written_at = time.monotonic()
+    names = bucket.names()
+    with place.server(bucket.url, "--shared-ttl", "1h") as patient:
+        if time.monotonic() - written_at < 600:
+            wait_until(lambda: say(patient, f"{STORY}{time.monotonic()}", 2)[2] > 0, 60, "the values are there for a server that keeps them for longer")
+    time.sleep(max(0, written_at + 5 - time.monotonic()))
+    with place.server(bucket.url, "--shared-ttl", "4s") as late:
+        expect_equal(say(late), (plain[0], 0, 0), "when their time is over")
+        wait_shared(late)
+        wait_until(lambda: written(late) > 0, 20, "they are written anew")
+        expect(set(names) <= set(bucket.names()), "under the same names")
+
+
+def test_deletion(place, bucket):
+    with place.server(bucket.url, "--store", place.path("s3_talks.db")) as one:
+        talk = one.post("/v1/conversations", {}).json["id"]
+        made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
+        expect_equal(made.status, 200, made.text)
+        wait_shared(one)
+        expect(bucket.names(), "the turn is in the bucket")
+        expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
+        wait_until(lambda: not bucket.names(), 60, "what was said is deleted in the bucket")
+        expect_equal(one.metrics()["loci_shared_deletions_dropped_total"], 0, "deletions that the store did not take")
+
+
+def test_others_find_nothing(place, bucket, plain):
+    with place.server(bucket.url) as one:
+        say(one)
+        wait_shared(one)
+    with place.server(bucket.url, secret="two") as stranger:
+        expect_equal(say(stranger), (plain[0], 0, 0), "under another secret")
+    with place.server(bucket.url.replace("some/place", "another")) as elsewhere:
+        expect_equal(say(elsewhere), (plain[0], 0, 0), "below another prefix")
+
+
+def test_a_bucket_that_forgets_and_one_that_lies(place, bucket, plain):
+    with place.server(bucket.url) as one:
+        say(one)
+        wait_shared(one)
+    names = bucket.names()
+    values = {name: bucket.get(name) for name in names}
+    bucket.empty()
+    with place.server(bucket.url) as other:
+        expect_equal(say(other), (plain[0], 0, 0), "after all was deleted")
+    # Damaged, swapped and cut values are found out and computed.
+    for name, value in values.items():
+        bucket.put(name, value)
+    bucket.put(names[0], values[names[0]][:40] + b"damage" + values[names[0]][46:])
+    bucket.put(names[1], values[names[2]])
+    bucket.put(names[2], values[names[1]])
+    bucket.put(names[3], values[names[3]][:100])
+    damage_counted = lambda third, *_: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1  # noqa: E731
+    expect_equal(servers_until(place, bucket, STORY, damage_counted), plain[0], "from a bucket with damaged values")
+
+
+def test_a_store_that_dies_and_comes_back(place, bucket, plain):
+    with place.server(bucket.url) as one:
+        say(one)
+        wait_shared(one)
+        count = len(bucket.names())
+        bucket.kill()
+        expect_equal(say(one, STORY + plain[0] + " And then?")[0], plain[1], "with the store dead")
+        said = []
+
+        def left_alone():
+            said.append(say(one, f"{len(said)} {STORY}", 2)[2])
+            return one.metrics()["loci_shared_up"] == 0
+        wait_until(left_alone, 120, "it is left alone")
+        expect_equal(sum(said), 0, "tokens from a dead store")
+        expect("is not asked until it answers again" in one.log_text(), "the log says so")
+        bucket.start()
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is asked again")
+        told = []
+
+        def more():
+            told.append(say(one, f"New {len(told)}: {STORY}", 2))
+            return len(bucket.names()) > count
+        wait_until(more, 120, "and written again")
+
+
+@pytest.mark.parametrize("mode", ["slow", "flip", "garbage", "cut", "silent"])
+def test_a_store_behind_a_bad_link(place, bucket, plain, mode):
+    with place.server(bucket.url) as one:
+        say(one)
+        wait_shared(one)
+    link = BadLink(("127.0.0.1", bucket.port))
+    try:
+        with place.server(f"s3://{BUCKET}/some/place?endpoint=http://127.0.0.1:{link.port}") as other:
+            link.mode = mode
+            text = say(other)[0]
+            expect_equal(text, plain[0], f"behind a link that is {mode}")
+            again = say(other, STORY + text + " And then?")
+            expect_equal(again[0], plain[1], f"the next turn behind a link that is {mode}")
+            link.mode = "pass"
+            wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, 120, "nothing is left under way")
+            metrics = other.metrics()
+            expect_equal(metrics["loci_requests_running"], 0, "nothing runs")
+            expect(metrics['loci_shared_parts_total{result="asked"}'] > 0, "the store was asked")
+    finally:
+        link.close()
+
+
+def test_a_store_that_refuses_writes(place, bucket, plain, monkeypatch):
+    with place.server(bucket.url) as one:
+        say(one)
+        wait_shared(one)
+    count = len(bucket.names())
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", READER[0])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", READER[1])
+
+    def reads(reader, _, cached, shared):
+        if shared == 0:
+            return False
+        expect_equal(say(reader, "Other words. " + STORY, 2)[1:], (0, 0), "a prompt of its own")
+        wait_until(lambda: reader.metrics()['loci_shared_parts_total{result="refused"}'] > 0, 20, "it refuses")
+        expect_equal(reader.metrics()["loci_shared_up"], 1, "a store that refuses is asked")
+        return True
+    expect_equal(servers_until(place, bucket, STORY, reads), plain[0], "with credentials that may only read")
+    expect_equal(len(bucket.names()), count, "values")
+
+
+def test_a_full_store(place, tmp_path, plain):
+    full = S3Server(tmp_path, "-volume.max=1", "-master.volumeSizeLimitMB=1").start(lambda server: server.ask("PUT", f"/{BUCKET}")[0] in (200, 409))
+    try:
+        with place.server(full.url) as one:
+            expect_equal(say(one)[0], plain[0], "with a full store")
+            wait_until(lambda: one.metrics()['loci_shared_parts_total{result="refused"}'] > 0, 20, "it refuses")
+            wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 60, "a full store still answers")
+    finally:
+        full.kill()
+
+
+def test_tls_and_the_bucket_in_the_hosts_name(place, tmp_path, plain):
+    trusted, key, other = (str(tmp_path / name) for name in ("trusted.pem", "trusted.key", "other.pem"))
+    for certificate, its_key in ((trusted, key), (other, str(tmp_path / "other.key"))):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                        "/CN=store", "-addext", f"subjectAltName=IP:127.0.0.1,DNS:{BUCKET}.localhost", "-out", certificate, "-keyout", its_key],
+                       check=True, stderr=subprocess.DEVNULL)
+    store = S3Server(tmp_path, certificate=trusted, key=key).start()
+    try:
+        with place.server(store.url, environment={"SSL_CERT_FILE": other}) as stranger:
+            expect("cannot be reached" in stranger.log_text() and "certificate" in stranger.log_text(), stranger.log_text())
+            expect_equal(say(stranger), (plain[0], 0, 0), "without the store")
+        in_host = f"s3://{BUCKET}/some/place?endpoint=https://localhost:{store.port}&style=virtual"
+        with place.server(in_host, environment={"SSL_CERT_FILE": trusted}) as one:
+            expect_equal(say(one)[0], plain[0], "the first turn")
+            wait_shared(one)
+            expect_equal(len(store.names()), written(one), "values in the bucket")
+        found = servers_until(place, store, STORY, lambda server, text, cached, shared: shared >= 4 * BLOCK_TOKENS,
+                              environment={"SSL_CERT_FILE": trusted})
+        expect_equal(found, plain[0], "by another server, with the bucket in the path")
+    finally:
+        store.kill()
+
+
+def start_fails(place, url, why, secret="one"):
+    ended = place.command("serve", place.model, "--port", "0", "--disk", "none", "--store", "", "--cluster-secret", place.secret(secret),
+                          "--shared", url)
+    expect(ended.returncode == 1 and "--shared" in ended.stderr and why in ended.stderr, ended.stderr)
+    expect(OWNER[1] not in ended.stderr, "no secret is shown")
+
+
+def test_what_an_operator_has_to_mend_ends_the_start(place, bucket, monkeypatch, tmp_path):
+    start_fails(place, "s3://x", "expected a bucket's name")
+    start_fails(place, f"s3://{BUCKET}", "expected ?region=NAME")
+    start_fails(place, f"s3://none-such?endpoint={bucket.endpoint}", "found no such bucket")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    start_fails(place, bucket.url, "the store refuses the key's secret")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    start_fails(place, bucket.url, "the store does not know the key's id")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    start_fails(place, bucket.url, "an S3 store needs credentials")
+    # A file with the right ones in a profile.
+    file.write_text(f"[default]\naws_access_key_id = no\naws_secret_access_key = no\n[mine]\naws_access_key_id = {OWNER[0]}\n"
+                    f"aws_secret_access_key = {OWNER[1]}\n")
+    start_fails(place, bucket.url, "the store does not know the key's id")
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    with place.server(bucket.url) as one:
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 60, "the credentials are taken")
+        expect(OWNER[1] not in one.banner + one.log_text(), "the secret is nowhere")
+    # Another server of HTTP: Loci's own.
+    with Server(place.binary, place.model, *FLAGS) as other:
+        start_fails(place, f"s3://{BUCKET}?endpoint=http://127.0.0.1:{other.port}", "found another one")
+    with place.server(f"s3://{BUCKET}?endpoint=http://127.0.0.1:1") as one:
+        expect("endpoint=http://127.0.0.1:1&region=us-east-1&style=path cannot be reached" in one.log_text(), one.log_text())
