@@ -10,7 +10,8 @@ import pytest
 from bad_link import BadLink
 from live_client import Server, expect, expect_equal, moved, wait_until
 from s3_server import BUCKET, OWNER, PROGRAM, READER, S3Server
-from shared_store_test import BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, say, servers_until, wait_shared
+from shared_store_test import (BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, measure_next_turn_elsewhere, say, servers_until,
+                               wait_shared)
 
 
 @pytest.fixture(scope="module")
@@ -269,3 +270,13 @@ def test_what_an_operator_has_to_mend_ends_the_start(place, bucket, monkeypatch,
         start_fails(place, f"s3://{BUCKET}?endpoint=http://127.0.0.1:{other.port}", "found another one")
     with place.server(f"s3://{BUCKET}?endpoint=http://127.0.0.1:1") as one:
         expect("endpoint=http://127.0.0.1:1&region=us-east-1&style=path cannot be reached" in one.log_text(), one.log_text())
+
+
+@pytest.mark.measures
+def test_next_turn_elsewhere_measured(request, binary, bucket, tmp_path):
+    """As with Redis; with --measure alone."""
+    def read_plainly():
+        begin = time.monotonic()
+        size = sum(len(bucket.get(name)) for name in bucket.names())
+        return (time.monotonic() - begin) * 1000, size
+    measure_next_turn_elsewhere(request, binary, tmp_path, bucket.url, read_plainly)

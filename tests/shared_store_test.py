@@ -306,12 +306,17 @@ def test_next_turn_elsewhere_measured(request, binary, redis, tmp_path):
     """The next turn of a conversation of 4,000 tokens on a server that has never seen it: with the store, and without,
     in pairs. With --measure alone: it starts seven servers of the default model. Printed; only what no load of the machine
     can explain fails."""
+    measure_next_turn_elsewhere(request, binary, tmp_path, redis.url, lambda: plain_read_ms(redis))
+
+
+def measure_next_turn_elsewhere(request, binary, tmp_path, url, read_plainly):
+    """read_plainly(): milliseconds and bytes of reads of all that the store holds."""
     if not request.config.getoption("--measure"):
         pytest.skip("measures, and takes minutes: --measure")
     model = request.getfixturevalue("model")
     workplace = SharedWorkplace(binary, model, str(tmp_path))
     flags = ("--threads", str(os.cpu_count() or 1), "--context", "6000", "--device-memory", "256MiB", "--store", "")
-    shared = ("--cluster-secret", workplace.secret("one"), "--shared", redis.url)
+    shared = ("--cluster-secret", workplace.secret("one"), "--shared", url)
     text = " ".join(f"On day {i} the keeper of lighthouse {i * 7 % 90} counted {i * 13 % 50} ships." for i in range(250))
     with Server(binary, model, *flags, *shared) as one:
         first_token_ms(one, text)
@@ -326,7 +331,7 @@ def test_next_turn_elsewhere_measured(request, binary, redis, tmp_path):
                 times[name].append(took)
                 if name == "store":
                     from_store = tokens
-    read, size = plain_read_ms(redis)
+    read, size = read_plainly()
     store, none = statistics.median(times["store"]), statistics.median(times["none"])
     best = max(read, warm)
     print(f"\n      {sum(from_store.values())} tokens, {from_store['shared']} of them from the store, {from_store['computed']} computed: first token "

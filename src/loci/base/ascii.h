@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ASCII letters and blanks, independent of the locale.
+// ASCII letters, independent of the locale.
 #pragma once
 
 #include <string>
@@ -18,13 +18,5 @@ inline std::string lower_ascii(std::string_view text) {
 
 // Whether they are the same text, where A is the same as a.
 inline bool equal_ascii(std::string_view a, std::string_view b) { return lower_ascii(a) == lower_ascii(b); }
-
-// `text` without the blanks and ends of lines around it.
-inline std::string_view trim_ascii(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 }  // namespace loci

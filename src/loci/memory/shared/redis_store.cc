@@ -44,11 +44,11 @@ class RedisStore final : public SharedStore {
     Result<std::unique_ptr<RedisConnection>> first = dial();
     const Status& status = first.status();
     if (status.code() == StatusCode::kInvalidArgument) return status;
-    if (!status.ok()) state_.begin_down(status);
+    if (!status.ok()) state_.account().begin_down(status);
     if (first.ok()) asking_ = std::move(first).value();
     const auto told = [this](const Status& made) {
       // (That it may be connected to does not make good that it does not answer.)
-      if (!made.ok()) state_.note_health(made);
+      if (!made.ok()) state_.account().note(made);
     };
     dialer_ = std::make_unique<RedisDialer>(dial, told, state_.clock());
     threads_.emplace_back([this] { run("loci-shared-ask", asks_, &RedisStore::ask_now); });
@@ -70,8 +70,8 @@ class RedisStore final : public SharedStore {
   }
 
   void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) override {
-    state_.count(&SharedStoreStats::asks_total, 1);
-    state_.count(&SharedStoreStats::parts_asked_total, keys.size() * state_.format().group_count());
+    state_.account().count(&SharedStoreStats::asks_total, 1);
+    state_.account().count(&SharedStoreStats::parts_asked_total, keys.size() * state_.format().group_count());
     AskJob job{
         .keys = std::move(keys), .deadline = state_.clock().now() + time_limit, .answer = std::move(answer)};
     if (asks_.size() >= kAsksMax) job.deadline = 0;
@@ -103,7 +103,7 @@ class RedisStore final : public SharedStore {
     if (note.kind == DiskNote::Kind::kForget) writer_.forget(note.entry.key);
   }
 
-  SharedStoreStats stats() const override { return state_.stats(); }
+  SharedStoreStats stats() const override { return state_.account().stats(); }
 
  private:
   template <class Job>
@@ -120,7 +120,7 @@ class RedisStore final : public SharedStore {
 
   void ask_now(AskJob& job, RedisLine&) {
     std::vector<std::uint8_t> groups(job.keys.size(), 0);
-    Status status = RedisStoreState::not_asked();
+    Status status = SharedAccount::not_asked();
     const Nanos begin = state_.clock().now();
     if (state_.asked() && begin < job.deadline) {
       if (asking_ == nullptr || !asking_->is_open()) asking_ = dialer_->take(job.deadline);
@@ -129,7 +129,7 @@ class RedisStore final : public SharedStore {
         status = ask_lengths(job, *asking_, groups);
         const bool is_fair =
             status.code() != StatusCode::kDeadlineExceeded || job.deadline - begin >= kRedisFairWait;
-        if (is_fair) state_.note_health(status);
+        if (is_fair) state_.account().note(status);
         if (!status.ok()) {
           // Replies that nobody waits for are on their way.
           asking_.reset();
@@ -138,12 +138,12 @@ class RedisStore final : public SharedStore {
       }
     }
     if (!status.ok()) {
-      state_.count(&SharedStoreStats::asks_failed_total, 1);
+      state_.account().count(&SharedStoreStats::asks_failed_total, 1);
       groups.assign(job.keys.size(), 0);
     }
     std::uint64_t found = 0;
     for (const std::uint8_t bits : groups) found += static_cast<std::uint64_t>(__builtin_popcount(bits));
-    state_.count(&SharedStoreStats::parts_found_total, found);
+    state_.account().count(&SharedStoreStats::parts_found_total, found);
     job.answer(std::move(groups));
   }
 
@@ -175,12 +175,12 @@ class RedisStore final : public SharedStore {
   void read_now(RedisRead& job, RedisLine& line) {
     if (!state_.asked()) {
       // Refused at once: nobody waits for a deadline of which it is known how it ends.
-      job.end(RedisStoreState::not_asked());
+      job.end(SharedAccount::not_asked());
       return;
     }
     if (state_.clock().now() >= job.waits_until()) {
       // It waited behind others, which says nothing of the store.
-      job.end(RedisStoreState::behind());
+      job.end(SharedAccount::behind());
       return;
     }
     Result<RedisConnection*> connection = line.get(state_.connect_by());
@@ -192,12 +192,13 @@ class RedisStore final : public SharedStore {
       if (!status.ok()) line.drop();
     }
     // A store that is slow is not one that is silent.
-    if (status.code() != StatusCode::kDeadlineExceeded || job.counts().bytes == 0) state_.note_health(status);
+    if (status.code() != StatusCode::kDeadlineExceeded || job.counts().bytes == 0)
+      state_.account().note(status);
     const RedisRead::Counts& counts = job.counts();
-    state_.count(&SharedStoreStats::parts_read_total, counts.read);
-    state_.count(&SharedStoreStats::parts_gone_total, counts.gone);
-    state_.count(&SharedStoreStats::parts_damaged_total, counts.damaged.size());
-    state_.count(&SharedStoreStats::bytes_read_total, counts.bytes);
+    state_.account().count(&SharedStoreStats::parts_read_total, counts.read);
+    state_.account().count(&SharedStoreStats::parts_gone_total, counts.gone);
+    state_.account().count(&SharedStoreStats::parts_damaged_total, counts.damaged.size());
+    state_.account().count(&SharedStoreStats::bytes_read_total, counts.bytes);
     // What is not what was written is in the way of what is.
     for (const ChainKey& key : counts.damaged) writer_.forget(key);
     job.end(status.ok() ? Status() : status);

@@ -9,26 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "loci/memory/disk/disk_test_values.h"
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_fake.h"
-#include "loci/memory/shared/shared_health.h"
+#include "loci/memory/shared/shared_store_test_values.h"
 
 namespace loci {
 namespace {
 
-const std::vector<SharedGroup> kGroups = {{.layers = 5, .layer_slice_bytes = 60'000},
-                                          {.layers = 2, .layer_slice_bytes = 1'000}};
-
-// Of what is to succeed, however busy the machine is.
-constexpr Nanos kPatient = 3600 * kNanosPerSecond;
-
-SharedKeys keys_of(std::uint8_t number) {
-  SharedKeys keys;
-  keys.names.fill(number);
-  keys.seals.fill(number);
-  return keys;
-}
+using namespace shared_test;
 
 class RedisStoreTest : public testing::Test {
  protected:
@@ -39,61 +27,18 @@ class RedisStoreTest : public testing::Test {
                               .time_to_live = 60 * kNanosPerSecond,
                               .connect_limit = kPatient,
                               .transfer_limit = kPatient};
-    options.warn = [this](const std::string& line) {
-      std::lock_guard lock(mutex_);
-      warnings_.push_back(line);
-    };
+    options.warn = [this](const std::string& line) { warnings_.add(line); };
     return options;
   }
   std::unique_ptr<SharedStore> open(RedisStoreOptions options) {
     return open_redis_store(std::move(options), clock_).value();
   }
 
-  static std::vector<std::byte> bytes_of(std::uint64_t seed, std::uint32_t group) {
-    return test_bytes(
-        seed, {.layers = kGroups[group].layers, .layer_slice_bytes = kGroups[group].layer_slice_bytes});
-  }
-  static Status write(SharedStore& store, std::uint64_t seed, std::uint32_t group) {
-    std::promise<Status> done;
-    store.write(group, {}, {.key = test_key(seed)}, bytes_of(seed, group),
-                [&](Status status) { done.set_value(std::move(status)); });
-    return done.get_future().get();
-  }
-  static std::vector<std::uint8_t> ask(SharedStore& store, const std::vector<std::uint64_t>& seeds,
-                                       Nanos limit = kPatient) {
-    std::vector<ChainKey> keys;
-    for (const std::uint64_t seed : seeds) keys.push_back(test_key(seed));
-    std::promise<std::vector<std::uint8_t>> answer;
-    store.ask(std::move(keys), limit,
-              [&](std::vector<std::uint8_t> groups) { answer.set_value(std::move(groups)); });
-    return answer.get_future().get();
-  }
-  static std::shared_ptr<CollectingSink> read(SharedStore& store, const std::vector<std::uint64_t>& seeds,
-                                              std::uint32_t group) {
-    auto sink = std::make_shared<CollectingSink>(seeds.size());
-    std::vector<BlockRead> items;
-    for (const std::uint64_t seed : seeds)
-      items.push_back({.group = group, .slot = {}, .key = test_key(seed)});
-    store.read(std::move(items), 0, sink);
-    sink->wait();
-    return sink;
-  }
-  std::string warnings() {
-    std::lock_guard lock(mutex_);
-    std::string all;
-    for (const std::string& line : warnings_) all += line + "\n";
-    return all;
-  }
-  // Until it does, or the test's own limit ends it.
-  template <class Condition>
-  static void await(Condition condition) {
-    while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  std::string warnings() const { return warnings_.all(); }
 
   SystemClock clock_;
   RedisFake server_;
-  std::mutex mutex_;
-  std::vector<std::string> warnings_;
+  Warnings warnings_;
 };
 
 TEST_F(RedisStoreTest, WhatIsWrittenIsFoundAndRead) {

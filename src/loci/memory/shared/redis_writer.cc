@@ -25,20 +25,10 @@ Status refused(const RedisReply& reply) { return resource_exhausted(reply.said()
 void RedisWriter::forget(const ChainKey& key) {
   if (forgets_.fetch_add(1) >= kForgetsMax) {
     --forgets_;
-    note_dropped("too many deletions wait");
+    store_.account().note_dropped("too many deletions wait");
     return;
   }
   jobs_.push(Forget{.key = key});
-}
-
-// A deletion that is not tried again: the values stay for their time to live. Told once until one succeeds.
-void RedisWriter::note_dropped(std::string_view why) {
-  store_.count(&SharedStoreStats::deletions_dropped_total, 1);
-  if (drops_told_.exchange(true)) return;
-  store_.options().warn(
-      fmt::format("the shared store {} did not take a deletion; the deleted state stays there {}: {}",
-                  store_.options().address.shown(),
-                  store_.time_to_live().empty() ? "until the store evicts it" : "for its time to live", why));
 }
 
 // --- the writing thread ---
@@ -47,14 +37,14 @@ void RedisWriter::run() {
   pthread_setname_np(pthread_self(), "loci-shared-set");
   RedisLine line(store_);
   while (!jobs_.closed()) {
-    const bool down = !store_.up();
+    const bool down = !store_.account().is_up();
     const Nanos at = due(down);
     std::optional<Job> job =
         jobs_.pop(at == kNever ? JobQueue<Job>::kForEver : std::max<Nanos>(0, at - store_.clock().now()));
     if (tend_at_ <= store_.clock().now()) tend_now();
-    if (down && store_.probe_at() <= store_.clock().now()) {
+    if (down && store_.account().probe_at() <= store_.clock().now()) {
       line.drop();
-      store_.note_health(line.get(store_.connect_by()).status());
+      store_.account().note(line.get(store_.connect_by()).status());
     }
     if (job) std::visit([&](auto& one) { carry_out(one, line); }, *job);
     if (!down && !kept_.empty() && kept_at_ <= store_.clock().now()) forget_kept(line);
@@ -64,7 +54,8 @@ void RedisWriter::run() {
 
 // When there is something to do without a job.
 Nanos RedisWriter::due(bool down) const {
-  return std::min({tend_at_, down ? store_.probe_at() : kNever, down || kept_.empty() ? kNever : kept_at_});
+  return std::min(
+      {tend_at_, down ? store_.account().probe_at() : kNever, down || kept_.empty() ? kNever : kept_at_});
 }
 
 // One of those that the store did not take when it was down.
@@ -80,7 +71,7 @@ void RedisWriter::forget_kept(RedisLine& line) {
 void RedisWriter::drop_kept(std::string_view why) {
   kept_.pop_front();
   --forgets_;
-  note_dropped(why);
+  store_.account().note_dropped(why);
 }
 
 void RedisWriter::tend_now() {
@@ -94,9 +85,9 @@ void RedisWriter::carry_out(const Tend&, RedisLine&) {
 }
 
 void RedisWriter::carry_out(Write& job, RedisLine& line) {
-  Status status = RedisStoreState::not_asked();
+  Status status = SharedAccount::not_asked();
   if (store_.asked() && store_.clock().now() >= job.waits_until) {
-    status = RedisStoreState::behind();
+    status = SharedAccount::behind();
   } else if (store_.asked()) {
     status = write_to(job, line, store_.limit_of(job.bytes.size()));
     note_answer(status, line);
@@ -122,16 +113,16 @@ void RedisWriter::carry_out(const Forget& job, RedisLine& line) {
   }
   --forgets_;
   if (status.ok())
-    drops_told_ = false;
+    store_.account().note_deleted();
   else
-    note_dropped(status.message());
+    store_.account().note_dropped(status.message());
 }
 
 // A store that refuses is in good health.
 void RedisWriter::note_answer(const Status& status, RedisLine& line) {
   const bool answered = status.ok() || status.code() == StatusCode::kResourceExhausted;
   if (!answered) line.drop();
-  store_.note_health(answered ? Status() : status);
+  store_.account().note(answered ? Status() : status);
 }
 
 // Errors: kResourceExhausted (the store refuses), kNotFound (the node that has it is away), and the
@@ -155,7 +146,7 @@ Status RedisWriter::write_to(const Write& job, RedisLine& line, Nanos deadline) 
   RedisReply reply;
   const std::string name = store_.format().name(job.key, job.group);
   LOCI_ASSIGN_OR_RETURN(const Found found, find(*connection, name, job.group, deadline));
-  if (found == Found::kThere) store_.count(&SharedStoreStats::parts_present_total, 1);
+  if (found == Found::kThere) store_.account().count(&SharedStoreStats::parts_present_total, 1);
   if (found == Found::kThere) return {};
   if (found == Found::kAway) return refuse_away();
   const std::vector<std::byte> value = store_.format().seal(job.key, job.group, job.bytes);
@@ -168,17 +159,17 @@ Status RedisWriter::write_to(const Write& job, RedisLine& line, Nanos deadline) 
   LOCI_RETURN_IF_ERROR(connection->send(words, deadline));
   LOCI_RETURN_IF_ERROR(connection->receive(kRedisSmallReplyBytes, deadline, reply));
   if (reply.kind == RedisReply::Kind::kError) {
-    store_.count(&SharedStoreStats::parts_refused_total, 1);
+    store_.account().count(&SharedStoreStats::parts_refused_total, 1);
     return refused(reply);
   }
   if (reply.kind == RedisReply::Kind::kAway) return refuse_away();
-  store_.count(&SharedStoreStats::parts_written_total, 1);
-  store_.count(&SharedStoreStats::bytes_written_total, value.size());
+  store_.account().count(&SharedStoreStats::parts_written_total, 1);
+  store_.account().count(&SharedStoreStats::bytes_written_total, value.size());
   return {};
 }
 
 Status RedisWriter::refuse_away() {
-  store_.count(&SharedStoreStats::parts_refused_total, 1);
+  store_.account().count(&SharedStoreStats::parts_refused_total, 1);
   return resource_exhausted("the node of the store that would have it is away");
 }
 

@@ -67,7 +67,6 @@ class RedisWriter {
   Nanos due(bool down) const;
   void forget_kept(RedisLine& line);
   void drop_kept(std::string_view why);
-  void note_dropped(std::string_view why);
   void note_answer(const Status& status, RedisLine& line);
   void tend_now();
   Status forget_in(const Forget& job, RedisLine& line, Nanos deadline);
@@ -79,7 +78,6 @@ class RedisWriter {
   RedisStoreState& store_;
   JobQueue<Job> jobs_;
   std::atomic<std::size_t> forgets_{0};  // that wait or are kept
-  std::atomic<bool> drops_told_{false};
   // The writing thread's:
   std::deque<Forget> kept_;    // deletions until the store is back
   Nanos kept_at_ = 0;          // they are tried again then, all of them

@@ -18,6 +18,7 @@
 #include "loci/base/check.h"
 #include "loci/base/mutex.h"
 #include "loci/base/version.h"
+#include "loci/memory/shared/shared_account.h"
 
 namespace loci {
 namespace {
@@ -287,7 +288,7 @@ void S3Client::State::start_waiting() {
       waiting[lane].pop_front();
       ++under_way[lane];
       if (clock.now() >= transfer->request.waits_until) {
-        transfer->reply.status = {StatusCode::kDeadlineExceeded, "the store takes less than it is given"};
+        transfer->reply.status = SharedAccount::behind();
         end(std::move(transfer));
       } else {
         start(std::move(transfer));

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <utility>
 
-#include "loci/base/ascii.h"
+#include "loci/memory/shared/s3_reply.h"
 
 namespace loci {
 namespace {
@@ -36,17 +36,17 @@ Result<S3Credentials> parse_s3_credentials(std::string_view text, std::string_vi
   while (!text.empty()) {
     const std::string_view whole = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), whole.size() + 1));
-    const std::string_view line = trim_ascii(whole);
+    const std::string_view line = s3_trimmed(whole);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     if (line.front() == '[') {
-      is_here = trim_ascii(line.substr(1, line.find(']') - 1)) == profile;
+      is_here = s3_trimmed(line.substr(1, line.find(']') - 1)) == profile;
       is_found = is_found || is_here;
       continue;
     }
     const std::size_t equals = line.find('=');
     if (!is_here || equals == std::string_view::npos) continue;
-    const std::string_view name = trim_ascii(line.substr(0, equals));
-    const std::string value(trim_ascii(line.substr(equals + 1)));
+    const std::string_view name = s3_trimmed(line.substr(0, equals));
+    const std::string value(s3_trimmed(line.substr(equals + 1)));
     if (name == "aws_access_key_id") credentials.key_id = value;
     if (name == "aws_secret_access_key") credentials.secret = value;
     if (name == "aws_session_token") credentials.token = value;

@@ -26,6 +26,7 @@
 #include "loci/base/hex.h"
 #include "loci/base/mutex.h"
 #include "loci/memory/shared/fake_server.h"
+#include "loci/memory/shared/s3_reply.h"
 
 namespace loci {
 
@@ -118,7 +119,7 @@ class S3Fake {
     while (std::getline(lines, line)) {
       const std::size_t colon = line.find(':');
       if (colon == std::string::npos) continue;
-      request.header[lower_ascii(line.substr(0, colon))] = trim_ascii(line.substr(colon + 1));
+      request.header[lower_ascii(line.substr(0, colon))] = s3_trimmed(line.substr(colon + 1));
     }
     const auto length = static_cast<std::size_t>(std::atoll(request.header["content-length"].c_str()));
     if (input.size() < end + 4 + length) {

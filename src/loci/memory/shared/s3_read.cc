@@ -37,9 +37,7 @@ std::string s3_object_name(const SharedFormat& format, const ChainKey& key, std:
 }
 
 Nanos S3Values::limit_of(std::uint64_t bytes) const {
-  const auto takes =
-      static_cast<unsigned __int128>(bytes) * kNanosPerSecond / std::max<std::uint64_t>(1, rate_min);
-  return piece_limit + static_cast<Nanos>(takes);
+  return shared_transfer_limit(request_limit, bytes, rate_min);
 }
 
 bool S3Values::is_expired(const S3Head& head) const {

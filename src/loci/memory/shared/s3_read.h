@@ -29,7 +29,7 @@ struct S3Values {
   const SharedFormat& format;
   SharedAccount& account;
   std::int64_t seconds_to_live = 0;                                // since a value was written; 0: for ever
-  Nanos piece_limit = 0;                                           // of a request, beside what its bytes take
+  Nanos request_limit = 0;                                         // of a request, beside what its bytes take
   std::uint64_t rate_min = 1;                                      // bytes a second
   std::function<void(const ChainKey&)> damaged;                    // it is in the way of what was written
   std::function<void(const ChainKey&, std::uint32_t group)> aged;  // it was used, and half its time is over

@@ -68,8 +68,15 @@ void take_range(std::string_view value, S3Head& head) {
 
 }  // namespace
 
+std::string_view s3_trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
 void S3Head::take(std::string_view line) {
-  line = trim_ascii(line);
+  line = s3_trimmed(line);
   if (line.starts_with("HTTP/")) {
     const std::size_t space = line.find(' ');
     *this = {};
@@ -79,7 +86,7 @@ void S3Head::take(std::string_view line) {
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return;
   const std::string name = lower_ascii(line.substr(0, colon));
-  const std::string_view value = trim_ascii(line.substr(colon + 1));
+  const std::string_view value = s3_trimmed(line.substr(colon + 1));
   if (name == "content-length") length = number<std::uint64_t>(value);
   if (name == "content-range") take_range(value, *this);
   if (name == "date") date = parse_http_date(value);

@@ -35,6 +35,9 @@ struct S3Error {
 };
 S3Error parse_s3_error(std::string_view body);
 
+// Without the blanks and ends of lines around it.
+std::string_view s3_trimmed(std::string_view text);
+
 // "Sun, 06 Nov 1994 08:49:37 GMT", and no other form.
 std::optional<std::int64_t> parse_http_date(std::string_view text);
 

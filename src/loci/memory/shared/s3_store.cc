@@ -34,7 +34,7 @@ class S3Store final : public SharedStore {
         values_{.format = format_,
                 .account = account_,
                 .seconds_to_live = (options_.time_to_live + kNanosPerSecond - 1) / kNanosPerSecond,
-                .piece_limit = options_.transfer_limit,
+                .request_limit = options_.transfer_limit,
                 .rate_min = options_.rate_min,
                 .damaged = [this](const ChainKey& key) { deletions_.take(key); },
                 .aged =
@@ -87,8 +87,7 @@ class S3Store final : public SharedStore {
       reader.post([this, job] {
         if (account_.is_up()) return job->begin();
         // Refused at once: nobody waits for a deadline of which it is known how it ends.
-        job->refuse(
-            Status(StatusCode::kUnavailable, "the shared store did not answer before, and is not asked now"));
+        job->refuse(SharedAccount::not_asked());
       });
     }
   }

@@ -16,8 +16,7 @@ constexpr std::size_t kRenewalsMax = 64;  // that wait with writes
 void S3Writes::begin(S3Write job) {
   const Write write = std::make_shared<S3Write>(std::move(job));
   if (!values_.account.is_up()) {
-    write->done(
-        Status(StatusCode::kUnavailable, "the shared store did not answer before, and is not asked now"));
+    write->done(SharedAccount::not_asked());
     return;
   }
   client_.begin({.verb = S3Request::Verb::kHead,

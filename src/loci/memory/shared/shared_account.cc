@@ -39,6 +39,14 @@ void SharedAccount::begin_down(const Status& status) {
                     status.message()));
 }
 
+Status SharedAccount::not_asked() {
+  return {StatusCode::kUnavailable, "the shared store did not answer before, and is not asked now"};
+}
+
+Status SharedAccount::behind() {
+  return {StatusCode::kDeadlineExceeded, "the shared store takes less than it is given"};
+}
+
 void SharedAccount::note_dropped(std::string_view why) {
   {
     const MutexLock lock(mutex_);

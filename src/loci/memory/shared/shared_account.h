@@ -3,6 +3,7 @@
 // thing that a person should know once until it has changed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -15,6 +16,13 @@
 #include "loci/memory/shared/shared_store.h"
 
 namespace loci {
+
+// How long a transfer of so many bytes may take, at the slowest rate that is waited for.
+inline Nanos shared_transfer_limit(Nanos beside, std::uint64_t bytes, std::uint64_t rate_min) {
+  const auto takes =
+      static_cast<unsigned __int128>(bytes) * kNanosPerSecond / std::max<std::uint64_t>(1, rate_min);
+  return beside + static_cast<Nanos>(takes);
+}
 
 // Thread-safe.
 class SharedAccount {
@@ -37,6 +45,10 @@ class SharedAccount {
   void note(const Status& status);
   // Nobody is there to begin with.
   void begin_down(const Status& status);
+
+  // Of what was not asked, and of what waited behind others until it was too late.
+  static Status not_asked();
+  static Status behind();
 
   // A deletion that is not tried again: the values stay.
   void note_dropped(std::string_view why);
