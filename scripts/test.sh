@@ -74,7 +74,7 @@ live_suites() {
   beside 120 "requests generated from /openapi.json" openapi_requests
   beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
   beside 90 "a store that servers share" suite tests/shared_store_test.py tests/shared_cluster_test.py
-  beside 60 "servers that share a bucket of an S3 store" s3_store
+  beside 40 "servers that share a bucket of an S3 store" s3_store
   beside 60 "the simulator beside a server" suite tests/simulator_test.py
   beside 60 "members that read one another's state" suite tests/peers_live_test.py
   beside 120 "live server: responses and conversations" suite tests/responses_test.py

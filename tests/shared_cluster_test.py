@@ -112,7 +112,7 @@ def all_shared(_, __, cached, shared):
 def test_another_server_goes_on_with_what_three_nodes_have(place, cluster, plain):
     expect_equal(written(place, cluster), plain[0], "the first turn")
     expect(sum(bool(node.names()) for node in cluster.nodes) >= 2, "values are on several nodes")
-    expect_equal(servers_until(place, cluster, STORY + plain[0] + " And then?", all_shared), plain[1], "the next turn")
+    expect_equal(servers_until(place, cluster.url, STORY + plain[0] + " And then?", all_shared), plain[1], "the next turn")
 
 
 def test_slots_that_move_while_they_are_read(place, cluster, plain):
@@ -137,17 +137,17 @@ def test_slots_that_move_while_they_are_read(place, cluster, plain):
         expect(len(moved) == 3 and said > 0, f"{len(moved)} of 3 moves, {said} rounds meanwhile")
         wait_shared(other)
         expect_equal(other.metrics()["loci_shared_up"], 1, "the store is not left alone")
-    expect_equal(servers_until(place, cluster, STORY, all_shared), plain[0], "afterwards all is found")
+    expect_equal(servers_until(place, cluster.url, STORY, all_shared), plain[0], "afterwards all is found")
 
 
 def test_a_slot_on_its_way(place, cluster, plain):
     written(place, cluster)
     found = []
-    servers_until(place, cluster, STORY, lambda *reply: all_shared(*reply) and not found.append(reply[3]))
+    servers_until(place, cluster.url, STORY, lambda *reply: all_shared(*reply) and not found.append(reply[3]))
     for name in cluster.names():
         source = next(i for i, node in enumerate(cluster.nodes) if name in node.names())
         cluster.migrate(name, (source + 1) % NODES)
-    expect_equal(servers_until(place, cluster, STORY, lambda *reply: reply[3] >= found[0]), plain[0], "with values that have gone ahead")
+    expect_equal(servers_until(place, cluster.url, STORY, lambda *reply: reply[3] >= found[0]), plain[0], "with values that have gone ahead")
 
 
 def test_a_node_that_dies_costs_its_blocks_alone(place, cluster, plain):
@@ -171,7 +171,7 @@ def test_a_node_that_dies_costs_its_blocks_alone(place, cluster, plain):
             return victim.names()
         wait_until(is_back, 120, "it is written again")
         expect(sum(len(node.names()) for node in cluster.nodes) > before, "and so are the others")
-    expect_equal(servers_until(place, cluster, STORY, lambda server, text, cached, shared: text == plain[0] and shared > 0), plain[0], "what is left")
+    expect_equal(servers_until(place, cluster.url, STORY, lambda server, text, cached, shared: text == plain[0] and shared > 0), plain[0], "what is left")
 
 
 def test_a_node_that_stands_still(place, cluster, plain):
@@ -185,4 +185,4 @@ def test_a_node_that_stands_still(place, cluster, plain):
         finally:
             still.process.send_signal(signal.SIGCONT)
         wait_until(lambda: other.metrics()["loci_shared_up"] == 1, 60, "the store is asked")
-    expect_equal(servers_until(place, cluster, STORY, all_shared), plain[0], "afterwards")
+    expect_equal(servers_until(place, cluster.url, STORY, all_shared), plain[0], "afterwards")

@@ -40,12 +40,12 @@ def say(server, text=STORY, tokens=40):
     return reply.json["choices"][0]["text"], cached, reply.json["loci"]["tokens"]["shared"]
 
 
-def servers_until(place, redis, text, enough, environment=None):
+def servers_until(place, url, text, enough, environment=None):
     """Servers that have seen nothing say a text, one after the other, until enough(server, text, cached, shared). A busy machine
     may keep the store from answering in time, which costs an attempt; what is said is always the same."""
     end, said = time.monotonic() + 180, set()
     while True:
-        with place.server(redis.url, environment=environment) as server:
+        with place.server(url, environment=environment) as server:
             reply = say(server, text)
             said.add(reply[0])
             expect_equal(len(said), 1, f"texts of servers that ask the store: {said}")
@@ -105,7 +105,7 @@ def test_another_server_goes_on_with_the_conversation(place, redis, plain):
         expect_equal(again[2], 0, "what is on the device is not asked for")
         return True
 
-    expect_equal(servers_until(place, redis, STORY + first + " And then?", goes_on), plain[1], "the next turn by another server")
+    expect_equal(servers_until(place, redis.url, STORY + first + " And then?", goes_on), plain[1], "the next turn by another server")
 
 
 def test_time_to_live_and_deletion(place, redis):
@@ -173,7 +173,7 @@ def test_a_store_behind_tls(place, tmp_path, plain):
             expect_equal(say(one)[0], plain[0], "the first turn")
             wait_shared(one)
             expect_equal(len(store.names()), one.metrics()['loci_shared_parts_total{result="written"}'], "values in the store")
-        found = servers_until(place, store, STORY, lambda other, text, cached, shared: shared >= 4 * BLOCK_TOKENS,
+        found = servers_until(place, store.url, STORY, lambda other, text, cached, shared: shared >= 4 * BLOCK_TOKENS,
                               environment={"SSL_CERT_FILE": trusted})
         expect_equal(found, plain[0], "by another server")
     finally:
@@ -193,7 +193,7 @@ def test_a_store_that_forgets(place, redis, plain):
     redis.ask("SETRANGE", names[0], "40", "damage")
     redis.ask("COPY", names[1], names[2], "REPLACE")
     damage_counted = lambda third, *_: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1  # noqa: E731
-    expect_equal(servers_until(place, redis, STORY, damage_counted), plain[0], "from a store with damaged values")
+    expect_equal(servers_until(place, redis.url, STORY, damage_counted), plain[0], "from a store with damaged values")
 
 
 def test_a_full_store(place, tmp_path, plain):

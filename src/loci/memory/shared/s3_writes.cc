@@ -62,7 +62,8 @@ void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply
     return write->done(resource_exhausted(refusal));
   }
   const Status health = s3_health(reply);
-  values_.account.note(health);
+  // Some stores that are full do not answer. The question before has shown that this one is there.
+  if (health.code() != StatusCode::kDeadlineExceeded) values_.account.note(health);
   if (health.ok()) {
     values_.account.count(&SharedStoreStats::parts_written_total, 1);
     values_.account.count(&SharedStoreStats::bytes_written_total, bytes);
