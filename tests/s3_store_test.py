@@ -129,7 +129,7 @@ def test_a_bucket_that_forgets_and_one_that_lies(place, bucket, plain):
     bucket.put(names[1], values[names[2]])
     bucket.put(names[2], values[names[1]])
     bucket.put(names[3], values[names[3]][:100])
-    damage_counted = lambda third, *_: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1  # noqa: E731
+    damage_counted = lambda third, *_: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1  # noqa: E731 (before the reply)
     expect_equal(servers_until(place, bucket.url, STORY, damage_counted), plain[0], "from a bucket with damaged values")
 
 

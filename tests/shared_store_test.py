@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store that servers share: a real redis-server, and what may become of it (docs/shared-store.md)."""
+import contextlib
 import os
 import shutil
 import signal
@@ -125,7 +126,7 @@ def test_time_to_live_and_deletion(place, redis):
 
 def test_deletions_wait_for_a_store_that_is_away(place, redis):
     with place.server(redis.url, "--shared-ttl", "0", "--store", place.path("away.db")) as one:
-        expect("shared_ttl is 0" in one.log_text(), "the start warns of values that stay")
+        wait_until(lambda: "shared_ttl is 0" in one.log_text(), 20, "the start warns of values that stay")
         talk = one.post("/v1/conversations", {}).json["id"]
         made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
         expect_equal(made.status, 200, made.text)
@@ -192,7 +193,13 @@ def test_a_store_that_forgets(place, redis, plain):
     names = redis.names()
     redis.ask("SETRANGE", names[0], "40", "damage")
     redis.ask("COPY", names[1], names[2], "REPLACE")
-    damage_counted = lambda third, *_: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1  # noqa: E731
+
+    def damage_counted(third, *_):
+        # (Counted after the reply, and damaged values are deleted: there is no second time.)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1, 2, "damage is counted")
+            return True
+        return False
     expect_equal(servers_until(place, redis.url, STORY, damage_counted), plain[0], "from a store with damaged values")
 
 
