@@ -129,6 +129,14 @@ bool Upstream::is_reusable() const {
          !state_->has_timed_out && state_->socket.tcp().is_open();
 }
 
+// 128 KiB after an answer: a front may keep hundreds of idle connections to each of its instances.
+void Upstream::rest() {
+  parser_.reset();
+  buffer_.clear();
+  buffer_.shrink_to_fit();
+  piece_ = {};
+}
+
 void Upstream::close() { state_->close(); }
 
 void Upstream::set_deadline(Nanos from_now) {
@@ -172,6 +180,7 @@ void UpstreamPool::give(std::uint32_t instance, std::unique_ptr<Upstream> connec
   if (!connection->is_reusable()) return;
   std::vector<Idle>& idle = idle_[instance];
   if (idle.size() >= idle_max_) return;
+  connection->rest();
   connection->set_deadline(std::chrono::nanoseconds(kIdleTime).count());
   idle.push_back({.connection = std::move(connection), .since = std::chrono::steady_clock::now()});
 }

@@ -47,6 +47,9 @@ class Upstream {
   boost::asio::awaitable<std::optional<std::string_view>> read_piece();
   // True after the body's end, or directly after connect(): another request may follow.
   bool is_reusable() const;
+  // Gives back the memory of its buffers; the next request takes it again. Only of a connection that
+  // is_reusable().
+  void rest();
   // Ends all running operations with an error. Any coroutine may call it.
   void close();
   // Closes the connection if it is not done by then. Replaces an earlier deadline, which costs nothing where

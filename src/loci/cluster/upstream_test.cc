@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <netdb.h>
 
 #include <atomic>
@@ -15,12 +16,16 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "loci/cluster/peers/peer_tls.h"
 
@@ -136,6 +141,74 @@ TEST(Upstream, TheLatestDeadlineCounts) {
   io.restart();
   io.run();
   EXPECT_TRUE(upstream.timed_out());
+}
+
+// Answers each request of one connection after the other, until the client closes it.
+asio::awaitable<void> answer_all(asio::ip::tcp::socket socket, const std::string& body) {
+  const std::string answer =
+      fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+  try {
+    for (std::string request;; request.clear()) {
+      co_await asio::async_read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", asio::use_awaitable);
+      co_await asio::async_write(socket, asio::buffer(answer), asio::use_awaitable);
+    }
+  } catch (const boost::system::system_error&) {
+  }
+}
+
+// The number of bytes of the answer's body.
+asio::awaitable<std::size_t> get(Upstream& upstream) {
+  std::size_t bytes = 0;
+  if (!co_await upstream.send("GET / HTTP/1.1\r\n\r\n", "")) co_return 0;
+  if (co_await upstream.read_header(false) == nullptr) co_return 0;
+  for (auto piece = co_await upstream.read_piece(); piece && !piece->empty();
+       piece = co_await upstream.read_piece())
+    bytes += piece->size();
+  co_return bytes;
+}
+
+// What a hundred connections of a front need while nobody uses them.
+TEST(UpstreamPool, IdleConnectionsHaveNoBuffers) {
+  constexpr std::size_t kConnections = 100;
+  const std::string body(200 << 10, 'x');
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const Member member{.host = "127.0.0.1", .port = acceptor.local_endpoint().port()};
+  UpstreamPool pool(io);
+  const auto allocated = [] {
+    const struct mallinfo2 heap = mallinfo2();
+    return heap.uordblks + heap.hblkhd;
+  };
+  std::size_t busy_bytes = 0, idle_bytes = 0, again = 0;
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        std::vector<std::unique_ptr<Upstream>> connections;
+        for (std::size_t i = 0; i < kConnections; ++i) {
+          connections.push_back(pool.make(member));
+          const Status connected = co_await connections.back()->connect(member, 20 * kNanosPerSecond);
+          EXPECT_TRUE(connected.ok()) << connected.message();
+          asio::co_spawn(io, answer_all(acceptor.accept(), body), asio::detached);
+          EXPECT_EQ(co_await get(*connections.back()), body.size());
+        }
+        busy_bytes = allocated();
+        for (auto& connection : connections) pool.give(1, std::move(connection));
+        idle_bytes = allocated();
+        for (std::size_t i = 0; i < kConnections; ++i) {
+          const std::unique_ptr<Upstream> kept = pool.take(1);
+          EXPECT_NE(kept, nullptr) << "it is kept all the same";
+          if (kept == nullptr) break;
+          again += co_await get(*kept);
+          kept->close();
+        }
+        io.stop();
+      },
+      asio::detached);
+  io.run();
+  EXPECT_EQ(again, kConnections * body.size());
+#ifndef __SANITIZE_ADDRESS__  // whose allocator does not say what is allocated
+  if (busy_bytes > 0) EXPECT_GE(busy_bytes - idle_bytes, kConnections * (120 << 10));
+#endif
 }
 
 }  // namespace
