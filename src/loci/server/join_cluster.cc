@@ -2,6 +2,9 @@
 #include "loci/server/join_cluster.h"
 
 #include <fmt/format.h>
+
+#include <functional>
+#include <string>
 #include <tuple>
 
 #include "loci/base/version.h"
@@ -95,10 +98,11 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
 Result<std::unique_ptr<ClusterLimits>> open_cluster_limits(const ServerConfig& config, std::string member,
                                                            std::shared_ptr<spdlog::logger> log) {
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(config.cluster_secret));
+  const std::uint64_t seed = std::hash<std::string>{}(member);  // each member's pauses are its own
   Result<std::unique_ptr<LimitTable>> table =
       LimitTable::open(config.join, cluster_member_key(secret), std::move(member));
   if (!table.ok()) return Status(table.status().code(), table.status().message(), "join");
-  return std::make_unique<ClusterLimits>(std::move(table).value(), std::move(log));
+  return std::make_unique<ClusterLimits>(std::move(table).value(), std::move(log), seed);
 }
 
 void watch_other_servers(WorkerPool& store_thread, ConversationStore* store,

@@ -15,7 +15,6 @@ namespace {
 constexpr std::chrono::nanoseconds kLimitsRenewal{kMemberRenewal};
 constexpr int kRenewalsToClear = 60;
 constexpr std::size_t kLimitsAsksMax = 1'024;  // in one round
-constexpr std::chrono::milliseconds kLimitsLockedPause{5};
 
 // How long a refusal serves for later requests.
 std::chrono::nanoseconds kept_for(const LimitReached& reached) {
@@ -25,10 +24,12 @@ std::chrono::nanoseconds kept_for(const LimitReached& reached) {
 
 }  // namespace
 
-ClusterLimits::ClusterLimits(std::unique_ptr<LimitTable> table, std::shared_ptr<spdlog::logger> log)
+ClusterLimits::ClusterLimits(std::unique_ptr<LimitTable> table, std::shared_ptr<spdlog::logger> log,
+                             std::uint64_t seed)
     : table_(std::move(table)),
       log_(std::move(log)),
       busy_since_(Time::time_point::max()),
+      pauses_(seed),
       thread_([this] { run(); }) {}
 
 ClusterLimits::~ClusterLimits() { stop(); }
@@ -162,6 +163,7 @@ ClusterLimits::Round ClusterLimits::begin_round() {
 std::vector<ClusterLimits::Told> ClusterLimits::note_counted(CountedTenant& tenant,
                                                              std::vector<Waiting>& waiting) {
   Known& known = known_[tenant.tenant];
+  known.pause.reset();
   std::vector<Told> told;
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     const LimitAnswer& answer = tenant.answers[i];
@@ -189,11 +191,15 @@ std::vector<ClusterLimits::Told> ClusterLimits::put_back(CountedTenant& tenant, 
   known.used += tenant.tokens_used;
   changes_.insert(tenant.tenant);
   const Time::time_point now = Time::now();
-  if (counted.ok()) known.locked_until = now + kLimitsLockedPause;
+  const std::chrono::nanoseconds patience(kLimitPatience);
+  if (counted.ok()) {
+    const auto waited = waiting.empty() ? std::chrono::nanoseconds(0) : now - waiting.front().since;
+    known.locked_until = now + known.pause.next(patience - waited, pauses_);
+  }
   due_ = std::min(due_, known.locked_until);
   std::vector<Told> told;
   for (Waiting& one : waiting) {
-    if (counted.ok() && now - one.since < std::chrono::nanoseconds(kLimitPatience))
+    if (counted.ok() && now - one.since < patience)
       waiting_.push_back(std::move(one));
     else
       told.push_back({std::move(one.done), std::nullopt});
@@ -212,6 +218,8 @@ Status ClusterLimits::count(Round round) {
                                                  : put_back(tenant, round.waiting[i], counted);
       std::move(some.begin(), some.end(), std::back_inserter(told));
     }
+    // (Others may have come while these were asked for.)
+    std::ranges::stable_sort(waiting_, {}, &Waiting::since);
   }
   for (const Told& one : told) one.done(one.answer);
   return counted;

@@ -7,8 +7,9 @@
 //                             one transaction each
 //
 // A refusal is kept for a moment (kRefusalKept), so that a tenant that sends without end is counted ten times
-// a second, and not in each transaction. A tenant whom another server counts just now is asked for again in
-// kLimitsLockedPause; the transaction goes on without it.
+// a second, and not in each transaction. A tenant whom another server counts just now is asked for again
+// after a pause (locked_pause.h); the transaction goes on without it. Of one tenant, who came first is
+// counted first.
 //
 // (docs/decisions/cluster-limits.md)
 #pragma once
@@ -26,7 +27,9 @@
 #include <vector>
 
 #include "loci/base/mutex.h"
+#include "loci/base/random.h"
 #include "loci/cluster/limits/limit_table.h"
+#include "loci/cluster/limits/locked_pause.h"
 #include "loci/serve/tenants/limit_pool.h"
 
 namespace loci {
@@ -34,7 +37,8 @@ namespace loci {
 // Thread-safe. Knows each tenant that has asked; tenants are those of the file of keys.
 class ClusterLimits final : public LimitPool {
  public:
-  ClusterLimits(std::unique_ptr<LimitTable> table, std::shared_ptr<spdlog::logger> log);
+  // `seed`: of its pauses; unlike that of other servers.
+  ClusterLimits(std::unique_ptr<LimitTable> table, std::shared_ptr<spdlog::logger> log, std::uint64_t seed);
   ~ClusterLimits() override;  // as stop()
 
   // Ends the thread: what waits, and every later ask, is told that nobody counts (std::nullopt). Waits at
@@ -61,6 +65,7 @@ class ClusterLimits final : public LimitPool {
     std::optional<LimitAnswer> refusal;  // of a request that would have begun, with these limits
     Time::time_point refused_until;      // until then no other one asks the database
     Time::time_point locked_until;       // until then nothing of the tenant is counted
+    LockedPause pause;                   // before it
   };
   struct Round {
     std::vector<CountedTenant> tenants;
@@ -97,7 +102,7 @@ class ClusterLimits final : public LimitPool {
 
   mutable Mutex mutex_;
   Condition changed_;
-  std::vector<Waiting> waiting_ GUARDED_BY(mutex_);
+  std::vector<Waiting> waiting_ GUARDED_BY(mutex_);  // who came first is first
   std::map<std::string, Known> known_ GUARDED_BY(mutex_);
   std::set<std::string> changes_ GUARDED_BY(mutex_);  // tenants of whom the database does not know all
   Time::time_point due_ GUARDED_BY(mutex_) = Time::time_point::max();  // when the next round may begin
@@ -106,7 +111,8 @@ class ClusterLimits final : public LimitPool {
   bool is_up_ GUARDED_BY(mutex_) = true;  // the last call was answered
   bool is_stopping_ GUARDED_BY(mutex_) = false;
   bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database no more
-  int renewals_ = 0;                         // the thread's
+  Random pauses_ GUARDED_BY(mutex_);
+  int renewals_ = 0;  // the thread's
   std::thread thread_;
 };
 

@@ -10,7 +10,9 @@
 #include <chrono>
 #include <future>
 #include <pqxx/pqxx>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "loci/cluster/member_table.h"
 #include "loci/serve/store/test_postgres.h"
@@ -39,7 +41,8 @@ class ClusterLimitsTest : public testing::Test {
     other_ = open("other");
   }
   std::unique_ptr<ClusterLimits> open(const std::string& member, std::uint8_t key = 0) {
-    return std::make_unique<ClusterLimits>(LimitTable::open(url_, MemberKey{key}, member).value(), log_);
+    return std::make_unique<ClusterLimits>(LimitTable::open(url_, MemberKey{key}, member).value(), log_,
+                                           member.size());
   }
   std::string sql(const std::string& statement) {
     pqxx::connection connection(url_);
@@ -224,6 +227,54 @@ TEST_F(ClusterLimitsTest, ATenantThatIsCountedElsewhereHoldsUpNoOther) {
   EXPECT_TRUE(is_counted(ask(*one_, "d", limits)));
 }
 
+TEST(LockedPause, GrowsToABoundAndDiffersByServer) {
+  using std::chrono::milliseconds;
+  using namespace std::chrono_literals;
+  const milliseconds patience(1000);
+  Random random(1), other_random(2);
+  LockedPause pause, other;
+  bool differ = false;
+  for (const milliseconds most : {5ms, 10ms, 20ms, 40ms, 40ms, 40ms}) {
+    const auto one = pause.next(patience, random);
+    EXPECT_GE(one, most / 2);
+    EXPECT_LE(one, most);
+    differ = other.next(patience, other_random) != one || differ;
+  }
+  EXPECT_TRUE(differ);
+  for (int i = 0; i < 100; ++i) EXPECT_LE(pause.next(milliseconds(80), random), milliseconds(10)) << "late";
+  EXPECT_LE(pause.next(milliseconds(-3), random), milliseconds(5));
+  EXPECT_GE(pause.next(patience, random), milliseconds(20)) << "it has not forgotten";
+  pause.reset();
+  EXPECT_LE(pause.next(patience, random), milliseconds(5));
+}
+
+// Another server has the row for a while: it is asked for less and less often, and then in the order of the
+// asks.
+TEST_F(ClusterLimitsTest, ARowThatIsTakenIsAskedForSeldomAndInOrder) {
+  constexpr std::size_t kAsks = 60, kLeft = 20;
+  const TenantLimits limits{.requests_per_minute = kLeft + 1};
+  ASSERT_TRUE(is_counted(ask(*one_, "a", limits)));
+  other_.reset();
+  pqxx::connection holder(url_), watcher(url_);
+  auto elsewhere = std::make_unique<pqxx::work>(holder);
+  elsewhere->exec("SELECT * FROM loci.tenant_limits FOR UPDATE");
+  std::vector<std::future<std::optional<LimitAnswer>>> answers;
+  std::set<std::string> statements;  // by their begin: the last one of each transaction
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(500)) {
+    if (answers.size() < kAsks)
+      answers.push_back(begin_ask(*one_, {.tenant = "a", .limits = limits, .tokens = {}}));
+    pqxx::nontransaction statement(watcher);
+    for (const auto& row : statement.exec("SELECT query_start FROM pg_stat_activity WHERE state = 'idle' AND "
+                                          "datname = current_database() AND pid <> pg_backend_pid()"))
+      statements.insert(row[0].c_str());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  elsewhere.reset();
+  for (std::size_t i = 0; i < kAsks; ++i) EXPECT_EQ(is_counted(answers.at(i).get()), i < kLeft) << i;
+  EXPECT_LE(statements.size(), 35u) << "each 5 ms would be twice as often";
+}
+
 TEST_F(ClusterLimitsTest, EachAskIsCountedWithItsOwnLimits) {
   const TenantLimits before{.requests_per_minute = 30}, after{.requests_per_minute = 60};
   ASSERT_TRUE(is_counted(ask(*one_, "a", before)));
@@ -245,7 +296,7 @@ TEST_F(ClusterLimitsTest, ADatabaseThatCountsNothingIsNotBack) {
   const TenantLimits limits{.requests_per_minute = 60};
   const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
   one_ = std::make_unique<ClusterLimits>(LimitTable::open(url_, MemberKey{}, "one").value(),
-                                         std::make_shared<spdlog::logger>("test", lines));
+                                         std::make_shared<spdlog::logger>("test", lines), 1);
   ASSERT_TRUE(is_counted(ask(*one_, "a", limits)));
   sql("ALTER TABLE loci.tenant_limits RENAME TO away");
   EXPECT_FALSE(ask(*one_, "a", limits)) << "nobody counts";
