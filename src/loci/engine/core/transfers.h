@@ -77,6 +77,7 @@ class Transfers {
  public:
   // All three must outlive it.
   Transfers(const CoreConfig& config, const CostModel& costs, BlockIndex& index);
+  ~Transfers();
 
   // Later calls happen at this time.
   void advance(Nanos now) {

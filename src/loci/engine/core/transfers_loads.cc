@@ -30,6 +30,15 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
       shares_max_(std::min(saves_max_, kSharesMax)),
       serves_max_(std::min(saves_max_, kServesMax)) {}
 
+// Moves in flight have no end any more: what they read is let go before their pins are, which may be the
+// last.
+Transfers::~Transfers() {
+  for (const auto& [id, move] : moves_) {
+    if (move.from == Tier::kDevice) continue;
+    for (const MovePart& part : move.parts) index_.end_read(move.source(), move.from, part.group);
+  }
+}
+
 // --- what can be brought back ---
 
 bool Transfers::loading(BlockId id, std::uint32_t group) const {
