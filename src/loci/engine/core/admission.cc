@@ -7,6 +7,17 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+// Up to the last block that the index knows. It knows all before that; but for a lineage whose gate was made
+// below a public front, which is public no more: its own front may be missing, and is made anew.
+std::size_t known_blocks(const CoreProbes& probes) {
+  std::size_t known = probes.blocks.size();
+  while (known > 0 && probes.blocks[known - 1].node == kNoBlock) --known;
+  return known;
+}
+
+}  // namespace
 
 Admission::Admission(const CoreConfig& config, BlockIndex& index, const Transfers& transfers,
                      Prefixes& prefixes, Windows& windows, const DeviceMemory& device_memory,
@@ -96,8 +107,14 @@ void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_c
   // First everything that is there is held, so that making room for the rest takes none of it.
   BlockPin root = prefixes_.open_parent(probes);
   std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
+  const std::size_t known = known_blocks(probes);
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
+    if (found.node == kNoBlock && i < known) {
+      const BlockId parent = i == 0 ? root.block() : request.blocks.back().block();
+      const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
+      request.blocks.push_back(index_.open_full(parent, found.key, tokens));
+    }
     if (found.node != kNoBlock) {
       BlockPin& pin = request.blocks.emplace_back(index_.pin(found.node));
       for (std::uint32_t group = 0; group < group_count_; ++group) {

@@ -69,6 +69,7 @@ class Runs {
     }
     return started ? started->cached_tokens : UINT32_MAX;
   }
+  void withdraw(std::uint64_t prefix) { step(Withdraw{RequestId(prefix)}); }
   Status refusal(const Tokens& prompt, const Cuts& dropped, SharingScope scope = SharingScope::kTenant) {
     Arrival arrival{RequestId(++id_), "a", prompt, 1, 0, {}, kNever};
     arrival.dropped = dropped;
@@ -276,6 +277,19 @@ TEST(CoreTruncateTest, TenantsStayApartBehindPublicPrefixes) {
   EXPECT_EQ(runs.cached(history, kOneCut, "a"), 64u) << "the public front";
   EXPECT_EQ(runs.cached(history, kOneCut, "b"), 64u);
   EXPECT_EQ(runs.cached(history, kOneCut, "b"), 271u);
+}
+
+// Its gate stays where it was made: below the front that was public then, or was not.
+TEST(CoreTruncateTest, ALineageIsFoundWhateverIsPublicOfItsFront) {
+  const Tokens history = run_of(0, 400), front(history.begin(), history.begin() + 256);
+  Runs runs(cut_config(128));
+  runs.cached(front, {}, "a", SharingScope::kPublic);
+  EXPECT_EQ(runs.cached(history, kOneCut), 64u) << "the public front";
+  runs.withdraw(1);
+  EXPECT_EQ(runs.cached(history, kOneCut), 207u) << "its own front is computed";
+  EXPECT_EQ(runs.cached(history, kOneCut), 271u);
+  runs.cached(front, {}, "a", SharingScope::kPublic);
+  EXPECT_EQ(runs.cached(history, kOneCut), 271u);
 }
 
 // The front ends where the request's last block begins, so its tail is the lineage's first block.
