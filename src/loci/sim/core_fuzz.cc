@@ -14,11 +14,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t i = 0; i < width; ++i) word = word << 8 | data[next++];
     return word % bound;
   };
-  const std::uint64_t kind = choose(5);
+  const std::uint64_t kind = choose(6);
   const loci::CoreWorldOptions options = kind == 0   ? loci::random_world(choose)
                                          : kind == 1 ? loci::random_window_world(choose)
                                          : kind == 2 ? loci::random_tier_world(choose)
                                          : kind == 4 ? loci::random_shared_world(choose)
+                                         : kind == 5 ? loci::random_cut_world(choose)
                                                      : loci::random_ahead_world(choose);
   loci::World(options, choose).run();
   return 0;

@@ -58,6 +58,7 @@ struct Totals {
   std::uint64_t ends_saved = 0, ends_loaded = 0;
   std::uint64_t shared_loads = 0, shared_lies = 0;
   std::uint64_t peer_wanted = 0, peer_given = 0;
+  std::uint64_t cuts = 0, rotated = 0, rotated_ahead = 0;
   std::uint64_t digest = 0;  // the same before and after a change that is to change no plan
 
   void add(const WorldHistory& history) {
@@ -90,6 +91,9 @@ struct Totals {
     shared_lies += history.shared_lies;
     peer_wanted += history.peer_parts_wanted;
     peer_given += history.peer_parts_given;
+    cuts += history.cuts;
+    rotated += history.rotated;
+    rotated_ahead += history.rotated_ahead;
   }
   void print() const {
     std::printf(
@@ -118,6 +122,8 @@ struct Totals {
                 (unsigned long long)shared_lies);
     std::printf("%llu blocks wanted by peers, %llu parts given\n", (unsigned long long)peer_wanted,
                 (unsigned long long)peer_given);
+    std::printf("%llu histories cut, %llu blocks rotated, %llu of them began ahead of admission\n",
+                (unsigned long long)cuts, (unsigned long long)rotated, (unsigned long long)rotated_ahead);
     std::printf("digest of all plans: %016llx\n", (unsigned long long)digest);
   }
 };
@@ -213,6 +219,26 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithAStoreThatServersShare) {
     EXPECT_GT(totals.peer_given, seeds / 3);
     EXPECT_GT(totals.restarts, seeds / 10);
   }
+}
+
+TEST_F(CoreWorlds, KeepEveryPromiseWhereHistoriesAreCut) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
+  const Totals totals = run_worlds(random_cut_world, seeds);
+  if (seeds >= 600) {
+    EXPECT_GT(totals.cuts, seeds * 10);
+    EXPECT_GT(totals.rotated, seeds);
+    EXPECT_GT(totals.rotated_ahead, seeds / 100);
+    EXPECT_GT(totals.early_reads, seeds / 2);
+    EXPECT_GT(totals.restarts, seeds / 10);
+  }
+}
+
+// The process ended while a peer read one group's part of a block that had lost the other.
+TEST_F(CoreWorlds, MayEndWhileSomethingMoves) {
+  current_seed = 6966;
+  const Chooser choose = chooser(current_seed);
+  const CoreWorldOptions options = random_cut_world(choose);
+  EXPECT_GT(World(options, choose).run().restarts, 0u);
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {

@@ -51,9 +51,26 @@ std::uint64_t World::prefix_hash(const std::string& group, const std::vector<Tok
   return hash;
 }
 
-// Whether state of the first `count` tokens may be there for all.
-bool World::is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const {
-  return published_.contains(prefix_hash(kPublicGroup, tokens, count));
+std::vector<TokenId> World::history_of(const Client& client) {
+  std::vector<TokenId> history = client.tokens;
+  history.insert(history.begin() + static_cast<std::ptrdiff_t>(client.front), client.dropped.begin(),
+                 client.dropped.end());
+  return history;
+}
+
+std::vector<World::Seen> World::seen_by(const Client& client, const std::vector<TokenId>& tokens,
+                                        const std::string& group) const {
+  std::vector<Seen> seen;
+  Seen at{.history = prefix_begin(group)};
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (i == client.front) {
+      for (const TokenId token : client.dropped) at.history = extend(at.history, token);
+      at.moved = client.dropped.size();
+    }
+    at.history = extend(at.history, tokens[i]);
+    seen.push_back(at);
+  }
+  return seen;
 }
 
 World::Client& World::client(RequestId id) {
@@ -204,7 +221,12 @@ void World::step(const Event& event) {
   core_.check_invariants();  // that what was told of blocks' places is so, among them
   core_.take_moved();
   for (const DiskNote& note : plan.notes) see(note);
-  for (const Move& move : plan.moves) see(move);
+  const bool admits = std::ranges::any_of(
+      plan.outputs, [](const Output& output) { return std::holds_alternative<Started>(output); });
+  for (const Move& move : plan.moves) {
+    see(move);
+    history_.rotated_ahead += move.rotate_by != 0 && !admits;
+  }
   for (const SharedAsk& ask : plan.asks) see(ask);
   see_peers(plan);
   for (const ChainKey& key : plan.shared_forgets) {
@@ -219,13 +241,26 @@ void World::step(const Event& event) {
   if (!options_.prompts.empty() || !one_in(4)) step(Tick{});
 }
 
+// Of the clients that came lately.
+std::map<RequestId, World::Client>::reverse_iterator World::longest_conversation() {
+  auto longest = clients_.rbegin();
+  std::size_t looked = 0;
+  for (auto at = clients_.rbegin(); at != clients_.rend() && looked < 12; ++at, ++looked) {
+    const auto length = [](const Client& client) { return client.tokens.size() + client.dropped.size(); };
+    if (length(at->second) > length(longest->second)) longest = at;
+  }
+  return longest;
+}
+
 std::vector<TokenId> World::make_prompt(const std::string& group) {
   std::vector<TokenId> prompt;
   if (!clients_.empty() && !one_in(4)) {
     // A history: a client's that came lately, or any.
     auto from = clients_.rbegin();
     std::advance(from, static_cast<std::ptrdiff_t>(choose_(std::min<std::size_t>(clients_.size(), 12))));
-    prompt = from->second.tokens;
+    if (options_.cuts && !one_in(4)) from = longest_conversation();
+    prompt = history_of(from->second);
+    if (options_.cuts && prompt.size() > 4 * std::size_t{options_.config.context_tokens}) prompt.clear();
     if (one_in(4)) {  // what the model will say is said by a client
       for (std::uint64_t more = choose_(40); more > 0; --more) {
         prompt.push_back(next_token(prefix_hash(group, prompt, prompt.size())));
@@ -242,7 +277,7 @@ std::vector<TokenId> World::make_prompt(const std::string& group) {
     prompt.push_back(TokenId(static_cast<std::uint32_t>(choose_(options_.vocabulary))));
   }
   if (prompt.empty()) prompt.push_back(TokenId(0));
-  if (prompt.size() >= options_.config.context_tokens && !one_in(8)) {
+  if (!options_.cuts && prompt.size() >= options_.config.context_tokens && !one_in(8)) {
     prompt.resize(1 + choose_(options_.config.context_tokens - 1));
   }
   return prompt;
@@ -264,7 +299,25 @@ void World::arrive() {
   if (options_.deadlines && one_in(8))
     arrival.deadline = now_ + static_cast<Nanos>(choose_(options_.passes_take_time ? 100'000 : 150));
   if (options_.config.passes_ahead > 0) arrival.follows = !one_in(4);
+  if (options_.cuts && arrival.scope == SharingScope::kTenant) cut(arrival);
   arrive(std::move(arrival));
+}
+
+// As the server does, from turn to turn alike; or anyhow.
+void World::cut(Arrival& arrival) {
+  const auto blocks = static_cast<std::uint32_t>((arrival.prompt.size() - 1) / kBlockTokens);
+  if (one_in(12) && blocks >= 2) {
+    const auto front = 1 + static_cast<std::uint32_t>(choose_(blocks - 1));
+    for (std::uint32_t begin = front; begin < blocks && (begin == front || one_in(2));) {
+      const std::uint32_t end = begin + 1 + static_cast<std::uint32_t>(choose_(blocks - begin));
+      arrival.dropped.push_back({begin * kBlockTokens, end * kBlockTokens});
+      begin = end;
+    }
+    return;
+  }
+  const Result<Truncation> truncation =
+      Truncation::make({options_.config.context_tokens, 50}, {.front_tokens = 0, .reply_tokens = 0});
+  if (truncation.ok()) arrival.dropped = truncation->cuts(static_cast<std::uint32_t>(arrival.prompt.size()));
 }
 
 void World::arrive(Arrival arrival) {
@@ -273,7 +326,15 @@ void World::arrive(Arrival arrival) {
   client.group = client.is_public ? kPublicGroup : arrival.group;
   had_publics_ |= client.is_public;
   client.tokens = arrival.prompt;
-  client.prompt_tokens = static_cast<std::uint32_t>(arrival.prompt.size());
+  if (!arrival.dropped.empty()) {
+    ++history_.cuts;
+    client.front = arrival.dropped.front().begin;
+    const auto begin = client.tokens.begin() + arrival.dropped.front().begin;
+    const auto end = client.tokens.begin() + arrival.dropped.back().end;
+    client.dropped.assign(begin, end);
+    client.tokens.erase(begin, end);
+  }
+  client.prompt_tokens = static_cast<std::uint32_t>(client.tokens.size());
   client.arrival = arrival;
   live_.push_back(arrival.request);
   clients_.emplace(arrival.request, std::move(client));
@@ -297,7 +358,7 @@ void World::forget_one() {
   auto client = clients_.begin();
   std::advance(client, static_cast<std::ptrdiff_t>(choose_(clients_.size())));
   const Arrival& arrival = client->second.arrival;
-  step(Forget{.group = arrival.group, .salt = arrival.salt, .tokens = client->second.tokens});
+  step(Forget{.group = arrival.group, .salt = arrival.salt, .tokens = history_of(client->second)});
 }
 
 // Somebody measured, and it is not what was believed.

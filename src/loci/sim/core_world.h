@@ -5,6 +5,10 @@
 // while others read it. It does not look at tokens behind a group's window. The "model" derives the next
 // token from the state that a span reads, so wrong state also shows as wrong tokens.
 //
+// Histories may be cut (docs/decisions/truncation.md): a sequence is then what is left of its history. State
+// behind the cut belongs to the whole history before it, dropped tokens too, and to how far it has been moved
+// by cuts. A move that rotates keys moves it further.
+//
 // With passes ahead, the device computes a pass at any time after the passes before it, at the latest when
 // the core is told of its end. So the world also sees when a slot is given away while a pass in flight reads
 // or writes it.
@@ -54,6 +58,7 @@ struct CoreWorldOptions {
   bool passes_take_time = false;
   bool restarts = false;            // the process ends now and then, and the disk stays
   bool publics = false;             // some arrivals are public prefixes, which are released later
+  bool cuts = false;                // histories that outgrow the context are cut, and some others are
   bool nothing_is_evicted = false;  // the pool holds everything, so the world knows exactly what is cached
   // Not empty: a small world, so that all such worlds can be enumerated. Clients send one of these prompts;
   // each event is one choice among the possible ones, and at most live_max clients come in all. Moves end in
@@ -72,10 +77,13 @@ struct WorldHistory {
   CoreStats stats;
   std::uint64_t holes = 0;  // spans that sample nothing, because more of their prompt follows
   std::uint64_t copies = 0;
-  std::uint64_t public_rows = 0;  // of public prefixes, read by spans of other requests
-  std::uint64_t kept_rows = 0;    // rows of spans that were there in one group and missing in another
-  std::uint64_t loads = 0;        // of blocks, that succeeded
-  std::uint64_t early_reads = 0;  // spans that read blocks that were still being loaded
+  std::uint64_t public_rows = 0;    // of public prefixes, read by spans of other requests
+  std::uint64_t kept_rows = 0;      // rows of spans that were there in one group and missing in another
+  std::uint64_t loads = 0;          // of blocks, that succeeded
+  std::uint64_t cuts = 0;           // histories that were cut
+  std::uint64_t rotated = 0;        // loads of blocks whose keys were rotated, which succeeded
+  std::uint64_t rotated_ahead = 0;  // moves that rotate and began while nobody's prompt did
+  std::uint64_t early_reads = 0;    // spans that read blocks that were still being loaded
   // Requests that loaded only some of the blocks that a tier had, by the plan that was forced.
   std::array<std::uint64_t, kRestoreRules.size()> partial_loads{};
   std::uint64_t partial_holes = 0;   // of these, requests that also lacked blocks that no tier had
@@ -104,7 +112,9 @@ class World {
  private:
   struct Client {
     std::string group;
-    std::vector<TokenId> tokens;
+    std::vector<TokenId> tokens;   // without those that were dropped
+    std::size_t front = 0;         // of them that are before the cut
+    std::vector<TokenId> dropped;  // none: the history is whole
     std::uint32_t prompt_tokens = 0;
     Arrival arrival;
     bool is_public = false;
@@ -116,13 +126,20 @@ class World {
     std::uint32_t cached_tokens = 0;
     GrammarEnd grammar_end = GrammarEnd::kGoesOn;
   };
+  // To what the state of a token belongs.
+  struct Seen {
+    std::uint64_t history = 0;  // hash of all tokens up to it, dropped ones too
+    std::uint64_t moved = 0;    // towards the beginning, by tokens that were dropped before it
+    std::uint64_t content() const { return history + moved * kMovedByOne; }
+  };
+  static constexpr std::uint64_t kMovedByOne = 0x9e3779b97f4a7c15;
   // A pass in flight.
   struct Flight {
     Plan plan;  // its pass and spans
     bool ran = false;
-    PassDone done;                                             // set once it ran
-    std::set<RequestId> poisoned;                              // requests with poisoned spans, once it ran
-    std::vector<std::pair<RequestId, std::uint64_t>> written;  // prefixes whose state the pass computes
+    PassDone done;                                    // set once it ran
+    std::set<RequestId> poisoned;                     // requests with poisoned spans, once it ran
+    std::vector<std::pair<RequestId, Seen>> written;  // state that the pass computes
     std::set<RequestId> requests;
     std::set<std::size_t> doomed;  // spans that read blocks whose load has failed since
     std::set<RequestId> goes_on;   // requests that also have spans in the pass before, if that was in flight
@@ -136,6 +153,10 @@ class World {
   TokenId next_token(std::uint64_t prefix) const;
   std::uint64_t prefix_hash(const std::string& group, const std::vector<TokenId>& tokens,
                             std::size_t count) const;
+  static std::vector<TokenId> history_of(const Client& client);
+  // Of each token of a sequence of the client that has these tokens: its state, if it is the group's.
+  std::vector<Seen> seen_by(const Client& client, const std::vector<TokenId>& tokens,
+                            const std::string& group) const;
 
   void run_random();
   void run_small();
@@ -143,7 +164,9 @@ class World {
   void digest_stats();
   void arrive();
   void arrive(Arrival arrival);
+  void cut(Arrival& arrival);
   std::vector<TokenId> make_prompt(const std::string& group);
+  std::map<RequestId, Client>::reverse_iterator longest_conversation();
   void cancel_one();
   void pause_one();
   void resume_all();
@@ -152,7 +175,6 @@ class World {
   void change_costs();
   void release_one();
   void forget_one();
-  bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
   // Passes (core_world_passes.cc).
   void finish_pass();
   Nanos time_of(const Pass& pass);
@@ -162,6 +184,7 @@ class World {
   void run_pass(Flight& flight);
   void run_next_pass();
   TokenId token_of(const Span& span, RequestId request) const;
+  std::vector<TokenId> tokens_of(const Span& span, RequestId request);
   bool follows_poisoned(const Flight& flight, RequestId request) const;
   void check_span(const Flight& flight, const Span& span, const SpanPlan& plan) const;
   void write_span(Flight& flight, std::size_t index, bool garbage);
@@ -229,7 +252,8 @@ class World {
   std::map<RequestId, Client> clients_;
   std::vector<RequestId> live_;
   WorldDevice device_;
-  std::set<std::uint64_t> committed_;  // prefixes whose state was computed
+  // Histories whose last token's state was computed, and after which cuts: the least that it was moved.
+  std::map<std::uint64_t, std::uint64_t> committed_;
   std::set<std::uint64_t> published_;  // prefixes that have ever been public
   std::vector<RequestId> public_;      // requests whose prefixes are public now
   bool had_publics_ = false;
@@ -266,6 +290,8 @@ CoreWorldOptions random_restore_world(const Chooser& choose);
 // The same with a store that servers share. The store is late, loses blocks and claims to have blocks that it
 // lacks. After some restarts the process is another server.
 CoreWorldOptions random_shared_world(const Chooser& choose);
+// Any of these worlds but the first two, where histories are cut.
+CoreWorldOptions random_cut_world(const Chooser& choose);
 // Any of these worlds with passes ahead.
 CoreWorldOptions random_ahead_world(const Chooser& choose);
 

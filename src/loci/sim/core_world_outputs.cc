@@ -53,10 +53,12 @@ void World::see(const Started& output) {
 // `said`: tokens that a shared store, which may lie, said that it has.
 void World::check_cached(const Client& started, std::uint32_t said) const {
   std::uint32_t known = 0;
-  std::uint64_t prefix = prefix_begin(started.group);
+  const std::vector<Seen> seen = seen_by(started, started.tokens, started.group);
+  const std::vector<Seen> of_all = seen_by(started, started.tokens, kPublicGroup);
   for (std::uint32_t i = 0; i + 1 < started.prompt_tokens; ++i) {
-    prefix = extend(prefix, started.tokens[i]);
-    if (committed_.contains(prefix) || (had_publics_ && is_public_state(started.tokens, i + 1))) ++known;
+    const auto computed = committed_.find(seen[i].history);
+    const bool is_known = computed != committed_.end() && computed->second <= seen[i].moved;
+    if (is_known || (had_publics_ && published_.contains(of_all[i].history))) ++known;
   }
   // (Behind a window nothing is loaded of what it is said to have.)
   require(said > 0 || started.cached_tokens <= known, "only state that was computed is cached");
@@ -71,8 +73,9 @@ void World::see(const TokenSampled& output) {
   require(from.started && !from.ended, "tokens come between start and end");
   require(from.tokens.empty() || from.grammar_end != GrammarEnd::kFailed,
           "a grammar that fails gives no token");
-  require(output.token == next_token(prefix_hash(from.group, from.tokens, from.tokens.size())),
-          "the tokens are those of the model");
+  const std::uint64_t state = from.tokens.empty() ? prefix_begin(from.group)
+                                                  : seen_by(from, from.tokens, from.group).back().content();
+  require(output.token == next_token(state), "the tokens are those of the model");
   from.tokens.push_back(output.token);
 }
 

@@ -14,8 +14,10 @@ void World::finish_pass() {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
   if (options_.passes_take_time) now_ += time_of(*flight.plan.pass);
-  for (const auto& [request, prefix] : flight.written) {
-    if (!client(request).ended) committed_.insert(prefix);
+  for (const auto& [request, seen] : flight.written) {
+    if (client(request).ended) continue;
+    std::uint64_t& moved = committed_.try_emplace(seen.history, seen.moved).first->second;
+    moved = std::min(moved, seen.moved);
   }
   step(flight.done);
 }
@@ -143,9 +145,8 @@ void World::write_span(Flight& flight, std::size_t index, bool garbage) {
   history_.followed += span.token_of.has_value();
   history_.gone_on += !span.token_of && flight.goes_on.contains(plan.request);
 
-  std::uint64_t prefix = prefix_hash(from.group, from.tokens, span.position);
+  const std::vector<Seen> seen = seen_by(from, tokens_of(span, plan.request), from.group);
   for (std::size_t p = span.position; p < end; ++p) {
-    prefix = extend(prefix, span.token_of ? token_of(span, plan.request) : from.tokens[p]);
     bool written = false;
     for (std::uint32_t group = 0; group < device_.groups(); ++group) {
       WorldDevice::Row& place = device_.row(span, group, p);
@@ -154,35 +155,42 @@ void World::write_span(Flight& flight, std::size_t index, bool garbage) {
         continue;
       }
       require(place.writer_pass != pass.id.value, "one writer a row");
-      place = {garbage ? 0 : prefix, pass.id.value, plan.request.value};
+      place = {garbage ? 0 : seen[p].content(), pass.id.value, plan.request.value};
       written = true;
     }
     require(written, "nothing is computed for nothing");
-    if (!garbage) flight.written.emplace_back(plan.request, prefix);
+    if (!garbage) flight.written.emplace_back(plan.request, seen[p]);
   }
+}
+
+// The request's tokens up to the span's end.
+std::vector<TokenId> World::tokens_of(const Span& span, RequestId request) {
+  const Client& from = client(request);
+  std::vector<TokenId> tokens(from.tokens.begin(), from.tokens.begin() + span.position);
+  for (std::size_t i = 0; i < span.tokens.size(); ++i)
+    tokens.push_back(span.token_of ? token_of(span, request) : span.tokens[i]);
+  return tokens;
 }
 
 void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan) {
   const Span& span = pass.spans[index];
   const Client& from = client(plan.request);
-  const std::size_t end = span.position + span.tokens.size();
-  std::uint64_t prefix = prefix_begin(from.group);
-  std::vector<TokenId> tokens(from.tokens.begin(), from.tokens.begin() + span.position);
-  for (std::size_t i = 0; i < span.tokens.size(); ++i)
-    tokens.push_back(span.token_of ? token_of(span, plan.request) : span.tokens[i]);
-  for (std::uint32_t p = 0; p < end; ++p) {
-    prefix = extend(prefix, tokens[p]);
+  const std::vector<TokenId> tokens = tokens_of(span, plan.request);
+  const std::vector<Seen> seen = seen_by(from, tokens, from.group);
+  const std::vector<Seen> of_all = had_publics_ ? seen_by(from, tokens, kPublicGroup) : seen;
+  for (std::uint32_t p = 0; p < tokens.size(); ++p) {
+    const std::uint64_t content = seen[p].content();
     for (std::uint32_t group = 0; group < device_.groups(); ++group) {
       if (p < first_visible(options_.config.groups[group].window, span.position)) continue;
       const WorldDevice::Row& place = device_.row(span, group, p);
       require(place.writer_pass != pass.id.value || place.writer == plan.request.value || place.writer == 0,
               "nobody writes what another reads");
       // (Rows that a poisoned later span of this request wrote are past this span's end.)
-      const bool is_public = had_publics_ && place.content != prefix &&
-                             place.content == prefix_hash(kPublicGroup, tokens, p + 1) &&
-                             is_public_state(tokens, p + 1);
+      const bool is_public = had_publics_ && place.content != content &&
+                             place.content == of_all[p].content() && published_.contains(of_all[p].history);
       history_.public_rows += is_public;
-      require(is_public || place.content == prefix, "what a span attends to is there, and of its own prefix");
+      require(is_public || place.content == content,
+              "what a span attends to is there, and of its own prefix");
     }
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random worlds: chooses all options of core_world.h at random.
+#include <algorithm>
 #include <array>
 
 #include "loci/policy/admission_order.h"
@@ -159,6 +160,39 @@ CoreWorldOptions random_restore_world(const Chooser& choose) {
   options.deadlines = options.drain = options.publics = false;
   options.move_fails_one_in = choose(2) == 0 ? 0 : number(4, 30);
   options.restarts = choose(2) == 0;
+  return options;
+}
+
+CoreWorldOptions random_cut_world(const Chooser& choose) {
+  const std::uint64_t kind = choose(4);
+  CoreWorldOptions options = kind == 0   ? random_restore_world(choose)
+                             : kind == 1 ? random_shared_world(choose)
+                                         : random_tier_world(choose);
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  options.cuts = true;
+  CoreConfig& config = options.config;
+  config.reuse = true;
+  // Turns are short beside the context, so that much of what a cut leaves was there before; and there is room
+  // for more than one context, so that originals last.
+  config.context_tokens = kBlockTokens * number(6, 16);
+  for (CoreGroup& group : config.groups) group.block_count = std::max(group.block_count, number(20, 80));
+  if (choose(2) == 0) config.restore = "kv";
+  config.preload = kPreloadRules[choose(kPreloadRules.size())];
+  config.lookahead_requests = number(0, 8);
+  config.max_running = number(1, 3);  // so that some wait, and are looked ahead to
+  config.max_batch_tokens = number(16, 120);
+  options.events = number(150, 500);
+  options.groups = number(1, 2);
+  options.vocabulary = 3;
+  options.live_max = number(2, 6);
+  options.turn_tokens_max = number(20, 70);
+  options.new_tokens_max = number(1, 30);
+  if (choose(3) == 0) {
+    config.passes_ahead = 1;
+    config.batch = "unified";
+  }
   return options;
 }
 

@@ -52,7 +52,11 @@ void World::see(const DiskNote& note) {
 
 void World::see(const Move& move) {
   require(move.id.value == ++last_move_, "moves are numbered");
-  require(!move.parts.empty() && move.from != move.to, "a move moves something");
+  require(!move.parts.empty(), "a move moves something");
+  require(move.from != move.to || (move.to == Tier::kDevice && move.rotate_by != 0),
+          "to another tier, or to another place in a sequence");
+  require(move.rotate_by % static_cast<std::int32_t>(kBlockTokens) == 0 && move.rotate_by <= 0,
+          "what a cut moves goes whole blocks towards the beginning");
   WorldMove& begun = moves_.emplace_back(WorldMove{move, {}, {}});
   for (const MovePart& part : move.parts) {
     begun.source.push_back(contents(move, part));
@@ -108,8 +112,10 @@ bool World::decide(WorldMove& begun) {
     if (move.to == Tier::kShared) {
       shared_[{move.entry.key, part.group}] = begun.source[i];
     } else if (move.to == Tier::kDevice) {
+      const auto moved = static_cast<std::uint64_t>(-std::int64_t{move.rotate_by}) * kMovedByOne;
       for (std::size_t r = 0; r < kBlockTokens; ++r) {
-        device_.block(part.group, part.to)[r] = {begun.source[i][r], 0, 0};
+        const std::uint64_t content = begun.source[i][r];
+        device_.block(part.group, part.to)[r] = {content == 0 ? 0 : content + moved, 0, 0};
       }
     } else {
       lower(move.to, pool_of(move, move.to, part.group), part.to) = {begun.source[i], move.entry,
@@ -117,6 +123,7 @@ bool World::decide(WorldMove& begun) {
     }
   }
   ++(move.to == Tier::kDevice ? history_.loads : history_.saves);
+  history_.rotated += move.rotate_by != 0;
   if (is_partial(move.entry.tokens))
     ++(move.to == Tier::kDevice ? history_.ends_loaded : history_.ends_saved);
   return true;

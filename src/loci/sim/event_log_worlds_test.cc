@@ -57,6 +57,7 @@ class EventLogWorlds : public testing::Test {
 TEST_F(EventLogWorlds, ReplayToTheSamePlans) { expect_replays(40, random_world); }
 // With moves between tiers, and what a disk held from before.
 TEST_F(EventLogWorlds, ReplayTiers) { expect_replays(80, random_tier_world); }
+TEST_F(EventLogWorlds, ReplayHistoriesThatAreCut) { expect_replays(60, random_cut_world); }
 TEST_F(EventLogWorlds, ReplayAStoreThatServersShare) { expect_replays(60, random_shared_world); }
 TEST_F(EventLogWorlds, ReplayPassesAhead) { expect_replays(80, random_ahead_world); }
 

@@ -25,7 +25,8 @@ constexpr std::uint64_t kLargeOneIn = 50;  // of the worlds in which things go w
 
 std::uint64_t run_core_world(std::uint64_t seed) {
   constexpr std::array kWorlds = {random_world,         random_window_world, random_tier_world,
-                                  random_restore_world, random_shared_world, random_ahead_world};
+                                  random_restore_world, random_shared_world, random_ahead_world,
+                                  random_cut_world};
   const Chooser choose = [random = Random(seed)](std::uint64_t bound) mutable { return random.below(bound); };
   const CoreWorldOptions options = kWorlds[seed % kWorlds.size()](choose);
   return World(options, choose).run().digest;
