@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "loci/base/units.h"
 
 namespace loci {
@@ -17,7 +19,7 @@ std::uint64_t machine_memory() {
 
 }  // namespace
 
-Result<HostMemory> HostMemory::map(std::uint64_t bytes) {
+Result<HostMemory> HostMemory::map(std::uint64_t bytes, Pages pages) {
   if (bytes == 0) return HostMemory();
   void* memory = MAP_FAILED;
   if (bytes <= machine_memory())
@@ -26,8 +28,15 @@ Result<HostMemory> HostMemory::map(std::uint64_t bytes) {
     return resource_exhausted(
         fmt::format("this machine has {} of memory in all", format_bytes(machine_memory())));
   }
-  madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults, where the system has them
+  madvise(memory, bytes, pages == Pages::kLarge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return HostMemory(static_cast<std::byte*>(memory), bytes, [memory, bytes] { munmap(memory, bytes); });
+}
+
+void HostMemory::give_back_from(std::uint64_t begin) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t end = std::min(given_back_from_, (bytes_ + page - 1) / page * page);
+  given_back_from_ = (begin + page - 1) / page * page;
+  if (given_back_from_ < end) madvise(data_ + given_back_from_, end - given_back_from_, MADV_DONTNEED);
 }
 
 }  // namespace loci

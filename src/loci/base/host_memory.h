@@ -28,8 +28,13 @@ class HostMemory {
   }
 
   // Memory from the system: page-aligned and zeroed. The system provides each page when it is first written,
-  // so unused memory costs nothing. Errors: kResourceExhausted.
-  static Result<HostMemory> map(std::uint64_t bytes);
+  // so unused memory costs nothing. Large pages, where the system has them, are fewer, but the first write to
+  // one may take milliseconds. Errors: kResourceExhausted.
+  enum class Pages : std::uint8_t { kLarge, kSmall };
+  static Result<HostMemory> map(std::uint64_t bytes, Pages pages = Pages::kLarge);
+  // Gives whole pages of mapped memory back, from `begin` to its end or to where that was done before; they
+  // are zeroed.
+  void give_back_from(std::uint64_t begin);
 
   std::byte* data() const { return data_; }
   std::uint64_t size() const { return bytes_; }
@@ -38,10 +43,12 @@ class HostMemory {
   void swap(HostMemory& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(given_back_from_, other.given_back_from_);
     std::swap(release_, other.release_);
   }
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+  std::uint64_t given_back_from_ = UINT64_MAX;
   std::function<void()> release_;
 };
 
