@@ -22,29 +22,33 @@ int cost_bucket(Nanos cost) {
 }
 
 void IdleCostQueue::insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth) {
-  nodes_.insert(buckets_[cost_bucket(cost)], block, {last_used, cost, UINT32_MAX - depth, block});
+  buckets_[cost_bucket(cost)].insert({last_used, cost, UINT32_MAX - depth, block});
   ++size_;
 }
 
 void IdleCostQueue::erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth) {
   const auto bucket = buckets_.find(cost_bucket(cost));
   LOCI_CHECK(bucket != buckets_.end(), "only what is in the order leaves it");
-  nodes_.erase(bucket->second, block, {last_used, cost, UINT32_MAX - depth, block});
+  bucket->second.erase({last_used, cost, UINT32_MAX - depth, block});
   if (bucket->second.empty()) buckets_.erase(bucket);
   --size_;
 }
 
 BlockId IdleCostQueue::least(Nanos now) const {
   const Rank* best = nullptr;
+  const RankRuns<Rank>* of = nullptr;
   const auto idle = [now](const Rank& rank) {
     return static_cast<unsigned __int128>(std::max<Nanos>(now - std::get<0>(rank), 1));
   };
   const auto cost = [](const Rank& rank) { return static_cast<unsigned __int128>(std::get<1>(rank)); };
   for (const auto& [bucket, ranks] : buckets_) {
-    const Rank& head = *ranks.begin();
+    const Rank& head = ranks.first();
     // cost / idle, by cross-multiplication; the cheapest where they are equal
-    if (best == nullptr || cost(head) * idle(*best) < cost(*best) * idle(head)) best = &head;
+    if (best != nullptr && cost(head) * idle(*best) >= cost(*best) * idle(head)) continue;
+    best = &head;
+    of = &ranks;
   }
+  soon_ = of == nullptr ? kNoBlock : std::get<BlockId>(of->soon());
   return best == nullptr ? kNoBlock : std::get<BlockId>(*best);
 }
 

@@ -14,12 +14,11 @@
 
 #include <cstddef>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "loci/base/clock.h"
 #include "loci/memory/eviction_order.h"
-#include "loci/policy/eviction/rank_nodes.h"
+#include "loci/policy/eviction/rank_runs.h"
 
 namespace loci {
 
@@ -29,19 +28,21 @@ int cost_bucket(Nanos cost);
 // Thread-compatible; deterministic.
 class IdleCostQueue {
  public:
-  // `cost`: not negative. Among equal ones the deepest block is the first. As RankNodes.
+  // `cost`: not negative. Among equal ones the deepest block is the first. As RankRuns.
   void insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
   // With what it was inserted with.
   void erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
   // kNoBlock where there is none. O(buckets that hold something), which are at most 4 · 64.
   BlockId least(Nanos now) const;
+  // EvictionOrder::soon(), as far as that is known from the last call of least().
+  BlockId soon() const { return soon_; }
   std::size_t size() const { return size_; }
 
  private:
   // Last use, cost, depth (the deepest first), block.
   using Rank = std::tuple<Nanos, Nanos, std::uint32_t, BlockId>;
-  std::map<int, std::set<Rank>> buckets_;  // none of them empty
-  RankNodes<Rank> nodes_;
+  std::map<int, RankRuns<Rank>> buckets_;  // none of them empty
+  mutable BlockId soon_ = kNoBlock;
   std::size_t size_ = 0;
 };
 

@@ -6,26 +6,25 @@
 // first, so that what is left of it is a prefix. What lies behind every window of attention goes before all.
 #pragma once
 
-#include <set>
 #include <tuple>
 
 #include "loci/memory/eviction_order.h"
-#include "loci/policy/eviction/rank_nodes.h"
+#include "loci/policy/eviction/rank_runs.h"
 
 namespace loci {
 
-// As EvictionOrder, and RankNodes.
+// As EvictionOrder, and RankRuns.
 class LookaheadOrder final : public EvictionOrder {
  public:
   void insert(BlockId block, const EvictionFacts& facts) override {
-    nodes_.insert(ranks_of(facts), block, rank(block, facts));
+    ranks_of(facts).insert(rank(block, facts));
   }
   void erase(BlockId block, const EvictionFacts& facts) override {
-    nodes_.erase(ranks_of(facts), block, rank(block, facts));
+    ranks_of(facts).erase(rank(block, facts));
   }
   BlockId choose(Nanos) override {
-    for (const std::set<Rank>* ranks : {&behind_, &unwanted_, &wanted_}) {
-      if (!ranks->empty()) return std::get<BlockId>(*ranks->begin());
+    for (const RankRuns<Rank>* ranks : {&behind_, &unwanted_, &wanted_}) {
+      if (!ranks->empty()) return std::get<BlockId>(ranks->first());
     }
     return kNoBlock;
   }
@@ -39,11 +38,10 @@ class LookaheadOrder final : public EvictionOrder {
     static_assert(kNotWanted == UINT32_MAX, "what is not wanted comes behind the window's tail");
     return {UINT32_MAX - facts.wanted, facts.last_used, UINT32_MAX - facts.depth, block};
   }
-  std::set<Rank>& ranks_of(const EvictionFacts& facts) {
+  RankRuns<Rank>& ranks_of(const EvictionFacts& facts) {
     return facts.behind ? behind_ : facts.wanted == kNotWanted ? unwanted_ : wanted_;
   }
-  std::set<Rank> behind_, unwanted_, wanted_;  // which go in this order
-  RankNodes<Rank> nodes_;
+  RankRuns<Rank> behind_, unwanted_, wanted_;  // which go in this order
 };
 
 }  // namespace loci

@@ -7,25 +7,32 @@
 
 namespace loci {
 
-Nanos recompute_cost(const CostModel& costs, const EvictionPlace& place, std::uint32_t depth) {
+Nanos RecomputeCosts::compute(std::uint32_t depth) const {
   const std::uint64_t first =
-      depth > 0 ? (depth - 1) / place.chunk_blocks * std::uint64_t{place.chunk_blocks} : 0;
-  const std::uint64_t before = place.holes ? first * kBlockTokens : 0;
-  return costs.compute(static_cast<std::uint32_t>(std::min<std::uint64_t>(before, UINT32_MAX)), kBlockTokens);
+      depth > 0 ? (depth - 1) / place_.chunk_blocks * std::uint64_t{place_.chunk_blocks} : 0;
+  const std::uint64_t before = place_.holes ? first * kBlockTokens : 0;
+  return costs_->compute(static_cast<std::uint32_t>(std::min<std::uint64_t>(before, UINT32_MAX)),
+                         kBlockTokens);
+}
+
+Nanos RecomputeCosts::learn(std::uint32_t depth) const {
+  if (depth >= kKnownMax) return compute(depth);
+  if (depth >= known_.size()) known_.resize(std::max<std::size_t>(2 * known_.size(), depth + 1), kUnknown);
+  return known_[depth] = compute(depth);
 }
 
 void RetentionOrder::insert(BlockId block, const EvictionFacts& facts) {
   if (facts.behind)
     behind_.insert(block, facts);
   else
-    kept_.insert(block, recompute_cost(*costs_, place_, facts.depth), facts.last_used, facts.depth);
+    kept_.insert(block, costs_.of(facts.depth), facts.last_used, facts.depth);
 }
 
 void RetentionOrder::erase(BlockId block, const EvictionFacts& facts) {
   if (facts.behind)
     behind_.erase(block, facts);
   else
-    kept_.erase(block, recompute_cost(*costs_, place_, facts.depth), facts.last_used, facts.depth);
+    kept_.erase(block, costs_.of(facts.depth), facts.last_used, facts.depth);
 }
 
 BlockId RetentionOrder::choose(Nanos now) {

@@ -7,7 +7,10 @@
 // conversation the deepest goes first. What lies behind every window goes before all else.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "loci/policy/eviction.h"
 #include "loci/policy/eviction/idle_cost_queue.h"
@@ -15,14 +18,35 @@
 
 namespace loci {
 
-// Computing the block of that depth again, for an order of `place`.
-Nanos recompute_cost(const CostModel& costs, const EvictionPlace& place, std::uint32_t depth);
+// What computing the block of a depth again costs, for an order of `place`. Blocks enter and leave an order
+// with every turn, so what was asked for once is remembered, for contexts of up to 2 million tokens.
+// Thread-compatible.
+class RecomputeCosts {
+ public:
+  RecomputeCosts(const EvictionPlace& place, std::shared_ptr<const CostModel> costs)
+      : place_(place), costs_(std::move(costs)) {}
+
+  // O(1), amortised.
+  Nanos of(std::uint32_t depth) const {
+    return depth < known_.size() && known_[depth] != kUnknown ? known_[depth] : learn(depth);
+  }
+
+ private:
+  static constexpr std::uint32_t kKnownMax = 1u << 16;
+  static constexpr Nanos kUnknown = -1;
+  Nanos compute(std::uint32_t depth) const;
+  Nanos learn(std::uint32_t depth) const;
+
+  EvictionPlace place_;
+  std::shared_ptr<const CostModel> costs_;
+  mutable std::vector<Nanos> known_;  // by depth
+};
 
 // As EvictionOrder; choose() as IdleCostQueue::least().
 class RetentionOrder final : public EvictionOrder {
  public:
   RetentionOrder(const EvictionPlace& place, std::shared_ptr<const CostModel> costs)
-      : place_(place), costs_(std::move(costs)) {}
+      : costs_(place, std::move(costs)) {}
 
   void insert(BlockId block, const EvictionFacts& facts) override;
   void erase(BlockId block, const EvictionFacts& facts) override;
@@ -31,8 +55,7 @@ class RetentionOrder final : public EvictionOrder {
   bool spares_wanted() const override { return false; }
 
  private:
-  EvictionPlace place_;
-  std::shared_ptr<const CostModel> costs_;
+  RecomputeCosts costs_;
   LruOrder behind_;
   IdleCostQueue kept_;
 };

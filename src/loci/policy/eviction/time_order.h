@@ -4,25 +4,21 @@
 // lru makes no holes.
 #pragma once
 
-#include <set>
 #include <tuple>
 
 #include "loci/memory/eviction_order.h"
-#include "loci/policy/eviction/rank_nodes.h"
+#include "loci/policy/eviction/rank_runs.h"
 
 namespace loci {
 
-// As EvictionOrder, and RankNodes.
+// As EvictionOrder, and RankRuns.
 template <Nanos EvictionFacts::* kTime>
 class TimeOrder final : public EvictionOrder {
  public:
-  void insert(BlockId block, const EvictionFacts& facts) override {
-    nodes_.insert(ranks_, block, rank(block, facts));
-  }
-  void erase(BlockId block, const EvictionFacts& facts) override {
-    nodes_.erase(ranks_, block, rank(block, facts));
-  }
-  BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(*ranks_.begin()); }
+  void insert(BlockId block, const EvictionFacts& facts) override { ranks_.insert(rank(block, facts)); }
+  void erase(BlockId block, const EvictionFacts& facts) override { ranks_.erase(rank(block, facts)); }
+  BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(ranks_.first()); }
+  BlockId soon() const override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(ranks_.soon()); }
   std::size_t size() const override { return ranks_.size(); }
   bool spares_wanted() const override { return false; }
 
@@ -32,8 +28,7 @@ class TimeOrder final : public EvictionOrder {
   static Rank rank(BlockId block, const EvictionFacts& facts) {
     return {!facts.behind, facts.*kTime, UINT32_MAX - facts.depth, block};
   }
-  std::set<Rank> ranks_;
-  RankNodes<Rank> nodes_;
+  RankRuns<Rank> ranks_;
 };
 
 using LruOrder = TimeOrder<&EvictionFacts::last_used>;

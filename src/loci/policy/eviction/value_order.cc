@@ -3,20 +3,17 @@
 
 #include <algorithm>
 
-#include "loci/policy/eviction/retention_order.h"
-
 namespace loci {
 
 ValueOrder::ValueOrder(const EvictionPlace& place, std::shared_ptr<const CostModel> costs)
-    : place_(place), costs_(std::move(costs)) {
-  for (std::size_t tier = 0; tier < kTiers; ++tier) {
-    load_[tier] = costs_->load(static_cast<Tier>(tier), place.block_bytes);
-  }
+    : tier_(place.tier), recompute_(place, costs) {
+  for (std::size_t tier = 0; tier < kTiers; ++tier)
+    load_[tier] = costs->load(static_cast<Tier>(tier), place.block_bytes);
 }
 
 Nanos ValueOrder::lost(const EvictionFacts& facts) const {
-  const auto here = static_cast<std::size_t>(place_.tier);
-  Nanos without = recompute_cost(*costs_, place_, facts.depth);
+  const auto here = static_cast<std::size_t>(tier_);
+  Nanos without = recompute_.of(facts.depth);
   for (std::size_t tier = 0; tier < kTiers; ++tier) {
     if (tier != here && (facts.elsewhere >> tier & 1) != 0) without = std::min(without, load_[tier]);
   }
@@ -33,7 +30,7 @@ void ValueOrder::insert(BlockId block, const EvictionFacts& facts) {
   else if (facts.wanted == kNotWanted)
     unwanted_.insert(block, lost(facts), facts.last_used, facts.depth);
   else
-    wanted_nodes_.insert(wanted_, block, wanted(block, facts));
+    wanted_.insert(wanted(block, facts));
 }
 
 void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
@@ -42,14 +39,14 @@ void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
   } else if (facts.wanted == kNotWanted) {
     unwanted_.erase(block, lost(facts), facts.last_used, facts.depth);
   } else {
-    wanted_nodes_.erase(wanted_, block, wanted(block, facts));
+    wanted_.erase(wanted(block, facts));
   }
 }
 
 BlockId ValueOrder::choose(Nanos now) {
   if (behind_.size() > 0) return behind_.choose(now);
   if (unwanted_.size() > 0) return unwanted_.least(now);
-  return wanted_.empty() ? kNoBlock : std::get<BlockId>(*wanted_.begin());
+  return wanted_.empty() ? kNoBlock : std::get<BlockId>(wanted_.first());
 }
 
 }  // namespace loci

@@ -16,12 +16,12 @@
 
 #include <array>
 #include <memory>
-#include <set>
 #include <tuple>
 
 #include "loci/policy/eviction.h"
 #include "loci/policy/eviction/idle_cost_queue.h"
-#include "loci/policy/eviction/rank_nodes.h"
+#include "loci/policy/eviction/rank_runs.h"
+#include "loci/policy/eviction/retention_order.h"
 #include "loci/policy/eviction/time_order.h"
 
 namespace loci {
@@ -34,6 +34,11 @@ class ValueOrder final : public EvictionOrder {
   void insert(BlockId block, const EvictionFacts& facts) override;
   void erase(BlockId block, const EvictionFacts& facts) override;
   BlockId choose(Nanos now) override;
+  BlockId soon() const override {
+    if (behind_.size() > 0) return behind_.soon();
+    if (unwanted_.size() > 0) return unwanted_.soon();
+    return wanted_.empty() ? kNoBlock : std::get<BlockId>(wanted_.soon());
+  }
   std::size_t size() const override { return behind_.size() + unwanted_.size() + wanted_.size(); }
   bool spares_wanted() const override { return true; }
 
@@ -45,13 +50,12 @@ class ValueOrder final : public EvictionOrder {
   using Wanted = std::tuple<std::uint32_t, Nanos, std::uint32_t, BlockId>;
   Wanted wanted(BlockId block, const EvictionFacts& facts) const;
 
-  EvictionPlace place_;
-  std::shared_ptr<const CostModel> costs_;
+  Tier tier_;
+  RecomputeCosts recompute_;
   std::array<Nanos, kTiers> load_{};  // of a block, by tier
   LruOrder behind_;
   IdleCostQueue unwanted_;
-  std::set<Wanted> wanted_;
-  RankNodes<Wanted> wanted_nodes_;
+  RankRuns<Wanted> wanted_;
 };
 
 }  // namespace loci
