@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bitset>
+#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -78,7 +79,7 @@ struct DevicePart {
 struct LowerCopy {
   SlotReservation slot;
   Tier tier = Tier::kHost;
-  std::uint32_t group = 0;
+  std::uint8_t group = 0;
   StateForm form = StateForm::kKeysAndValues;
   bool whole = false;         // else it is being written, and nobody may read it
   std::uint32_t readers = 0;  // transfers
@@ -87,6 +88,9 @@ struct LowerCopy {
 
   bool evictable() const { return whole && readers == 0; }
 };
+static_assert(sizeof(LowerCopy) == 64, "a step that touches a copy reads one line of the cache");
+// Few enough to lie in the node: one in host memory, one on the disk.
+using LowerCopies = boost::container::small_vector<LowerCopy, 2>;
 
 // Orders children by the tokens whose complete state they hold, equal ones by id.
 class ChildOrder {
@@ -116,32 +120,33 @@ class NameOrder {
 
 enum class BlockKind : std::uint8_t { kUnused, kRoot, kFull, kTail };
 
-struct Block {
+// What steps read of many nodes lies together, in the order in which they read it: the first line of the
+// cache, then the part of the first group, then the copies.
+struct alignas(64) Block {
   explicit Block(const BlockIndex* index)
       : children_with_state(ChildOrder(index)), full_children(NameOrder(index)) {}
 
   BlockKind kind = BlockKind::kUnused;
-  bool appending = false;  // someone holds the append token
-  ChainKey key;            // roots and full nodes
+  bool appending = false;                    // someone holds the append token
+  bool on_disk = false;                      // it, or a block below it, has a copy on the disk
+  MissReason lost = MissReason::kNeverSeen;  // why the parts that it lacks are gone
   BlockId parent = kNoBlock;
-  std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
-  std::uint32_t filled = 0;                    // tokens from the begin whose state is complete
+  ChainKey key;              // roots and full nodes
+  std::uint32_t filled = 0;  // tokens from the begin whose state is complete
   std::uint32_t pins = 0;
-  std::uint32_t children = 0;         // number of children of any kind
-  std::uint32_t depth = 0;            // 1: the first block of a sequence; of a gate: its parent's
-  std::uint32_t published = 0;        // how many public prefixes hold it
-  std::uint32_t wanted = kNotWanted;  // as in the facts of all its parts and copies
+  std::uint32_t children = 0;          // number of children of any kind
+  std::uint32_t depth = 0;             // 1: the first block of a sequence; of a gate: its parent's
+  std::uint32_t published = 0;         // how many public prefixes hold it
+  std::uint32_t wanted = kNotWanted;   // as in the facts of all its parts and copies
+  std::uint32_t partial_children = 0;  // how many of the children are partial
+  std::uint32_t disk_children = 0;     // children that are on_disk
+  std::optional<Tier> told;            // BlockPlace::tier, as told last
+  std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
+  LowerCopies copies;                                            // at most one a tier and group
+  std::optional<SlotReservation> hole;                           // its record among the disk's holes
   std::set<BlockId, ChildOrder> children_with_state;
   std::set<BlockId, NameOrder> full_children;
-  std::uint32_t partial_children = 0;                            // how many of the children are partial
-  std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
-  std::vector<LowerCopy> copies;                                 // at most one a tier and group
-  MissReason lost = MissReason::kNeverSeen;                      // why the parts that it lacks are gone
-  bool on_disk = false;                                          // it, or a block below it, has a copy on the
-                                                                 // disk
-  std::uint32_t disk_children = 0;                               // children that are on_disk
-  std::optional<SlotReservation> hole;                           // its record among the disk's holes
-  std::optional<Tier> told;                                      // BlockPlace::tier, as told last
+  std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
 
   std::uint32_t filled_in(std::uint32_t group) const { return parts[group] ? parts[group]->filled : 0; }
   bool has_part() const;

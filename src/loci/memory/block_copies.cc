@@ -259,8 +259,11 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
     if (p.eviction->size() == 0 || !evict_copy(id, tier, number, spare)) return std::nullopt;
   }
   Block& b = at(id);
-  b.copies.push_back(
-      {.slot = std::move(*p.slots.take()), .tier = tier, .group = group, .form = form, .facts = {}});
+  b.copies.push_back({.slot = std::move(*p.slots.take()),
+                      .tier = tier,
+                      .group = static_cast<std::uint8_t>(group),
+                      .form = form,
+                      .facts = {}});
   b.copies.back().facts.depth = b.depth;
   b.copies.back().facts.wanted = b.wanted;
   return b.copies.back().slot.slot();
@@ -309,7 +312,7 @@ void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReas
     b.lost = reason;
     update_facts(id, group, [](EvictionFacts&) {});
   }
-  std::erase_if(b.copies, [&](const LowerCopy& c) { return c.tier == tier && c.group == group; });
+  b.copies.erase(b.copies.begin() + (&copy - b.copies.data()));
   noted_.note(id);
   if (tier == Tier::kDisk) update_disk(id);
 }
@@ -427,8 +430,11 @@ bool BlockIndex::recover_copy(BlockId id, std::uint32_t pool_of, SlotId slot, Na
   if (b.copy(Tier::kDisk, group) != nullptr) return false;
   std::optional<SlotReservation> taken = pool(Tier::kDisk, pool_of).slots.take(slot);
   if (!taken) return false;
-  b.copies.push_back(
-      {.slot = std::move(*taken), .tier = Tier::kDisk, .group = group, .form = form, .facts = {}});
+  b.copies.push_back({.slot = std::move(*taken),
+                      .tier = Tier::kDisk,
+                      .group = static_cast<std::uint8_t>(group),
+                      .form = form,
+                      .facts = {}});
   LowerCopy& copy = b.copies.back();
   copy.facts.depth = b.depth;
   copy.facts.wanted = b.wanted;

@@ -82,6 +82,7 @@
 #include "loci/base/ids.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/block.h"
+#include "loci/memory/block_list.h"
 #include "loci/memory/block_place.h"
 #include "loci/memory/chain_key.h"
 #include "loci/memory/disk/disk_entry.h"
@@ -168,6 +169,18 @@ class BlockIndex {
   const Block& block(BlockId id) const { return blocks_[id.value]; }
   // The root or full node of that key, or kNoBlock. O(1).
   BlockId find(const ChainKey& key) const { return by_key_.find(key); }
+  // Say that find() is soon called with the key, or that the node (or none) is looked at: memory is read
+  // ahead.
+  void prefetch(const ChainKey& key) const { by_key_.prefetch(key); }
+  void prefetch(BlockId id) const {
+    if (id == kNoBlock) return;
+    const Block& node = block(id);
+    const auto* const copies = reinterpret_cast<const char*>(&node.copies);
+    for (const void* at : {static_cast<const void*>(&node), static_cast<const void*>(&node.parts),
+                           static_cast<const void*>(copies), static_cast<const void*>(copies + 64),
+                           static_cast<const void*>(copies + 128)})
+      __builtin_prefetch(at);
+  }
   // The child of `parent` whose complete state has the longest run in common with `tokens`; among equals
   // a tail that may be taken over (can_take_over), whose every token is in the run. O(log children).
   ChildMatch match_children(BlockId parent, std::span<const TokenId> tokens) const;
@@ -407,7 +420,7 @@ class BlockIndex {
   LostBlocks lost_;
   std::vector<DiskNote> notes_;
   NotedBlocks noted_;
-  std::deque<Block> blocks_;  // by id; deque: addresses are stable
+  BlockList<Block> blocks_;  // by id
   std::vector<BlockId> unused_;
   KeyTable by_key_;
   std::optional<Nanos> date_granularity_;

@@ -124,7 +124,8 @@ void BlockIndex::check_tier(Tier tier, std::span<const std::uint32_t> detached) 
     LOCI_CHECK(elsewhere == below, "invariant 10: what remains elsewhere is known");
     unsaved[group] += below == 0 && whole && b.kind == BlockKind::kFull;
   };
-  for (const Block& b : blocks_) {
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+    const Block& b = blocks_[i];
     for (std::uint32_t group = 0; tier == Tier::kDevice && group < group_count(); ++group) {
       if (!b.parts[group]) continue;
       const DevicePart& part = *b.parts[group];

@@ -39,6 +39,7 @@ void BlockIndex::discard_parts(BlockPin& pin) {
 
 void BlockIndex::evict(std::uint32_t group) {
   const BlockId victim = device()[group].eviction->choose(now_);
+  prefetch(device()[group].eviction->soon());
   const Block& b = block(victim);
   LOCI_CHECK(b.parts[group] && b.parts[group]->evictable(), "a victim that someone needs");
   if (b.kind == BlockKind::kTail) {

@@ -41,6 +41,14 @@ struct TierSums {
   std::vector<Nanos> layer{0};  // loading one layer
 
   std::size_t count() const { return numbers.size(); }
+  void reserve(const std::vector<RestorableBlock>& blocks, std::size_t tier) {
+    const auto most =
+        static_cast<std::size_t>(std::ranges::count_if(blocks, [tier](const RestorableBlock& block) {
+          return static_cast<std::size_t>(block.from) == tier;
+        }));
+    numbers.reserve(most);
+    for (std::vector<Nanos>* sums : {&compute, &charge, &load, &layer}) sums->reserve(most + 1);
+  }
   // Where the first `i` are computed and the rest is loaded:
   Nanos processor(std::size_t i) const { return compute[i] + charge.back() - charge[i]; }
   Nanos link(std::size_t i) const { return load.back() - load[i]; }
@@ -73,6 +81,7 @@ class Search {
   explicit Search(const RestoreProblem& problem) : problem_(problem) {
     const Nanos most = most_ = kSumMax / static_cast<Nanos>(std::max<std::size_t>(problem.blocks.size(), 1));
     std::array<Nanos, kTiers> least{};
+    for (const std::size_t tier : kLoadedTiers) tiers_[tier].reserve(problem.blocks, tier);
     for (const RestorableBlock& block : problem.blocks) {
       const auto tier = static_cast<std::size_t>(block.from);
       LOCI_CHECK(tier != 0, "what is on the device is not restored");

@@ -127,7 +127,7 @@ class ModelledInstance {
   bool pass_is_counted_ = false;  // the warm-up had arrived when it began
   std::vector<SpanShape> shapes_;
   std::unordered_map<std::uint64_t, std::uint64_t> arriving_;  // slots that loads write: their transfer
-  std::unordered_map<std::uint64_t, std::vector<MovePart>> targets_;  // of loads, by move
+  std::unordered_map<std::uint64_t, MoveParts> targets_;       // of loads, by move
   std::unordered_map<std::uint64_t, Move> writes_;      // to the disk, by move, where there are restarts
   std::unordered_map<std::uint64_t, PeerPlace> gives_;  // to peers, by move
   Outbox outbox_;

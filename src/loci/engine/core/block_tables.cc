@@ -9,6 +9,12 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+// Nodes that are let go are in no cache; those of so many blocks ahead are read meanwhile.
+constexpr std::size_t kPinsAhead = 8;
+
+}  // namespace
 
 BlockTables::BlockTables(const CoreConfig& config, BlockIndex& index, Transfers& transfers,
                          const Prefixes& prefixes, Windows& windows, Flights& flights, const Batch& batch)
@@ -179,7 +185,11 @@ void BlockTables::let_go(CoreRequest& request) {
   request.load_phase.settle(LoadPhase::kNone);
   request.tail.reset();
   if (request.in_passes > 0 || request.lent != GroupCounts{}) flights_.keep(request);
-  while (!request.blocks.empty()) request.blocks.pop_back();
+  while (!request.blocks.empty()) {
+    if (request.blocks.size() > kPinsAhead)
+      index_.prefetch(request.blocks[request.blocks.size() - 1 - kPinsAhead].block());
+    request.blocks.pop_back();
+  }
   windows_.give_back(std::exchange(request.promised, {}));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <boost/container/static_vector.hpp>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -320,6 +321,9 @@ struct MovePart {
   SlotId to;
 };
 
+// One for each group at most. Thousands of moves may begin in one step; their parts lie in them.
+using MoveParts = boost::container::static_vector<MovePart, kLayerGroupsMax>;
+
 // Which block of a peer's read.
 struct PeerPlace {
   PeerReadId read;
@@ -333,7 +337,7 @@ struct Move {
   OperationId id;
   Tier from = Tier::kDevice;
   Tier to = Tier::kHost;
-  std::vector<MovePart> parts;
+  MoveParts parts;
   StateForm form = StateForm::kKeysAndValues;  // the form on the disk
   // For a move to the device: keys are rotated by this many positions on the way, from the source's bits
   // (truncation).

@@ -7,6 +7,13 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+// Names and nodes of a prompt are in no cache. Those of so many blocks ahead are read meanwhile.
+constexpr std::size_t kKeysAhead = 16;
+constexpr std::size_t kNodesAhead = 8;
+
+}  // namespace
 
 Prefixes::Prefixes(const CoreConfig& config, BlockIndex& index, const Transfers& transfers)
     : config_(config),
@@ -41,7 +48,15 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
   probe_public(request, probes);
   ChainKey key = probes.root;
   const std::size_t named = request.keys_public == probes.public_blocks ? request.keys.size() : 0;
+  std::size_t known_to = named;
+  for (std::size_t i = 0; i < std::min(kKeysAhead, named); ++i) index_.prefetch(request.keys[i]);
   for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
+    if (i + kKeysAhead < known_to) index_.prefetch(request.keys[i + kKeysAhead]);
+    if (i + kNodesAhead < known_to) {
+      const BlockId ahead = index_.find(request.keys[i + kNodesAhead]);
+      index_.prefetch(ahead);
+      if (ahead == kNoBlock) known_to = 0;  // nor is anything behind it
+    }
     const BlockId parent = find_parent(probes, i);
     if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
     CoreProbe& found = probes.blocks.emplace_back();

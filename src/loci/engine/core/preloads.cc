@@ -60,7 +60,9 @@ bool Preloads::begin(CoreRequest& request, std::uint64_t booked) {
     ahead.push_back({probes.blocks[i], restores_.groups_before_start(probes, i)});
   const std::vector<Tier> from = transfers_.load_ahead(ahead);
   for (std::size_t i = 0; i < ahead.size(); ++i) {
-    request.preloads.emplace(ahead[i].found.key, from[i]);
+    request.preloads.resize(std::max<std::size_t>(request.preloads.size(), begins[i] + 1));
+    CoreRequest::Preload& known = request.preloads[begins[i]];
+    if (!known.from || known.key != ahead[i].found.key) known = {ahead[i].found.key, from[i]};
     if (ahead[i].found.original != kNoBlock)
       queue_needs_.rotated(request.arrival, begins[i], ahead[i].found.node);
   }

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -82,7 +81,12 @@ struct CoreRequest {
   // whether there was something to load.
   std::uint64_t preload_seen = 0;
   bool preload_lacks = false;
-  std::map<ChainKey, Tier> preloads;  // keys of the blocks loaded so, and the tiers that they came from
+  // By its number, what was loaded so. (The key tells whether the block of that number is still the same.)
+  struct Preload {
+    ChainKey key;
+    std::optional<Tier> from;  // none: nothing was
+  };
+  std::vector<Preload> preloads;
 
   // Passes ahead:
   bool follows = false;           // a pass may continue from its sample while only the device has it

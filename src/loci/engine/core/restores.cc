@@ -108,6 +108,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   problem.others = load.others;
   for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
     problem.links[place_of(tier)] = transfers_.link(tier);
+  problem.blocks.reserve(probes.blocks.size());
   std::uint64_t rows = 0;
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     CoreProbe& found = probes.blocks[i];
@@ -226,10 +227,10 @@ ContextSources Restores::sources(const CoreRequest& request, const CoreProbes& p
       if (transfers_.from_hidden(found)) from.hidden += kBlockTokens;
       continue;
     }
-    const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);
-    if (preload != request.preloads.end() && there == count) {
-      from.of(preload->second) += count;
-      if (preload->second == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
+    const bool may_be_preloaded = !last && there == count && i < request.preloads.size();
+    if (may_be_preloaded && request.preloads[i].from && request.preloads[i].key == found.key) {
+      from.of(*request.preloads[i].from) += count;
+      if (request.preloads[i].from == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
       continue;
     }
     const bool brought = request.beginning && found.source == CoreProbe::Source::kCopy &&

@@ -50,6 +50,7 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <boost/container/static_vector.hpp>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -117,7 +118,10 @@ class Transfers {
 
   // --- loads ---
 
-  bool loading(BlockId id) const { return loads_.contains(id); }
+  // (What is being loaded has a writer, its load. So most blocks are told apart without a search.)
+  bool loading(BlockId id) const {
+    return id != kNoBlock && index_.block(id).appending && loads_.contains(id);
+  }
   // True: the group's part is still being loaded.
   bool loading(BlockId id, std::uint32_t group) const;
   // When a load in progress has brought all of the block, as predicted.
@@ -235,7 +239,7 @@ class Transfers {
     Tier from = Tier::kDevice;
     Tier to = Tier::kDevice;
     BlockPin pin;
-    std::vector<MovePart> parts;
+    MoveParts parts;
     StateForm form = StateForm::kKeysAndValues;
     // The block from which the state comes: the original of a rotated load, the tail of a save.
     std::optional<BlockPin> original = std::nullopt;
@@ -249,12 +253,12 @@ class Transfers {
   // A block whose parts are being loaded, by one move for each tier that they come from.
   struct Load {
     AppendToken token;
-    std::bitset<kLayerGroupsMax> groups;  // still to come
-    std::vector<OperationId> moves;       // that have not ended
-    Tier slowest = Tier::kHost;           // of the sources
-    Nanos ends_at = 0;                    // predicted
-    CoreSlots replaced;                   // keep_slot()
-    OperationId replaced_in;              // the last pass that was in flight then; 0: none
+    std::bitset<kLayerGroupsMax> groups;                         // still to come
+    boost::container::static_vector<OperationId, kTiers> moves;  // that have not ended: one from a tier
+    Tier slowest = Tier::kHost;                                  // of the sources
+    Nanos ends_at = 0;                                           // predicted
+    CoreSlots replaced;                                          // keep_slot()
+    OperationId replaced_in;  // the last pass that was in flight then; 0: none
   };
   using TierBytes = std::array<std::uint64_t, kTiers>;
 
@@ -273,9 +277,9 @@ class Transfers {
     std::array<std::uint32_t, kTiers> moves{};
   };
   Booking begin_booking() const { return {.first = OperationId(moves_begun_ + 1)}; }
-  void begin_load(const BlockPin& held, Booking& booking);
-  void begin_rotation(const BlockPin& held, const CoreProbe& found, Booking& booking);
-  void book(std::span<const BlockId> fresh, const Booking& booking);
+  Load& begin_load(const BlockPin& held, Booking& booking);
+  Load& begin_rotation(const BlockPin& held, const CoreProbe& found, Booking& booking);
+  void book(std::span<Load* const> fresh, const Booking& booking);
   OperationId begin_move(InFlight move);
   void end_read(const InFlight& move, const MoveOutcome& outcome);
   void end_load(InFlight move, const MoveOutcome& outcome, std::optional<OperationId> first_pass,

@@ -116,7 +116,7 @@ void Transfers::check_invariants() const {
   LOCI_CHECK(loads.size() == loads_.size(), "invariant 10: a load has moves");
   for (const auto& [block, operations] : loads) {
     const auto load = loads_.find(block);
-    LOCI_CHECK(load != loads_.end() && load->second.moves == operations,
+    LOCI_CHECK(load != loads_.end() && std::ranges::equal(load->second.moves, operations),
                "invariant 10: a load's moves are known");
     LOCI_CHECK(index_.block(block).appending, "invariant 4: what is loaded has one writer");
   }

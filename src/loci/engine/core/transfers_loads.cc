@@ -42,14 +42,13 @@ Transfers::~Transfers() {
 // --- what can be brought back ---
 
 bool Transfers::loading(BlockId id, std::uint32_t group) const {
-  const auto load = loads_.find(id);
-  return load != loads_.end() && load->second.groups[group];
+  return loading(id) && loads_.at(id).groups[group];
 }
 
 bool Transfers::comes(BlockId id, std::uint32_t group, Tier slowest) const {
   const Block& block = index_.block(id);
   if (block.filled_in(group) == kBlockTokens) return false;
-  if (const auto load = loads_.find(id); load != loads_.end()) return load->second.groups[group];
+  if (loading(id)) return loads_.at(id).groups[group];
   if (block.parts[group]) return false;
   const LowerCopy* copy = block.whole_copy(group);
   return copy != nullptr && copy->tier <= slowest;
@@ -67,8 +66,7 @@ bool Transfers::comes(BlockId id, Tier slowest) const {
 
 Tier Transfers::load_tier(BlockId id) const {
   Tier slowest = Tier::kDevice;
-  const auto load = loads_.find(id);
-  if (load != loads_.end()) return load->second.slowest;
+  if (loading(id)) return loads_.at(id).slowest;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
     if (block.parts[group]) continue;
@@ -164,18 +162,14 @@ std::uint64_t Transfers::copy_bytes(const LowerCopy& copy) const {
 std::vector<std::uint32_t> Transfers::load(std::span<const CoreProbe> wanted,
                                            std::span<const BlockPin> held) {
   std::vector<std::uint32_t> places;
-  std::vector<BlockId> fresh;
+  std::vector<Load*> fresh;
   Booking booking = begin_booking();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (!wanted[i].load) continue;
     places.push_back(static_cast<std::uint32_t>(i));
     if (loading(held[i].block())) continue;
-    if (wanted[i].original == kNoBlock) {
-      begin_load(held[i], booking);
-    } else {
-      begin_rotation(held[i], wanted[i], booking);
-    }
-    fresh.push_back(held[i].block());
+    const bool rotates = wanted[i].original != kNoBlock;
+    fresh.push_back(rotates ? &begin_rotation(held[i], wanted[i], booking) : &begin_load(held[i], booking));
   }
   book(fresh, booking);
   return places;
@@ -183,10 +177,10 @@ std::vector<std::uint32_t> Transfers::load(std::span<const CoreProbe> wanted,
 
 std::vector<Tier> Transfers::load_ahead(std::span<const Ahead> blocks) {
   std::vector<Tier> from;
-  std::vector<BlockId> fresh;
+  std::vector<Load*> fresh;
   Booking booking = begin_booking();
   for (const auto& [found, groups] : blocks) {
-    const BlockId id = fresh.emplace_back(found.node);
+    const BlockId id = found.node;
     BlockPin pin = index_.pin(id);
     from.push_back(load_tier(found));
     for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -194,11 +188,8 @@ std::vector<Tier> Transfers::load_ahead(std::span<const Ahead> blocks) {
       const bool placed = index_.place(pin, group);
       LOCI_CHECK(placed, "there is room for what is loaded ahead");
     }
-    if (found.original == kNoBlock) {
-      begin_load(pin, booking);
-    } else {
-      begin_rotation(pin, found, booking);
-    }
+    const bool rotates = found.original != kNoBlock;
+    fresh.push_back(rotates ? &begin_rotation(pin, found, booking) : &begin_load(pin, booking));
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (pin.holds(group)) index_.let_go(pin, group, Release::kUnused);  // its load holds it
     }
@@ -208,20 +199,19 @@ std::vector<Tier> Transfers::load_ahead(std::span<const Ahead> blocks) {
 }
 
 // When they end, as predicted: those over one link together, as their layers take turns.
-void Transfers::book(std::span<const BlockId> fresh, const Booking& booking) {
+void Transfers::book(std::span<Load* const> fresh, const Booking& booking) {
   for (std::size_t tier = 1; tier < kTiers; ++tier) {
     if (booking.moves[tier] == 0) continue;
     const Nanos ends_at =
         link_times_.book(static_cast<Tier>(tier), booking.bytes[tier],
                          {booking.first, OperationId(moves_begun_)}, booking.moves[tier], now_);
-    for (const BlockId id : fresh) {
-      Load& load = loads_.at(id);
-      if (index_of(load.slowest) == tier) load.ends_at = ends_at;
+    for (Load* load : fresh) {
+      if (index_of(load->slowest) == tier) load->ends_at = ends_at;
     }
   }
 }
 
-void Transfers::begin_load(const BlockPin& held, Booking& booking) {
+Transfers::Load& Transfers::begin_load(const BlockPin& held, Booking& booking) {
   const BlockId id = held.block();
   std::optional<AppendToken> token = index_.claim(id);
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
@@ -248,10 +238,11 @@ void Transfers::begin_load(const BlockPin& held, Booking& booking) {
     load.moves.push_back(begin_move(std::move(move)));
   }
   LOCI_CHECK(!load.moves.empty(), "a load has something to bring");
+  return load;
 }
 
 // The same from the block of the same tokens at other positions.
-void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Booking& booking) {
+Transfers::Load& Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Booking& booking) {
   const BlockId id = held.block();
   std::optional<AppendToken> token = index_.claim(id);
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
@@ -283,6 +274,7 @@ void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Boo
     ++booking.moves[index_of(tier)];
     load.moves.push_back(begin_move(std::move(move)));
   }
+  return load;
 }
 
 OperationId Transfers::begin_move(InFlight move) {
@@ -297,7 +289,7 @@ OperationId Transfers::begin_move(InFlight move) {
   out.peer = move.peer;
   out.entry = index_.entry(move.to == Tier::kDevice ? move.source() : move.pin.block());
   if (move.to == Tier::kDevice) ++loads_from_[index_of(move.from)];
-  moves_.emplace(id, std::move(move));
+  moves_.emplace_hint(moves_.end(), id, std::move(move));  // the latest
   return id;
 }
 
@@ -380,7 +372,7 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
     if (move.pin.holds(group)) index_.let_go(move.pin, group, Release::kUnused);
   }
   if (result != MoveResult::kDone) ended.missed = Missed{id, move.from};
-  std::erase(load.moves, outcome.move);
+  load.moves.erase(std::ranges::find(load.moves, outcome.move));
   if (!load.moves.empty()) return;
   // The slots that the load alone had: a pass in flight may still read them.
   if (first_pass && load.replaced_in.value >= first_pass->value) {

@@ -301,7 +301,7 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
 
 bool Transfers::prefetch(BlockId id, GroupSet groups) {
   // Without a whole copy on the disk there is nothing to bring, and nothing to pin.
-  const std::vector<LowerCopy>& copies = index_.block(id).copies;
+  const LowerCopies& copies = index_.block(id).copies;
   if (std::none_of(copies.begin(), copies.end(),
                    [](const LowerCopy& copy) { return copy.tier == Tier::kDisk && copy.whole; }))
     return true;

@@ -44,10 +44,10 @@ class LogWriter {
     list(values, [this](const auto& value) { this->id(value); });
   }
   // Writes a count, then each value by `put`.
-  template <class T, class Put>
-  void list(const std::vector<T>& values, Put put) {
+  template <class Values, class Put>
+  void list(const Values& values, Put put) {
     number(static_cast<std::uint32_t>(values.size()));
-    for (const T& value : values) put(value);
+    for (const auto& value : values) put(value);
   }
   template <std::size_t kSize>
   void bytes(const std::array<std::uint8_t, kSize>& value) {
