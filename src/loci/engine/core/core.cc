@@ -220,7 +220,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(
       {next_deadline(), state_age_.next_sweep(), transfers_.shares_at(), peer_reads_.next_deadline(now_)});
-  if (forgotten_.has_more() || queue_needs_.has_more())
+  if (forgotten_.has_more() || queue_needs_.has_more() || preloads_.has_more())
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)

@@ -94,6 +94,33 @@ TEST(CoreSwitches, APreloadIsTriedAgainWhenThereIsRoom) {
   EXPECT_EQ(d.ends.size(), 5u);
 }
 
+// Four requests end and four that wait take their places; so four others, of 100 blocks each, come next at
+// once. Their loads do not all hold up the pass that this step forms.
+TEST(CoreSwitches, AStepBeginsTheLoadsOfAFewWhoComeNext) {
+  CoreConfig config = tier_config(600, 1200, 0);
+  config.restore = "kv";
+  config.max_running = 4;
+  TierDriver d(config);
+  const std::vector<std::string> tenants = {"a", "b", "c", "d"};
+  const auto history = [](std::uint32_t i) { return 100'000 * (i + 1); };
+  for (std::uint32_t i = 0; i < 4; ++i) d.run(1 + i, run_of(history(i), 100 * kBlockTokens + 1), tenants[i]);
+  d.run(5, run_of(900'000, 590 * kBlockTokens));  // takes the whole device
+  for (std::uint32_t i = 0; i < 4; ++i) d.arrive(10 + i, run_of(1000 * i, 10), i == 0 ? 4 : 3, tenants[i]);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    d.arrive(20 + i, run_of(10'000 + 1000 * i, 10), 40, tenants[i]);
+    d.arrive(30 + i, run_of(history(i), 100 * kBlockTokens + 10), 1, tenants[i]);
+  }
+  d.end_moves();  // of the ends of histories, for which they wait before the queue
+  while (d.ends.size() < 9) d.done();
+  ASSERT_EQ(d.starts.size(), 13u) << "four have begun in this step";
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 300u) << "whole requests, until it is enough";
+  EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli) << "the next step follows soon";
+  d.step(Tick{});
+  EXPECT_GT(d.count(Tier::kHost, Tier::kDevice), 390u) << "some are on the device still";
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 17u);
+}
+
 TEST(CoreSwitches, WithoutReuseEveryRequestComputesItsOwn) {
   CoreConfig config = tier_config(16, 16, 16);
   config.reuse = false;

@@ -57,6 +57,8 @@ void Core::State::look_ahead() {
     return;
   if (!flights_.empty() && !deadlines_.drains()) {
     preloads_.begin([this](RequestId id) -> CoreRequest& { return *requests_.at(id); }, room_.changes());
+  } else {
+    preloads_.rest();
   }
   queue_needs_.prefetch();
 }

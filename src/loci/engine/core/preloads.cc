@@ -13,6 +13,9 @@ namespace {
 constexpr std::size_t kAhead = 32;
 // So many of them are looked up again when room or tiers have changed since they were.
 constexpr std::uint32_t kAgain = 4;
+// Of whole requests, so many blocks are looked at in a step, or one request of more: what is left is looked
+// at in the next step. A pass that this step has formed waits for it, and all requests are looked at once.
+constexpr std::size_t kPreloadedBlocks = 256;
 
 }  // namespace
 
@@ -31,13 +34,20 @@ Preloads::Preloads(const CoreConfig& config, Transfers& transfers, const DeviceM
       bounded_(config.preload == "buffer") {}
 
 void Preloads::begin(const Find& find, std::uint64_t room_changes) {
+  has_more_ = false;
   if (off_ || queue_.empty()) return;
   std::uint32_t again = 0;
+  std::size_t looked = 0;               // at blocks
   std::optional<std::uint64_t> booked;  // the tokens that running prompts lack
   for (const FairQueue::Head& head : queue_.heads(kAhead)) {
     CoreRequest& request = find(head.request);
     if (request.is_public || request.preload_seen == room_changes) continue;
     if (request.preload_seen != 0 && (!request.preload_lacks || again++ >= kAgain)) continue;
+    if (looked >= kPreloadedBlocks) {
+      has_more_ = true;
+      return;
+    }
+    looked += request.length() / kBlockTokens;
     request.preload_seen = room_changes;
     if (!booked) booked = former_.prompts().total;
     if (begin(request, *booked)) booked.reset();

@@ -48,6 +48,10 @@ class Preloads {
   // A pass is in flight. Begins loads of those who come next; `room_changes`: Room::changes(). Costs
   // O(blocks · log(children)) of each request that is looked up.
   void begin(const Find& find, std::uint64_t room_changes);
+  // No pass is in flight, or nobody comes next any more.
+  void rest() { has_more_ = false; }
+  // True: the last begin() left loads to the next one, which should come soon.
+  bool has_more() const { return has_more_; }
 
  private:
   bool begin(CoreRequest& request, std::uint64_t booked);
@@ -61,6 +65,7 @@ class Preloads {
   QueueNeeds& queue_needs_;
   const PassFormer& former_;
   bool off_, bounded_;
+  bool has_more_ = false;
 };
 
 }  // namespace loci
