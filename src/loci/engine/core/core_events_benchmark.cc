@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What single events cost where there is much of everything: 99 of 100 of a kind take at most the time that
-// is printed for it. (Prompts of 128K tokens cost by their blocks, and stand for themselves.)
+// is printed for it. A step that admits requests costs by the blocks that it touches; so for those the
+// mean time for a block is printed too, and the most blocks of a step. (Prompts of 128K tokens cost by their
+// blocks, and stand for themselves.)
 #include <benchmark/benchmark.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,17 +34,50 @@ std::int64_t processor_time() {
 class EventTimes {
  public:
   void add(const std::string& kind, std::int64_t took) { times_[kind].push_back(took); }
+  // The step has touched so many blocks.
+  void add(const std::string& kind, std::int64_t took, std::size_t blocks) {
+    add(kind, took);
+    Blocks& all = blocks_[kind];
+    all.took += took;
+    all.count += blocks;
+    all.most = std::max(all.most, blocks);
+  }
   void report(benchmark::State& state) {
     for (auto& [kind, times] : times_) {
       const auto at = times.begin() + static_cast<std::ptrdiff_t>(times.size() * 99 / 100);
       std::nth_element(times.begin(), at, times.end());
       state.counters[kind + "_p99_us"] = static_cast<double>(*at) / 1e3;
     }
+    for (const auto& [kind, all] : blocks_) {
+      state.counters[kind + "_us_a_block"] =
+          static_cast<double>(all.took) / 1e3 / static_cast<double>(std::max<std::size_t>(all.count, 1));
+      state.counters[kind + "_blocks_max"] = static_cast<double>(all.most);
+    }
   }
 
  private:
+  struct Blocks {
+    std::int64_t took = 0;
+    std::size_t count = 0, most = 0;
+  };
   std::map<std::string, std::vector<std::int64_t>> times_;
+  std::map<std::string, Blocks> blocks_;
 };
+
+// Blocks that the step has let go of, taken, or begun to load.
+std::size_t blocks_touched(const Plan& plan) {
+  std::size_t blocks = plan.moves.size();
+  const auto add = [&](std::size_t tokens) { blocks += (tokens + kBlockTokens - 1) / kBlockTokens; };
+  for (const Output& output : plan.outputs) {
+    if (const auto* end = std::get_if<Finished>(&output); end != nullptr && end->usage.completion_tokens > 0)
+      add(std::size_t{end->usage.prompt_tokens} + end->usage.completion_tokens);
+    const auto* start = std::get_if<Started>(&output);
+    if (start == nullptr) continue;
+    const auto& computed = start->sources.computed;
+    add(std::accumulate(computed.begin(), computed.end(), std::size_t{start->sources.cached()}));
+  }
+  return blocks;
+}
 
 // Steps a core, and takes the time of each step.
 class TimedCore {
@@ -55,7 +91,10 @@ class TimedCore {
     const std::int64_t took = processor_time() - begin;
     const bool admits = std::ranges::any_of(
         plan.outputs, [](const Output& output) { return std::holds_alternative<Started>(output); });
-    times_->add(admits ? kind + "_that_admits" : kind, took);
+    if (admits)
+      times_->add(kind + "_that_admits", took, blocks_touched(plan));
+    else
+      times_->add(kind, took);
     moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
     if (plan.pass) in_flight = std::move(plan);
   }
