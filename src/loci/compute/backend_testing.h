@@ -63,6 +63,7 @@ class WrappedBackend : public Backend {
   Result<HostMemory> allocate_host(std::uint64_t bytes) override { return inner_.allocate_host(bytes); }
   void begin(Pass pass) override { inner_.begin(std::move(pass)); }
   void finish(std::vector<SpanResult>& results) override { inner_.finish(results); }
+  Projected projected() const override { return inner_.projected(); }
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
     inner_.run_tasks(count, task);
   }

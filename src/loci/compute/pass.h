@@ -128,4 +128,11 @@ struct SpanResult {
   std::optional<TokenId> sample;  // present if Span::sampling asked for one and the status is ok
 };
 
+// What a pass made of blocks that came as hidden states.
+struct Projected {
+  std::uint64_t slices = 0;  // layers of blocks
+  Nanos took = 0;            // while all threads projected
+  friend bool operator==(const Projected&, const Projected&) = default;
+};
+
 }  // namespace loci

@@ -64,6 +64,8 @@ void World::run_pass(Flight& flight) {
   flight.ran = true;
   PassDone& done = flight.done;
   done.pass = pass.id;
+  if (options_.config.hidden.disk_blocks > 0)
+    done.projected = {choose_(1'000), static_cast<Nanos>(choose_(1'000'000))};
   std::vector<bool> failed(pass.spans.size());
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const RequestId request = flight.plan.spans[i].request;

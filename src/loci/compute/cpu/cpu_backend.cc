@@ -71,6 +71,7 @@ class CpuBackend final : public Backend {
     runner_.run(*begun_, results);
     begun_.reset();
   }
+  Projected projected() const override { return runner_.projected(); }
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
     pool_->run_each(count, task);
   }

@@ -176,8 +176,11 @@ TEST_P(HiddenInSlotsTest, APassProjectsWhatArrives) {
       ASSERT_EQ(bits_of(results_[0].logits), computed_.logits) << instruction_set_name(set) << " " << threads;
       ASSERT_EQ(bits_of(results_[2].logits),
                 Bits(computed_.logits.begin(), computed_.logits.begin() + model_->spec.vocabulary));
+      EXPECT_EQ(to->projected().slices, std::uint64_t{kBlocks} * layers_) << "each once";
+      EXPECT_GT(to->projected().took, 0);
       expect_slices(*to, 4);
       run_pass(*to, pass_behind(*to, 4), results_);  // once more, of slices
+      EXPECT_EQ(to->projected(), Projected{});
       ASSERT_EQ(bits_of(results_[0].logits), computed_.logits);
     }
   }

@@ -2,6 +2,7 @@
 // The products of a pass: how threads divide them, and how each result is used while it is in the first-level
 // cache.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "loci/compute/cpu/pass_runner.h"
@@ -81,6 +82,7 @@ void PassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
   constexpr std::size_t kBlocks = 16;  // at once: enough rows for each weight that is read
   const std::uint64_t row_bytes = hidden_row_bytes();
   const auto count = static_cast<std::uint32_t>(hidden_.size());
+  const auto begun = std::chrono::steady_clock::now();
   for (std::uint32_t begin = 0; begin < count; begin += kBlocks) {
     const auto slices = std::span(hidden_).subspan(begin, std::min<std::size_t>(kBlocks, count - begin));
     const auto rows = static_cast<std::uint32_t>(slices.size()) * kBlockTokens;
@@ -106,6 +108,8 @@ void PassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
   if (thread == 0) {
     for (const HiddenSlice& slice : hidden_) blocks_.projected(slice.slot, layer);
     hidden_.clear();
+    projected_.slices += count;
+    projected_.took += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun).count();
   }
   pool_.barrier(thread);
 }

@@ -110,6 +110,7 @@ void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
   pass_ = &pass;
   plan_.make(pass, spec_.layer_count(), blocks_, shape_, pool_.size());
   poisoned_.assign(pass.spans.size(), 0);
+  projected_ = {};
   make_room();
   // (What is copied has arrived, or its fill has failed: it is not waited for in vain.)
   mark_whole_blocks(

@@ -41,6 +41,8 @@ class PassRunner {
              BlockStorage& blocks, const HiddenProjector& projector);
 
   void run(const Pass& pass, std::vector<SpanResult>& results);
+  // What the last pass has projected.
+  const Projected& projected() const { return projected_; }
   // Bytes of one captured row: the input of a layer's first products.
   std::uint64_t hidden_row_bytes() const { return attention_input_.stored_row_bytes(); }
 
@@ -165,6 +167,7 @@ class PassRunner {
     ProjectedSlice to;
   };
   std::vector<HiddenSlice> hidden_;
+  Projected projected_;
 };
 
 }  // namespace loci::cpu

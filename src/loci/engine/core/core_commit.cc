@@ -10,7 +10,7 @@ namespace loci {
 
 void Core::State::commit(const PassDone& done, Plan& plan) {
   CorePass pass = flights_.take_first(done.pass, done.spans.size());
-  pass_times_.end(now_);
+  pass_times_.end(done.projected, config_.layers, now_);
 
   for (const CoreCopy& copy : pass.copies) tables_.fill(*copy.request, copy.target, pass);
   pass.copies.clear();  // and with it the pins on the sources

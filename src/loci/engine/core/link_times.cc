@@ -15,8 +15,13 @@ void LinkTimes::advance(Nanos now) {
   }
 }
 
+LoadTime LinkTimes::model(Tier from, std::uint64_t bytes) const {
+  const Nanos latency = costs_.load(from, 0);
+  return {latency, costs_.load(from, bytes) - latency};
+}
+
 Nanos LinkTimes::load(Tier from, std::uint64_t bytes) const {
-  return links_[index_of(from)].correction.apply(costs_.load(from, bytes));
+  return from == Tier::kDevice ? 0 : links_[index_of(from)].correction.apply(model(from, bytes));
 }
 
 Nanos LinkTimes::book(Tier from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now) {
@@ -45,7 +50,7 @@ void LinkTimes::end(Tier from, OperationId move, MoveResult result, Nanos now) {
 void LinkTimes::expect_anew(Tier from, Nanos now) {
   Link& link = links_[index_of(from)];
   link.free_at = now;
-  for (const Booking& b : link.bookings) link.free_at += link.correction.apply(model(from, b));
+  for (const Booking& b : link.bookings) link.free_at += load(from, b.bytes);
 }
 
 void LinkTimes::costs_changed(Nanos now) {
@@ -60,9 +65,13 @@ void LinkTimes::costs_changed(Nanos now) {
 void LinkTimes::learn(Tier from, const Booking& ended, Nanos now) {
   if (ended.failed) return;
   Link& link = links_[index_of(from)];
-  const Nanos took = now - std::max(ended.booked_at, link.ended_at);
-  if (ended.given_up && took <= link.correction.apply(model(from, ended))) return;
-  link.correction.observe(model(from, ended), took);
+  Nanos took = now - std::max(ended.booked_at, link.ended_at);
+  if (ended.given_up) {
+    const Nanos predicted = load(from, ended.bytes);
+    if (took <= predicted) return;
+    took = std::min(took, kGivenUpTimes * std::min(predicted, kCostMax / kGivenUpTimes));
+  }
+  link.correction.observe(model(from, ended.bytes), took);
 }
 
 }  // namespace loci

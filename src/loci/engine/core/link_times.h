@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Predicts when loads will have arrived, for each tier that state is loaded from. The cost model predicts,
-// and the times that loads really took correct it (policy/correction.h).
+// and the times that loads really took correct it (policy/link_correction.h).
 //
 // Moves that begin at once from one tier are a *booking*: their blocks arrive together, because their layers
 // take turns. Bookings over one link arrive one after another.
 //
 //     t = 0    book(disk), 3 moves, 30 MB at 1 GB/s    predicted: the first until 30 ms,
 //     t = 10   book(disk), 1 move, 10 MB               the second until 40 ms
-//     t = 60   the third move of the first has ended   it took 60 ms instead of 30: from now on twice what
-//                                                      the model says, so the second is expected at 80 ms
-//     t = 82   the move of the second has ended        it took 22 ms, from the end of the first
+//     t = 60   the third move of the first has ended   it took 60 ms instead of 30: from now on 3 ms and
+//                                                      1.9 times what the model says of the bytes, so the
+//                                                      second is expected at 82 ms
+//     t = 83   the move of the second has ended        it took 23 ms, from the end of the first
 //
 // A booking in which a move failed tells nothing about the link's speed. One that was given up tells that the
-// link is at least slower than predicted. It owns the bookings and the corrections, and calls nobody.
+// link is slower than predicted, and counts as kGivenUpTimes the prediction at most: a disk that hung for
+// long is no measure of the next load (link_breaker.h leaves it alone for a while). It owns the bookings and
+// the corrections, and calls nobody.
 #pragma once
 
 #include <array>
@@ -23,8 +26,8 @@
 #include "loci/base/ids.h"
 #include "loci/engine/core/plan.h"
 #include "loci/memory/tier.h"
-#include "loci/policy/correction.h"
 #include "loci/policy/cost_model.h"
+#include "loci/policy/link_correction.h"
 
 namespace loci {
 
@@ -34,6 +37,7 @@ class LinkTimes {
   // `costs` must outlive it.
   explicit LinkTimes(const CostModel& costs) : costs_(costs) {}
 
+  static constexpr Nanos kGivenUpTimes = 8;
   // A link from which nothing has come for kQuiet is believed to get faster again, step by step: loads that
   // were declined because the link was slow teach nothing.
   static constexpr Nanos kQuiet = 60 * kNanosPerSecond;
@@ -68,12 +72,12 @@ class LinkTimes {
   };
   struct Link {
     std::deque<Booking> bookings;
-    Correction correction;
+    LinkCorrection correction;
     Nanos free_at = 0;
     Nanos ended_at = 0;     // the last booking that ended
     Nanos quiet_since = 0;  // ended_at, or when the link was last believed to get faster
   };
-  Nanos model(Tier from, const Booking& booking) const { return costs_.load(from, booking.bytes); }
+  LoadTime model(Tier from, std::uint64_t bytes) const;
   void learn(Tier from, const Booking& ended, Nanos now);
   void expect_anew(Tier from, Nanos now);
   static constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }

@@ -6,6 +6,14 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+// Of fewer blocks it is the threads' waiting for one another that is timed.
+constexpr std::uint64_t kProjectedLeast = 8;
+
+using Wide = unsigned __int128;
+
+}  // namespace
 
 std::uint32_t PassTimes::fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
                                  std::uint32_t tokens_max) const {
@@ -18,19 +26,26 @@ void PassTimes::begin(const PassWork& work, bool waits, Nanos now) {
   in_flight_.push_back({work, waits, now});
 }
 
-void PassTimes::end(Nanos now) {
+void PassTimes::end(const Projected& projected, std::uint32_t layers, Nanos now) {
   LOCI_CHECK(!in_flight_.empty(), "a pass that ends has begun");
   const Flight ended = in_flight_.front();
   in_flight_.pop_front();
   if (!in_flight_.empty()) in_flight_.front().begun_at = now;
-  if (ended.waits) return;
+  if (ended.outdated) return;
+  if (projected.slices >= kProjectedLeast * layers) {
+    const Wide predicted = static_cast<Wide>(costs_.project_block()) * projected.slices / layers;
+    projecting_.observe(static_cast<Nanos>(std::min<Wide>(predicted, kCostMax)), projected.took);
+  }
+  const Nanos took = now - ended.begun_at;
+  if (ended.waits && took >= predict(ended.work)) return;
   corrections_[static_cast<std::size_t>(ended.work.kind)].observe(
-      costs_.pass(ended.work.rows.rows, ended.work.rows.context), now - ended.begun_at);
+      costs_.pass(ended.work.rows.rows, ended.work.rows.context), took);
 }
 
 void PassTimes::costs_changed() {
   corrections_ = {};
-  for (Flight& flight : in_flight_) flight.waits = true;
+  projecting_ = {};
+  for (Flight& flight : in_flight_) flight.outdated = true;
 }
 
 }  // namespace loci

@@ -11,8 +11,14 @@
 //     end()           in flight: 2      1 took from its begin to here; the time of 2 counts from here
 //     end()                             2 took from the end of 1 to here
 //
-// A pass that waited for loads tells nothing about computing and does not count. It owns the corrections and
-// the beginnings of passes in flight, and calls nobody.
+// A pass that waited for loads tells only that computing takes no longer: it counts if it took less than
+// predicted. So a server that brings back state in every turn still finds that it computes faster than was
+// believed.
+//
+// Projecting hidden states is a part of passes that wait for loads. So the executor times it inside the pass,
+// and says with the pass's end how many layers of blocks were projected and how long that took.
+//
+// It owns the corrections and the beginnings of passes in flight, and calls nobody.
 #pragma once
 
 #include <array>
@@ -21,6 +27,7 @@
 #include <span>
 
 #include "loci/base/clock.h"
+#include "loci/compute/pass.h"
 #include "loci/policy/correction.h"
 #include "loci/policy/cost_model.h"
 #include "loci/policy/pass_budget.h"
@@ -54,14 +61,16 @@ class PassTimes {
   Nanos compute(std::uint32_t begin, std::uint32_t count) const {
     return of(PassKind::kPrompts).apply(costs_.compute(begin, count));
   }
+  // The time to project a block's hidden states inside a pass; 0: nobody measured it.
+  Nanos project_block() const { return projecting_.apply(costs_.project_block()); }
   // How many tokens of prompts may join a pass of these decodes (policy/pass_budget.h).
   std::uint32_t fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
                         std::uint32_t tokens_max) const;
 
   // A pass begins, after those in flight. `waits`: it may wait for loads.
   void begin(const PassWork& work, bool waits, Nanos now);
-  // The first pass in flight has ended.
-  void end(Nanos now);
+  // The first pass in flight has ended. It has projected so many of the model's `layers`.
+  void end(const Projected& projected, std::uint32_t layers, Nanos now);
   // Says that the costs have changed: corrections are forgotten, and passes in flight, which began under the
   // old costs, do not count.
   void costs_changed();
@@ -71,12 +80,14 @@ class PassTimes {
     PassWork work;
     bool waits = false;
     Nanos begun_at = 0;
+    bool outdated = false;  // it began under other costs
   };
   const Correction& of(PassKind kind) const { return corrections_[static_cast<std::size_t>(kind)]; }
 
   const CostModel& costs_;
   Nanos limit_;
   std::array<Correction, kPassKinds> corrections_;
+  Correction projecting_;
   std::deque<Flight> in_flight_;
 };
 

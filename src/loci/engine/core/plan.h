@@ -105,6 +105,7 @@ struct PassDone {
   // One for each span of the pass. The outcome of a span is ignored if it continues from a sample that did
   // not come, or with which its request ended.
   std::vector<SpanOutcome> spans;
+  Projected projected = {};  // in the pass, of what came as hidden states
 };
 
 // Only time has passed: a deadline may have come.

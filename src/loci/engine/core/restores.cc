@@ -98,6 +98,12 @@ std::uint32_t Restores::tokens_there(const CoreProbes& probes, std::uint32_t blo
   return found.node == kNoBlock ? 0 : index_.block(found.node).filled;
 }
 
+RestorableBlock Restores::restorable(const CoreProbe& found, std::uint32_t number) const {
+  RestorableBlock block = transfers_.restorable(found, number);
+  if (block.only_hidden) block.charge += pass_times_.project_block();
+  return block;
+}
+
 RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const {
   // What running requests' prompts still ask of the processor, but for their attention.
   const auto booked = static_cast<Nanos>(std::min<std::uint64_t>(load.prompt_tokens, UINT32_MAX));
@@ -117,7 +123,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
       if (transfers_.loading(found.node)) problem.links[place_of(from)].awaited = true;
       if (from == Tier::kDevice || transfers_.loading(found.node)) continue;
       if (!transfers_.overdue(from)) {
-        problem.blocks.push_back(transfers_.restorable(found, i));
+        problem.blocks.push_back(restorable(found, i));
         problem.blocks.back().compute = pass_times_.compute(i * kBlockTokens, kBlockTokens);
         continue;
       }
@@ -172,7 +178,7 @@ bool Restores::worth_loading(const CoreBeginning& beginning) const {
   if (rule_ == RestoreRule::kKv || rule_ == RestoreRule::kHidden) return true;
   if (rule_ == RestoreRule::kPensieve) return beginning.from == Tier::kHost;
   const CoreProbe probe{.key = {}, .node = beginning.block};
-  const RestorableBlock block = transfers_.restorable(probe, beginning.number);
+  const RestorableBlock block = restorable(probe, beginning.number);
   const RestoreLink link = transfers_.link(beginning.from);
   const Nanos compute =
       pass_times_.compute(beginning.number * kBlockTokens + beginning.there, beginning.run - beginning.there);

@@ -92,6 +92,8 @@ class Restores {
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
   std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
+  // The price of loading the block, with projecting; without that of computing it.
+  RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
   Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;
 

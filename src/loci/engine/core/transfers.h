@@ -104,7 +104,7 @@ class Transfers {
   Tier load_tier(const CoreProbe& found) const;
   // True: the disk has it as hidden states.
   bool from_hidden(const CoreProbe& found) const;
-  // The price of loading it as the sequence's block `number`; without the price of computing it.
+  // The price of loading it as the sequence's block `number`; without those of projecting and computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // The link from the tier to the device.
   RestoreLink link(Tier from) const;

@@ -102,12 +102,11 @@ bool Transfers::from_hidden(const CoreProbe& found) const {
 RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t number) const {
   const Tier from = load_tier(found);
   const std::uint64_t bytes = block_bytes(found.original == kNoBlock ? found.node : found.original);
-  const bool hidden = from_hidden(found);
   return {.number = number,
           .from = from,
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
-          .charge = costs_.load_charge(from, bytes) + (hidden ? costs_.project_block() : 0),
-          .only_hidden = hidden};
+          .charge = costs_.load_charge(from, bytes),
+          .only_hidden = from_hidden(found)};
 }
 
 RestoreLink Transfers::link(Tier from) const {

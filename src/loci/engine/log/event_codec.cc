@@ -38,6 +38,8 @@ void put(LogWriter& w, const PassDone& e) {
     w.number(static_cast<std::uint8_t>((span.sample ? 1 : 0) | (static_cast<int>(span.end) << 1)));
     if (span.sample) w.id(*span.sample);
   });
+  w.number(e.projected.slices);
+  w.number(e.projected.took);
 }
 void put(LogWriter&, const Tick&) {}
 void put(LogWriter& w, const Drain& e) { w.number(e.deadline); }
@@ -132,6 +134,8 @@ void get(LogReader& r, PassDone& e) {
       r.fail("has_sample", fmt::format("expected at most 5, found {}", end));
     span.end = static_cast<GrammarEnd>(end >> 1);
   });
+  e.projected.slices = r.number<std::uint64_t>("projected");
+  e.projected.took = r.number<Nanos>("projected");
 }
 void get(LogReader&, Tick&) {}
 void get(LogReader& r, Drain& e) { e.deadline = r.number<Nanos>("deadline"); }

@@ -278,7 +278,8 @@ TEST(EventLogCodec, EveryEventSurvivesAndNoDamagedOneCrashes) {
       cut,
       Arrival{RequestId(7), "group", {TokenId(1), TokenId(0xffffffff)}, 9, 2, {TokenId(3)}, 1234567890123},
       Cancel{RequestId(8)},
-      PassDone{OperationId(9), {{true, TokenId(4)}, {false, std::nullopt}, {true, std::nullopt}}},
+      PassDone{
+          OperationId(9), {{true, TokenId(4)}, {false, std::nullopt}, {true, std::nullopt}}, {720, 12345}},
       Tick{},
       Drain{55}};
   Random random(3);

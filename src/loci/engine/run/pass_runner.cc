@@ -17,6 +17,7 @@ void PassRunner::begin(PassJob job) {
 void PassRunner::wait() {
   LOCI_CHECK(!begun_.empty(), "a pass ends that has begun");
   backend_.finish(results_);
+  projected_ = backend_.projected();
   if (captures_ != nullptr) captures_->end(results_);
   ended_ = std::move(begun_.front());
   begun_.pop_front();
@@ -25,6 +26,7 @@ void PassRunner::wait() {
 PassEnd PassRunner::end() {
   PassEnd end;
   end.event.pass = ended_.id;
+  end.event.projected = projected_;
   end.event.spans.resize(results_.size());
   end.sampled.resize(results_.size());
   // A request's spans stand together. What follows a poisoned one, also in a pass that was planned behind it,

@@ -69,6 +69,7 @@ class PassRunner {
   Begun ended_;
   std::set<RequestId> poisoned_;  // in the pass that ended last
   std::vector<SpanResult> results_;
+  Projected projected_;  // of the pass that ended last
 };
 
 }  // namespace loci

@@ -25,9 +25,10 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::uint32_t kChunkMax = 128;  // rows whose attention is measured
 constexpr std::uint32_t kChunkMin = 32;
 constexpr std::uint32_t kSmallContext = 64;
-constexpr std::uint32_t kProjectedBlocks = 16;
-constexpr std::uint32_t kDecodesMax = 64;                      // in a pass
-constexpr std::uint64_t kLinkBytes = std::uint64_t{96} << 20;  // more than caches hold
+constexpr std::uint32_t kProjectedBlocksMin = 16;
+constexpr std::uint64_t kProjectedBytes = std::uint64_t{96} << 20;  // more than caches hold
+constexpr std::uint32_t kDecodesMax = 64;                           // in a pass
+constexpr std::uint64_t kLinkBytes = std::uint64_t{96} << 20;       // more than caches hold
 constexpr std::uint64_t kLinkBytesBehind = std::uint64_t{512}
                                            << 20;  // more than the wait for their end counts
 
@@ -42,6 +43,7 @@ class Measurement {
   void measure_token(CostCurves& curves);
   void measure_passes(const CostCurves& curves, PassCurves& passes);
   void measure_projection(CostCurves& curves);
+  Nanos project_blocks(const HiddenForm& form, std::uint32_t blocks);
   Status measure_links(CostCurves& curves);
 
  private:
@@ -151,22 +153,31 @@ void Measurement::measure_passes(const CostCurves& curves, PassCurves& passes) {
                   format_duration(passes.rows[power - 1] + passes.logits.back())));
 }
 
+// The time to project so many blocks that came as hidden states, inside a pass of one row.
+Nanos Measurement::project_blocks(const HiddenForm& form, std::uint32_t blocks) {
+  const std::vector<std::byte> rows(form.slice_bytes());
+  for (std::uint32_t block = 0; block < blocks; ++block) backend_.begin_fill(0, SlotId(block));
+  for (std::uint32_t layer = 0; layer < backend_.info().layers; ++layer) {
+    for (std::uint32_t block = 0; block < blocks; ++block)
+      backend_.load_hidden(0, SlotId(block), layer, block * kBlockTokens, rows);
+  }
+  run_once(blocks * kBlockTokens, 1, LogitsWanted::kNone);
+  return backend_.projected().took;
+}
+
 void Measurement::measure_projection(CostCurves& curves) {
   const Result<HiddenForm> form = hidden_form(backend_.info());
   if (!form.ok()) return;
-  const std::uint32_t blocks = std::min(kProjectedBlocks, blocks_ - 1), tokens = blocks * kBlockTokens;
-  const std::vector<std::byte> rows(form->slice_bytes());
-  Nanos best = std::numeric_limits<Nanos>::max();
-  for (int i = 0; i < 4; ++i) {
-    for (std::uint32_t block = 0; block < blocks; ++block) {
-      backend_.begin_fill(0, SlotId(block));
-      for (std::uint32_t layer = 0; layer < backend_.info().layers; ++layer)
-        backend_.load_hidden(0, SlotId(block), layer, block * kBlockTokens, rows);
-    }
-    best = std::min(best, run_once(tokens, 1, LogitsWanted::kNone));
-  }
-  const Nanos projected = best - best_of(4, tokens, 1);
-  curves.projection = std::max<Nanos>(projected / tokens, 1);
+  // Restored conversations come from memory, not from caches. If that takes long, fewer blocks are timed.
+  std::uint32_t blocks = std::min(kProjectedBlocksMin, blocks_ - 1);
+  Nanos best = project_blocks(*form, blocks) / blocks;
+  const std::uint64_t beyond_caches = kProjectedBytes / (form->slice_bytes() * backend_.info().layers);
+  const auto affordable = static_cast<std::uint64_t>(options_.time_limit / 20 / std::max<Nanos>(best, 1));
+  blocks = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(std::min(beyond_caches, affordable), blocks, blocks_ - 1));
+  best = project_blocks(*form, blocks) / blocks;
+  for (int i = 1; i < 3 && time_left(); ++i) best = std::min(best, project_blocks(*form, blocks) / blocks);
+  curves.projection = std::max<Nanos>(best / kBlockTokens, 1);
   say(fmt::format("a token of hidden states: {} to project", format_duration(curves.projection)));
 }
 

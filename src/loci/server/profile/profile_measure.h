@@ -8,8 +8,7 @@
 //   token       a full pass from the begin of a prompt, less its attention
 //   passes      of powers of two of rows without logits, of decodes of as many sequences, and of a row alone
 //               behind contexts of powers of two
-//   projection  a pass of one row behind blocks that came as hidden states, less one behind their keys and
-//               values
+//   projection  in a pass of one row behind blocks that came as hidden states: more of them than caches hold
 //   links       many blocks into the device's slots and out of them, as movers bring and take them, until
 //               the last byte is there; the latency: a single slice
 #pragma once
