@@ -18,8 +18,7 @@ bool Beginnings::begin(CoreRequest& request, bool in_flight) {
     for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
       if (index_.available(group) < 1 + admission_.reserve(group)) return false;
     }
-    const Transfers::Ahead ahead{.found = {.key = found->key, .node = found->block}};
-    transfers_.load_ahead({&ahead, 1});
+    transfers_.load_first({.key = found->key, .node = found->block});
   }
   request.beginning = found;
   return true;

@@ -11,8 +11,9 @@
 // The next turn is "abcdefghi". Its block "efgh" is not known; the partial block has its first two tokens.
 //
 //     arrival        begin(): load ef..; wait            (no longer than kWaitMax)
-//     load ended     has_come(): enter the queue
-//     admission      load abcd; "efgh" gets a slot, and a copy of "ef"
+//                    Preloads: load abcd behind it
+//     ef.. has come  has_come(): enter the queue
+//     admission      "efgh" gets a slot, and a copy of "ef"
 //     pass           compute "gh", "i"
 //
 // When "efgh" is saved the partial block goes: at most one is kept of a sequence.

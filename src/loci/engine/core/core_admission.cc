@@ -16,7 +16,7 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = !flights_.empty()};
   CoreProbes probes = restores_.choose(request, rules);
   const RestoreForecast forecast =
-      restores_.plan(request, probes, rules, Restores::load_beside(batch_, queue_, booked));
+      restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
   const Admission::Beside beside{.others_run = !batch_.empty(), .copies = pass.copies.size()};
   if (request.lineage) admission_.fit_originals(probes, beside);
   rules.copies = admission_.copies_fit(probes, beside);

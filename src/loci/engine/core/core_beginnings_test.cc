@@ -32,17 +32,26 @@ std::vector<std::uint32_t> ends_of(const TierDriver& d) {
   return held;
 }
 
+// The first of the moves that have begun ends.
+void end_first(TierDriver& d, MoveResult result = MoveResult::kDone) {
+  const OperationId first = d.moves.front().id;
+  d.moves.erase(d.moves.begin());
+  d.step(MovesEnded{{{first, result, 0}}});
+}
+
 TEST(CoreBeginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 70));  // its one new token is sampled, and not computed
   TierDriver d(tier_config(8, 0, 32), false);
   d.step(recovered_of(before));
   d.arrive(2, run_of(0, 75));
-  ASSERT_EQ(d.moves.size(), 1u) << "the end first";
+  ASSERT_EQ(d.moves.size(), 3u) << "the end first, and behind it all that is before it";
   EXPECT_EQ(tokens_held(d.moves.front().entry.tokens), 6u);
+  EXPECT_NE(d.moves[0].together, d.moves[1].together) << "it does not wait for their layers";
+  EXPECT_EQ(d.moves[1].together, d.moves[2].together);
   EXPECT_FALSE(d.in_flight);
   EXPECT_EQ(d.core.stats().before_queue, 1u);
-  d.step(MovesEnded{{{std::exchange(d.moves, {}).front().id, MoveResult::kDone, 0}}});
+  end_first(d);
   EXPECT_EQ(d.starts.back().sources.disk, 70u);
   EXPECT_EQ(d.starts.back().sources.device, 0u);
   EXPECT_EQ(d.spans(), "2:70+5");
@@ -88,7 +97,7 @@ TEST(CoreBeginnings, AnEndThatDoesNotComeIsComputed) {
     TierDriver d(tier_config(8, 0, 32), false);
     d.step(recovered_of(before));
     d.arrive(2, run_of(0, 75));
-    d.step(MovesEnded{{{std::exchange(d.moves, {}).front().id, result, 0}}});
+    end_first(d, result);
     EXPECT_EQ(d.starts.back().sources.disk, 64u);
     d.finish();
     EXPECT_EQ(d.rows, 11u);
@@ -116,7 +125,7 @@ TEST(CoreBeginnings, WhoIsPausedOrCancelledWaitsNoMore) {
   d.step(recovered_of(before));
   d.arrive(2, run_of(0, 75));
   d.arrive(3, run_of(0, 76));
-  EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 1u) << "both wait for one load";
+  EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 3u) << "both wait for one load of each block";
   EXPECT_EQ(d.core.stats().before_queue, 2u);
   d.step(Pause{.request = RequestId(2), .paused = true});
   d.step(Cancel{.request = RequestId(3)});
@@ -124,6 +133,31 @@ TEST(CoreBeginnings, WhoIsPausedOrCancelledWaitsNoMore) {
   d.step(Pause{.request = RequestId(2), .paused = false});
   d.finish();
   EXPECT_EQ(d.ends.size(), 2u);
+}
+
+TEST(CoreBeginnings, TheEndComesAloneWhereNothingIsToBeLoadedAheadOrOthersWait) {
+  TierDriver before(tier_config(8, 0, 32));
+  before.run(1, run_of(0, 70));
+  CoreConfig config = tier_config(8, 0, 32);
+  config.preload = "off";
+  TierDriver off(config, false);
+  off.step(recovered_of(before));
+  off.arrive(2, run_of(0, 75));
+  EXPECT_EQ(off.moves.size(), 1u);
+  off.finish();
+  EXPECT_EQ(off.rows, 5u);
+
+  config = tier_config(8, 0, 32);
+  config.max_running = 1;
+  TierDriver d(config, false);
+  d.step(recovered_of(before));
+  d.arrive(2, run_of(500, 40), 8);
+  d.arrive(3, run_of(600, 40), 8);
+  ASSERT_EQ(d.core.stats().queued, 1u);
+  d.arrive(4, run_of(0, 75));
+  EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 1u) << "the memory is for who came before";
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 3u);
 }
 
 TEST(CoreBeginnings, AnEndIsItsTenantsAlone) {

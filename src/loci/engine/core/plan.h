@@ -343,6 +343,9 @@ struct Move {
   // For a move to the device: keys are rotated by this many positions on the way, from the source's bits
   // (truncation).
   std::int32_t rotate_by = 0;
+  // Of moves to the device: those of a plan with the same value come together, layer by layer, and before
+  // those that stand behind them.
+  OperationId together;
   DiskEntry entry;  // which block it is; if the source is the disk, its key is checked
   // If present, with Tier::kShared: the move is not for the store, but for a peer that reads the block.
   std::optional<PeerPlace> peer = std::nullopt;

@@ -54,11 +54,17 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes) {
   }
 }
 
+void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_changes) {
+  if (off_ || !queue_.empty()) return;
+  request.preload_seen = room_changes;
+  begin(request, former_.prompts().total);
+}
+
 // `booked`: the tokens that running prompts lack. True: loads have begun, so they may lack fewer.
 bool Preloads::begin(CoreRequest& request, std::uint64_t booked) {
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = true};
   CoreProbes probes = restores_.choose(request, rules);
-  restores_.plan(request, probes, rules, Restores::load_beside(batch_, queue_, booked));
+  restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
   const std::vector<BlockPin> there = admission_.hold_there(probes);
   const std::vector<std::uint32_t> begins = restores_.to_preload(request, probes);
   request.preload_lacks = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads of who comes next, which begin before it is admitted: while a pass runs, into device memory that
-// nobody needs now (the read buffer of AttentionStore §3.2.1).
+// Loads of who comes next, which begin before it is admitted: while a pass runs, or while it waits for the
+// end of its sequence (beginnings.h), into device memory that nobody needs now (the read buffer of
+// AttentionStore §3.2.1).
 //
 // An example: a runs, b and c wait. K: on the device; d: on the disk alone.
 //
@@ -52,6 +53,10 @@ class Preloads {
   void rest() { has_more_ = false; }
   // True: the last begin() left loads to the next one, which should come soon.
   bool has_more() const { return has_more_; }
+
+  // The request waits before the queue for its first load, the end of its sequence. The link goes on with
+  // the rest behind that, unless somebody in the queue waits for the memory.
+  void begin_behind_first(CoreRequest& request, std::uint64_t room_changes);
 
  private:
   bool begin(CoreRequest& request, std::uint64_t booked);

@@ -67,10 +67,12 @@ class Restores {
     std::uint64_t prompt_tokens = 0;  // that running requests still have to compute before they decode
     std::uint32_t others = 0;         // requests that run or wait, without this one
   };
-  // Of one that waits. `prompt_tokens`: that running prompts lack.
-  static Load load_beside(const Batch& batch, const FairQueue& queue, std::uint64_t prompt_tokens) {
+  // Beside one that waits, in the queue or before it. `prompt_tokens`: that running prompts lack.
+  static Load load_beside(const CoreRequest& request, const Batch& batch, const FairQueue& queue,
+                          std::uint64_t prompt_tokens) {
+    const std::size_t itself = request.before_queue_until ? 0 : 1;
     return {.prompt_tokens = prompt_tokens,
-            .others = static_cast<std::uint32_t>(batch.size() + queue.size() - 1)};
+            .others = static_cast<std::uint32_t>(batch.size() + queue.size() - itself)};
   }
   // `probes`: by choose() with `rules`. What is to be computed though a tier has it is so in the probes
   // afterwards, and `rules.slowest` is what they were made for.

@@ -137,6 +137,8 @@ class Transfers {
   // Begins to load them. What they lack is placed here, for which there is room, and held by their loads
   // alone. Returns the slowest tier that each comes from.
   std::vector<Tier> load_ahead(std::span<const Ahead> blocks);
+  // The same for one block, whose layers others do not take turns with: somebody waits for all of it.
+  void load_first(const CoreProbe& found);
   // The block got its state in another slot. If it is being loaded, `slot`, where the load goes on writing,
   // is kept here until that has ended, and longer if `last_pass`, the last one in flight, has not (end()).
   void keep_slot(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot,

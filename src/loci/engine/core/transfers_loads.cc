@@ -197,6 +197,14 @@ std::vector<Tier> Transfers::load_ahead(std::span<const Ahead> blocks) {
   return from;
 }
 
+void Transfers::load_first(const CoreProbe& found) {
+  const OperationId first(moves_begun_ + 1);
+  const Ahead ahead{.found = found};
+  load_ahead({&ahead, 1});
+  for (auto move = begun_.rbegin(); move != begun_.rend() && move->id >= first; ++move)
+    move->together = first;
+}
+
 // When they end, as predicted: those over one link together, as their layers take turns.
 void Transfers::book(std::span<Load* const> fresh, const Booking& booking) {
   for (std::size_t tier = 1; tier < kTiers; ++tier) {

@@ -50,6 +50,16 @@ std::vector<Move>& place_of(const Move& move, Order& order) {
   return move.from == Tier::kDisk ? order.prefetches : order.saves;
 }
 
+// Moves that come together, layer by layer; the others wait for those before them.
+std::vector<std::vector<Move>> batches_of(std::vector<Move> moves) {
+  std::vector<std::vector<Move>> batches;
+  for (Move& move : moves) {
+    if (batches.empty() || batches.back().front().together != move.together) batches.emplace_back();
+    batches.back().push_back(std::move(move));
+  }
+  return batches;
+}
+
 class MoverThread final : public Mover {
  public:
   MoverThread(MoverOptions options, HostTier host, Backend& backend, const Clock& clock, Ended ended)
@@ -166,9 +176,12 @@ class MoverThread final : public Mover {
       std::swap(orders, orders_);
     }
     for (Order& order : orders) {
-      reads_.load(std::move(order.reads), order.taken);
-      shared_reads_.load(std::move(order.shared_reads), order.taken);
-      loads_.add(std::move(order.loads), order.taken);
+      for (std::vector<Move>& batch : batches_of(std::move(order.reads)))
+        reads_.load(std::move(batch), order.taken);
+      for (std::vector<Move>& batch : batches_of(std::move(order.shared_reads)))
+        shared_reads_.load(std::move(batch), order.taken);
+      for (std::vector<Move>& batch : batches_of(std::move(order.loads)))
+        loads_.add(std::move(batch), order.taken);
       reads_.prefetch(std::move(order.prefetches), order.taken);
       saves_.add(std::move(order.saves));
       serves_.add(std::move(order.serves));

@@ -193,6 +193,27 @@ TEST_P(MoverTest, LoadsGoBeforeSavesAndLayerByLayer) {
   EXPECT_LE(saves_before, layers()) << "at most the part of the save that was being copied";
 }
 
+// The end of a sequence comes whole before the blocks that the same plan brings behind it.
+TEST_P(MoverTest, OneBatchOfAPlanComesBeforeTheNext) {
+  std::mutex mutex;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> order;  // move, layer
+  make_mover({.before_slice = [&](const Move& moved, std::uint32_t layer) {
+    std::lock_guard lock(mutex);
+    order.emplace_back(moved.id.value, layer);
+    return Status();
+  }});
+  std::vector<Move> loads = moves(Tier::kDevice, 0, Tier::kDevice, 8);
+  ASSERT_GE(loads.size(), 2u);
+  const std::vector<OperationId> loaded = ids(loads);
+  for (Move& load : loads) load.together = loads.front().id == load.id ? loaded[0] : loaded[1];
+  mover_->start(std::move(loads), {});
+  for (const OperationId id : loaded) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(order.size(), loaded.size() * layers());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    EXPECT_EQ(order[i].first == loaded[0].value, i < layers()) << "step " << i;
+}
+
 TEST_P(MoverTest, StoppingFailsWhatHasNotComeAndTellsNobody) {
   std::promise<void> began;
   std::promise<void> gate;
