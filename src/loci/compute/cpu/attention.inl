@@ -9,14 +9,65 @@
 // Tokens that a query doesn't see never enter its sums, so what their slots hold (even NaN) is without
 // effect.
 
+// Lines that are fetched into the second-level cache in the order in which attention will read them, half a
+// partial ahead: this partial's values while scores are computed, then the keys of the partial that comes
+// next. Blocks lie far apart, and the processor's own prefetcher begins anew in each. A few lines at a time
+// keep the memory busy in all phases of a partial.
+struct LineFetch {
+  const u8* line = nullptr;
+  const u8* end = nullptr;
+  u32 at = 0, count = 0;
+  struct Range {
+    const u8* begin;
+    const u8* end;
+  };
+  Range ranges[4 * kPartialTokens / kTokensPerBlock];  // of the values and scales of a partial, and of keys
+};
+
+LOCI_LANES void add_range(LineFetch& fetch, const u8* bytes, u32 size) {
+  if (size > 0) fetch.ranges[fetch.count++] = {bytes - reinterpret_cast<uintptr_t>(bytes) % 64, bytes + size};
+}
+
+// Of a head in blocks [first_block, blocks), whose keys (or values) take `bytes`, and their scales
+// `scale_bytes`.
+static void plan_fetch(const AttentionPartial& a, u32 first_block, u32 blocks, u32 bytes, u32 scale_bytes,
+                       LineFetch& fetch) {
+  for (u32 block = first_block; block < blocks; ++block) {
+    add_range(fetch, a.blocks[block].value_scales, scale_bytes);
+    add_range(fetch, a.blocks[block].values, bytes);
+  }
+  for (u32 block = 0; block < a.next_blocks; ++block) {
+    add_range(fetch, a.next[block].key_scales, scale_bytes);
+    add_range(fetch, a.next[block].keys, bytes);
+  }
+}
+
+constexpr u32 kFetchBetween = 48;  // lines fetched while weights are computed
+
+template <int kLines>
+LOCI_LANES void fetch_lines(LineFetch& fetch) {
+  if (fetch.end - fetch.line > 64 * (kLines - 1)) {
+    LOCI_UNROLL for (int i = 0; i < kLines; ++i) __builtin_prefetch(fetch.line + 64 * i, 0, 2);
+    fetch.line += 64 * kLines;
+    return;
+  }
+  for (int i = 0; i < kLines; ++i) {
+    if (fetch.line >= fetch.end) {
+      if (fetch.at == fetch.count) return;
+      fetch.line = fetch.ranges[fetch.at].begin;
+      fetch.end = fetch.ranges[fetch.at++].end;
+    }
+    __builtin_prefetch(fetch.line, 0, 2);
+    fetch.line += 64;
+  }
+}
+
 template <int kRows>
-static void attention_scores(const AttentionPartial& a, u32 first_block, u32 blocks) {
+static void attention_scores(const AttentionPartial& a, u32 first_block, u32 blocks, LineFetch& fetch) {
   constexpr int kVectors = kScoreVectors;
   for (u32 block = first_block; block < blocks; ++block) {
-    // Few queries wait for memory: blocks lie far apart, and the processor's own prefetcher begins anew in
-    // each.
-    const u16* next_key = f16_of(a.blocks[block + 1 < blocks ? block + 1 : block].keys);
-    const u16* value = f16_of(a.blocks[block].values);
+    const bool keys_too = a.fetched == 0 && block + 1 < blocks;
+    const u16* next_key = f16_of(a.blocks[keys_too ? block + 1 : block].keys);
     for (int first = 0; first < 2; first += kVectors) {
       const u16* key = f16_of(a.blocks[block].keys) + 16 * first;
       F32x16 acc[kRows][kVectors];
@@ -24,11 +75,9 @@ static void attention_scores(const AttentionPartial& a, u32 first_block, u32 blo
         LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
       }
       for (u32 dim = 0; dim < a.head_dim; ++dim, key += kTokensPerBlock) {
-        if constexpr (kRows < kAttentionRows) {
-          if (first == 0) {
-            __builtin_prefetch(next_key + dim * kTokensPerBlock, 0, 2);
-            __builtin_prefetch(value + dim * kTokensPerBlock, 0, 2);
-          }
+        if (first == 0) {
+          if (keys_too) __builtin_prefetch(next_key + dim * kTokensPerBlock, 0, 2);
+          fetch_lines<1>(fetch);
         }
         F32x16 k[kVectors];
         LOCI_UNROLL for (int v = 0; v < kVectors; ++v) k[v] = load_f16(key + 16 * v);
@@ -78,7 +127,7 @@ static void attention_weights(const AttentionPartial& a, u32 row) {
   const float maximum = max_f32(largest);
   F32x16 sum = zero_f32();
   for (u32 i = first; i < visible; i += 16) {
-    F32x16 w = exp2_of(sub(load_f32(scores + i), all_f32(maximum)));
+    F32x16 w = exp2_below_125(sub(load_f32(scores + i), all_f32(maximum)));
     if (i < hidden) w = first_lanes(zero_f32(), static_cast<int>(hidden - i), w);
     if (visible - i < 16) w = first_lanes(w, static_cast<int>(visible - i), zero_f32());
     store_f32(scores + i, w);
@@ -86,6 +135,14 @@ static void attention_weights(const AttentionPartial& a, u32 row) {
   }
   a.maximum[row] = maximum;
   a.sum[row] = sum_f32(sum);
+}
+
+template <int kRows>
+static void attention_softmax(const AttentionPartial& a, LineFetch& fetch) {
+  for (u32 r = 0; r < kRows; ++r) {
+    attention_weights(a, r);
+    fetch_lines<kFetchBetween / kRows>(fetch);
+  }
 }
 
 // Continues the chains of row r, which lie in `out`, over tokens [begin, end).
@@ -105,7 +162,7 @@ static void attention_chain(const AttentionPartial& a, u32 r, u32 dim, u32 begin
 
 // kVectors vectors of dimensions from `dim` on; kHalf: the one vector has 8 dimensions.
 template <int kRows, int kVectors, bool kHalf>
-static void attention_values(const AttentionPartial& a, u32 dim) {
+static void attention_values(const AttentionPartial& a, u32 dim, LineFetch& fetch) {
   const auto load = [](const u16* p)
                         __attribute__((always_inline)) { return kHalf ? load_f16_8(p) : load_f16(p); };
   F32x16 acc[kRows][kVectors];
@@ -136,6 +193,7 @@ static void attention_values(const AttentionPartial& a, u32 dim) {
     const u32 count = common - first < block_left ? common - first : block_left;
     first += count;
     for (u32 t = 0; t < count; ++t, value += a.head_dim, ++weight) {
+      fetch_lines<(kVectors + 1) / 2>(fetch);
       F32x16 x[kVectors];
       LOCI_UNROLL for (int v = 0; v < kVectors; ++v) x[v] = load(value + 16 * v);
       LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -159,13 +217,17 @@ template <int kRows>
 static void attention_rows(const AttentionPartial& a) {
   constexpr int kVectors = kRows * 4 <= kValueAccumulators ? 4 : kRows * 2 <= kValueAccumulators ? 2 : 1;
   const u32 last = a.visible[kRows - 1];
-  attention_scores<kRows>(a, a.hidden[0] / kTokensPerBlock, (last + kTokensPerBlock - 1) / kTokensPerBlock);
-  for (u32 r = 0; r < kRows; ++r) attention_weights(a, r);
+  const u32 first_block = a.hidden[0] / kTokensPerBlock;
+  const u32 blocks = (last + kTokensPerBlock - 1) / kTokensPerBlock;
+  LineFetch fetch;
+  plan_fetch(a, first_block, blocks, 2 * a.head_dim * kTokensPerBlock, 0, fetch);
+  attention_scores<kRows>(a, first_block, blocks, fetch);
+  attention_softmax<kRows>(a, fetch);
   u32 dim = 0;
   for (; dim + 16 * kVectors <= a.head_dim; dim += 16 * kVectors)
-    attention_values<kRows, kVectors, false>(a, dim);
-  for (; dim + 16 <= a.head_dim; dim += 16) attention_values<kRows, 1, false>(a, dim);
-  if (dim < a.head_dim) attention_values<kRows, 1, true>(a, dim);
+    attention_values<kRows, kVectors, false>(a, dim, fetch);
+  for (; dim + 16 <= a.head_dim; dim += 16) attention_values<kRows, 1, false>(a, dim, fetch);
+  if (dim < a.head_dim) attention_values<kRows, 1, true>(a, dim, fetch);
 }
 
 template <int kRows = kAttentionRows>
@@ -177,21 +239,29 @@ static void attention_partial(const AttentionPartial& a) {
   }
 }
 
-// With M = max(m1, m2), a = 2^(m1 - M), b = 2^(m2 - M): sum = fma(sum1, a, sum2 * b), values likewise.
-static void attention_merge(const AttentionPartial& from, const AttentionPartial& into, u32 row) {
-  const F32x16 m1 = all_f32(into.maximum[row]), m2 = all_f32(from.maximum[row]);
+// With M = max(m1, m2), a = 2^(m1 - M), b = 2^(m2 - M): sum = fma(sum1, a, sum2 * b), values likewise. Lanes
+// are queries, then dimensions.
+static void attention_merge(const AttentionPartial& from, const AttentionPartial& into) {
+  static_assert(kMaxAttentionRows <= 16);
+  const F32x16 m1 = load_f32(into.maximum), m2 = load_f32(from.maximum);
   const F32x16 m = max(m1, m2);
   const F32x16 a = exp2_of(sub(m1, m)), b = exp2_of(sub(m2, m));
-  const F32x16 sum = fma(all_f32(into.sum[row]), a, mul(all_f32(from.sum[row]), b));
-  float lanes[16];
-  store_f32(lanes, m);
-  into.maximum[row] = lanes[0];
-  store_f32(lanes, sum);
-  into.sum[row] = lanes[0];
-  for (u32 dim = 0; dim < into.head_dim; dim += 16) {
-    float* x = into.out + row * kAttentionStride + dim;
-    const F32x16 y = load_f32(from.out + row * kAttentionStride + dim);
-    store_f32(x, fma(load_f32(x), a, mul(y, b)));
+  alignas(64) float maxima[16], sums[16], old_factors[16], new_factors[16];
+  store_f32(maxima, m);
+  store_f32(sums, fma(load_f32(into.sum), a, mul(load_f32(from.sum), b)));
+  store_f32(old_factors, a);
+  store_f32(new_factors, b);
+  for (u32 row = 0; row < into.rows; ++row) {
+    if (from.sum[row] == 0) continue;       // it saw nothing of this partial
+    const bool first = into.sum[row] == 0;  // nor of those before it
+    into.maximum[row] = first ? from.maximum[row] : maxima[row];
+    into.sum[row] = first ? from.sum[row] : sums[row];
+    const F32x16 old_factor = all_f32(old_factors[row]), new_factor = all_f32(new_factors[row]);
+    for (u32 dim = 0; dim < into.head_dim; dim += 16) {
+      float* x = into.out + row * kAttentionStride + dim;
+      const F32x16 y = load_f32(from.out + row * kAttentionStride + dim);
+      store_f32(x, first ? y : fma(load_f32(x), old_factor, mul(y, new_factor)));
+    }
   }
 }
 

@@ -48,7 +48,7 @@ struct Context {
 double seconds_of(const KernelTable& kernels, const Context& context, std::uint32_t rows) {
   alignas(64) static float queries[kMaxAttentionRows * kAttentionStride],
       scores[kMaxAttentionRows * kAttentionStride], out[kMaxAttentionRows * kAttentionStride];
-  static float maximum[kMaxAttentionRows], sum[kMaxAttentionRows];
+  static float maximum[kLanes], sum[kLanes];
   alignas(64) static std::uint8_t tile[kMaxAttentionRows * kTileBlockBytes * kHeadDim / kQuantBlock];
   Random random(2);
   const std::vector<float> values = normal_values(random, std::size(queries), 0.2f);
@@ -59,9 +59,23 @@ double seconds_of(const KernelTable& kernels, const Context& context, std::uint3
     kernels.quantize(queries + row * kAttentionStride, kHeadDim / kQuantBlock, tile, rows, row);
   constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
   for (std::size_t block = 0; block + kBlocks <= context.blocks.size(); block += kBlocks) {
-    context.layout.kernels(kernels).attention_partial({context.blocks.data() + block, kHeadDim, rows, queries,
-                                                       tile, hidden.data(), visible.data(), 0, scores,
-                                                       maximum, sum, out});
+    AttentionPartial partial = {context.blocks.data() + block,
+                                kHeadDim,
+                                rows,
+                                queries,
+                                tile,
+                                hidden.data(),
+                                visible.data(),
+                                0,
+                                scores,
+                                maximum,
+                                sum,
+                                out};
+    if (block + 2 * kBlocks <= context.blocks.size()) {
+      partial.next = partial.blocks + kBlocks;
+      partial.next_blocks = kBlocks;
+    }
+    context.layout.kernels(kernels).attention_partial(partial);
   }
   return thread_seconds() - begin;
 }

@@ -86,7 +86,7 @@ void attend(const KernelTable& kernels, const Contexts& contexts, const HeadStat
             std::uint32_t rows) {
   alignas(64) static float queries[kMaxAttentionRows * kAttentionStride],
       scores[kMaxAttentionRows * kAttentionStride], out[kMaxAttentionRows * kAttentionStride];
-  static float maximum[kMaxAttentionRows], sum[kMaxAttentionRows];
+  static float maximum[kLanes], sum[kLanes];
   static const bool filled = [] {
     Random random(2);
     const std::vector<float> values = normal_values(random, std::size(queries), 0.2f);
@@ -101,9 +101,13 @@ void attend(const KernelTable& kernels, const Contexts& contexts, const HeadStat
     return all;
   }();
   for (std::uint32_t block = 0; block + kPartialBlocks <= contexts.blocks(); block += kPartialBlocks) {
-    contexts.layout().kernels(kernels).attention_partial({blocks + block, kHeadDim, rows, queries, nullptr,
-                                                          hidden.data(), visible.data(), 0, scores, maximum,
-                                                          sum, out});
+    AttentionPartial partial = {blocks + block, kHeadDim, rows,   queries, nullptr, hidden.data(),
+                                visible.data(), 0,        scores, maximum, sum,     out};
+    if (block + 2 * kPartialBlocks <= contexts.blocks()) {
+      partial.next = partial.blocks + kPartialBlocks;
+      partial.next_blocks = kPartialBlocks;
+    }
+    contexts.layout().kernels(kernels).attention_partial(partial);
   }
 }
 

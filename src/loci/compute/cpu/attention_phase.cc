@@ -48,8 +48,6 @@ AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& sc
   partial.rows = task.rows * task.heads;
   partial.queries = scratch.queries;
   partial.query_tile = scratch.query_tile;
-  partial.hidden = scratch.hidden;
-  partial.visible = scratch.visible;
   partial.scores = scratch.scores;
   partial.maximum = results.maximum;
   partial.sum = results.sum;
@@ -57,13 +55,12 @@ AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& sc
   return partial;
 }
 
-void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial,
-                             Scratch& scratch, Results& results) const {
-  constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
+void AttentionPhase::find_context(const AttentionInput& input, const Unit& unit, Context& context) const {
+  const AttentionTask& task = input.plan.tasks()[unit.task];
   const Segment& segment = input.plan.segments()[task.segment];
   const std::vector<SlotId>& table =
       input.pass.spans[segment.span].tables[blocks_.group_of(input.layer)].blocks;
-  const std::uint32_t begin = partial * kPartialTokens;
+  const std::uint32_t begin = unit.partial * kPartialTokens;
   std::uint32_t query = 0, visible = 0;
   for (std::uint32_t row = 0; row < task.rows; ++row) {
     const std::uint32_t end = task.position + row + 1;  // a token sees itself and those before it
@@ -71,19 +68,42 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
     visible = end <= begin ? 0 : std::min(end - begin, kPartialTokens);
     const std::uint32_t hidden = first <= begin ? 0 : std::min(first - begin, visible);
     for (std::uint32_t head = 0; head < task.heads; ++head, ++query) {
-      scratch.hidden[query] = hidden;
-      scratch.visible[query] = visible;
+      context.hidden[query] = hidden;
+      context.visible[query] = visible;
     }
   }
-  HeadState blocks[kBlocks];
-  for (std::uint32_t block = scratch.hidden[0] / kTokensPerBlock; block * kTokensPerBlock < visible;
-       ++block) {
-    blocks[block] = blocks_.head(table[partial * kBlocks + block], input.layer, task.kv_head);
+  context.first_block = context.hidden[0] / kTokensPerBlock;
+  context.end_block = (visible + kTokensPerBlock - 1) / kTokensPerBlock;
+  for (std::uint32_t block = context.first_block; block < context.end_block; ++block) {
+    context.blocks[block] =
+        blocks_.head(table[unit.partial * kPartialBlocks + block], input.layer, task.kv_head);
   }
-  AttentionPartial description = describe(task, scratch, results);
-  description.blocks = blocks;
+  context.unit = unit;
+}
+
+void AttentionPhase::compute(const AttentionInput& input, const Unit& unit, const Unit& next,
+                             Scratch& scratch, Results& results) const {
+  Context* context = &scratch.contexts[0];
+  Context* ahead = &scratch.contexts[1];
+  const bool fetched = ahead->unit == unit || context->unit == unit;
+  if (ahead->unit == unit) std::swap(context, ahead);
+  if (context->unit != unit) find_context(input, unit, *context);
+  AttentionPartial description = describe(input.plan.tasks()[unit.task], scratch, results);
+  description.hidden = context->hidden;
+  description.visible = context->visible;
+  description.blocks = context->blocks;
   description.softcap = input.softcap;
+  description.fetched = fetched ? 1 : 0;
+  if (next != kNothing) {
+    find_context(input, next, *ahead);
+    description.next = ahead->blocks + ahead->first_block;
+    description.next_blocks = ahead->end_block - ahead->first_block;
+  }
   state_kernels_.attention_partial(description);
+}
+
+void AttentionPhase::forget_contexts(Scratch& scratch) {
+  for (Context& context : scratch.contexts) context.unit = kNothing;
 }
 
 void AttentionPhase::forget(const AttentionTask& task, Scratch& scratch) const {
@@ -93,17 +113,7 @@ void AttentionPhase::forget(const AttentionTask& task, Scratch& scratch) const {
 void AttentionPhase::merge(const AttentionTask& task, Results& from, Scratch& scratch) const {
   const AttentionPartial source = describe(task, scratch, from);
   const AttentionPartial state = describe(task, scratch, scratch.state);
-  for (std::uint32_t query = 0; query < source.rows; ++query) {
-    if (source.sum[query] == 0) continue;  // it saw nothing of this partial
-    if (state.sum[query] == 0) {           // nor of those before it
-      state.maximum[query] = source.maximum[query];
-      state.sum[query] = source.sum[query];
-      std::memcpy(state.out + query * kAttentionStride, source.out + query * kAttentionStride,
-                  (head_dim_ + 15) / 16 * 16 * sizeof(float));
-    } else {
-      kernels_.attention_merge(source, state, query);
-    }
-  }
+  kernels_.attention_merge(source, state);
 }
 
 void AttentionPhase::finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const {
@@ -129,6 +139,7 @@ void AttentionPhase::run(std::uint32_t thread, const AttentionInput& input) {
   const std::uint32_t tasks = input.plan.tasks_below(input.rows);
   if (input.plan.shares(input.window_index).split) return run_split(thread, input, tasks);
   Scratch& scratch = scratch_.as<Scratch>()[thread];
+  forget_contexts(scratch);
   WorkRange range;
   while (pool_.claim(thread, tasks, range)) {
     for (std::uint32_t i = range.begin; i < range.end; ++i) {
@@ -138,10 +149,14 @@ void AttentionPhase::run(std::uint32_t thread, const AttentionInput& input) {
         continue;
       }
       gather_queries(input, task, scratch);
-      const std::uint32_t begin = task.partials_begin(input.window), end = task.partials_end();
-      compute(input, task, begin, scratch, scratch.state);
-      for (std::uint32_t partial = begin + 1; partial < end; ++partial) {
-        compute(input, task, partial, scratch, scratch.partial);
+      forget(task, scratch);
+      const auto first_of = [&](std::uint32_t of) {
+        return Unit{of, input.plan.tasks()[of].partials_begin(input.window)};
+      };
+      const Unit after = i + 1 < range.end ? first_of(i + 1) : kNothing, end = {i, task.partials_end()};
+      for (Unit unit = first_of(i); unit != end; ++unit.partial) {
+        const Unit next = {i, unit.partial + 1};
+        compute(input, unit, next == end ? after : next, scratch, scratch.partial);
         merge(task, scratch.partial, scratch);
       }
       finish(input, task, scratch);
@@ -157,13 +172,17 @@ void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input
   const auto poisoned = [&](const AttentionTask& task) {
     return input.poisoned[plan.segments()[task.segment].span] != 0;
   };
+  forget_contexts(scratch);
   WorkRange range;
   while (pool_.claim(thread, shares.first_unit[tasks], range)) {
     for (std::uint32_t i = range.begin; i < range.end; ++i) {
-      const AttentionTask& task = plan.tasks()[shares.units[i].task];
+      const Unit& unit = shares.units[i];
+      const AttentionTask& task = plan.tasks()[unit.task];
       if (poisoned(task)) continue;
       gather_queries(input, task, scratch);
-      compute(input, task, shares.units[i].partial, scratch, results[i]);
+      const std::uint32_t result =
+          shares.first_unit[unit.task] + unit.partial - task.partials_begin(input.window);
+      compute(input, unit, i + 1 < range.end ? shares.units[i + 1] : kNothing, scratch, results[result]);
     }
   }
   pool_.barrier(thread);

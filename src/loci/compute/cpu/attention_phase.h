@@ -43,26 +43,40 @@ class AttentionPhase {
   void run(std::uint32_t thread, const AttentionInput& input);
 
  private:
+  using Unit = AttentionShares::Unit;
+  static constexpr std::uint32_t kPartialBlocks = kPartialTokens / kTokensPerBlock;
+  static constexpr Unit kNothing = {~0u, 0};
   // Memory for the results of one AttentionPartial.
   struct Results {
-    float maximum[kMaxAttentionRows];
-    float sum[kMaxAttentionRows];
+    float maximum[kLanes];
+    float sum[kLanes];
     float out[kMaxAttentionRows * kAttentionStride];
+  };
+  // What one unit's queries see in one layer.
+  struct Context {
+    Unit unit;
+    std::uint32_t hidden[kMaxAttentionRows], visible[kMaxAttentionRows];
+    std::uint32_t first_block, end_block;
+    HeadState blocks[kPartialBlocks];  // [first_block, end_block)
   };
   // Working memory of one thread.
   struct Scratch {
     float queries[kMaxAttentionRows * kAttentionStride];
     std::uint8_t query_tile[kMaxAttentionRows * kTileBlockBytes * (kMaxHeadDim / kQuantBlock)];  // for q8
     float scores[kMaxAttentionRows * kAttentionStride];
-    std::uint32_t hidden[kMaxAttentionRows], visible[kMaxAttentionRows];
+    Context contexts[2];  // of the unit that is computed, and of the next one
     Results state, partial;
   };
 
   void gather_queries(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;
   AttentionPartial describe(const AttentionTask& task, Scratch& scratch, Results& results) const;
-  // Computes attention of the task's queries over one partial.
-  void compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial,
-               Scratch& scratch, Results& results) const;
+  void find_context(const AttentionInput& input, const Unit& unit, Context& context) const;
+  // Between layers.
+  static void forget_contexts(Scratch& scratch);
+  // Computes attention of a task's queries over one partial. `next`: what this thread computes after it, or
+  // kNothing.
+  void compute(const AttentionInput& input, const Unit& unit, const Unit& next, Scratch& scratch,
+               Results& results) const;
   // Merges `from` into scratch.state, which holds the partials before it.
   void merge(const AttentionTask& task, Results& from, Scratch& scratch) const;
   void forget(const AttentionTask& task, Scratch& scratch) const;

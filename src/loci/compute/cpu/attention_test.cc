@@ -79,8 +79,7 @@ std::vector<float> rounded_query(const std::vector<float>& q) {
 struct Partial {
   std::vector<float> queries = std::vector<float>(kMaxAttentionRows * kAttentionStride);
   std::vector<float> scores = std::vector<float>(kMaxAttentionRows * kAttentionStride);
-  std::vector<float> maximum = std::vector<float>(kMaxAttentionRows),
-                     sum = std::vector<float>(kMaxAttentionRows);
+  std::vector<float> maximum = std::vector<float>(kLanes), sum = std::vector<float>(kLanes);
   std::vector<float> out = std::vector<float>(kMaxAttentionRows * kAttentionStride);
   std::vector<HeadState> blocks;
   std::vector<std::uint8_t> tile;
@@ -132,19 +131,13 @@ std::vector<float> attend(const KernelTable& kernels, const Context& context, co
         visible[row] = end <= begin ? 0 : std::min(end - begin, kPartialTokens);
         hidden[row] = low <= begin ? 0 : std::min(low - begin, visible[row]);
       }
-      const Partial partial(kernels, context, begin, part, hidden, visible, view.softcap);
+      Partial partial(kernels, context, begin, part, hidden, visible, view.softcap);
+      // Fetched into the cache, with no other effect.
+      partial.description.next = context.blocks.data() + begin / 32;
+      partial.description.next_blocks =
+          std::min<std::uint32_t>(kPartialTokens / 32, context.blocks.size() - begin / 32);
       context.layout.kernels(kernels).attention_partial(partial.description);
-      for (std::uint32_t row = 0; row < count; ++row) {
-        if (partial.sum[row] == 0) continue;
-        if (state.sum[row] == 0) {
-          state.maximum[row] = partial.maximum[row];
-          state.sum[row] = partial.sum[row];
-          std::copy_n(partial.out.data() + row * kAttentionStride, kAttentionStride,
-                      state.out.data() + row * kAttentionStride);
-        } else {
-          kernels.attention_merge(partial.description, state.description, row);
-        }
-      }
+      kernels.attention_merge(partial.description, state.description);
     }
     for (std::uint32_t row = 0; row < count; ++row) {
       if (view.sinks != nullptr) kernels.attention_sink(state.description, row, view.sinks[first + row]);

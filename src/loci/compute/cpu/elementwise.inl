@@ -3,9 +3,8 @@
 
 // 2^x for x in [-125, 125], to which x is clamped; relative error below 2e-7. With n = x rounded to an
 // integer and f = x - n: 1 + f * P(f), then n is added to the exponent.
-LOCI_LANES F32x16 exp2_of(F32x16 x) {
+LOCI_LANES F32x16 exp2_of_clamped(F32x16 clamped) {
   const F32x16 magic = all_f32(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const F32x16 clamped = min(max(x, all_f32(-125.0f)), all_f32(125.0f));
   const F32x16 shifted = add(clamped, magic);
   const F32x16 f = sub(clamped, sub(shifted, magic));
   F32x16 p = all_f32(1.535336188319500e-4f);
@@ -17,6 +16,11 @@ LOCI_LANES F32x16 exp2_of(F32x16 x) {
   p = fma(p, f, all_f32(1.0f));
   return from_bits(add(bits_of(p), shift_left_23(bits_of(shifted))));
 }
+LOCI_LANES F32x16 exp2_of(F32x16 x) {
+  return exp2_of_clamped(min(max(x, all_f32(-125.0f)), all_f32(125.0f)));
+}
+// The same where x is known to be at most 125 (or NaN).
+LOCI_LANES F32x16 exp2_below_125(F32x16 x) { return exp2_of_clamped(max(x, all_f32(-125.0f))); }
 
 // x / (1 + e^-x)
 LOCI_LANES F32x16 silu(F32x16 x) {

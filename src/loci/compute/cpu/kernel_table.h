@@ -98,9 +98,13 @@ struct AttentionPartial {
   const uint32_t* visible = nullptr;
   float softcap = 0;         // scores become softcap * tanh(score); 0: unchanged
   float* scores = nullptr;   // scratch [rows][kAttentionStride]
-  float* maximum = nullptr;  // [rows]
-  float* sum = nullptr;      // [rows]; 0: nothing was visible, and `out` is zero
+  float* maximum = nullptr;  // [rows], readable to kLanes
+  float* sum = nullptr;      // [rows], readable to kLanes; 0: nothing was visible, and `out` is zero
   float* out = nullptr;      // [rows][kAttentionStride]
+  // The blocks whose keys are fetched into the cache meanwhile: those of the partial that comes next.
+  const HeadState* next = nullptr;
+  uint32_t next_blocks = 0;
+  uint32_t fetched = 0;  // 1: this partial was the last call's `next`
 };
 
 // The rotation of a token's position. Element i of a head rotates with its partner p(i): i +- 1 or i +-
@@ -166,8 +170,8 @@ struct KernelTable {
   void (*scale)(const float* x, uint32_t count, float factor, float* out);
 
   StateKernels f16, q8;  // by StateType (state_layout.h)
-  // Merges row `row` of `from` into the same row of `into`, which holds the partials before it.
-  void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into, uint32_t row);
+  // Merges `from` into `into`, which holds the partials before it, for into.rows queries.
+  void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into);
   // Merges one more score, whose value vector is zero.
   void (*attention_sink)(const AttentionPartial& state, uint32_t row, float score);
   // out[head_dim] = values / sum of weights.

@@ -45,6 +45,10 @@ void PassPlan::share_out(std::uint32_t window, std::uint32_t threads, AttentionS
     for (std::uint32_t partial = tasks_[task].partials_begin(window); partial < end; ++partial)
       shares.units.push_back({task, partial});
   }
+  std::stable_sort(shares.units.begin(), shares.units.end(), [&](const auto& a, const auto& b) {
+    const std::uint32_t first = tasks_[a.task].segment, second = tasks_[b.task].segment;
+    return first != second ? first < second : a.partial < b.partial;
+  });
   shares.first_unit.push_back(static_cast<std::uint32_t>(shares.units.size()));
 }
 

@@ -50,13 +50,17 @@ struct AttentionShape {
 // all threads compute partials, which are merged afterwards.
 struct AttentionShares {
   bool split = false;
-  // One unit: a partial of a task. Units are in the order of tasks.
+  // One unit: a partial of a task. In each segment units are in the order of partials, then of tasks: heads
+  // of the same blocks lie side by side, so what the processor fetches beyond the end of one is of use.
   struct Unit {
     std::uint32_t task = 0;
     std::uint32_t partial = 0;
+    bool operator==(const Unit&) const = default;
   };
   std::vector<Unit> units;
-  std::vector<std::uint32_t> first_unit;  // [task], and the end of the last one
+  // [task], and the end of the last one: where the results of its units are, in the order of partials. The
+  // first N tasks' units come first if these tasks are whole segments.
+  std::vector<std::uint32_t> first_unit;
 };
 
 class PassPlan {

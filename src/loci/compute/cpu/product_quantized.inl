@@ -116,7 +116,7 @@ constexpr int run_length(int count, int most) {
 
 // dot[r] = chunks kFirst .. kFirst + kCount - 1 times row r, from start[r] on if there is one. kNibble
 // chooses the low (0) or high (4) nibble of each byte, or the whole (-1).
-template <class Planes, int kRows, int kFirst, int kCount, int kNibble>
+template <class Planes, int kRows, int kFirst, int kCount, int kNibble, int kStride>
 LOCI_LANES void dot_bytes(const u8* planes, const u8* x, const ProductSum* start, I32x16 (&dot)[kRows]) {
   constexpr int kRun = run_length(kCount, kNibble < 0 ? Planes::kMost : 15);
   constexpr int kFactor = kNibble == 4 ? 16 : 1;
@@ -128,7 +128,7 @@ LOCI_LANES void dot_bytes(const u8* planes, const u8* x, const ProductSum* start
       Bytes64 w = Planes::template chunk<kChunk>(planes);
       if constexpr (kNibble >= 0) w = take_bits<kNibble, 4, 0>(w);
       if constexpr (kNibble < 0 && Planes::kMost > 127) w = wide_bytes(w);
-      LOCI_UNROLL for (int r = 0; r < kRows; ++r) add_products(sum[r], w, x + (kChunk * kRows + r) * 4);
+      LOCI_UNROLL for (int r = 0; r < kRows; ++r) add_products(sum[r], w, x + (kChunk * kStride + r) * 4);
     });
     LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
       dot[r] = kPart == 0 ? total<kFactor>(sum[r]) : add(dot[r], total<kFactor>(sum[r]));
@@ -146,24 +146,25 @@ LOCI_LANES void take_off_bias(const i32* sums, I32x16 (&dot)[kRows]) {
   }
 }
 
-// The dot products of the signed values of chunks kFirst .. kFirst + kCount - 1.
-template <class Planes, int kRows, int kFirst, int kCount>
+// The dot products of the signed values of chunks kFirst .. kFirst + kCount - 1, with kRows rows of a tile of
+// kStride.
+template <class Planes, int kRows, int kFirst, int kCount, int kStride = kRows>
 LOCI_LANES void dot_block(const u8* planes, const u8* x, const i32* sums, I32x16 (&dot)[kRows]) {
   constexpr int kBias = Planes::kBias - (Planes::kMost > 127 ? kWideBias : 0);
   if constexpr (kSumsHoldBias &&
                 kBias != 0) {  // where sums are of 32 bits they may begin with what is taken off
     LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[r] = zero_i32();
     take_off_bias<kBias, kFirst, kCount>(sums, dot);
-    dot_bytes<Planes, kRows, kFirst, kCount, -1>(planes, x, dot, dot);
+    dot_bytes<Planes, kRows, kFirst, kCount, -1, kStride>(planes, x, dot, dot);
     return;
   } else if constexpr (Planes::kMost <= kSumCapacity) {
-    dot_bytes<Planes, kRows, kFirst, kCount, -1>(planes, x, nullptr, dot);
+    dot_bytes<Planes, kRows, kFirst, kCount, -1, kStride>(planes, x, nullptr, dot);
   } else {  // a byte is too much for the sums of this set: 16 * (high nibble) + low nibble
     I32x16 high[kRows];
-    dot_bytes<Planes, kRows, kFirst, kCount, 4>(planes, x, nullptr, high);
+    dot_bytes<Planes, kRows, kFirst, kCount, 4, kStride>(planes, x, nullptr, high);
     // Or the compiler would keep what it has read for the second time, on the stack.
     asm volatile("" : "+r"(x), "+r"(planes));
-    dot_bytes<Planes, kRows, kFirst, kCount, 0>(planes, x, nullptr, dot);
+    dot_bytes<Planes, kRows, kFirst, kCount, 0, kStride>(planes, x, nullptr, dot);
     LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[r] = add(dot[r], high[r]);
   }
   take_off_bias<kBias, kFirst, kCount>(sums, dot);

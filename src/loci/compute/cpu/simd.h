@@ -25,8 +25,8 @@
 //                                largest bytes add up to kSumCapacity; total<f>() is f times it.
 //   kSumsHoldBias                a ProductSum is an I32x16, and may begin with any number
 //   wide_bytes(w)                bytes above 127 as add_products wants them: kWideBias less
-//   store_weights(p, x)          the low 16 bits of each lane, up to 16,383, in 32 bytes as add_weighted
-//                                reads them
+//   store_weights(p, x, y)       the low 16 bits of each lane of x, then of y, up to 16,383, in 64 bytes as
+//                                add_weighted reads them
 //   load_values, add_weighted(sum, v, p, quad)   adds to each lane of a ValueSum the products of its four
 //                                signed bytes v with weights 4 * quad .. 4 * quad + 3 at p; value_total is
 //                                the sum in 32 bits

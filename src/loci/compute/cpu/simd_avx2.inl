@@ -181,10 +181,14 @@ LOCI_LANES I32x16 load_high_nibbles(const u8* p) {
 }
 
 // Weights are 16-bit numbers; four tokens of four dimensions are a register of them.
-LOCI_LANES void store_weights(u8* p, I32x16 x) {
+LOCI_LANES void store_16_weights(u8* p, I32x16 x) {
   const __m256i low = _mm256_set1_epi32(0xffff);
   const __m256i words = _mm256_packus_epi32(_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
+}
+LOCI_LANES void store_weights(u8* p, I32x16 x, I32x16 y) {
+  store_16_weights(p, x);
+  store_16_weights(p + 32, y);
 }
 struct ValueBytes {
   __m256i v[4];
@@ -221,4 +225,6 @@ constexpr int kTileRows = 5;           // activation rows of a product
 constexpr int kAttentionRows = 6;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 6;  // rows * vectors of 16 dimensions
+constexpr int kScoreRows = 6;          // queries of q8 scores
 constexpr int kValueSums = 2;          // ValueSums
+constexpr int kValueVectors = 1;       // vectors of 16 dimensions, for many queries

@@ -119,6 +119,16 @@ LOCI_LANES ProductSum zero_sum() { return _mm512_setzero_si512(); }
 LOCI_LANES void add_products(ProductSum& sum, Bytes64 weights, const u8* x) {
   sum = _mm512_dpbusd_epi32(sum, weights, all_four_bytes(x));
 }
+// The same for row r of some sums with a vector of weights each.
+template <int kVectors, int kRows>
+LOCI_LANES void add_products_each(ProductSum (&sum)[kVectors][kRows], int r,
+                                  const Bytes64 (&weights)[kVectors], const u8* x) {
+  const __m512i four = all_four_bytes(x);
+  LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+    sum[v][r] = _mm512_dpbusd_epi32(sum[v][r], weights[v], four);
+    asm volatile("" : "+v"(sum[v][r]));
+  }
+}
 template <int kFactor>
 LOCI_LANES I32x16 total(ProductSum sum) {
   static_assert(kFactor == 1);
@@ -139,10 +149,12 @@ LOCI_LANES I32x16 load_low_nibbles(const u8* p) {
 }
 LOCI_LANES I32x16 load_high_nibbles(const u8* p) { return _mm512_srli_epi32(load_u8(p), 4); }
 
-// Weights are two planes, of low and of high bytes: 16 each.
-LOCI_LANES void store_weights(u8* p, I32x16 a) {
-  store_low_bytes(p, a);
-  store_low_bytes(p + 16, _mm512_srli_epi32(a, 8));
+// Quarter q of 16 bytes: the low and the high bytes of a's four tokens 4q .. 4q + 3, then those of b's.
+LOCI_LANES void store_weights(u8* p, I32x16 a, I32x16 b) {
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13));
+  const __m512i first = _mm512_shuffle_epi8(a, order);
+  store_bytes(p, _mm512_mask_shuffle_epi8(first, 0xff00ff00ff00ff00ull, b, order));
 }
 using ValueBytes = __m512i;
 struct ValueSum {
@@ -151,8 +163,11 @@ struct ValueSum {
 LOCI_LANES ValueBytes load_values(const u8* p) { return load_bytes(p); }
 LOCI_LANES ValueSum zero_value_sum() { return {zero_i32(), zero_i32()}; }
 LOCI_LANES void add_weighted(ValueSum& sum, ValueBytes values, const u8* weights, u32 quad) {
-  sum.low = _mm512_dpbusd_epi32(sum.low, all_four_bytes(weights + 4 * quad), values);
-  sum.high = _mm512_dpbusd_epi32(sum.high, all_four_bytes(weights + 16 + 4 * quad), values);
+  const u8* four = weights + quad % 4 * 16 + quad / 4 * 8;
+  sum.low = _mm512_dpbusd_epi32(sum.low, all_four_bytes(four), values);
+  sum.high = _mm512_dpbusd_epi32(sum.high, all_four_bytes(four + 4), values);
+  // Or the compiler would copy sums to the stack and back.
+  asm volatile("" : "+v"(sum.low), "+v"(sum.high));
 }
 LOCI_LANES I32x16 value_total(ValueSum sum) { return add(sum.low, _mm512_slli_epi32(sum.high, 8)); }
 
@@ -161,4 +176,6 @@ constexpr int kTileRows = 12;           // activation rows of a product
 constexpr int kAttentionRows = 12;      // queries of an attention partial
 constexpr int kScoreVectors = 2;        // vectors of 16 tokens
 constexpr int kValueAccumulators = 24;  // rows * vectors of 16 dimensions
+constexpr int kScoreRows = 6;           // queries of q8 scores
 constexpr int kValueSums = 12;          // ValueSums
+constexpr int kValueVectors = 2;        // vectors of 16 dimensions, for many queries

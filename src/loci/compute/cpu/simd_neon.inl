@@ -176,14 +176,18 @@ LOCI_LANES I32x16 load_u8(const u8* p) {
            vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
            vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high)))}};
 }
-// Weights are two planes, of the low 7 bits and of the others: 16 bytes each.
-LOCI_LANES void store_weights(u8* p, const I32x16& x) {
+// Weights of 16 tokens are two planes, of the low 7 bits and of the others: 16 bytes each.
+LOCI_LANES void store_16_weights(u8* p, const I32x16& x) {
   const int16x8_t low = vcombine_s16(vmovn_s32(x.v[0]), vmovn_s32(x.v[1]));
   const int16x8_t high = vcombine_s16(vmovn_s32(x.v[2]), vmovn_s32(x.v[3]));
   const uint8x16_t bytes = vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
   const uint8x16_t upper = vreinterpretq_u8_s8(vcombine_s8(vshrn_n_s16(low, 7), vshrn_n_s16(high, 7)));
   vst1q_u8(p, vandq_u8(bytes, vdupq_n_u8(127)));
   vst1q_u8(p + 16, upper);
+}
+LOCI_LANES void store_weights(u8* p, const I32x16& x, const I32x16& y) {
+  store_16_weights(p, x);
+  store_16_weights(p + 32, y);
 }
 using ValueBytes = Bytes64;
 struct ValueSum {
@@ -192,8 +196,9 @@ struct ValueSum {
 LOCI_LANES ValueBytes load_values(const u8* p) { return load_bytes(p); }
 LOCI_LANES ValueSum zero_value_sum() { return {zero_i32(), zero_i32()}; }
 LOCI_LANES void add_weighted(ValueSum& sum, const ValueBytes& values, const u8* weights, u32 quad) {
-  add_products(sum.low, values, weights + 4 * quad);
-  add_products(sum.high, values, weights + 16 + 4 * quad);
+  const u8* four = weights + quad / 4 * 32 + quad % 4 * 4;
+  add_products(sum.low, values, four);
+  add_products(sum.high, values, four + 16);
 }
 LOCI_LANES I32x16 value_total(const ValueSum& sum) {
   LOCI_QUARTERS(I32x16, vaddq_s32(sum.low.v[q], vshlq_n_s32(sum.high.v[q], 7)));
@@ -206,4 +211,6 @@ constexpr int kTileRows = 6;           // activation rows of a product
 constexpr int kAttentionRows = 6;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 6;  // rows * vectors of 16 dimensions
+constexpr int kScoreRows = 6;          // queries of q8 scores
 constexpr int kValueSums = 3;          // ValueSums
+constexpr int kValueVectors = 1;       // vectors of 16 dimensions, for many queries

@@ -260,10 +260,11 @@ LOCI_LANES I32x16 load_u8(const u8* p) {
   LOCI_EACH_LANE r.v[i] = p[i];
   return r;
 }
-LOCI_LANES void store_weights(u8* p, const I32x16& x) {
+LOCI_LANES void store_weights(u8* p, const I32x16& x, const I32x16& y) {
   LOCI_EACH_LANE {
-    const u16 weight = static_cast<u16>(x.v[i]);
-    __builtin_memcpy(p + 2 * i, &weight, 2);
+    const u16 first = static_cast<u16>(x.v[i]), second = static_cast<u16>(y.v[i]);
+    __builtin_memcpy(p + 2 * i, &first, 2);
+    __builtin_memcpy(p + 32 + 2 * i, &second, 2);
   }
 }
 using ValueBytes = Bytes64;
@@ -286,4 +287,6 @@ constexpr int kTileRows = 4;           // activation rows of a product
 constexpr int kAttentionRows = 4;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 4;  // rows * vectors of 16 dimensions
+constexpr int kScoreRows = 4;          // queries of q8 scores
 constexpr int kValueSums = 4;          // ValueSums
+constexpr int kValueVectors = 1;       // vectors of 16 dimensions, for many queries
