@@ -24,7 +24,14 @@ Clients::Clients(const Trace& trace, const WorldOptions& options, Agenda& agenda
       agenda_(agenda),
       report_(report),
       turns_(trace.requests()),
-      talks_(trace.conversations.size()) {}
+      talks_(trace.conversations.size()) {
+  asked_replies_.reserve(talks_.size());
+  for (const Conversation& talk : trace.conversations) {
+    std::uint32_t longest = 0;
+    for (const Turn& turn : talk.turns) longest = std::max(longest, turn.reply_tokens);
+    asked_replies_.push_back(longest);
+  }
+}
 
 void Clients::begin() {
   report_.requests.reserve(turns_);
@@ -48,14 +55,15 @@ void Clients::schedule_turn(std::uint32_t conversation, Nanos from) {
   }
 }
 
-std::optional<std::vector<TokenRange>> Clients::cuts(std::size_t history, std::uint32_t reply) const {
+std::optional<std::vector<TokenRange>> Clients::cuts(std::uint32_t conversation) const {
+  const std::size_t history = talks_[conversation].tokens.size();
   const std::uint32_t context = options_.core.context_tokens;
   if (options_.overflow == Overflow::kStop) {
     if (history >= context) return std::nullopt;
     return std::vector<TokenRange>{};
   }
   const Result<Truncation> rule =
-      Truncation::make({context, kDropPercent}, {0, std::min(reply, context / 2)});
+      Truncation::make({context, kDropPercent}, {0, std::min(asked_replies_[conversation], context / 2)});
   if (!rule.ok()) return std::nullopt;
   return rule->cuts(static_cast<std::uint32_t>(history));
 }
@@ -77,7 +85,7 @@ std::optional<Arrival> Clients::take_turn(std::uint32_t conversation) {
   Talk& talk = talks_[conversation];
   const Turn& turn = trace_.conversations[conversation].turns[talk.next_turn];
   const std::size_t before = talk.begin(turn);
-  const auto dropped = cuts(talk.tokens.size(), turn.reply_tokens);
+  const auto dropped = cuts(conversation);
   if (!dropped) {
     give_up(conversation);
     return std::nullopt;

@@ -84,8 +84,8 @@ class Clients {
   RequestRecord& of(RequestId id) { return report_.requests[id.value - 1]; }
   void schedule_turn(std::uint32_t conversation, Nanos from);
   void give_up(std::uint32_t conversation);
-  // The cuts of a history that is too long; absent: it cannot go on.
-  std::optional<std::vector<TokenRange>> cuts(std::size_t history, std::uint32_t reply) const;
+  // The cuts of the conversation's history if it is too long; absent: it cannot go on.
+  std::optional<std::vector<TokenRange>> cuts(std::uint32_t conversation) const;
   void mix(std::uint64_t a, std::uint64_t b);
 
   const Trace& trace_;
@@ -94,6 +94,9 @@ class Clients {
   WorldReport& report_;
   const std::uint64_t turns_;  // of the trace
   std::vector<Talk> talks_;
+  // Of each conversation the longest reply. Its client asks for so much in every turn, since it cannot know
+  // how long the next reply gets; so its cuts stay where they are (TruncationNeeds).
+  std::vector<std::uint32_t> asked_replies_;
   std::map<std::uint64_t, Live> live_;  // requests that have not ended
   SeenPrefixes seen_;
   std::vector<RequestId> begun_, ended_;

@@ -209,6 +209,30 @@ TEST(World, TruncationKeepsStateAndCutsLoseIt) {
   EXPECT_EQ(stopped.requests.back().outcome, Outcome::kTooLong);
 }
 
+// A client asks for the same in each turn, however long the reply then gets. If the cuts followed the
+// replies, each change would begin a lineage that nobody has computed.
+TEST(World, CutsStayWhereTheyAreWhateverRepliesBecome) {
+  Trace trace;
+  Conversation talk;
+  for (std::uint64_t t = 0; t < 24; ++t) {
+    talk.turns.push_back(
+        {.after = kNanosPerSecond, .pieces = {{t + 1, 60}}, .reply_tokens = t % 3 == 0 ? 200u : 20u});
+  }
+  trace.conversations.push_back(talk);
+  WorldOptions options = options_of(400, 0, 0);
+  options.core.context_tokens = 1024;
+  options.overflow = Overflow::kTruncate;
+  const WorldReport report = run(trace, options);
+  ASSERT_EQ(report.requests.size(), 24u);
+  std::uint32_t cuts = 0;
+  for (std::size_t t = 1; t < report.requests.size(); ++t) {
+    const RequestRecord& record = report.requests[t];
+    cuts += record.prompt_tokens < report.requests[t - 1].prompt_tokens ? 1 : 0;
+    EXPECT_GE(record.from[0] + 2 * kBlockTokens, record.history_tokens) << "turn " << t;
+  }
+  EXPECT_EQ(cuts, 6u);
+}
+
 TEST(World, WritesALogThatReplays) {
   const std::string path = (std::filesystem::temp_directory_path() / "loci_world_test.log").string();
   WorldOptions options = options_of(90, 60, 100);
