@@ -175,6 +175,7 @@ std::optional<Nanos> ttft_within(const WorldReport& report, std::uint64_t warm_u
   std::vector<Nanos> times;
   for (std::size_t i = warm_up; i < report.requests.size(); ++i) {
     const RequestRecord& record = report.requests[i];
+    if (record.arrived > report.counted_until) continue;
     const bool began = record.first_token != kNever;
     if (!began && (record.outcome == Outcome::kTooLong || record.outcome == Outcome::kCancelled)) continue;
     times.push_back(began ? record.first_token - record.arrived : kNever);

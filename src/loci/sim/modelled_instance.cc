@@ -288,7 +288,7 @@ void ModelledInstance::failed(const Transfer& transfer) {
 
 void ModelledInstance::start_pass(const Plan& plan) {
   LOCI_CHECK(!pass_, "one pass at a time");
-  pass_is_counted_ = report_.requests.size() >= options_.warm_up;
+  pass_is_counted_ = report_.requests.size() >= options_.warm_up && now() <= report_.counted_until;
   ++report_.passes;
   PassDone done{plan.pass->id, {}};
   std::uint64_t rows = 0;

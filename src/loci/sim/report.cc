@@ -37,6 +37,7 @@ struct Sums {
   std::array<std::uint64_t, kTiers> from{};
   std::uint64_t returning = 0, hits = 0, host_hits = 0;
   Nanos first = kNever, last = 0;
+  std::uint64_t done = 0, said = 0;  // requests, and tokens of replies, of the throughput
   std::vector<double> from_arrival, from_admission, waited, per_token, pauses;
 };
 
@@ -46,6 +47,7 @@ void add(const RequestRecord& record, Sums& sums) {
   sums.prompt += record.prompt_tokens;
   sums.history += record.history_tokens;
   sums.reply += record.reply_tokens;
+  sums.said += record.reply_tokens;
   std::uint32_t cached = 0;
   for (std::size_t tier = 0; tier < kTiers; ++tier) {
     sums.from[tier] += record.from[tier];
@@ -67,7 +69,21 @@ void add(const RequestRecord& record, Sums& sums) {
   sums.from_admission.push_back(seconds(record.first_token - record.admitted));
   if (record.outcome != Outcome::kDone) return;
   sums.last = std::max(sums.last, record.ended);
+  ++sums.done;
   sums.per_token.push_back(ratio(seconds(record.ended - record.arrived), record.reply_tokens));
+}
+
+// What was done from the first counted arrival to the end of the counted time, whenever it arrived. A run
+// that ends by itself needs no such end: there all that counts is done in the end.
+void count_throughput(const WorldReport& report, Sums& sums) {
+  if (report.counted_until == kNever || sums.first == kNever) return;
+  sums.last = report.counted_until;
+  sums.done = sums.said = 0;
+  for (const RequestRecord& record : report.requests) {
+    if (record.outcome != Outcome::kDone || record.ended < sums.first || record.ended > sums.last) continue;
+    ++sums.done;
+    sums.said += record.reply_tokens;
+  }
 }
 
 Ordered tokens_json(const Sums& sums) {
@@ -118,8 +134,10 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   std::array<std::uint64_t, kOutcomes> outcomes{};
   for (std::size_t i = 0; i < report.requests.size(); ++i) {
     ++outcomes[static_cast<std::size_t>(report.requests[i].outcome)];
-    if (i >= options.warm_up) add(report.requests[i], sums);
+    if (i >= options.warm_up && report.requests[i].arrived <= report.counted_until)
+      add(report.requests[i], sums);
   }
+  count_throughput(report, sums);
   Ordered json;
   json["workload"] = {{"name", trace.name}, {"requests", trace.requests()}, {"notes", trace.notes}};
   Ordered& ends = json["outcomes"];
@@ -137,8 +155,8 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   json["latency_per_token_s"] = summary(sums.per_token);
   const double lasted = sums.first == kNever ? 0 : seconds(std::max<Nanos>(0, sums.last - sums.first));
   const Nanos busy = report.prompt_time + report.decode_time + report.load_wait;
-  json["throughput"] = {{"requests_per_s", ratio(static_cast<double>(sums.per_token.size()), lasted)},
-                        {"reply_tokens_per_s", ratio(static_cast<double>(sums.reply), lasted)},
+  json["throughput"] = {{"requests_per_s", ratio(static_cast<double>(sums.done), lasted)},
+                        {"reply_tokens_per_s", ratio(static_cast<double>(sums.said), lasted)},
                         {"prompt_tokens_per_busy_s", ratio(static_cast<double>(sums.prompt),
                                                            seconds(report.prompt_time + report.load_wait))}};
   json["busy_s"] = {{"prompts", seconds(report.prompt_time)},

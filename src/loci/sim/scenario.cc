@@ -23,9 +23,9 @@ constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 
 constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfRequest = 120;
 
 // What a scenario says beside its requests.
-constexpr const char* kFieldsOfRuns[] = {"name",    "comment", "model",   "processors", "efficiency",
-                                         "machine", "links",   "memory",  "engine",     "belief",
-                                         "warm_up", "check",   "cluster", "faults"};
+constexpr const char* kFieldsOfRuns[] = {"name",    "comment", "model",  "processors", "efficiency",
+                                         "machine", "links",   "memory", "engine",     "belief",
+                                         "warm_up", "steady",  "check",  "cluster",    "faults"};
 
 template <class Presets>
 std::string names_of(const Presets& presets) {
@@ -370,6 +370,7 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   read_workload(fields.object("workload"), scenario.workload);
   read_trace_source(fields.object("trace"), scenario);
   fields.read("warm_up", world.warm_up, 0, kTraceRequestsMax);
+  fields.read("steady", world.steady);
   fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
   world.core.seed = world.faults.seed = scenario.workload.seed;
   fields.read("check", world.check);

@@ -18,10 +18,21 @@
 namespace loci::sim {
 namespace {
 
+// When the last conversation begins.
+Nanos last_beginning(const Trace& trace) {
+  Nanos last = 0;
+  for (const Conversation& talk : trace.conversations) {
+    if (!talk.turns.empty()) last = std::max(last, talk.turns.front().at);
+  }
+  return last;
+}
+
 class World {
  public:
   World(const Trace& trace, const WorldOptions& options)
-      : options_(options), clients_(trace, options, agenda_, report_) {}
+      : options_(options), clients_(trace, options, agenda_, report_) {
+    if (options.steady) report_.counted_until = last_beginning(trace);
+  }
 
   Status open() {
     const std::uint32_t count = std::max(1u, options_.cluster.instances);

@@ -54,6 +54,7 @@ struct WorldOptions {
   ClusterOptions cluster;                   // likewise if it has instances
   Nanos deadline = kNever;                  // of each request, from its arrival
   std::uint64_t warm_up = 0;                // the first requests to arrive, which are not counted
+  bool steady = false;                      // what arrives after the last conversation began is not counted
   std::string event_log;                    // a file for `loci replay`; empty: none
   bool record_uses = false;                 // WorldReport::uses
   bool check = false;                       // the core's invariants after each event; slow
@@ -96,8 +97,10 @@ struct ClusterReport {
 struct WorldReport {
   std::vector<RequestRecord> requests;  // in the order of arrival
   Nanos duration = 0;
-  // For passes that began after the warm-up had arrived: the time of prompts, that of decodes, and the
-  // further time for which passes waited for loads.
+  // Requests that arrive later are not counted. kNever: all are.
+  Nanos counted_until = kNever;
+  // For passes that began after the warm-up had arrived, and not later than `counted_until`: the time of
+  // prompts, that of decodes, and the further time for which passes waited for loads.
   Nanos prompt_time = 0, decode_time = 0, load_wait = 0;
   std::uint64_t passes = 0;
   std::uint64_t poisoned_spans = 0;

@@ -233,6 +233,33 @@ TEST(World, CutsStayWhereTheyAreWhateverRepliesBecome) {
   EXPECT_EQ(cuts, 6u);
 }
 
+// Where only the time is counted in which conversations begin, its end is no quiet time.
+TEST(World, CountsOnlyUntilTheLastConversationBeginsIfItIsToldTo) {
+  const Trace trace = talks(12);
+  WorldOptions options = options_of(2000, 0, 0);
+  options.warm_up = 4;
+  options.steady = true;
+  const WorldReport report = run(trace, options);
+  EXPECT_EQ(report.counted_until, 11 * kNanosPerSecond);
+  std::uint64_t counted = 0, done = 0;
+  const Nanos first = report.requests[4].arrived;
+  for (std::size_t i = 0; i < report.requests.size(); ++i) {
+    const RequestRecord& record = report.requests[i];
+    counted += i >= 4 && record.arrived <= report.counted_until ? 1 : 0;
+    done += record.ended >= first && record.ended <= report.counted_until ? 1 : 0;
+  }
+  ASSERT_LT(counted, 32u);
+  const auto json = report_json(trace, options, report);
+  EXPECT_EQ(json["counted_requests"], counted);
+  const double lasted = static_cast<double>(report.counted_until - first) * 1e-9;
+  EXPECT_DOUBLE_EQ(json["throughput"]["requests_per_s"].get<double>(), static_cast<double>(done) / lasted);
+  options.steady = false;
+  const WorldReport whole = run(trace, options);
+  EXPECT_EQ(whole.digest, report.digest) << "what is counted changes nothing else";
+  EXPECT_GT(whole.decode_time, report.decode_time);
+  EXPECT_EQ(report_json(trace, options, whole)["counted_requests"], 32u);
+}
+
 TEST(World, WritesALogThatReplays) {
   const std::string path = (std::filesystem::temp_directory_path() / "loci_world_test.log").string();
   WorldOptions options = options_of(90, 60, 100);
