@@ -11,6 +11,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts/reproduce"))
 import computed  # noqa: E402
+import main  # noqa: E402
 
 # Of each paper the numbers of its figures and tables.
 FIGURES = {"pensieve": (15, 3), "attentionstore": (26, 2), "hcache": (15, 3), "memserve": (14, 1)}
@@ -50,6 +51,30 @@ def test_closed_forms(binary):
         best = min(max(h.project * n, h.hidden * n + h.kv * (h.layers - n)) for n in range(h.layers + 1)) if h.project > h.hidden else \
             min(max(h.again * (h.layers - n) + h.project * n, h.hidden * n) for n in range(h.layers + 1))
         assert best <= h.restore() <= best * 1.05, link
+
+
+def test_rows_say_how_a_figure_was_had():
+    rows = json.loads((ROOT / "scripts/reproduce/figures.json").read_text())
+    assert {row["status"] for row in rows} <= {"waits", "computed", "measured", "input", "not reproducible"}
+
+
+def test_sweeps_last_as_long_at_each_rate():
+    for path in sorted((ROOT / "scripts/reproduce/experiments").glob("*.json")):
+        experiment = main.read_experiment(path)
+        for tag, sweep in experiment.get("sweeps", {}).items():
+            runs = [experiment["runs"][f"{tag}@{rate}"] for rate in sweep["rates"]]
+            lasts = [run["workload.conversations"] / run["workload.rate"] for run in runs]
+            assert max(lasts) - min(lasts) < 1 and [run["workload.rate"] for run in runs] == sweep["rates"], tag
+            assert all(run["warm_up"] / run["workload.conversations"] == runs[0]["warm_up"] / runs[0]["workload.conversations"] for run in runs), tag
+
+
+def test_papers_gigabytes_are_binary(binary):
+    """AttentionStore §4.2: 2.5 MB a token of LLaMA-65B, 0.78 MB of 13B. §2.4: the 5 GB of 2K tokens come in 192 ms."""
+    presets = json.loads(subprocess.run([binary, "sim", "--presets"], capture_output=True, text=True, check=True).stdout)["models"]
+    assert presets["llama-65b"]["token_bytes"] / 2**20 == 2.5 and round(presets["llama2-13b"]["token_bytes"] / 2**20, 2) == 0.78
+    assert 2048 * presets["llama-65b"]["token_bytes"] == 5 * 2**30
+    experiment = main.read_experiment(ROOT / "scripts/reproduce/experiments/attentionstore.json")
+    assert abs(experiment["parameters"]["links.host_load_gb_s"]["value"] - 5 * 2**30 / 0.192 / 1e9) < 0.01
 
 
 def run(binary, *arguments):

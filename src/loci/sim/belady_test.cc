@@ -17,17 +17,20 @@ namespace loci::sim {
 namespace {
 
 // The most by trying every choice at each use: what is held after it is any subset of what was held and of
-// the block itself that fits.
-std::uint64_t by_trying(const std::vector<BlockUse>& uses, std::size_t slots) {
+// the block itself that fits. Each use that is found counts as much as it is worth.
+std::uint64_t by_trying(const std::vector<BlockUse>& uses, std::size_t slots,
+                        const std::vector<double>& worth) {
   std::map<std::set<std::uint64_t>, std::uint64_t> best = {{{}, 0}};
-  for (const BlockUse& use : uses) {
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const BlockUse& use = uses[i];
+    const auto brings = static_cast<std::uint64_t>(worth[i]);
     std::map<std::set<std::uint64_t>, std::uint64_t> after;
     const auto reach = [&after](const std::set<std::uint64_t>& held, std::uint64_t found) {
       std::uint64_t& most = after[held];
       most = std::max(most, found);
     };
     for (const auto& [held, before] : best) {
-      const std::uint64_t found = before + (use.needed && held.contains(use.block));
+      const std::uint64_t found = before + (use.needed && held.contains(use.block) ? brings : 0);
       reach(held, found);
       std::set<std::uint64_t> with = held;
       with.insert(use.block);
@@ -55,8 +58,49 @@ TEST(Belady, IsWhatTryingEverythingGives) {
     const std::uint64_t blocks = 2 + random.below(5);
     for (std::uint64_t i = 0; i < 14; ++i) uses.push_back({random.below(blocks), random.below(4) != 0});
     const std::size_t slots = random.below(4);
-    ASSERT_EQ(most_found(uses, slots), by_trying(uses, slots)) << "round " << round;
+    const std::vector<double> ones(uses.size(), 1.0);
+    ASSERT_EQ(most_found(uses, slots), by_trying(uses, slots, ones)) << "round " << round;
+    for (const KnowsEnds ends : {KnowsEnds::kNo, KnowsEnds::kYes})
+      ASSERT_LE(recent_found(uses, slots, ends), most_found(uses, slots));
   }
+}
+
+// The bound by worth is never below what trying everything gives. With a price for each use it is nearly
+// that, and with few prices it may be above.
+TEST(Belady, BoundsWhatTryingEverythingSaves) {
+  Random random(7);
+  double fine = 0, coarse = 0, tried = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<BlockUse> uses;
+    std::vector<double> worth;
+    const std::uint64_t blocks = 3 + random.below(4);
+    for (std::uint64_t i = 0; i < 16; ++i) {
+      uses.push_back({random.below(blocks), random.below(5) != 0});
+      worth.push_back(static_cast<double>(1 + random.below(9)));
+    }
+    const std::size_t slots = 1 + random.below(3);
+    const auto most = static_cast<double>(by_trying(uses, slots, worth));
+    const double bound = most_saved(uses, worth, slots, 16, 2000);
+    ASSERT_GE(bound, most - 1e-9) << "round " << round;
+    ASSERT_GE(most_saved(uses, worth, slots, 2, 300), most - 1e-9);
+    fine += bound;
+    coarse += most_saved(uses, worth, slots, 2, 300);
+    tried += most;
+  }
+  EXPECT_LT(fine, tried * 1.01);
+  EXPECT_LT(coarse, tried * 1.25);
+}
+
+TEST(Belady, WhoKnowsWhatEndedFindsMore) {
+  // Two conversations go on; between their turns others come once.
+  std::vector<BlockUse> uses;
+  for (std::uint64_t turn = 0; turn < 20; ++turn) {
+    uses.push_back({turn % 2});
+    uses.push_back({100 + turn});
+  }
+  EXPECT_EQ(recent_found(uses, 2, KnowsEnds::kNo), 0u);
+  EXPECT_EQ(recent_found(uses, 2, KnowsEnds::kYes), 18u);
+  EXPECT_EQ(most_found(uses, 2), 18u);
 }
 
 TEST(Belady, NoPolicyIsAboveIt) {
@@ -95,6 +139,10 @@ TEST(Belady, NoPolicyIsAboveIt) {
     }
     const std::uint64_t bound = most_found(report->uses, 120 + 60 + 80);
     EXPECT_LE(found, bound) << eviction;
+    const std::vector<double> ones(report->uses.size(), 1.0);
+    const double dual = most_saved(report->uses, ones, 120 + 60 + 80);
+    EXPECT_GE(dual, static_cast<double>(bound) * 0.999999) << eviction;
+    EXPECT_LE(dual, static_cast<double>(bound) * 1.1) << eviction;
     EXPECT_GT(found, 0u);
     EXPECT_LT(bound, report->uses.size());
   }

@@ -85,6 +85,12 @@ PassTime PassModel::time(std::span<const SpanShape> spans) const {
   return {nanos(seconds[0]), nanos(seconds[1])};
 }
 
+Nanos PassModel::work(const SpanShape& span) const {
+  const double products = measured_ ? static_cast<double>(measured_->curves().token) * span.count * 1e-9
+                                    : 2.0 * model_.parameters * span.count / machine_.product_flops;
+  return nanos(products + attention(span));
+}
+
 Nanos PassModel::prefill(std::uint32_t before, std::uint32_t count) const {
   const SpanShape span{before, count, false};
   return time({&span, 1}).total();

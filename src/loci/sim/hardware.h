@@ -80,6 +80,8 @@ class PassModel {
  public:
   PassModel(const ModelShape& model, const Machine& machine);
   PassTime time(std::span<const SpanShape> spans) const;
+  // What these tokens take without what a pass takes whatever is in it: products and attention.
+  Nanos work(const SpanShape& span) const;
   // The time of one pass over `count` tokens of one prompt after `before` tokens.
   Nanos prefill(std::uint32_t before, std::uint32_t count) const;
   // The same costs as curves, as a core would have measured them on this machine.

@@ -2,9 +2,10 @@
 // Which policies are best: eviction orders and admission orders over traces, with too little memory in every
 // tier, in virtual time. Prints the tables of docs/decisions/eviction.md.
 //
-//   policy_benchmark [chat|mooncake|agent|two-cores|four-gpus ...]
+//   policy_benchmark [bounds] [chat|mooncake|agent|two-cores|four-gpus ...]
 //
-// Of traces, and of machines, all where none is named.
+// Of traces, and of machines, all where none is named. With `bounds` it prints how near the policies come to
+// Belady's bounds instead.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -245,6 +246,74 @@ void run_table(const PolicyMachine& machine, const Setting& setting, double load
   }
 }
 
+// The most that can be found and saved, and what would be found where the blocks that were used last are
+// kept: in all slots as one pool, in those of the largest tier alone (as if it had a copy of all that others
+// hold), and in one pool where it is known what is never needed again. In blocks, and in seconds of
+// computing.
+struct Bounds {
+  std::uint64_t found = 0, recent = 0, recent_in_largest = 0, recent_unended = 0;
+  double saved = 0;
+};
+
+Bounds bounds_of(const WorldReport& report, const CostModel& costs, std::uint64_t slots,
+                 std::uint64_t largest) {
+  std::vector<double> worth;
+  for (const BlockUse& use : report.uses)
+    worth.push_back(static_cast<double>(costs.compute(use.position, kBlockTokens)) * 1e-9);
+  return {.found = most_found(report.uses, slots),
+          .recent = recent_found(report.uses, slots, KnowsEnds::kNo),
+          .recent_in_largest = recent_found(report.uses, largest, KnowsEnds::kNo),
+          .recent_unended = recent_found(report.uses, slots, KnowsEnds::kYes),
+          .saved = most_saved(report.uses, worth, slots)};
+}
+
+void print_bounds(const WorldReport& report, const CostModel& costs, const Bounds& bounds,
+                  double prompt_tokens) {
+  std::uint64_t cached = 0;
+  double all = 0;
+  for (const RequestRecord& record : report.requests) {
+    cached += record.from[0] + record.from[1] + record.from[2];
+    all += static_cast<double>(costs.compute(0, record.prompt_tokens)) * 1e-9;
+  }
+  const double saved = all - static_cast<double>(report.prompt_work) * 1e-9;
+  const auto percent = [&](std::uint64_t blocks) {
+    return 100 * static_cast<double>(blocks) * kBlockTokens / prompt_tokens;
+  };
+  const double most = static_cast<double>(bounds.found) * kBlockTokens;
+  std::printf(" %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %.1f | %.1f | %.2f |\n",
+              100 * static_cast<double>(cached) / prompt_tokens, percent(bounds.recent_in_largest),
+              percent(bounds.recent), percent(bounds.recent_unended), percent(bounds.found),
+              static_cast<double>(cached) / most, 100 * saved / all, 100 * bounds.saved / all,
+              saved / bounds.saved);
+  std::fflush(stdout);
+}
+
+// How near `value` and `lru` come to the bounds, with so many percent of the trace's blocks in all tiers
+// together (device : host : disk = 1 : 3 : 10).
+void run_bounds(const PolicyMachine& machine, const Setting& setting, double load) {
+  const std::uint32_t scale = setting.source.scale;
+  const TraceSize size = size_of(setting.source.trace, options_of(machine, scale));
+  const Trace trace = at_load(setting, size, load);
+  const double prompt = static_cast<double>(size.prompt_tokens);
+  for (const std::uint32_t percent : {5u, 20u, 50u}) {
+    WorldOptions options = short_of_memory(machine, scale, size, {0, 0, 0});
+    CoreGroup& group = options.core.groups.front();
+    const auto all = static_cast<std::uint32_t>(size.distinct_blocks * percent / 100);
+    group.block_count = std::max(all / 14, 2 * blocks_for(size.longest_tokens));
+    group.host_blocks = all * 3 / 14;
+    group.disk_blocks = options.core.hole_records = all * 10 / 14;
+    const std::uint64_t slots = std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks;
+    const CostModel costs(options.core.costs);
+    for (const std::string_view eviction : {"lru", "lookahead", "value"}) {
+      options.core.eviction = eviction;
+      const WorldReport report = run_world(trace, options).value();
+      std::printf("| %s, %s | %u %% | `%s` |", trace.name.c_str(), machine.name, percent,
+                  std::string(eviction).c_str());
+      print_bounds(report, costs, bounds_of(report, costs, slots, group.disk_blocks), prompt);
+    }
+  }
+}
+
 int run(const std::vector<std::string>& wanted) {
   // `name` is one of `kind`.
   const auto is_wanted_of = [&](std::initializer_list<const char*> kind, const char* name) {
@@ -272,9 +341,16 @@ int run(const std::vector<std::string>& wanted) {
         "agent)\n");
     return 1;
   }
+  const bool bounds = std::ranges::find(wanted, "bounds") != wanted.end();
+  if (bounds)
+    std::printf(
+        "| trace, machine | memory | eviction | reused %% | last used, one pool | ends known | Belady | of "
+        "it | "
+        "work saved %% | most | of it |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const auto& [name, machine] : {std::pair("two-cores", two_cores()), {"four-gpus", four_gpus()}}) {
     if (!is_wanted_of({"two-cores", "four-gpus"}, name)) continue;
-    for (const Setting& setting : settings) run_table(machine, setting, 0.7);
+    for (const Setting& setting : settings)
+      bounds ? run_bounds(machine, setting, 0.7) : run_table(machine, setting, 0.7);
   }
   return 0;
 }

@@ -38,7 +38,7 @@ class SeenPrefixes {
   static void record(const std::vector<TokenId>& tokens, std::size_t prompt, std::vector<BlockUse>& uses) {
     const bool needed = prompt == tokens.size();
     walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {
-      if (needed ? end < tokens.size() : end >= prompt) uses.push_back({hash, needed});
+      if (needed ? end < tokens.size() : end >= prompt) uses.push_back({hash, needed, end - kBlockTokens});
       return true;
     });
   }

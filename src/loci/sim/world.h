@@ -102,6 +102,7 @@ struct WorldReport {
   // For passes that began after the warm-up had arrived, and not later than `counted_until`: the time of
   // prompts, that of decodes, and the further time for which passes waited for loads.
   Nanos prompt_time = 0, decode_time = 0, load_wait = 0;
+  Nanos prompt_work = 0;  // of all tokens of prompts that were computed (PassModel::work)
   std::uint64_t passes = 0;
   std::uint64_t poisoned_spans = 0;
   std::uint64_t failed_moves = 0;

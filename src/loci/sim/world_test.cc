@@ -118,6 +118,9 @@ TEST(World, ARequestAloneTakesItsPasses) {
   for (std::uint32_t i = 0; i < 4; ++i) end += model.prefill(700 + i, 1);
   EXPECT_EQ(report.requests[0].ended, end);
   EXPECT_EQ(report.prompt_time, first);
+  EXPECT_EQ(report.prompt_work, model.work({0, 512}) + model.work({512, 188}));
+  const Nanos weights = model.prefill(0, 1) - model.work({0, 1});
+  EXPECT_GT(weights, 0) << "are of the pass, not of the token";
   EXPECT_EQ(report.decode_time, end - first);
 }
 
