@@ -43,9 +43,20 @@ def read_experiment(path):
         if "value" not in parameter or ("from" in parameter) == ("assumed" in parameter):
             fail(f"{path.name}: parameters.{name}: expected a value and either from (a section) or assumed (why), "
                  f"found {json.dumps(parameter)}")
+    add_sweeps(experiment)
     if experiment["main"] not in experiment["runs"]:
         fail(f"{path.name}: main: expected one of the runs, found {experiment['main']}")
     return experiment
+
+
+def add_sweeps(experiment):
+    """A sweep is a run `tag@rate` for each of its rates of conversations. What `by_rate` lists is so many times the rate, so
+    that each run lasts as long, whatever its rate."""
+    for tag, sweep in experiment.get("sweeps", {}).items():
+        by_rate = {**experiment.get("by_rate", {}), **sweep.get("by_rate", {})}
+        for rate in sweep["rates"]:
+            scaled = {name: round(times * rate) for name, times in by_rate.items()}
+            experiment["runs"][f"{tag}@{rate}"] = {**sweep["fields"], "workload.rate": rate, **scaled}
 
 
 def scenario(experiment, overrides, args):
@@ -59,6 +70,9 @@ def scenario(experiment, overrides, args):
         scale = min(scale, experiment.get("quick_scale", 1))
     for name in experiment.get("scaled", []):
         fields[name] = type(fields[name])(fields[name] * scale)
+    if args.quick:
+        for name, divisor in experiment.get("quick_shortens", {}).items():
+            fields[name] = max(1, fields[name] // divisor)
     out = {}
     for name, value in fields.items():
         at = out

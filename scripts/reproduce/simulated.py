@@ -8,8 +8,9 @@ from computed import Point
 def attentionstore(results, quick):
     points, charts = [], []
     names = {"13b": "LLaMA-13B", "65b": "LLaMA-65B", "70b": "LLaMA-70B", "falcon": "Falcon-40B"}
-    hit = lambda run: 100 * results[run]["hit_rate"]["of_returning_turns"]
-    all_hit = lambda run: 100 * results[run]["hit_rate"]["of_turns"]
+    # Of all turns: §4.3.5 has 100 % only "if not considering the newly arrived conversations".
+    hit = lambda run: 100 * results[run]["hit_rate"]["of_turns"]
+    returning = lambda run: 100 * results[run]["hit_rate"]["of_returning_turns"]
     busy = lambda run: results[run]["busy_s"]["total"]
     prompts = lambda run: results[run]["busy_s"]["prompts"] + results[run]["busy_s"]["waits_for_loads"]
 
@@ -33,27 +34,37 @@ def attentionstore(results, quick):
     decode = results["re-13b"]["busy_s"]["decodes"] / results["re-13b"]["busy_s"]["prompts"]
     why16 = (f"in the recomputing run decodes take {decode:.1f} times what prompts do; the paper's figures 15 and 16 together "
              "mean 0.14 times, which replies of this length cannot have at any rate of this memory")
-    why15 = "the fitted workload's new tokens a turn are an assumption; a prompt's own tokens bound the gain"
+    why15 = ("a turn's own tokens, some 130, are bound by reading the weights (at the assumed share of the memory's rate, and with the assumed "
+             "fixed part of a pass), and first turns are computed in any case")
+    why_live = ("the time between turns is not given: at 60 s the sessions that are open at once have at most 6.7 M tokens of state (13B), "
+                "55 % of the 10 TB, so little of it is evicted; the paper's must be more than 10 TB holds")
     for i, (m, name) in enumerate(names.items()):
-        add("13", f"{name}: hit rate of returning turns, % (of all turns {all_hit(f'as-{m}'):.1f})", table["13"][i], ours["13"][i], "P",
-            "" if m != "65b" else "with a context of 2K a conversation's state is small once it is cut")
+        add("13", f"{name}: hit rate of all turns, % (of returning turns {returning(f'as-{m}'):.1f})", table["13"][i], ours["13"][i], "P", why_live)
         add("14", f"{name}: time of prompts a turn (the paper's TTFT excludes the queue, ours here others' decodes too), of recomputing", 1 - table["14"][i] / 100, 1 - ours["14"][i] / 100, "B", why15)
         add("15", f"{name}: prompt tokens a busy second, over recomputing", table["15"][i], ours["15"][i], "B", why15)
         add("16", f"{name}: GPU time of recomputing over AttentionStore", table["16"][i], ours["16"][i], "B", why16)
-        add("17", f"{name}: cost left, of recomputing", 1 - table["17"][i] / 100, 1 - ours["17"][i] / 100, "A", "follows from 16")
+        add("17", f"{name}: cost left, of recomputing, with our GPU time", 1 - table["17"][i] / 100, 1 - ours["17"][i] / 100, "B", "follows from 16")
         add("22", f"{name}: hit rate lost when truncation invalidates, points", table["22"][i], ours["22"][i], "P",
-            "a hit is at least half of the history; cut prompts still share their first block")
+            f"with a context of 2K, which is assumed here for LLaMA-65B alone, Falcon-40B would lose {hit('as-falcon-2k') - hit('of-falcon-2k'):.1f}" if m == "falcon" else
+            "a hit is at least half of the history; whoever is cut once is cut again at every second or third turn")
         add("24a", f"{name}: hit rate of HBM and DRAM, %", table["24a"][i], ours["24a"][i], "P", "")
         add("24a", f"{name}: hit rate of HBM alone, %", 0, hit(f"hbm-{m}"), "P", "")
+        dram, hbm, ours24 = (busy(f"{run}-{m}") for run in ("dram", "hbm", "as"))
+        add("24b", f"{name}: GPU time of HBM and DRAM over AttentionStore (of HBM alone {hbm / ours24:.2f})", None, dram / ours24, "D",
+            holds=dram > ours24 and hbm >= 0.99 * dram)
     order = sorted(names, key=lambda m: hit(f"of-{m}") - hit(f"as-{m}"))
     add("22", "65B is the worst", None, 0, "D", holds=order[0] == "65b", why=f"ours: {order[0]}")
     for name, theirs, run in (("AttentionStore 10T", 86, "as-13b"), ("LRU 10T", 58, "lru-13b"), ("FIFO 10T", 48, "fifo-13b"),
                               ("LRU 2T", 12.9, "lru-13b-2t"), ("FIFO 2T", 9.5, "fifo-13b-2t"), ("AttentionStore 2T", 40, "as-13b-2t")):
-        add("21a", f"{name}: hit rate of returning turns, %", theirs, hit(run), "P", "the time between turns and the backlog, whose conversations must fit, are assumptions; decodes take longer than the paper's")
+        add("21a", f"{name}: hit rate of all turns, %", theirs, hit(run), "P", why_live)
     share = 100 * results["as-13b"]["hit_rate"]["of_hits_without_disk"]
     lru = 100 * results["lru-13b"]["hit_rate"]["of_hits_without_disk"]
     add("21a", "AttentionStore's hits in DRAM, %", None, share, "D", holds=share > 90, why="paper > 99.6; ours loads from the disk itself what was not brought before its turn")
-    add("21a", "LRU's hits in DRAM, %", None, lru, "D", holds=lru < 10, why="paper 1; ours counts what is still on the device")
+    add("21a", "LRU's hits in DRAM, %", None, lru, "D", holds=lru < 10, why="paper 1; the last conversations of the run have no queue before them, and what is on the device counts too, whose size a smaller run keeps")
+    # The sessions of an hour can need 3,600 x 4,096 tokens, 12.1 TB: 2.1 TB are 0.18 of it, 10.1 TB 0.84.
+    sizes = [hit(run) for run in ("ttl-0.1", "as-13b-2t", "as-13b")]
+    add("23", "hit rate at 0.10 (with a TTL of an hour), 0.18 and 0.84 of what the sessions of an hour can need, % (paper 51 at 0.1 and 98 at 0.25; in "
+        "figure 21 about 40 at 0.18): " + ", ".join(f"{s:.1f}" for s in sizes), None, sizes[1], "D", holds=sizes[0] < sizes[1] < sizes[2])
     for run in ("lru", "fifo"):
         add("21b", f"GPU time of {run} over AttentionStore, 10T", (1, 2.7), busy(f"{run}-13b") / busy("as-13b"), "B", why16)
     labels = list(names.values())
@@ -94,6 +105,11 @@ def sweep(results, tag):
     return [(results[r]["throughput"]["requests_per_s"], results[r]["latency_per_token_s"]["mean"]) for r in runs]
 
 
+def computed_share(results, run):
+    tokens = results[run]["tokens"]
+    return tokens["computed"] / tokens["prompt"]
+
+
 def pensieve(results, quick):
     points, charts = [], []
 
@@ -101,38 +117,36 @@ def pensieve(results, quick):
         points.append(Point("pensieve", figure, label, theirs, ours, band, why, "simulated", holds))
 
     for figure, model, work, latency, theirs in (("10a", "opt", "sharegpt", 0.120, 1.36), ("10b", "llama", "sharegpt", 0.180, 1.70),
-                                                 ("10c", "opt", "ultrachat", 0.120, 1.17), ("10d", "llama", "ultrachat", 0.100, 1.58)):
+                                                 ("10c", "opt", "ultrachat", 0.120, 1.17), ("10d", "llama", "ultrachat", 0.100, 1.58),
+                                                 ("11", "opt66", "sharegpt", 0.200, 2.04), ("11", "llama70", "sharegpt", 0.400, 3.0)):
         tags = [f"{model}-{work}-{system}" for system in ("pensieve", "vllm")]
         if any(not sweep(results, tag) for tag in tags):
             continue
         (ours, passed), (base, base_passed) = (at_latency(results, tag, latency) for tag in tags)
-        why = "" if passed and base_passed else "1,000 conversations end before the batch is full, so the sweep does not pass the latency: the ratio is of the highest rates tried"
+        why = "" if passed and base_passed else "the sweep does not pass the latency: the ratio is of the highest rates tried"
         add(figure, f"{model}, {work}: throughput at {1000 * latency:.0f} ms a token over stateless", theirs, ours / base, "B", why)
         title = f"Normalised latency, {model} {work}"
         charts.append(("pensieve", figure, title, svg.lines(title, "requests/s", "s a token", {t: sweep(results, t) for t in tags})))
     if not quick:
-        gpu, with_host = sweep(results, "opt-sharegpt-gpu"), sweep(results, "opt-sharegpt-pensieve")
-        base = sweep(results, "opt-sharegpt-vllm")
-        helps, falls = base[0][1] - gpu[0][1], (base[-1][1] - gpu[-1][1]) / base[-1][1]
-        add("10", "GPU cache only helps at the lowest rate and less at the highest", None, falls, "D",
-            holds=helps > 0 and falls < helps / base[0][1] + 0.02)
-        del with_host
-        for rate in ("0.7", "0.9", "1.1"):
+        saved = [1 - computed_share(results, f"opt-sharegpt-gpu@{rate}") for rate in ("0.3", "0.8")]
+        add("10", "GPU cache only: share of prompts' tokens that it saves at the lowest and at the highest rate, "
+            + ", ".join(f"{100 * s:.1f} %" for s in saved), None, saved[0], "D", holds=saved[0] > saved[1] >= 0)
+        for rate in ("0.6", "0.7"):
             a, b = (results[f"opt-sharegpt-{s}@{rate}"] for s in ("pensieve", "lru"))
             gain = b["tokens"]["computed"] / a["tokens"]["computed"]
             add("14", f"tokens computed under LRU over retention, {rate} conversations/s", None, gain, "D", holds=gain >= 0.999,
                 why=f"paper: up to 14.6 % fewer recomputed; hits {100 * a['tokens']['share_of_history_reused']:.1f} against "
-                    f"{100 * b['tokens']['share_of_history_reused']:.1f} % of history")
-        for rate in ("1.4", "2.4"):
+                    f"{100 * b['tokens']['share_of_history_reused']:.1f} % of history. At the assumed rates attention is 5 % of what a chunk costs after "
+                    "1,000 tokens, so retention's order is nearly LRU's; its paper prints no cost of a chunk")
+        for rate in ("1.2", "2.0"):
             a, b = (results[f"llama-sharegpt-{s}@{rate}"] for s in ("pensieve", "split"))
             gain = b["latency_per_token_s"]["mean"] / a["latency_per_token_s"]["mean"]
             add("13", f"latency a token, split passes over unified, {rate} conversations/s", None, gain, "D", holds=gain > 1)
-        think = [results[f"think-{t}"]["latency_per_token_s"]["mean"] for t in (60, 120, 300, 600)]
-        add("15", "latency a token grows with think time 60, 120, 300, 600 s: " + ", ".join(f"{1000 * t:.1f} ms" for t in think), None,
-            think[-1] / think[0], "D",
-            "all at one rate of conversations: in a run of 1,000 of them longer thinking spreads the requests and lowers the load, while the "
-            "paper compares at one rate of requests", holds=all(a <= b * 1.02 for a, b in zip(think, think[1:])))
-        base = results["think-600-vllm"]["latency_per_token_s"]["mean"]
+        think = [results[f"think-{t}@0.8"]["latency_per_token_s"]["mean"] for t in (60, 300, 600)]
+        anew = [100 * computed_share(results, f"think-{t}@0.8") for t in (60, 300, 600)]
+        add("15", "share of prompts' tokens that is computed, which lowers the throughput, at think times of 60, 300, 600 s: "
+            + ", ".join(f"{a:.0f} %" for a in anew), None, anew[-1], "D", holds=anew[0] < anew[1] < anew[2])
+        base = results["think-600-vllm@0.8"]["latency_per_token_s"]["mean"]
         add("15", "at 600 s still better than stateless", None, base / think[-1], "D", holds=base > think[-1])
     return points, charts
 
@@ -153,29 +167,36 @@ def berkeley(results, quick):
     add("throughput", "best over none (at least 1.5)", None, max(speeds) / speeds[0], "D", holds=max(speeds) / speeds[0] >= 1.5,
         why="decodes in a batch of two, which no tier makes shorter, are a large part of the time; the paper's batch is not given")
     for policy in ("fifo", "random"):
-        other = rate(f"disk-{policy}") / rate("disk")
+        other, faster = rate(f"disk-{policy}") / rate("disk"), rate(f"disk-{policy}-2gb") / rate("disk-2gb")
+        found = [100 * results[run]["tokens"]["share_cached"] for run in (f"disk-{policy}", "disk")]
         add("throughput", f"{policy} is as LRU", None, other, "D", holds=0.9 < other < 1.1,
-            why="not understood yet; likely as what is prefetched keeps its old last use under LRU, and so goes first")
+            why=f"bodies and replies are kept too, and LRU alone lets them go first ({found[0]:.0f} against {found[1]:.0f} % of prompts cached); at the "
+                f"assumed 1 GB/s a prefix takes 0.54 s from the disk and 0.39 s to compute, so who finds less there is faster; at 2 GB/s it is {faster:.2f}")
     for run, theirs in (("gpu-no-prefetch", (93.8 - 2, 93.8 + 2)), ("cpu-no-prefetch", (68.8 - 2, 75 + 2)), ("disk-no-prefetch", (0, 2))):
         found = miss(run)
         add("miss rate", f"{run}, FCFS, LRU: % of prefix tokens", None, found, "D", holds=theirs[0] <= found <= theirs[1],
             why=f"expected {theirs[0]:.1f} to {theirs[1]:.1f} from 1 - capacity / 128"
                 + ("; bodies and replies are kept on the disk too" if found > 2 and run.startswith("disk") else ""))
     for tier in ("cpu", "disk"):
-        gain = rate(tier) / rate(f"{tier}-no-prefetch")
+        gain = rate(f"{tier}-fcfs") / rate(f"{tier}-no-prefetch")
         add("prefetch", f"{tier}: with prefetch over without", None, gain, "D", holds=gain >= 1,
             why="" if gain >= 1 else "what is prefetched goes by LRU before its turn comes")
-    p99 = {a: results["disk" + a]["ttft_from_arrival_s"]["p99"] for a in ("", "-fpf", "-relaxed-fpf")}
-    mean = {a: results["disk" + a]["ttft_from_arrival_s"]["mean"] for a in ("", "-fpf", "-relaxed-fpf")}
-    add("admission", "FPF is at least as fast as FCFS, requests/s", None, rate("disk-fpf") / rate("disk"), "D",
-        holds=rate("disk-fpf") >= rate("disk") * 0.99,
+    p99 = {a: results["disk" + a]["ttft_from_arrival_s"]["p99"] for a in ("", "-fcfs")}
+    mean = {a: results["disk" + a]["ttft_from_arrival_s"]["mean"] for a in ("", "-fcfs")}
+    fcfs, fpf, relaxed = rate("disk-fcfs"), rate("disk"), rate("disk-relaxed-fpf")
+    add("admission", "FPF is at least as fast as FCFS, requests/s", None, fpf / fcfs, "D",
+        holds=fpf >= fcfs * 0.99,
         why="our core prefetches in the order of arrival, which FPF leaves: what it brought waits, and goes again")
-    add("admission", "Relaxed-FPF is between the two", None, rate("disk-relaxed-fpf") / rate("disk"), "D",
+    add("admission", "Relaxed-FPF is between the two, over FCFS", None, relaxed / fcfs, "D",
         why="all have waited equally long, so its order is FPF's",
-        holds=min(rate("disk"), rate("disk-fpf")) * 0.98 <= rate("disk-relaxed-fpf") <= max(rate("disk"), rate("disk-fpf")) * 1.02)
-    add("admission", "FPF's p99 over its mean, against FCFS's: it starves", None, (p99["-fpf"] / mean["-fpf"]) / (p99[""] / mean[""]), "D",
-        holds=p99["-fpf"] / mean["-fpf"] >= p99[""] / mean[""] * 0.98,
+        holds=min(fcfs, fpf) * 0.98 <= relaxed <= max(fcfs, fpf) * 1.02)
+    add("admission", "FPF's p99 over its mean, against FCFS's: it starves", None, (p99[""] / mean[""]) / (p99["-fcfs"] / mean["-fcfs"]), "D",
+        holds=p99[""] / mean[""] >= p99["-fcfs"] / mean["-fcfs"] * 0.98,
         why="all requests are there at once, so who is last waits for the whole run under either")
+    waits = [results[run]["ttft_from_admission_s"]["mean"] for run in ("none", "cpu", "disk")]
+    add("latency", "grows with swapping: from admission to the first token, none, CPU, disk: " + ", ".join(f"{w:.2f} s" for w in waits), None,
+        waits[-1] / waits[0], "D", "ours loads layer by layer while it computes; from host memory at 6 GB/s a prefix comes in a quarter of the time "
+        "that computing takes, while the paper copies unpinned memory before it computes", holds=waits[0] < waits[1] < waits[2])
     title = "Requests/s by tiers"
     charts.append(("berkeley", "throughput", title, svg.bars(title, tiers, {"ours": speeds})))
     title = "Missed prefix tokens, %"
@@ -184,4 +205,26 @@ def berkeley(results, quick):
     return points, charts
 
 
-EVALUATE = {"attentionstore": attentionstore, "pensieve": pensieve, "berkeley": berkeley}
+def memserve(results, quick):
+    points = []
+
+    def add(figure, label, ours, holds, why=""):
+        points.append(Point("memserve", figure, label, None, ours, "D", why, "simulated", holds))
+
+    names = {"sharegpt": "ShareGPT", "loogle": "LooGLE", "react": "ReAct"}
+    share = {w: results[f"{w}-cc"]["tokens"]["share_reusable"] for w in names}
+    ratio = {w: results[f"{w}-cc"]["tokens"]["prompt"] / results[f"{w}-cc"]["tokens"]["reply"] for w in names}
+    for w in ("loogle", "react"):
+        add("7", f"{names[w]}: tokens of prompts for one of replies (ShareGPT {ratio['sharegpt']:.1f})", ratio[w], ratio[w] > ratio["sharegpt"])
+        add("7", f"{names[w]}: share of prompts that is a known prefix, %", 100 * share[w], share[w] > 0.7)
+    for w, name in names.items():
+        cc, pd = results[f"{w}-cc"], results[f"{w}-pd"]
+        for what, field in (("time to the first token", "ttft_from_arrival_s"), ("time of a request a token", "latency_per_token_s")):
+            for which in ("mean", "p99"):
+                left = cc[field][which] / pd[field][which]
+                add("8 PD", f"{name}: {what}, {which}, with caching of without", left, left < 1)
+    del quick
+    return points, []
+
+
+EVALUATE = {"attentionstore": attentionstore, "pensieve": pensieve, "berkeley": berkeley, "memserve": memserve}
