@@ -42,6 +42,7 @@ class EvictionOrder {
   // The next victim, which stays until it is erased; kNoBlock where there is none.
   virtual BlockId choose(Nanos now) = 0;
   // Who may be chosen a few calls later, so that its node can be read ahead; kNoBlock: nobody knows.
+  // A hint: no decision depends on it.
   virtual BlockId soon() const { return kNoBlock; }
   virtual std::size_t size() const = 0;
   // Copies that waiting requests need come last: choose() returns one only if there is nothing else.

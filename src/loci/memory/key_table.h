@@ -181,7 +181,8 @@ class KeyTable {
     std::size_t count_ = 0;
   };
   static constexpr std::size_t kPlacesMin = 16;
-  // Until the next table is half full as many keys come as half of this one's places: two would do.
+  // Moving two places with each insert would do: half as many keys come before the next table is half full as
+  // this one has places.
   static constexpr std::size_t kPlacesMoved = 8;
   static constexpr std::size_t kPlacesGivenBack = 1024;  // five small pages
 

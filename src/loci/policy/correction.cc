@@ -17,11 +17,6 @@ void Correction::observe(Nanos predicted, Nanos took) {
   find_median();
 }
 
-void Correction::relax() {
-  for (std::uint32_t& ratio : ratios_) ratio = ratio > kOne ? std::max(ratio / 2, kOne) : ratio;
-  if (seen_ > 0) find_median();
-}
-
 void Correction::find_median() {
   std::array<std::uint32_t, kObservations> sorted = ratios_;
   const std::size_t count = std::min(seen_, kObservations);

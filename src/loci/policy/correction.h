@@ -4,9 +4,9 @@
 // time taken divided by the time predicted. So one disturbed observation changes nothing, and a disk that
 // became slower is noticed after kObservations / 2 + 1 observations.
 //
-// An example, with kObservations = 9: a link that was measured at 1 GB/s now reaches 250 MB/s. The first
-// eight loads after the change find ratios of 4 beside ratios of 1 from before; with the fifth of them the
-// median is 4.
+// An example, with kObservations = 9: passes of prompts now take four times as long as was measured, because
+// another program computes too. The first eight of them find ratios of 4 beside ratios of 1 from before; with
+// the fifth the median is 4.
 //
 // Integers throughout: the same observations give the same corrections everywhere.
 #pragma once
@@ -29,9 +29,6 @@ class Correction {
   // Something took `took` that the model, uncorrected, had predicted to take `predicted`. Where nothing was
   // predicted (0) nothing is learnt.
   void observe(Nanos predicted, Nanos took);
-  // Halves the correction of what took longer than predicted. A link that was slow for a while may not be
-  // used any more, and so would never be seen to be fast again.
-  void relax();
   // What the model predicts, corrected; at most kCostMax.
   Nanos apply(Nanos predicted) const;
   // Time taken over time predicted, in units of kOne; kOne before the first observation.

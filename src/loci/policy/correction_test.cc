@@ -34,22 +34,6 @@ TEST(Correction, LearnsFromTheFirst) {
   EXPECT_EQ(correction.apply(300), 99) << "a third, rounded down";
 }
 
-TEST(Correction, RelaxesSlownessAlone) {
-  Correction correction;
-  correction.relax();
-  EXPECT_EQ(correction.ratio(), Correction::kOne);
-  correction.observe(1'000, 6'000);
-  correction.relax();
-  EXPECT_EQ(correction.apply(1'000), 3'000);
-  correction.relax();
-  correction.relax();
-  EXPECT_EQ(correction.apply(1'000), 1'000);
-  Correction fast;
-  fast.observe(1'000, 250);
-  fast.relax();
-  EXPECT_EQ(fast.apply(1'000), 250);
-}
-
 TEST(Correction, NothingPredictedTeachesNothing) {
   Correction correction;
   correction.observe(0, 1'000);

@@ -17,8 +17,8 @@
 // a median each. The line through these two (Tukey's resistant line) is what is learnt, within
 //     overhead >= 0,     ratio >= a quarter of what the long loads took over what was predicted for them.
 // If the long ones are not twice as long as the short ones there is no line to see. Then the median of all is
-// explained: what it took more than predicted is overhead if it is short beside kShort, and ratio if it is
-// long.
+// explained: what it took more than predicted is divided between both; the longer the load is beside kShort,
+// the less of it is overhead.
 //
 // Integers throughout: the same observations give the same corrections everywhere.
 #pragma once

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "loci/base/units.h"
@@ -23,12 +24,13 @@ constexpr std::uint32_t kRememberedMin = 16'384, kRememberedMax = 262'144;
 
 Status named(const Status& status) { return {status.code(), status.message(), kSharedOption}; }
 
-bool is_s3(std::string_view url) { return url.starts_with("s3:"); }
+using SharedAddress = std::variant<RedisAddress, S3Address>;
 
-// That somebody is there to ask it, too.
-Status check_s3(const std::string& url) {
-  LOCI_RETURN_IF_ERROR(parse_s3_address(url).status());
-  return find_s3_credentials().status();
+Result<SharedAddress> parse_address(std::string_view url) {
+  if (!url.starts_with("s3:")) return parse_redis_address(url);
+  LOCI_ASSIGN_OR_RETURN(S3Address address, parse_s3_address(url));
+  LOCI_RETURN_IF_ERROR(find_s3_credentials().status());  // who asks it
+  return address;
 }
 
 std::vector<SharedGroup> groups_of(const BackendInfo& backend) {
@@ -40,8 +42,9 @@ std::vector<SharedGroup> groups_of(const BackendInfo& backend) {
   return groups;
 }
 
-Result<std::unique_ptr<SharedStore>> open_redis(const SharedTierRequest& request, const Clock& clock) {
-  return open_redis_store({.address = parse_redis_address(request.url).value(),
+Result<std::unique_ptr<SharedStore>> open_store(RedisAddress address, const SharedTierRequest& request,
+                                                const Clock& clock) {
+  return open_redis_store({.address = std::move(address),
                            .keys = *request.keys,
                            .groups = groups_of(*request.backend),
                            .time_to_live = request.time_to_live.value_or(0),
@@ -49,8 +52,9 @@ Result<std::unique_ptr<SharedStore>> open_redis(const SharedTierRequest& request
                           clock);
 }
 
-Result<std::unique_ptr<SharedStore>> open_s3(const SharedTierRequest& request, const Clock& clock) {
-  return open_s3_store({.address = parse_s3_address(request.url).value(),
+Result<std::unique_ptr<SharedStore>> open_store(S3Address address, const SharedTierRequest& request,
+                                                const Clock& clock) {
+  return open_s3_store({.address = std::move(address),
                         .keys = *request.keys,
                         .groups = groups_of(*request.backend),
                         .time_to_live = request.time_to_live.value_or(0),
@@ -58,33 +62,37 @@ Result<std::unique_ptr<SharedStore>> open_s3(const SharedTierRequest& request, c
                        clock);
 }
 
-}  // namespace
-
-Status check_shared_options(const std::string& url, bool has_secret) {
-  if (url.empty()) return {};
-  const Status status = is_s3(url) ? check_s3(url) : parse_redis_address(url).status();
-  if (!status.ok()) return named(status);
+Status check_secret(bool has_secret) {
   if (has_secret) return {};
   return invalid_argument(
       "a shared store needs the secret of the cluster that shares it (`loci keys cluster FILE` makes one)",
       "cluster_secret");
 }
 
+}  // namespace
+
+Status check_shared_options(const std::string& url, bool has_secret) {
+  if (url.empty()) return {};
+  const Status status = parse_address(url).status();
+  return status.ok() ? check_secret(has_secret) : named(status);
+}
+
 Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& clock) {
   SharedTier tier;
   if (request.url.empty()) return tier;
-  LOCI_RETURN_IF_ERROR(check_shared_options(request.url, request.keys.has_value()));
+  Result<SharedAddress> address = parse_address(request.url);
+  if (!address.ok()) return named(address.status());
+  LOCI_RETURN_IF_ERROR(check_secret(request.keys.has_value()));
   if (!request.time_to_live) {
     request.warn(
         "shared_ttl is 0: if the shared store misses a deletion, because it is down or slow, the deleted "
-        "state stays there until the store evicts it");
+        "state stays there until the store drops it by itself");
   }
+  const std::string place = std::visit([](const auto& store) { return store.shown(); }, *address);
   Result<std::unique_ptr<SharedStore>> store =
-      is_s3(request.url) ? open_s3(request, clock) : open_redis(request, clock);
+      std::visit([&](auto& found) { return open_store(std::move(found), request, clock); }, *address);
   if (!store.ok()) return named(store.status());
   tier.store = std::move(store).value();
-  const std::string place = is_s3(request.url) ? parse_s3_address(request.url).value().shown()
-                                               : parse_redis_address(request.url).value().shown();
   tier.summary = fmt::format("{}, {}", place,
                              request.time_to_live ? "for " + format_duration(*request.time_to_live)
                                                   : std::string("as long as the store keeps it"));

@@ -2,7 +2,6 @@
 #include "loci/sim/belady.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <set>
 #include <unordered_map>
@@ -35,7 +34,7 @@ struct Kept {
   double worth;
 };
 
-// SlotPrices of a slot for a period; what they sum up to at a time.
+// What a slot costs in each period, and the sum of that from the run's begin to any time.
 class SlotPrices {
  public:
   explicit SlotPrices(std::uint32_t periods) : price(periods, 0), sum_(periods + 1, 0) {}

@@ -94,8 +94,8 @@ class Clients {
   WorldReport& report_;
   const std::uint64_t turns_;  // of the trace
   std::vector<Talk> talks_;
-  // Of each conversation the longest reply. Its client asks for so much in every turn, since it cannot know
-  // how long the next reply gets; so its cuts stay where they are (TruncationNeeds).
+  // The longest reply of each conversation. Its client asks for that many tokens in every turn, because it
+  // cannot know how long the next reply gets. So its cuts stay where they are (TruncationNeeds).
   std::vector<std::uint32_t> asked_replies_;
   std::map<std::uint64_t, Live> live_;  // requests that have not ended
   SeenPrefixes seen_;

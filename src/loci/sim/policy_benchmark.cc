@@ -344,9 +344,10 @@ int run(const std::vector<std::string>& wanted) {
   const bool bounds = std::ranges::find(wanted, "bounds") != wanted.end();
   if (bounds)
     std::printf(
-        "| trace, machine | memory | eviction | reused %% | last used, one pool | ends known | Belady | of "
-        "it | "
-        "work saved %% | most | of it |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+        "| trace, machine | memory | eviction | reused %% | last used, disk alone | in one pool | ends known "
+        "| "
+        "Belady | of it | computing saved %% | at most | of it |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const auto& [name, machine] : {std::pair("two-cores", two_cores()), {"four-gpus", four_gpus()}}) {
     if (!is_wanted_of({"two-cores", "four-gpus"}, name)) continue;
     for (const Setting& setting : settings)

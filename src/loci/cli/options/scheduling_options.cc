@@ -50,7 +50,8 @@ std::vector<Option> policy_numbers(const std::string& group) {
           [](auto& flags) -> auto& { return flags.policies.lookahead_requests; }, 0, kLookaheadUnlimited),
       choice_option(
           {group, "--preload",
-           "what of a waiting request's state begins to move to the device while others run: none of it "
+           "what of a request's state begins to move to the device before the request is admitted: none of "
+           "it "
            "(off), as much as would otherwise hold up its first pass (buffer), or all of it (unbounded)"},
           "WHAT", {kPreloadRules.begin(), kPreloadRules.end()},
           [](auto& flags) -> auto& { return flags.policies.preload; }),

@@ -105,8 +105,9 @@ std::vector<Option> state_options() {
           "URL", [](auto& flags) -> auto& { return flags.shared; }),
       limit_duration_option(
           {group, "--shared-ttl",
-           "how long the shared store keeps state that nobody writes or uses; 0 keeps it until the store "
-           "evicts it, and deleted state too if the store did not take its deletion"},
+           "how long servers use state in the shared store that nobody wrote or used since; Redis drops it "
+           "then, a bucket needs a rule for that; 0 sets no limit, not even for deleted state if the store "
+           "did not take its deletion"},
           [](auto& flags) -> auto& { return flags.shared_ttl; }),
       choice_option({group, "--context-overflow",
                      "what happens to a conversation that outgrows the context: its next turn is refused "

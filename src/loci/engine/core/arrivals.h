@@ -44,8 +44,9 @@ class Arrivals {
         queue_(queue),
         before_queue_(before_queue) {}
 
-  // Not ok: the request cannot be taken. `computed`: for a public prefix, the blocks of others that are still
-  // computed. Together public prefixes hold at most half of each pool, and leave room for a window.
+  // Ok: the request can be taken. `computed`: how many blocks of other public prefixes are still to be
+  // computed (of a public arrival alone). Together public prefixes hold at most half of each pool, and leave
+  // room for a window.
   Status refusal(const Arrival& event, std::uint64_t computed) const;
 
   // All that wait. O(1).

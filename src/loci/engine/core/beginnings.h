@@ -59,7 +59,7 @@ class Beginnings {
   // Begins to load the first tokens of the request's first unknown block, if a slower tier has them and they
   // are worth it. True: they are on their way. `in_flight`: a pass is.
   bool begin(CoreRequest& request, bool in_flight);
-  // What the request waits for is there, or will not come. O(1).
+  // True: the load has ended, whether it brought the block or not. O(1).
   bool has_come(const CoreRequest& request) const;
 
  private:

@@ -18,7 +18,8 @@ void Core::State::check_invariants() const {
   check_lives();
 }
 
-// 1. What has slots beside the blocks, and what has promises of slots.
+// 1. Counts the slots that no block has, and those that are promised; the index and the windows compare both
+// with theirs.
 void Core::State::check_slots() const {
   GroupCounts detached = transfers_.detached();
   const Flights::Kept kept = flights_.kept();

@@ -69,7 +69,8 @@ class PassTimes {
 
   // A pass begins, after those in flight. `waits`: it may wait for loads.
   void begin(const PassWork& work, bool waits, Nanos now);
-  // The first pass in flight has ended. It has projected so many of the model's `layers`.
+  // The first pass in flight has ended. `projected`: what it made of hidden states; `layers`: how many the
+  // model has.
   void end(const Projected& projected, std::uint32_t layers, Nanos now);
   // Says that the costs have changed: corrections are forgotten, and passes in flight, which began under the
   // old costs, do not count.

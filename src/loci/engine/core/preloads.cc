@@ -13,8 +13,8 @@ namespace {
 constexpr std::size_t kAhead = 32;
 // So many of them are looked up again when room or tiers have changed since they were.
 constexpr std::uint32_t kAgain = 4;
-// Of whole requests, so many blocks are looked at in a step, or one request of more: what is left is looked
-// at in the next step. A pass that this step has formed waits for it, and all requests are looked at once.
+// A step looks at whole requests until these have so many blocks together, and leaves the others to the next
+// step, because the pass that it formed waits for it.
 constexpr std::size_t kPreloadedBlocks = 256;
 
 }  // namespace
@@ -50,18 +50,18 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes) {
     looked += request.length() / kBlockTokens;
     request.preload_seen = room_changes;
     if (!booked) booked = former_.prompts().total;
-    if (begin(request, *booked)) booked.reset();
+    if (begin_loads_of(request, *booked)) booked.reset();
   }
 }
 
 void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_changes) {
   if (off_ || !queue_.empty()) return;
   request.preload_seen = room_changes;
-  begin(request, former_.prompts().total);
+  begin_loads_of(request, former_.prompts().total);
 }
 
 // `booked`: the tokens that running prompts lack. True: loads have begun, so they may lack fewer.
-bool Preloads::begin(CoreRequest& request, std::uint64_t booked) {
+bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = true};
   CoreProbes probes = restores_.choose(request, rules);
   restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));

@@ -59,7 +59,7 @@ class Preloads {
   void begin_behind_first(CoreRequest& request, std::uint64_t room_changes);
 
  private:
-  bool begin(CoreRequest& request, std::uint64_t booked);
+  bool begin_loads_of(CoreRequest& request, std::uint64_t booked);
 
   Transfers& transfers_;
   const DeviceMemory& device_memory_;

@@ -50,7 +50,8 @@ std::vector<Move>& place_of(const Move& move, Order& order) {
   return move.from == Tier::kDisk ? order.prefetches : order.saves;
 }
 
-// Moves that come together, layer by layer; the others wait for those before them.
+// Divides the moves into batches, in order: the layers of one batch take turns, and the next one comes behind
+// it.
 std::vector<std::vector<Move>> batches_of(std::vector<Move> moves) {
   std::vector<std::vector<Move>> batches;
   for (Move& move : moves) {

@@ -49,7 +49,7 @@ class RedisWriter {
   void forget(const ChainKey& key);
   // The map of a cluster may be old, or a node of it is away.
   void tend() { jobs_.push(Tend{}); }
-  // What waits is ended, then run().
+  // run() ends once all that waits has been carried out.
   void close() { jobs_.close(); }
   void run();
 

@@ -3,8 +3,8 @@
 //
 // S3 differs from Redis in what a question costs: it answers about one object at a time, after a round trip.
 // So many requests are under way at once. It keeps no time to live that begins anew with each use. So a
-// reader looks at an object's age, one that was used and is older than half its time is copied onto itself,
-// and the bucket's own rules delete what is older still.
+// reader looks at an object's age. It copies an object onto itself that it used and that is older than half
+// its time, and ignores one whose time is over. The bucket's own rules delete that.
 //
 // Threads: one asks, writes, deletes and probes a store that is down; some read. Each has many requests under
 // way (s3_client.h).

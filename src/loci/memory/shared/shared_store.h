@@ -43,7 +43,7 @@ struct SharedStoreStats {
   std::uint64_t parts_gone_total = 0;         // were to be read, and were not there
   std::uint64_t parts_damaged_total = 0;      // did not verify
   std::uint64_t parts_written_total = 0;      // new ones
-  std::uint64_t parts_present_total = 0;      // were to be written, and were there: they live longer
+  std::uint64_t parts_present_total = 0;      // were to be written, and were there
   std::uint64_t parts_refused_total = 0;      // the store is full, or read only
   std::uint64_t deletions_dropped_total = 0;  // of blocks, that the store did not take: their parts stay
   std::uint64_t bytes_read_total = 0, bytes_written_total = 0;  // of sealed values

@@ -7,10 +7,11 @@
 // were used at one time, so their ranks are neighbours, and one run has many of them:
 //
 //     runs       [1a 1b 1c 4a]  [4b 4c 7a 7b]  [9a 9b]       at most four ranks each, here
-//     insert 9c  goes behind all others, as what was used last does: [9a 9b 9c], without a search
-//     erase 4b   is in the run that the last erase was in, or is searched for: [4c 7a 7b]
-//     erase ...  [4c], which is few: it joins the next run, as both fit one: [4c 9a 9b 9c]
-//     insert 5a  a full run is divided: [4c 5a] [9a 9b 9c]
+//     insert 9c     the last insert was in this run, so nothing is searched: [9a 9b 9c]
+//     insert 2a     [1a 1b 1c 4a] is full and is divided: [1a 1b] [1c 2a 4a]
+//     erase 1a, 1b  the run is empty and goes
+//
+// A run with fewer than a quarter of the most ranks joins a neighbour if both together have at most half.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +41,7 @@ class RankRuns {
   // Of a set that is not empty.
   const Rank& first() const { return runs_.begin()->second->ranks.front(); }
 
-  // One that becomes the first a few calls later; the first if that is not near.
+  // A rank that will be the first after a few erasures; the first if none is near.
   const Rank& soon() const {
     const Run& run = *runs_.begin()->second;
     return run.ranks[run.count > kSoon ? kSoon : 0];
