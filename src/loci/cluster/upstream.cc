@@ -134,7 +134,7 @@ void Upstream::rest() {
   parser_.reset();
   buffer_.clear();
   buffer_.shrink_to_fit();
-  piece_ = {};
+  std::vector<char>().swap(piece_);
 }
 
 void Upstream::close() { state_->close(); }
