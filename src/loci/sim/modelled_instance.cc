@@ -183,9 +183,11 @@ std::uint64_t ModelledInstance::bytes_of(const Move& move) const {
   return bytes;
 }
 
-// The loads of one plan over one link travel together; all else goes block by block.
+// The loads of one plan over one link travel together, as far as the plan says so; all else goes block by
+// block.
 void ModelledInstance::start_moves(const Plan& plan) {
   std::array<Transfer, kTiers> loads;
+  std::array<OperationId, kTiers> together{};
   for (const Move& move : plan.moves) {
     const std::uint64_t bytes = bytes_of(move);
     const CoreLink link = link_of(move);
@@ -209,7 +211,10 @@ void ModelledInstance::start_moves(const Plan& plan) {
     if (move.from == Tier::kShared) {
       outbox_.loads.push_back(move);
     } else {
-      Transfer& load = loads[static_cast<std::size_t>(move.from)];
+      const auto tier = static_cast<std::size_t>(move.from);
+      Transfer& load = loads[tier];
+      if (std::exchange(together[tier], move.together) != move.together && !load.moves.empty())
+        links_.add(now(), std::exchange(load, {}));
       load.from = move.from;
       load.bytes += bytes;
       load.moves.push_back(move.id.value);
@@ -288,7 +293,7 @@ void ModelledInstance::failed(const Transfer& transfer) {
 
 void ModelledInstance::start_pass(const Plan& plan) {
   LOCI_CHECK(!pass_, "one pass at a time");
-  pass_is_counted_ = report_.requests.size() >= options_.warm_up && now() <= report_.counted_until;
+  pass_is_counted_ = report_.requests.size() >= options_.warm_up;
   ++report_.passes;
   PassDone done{plan.pass->id, {}};
   std::uint64_t rows = 0;
@@ -298,7 +303,6 @@ void ModelledInstance::start_pass(const Plan& plan) {
     const RequestRecord& record = clients_.record(plan.spans[i].request);
     shapes_.push_back({span.position, static_cast<std::uint32_t>(span.tokens.size()),
                        span.position >= record.prompt_tokens, plan.spans[i].sample});
-    if (!shapes_.back().decode) report_.prompt_work += pass_model_.work(shapes_.back());
     rows += span.tokens.size();
     SpanOutcome& outcome = done.spans.emplace_back();
     if (plan.spans[i].sample) outcome.sample = clients_.next_token(plan.spans[i].request);
