@@ -27,10 +27,13 @@ Status named(const Status& status) { return {status.code(), status.message(), kS
 using SharedAddress = std::variant<RedisAddress, S3Address>;
 
 Result<SharedAddress> parse_address(std::string_view url) {
-  if (!url.starts_with("s3:")) return parse_redis_address(url);
+  if (!url.starts_with("s3:")) {
+    LOCI_ASSIGN_OR_RETURN(RedisAddress address, parse_redis_address(url));
+    return SharedAddress(std::move(address));
+  }
   LOCI_ASSIGN_OR_RETURN(S3Address address, parse_s3_address(url));
   LOCI_RETURN_IF_ERROR(find_s3_credentials().status());  // who asks it
-  return address;
+  return SharedAddress(std::move(address));
 }
 
 std::vector<SharedGroup> groups_of(const BackendInfo& backend) {
