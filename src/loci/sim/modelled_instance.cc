@@ -293,7 +293,7 @@ void ModelledInstance::failed(const Transfer& transfer) {
 
 void ModelledInstance::start_pass(const Plan& plan) {
   LOCI_CHECK(!pass_, "one pass at a time");
-  pass_is_counted_ = report_.requests.size() >= options_.warm_up;
+  pass_is_counted_ = report_.requests.size() >= options_.warm_up && now() <= report_.counted_until;
   ++report_.passes;
   PassDone done{plan.pass->id, {}};
   std::uint64_t rows = 0;
@@ -303,6 +303,7 @@ void ModelledInstance::start_pass(const Plan& plan) {
     const RequestRecord& record = clients_.record(plan.spans[i].request);
     shapes_.push_back({span.position, static_cast<std::uint32_t>(span.tokens.size()),
                        span.position >= record.prompt_tokens, plan.spans[i].sample});
+    if (!shapes_.back().decode) report_.prompt_work += pass_model_.work(shapes_.back());
     rows += span.tokens.size();
     SpanOutcome& outcome = done.spans.emplace_back();
     if (plan.spans[i].sample) outcome.sample = clients_.next_token(plan.spans[i].request);
