@@ -206,7 +206,7 @@ TEST(UpstreamPool, IdleConnectionsHaveNoBuffers) {
       asio::detached);
   io.run();
   EXPECT_EQ(again, kConnections * body.size());
-#ifndef __SANITIZE_ADDRESS__  // whose allocator does not say what is allocated
+#ifndef LOCI_SANITIZED  // whose allocators do not say what is allocated
   EXPECT_GE(busy_bytes, idle_bytes + kConnections * (120 << 10));
 #endif
 }

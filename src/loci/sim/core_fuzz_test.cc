@@ -233,14 +233,6 @@ TEST_F(CoreWorlds, KeepEveryPromiseWhereHistoriesAreCut) {
   }
 }
 
-// The process ended while a peer read one group's part of a block that had lost the other.
-TEST_F(CoreWorlds, MayEndWhileSomethingMoves) {
-  current_seed = 6966;
-  const Chooser choose = chooser(current_seed);
-  const CoreWorldOptions options = random_cut_world(choose);
-  EXPECT_GT(World(options, choose).run().restarts, 0u);
-}
-
 TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {
   const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
   const Totals totals = run_worlds(random_ahead_world, seeds);

@@ -100,8 +100,9 @@ std::vector<Option> state_options() {
           {group, "--shared",
            "a store through which servers with the same cluster secret share their state; one that speaks "
            "Redis's protocol: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS; or "
-           "S3's: s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&style=path|virtual], with credentials from "
-           "where Amazon's own programs look for them"},
+           "S3's: s3://BUCKET[/PREFIX], followed by ?endpoint=URL, region=NAME and style=path or virtual, "
+           "joined by &, where they differ from Amazon's, with credentials from where Amazon's own programs "
+           "look for them"},
           "URL", [](auto& flags) -> auto& { return flags.shared; }),
       limit_duration_option(
           {group, "--shared-ttl",

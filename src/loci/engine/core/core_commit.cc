@@ -10,7 +10,9 @@ namespace loci {
 
 void Core::State::commit(const PassDone& done, Plan& plan) {
   CorePass pass = flights_.take_first(done.pass, done.spans.size());
-  pass_times_.end(done.projected, config_.layers, now_);
+  // One whose spans were given up took less than computing them does.
+  const bool is_whole = std::ranges::all_of(done.spans, [](const SpanOutcome& span) { return span.ok; });
+  pass_times_.end({.projected = done.projected, .layers = config_.layers, .is_whole = is_whole}, now_);
 
   for (const CoreCopy& copy : pass.copies) tables_.fill(*copy.request, copy.target, pass);
   pass.copies.clear();  // and with it the pins on the sources

@@ -390,14 +390,14 @@ TEST(PassTime, NewCostsForgetWhatTheFormerOnesTaught) {
   PassTimes times(costs, kNever);
   const PassWork work{PassKind::kPrompts, {100, 0}};
   times.begin(work, false, 0);
-  times.end({}, 1, 300 * kMilli);
+  times.end({.layers = 1}, 300 * kMilli);
   EXPECT_EQ(times.predict(work), 300 * kMilli);
   times.begin(work, false, 400 * kMilli);
   curves.token = 2 * kMilli;
   costs = CostModel(curves);
   times.costs_changed();
   EXPECT_EQ(times.predict(work), 200 * kMilli);
-  times.end({}, 1, 900 * kMilli);
+  times.end({.layers = 1}, 900 * kMilli);
   EXPECT_EQ(times.predict(work), 200 * kMilli) << "a pass that began before is not counted";
 }
 
@@ -411,12 +411,30 @@ TEST(PassTime, WhatWaitedForLoadsTeachesThatComputingTakesNoLonger) {
   PassTimes times(costs, kNever);
   const PassWork work{PassKind::kPrompts, {100, 0}};
   times.begin(work, true, 0);
-  times.end({}, 1, 900 * kMilli);
+  times.end({.layers = 1}, 900 * kMilli);
   EXPECT_EQ(times.predict(work), 300 * kMilli) << "it waited";
   times.begin(work, true, kNanosPerSecond);
-  times.end({}, 1, kNanosPerSecond + 120 * kMilli);
+  times.end({.layers = 1}, kNanosPerSecond + 120 * kMilli);
   EXPECT_EQ(times.predict(work) / kMilli, 119);
   EXPECT_EQ(times.compute(0, 50) / kMilli, 59);
+}
+
+// A failing disk would teach that computing is fast.
+TEST(PassTime, SpansThatWereGivenUpTeachNothingNorWhatWaitedAndIsNearThePrediction) {
+  CostCurves curves;
+  curves.token = 3 * kMilli;
+  curves.attention = {0};
+  curves.pass = 0;
+  const CostModel costs(curves);
+  PassTimes times(costs, kNever);
+  const PassWork work{PassKind::kPrompts, {100, 0}};
+  for (int i = 0; i < 9; ++i) {
+    times.begin(work, true, 0);
+    times.end({.layers = 1, .is_whole = false}, 30 * kMilli);
+    times.begin(work, true, 0);
+    times.end({.layers = 1}, 270 * kMilli);
+  }
+  EXPECT_EQ(times.predict(work), 300 * kMilli);
 }
 
 TEST(PassTime, ProjectingIsCorrectedByWhatPassesTookForIt) {
@@ -427,7 +445,7 @@ TEST(PassTime, ProjectingIsCorrectedByWhatPassesTookForIt) {
   constexpr std::uint32_t kLayers = 30;
   const auto pass = [&](const Projected& projected) {
     times.begin({PassKind::kPrompts, {17, 0}}, true, 0);
-    times.end(projected, kLayers, kNanosPerSecond);
+    times.end({.projected = projected, .layers = kLayers}, kNanosPerSecond);
     return times.project_block();
   };
   EXPECT_EQ(pass({}), 320'000) << "nothing was projected";

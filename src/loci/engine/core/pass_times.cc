@@ -11,6 +11,12 @@ namespace {
 // Of fewer blocks it is the threads' waiting for one another that is timed.
 constexpr std::uint64_t kProjectedLeast = 8;
 
+// A pass that waited took clearly less than predicted if it took less than this share: of those that took
+// about as long as predicted only the faster half would count.
+constexpr struct {
+  Nanos at, of;
+} kClearly = {4, 5};
+
 using Wide = unsigned __int128;
 
 }  // namespace
@@ -26,7 +32,8 @@ void PassTimes::begin(const PassWork& work, bool waits, Nanos now) {
   in_flight_.push_back({work, waits, now});
 }
 
-void PassTimes::end(const Projected& projected, std::uint32_t layers, Nanos now) {
+void PassTimes::end(const End& end, Nanos now) {
+  const auto& [projected, layers, is_whole] = end;
   LOCI_CHECK(!in_flight_.empty(), "a pass that ends has begun");
   const Flight ended = in_flight_.front();
   in_flight_.pop_front();
@@ -37,7 +44,7 @@ void PassTimes::end(const Projected& projected, std::uint32_t layers, Nanos now)
     projecting_.observe(static_cast<Nanos>(std::min<Wide>(predicted, kCostMax)), projected.took);
   }
   const Nanos took = now - ended.begun_at;
-  if (ended.waits && took >= predict(ended.work)) return;
+  if (ended.waits && (!is_whole || took >= predict(ended.work) / kClearly.of * kClearly.at)) return;
   corrections_[static_cast<std::size_t>(ended.work.kind)].observe(
       costs_.pass(ended.work.rows.rows, ended.work.rows.context), took);
 }

@@ -11,9 +11,9 @@
 //     end()           in flight: 2      1 took from its begin to here; the time of 2 counts from here
 //     end()                             2 took from the end of 1 to here
 //
-// A pass that waited for loads tells only that computing takes no longer: it counts if it took less than
-// predicted. So a server that brings back state in every turn still finds that it computes faster than was
-// believed.
+// A pass that waited for loads tells only that computing takes no longer: it counts if it took clearly less
+// than predicted and no span of it was given up. So a server that brings back state in every turn still finds
+// that it computes faster than was believed.
 //
 // Projecting hidden states is a part of passes that wait for loads. So the executor times it inside the pass,
 // and says with the pass's end how many layers of blocks were projected and how long that took.
@@ -69,9 +69,13 @@ class PassTimes {
 
   // A pass begins, after those in flight. `waits`: it may wait for loads.
   void begin(const PassWork& work, bool waits, Nanos now);
-  // The first pass in flight has ended. `projected`: what it made of hidden states; `layers`: how many the
-  // model has.
-  void end(const Projected& projected, std::uint32_t layers, Nanos now);
+  struct End {
+    Projected projected;       // what it made of hidden states
+    std::uint32_t layers = 0;  // of the model
+    bool is_whole = true;      // no span was given up
+  };
+  // The first pass in flight has ended.
+  void end(const End& end, Nanos now);
   // Says that the costs have changed: corrections are forgotten, and passes in flight, which began under the
   // old costs, do not count.
   void costs_changed();

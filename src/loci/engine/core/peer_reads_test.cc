@@ -156,5 +156,19 @@ TEST_F(PeerReadsTest, WhoLeftGetsNothingMoreAndWhatBeganGoesOn) {
   EXPECT_EQ(transfers_.serves_in_flight(), 0u);
 }
 
+// Its pin may be the last of the block, whose copies then may go.
+TEST_F(PeerReadsTest, WhatIsReadWhenTheTransfersEndIsReadNoMore) {
+  const ChainKey key = on_disk(200);
+  {
+    Transfers transfers(config_, costs_, index_);
+    PeerReads reads(index_, transfers);
+    reads.add({.id = PeerReadId(1), .wants = {{key, 1}}, .deadline = kNanosPerSecond}, 0);
+    reads.serve(0, {});
+    ASSERT_EQ(transfers.take_begun().size(), 1u);
+    EXPECT_EQ(index_.block(index_.find(key)).copy(Tier::kDisk, 0)->readers, 1u);
+  }
+  EXPECT_EQ(index_.block(index_.find(key)).copy(Tier::kDisk, 0)->readers, 0u);
+}
+
 }  // namespace
 }  // namespace loci

@@ -379,7 +379,9 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
     if (move.pin.holds(group)) index_.let_go(move.pin, group, Release::kUnused);
   }
   if (result != MoveResult::kDone) ended.missed = Missed{id, move.from};
-  load.moves.erase(std::ranges::find(load.moves, outcome.move));
+  const auto ended_move = std::ranges::find(load.moves, outcome.move);
+  LOCI_CHECK(ended_move != load.moves.end(), "a load has its moves");
+  load.moves.erase(ended_move);
   if (!load.moves.empty()) return;
   // The slots that the load alone had: a pass in flight may still read them.
   if (first_pass && load.replaced_in.value >= first_pass->value) {

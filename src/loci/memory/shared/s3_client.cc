@@ -345,7 +345,8 @@ void S3Client::State::prepare(S3Transfer& transfer) {
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);  // a lookup that hangs is not waited for
   curl_easy_setopt(easy, CURLOPT_USERAGENT, (std::string("loci/") + kVersion).c_str());
-  curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, signing.c_str());
+  // Without it what follows would be sent as it is.
+  LOCI_CHECK(curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, signing.c_str()) == CURLE_OK, "libcurl signs");
   curl_easy_setopt(easy, CURLOPT_USERNAME, credentials.key_id.c_str());
   curl_easy_setopt(easy, CURLOPT_PASSWORD, credentials.secret.c_str());
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, milliseconds(connect_limit));

@@ -35,7 +35,9 @@ void S3Questions::ask(const std::shared_ptr<Open>& open, std::size_t index, std:
 
 void S3Questions::take_reply(Open& open, std::size_t index, std::uint32_t group, const S3Reply& reply) {
   const Status health = s3_health(reply);
-  if (reply.was_sent) values_.account.note(health);
+  // A store that asks for fewer questions is not away.
+  const bool is_throttled = reply.head.code == 429 || reply.head.code == 503;
+  if (reply.was_sent && !is_throttled) values_.account.note(health);
   if (!health.ok()) open.has_failed = true;
   const bool is_there = health.ok() && reply.head.code == 200 &&
                         reply.head.object_bytes() == values_.format.value_bytes(group) &&

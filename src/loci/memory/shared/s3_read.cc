@@ -90,6 +90,11 @@ bool S3Read::take(std::size_t index, const S3Head& head, std::span<const std::by
     progress.verdict = not_found("its time in the shared store is over");
     return false;
   }
+  if (!head.object_bytes()) {  // nobody says that it is damaged
+    progress.verdict =
+        Status(StatusCode::kUnavailable, "expected the length of a value, found an answer without");
+    return false;
+  }
   if (head.object_bytes() != values_.format.value_bytes(item.group)) {
     progress.verdict = data_loss("a value in the shared store is not as long as what was written");
     return false;

@@ -129,6 +129,8 @@ class S3Store final : public SharedStore {
   // A store that is left alone is tried every now and then, with the credentials that there are by then.
   void watch() {
     client_.later(clock_.now() + kWatchPause, [this] { watch(); });
+    // (An answer that was under way may have shown that it is up.)
+    if (account_.is_up()) deletions_.go_on();
     if (account_.is_up() || is_probing_ || clock_.now() < account_.probe_at()) return;
     const Result<S3Credentials> credentials = options_.credentials();
     if (credentials.ok()) {

@@ -42,7 +42,7 @@ void S3Writes::take_head(const Write& write, const S3Reply& reply) {
 
 void S3Writes::send(const Write& write) {
   std::vector<std::byte> value = values_.format.seal(write->key, write->group, write->bytes);
-  write->bytes = {};
+  std::vector<std::byte>().swap(write->bytes);  // gives its memory back
   const std::uint64_t bytes = value.size();
   client_.begin({.verb = S3Request::Verb::kWrite,
                  .lane = S3Request::Lane::kWrites,

@@ -115,6 +115,7 @@ class RankRuns {
 
   bool is_in(typename Runs::iterator at, const Rank& rank) {
     if (rank < at->first) return false;
+    if (at->second->count == 0) return true;              // the only run, of an empty set
     if (!(*(at->second->end() - 1) < rank)) return true;  // mostly, and the tree is not walked
     const auto next = std::next(at);
     return next == runs_.end() || rank < next->first;

@@ -73,6 +73,14 @@ TEST(RankRuns, GrowAtTheirBegin) {
   }
 }
 
+// The address sanitizer looks on: an empty run has no last rank to be compared with.
+TEST(RankRuns, TakeALeastRankFirst) {
+  RankRuns<Rank, 4> runs;
+  runs.insert({0, 0});
+  EXPECT_EQ(runs.first(), Rank(0, 0));
+  runs.check_invariants();
+}
+
 TEST(RankRunsDeathTest, RefuseWhatIsNotInTheOrder) {
   RankRuns<Rank> runs;
   EXPECT_DEATH(runs.erase({3, 7}), "only what is in the order leaves it");
