@@ -183,6 +183,7 @@ void BlockTables::let_go(CoreRequest& request) {
   wish_windows(request);
   request.loads.clear();
   request.load_phase.settle(LoadPhase::kNone);
+  flights_.forget_copies(request);
   request.tail.reset();
   if (request.in_passes > 0 || request.lent != GroupCounts{}) flights_.keep(request);
   while (!request.blocks.empty()) {

@@ -35,13 +35,13 @@ namespace loci {
 void Core::State::schedule_ahead(Plan& plan) {
   queue_.begin_step(now_);
   if (someone_gives_way()) return;
-  CorePass pass;
-  pass.budget = config_.max_batch_tokens;
+  CorePass pass = flights_.form(config_.max_batch_tokens);
   const bool formed = form_ahead(pass, plan);
   if (formed && !pass.spans.empty()) return emit(std::move(pass), plan);
   for (const CoreSpan& span : pass.spans) {
     if (span.token_of && tables_.release_next(*span.request)) room_.changed();
   }
+  flights_.put_off(std::move(pass));
 }
 
 // False: a block is missing that somebody must give up.

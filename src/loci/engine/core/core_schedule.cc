@@ -21,15 +21,14 @@ void Core::State::schedule(Plan& plan) {
   }
   grow(plan);
   make_room();
-  CorePass pass;
-  pass.budget = config_.max_batch_tokens;
+  CorePass pass = flights_.form(config_.max_batch_tokens);
   form(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
   LOCI_CHECK(!pass.spans.empty() || batch_.empty() || !transfers_.idle(),
              "the first that runs has something to compute");
-  if (!pass.spans.empty()) {
-    emit(std::move(pass), plan);
-  } else if (!queue_.empty() && transfers_.idle()) {
+  if (!pass.spans.empty()) return emit(std::move(pass), plan);
+  flights_.put_off(std::move(pass));
+  if (!queue_.empty() && transfers_.idle()) {
     schedule(plan);  // the first that waited did not fit, and has ended
   }
 }

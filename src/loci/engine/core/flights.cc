@@ -2,6 +2,7 @@
 #include "loci/engine/core/flights.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "loci/base/check.h"
 
@@ -25,6 +26,22 @@ void Flights::enlist(CorePass& pass, CoreRequest& request) const {
   if (config_.passes_ahead == 0) return;
   request.computes_from[request.in_passes - 1] = request.length();
   request.computes_to = 0;
+}
+
+CorePass Flights::form(std::uint32_t budget) {
+  CorePass pass = std::exchange(put_off_, {});
+  pass.budget = budget;
+  return pass;
+}
+
+void Flights::put_off(CorePass pass) {
+  for (CoreCopy& copy : pass.copies) {
+    if (copy.target.claim) {
+      put_off_.claims.push_back(std::exchange(pass.claims[*copy.target.claim], std::nullopt));
+      copy.target.claim = put_off_.claims.size() - 1;
+    }
+    put_off_.copies.push_back(std::move(copy));
+  }
 }
 
 const CorePass& Flights::begin(CorePass formed) {
@@ -158,6 +175,14 @@ void Flights::waste(CoreRequest& request) {
   }
 }
 
+void Flights::forget_copies(const CoreRequest& request) {
+  std::erase_if(put_off_.copies, [&](const CoreCopy& copy) {
+    if (copy.request != &request) return false;
+    if (copy.target.claim) put_off_.claims[*copy.target.claim].reset();
+    return true;
+  });
+}
+
 void Flights::keep(CoreRequest& request) {
   waste(request);
   for (CorePass& pass : in_flight_) {
@@ -202,6 +227,7 @@ Flights::Kept Flights::kept() const {
 }
 
 void Flights::visit_pins(const std::function<void(const BlockPin&)>& visit) const {
+  for (const CoreCopy& copy : put_off_.copies) visit(copy.source);
   for (const CorePass& pass : in_flight_) {
     for (const CoreCopy& copy : pass.copies) visit(copy.source);
     for (const CoreKept& kept : pass.kept) {

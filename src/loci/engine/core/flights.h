@@ -19,6 +19,8 @@
 //     same block the first has the claim, and leaves it to the second when it ends.
 //   - A request that ends or is moved leaves to the last pass in flight the blocks that it held, the slots
 //     that it had reserved, and what it was promised.
+//   - A pass that is formed without spans does not begin, but its copies must come: a request that goes on
+//     from one may find nothing before it in groups with a window. They wait for the next pass.
 //   - A slot that no longer belongs to a block, but that a pass has in a table, is *detached*: the last pass
 //     in flight keeps it.
 //
@@ -77,6 +79,11 @@ class Flights {
 
   // --- a pass begins and ends ---
 
+  // A pass to be formed, with the copies of one that was put off.
+  CorePass form(std::uint32_t budget);
+  // The pass has no spans that count, so it does not begin. The requests that were admitted for it go on from
+  // its copies, which wait for the next pass: in groups with a window what is before a copy is not there.
+  void put_off(CorePass pass);
   // Gives it an id, the next number. The reference is valid until another pass begins or ends.
   const CorePass& begin(CorePass pass);
   // The first pass in flight has ended with `spans` outcomes: it is in flight no more, and still has what it
@@ -117,6 +124,8 @@ class Flights {
 
   // --- what does not go on ---
 
+  // The request ends or gives way, and needs no copy that was put off.
+  void forget_copies(const CoreRequest& request);
   // The request ends or gives way. What it held stays until the passes in flight have ended, and so does what
   // it was promised.
   void keep(CoreRequest& request);
@@ -154,6 +163,7 @@ class Flights {
   Windows& windows_;
   std::uint32_t group_count_;
   std::deque<CorePass> in_flight_;  // the first to end first
+  CorePass put_off_;                // copies, and their claims
   std::uint64_t begun_ = 0;         // passes, ever
   std::uint64_t spans_wasted_ = 0;  // ever
 };

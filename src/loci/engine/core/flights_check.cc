@@ -29,6 +29,7 @@ void Flights::check_copies(const CorePass& pass) const {
 
 void Flights::check_invariants(std::span<const CoreRequest* const> requests) const {
   LOCI_CHECK(in_flight_.size() <= std::size_t{1} + config_.passes_ahead, "invariant 9: passes in flight");
+  check_copies(put_off_);
   std::map<const CoreRequest*, std::uint32_t> passes;
   for (std::size_t i = 0; i < in_flight_.size(); ++i) {
     const CorePass& pass = in_flight_[i];
