@@ -146,17 +146,14 @@ void Transfers::begin_tail_save(const SaveWishes::TailWish& wish) {
   const std::span<const TokenId> tokens = std::span<const TokenId>(wish.tokens).first(held);
   if (index_.match_names(parent, tokens, kept).run == held) return;
   BlockPin tail = index_.pin(wish.tail);
+  index_.hold_all(tail);  // a tail's parts give way together
   InFlight move{
       .from = Tier::kDevice, .to = to, .pin = index_.open_full(parent, wish.key, wish.tokens), .parts = {}};
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const BlockId id = move.pin.block();
     if (index_.block(id).copied_below(to, group)) continue;
-    index_.hold(tail, group);
-    if (const std::optional<SlotId> slot = index_.reserve_copy(id, to, group)) {
+    if (const std::optional<SlotId> slot = index_.reserve_copy(id, to, group))
       move.parts.push_back({group, index_.block(wish.tail).parts[group]->slot.slot(), *slot});
-    } else {
-      index_.let_go(tail, group, Release::kUnused);
-    }
   }
   if (move.parts.empty()) return;
   move.original = std::move(tail);
