@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from bad_link import BadLink
 from live_client import Server, expect, expect_equal, moved, wait_until
 from s3_server import BUCKET, OWNER, PROGRAM, READER, S3Server
-from shared_store_test import (BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, measure_next_turn_elsewhere, say, servers_until,
+from shared_store_test import (BAD_LINKS, BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, ask_behind_a_bad_link,
+                               measure_next_turn_elsewhere, say, servers_until,
                                wait_logged, wait_shared)
 
 
@@ -157,26 +157,10 @@ def test_a_store_that_dies_and_comes_back(place, bucket, plain):
         wait_until(more, 120, "and written again")
 
 
-@pytest.mark.parametrize("mode", ["slow", "flip", "garbage", "cut", "silent"])
+@pytest.mark.parametrize("mode", BAD_LINKS)
 def test_a_store_behind_a_bad_link(place, bucket, plain, mode):
-    with place.server(bucket.url) as one:
-        say(one)
-        wait_shared(one)
-    link = BadLink(("127.0.0.1", bucket.port))
-    try:
-        with place.server(f"s3://{BUCKET}/some/place?endpoint=http://127.0.0.1:{link.port}") as other:
-            link.mode = mode
-            text = say(other)[0]
-            expect_equal(text, plain[0], f"behind a link that is {mode}")
-            again = say(other, STORY + text + " And then?")
-            expect_equal(again[0], plain[1], f"the next turn behind a link that is {mode}")
-            link.mode = "pass"
-            wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, 120, "nothing is left under way")
-            metrics = other.metrics()
-            expect_equal(metrics["loci_requests_running"], 0, "nothing runs")
-            expect(metrics['loci_shared_parts_total{result="asked"}'] > 0, "the store was asked")
-    finally:
-        link.close()
+    ask_behind_a_bad_link(place, plain, bucket.url, bucket.port,
+                          lambda port: f"s3://{BUCKET}/some/place?endpoint=http://127.0.0.1:{port}", mode)
 
 
 def test_a_store_that_refuses_writes(place, bucket, plain, monkeypatch):

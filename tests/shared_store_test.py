@@ -253,14 +253,17 @@ def test_a_store_that_is_not_there_at_first(place, redis, plain):
         wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is found")
 
 
-@pytest.mark.parametrize("mode", ["slow", "flip", "garbage", "cut", "silent"])
-def test_a_store_behind_a_bad_link(place, redis, plain, mode):
-    with place.server(redis.url) as one:
+BAD_LINKS = ["slow", "flip", "garbage", "cut", "silent"]
+
+
+def ask_behind_a_bad_link(place, plain, store, port, url_at, mode):
+    """One server fills the store (`store`, at `port`), another one reads it by `url_at(PORT)` over a link that is `mode`."""
+    with place.server(store) as one:
         say(one)
         wait_shared(one)
-    link = BadLink(("127.0.0.1", redis.port))
+    link = BadLink(("127.0.0.1", port))
     try:
-        with place.server(f"redis://127.0.0.1:{link.port}") as other:
+        with place.server(url_at(link.port)) as other:
             link.mode = mode
             text = say(other)[0]
             expect_equal(text, plain[0], f"behind a link that is {mode}")
@@ -273,6 +276,11 @@ def test_a_store_behind_a_bad_link(place, redis, plain, mode):
             expect(metrics['loci_shared_parts_total{result="asked"}'] > 0, "the store was asked")
     finally:
         link.close()
+
+
+@pytest.mark.parametrize("mode", BAD_LINKS)
+def test_a_store_behind_a_bad_link(place, redis, plain, mode):
+    ask_behind_a_bad_link(place, plain, redis.url, redis.port, lambda port: f"redis://127.0.0.1:{port}", mode)
 
 
 def test_wrong_flags_are_named(place):

@@ -381,20 +381,24 @@ TEST(LinkTimes, NewCostsForgetWhatTheFormerOnesTaught) {
   EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 20 * kMilli) << "as it took: from its booking on";
 }
 
-TEST(PassTime, NewCostsForgetWhatTheFormerOnesTaught) {
+// A token costs so much wherever it stands, and a pass nothing beside its tokens.
+CostModel of_tokens(Nanos token) {
   CostCurves curves;
-  curves.token = kMilli;
+  curves.token = token;
   curves.attention = {0};
   curves.pass = 0;
-  CostModel costs(curves);
+  return CostModel(curves);
+}
+
+TEST(PassTime, NewCostsForgetWhatTheFormerOnesTaught) {
+  CostModel costs = of_tokens(kMilli);
   PassTimes times(costs, kNever);
   const PassWork work{PassKind::kPrompts, {100, 0}};
   times.begin(work, false, 0);
   times.end({.layers = 1}, 300 * kMilli);
   EXPECT_EQ(times.predict(work), 300 * kMilli);
   times.begin(work, false, 400 * kMilli);
-  curves.token = 2 * kMilli;
-  costs = CostModel(curves);
+  costs = of_tokens(2 * kMilli);
   times.costs_changed();
   EXPECT_EQ(times.predict(work), 200 * kMilli);
   times.end({.layers = 1}, 900 * kMilli);
@@ -403,11 +407,7 @@ TEST(PassTime, NewCostsForgetWhatTheFormerOnesTaught) {
 
 // A server that brings back state in every turn has no pass that waits for nothing.
 TEST(PassTime, WhatWaitedForLoadsTeachesThatComputingTakesNoLonger) {
-  CostCurves curves;
-  curves.token = 3 * kMilli;
-  curves.attention = {0};
-  curves.pass = 0;
-  const CostModel costs(curves);
+  const CostModel costs = of_tokens(3 * kMilli);
   PassTimes times(costs, kNever);
   const PassWork work{PassKind::kPrompts, {100, 0}};
   times.begin(work, true, 0);
@@ -421,11 +421,7 @@ TEST(PassTime, WhatWaitedForLoadsTeachesThatComputingTakesNoLonger) {
 
 // A failing disk would teach that computing is fast.
 TEST(PassTime, SpansThatWereGivenUpTeachNothingNorWhatWaitedAndIsNearThePrediction) {
-  CostCurves curves;
-  curves.token = 3 * kMilli;
-  curves.attention = {0};
-  curves.pass = 0;
-  const CostModel costs(curves);
+  const CostModel costs = of_tokens(3 * kMilli);
   PassTimes times(costs, kNever);
   const PassWork work{PassKind::kPrompts, {100, 0}};
   for (int i = 0; i < 9; ++i) {
