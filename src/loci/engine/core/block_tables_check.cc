@@ -16,9 +16,9 @@ void BlockTables::check_invariants(const CoreRequest& request) const {
   check_names(request);
 }
 
-// The block's names begin anew below a gate: behind public blocks, or behind a lineage's front. Then
-// `parent`, the block before it, becomes the gate. Returns the key of what is `parent` now; `key` is that of
-// the block before.
+// Checks what the block hangs from. That is the block before it (`parent`, whose key is `key`), or a gate:
+// for the first block after public ones, and the first after a lineage's front. Then `parent` is set to the
+// gate, and the gate's key is returned; else `key`.
 ChainKey BlockTables::check_parent(const CoreRequest& request, std::size_t number, ChainKey key,
                                    BlockId& parent) const {
   const bool begins = begins_lineage(request.lineage.get(), number);
