@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/peers/peer_tls.h"
 
-#include <boost/asio/ssl/context.hpp>
 #include <openssl/ssl.h>
+#include <boost/asio/ssl/context.hpp>
 
 #include <cstring>
 #include <memory>
