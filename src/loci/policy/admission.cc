@@ -74,6 +74,7 @@ void FairQueue::push(const std::string& tenant, std::uint32_t weight, std::uint6
     leave(entry);
   if (!account.active()) account.virtual_time = std::max(account.virtual_time, virtual_now_);
   account.weight = weight;
+  account.first_found_in = 0;
   const bool fresh = account.waiting.emplace(arrival, Waiting{request, since, begun}).second;
   LOCI_CHECK(fresh, "a request waits once");
   account.begun += begun ? 1 : 0;
@@ -88,6 +89,7 @@ void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
   LOCI_CHECK(found != account.waiting.end(), "only what waits leaves the queue");
   leave(entry);
   account.begun -= found->second.begun ? 1 : 0;
+  account.first_found_in = 0;
   account.waiting.erase(found);
   --waiting_;
   enter(entry);
@@ -142,24 +144,56 @@ void FairQueue::advance() {
 
 FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Accounts::iterator of) {
   Account& account = of->second;
-  auto first = account.waiting.begin();
-  if (!order_->looks_at_distance()) return first;
+  if (!order_->looks_at_distance()) return account.waiting.begin();
   if (account.begun > 0) {
-    return std::find_if(first, account.waiting.end(), [](const auto& entry) { return entry.second.begun; });
+    return std::ranges::find_if(std::as_const(account.waiting),
+                                [](const auto& entry) { return entry.second.begun; });
   }
-  looked_at_.insert(of->first);
+  const bool is_known =
+      account.first_found_in != 0 && (account.first_stays || account.first_found_in == step_);
+  if (!is_known) look_at(of);
+  return account.first_found;
+}
+
+// Finds the account's first by distances, which it asks for where they may have changed.
+void FairQueue::look_at(Accounts::iterator of) {
+  Account& account = of->second;
+  account.first_found_in = step_;
+  account.first_stays = !order_->changes_with_time();
+  account.first_found = account.waiting.begin();
   WaitingRequest best;
+  bool moved = order_->changes_with_time();
   std::size_t looked_at = 0;
-  for (auto next = first; next != account.waiting.end() && looked_at < looks_; ++next) {
+  for (auto next = account.waiting.begin(); next != account.waiting.end() && looked_at < looks_; ++next) {
     auto& [arrival, waiting] = *next;
-    if (std::exchange(waiting.looked_at_in, step_) != step_) waiting.distance = distance_(waiting.request);
-    const WaitingRequest request{arrival, waiting.since, waiting.distance};
+    if (!waiting.distance_known && waiting.looked_at_in != step_) {
+      const std::uint32_t before = waiting.distance.value;
+      ask(waiting);
+      moved = moved || before != waiting.distance.value;
+    }
+    account.first_stays = account.first_stays && waiting.distance_known;
+    const WaitingRequest request{arrival, waiting.since, waiting.distance.value};
     if (looked_at++ == 0 || order_->comes_first(request, best, now_)) {
       best = request;
-      first = next;
+      account.first_found = next;
     }
   }
-  return first;
+  if (moved) moved_.insert(of->first);
+}
+
+void FairQueue::ask(Waiting& waiting) {
+  waiting.looked_at_in = step_;
+  waiting.distance = distance_(waiting.request);
+  waiting.distance_known = waiting.distance.is_told;
+}
+
+void FairQueue::distance_moved(const std::string& tenant, std::uint64_t arrival) {
+  const auto entry = accounts_.find(tenant);
+  if (entry == accounts_.end()) return;
+  const auto found = entry->second.waiting.find(arrival);
+  if (found == entry->second.waiting.end()) return;
+  found->second.distance_known = false;
+  entry->second.first_stays = false;
 }
 
 std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
@@ -203,11 +237,8 @@ std::vector<std::uint64_t> FairQueue::front(const std::string& tenant) {
       arrivals.push_back(arrival);
       --begun_left;
     } else if (looked_at.size() < looks_) {
-      if (waiting.looked_at_in == 0) {
-        waiting.looked_at_in = step_;
-        waiting.distance = distance_(waiting.request);
-      }
-      looked_at.push_back({arrival, waiting.since, waiting.distance});
+      if (waiting.looked_at_in == 0) ask(waiting);
+      looked_at.push_back({arrival, waiting.since, waiting.distance.value});
     }
   }
   std::sort(looked_at.begin(), looked_at.end(), [this](const WaitingRequest& a, const WaitingRequest& b) {

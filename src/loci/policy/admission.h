@@ -50,15 +50,21 @@ inline constexpr std::uint64_t kVirtualToken = std::uint64_t{1} << 20;
 class FairQueue {
  public:
   // How far the state of a waiting request's prompt is now (WaitingRequest::distance).
-  using DistanceOf = std::function<std::uint32_t(RequestId)>;
+  struct Distance {
+    std::uint32_t value = kNowhere;
+    bool is_told = false;  // distance_moved() is called when it changes; else it is asked for in each step
+  };
+  using DistanceOf = std::function<Distance(RequestId)>;
   // `slots`: places in the batch. First come, first served inside a tenant.
   explicit FairQueue(std::uint32_t slots);
-  // `looks`: of each tenant, so many waiting requests' distances are asked for in a step, each once.
+  // `looks`: of each tenant, so many waiting requests' distances are asked for, each once in a step at most.
   FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance,
             std::size_t looks);
 
-  // It is `now` until the next call, and distances that were asked for before may have changed.
+  // It is `now` until the next call, and distances that are not told may have changed.
   void begin_step(Nanos now);
+  // The distance of a request, which may have ceased to wait, has changed. O(log requests).
+  void distance_moved(const std::string& tenant, std::uint64_t arrival);
 
   // A request waits. `arrival`: counts arrivals; unique. `weight`: at least 1; the tenant's from now on.
   // `since`: when it arrived. `begun`: it was admitted before.
@@ -86,8 +92,8 @@ class FairQueue {
   // that have begun, then those that it looks at, in their order. The others follow as they arrived. Empty:
   // all do. A distance is as it was last asked for, and asked for where it never was. O(looks · log + begun).
   std::vector<std::uint64_t> front(const std::string& tenant);
-  // The tenants of which distances were asked for since the last call, so that front() may have changed.
-  std::set<std::string> take_looked_at() { return std::exchange(looked_at_, {}); }
+  // The tenants of which a distance or the time since the last call has changed what front() says.
+  std::set<std::string> take_moved() { return std::exchange(moved_, {}); }
 
   // --- of one tenant ---
 
@@ -118,7 +124,8 @@ class FairQueue {
     RequestId request;
     Nanos since = 0;
     bool begun = false;
-    std::uint32_t distance = kNowhere;
+    Distance distance;
+    bool distance_known = false;     // as it is now, if it is told
     std::uint64_t looked_at_in = 0;  // the step in which the distance was asked for; 0: never
   };
   using WaitingByArrival = std::map<std::uint64_t, Waiting>;
@@ -129,6 +136,10 @@ class FairQueue {
     std::uint32_t running = 0;
     WaitingByArrival waiting;
     std::size_t begun = 0;  // of those that wait
+    // The first by distances, found in a step (0: none is known), and whether it is the first in later ones.
+    std::uint64_t first_found_in = 0;
+    bool first_stays = false;
+    WaitingByArrival::const_iterator first_found;
     bool active() const { return running > 0 || !waiting.empty(); }
     // Of those that wait; 0: none does.
     std::uint64_t first_arrival() const { return waiting.empty() ? 0 : waiting.begin()->first; }
@@ -149,6 +160,8 @@ class FairQueue {
   void leave(Accounts::iterator account);
   void advance();
   WaitingByArrival::const_iterator first_of(Accounts::iterator account);
+  void look_at(Accounts::iterator account);
+  void ask(Waiting& waiting);
   bool below_slot_share(const Account& account, std::uint64_t active_weight) const;
 
   std::uint32_t slots_;
@@ -163,7 +176,7 @@ class FairQueue {
   ByTime waiting_beside_;  // that wait, and run something: as many as there are slots at most
   std::set<Accounts::const_iterator, MoreWaiting> by_waiting_;  // that wait
   std::uint64_t active_weight_ = 0, waiting_weight_ = 0;
-  std::set<std::string> looked_at_;  // take_looked_at()
+  std::set<std::string> moved_;  // take_moved()
   std::uint64_t accounts_made_ = 0;
   std::size_t waiting_ = 0;
   std::uint64_t virtual_now_ = 0;  // of the active tenant that is furthest behind; never goes back

@@ -99,7 +99,13 @@ void AdmissionForecast::push(const std::string& tenant, std::uint64_t time, std:
 void AdmissionForecast::erase(std::uint64_t arrival) {
   const Place place = requests_.at(arrival);
   leave(place.tenant);
-  if (place.key.first != kBehindFront) std::erase(place.tenant->second.front, arrival);
+  if (place.key.first != kBehindFront) {
+    Tenant& tenant = place.tenant->second;
+    const auto at = std::ranges::find(tenant.front, arrival);
+    tenant.front_in_place =
+        std::min(tenant.front_in_place, static_cast<std::size_t>(at - tenant.front.begin()));
+    tenant.front.erase(at);
+  }
   remove(place.tenant, place.key);
   enter(place.tenant);
 }
@@ -117,14 +123,23 @@ bool AdmissionForecast::set_front(const std::string& tenant, std::vector<std::ui
   if (entry == tenants_.end() || entry->second.front == front) return false;
   leave(entry);
   const std::size_t inside = window_size_;
+  // Those between the first and the last place that has changed.
+  const std::vector<std::uint64_t>& before = entry->second.front;
+  const auto same = static_cast<std::size_t>(std::ranges::mismatch(before, front).in2 - front.begin());
+  const std::size_t from = std::min(same, entry->second.front_in_place);
+  std::size_t same_end = 0;
+  while (before.size() == front.size() && entry->second.front_in_place == before.size() &&
+         before[front.size() - 1 - same_end] == front[front.size() - 1 - same_end])
+    ++same_end;
+  const std::size_t to = front.size() - same_end;
   Order moved;  // by arrival alone
-  for (const std::vector<std::uint64_t>* some : {&entry->second.front, &front}) {
-    for (const std::uint64_t arrival : *some) {
-      if (moved.contains({kBehindFront, arrival})) continue;
-      moved.emplace(Key{kBehindFront, arrival}, remove(entry, requests_.at(arrival).key));
-    }
-  }
-  for (std::size_t i = 0; i < front.size(); ++i) {
+  const auto take_out = [&](std::uint64_t arrival) {
+    if (moved.contains({kBehindFront, arrival})) return;
+    moved.emplace(Key{kBehindFront, arrival}, remove(entry, requests_.at(arrival).key));
+  };
+  std::for_each(before.begin() + from, before.end() - same_end, take_out);
+  std::for_each(front.begin() + from, front.begin() + to, take_out);
+  for (std::size_t i = from; i < to; ++i) {
     const auto place = moved.find({kBehindFront, front[i]});
     insert(entry, {i, front[i]}, place->second);
     moved.erase(place);
@@ -132,6 +147,7 @@ bool AdmissionForecast::set_front(const std::string& tenant, std::vector<std::ui
   for (const auto& [key, cost] : moved) insert(entry, key, cost);
   while (window_size_ < inside) advance(entry->second);  // as many of it as before
   while (window_size_ > inside) retreat(entry->second);
+  entry->second.front_in_place = front.size();
   entry->second.front = std::move(front);
   enter(entry);
   return true;

@@ -43,7 +43,7 @@ class AdmissionForecast {
   // The tenant's virtual time now; nothing happens where none of it waits.
   void set_time(const std::string& tenant, std::uint64_t time);
   // These of the tenant's requests come first, in this order; all others behind them by arrival. All of them
-  // wait. False: nothing has changed. O(requests in the front · log).
+  // wait. False: nothing has changed. O(places of the front that have changed · log).
   bool set_front(const std::string& tenant, std::vector<std::uint64_t> front);
 
   bool contains(std::uint64_t arrival) const { return requests_.contains(arrival); }
@@ -93,6 +93,7 @@ class AdmissionForecast {
     Order::iterator outside;  // the first that the window does not have
     std::uint64_t inside_cost = 0;
     std::vector<std::uint64_t> front;
+    std::size_t front_in_place = 0;  // so many of it have the keys of their places; then one has left
   };
   using Tenants = std::map<std::string, Tenant>;
   struct Place {

@@ -217,7 +217,9 @@ TEST(AdmissionForecast, IsThatOfANaiveModel) {
 TEST(AdmissionForecast, IsTheOrderOfTheFairQueue) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
-    const auto near = [&](RequestId id) { return static_cast<std::uint32_t>(id.value * 7 % 13) * 100; };
+    const auto near = [&](RequestId id) {
+      return FairQueue::Distance{.value = static_cast<std::uint32_t>(id.value * 7 % 13) * 100};
+    };
     const std::string order(kAdmissionOrders[seed % 2]);
     FairQueue queue(1, make_admission_order(order).value(), near, 64);
     AdmissionForecast forecast;
@@ -236,7 +238,7 @@ TEST(AdmissionForecast, IsTheOrderOfTheFairQueue) {
       EXPECT_EQ(front.empty(), order == "fcfs" || queue.waiting({tenant}) == 0);
       forecast.set_front({tenant}, front);
     }
-    EXPECT_EQ(queue.take_looked_at().empty(), true) << "nobody else has asked";
+    EXPECT_TRUE(queue.take_moved().empty()) << "nobody else has asked";
     while (forecast.grow()) continue;
     std::map<std::uint64_t, std::uint64_t> begins;
     for (const AdmissionForecast::Turn& turn : forecast.first(100)) begins[turn.arrival] = turn.begins;

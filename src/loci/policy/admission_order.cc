@@ -27,6 +27,7 @@ class NearestFirst final : public AdmissionOrder {
 class RelaxedNearestFirst final : public AdmissionOrder {
  public:
   bool looks_at_distance() const override { return true; }
+  bool changes_with_time() const override { return true; }
   bool comes_first(const WaitingRequest& a, const WaitingRequest& b, Nanos now) const override {
     const __int128 of_a = priority(a, now), of_b = priority(b, now);
     return of_a != of_b ? of_a > of_b : a.arrival < b.arrival;

@@ -42,6 +42,8 @@ class AdmissionOrder {
   virtual ~AdmissionOrder() = default;
   // False: distances need not be known.
   virtual bool looks_at_distance() const = 0;
+  // False: of two requests whose distances do not change the same one comes first at any time.
+  virtual bool changes_with_time() const { return false; }
   // A strict weak order at each `now`, which is not before either has arrived.
   virtual bool comes_first(const WaitingRequest& a, const WaitingRequest& b, Nanos now) const = 0;
 };

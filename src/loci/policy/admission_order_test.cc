@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,9 +17,10 @@
 namespace loci {
 namespace {
 
-FairQueue queue_of(std::string_view order, FairQueue::DistanceOf distance, std::uint32_t slots = 4,
-                   std::size_t looks = 32) {
-  return FairQueue(slots, make_admission_order(order).value(), std::move(distance), looks);
+FairQueue queue_of(std::string_view order, std::function<std::uint32_t(RequestId)> distance,
+                   std::uint32_t slots = 4, std::size_t looks = 32) {
+  const auto asked = [distance](RequestId id) { return FairQueue::Distance{.value = distance(id)}; };
+  return FairQueue(slots, make_admission_order(order).value(), asked, looks);
 }
 
 // Ids of one tenant's requests in the order in which they are admitted when nothing else comes.
@@ -109,6 +112,70 @@ TEST(AdmissionOrder, LooksAtEachOnceInAStep) {
   fcfs.push("a", 1, 1, RequestId(1));
   fcfs.heads();
   EXPECT_TRUE(none.empty());
+}
+
+// A distance that is told is asked for when it has changed, and the same request comes first as where all are
+// asked for in each step.
+TEST(AdmissionOrder, AsksAgainForWhatHasMoved) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    const std::string order(kAdmissionOrders[1 + seed % 2]);
+    std::map<std::uint64_t, std::uint32_t> distances;
+    std::map<std::uint64_t, int> looks;
+    const auto told = [&](RequestId id) {
+      ++looks[id.value];
+      return FairQueue::Distance{.value = distances.at(id.value), .is_told = id.value % 5 != 0};
+    };
+    FairQueue queue(4, make_admission_order(order).value(), told, 8);
+    FairQueue naive = queue_of(order, [&](RequestId id) { return distances.at(id.value); }, 4, 8);
+    std::map<std::uint64_t, std::string> waiting;
+    for (std::uint64_t step = 1; step < 300; ++step) {
+      const auto now = static_cast<Nanos>(step * 10);
+      const bool arrives = waiting.size() < 30 && random.below(2) == 0;
+      if (arrives) {
+        const std::string tenant(1, static_cast<char>('a' + random.below(3)));
+        waiting.emplace(step, tenant);
+        distances[step] = static_cast<std::uint32_t>(random.below(kNowhere));
+        for (FairQueue* one : {&queue, &naive}) one->push(tenant, 1, step, RequestId(step), now);
+      }
+      for (auto& [arrival, distance] : distances) {
+        if (random.below(20) > 0) continue;
+        distance = static_cast<std::uint32_t>(random.below(kNowhere));
+        if (waiting.contains(arrival)) queue.distance_moved(waiting.at(arrival), arrival);
+      }
+      queue.begin_step(now);
+      naive.begin_step(now);
+      for (int i = 0; i < 2; ++i) {
+        const std::vector<FairQueue::Head> heads = queue.heads(), wanted = naive.heads();
+        ASSERT_EQ(heads.size(), wanted.size());
+        for (std::size_t k = 0; k < heads.size(); ++k)
+          ASSERT_EQ(heads[k].request, wanted[k].request) << "seed " << seed << ", step " << step;
+        if (heads.empty() || random.below(2) == 0) break;
+        const std::uint64_t gone = heads.front().request.value;
+        for (FairQueue* one : {&queue, &naive}) one->erase(waiting.at(gone), gone);
+        waiting.erase(gone);
+      }
+      queue.check_invariants();
+    }
+  }
+  int asked = 0;
+  const auto told = [&](RequestId) {
+    return FairQueue::Distance{.value = kNowhere - ++asked, .is_told = true};
+  };
+  FairQueue queue(4, make_admission_order("fpf").value(), told, 8);
+  for (std::uint64_t i = 0; i < 20; ++i) queue.push("a", 1, i, RequestId(i));
+  for (Nanos now = 1; now < 50; ++now) {
+    queue.begin_step(now);
+    EXPECT_EQ(queue.heads().front().request, RequestId(7));
+  }
+  EXPECT_EQ(asked, 8) << "of a tenant so many are looked at";
+  EXPECT_EQ(queue.take_moved(), std::set<std::string>{"a"});
+  queue.distance_moved("a", 3);
+  queue.distance_moved("a", 10);  // nobody looks at it
+  queue.distance_moved("b", 3);
+  queue.begin_step(50);
+  EXPECT_EQ(queue.heads().front().request, RequestId(3));
+  EXPECT_EQ(asked, 9);
 }
 
 // One request whose state is nowhere waits behind `before` others; from then on each of `steps` serves one

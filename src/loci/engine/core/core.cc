@@ -208,12 +208,13 @@ Plan Core::State::step(Nanos now, const Event& event) {
   forgotten_.retry();
   expire(plan);
   for (CoreRequest* late : before_queue_.take_late(now_)) enqueue(*late);  // whatever has come by now
+  distances_.take_changes(queue_);
   if (flights_.may_begin()) schedule(plan);
-  look_ahead();
+  look_ahead(plan.pass.has_value());
   save();
   state_age_.sweep(index_, now_);
   plan.give_back = device_memory_.give_back();
-  distances_.take_changes();
+  distances_.take_changes(queue_);
   plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.shared_forgets = forgotten_.take_shared();

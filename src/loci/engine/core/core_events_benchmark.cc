@@ -96,7 +96,10 @@ class TimedCore {
     else
       times_->add(kind, took);
     moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
+    const bool goes_on =
+        plan.wake_at <= now + kNanosPerMilli;  // it asks for another step before the next event
     if (plan.pass) in_flight = std::move(plan);
+    if (goes_on && kind != "goes_on") step("goes_on", Tick{});
   }
   void end_pass(const std::string& kind) {
     const PassDone event = pass_done(*std::exchange(in_flight, {}));

@@ -106,7 +106,7 @@ class Core::State {
   bool await_beginning(CoreRequest& request);
   bool ask(CoreRequest& request, Plan& plan);
   CoreRequest* waiting_request(RequestId id) const;
-  void look_ahead();
+  void look_ahead(bool pass_waits);
   void save();
 
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }

@@ -95,7 +95,7 @@ TEST(CoreSwitches, APreloadIsTriedAgainWhenThereIsRoom) {
 }
 
 // Four requests end and four that wait take their places; so four others, of 100 blocks each, come next at
-// once. Their loads do not all hold up the pass that this step forms.
+// once. Their loads do not hold up the pass that this step forms.
 TEST(CoreSwitches, AStepBeginsTheLoadsOfAFewWhoComeNext) {
   CoreConfig config = tier_config(600, 1200, 0);
   config.restore = "kv";
@@ -113,12 +113,34 @@ TEST(CoreSwitches, AStepBeginsTheLoadsOfAFewWhoComeNext) {
   d.end_moves();  // of the ends of histories, for which they wait before the queue
   while (d.ends.size() < 9) d.done();
   ASSERT_EQ(d.starts.size(), 13u) << "four have begun in this step";
-  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 300u) << "whole requests, until it is enough";
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u) << "the pass waits for this step";
   EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli) << "the next step follows soon";
+  d.step(Tick{});
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 300u) << "whole requests, until it is enough";
+  EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli);
   d.step(Tick{});
   EXPECT_GT(d.count(Tier::kHost, Tier::kDevice), 390u) << "some are on the device still";
   d.finish();
   EXPECT_EQ(d.ends.size(), 17u);
+}
+
+// Passes that follow one another so closely that no other step comes between them put it off once.
+TEST(CoreSwitches, LoadsOfWhoComesNextArePutOffForOnePass) {
+  CoreConfig config = tier_config(40, 80, 0);
+  config.restore = "kv";
+  config.max_running = 1;
+  TierDriver d(config);
+  d.run(1, run_of(0, 20 * kBlockTokens + 1), "a");
+  d.run(2, run_of(900'000, 38 * kBlockTokens));  // takes the device
+  d.arrive(3, run_of(500, 10), 2, "a");
+  d.arrive(4, run_of(600, 10), 40, "a");
+  d.arrive(5, run_of(0, 20 * kBlockTokens + 10), 1, "a");
+  d.end_moves();
+  while (d.starts.size() < 4) d.done();
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u) << "4 has begun in this step, and 5 comes next";
+  d.done();
+  EXPECT_GE(d.count(Tier::kHost, Tier::kDevice), 19u) << "with the next pass";
+  d.finish();
 }
 
 TEST(CoreSwitches, WithoutReuseEveryRequestComputesItsOwn) {

@@ -52,12 +52,13 @@ CoreRequest* Core::State::waiting_request(RequestId id) const {
   return request == requests_.end() || !request->second->waits() ? nullptr : request->second.get();
 }
 
-void Core::State::look_ahead() {
-  queue_needs_.look([this](RequestId id) { return waiting_request(id); });
+void Core::State::look_ahead(bool pass_waits) {
+  queue_needs_.look([this](RequestId id) { return waiting_request(id); }, pass_waits);
   if (!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk) && !index_.has_tier(Tier::kShared))
     return;
   if (!flights_.empty() && !deadlines_.drains()) {
-    preloads_.begin([this](RequestId id) -> CoreRequest& { return *requests_.at(id); }, room_.changes());
+    preloads_.begin([this](RequestId id) -> CoreRequest& { return *requests_.at(id); }, room_.changes(),
+                    pass_waits);
   } else {
     preloads_.rest();
   }

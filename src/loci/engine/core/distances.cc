@@ -2,6 +2,7 @@
 #include "loci/engine/core/distances.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "loci/base/check.h"
 #include "loci/policy/admission_order.h"
@@ -48,6 +49,7 @@ std::uint64_t Distances::nearness(CoreRequest& request) const {
 
 std::uint64_t Distances::remember(CoreRequest& request) {
   Known& known = known_[request.arrival];
+  known.request = &request;
   known.keys = prefixes_.keys_of(request);
   blocks_ += known.keys.size();
   for (std::uint32_t i = 0; i < known.keys.size(); ++i) {
@@ -60,14 +62,16 @@ std::uint64_t Distances::remember(CoreRequest& request) {
   return known.sum;
 }
 
-std::uint32_t Distances::of(CoreRequest& request) {
-  take_changes();
+FairQueue::Distance Distances::of(CoreRequest& request) {
   const auto known = known_.find(request.arrival);
   const bool fits = blocks_ + request.length() / kBlockTokens <= kBlocksMax;
-  const std::uint64_t sum = known != known_.end()                ? known->second.sum
-                            : request.lineage == nullptr && fits ? remember(request)
-                                                                 : nearness(request);
-  return static_cast<std::uint32_t>((std::uint64_t{request.length()} * kNowhere - sum) / request.length());
+  const bool is_told = known != known_.end() || (request.lineage == nullptr && fits);
+  const std::uint64_t sum = known != known_.end() ? known->second.sum
+                            : is_told             ? remember(request)
+                                                  : nearness(request);
+  if (known != known_.end()) known->second.has_moved = false;
+  const std::uint64_t most = std::uint64_t{request.length()} * kNowhere;
+  return {.value = static_cast<std::uint32_t>((most - sum) / request.length()), .is_told = is_told};
 }
 
 void Distances::forget(const CoreRequest& request) {
@@ -86,15 +90,18 @@ void Distances::forget(const CoreRequest& request) {
   known_.erase(known);
 }
 
-void Distances::take_changes() {
+void Distances::take_changes(FairQueue& queue) {
   for (const ChainKey& key : index_.take_changed()) {
     const auto watchers = watchers_.find(key);
     if (watchers == watchers_.end()) continue;
     const std::uint8_t tier = tier_of(index_.find(key));
     for (const Watcher& one : watchers->second) {
       std::uint8_t& known = one.known->tiers[one.number];
+      if (known == tier) continue;
       one.known->sum = one.known->sum - nearness_of(known) + nearness_of(tier);
       known = tier;
+      if (!std::exchange(one.known->has_moved, true))
+        queue.distance_moved(one.known->request->group, one.known->request->arrival);
     }
   }
 }

@@ -6,11 +6,13 @@
 //
 //     of()           looks up A B C: tiers 0 2 2. It keeps how near they are, and who asks for which block.
 //     C is loaded    the index reports C: its tier is 0 now, so every request that wants it is nearer
+//                    and the queue is told so
 //     of()           O(1): the distance is smaller
 //
-// An admission order by distances asks for those of many requests whenever a pass is formed, but few blocks
-// move between two passes. So a distance is computed once and kept while its request waits. For histories
-// that were cut, and for requests beyond those that are remembered, it is computed each time.
+// An admission order by distances needs those of many requests whenever a pass is formed, but few blocks
+// move between two passes. So a distance is computed once and kept while its request waits, and the queue
+// asks again for those that have changed alone. For histories that were cut, and for requests beyond those
+// that are remembered, it is computed each time.
 //
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
 // called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
@@ -29,6 +31,7 @@
 #include "loci/engine/core/request.h"
 #include "loci/memory/block_index.h"
 #include "loci/memory/chain_key.h"
+#include "loci/policy/admission.h"
 
 namespace loci {
 
@@ -38,22 +41,25 @@ class Distances {
   // All arguments must outlive it.
   Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes);
 
-  // The distance of a waiting request. Costs O(its blocks) the first time, then O(1) and the changes
-  // meanwhile.
-  std::uint32_t of(CoreRequest& request);
+  // The distance of a waiting request, with the changes that were taken. Costs O(its blocks) the first time,
+  // then O(1).
+  FairQueue::Distance of(CoreRequest& request);
   // Says that the request no longer waits. O(its blocks).
   void forget(const CoreRequest& request);
-  // Takes the index's changes. O(changes · requests that want the blocks).
-  void take_changes();
+  // Takes the index's changes, and tells the queue whose distance has changed. O(changes · requests that want
+  // the blocks).
+  void take_changes(FairQueue& queue);
 
   // Aborts on a broken invariant. O(blocks that are remembered).
   void check_invariants() const;
 
  private:
   struct Known {
+    const CoreRequest* request = nullptr;
     std::vector<ChainKey> keys;
     std::vector<std::uint8_t> tiers;     // tier of each block; kFar: nowhere
     std::vector<std::uint32_t> watcher;  // where each block's watchers have this request
+    bool has_moved = false;              // since of() was asked, and the queue was told so
     std::uint64_t sum = 0;  // over the tokens of these blocks: how much nearer than kNowhere they are
   };
   struct Watcher {

@@ -14,7 +14,7 @@ constexpr std::size_t kAhead = 32;
 // So many of them are looked up again when room or tiers have changed since they were.
 constexpr std::uint32_t kAgain = 4;
 // A step looks at whole requests until these have so many blocks together, and leaves the others to the next
-// step, because the pass that it formed waits for it.
+// step, because events wait for it.
 constexpr std::size_t kPreloadedBlocks = 256;
 
 }  // namespace
@@ -33,8 +33,10 @@ Preloads::Preloads(const CoreConfig& config, Transfers& transfers, const DeviceM
       off_(config.preload == "off"),
       bounded_(config.preload == "buffer") {}
 
-void Preloads::begin(const Find& find, std::uint64_t room_changes) {
+void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_waits) {
   has_more_ = false;
+  const bool may_wait = pass_waits && !std::exchange(put_off_, false);
+  put_off_ = false;
   if (off_ || queue_.empty()) return;
   std::uint32_t again = 0;
   std::size_t looked = 0;               // at blocks
@@ -43,8 +45,9 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes) {
     CoreRequest& request = find(head.request);
     if (request.is_public || request.preload_seen == room_changes) continue;
     if (request.preload_seen != 0 && (!request.preload_lacks || again++ >= kAgain)) continue;
-    if (looked >= kPreloadedBlocks) {
+    if (may_wait || looked >= kPreloadedBlocks) {
       has_more_ = true;
+      put_off_ = may_wait;
       return;
     }
     looked += request.length() / kBlockTokens;

@@ -47,8 +47,9 @@ class Preloads {
   // A request that waits.
   using Find = std::function<CoreRequest&(RequestId)>;
   // A pass is in flight. Begins loads of those who come next; `room_changes`: Room::changes(). Costs
-  // O(blocks · log(children)) of each request that is looked up.
-  void begin(const Find& find, std::uint64_t room_changes);
+  // O(blocks · log(children)) of each request that is looked up. `pass_waits`: this step has formed the pass,
+  // which begins when the step ends; so the next step looks them up, unless this one was to.
+  void begin(const Find& find, std::uint64_t room_changes, bool pass_waits);
   // No pass is in flight, or nobody comes next any more.
   void rest() { has_more_ = false; }
   // True: the last begin() left loads to the next one, which should come soon.
@@ -71,6 +72,7 @@ class Preloads {
   const PassFormer& former_;
   bool off_, bounded_;
   bool has_more_ = false;
+  bool put_off_ = false;  // for the pass that the last step formed
 };
 
 }  // namespace loci

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <ranges>
+#include <span>
 
 #include "loci/base/check.h"
 #include "loci/engine/core/request.h"
@@ -22,6 +24,7 @@ constexpr std::size_t kPrefetchAgain = 4;
 constexpr std::size_t kInOrder = 16;
 // Blocks, where the index is large about a microsecond each.
 constexpr std::size_t kMarksInALook = 16;
+constexpr std::size_t kMarksBeforeAPass = 4;
 constexpr std::size_t kPrefetchLooks = 64;
 
 // Places are turns in units of four tokens, from a place on that leaves room before it: who comes back is
@@ -56,6 +59,13 @@ void QueueNeeds::set_wanted(const Want& wanted, std::uint32_t place) {
   if (still_there(wanted)) index_.set_wanted(wanted.first, place);
 }
 
+// Of blocks that are marked next: without it each mark waits for memory.
+void QueueNeeds::read_ahead(std::span<const ChainKey> keys) const {
+  keys = keys.first(std::min(keys.size(), marks_left_));
+  for (const ChainKey& key : keys) index_.prefetch(key);
+  for (const ChainKey& key : keys) index_.prefetch(index_.find(key));
+}
+
 void QueueNeeds::list_wants(Waitings::iterator entry) {
   auto& [arrival, waiting] = *entry;
   CoreRequest& request = *waiting.request;
@@ -63,6 +73,7 @@ void QueueNeeds::list_wants(Waitings::iterator entry) {
   if (waiting.names_seen == index_.names_made() && request.lineage == nullptr) return;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   const std::size_t listed = waiting.wants.size();
+  read_ahead(std::span(keys).subspan(std::min(listed, keys.size())));
   while (waiting.wants.size() < keys.size()) {
     const auto number = static_cast<std::uint32_t>(waiting.wants.size());
     BlockId block = index_.find(keys[number]);
@@ -139,6 +150,9 @@ void QueueNeeds::leave(Waitings::iterator entry) {
 void QueueNeeds::unmark_left(std::size_t most) {
   while (!left_.empty() && marks_left_ > 0 && most > 0) {
     const auto first = left_.begin();
+    for (const Want& wanted :
+         first->second | std::views::reverse | std::views::take(std::min(marks_left_, most)))
+      index_.prefetch(wanted.first);
     for (; !first->second.empty() && marks_left_ > 0 && most > 0; --marks_left_, --most) {
       unmark(first->second.back(), first->first);
       first->second.pop_back();
@@ -302,8 +316,8 @@ void QueueNeeds::fill_window() {
   prefetched_ = false;
 }
 
-void QueueNeeds::look(const FindWaiting& find) {
-  moved_.merge(queue_.take_looked_at());
+void QueueNeeds::look(const FindWaiting& find, bool pass_waits) {
+  moved_.merge(queue_.take_moved());
   if ((!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) || config_.lookahead_requests == 0) {
     changes_.clear();
     moved_.clear();
@@ -311,16 +325,17 @@ void QueueNeeds::look(const FindWaiting& find) {
   if (changes_.empty() && moved_.empty() && !unfinished_) return;
   const bool goes_on = unfinished_;
   bool changed = !changes_.empty();
-  marks_left_ = kMarksInALook;
+  const std::size_t marks = pass_waits ? kMarksBeforeAPass : kMarksInALook;
+  marks_left_ = marks;
   take_changes(find);
-  unmark_left(kMarksInALook / 2);
+  unmark_left(marks / 2);
   changed = take_turns() || changed;
   apply_window();
   if (changed) look_again();
   if (changed || goes_on) fill_window();
   const bool exchanged = forecast_.exchange();
   if (exchanged) apply_window();
-  unmark_left(kMarksInALook);
+  unmark_left(marks);
   unfinished_ = exchanged || marks_left_ == 0 || !left_.empty();
   put_in_order();
 }

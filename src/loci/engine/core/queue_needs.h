@@ -34,6 +34,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -64,8 +65,9 @@ class QueueNeeds {
   // Says that the tenant was given tokens.
   void served(const std::string& tenant);
   // Processes the changes. Costs O((changes + the few that look again + kMarksInALook) · log). Requests that
-  // want nothing that the index knows cost no mark, so a look may process many of them.
-  void look(const FindWaiting& find);
+  // want nothing that the index knows cost no mark, so a look may process many of them. `pass_waits`: this
+  // step has formed a pass, which begins when the step ends; so few blocks are marked.
+  void look(const FindWaiting& find, bool pass_waits);
   // What the request wants for its block `number` is being rotated into this one: it wants that one too.
   // Nothing happens if it is not in the window. O(log(blocks of the request)).
   void rotated(std::uint64_t arrival, std::uint32_t number, BlockId block);
@@ -122,6 +124,7 @@ class QueueNeeds {
   void unmark_left(std::size_t most);
   std::uint32_t place_of_turn(std::uint64_t turn) const;
   std::uint32_t place_for(std::uint64_t arrival);
+  void read_ahead(std::span<const ChainKey> keys) const;
   void list_wants(Waitings::iterator entry);
   bool prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks);
 
