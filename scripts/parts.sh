@@ -5,6 +5,9 @@
 #   beside SECONDS NAME COMMAND...   the same among others, LOCI_BESIDE (4) at a time; what it says is in a file, and
 #                                    shown when it fails
 #   beside_done                      waits for those
+#   behind SECONDS NAME COMMAND...   the same with what of the processors all others leave, and not counted among them;
+#                                    one at a time, and started where the machine has done what needs all of it
+#   behind_done                      waits for it
 #   suite ARGUMENT...                pytest of these arguments, its cases counted in the table (scripts/pytest.sh)
 #   ctests PRESET ARGUMENT...        ctest of that build with these arguments, its cases counted too
 #   on_ground NAME PATH...           whether files below PATH differ from those with which NAME last passed
@@ -90,21 +93,39 @@ part() {
   tell_part "$index"
 }
 
-beside_running=0
+# run_quietly INDEX NAME COMMAND...: what it says is in a file, and shown when it fails.
+run_quietly() {
+  local index="$1"
+  run_part "$index" "${@:3}" > "$part_folder/$index.log" 2>&1
+  if [[ "$(cut -d' ' -f1 "$part_folder/$index")" == 0 ]]; then tail -1 "$part_folder/$index.log"
+  else step "What \"$2\" said"; cat "$part_folder/$index.log"; fi
+  tell_part "$index"
+}
+
+beside_running=()  # processes
 beside() {
+  local index ended process left=()
+  new_part "$1" "$2" || return 0
+  if [[ "${#beside_running[@]}" -ge "${LOCI_BESIDE:-4}" ]]; then
+    wait -n -p ended "${beside_running[@]}" || true
+    for process in "${beside_running[@]}"; do [[ "$process" == "$ended" ]] || left+=("$process"); done
+    beside_running=("${left[@]+"${left[@]}"}")
+  fi
+  step "$2 (beside others)"
+  run_quietly "$index" "${@:2}" &
+  beside_running+=($!)
+}
+beside_done() { [[ "${#beside_running[@]}" == 0 ]] || wait "${beside_running[@]}" || true; beside_running=(); }
+
+behind_running=""
+behind() {
   local index
   new_part "$1" "$2" || return 0
-  if [[ "$beside_running" -ge "${LOCI_BESIDE:-4}" ]]; then wait -n || true; beside_running=$((beside_running - 1)); fi
-  step "$2 (beside others)"
-  {
-    run_part "$index" "${@:3}" > "$part_folder/$index.log" 2>&1
-    if [[ "$(cut -d' ' -f1 "$part_folder/$index")" == 0 ]]; then tail -1 "$part_folder/$index.log"
-    else step "What \"$2\" said"; cat "$part_folder/$index.log"; fi
-    tell_part "$index"
-  } &
-  beside_running=$((beside_running + 1))
+  step "$2 (behind others)"
+  { renice -n 19 -p "$BASHPID" > /dev/null; run_quietly "$index" "${@:2}"; } &
+  behind_running=$!
 }
-beside_done() { wait; beside_running=0; }
+behind_done() { [[ -z "$behind_running" ]] || wait "$behind_running" || true; behind_running=""; }
 
 # Where a ground's stamp is: a hash of its files as they stand here.
 ground_stamp() {

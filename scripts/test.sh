@@ -92,6 +92,7 @@ live_suites() {
   beside 20 "the simulator's command" suite tests/sim_test.py
   beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
   beside_done
+  behind_done
   # Alone, as they measure, or have to be as fast as the server.
   part 100 "tiers: every path, restart, damage" suite tests/tiers_test.py tests/tiers_restart_test.py
   part 60 "hostile clients" suite tests/http_abuse_test.py
@@ -116,12 +117,14 @@ all() {
   part 20 "tidy rules" suite tests/tidy_test.py
   part 20 "formatting" scripts/check-format.sh
   release_build_and_tests optimised_tests optimised slow
-  part 60 "release: published vocabularies and templates" published
-  part 60 "release: slow tests" ctests release -L slow
+  # What follows keeps one of two processors busy; the other one compiles.
+  behind 500 "sanitizers: build" scripts/build.sh asan all_tests all_fuzzers
   # On Arm itself the tests above have run them.
-  [[ "$(uname -m)" == aarch64 ]] || part 90 "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
+  [[ "$(uname -m)" == aarch64 ]] || beside 90 "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
+  beside 60 "release: published vocabularies and templates" published
+  beside 60 "release: slow tests" ctests release -L slow
   live_suites
-  part 600 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
+  part 300 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
 }
 
