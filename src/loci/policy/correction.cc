@@ -14,19 +14,15 @@ void Correction::observe(Nanos predicted, Nanos took) {
   const Wide ratio = static_cast<Wide>(std::max<Nanos>(took, 0)) * kOne / static_cast<Wide>(predicted);
   ratios_[seen_++ % kObservations] =
       std::max(static_cast<std::uint32_t>(std::min<Wide>(ratio, kRatioMax)), kRatioMin);
-  find_median();
-}
-
-void Correction::find_median() {
   std::array<std::uint32_t, kObservations> sorted = ratios_;
-  const std::size_t count = std::min(seen_, kObservations);
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((count - 1) / 2);
-  std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(count));
-  ratio_ = *middle;
+  const std::size_t last = std::min(seen_, kObservations) - 1;
+  std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(last + 1));
+  ratio_ = sorted[last / 2];
+  high_ = sorted[last * 3 / 4];
 }
 
-Nanos Correction::apply(Nanos predicted) const {
-  const Wide corrected = static_cast<Wide>(std::max<Nanos>(predicted, 0)) * ratio_ / kOne;
+Nanos Correction::times(Nanos predicted, std::uint32_t ratio) {
+  const Wide corrected = static_cast<Wide>(std::max<Nanos>(predicted, 0)) * ratio / kOne;
   return static_cast<Nanos>(std::min<Wide>(corrected, kCostMax));
 }
 

@@ -28,6 +28,15 @@ TEST(Correction, FollowsTheMedianOfTheLast) {
   EXPECT_EQ(correction.apply(1'000), 250);
 }
 
+TEST(Correction, ThreeInFourAreWithinTheHighOne) {
+  Correction correction;
+  EXPECT_EQ(correction.apply_high(1'000), 1'000);
+  for (int i = 1; i <= 9; ++i) correction.observe(1'000, 1'000 * (10 - i));
+  EXPECT_EQ(correction.apply(1'000), 5'000);
+  EXPECT_EQ(correction.apply_high(1'000), 7'000);
+  EXPECT_EQ(correction.apply_high(kCostMax), kCostMax);
+}
+
 TEST(Correction, LearnsFromTheFirst) {
   Correction correction;
   correction.observe(768, 256);

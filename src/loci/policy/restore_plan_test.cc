@@ -203,6 +203,53 @@ TEST(RestorePlan, SparesTheProcessorWhereOthersWantIt) {
   EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL");
 }
 
+// Each of MemServe's factors (table 5) decides whether reuse is worth it, the others being equal. Costs are
+// those of a model: 1 ms for a block's tokens and 1 us more for each block before it, 32 KiB a token, a link
+// of 200 MB/s with 5 ms before the first byte.
+TEST(RestorePlan, WeighsMemServesFactors) {
+  struct Case {
+    std::uint32_t prompt = 64;  // blocks
+    std::uint32_t cached = 48;  // of them
+    Tier from = Tier::kDisk;
+    std::uint32_t others = 0;
+    std::uint32_t block_tokens = 32;
+  };
+  const auto loads = [](const Case& is) {
+    RestoreProblem problem;
+    const Nanos bytes_per_second = is.from == Tier::kHost ? 4'000'000'000 : 200'000'000;
+    const auto compute = [&](std::uint32_t number) {
+      return kNanosPerMilli * is.block_tokens / 32 + number * kNanosPerMilli / 1'000;
+    };
+    for (std::uint32_t i = 0; i < is.cached; ++i)
+      problem.blocks.push_back(
+          {.number = i,
+           .from = is.from,
+           .compute = compute(i),
+           .load = Nanos{is.block_tokens} * 32'768 * kNanosPerSecond / bytes_per_second});
+    for (std::uint32_t i = is.cached; i < is.prompt; ++i) problem.computed_anyway += compute(i);
+    problem.links[static_cast<std::size_t>(is.from)].latency = 5 * kNanosPerMilli;
+    problem.layers = 30;
+    problem.others = is.others;
+    const RestorePlan plan = plan_restore(problem, RestoreRule::kAuto);
+    EXPECT_EQ(plan.computing_all.compute, plan_restore(problem, RestoreRule::kRecompute).times.compute);
+    EXPECT_EQ(plan.loading_all.ready, plan_restore(problem, RestoreRule::kKv).times.ready) << "both are told";
+    return static_cast<double>(std::ranges::count(sources(problem, plan), 'L')) / is.cached;
+  };
+  const double usual = loads({});
+  EXPECT_LT(usual, 0.3) << "a block comes in 5.2 ms and is computed in 1: few come meanwhile";
+  EXPECT_GT(loads({.from = Tier::kHost}), 0.7) << "the place: 0.3 ms";
+  EXPECT_GT(loads({.prompt = 8'000, .cached = 6'000}), 1.5 * usual)
+      << "the length: attention makes late blocks dear";
+  EXPECT_EQ(loads({.others = 30}), 1) << "the batch: what is computed delays 30 others";
+  EXPECT_GT(loads({.cached = 60, .from = Tier::kHost}), 0.7);
+  EXPECT_EQ(loads({.prompt = 5, .cached = 4, .from = Tier::kHost}), 0)
+      << "4 ms are computed before the first byte";
+  EXPECT_GT(loads({.prompt = 64, .cached = 40, .from = Tier::kHost}), 0.5) << "the ratio";
+  EXPECT_EQ(loads({.prompt = 64, .cached = 4, .from = Tier::kHost}), 0);
+  EXPECT_EQ(loads({.prompt = 64, .cached = 40, .from = Tier::kHost, .block_tokens = 1}), 0)
+      << "the blocks' size";
+}
+
 // Every choice of every block, where a tier's blocks are alike.
 TEST(RestorePlan, AutoEqualsExhaustiveSearch) {
   Random random(5);

@@ -23,7 +23,9 @@ using Wide = unsigned __int128;
 
 std::uint32_t PassTimes::fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
                                  std::uint32_t tokens_max) const {
-  const auto predict_both = [this](const PassRows& rows) { return predict({PassKind::kBoth, rows}); };
+  const auto predict_both = [this](const PassRows& rows) {
+    return of(PassKind::kBoth).apply_high(costs_.pass(rows.rows, rows.context));
+  };
   const Nanos alone = predict({PassKind::kDecodes, decodes});
   return fitting_tokens(predict_both, std::max(limit_, kDecodesShare * alone), decodes, prompts, tokens_max);
 }
