@@ -42,16 +42,21 @@ class BeforeQueue {
         std::ranges::count_if(waiting_, [&](const auto& entry) { return entry.second->group == tenant; }));
   }
 
+  // How many wait for the first tokens of a block.
+  std::size_t beginnings() const { return beginnings_; }
+
   enum class For : std::uint8_t { kAnswer, kBeginning };
   void enter(CoreRequest& request, For what, Nanos until) {
     LOCI_CHECK(!full() && !request.before_queue_until, "a request waits before the queue once");
     request.before_queue_until = until;
     request.awaits_beginning = what == For::kBeginning;
+    beginnings_ += request.awaits_beginning ? 1 : 0;
     waiting_.emplace(std::pair(until, request.id), &request);
   }
   void leave(CoreRequest& request) {
     waiting_.erase({*request.before_queue_until, request.id});
     request.before_queue_until.reset();
+    beginnings_ -= request.awaits_beginning ? 1 : 0;
     request.awaits_beginning = false;
   }
   // Those who have waited long enough leave, the first of them first.
@@ -83,11 +88,15 @@ class BeforeQueue {
       LOCI_CHECK(
           request->before_queue_until == place.first && request->id == place.second && !request->runs(),
           "invariant 10: who waits before the queue is known");
+    const auto awaits = [](const auto& entry) { return entry.second->awaits_beginning; };
+    LOCI_CHECK(std::cmp_equal(std::ranges::count_if(waiting_, awaits), beginnings_),
+               "invariant 10: who waits for first tokens is counted");
   }
 
  private:
   std::size_t most_;
   std::map<std::pair<Nanos, RequestId>, CoreRequest*> waiting_;  // by until when
+  std::size_t beginnings_ = 0;
 };
 
 }  // namespace loci

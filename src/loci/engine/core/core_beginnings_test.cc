@@ -59,6 +59,19 @@ TEST(CoreBeginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
   EXPECT_EQ(d.rows, 5u);
 }
 
+// Whole histories of many who come at once would take the link and the memory past the fair queue.
+TEST(CoreBeginnings, OfSeveralOnlyTheFirstHasTheRestBroughtBehindItsEnd) {
+  TierDriver before(tier_config(24, 0, 64));
+  for (std::uint32_t i = 0; i < 3; ++i) before.run(1 + i, run_of(1000 * i, 70));
+  TierDriver d(tier_config(24, 0, 64), false);
+  d.step(recovered_of(before));
+  for (std::uint32_t i = 0; i < 3; ++i) d.arrive(10 + i, run_of(1000 * i, 75));
+  EXPECT_EQ(d.core.stats().before_queue, 3u);
+  EXPECT_EQ(d.moves.size(), 5u) << "three blocks of the first, and the ends of the others";
+  d.finish();
+  EXPECT_EQ(d.rows, 15u) << "nothing that the disk has is computed";
+}
+
 TEST(CoreBeginnings, AnEndGivesWayToWhatGoesOnFromIt) {
   TierDriver d(tier_config(8, 0, 32));
   d.run(1, run_of(0, 70));

@@ -19,7 +19,8 @@ void Core::State::take_in(CoreRequest& request) {
 bool Core::State::await_beginning(CoreRequest& request) {
   if (request.paused || before_queue_.full() || !beginnings_.begin(request, !flights_.empty())) return false;
   before_queue_.enter(request, BeforeQueue::For::kBeginning, now_ + Beginnings::kWaitMax);
-  preloads_.begin_behind_first(request, room_.changes());
+  // Of several, who comes first is for the queue to say.
+  if (before_queue_.beginnings() == 1) preloads_.begin_behind_first(request, room_.changes());
   return true;
 }
 
