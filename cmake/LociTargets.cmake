@@ -42,6 +42,12 @@ if(LOCI_SANITIZE)
   endif()
 endif()
 
+# binutils' other linker takes half of the time, which each change waits for (docs/decisions/builds.md).
+find_program(LOCI_GOLD ld.gold)
+if(LOCI_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_link_options(-fuse-ld=gold)
+endif()
+
 include(LociPrecompiled)
 loci_precompile_headers()
 
