@@ -134,6 +134,14 @@ class LOCI_THREAD_ANNOTATION(capability("mutex")) SharedMutex {
   SharedMutex(const SharedMutex&) = delete;
   SharedMutex& operator=(const SharedMutex&) = delete;
 
+  // True: the calling thread writes from now on, and gives a WriteLock the mutex to release. Waits for nobody.
+  bool try_lock() LOCI_THREAD_ANNOTATION(try_acquire_capability(true)) {
+    rank_.note_locked();
+    const bool is_locked = mutex_.try_lock();
+    if (!is_locked) rank_.note_unlocked();
+    return is_locked;
+  }
+
  private:
   friend class ReadLock;
   friend class WriteLock;
@@ -165,6 +173,9 @@ class LOCI_THREAD_ANNOTATION(scoped_lockable) WriteLock {
     mutex_.rank_.note_locked();
     mutex_.mutex_.lock();
   }
+  // Of a mutex that try_lock() has locked.
+  WriteLock(SharedMutex& mutex, std::adopt_lock_t) LOCI_THREAD_ANNOTATION(requires_capability(mutex))
+      : mutex_(mutex) {}
   ~WriteLock() LOCI_THREAD_ANNOTATION(release_capability()) {
     mutex_.mutex_.unlock();
     mutex_.rank_.note_unlocked();

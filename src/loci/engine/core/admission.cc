@@ -85,9 +85,7 @@ void Admission::fit_originals(CoreProbes& probes, const Beside& beside) const {
   for (CoreProbe& found : probes.blocks) {
     if (admissible(probes, beside)) return;
     if (found.original == kNoBlock) continue;
-    found.original = kNoBlock;
-    found.load = false;
-    restores_.count_needs(probes);
+    restores_.drop_original(probes, found);
   }
 }
 

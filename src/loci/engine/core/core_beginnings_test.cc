@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -60,16 +61,35 @@ TEST(CoreBeginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
 }
 
 // Whole histories of many who come at once would take the link and the memory past the fair queue.
-TEST(CoreBeginnings, OfSeveralOnlyTheFirstHasTheRestBroughtBehindItsEnd) {
-  TierDriver before(tier_config(24, 0, 64));
-  for (std::uint32_t i = 0; i < 3; ++i) before.run(1 + i, run_of(1000 * i, 70));
-  TierDriver d(tier_config(24, 0, 64), false);
+TEST(CoreBeginnings, OfATenantsSeveralOnlyTheFirstHasTheRestBroughtBehindItsEnd) {
+  const std::string tenants = "aaabcdef";
+  TierDriver before(tier_config(48, 0, 64));
+  for (std::uint32_t i = 0; i < tenants.size(); ++i)
+    before.run(1 + i, run_of(1000 * i, 70), tenants.substr(i, 1));
+  TierDriver d(tier_config(48, 0, 64), false);
   d.step(recovered_of(before));
-  for (std::uint32_t i = 0; i < 3; ++i) d.arrive(10 + i, run_of(1000 * i, 75));
-  EXPECT_EQ(d.core.stats().before_queue, 3u);
-  EXPECT_EQ(d.moves.size(), 5u) << "three blocks of the first, and the ends of the others";
+  std::vector<std::size_t> begun;
+  for (std::uint32_t i = 0; i < tenants.size(); ++i) {
+    const std::size_t already = d.moves.size();
+    d.arrive(10 + i, run_of(1000 * i, 75), 1, tenants.substr(i, 1));
+    begun.push_back(d.moves.size() - already);
+  }
+  EXPECT_EQ(d.core.stats().before_queue, 8u);
+  EXPECT_EQ(begun, (std::vector<std::size_t>{3, 1, 1, 3, 1, 1, 1, 1})) << "the end alone, or all";
   d.finish();
-  EXPECT_EQ(d.rows, 15u) << "nothing that the disk has is computed";
+  EXPECT_EQ(d.rows, 40u) << "nothing that the disk has is computed";
+}
+
+// Who would look at thousands of blocks in the step of its arrival has the rest brought when it is admitted.
+TEST(CoreBeginnings, BehindTheEndOfALongSequenceNothingComesYet) {
+  TierDriver before(tier_config(320, 0, 400));
+  before.run(1, run_of(0, 300 * kBlockTokens + 6));
+  TierDriver d(tier_config(320, 0, 400), false);
+  d.step(recovered_of(before));
+  d.arrive(2, run_of(0, 300 * kBlockTokens + 10));
+  EXPECT_EQ(d.moves.size(), 1u);
+  d.finish();
+  EXPECT_EQ(d.rows, 4u);
 }
 
 TEST(CoreBeginnings, AnEndGivesWayToWhatGoesOnFromIt) {

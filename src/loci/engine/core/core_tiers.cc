@@ -7,6 +7,12 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
+namespace {
+
+// So many requests that wait for the end of a sequence have the rest brought behind it, one of each tenant.
+constexpr std::size_t kBehindFirstMost = 4;
+
+}  // namespace
 
 // --- before the queue ---
 
@@ -20,7 +26,8 @@ bool Core::State::await_beginning(CoreRequest& request) {
   if (request.paused || before_queue_.full() || !beginnings_.begin(request, !flights_.empty())) return false;
   before_queue_.enter(request, BeforeQueue::For::kBeginning, now_ + Beginnings::kWaitMax);
   // Of several, who comes first is for the queue to say.
-  if (before_queue_.beginnings() == 1) preloads_.begin_behind_first(request, room_.changes());
+  if (before_queue_.beginnings() <= kBehindFirstMost && before_queue_.waiting(request.group) == 1)
+    preloads_.begin_behind_first(request, room_.changes());
   return true;
 }
 

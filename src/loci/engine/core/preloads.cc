@@ -58,7 +58,7 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_wai
 }
 
 void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_changes) {
-  if (off_ || !queue_.empty()) return;
+  if (off_ || !queue_.empty() || request.length() / kBlockTokens > kPreloadedBlocks) return;
   request.preload_seen = room_changes;
   begin_loads_of(request, former_.prompts().total);
 }

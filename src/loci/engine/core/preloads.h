@@ -55,8 +55,9 @@ class Preloads {
   // True: the last begin() left loads to the next one, which should come soon.
   bool has_more() const { return has_more_; }
 
-  // The request, and no other one, waits before the queue for its first load, the end of its sequence. The
-  // link goes on with the rest behind that, unless somebody in the queue waits for the memory.
+  // The request waits before the queue for its first load, the end of its sequence. The link goes on with the
+  // rest behind that, unless somebody in the queue waits for the memory, or the request has so many blocks
+  // that looking at them would hold up others.
   void begin_behind_first(CoreRequest& request, std::uint64_t room_changes);
 
  private:

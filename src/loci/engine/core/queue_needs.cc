@@ -255,11 +255,8 @@ bool QueueNeeds::take_turns() {
 
 void QueueNeeds::enter(Waitings::iterator entry, std::uint32_t place) {
   auto& [arrival, waiting] = *entry;
-  if (const auto left = left_.find({place, arrival}); left != left_.end()) {  // it comes back
-    for (const auto& wanted : left->second) unmark(wanted, left->first);
-    marks_left_ -= std::min(marks_left_, left->second.size());
-    left_.erase(left);
-  }
+  // Who comes back leaves the marks that it has left to be given up in their turn.
+  while (left_.contains({place, arrival})) place = place > 0 ? place - 1 : kLastPlace;
   waiting.place = place;
   waiting.in_window = true;
   places_.insert({place, arrival});

@@ -88,6 +88,16 @@ void Restores::count_needs(CoreProbes& probes) const {
   }
 }
 
+void Restores::drop_original(CoreProbes& probes, CoreProbe& found) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) continue;
+    const auto& part = index_.block(found.original).parts[group];
+    if (part && part->evictable()) --probes.pins[group];
+  }
+  found.original = kNoBlock;
+  found.load = false;
+}
+
 // Tokens of the block whose state is on the device, or will be copied there.
 std::uint32_t Restores::tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const {
   const CoreProbe& found = probes.blocks[block];

@@ -57,8 +57,8 @@ class Restores {
   };
   // What the request finds, and what it needs of the device.
   CoreProbes choose(const CoreRequest& request, const Rules& rules) const;
-  // Counts anew what groups without window need.
-  void count_needs(CoreProbes& probes) const;
+  // The probe's block is computed, and not rotated from its original. O(groups).
+  void drop_original(CoreProbes& probes, CoreProbe& found) const;
 
   // --- what is loaded ---
 
@@ -92,6 +92,8 @@ class Restores {
   ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
 
  private:
+  // Counts what groups without window need.
+  void count_needs(CoreProbes& probes) const;
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
   std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
   // The price of loading the block, with projecting; without that of computing it.

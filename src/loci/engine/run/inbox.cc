@@ -66,8 +66,12 @@ bool Inbox::take(std::vector<InboxItem>& items, Nanos most) {
     }
     if (stopping_) return false;
     stepped_ = false;
-    std::swap(items, items_);
-    batch_waits_ = false;
+    const auto end = items_.begin() + static_cast<std::ptrdiff_t>(std::min(items_.size(), kTakenAtOnce));
+    items.assign(std::make_move_iterator(items_.begin()), std::make_move_iterator(end));
+    items_.erase(items_.begin(), end);
+    batch_waits_ = batch_waits_ && std::ranges::none_of(items, [](const InboxItem& item) {
+      return std::holds_alternative<Recovered>(item);
+    });
   }
   batch_taken_.notify_all();
   return true;

@@ -4,12 +4,14 @@
 //
 //     callers    post(a)        post(b)
 //     mover               post(ends)
-//     core       take() -> [a, ends]     take() -> [b]
+//     core       take() -> [a, ends]     take() -> [b]     a portion at a time, as the compute thread steps too
 //
 // Its length is bounded by its users: callers by their connections (the core at once refuses requests beyond
 // its own queue), movers by the moves in flight, the disk's recovery by one batch.
 #pragma once
 
+#include <cstddef>
+#include <deque>
 #include <memory>
 #include <variant>
 #include <vector>
@@ -37,6 +39,8 @@ using InboxItem =
 // Thread-safe; one thread calls take(), one post_recovered(). Nothing is called under its mutex.
 class Inbox {
  public:
+  static constexpr std::size_t kTakenAtOnce = 64;
+
   void post(InboxItem item) EXCLUDES(mutex_);
   // Posts the disk's entries in batches of about a millisecond's work for the core, each after the one before
   // was taken. Waits meanwhile. After stop() it returns early and drops the rest.
@@ -45,7 +49,8 @@ class Inbox {
   void note_step() EXCLUDES(mutex_);
 
   // Waits for items or note_step(), for at most `most` (kNever: no limit). `items`, which must be empty, gets
-  // the items in the order in which they were posted. False: stop() was called.
+  // the first kTakenAtOnce items at most, in the order in which they were posted; others may step the core
+  // before the next. False: stop() was called.
   bool take(std::vector<InboxItem>& items, Nanos most) EXCLUDES(mutex_);
   bool empty() const EXCLUDES(mutex_);
   void stop() EXCLUDES(mutex_);
@@ -57,7 +62,7 @@ class Inbox {
   mutable Mutex mutex_;
   Condition changed_;
   Condition batch_taken_;
-  std::vector<InboxItem> items_ GUARDED_BY(mutex_);
+  std::deque<InboxItem> items_ GUARDED_BY(mutex_);
   bool batch_waits_ GUARDED_BY(mutex_) = false;  // a batch of post_recovered() is among the items
   bool stepped_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;

@@ -15,6 +15,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t kTokensSubmittedHere = 16'384;
+constexpr std::size_t kTokensRememberedHere = 16'384;
 
 // 0: no limit of its own.
 std::uint32_t queued_max(const TenantLimits& limits, const Engine& engine) {
@@ -152,7 +153,7 @@ asio::awaitable<void> Generation::run() {
   ended_at_ = services_.clock.now();
   cancel_open();
   // A client that stopped the reply goes on with what it has seen of it.
-  if (!failure_) remember_tokens();
+  if (!failure_) co_await remember_tokens();
   if (!client_left_ && !failure_) co_await commit();
   if (!client_left_) co_await answer();
   const ReplyUsage total = usage();
@@ -289,10 +290,19 @@ std::vector<FinishedChoice> Generation::take_choices() {
   return choices;
 }
 
-void Generation::remember_tokens() {
+// Long sequences, and those that would wait for who matches the tenant's, are for a worker.
+asio::awaitable<void> Generation::remember_tokens() {
+  const std::string& tenant = sink_.origin().tenant->id;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    services_.history.remember(sink_.origin().tenant->id, prepared_.prompts[i / prepared_.fields.choices],
-                               slots_[i].reply.tokens);
+    const std::vector<TokenId>& prompt = prepared_.prompts[i / prepared_.fields.choices];
+    const std::vector<TokenId>& reply = slots_[i].reply.tokens;
+    const bool is_short = prompt.size() + reply.size() <= kTokensRememberedHere;
+    if (is_short && services_.history.try_remember(tenant, prompt, reply)) continue;
+    const auto job = [&] {
+      services_.history.remember(tenant, prompt, reply);
+      return true;
+    };
+    co_await services_.workers.run(tenant, job);
   }
 }
 

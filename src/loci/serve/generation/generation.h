@@ -67,7 +67,7 @@ class Generation {
   // The client has stopped reading, or reads again. Meanwhile its requests are paused.
   void pause_open(bool paused);
   boost::asio::awaitable<bool> flush();
-  void remember_tokens();
+  boost::asio::awaitable<void> remember_tokens();
   // Makes the turn durable where that was asked for.
   boost::asio::awaitable<void> commit();
   boost::asio::awaitable<void> answer();

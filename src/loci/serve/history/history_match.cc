@@ -13,6 +13,7 @@ constexpr std::size_t kBranchesMax = 32;  // of one text, the most recent ones
 // Tokens looked at: enough for a few branches, and for the many children of a node where conversations part.
 constexpr std::size_t kWorkForEachByte = 64;
 constexpr std::size_t kWorkAlways = 4'000'000;
+constexpr std::size_t kWorkBetweenLooks = 4'096;  // at the clock
 
 bool is_word(char byte) {
   return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
@@ -43,8 +44,12 @@ struct Reached {
 class Matcher {
  public:
   Matcher(const TokenTrie& trie, const Tokenizer& tokenizer, std::span<const ChatSegment> segments,
-          const EncodedSegments& encoded)
-      : tokenizer_(tokenizer), segments_(segments), encoded_(encoded), branches_{{.at = trie.root()}} {
+          const EncodedSegments& encoded, std::chrono::steady_clock::time_point until)
+      : tokenizer_(tokenizer),
+        segments_(segments),
+        encoded_(encoded),
+        until_(until),
+        branches_{{.at = trie.root()}} {
     work_left_ = kWorkAlways;
     for (const ChatSegment& segment : segments) work_left_ += kWorkForEachByte * segment.text.size();
   }
@@ -98,7 +103,7 @@ class Matcher {
     };
     std::vector<Open> open = {{branches_[begin].at, from}};
     const auto look_at = [&](Position to, TokenId token, std::size_t next) {
-      if (work_left_ > 0) --work_left_;
+      count_work();
       const std::string_view spelling = tokenizer_.token_spelling(token);
       if (spelling.empty() || tokenizer_.is_control(token)) return;
       if (symbols.substr(next).starts_with(spelling)) open.push_back({to, next + spelling.size()});
@@ -115,6 +120,11 @@ class Matcher {
       for (const TokenTrie::Child& child : at.node->children)
         look_at({.node = child.node.get(), .used = 1}, child.first, next);
     }
+  }
+
+  void count_work() {
+    if (work_left_ > 0) --work_left_;
+    if (work_done_++ % kWorkBetweenLooks == 0 && std::chrono::steady_clock::now() >= until_) work_left_ = 0;
   }
 
   void note(std::size_t begin, const Position& at, std::string_view symbols, std::size_t next,
@@ -196,7 +206,8 @@ class Matcher {
   const Tokenizer& tokenizer_;
   const std::span<const ChatSegment> segments_;
   const EncodedSegments& encoded_;
-  std::size_t work_left_ = 0;
+  const std::chrono::steady_clock::time_point until_;
+  std::size_t work_left_ = 0, work_done_ = 0;
   std::vector<Reached> branches_;  // at the beginning of the segment at hand; never empty
   std::vector<Reached> spelled_;   // its whole text
   std::vector<Reached> partial_;   // a part of it, up to where a match may be cut
@@ -205,8 +216,9 @@ class Matcher {
 }  // namespace
 
 HistoryMatch match_history(const TokenTrie& trie, const Tokenizer& tokenizer,
-                           std::span<const ChatSegment> segments, const EncodedSegments& encoded) {
-  return Matcher(trie, tokenizer, segments, encoded).run();
+                           std::span<const ChatSegment> segments, const EncodedSegments& encoded,
+                           std::chrono::steady_clock::time_point until) {
+  return Matcher(trie, tokenizer, segments, encoded, until).run();
 }
 
 }  // namespace loci

@@ -20,6 +20,7 @@
 // a segment's own tokenisation is followed instead (`encoded`).
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <vector>
@@ -42,8 +43,11 @@ struct HistoryMatch {
 using EncodedSegments = std::vector<std::optional<std::vector<TokenId>>>;
 
 // `encoded`: by segment, the tokens of its text (without the control token) where they are known. Time: the
-// rendering's length times the branches that spell it; bounded by a fixed multiple of the length.
-HistoryMatch match_history(const TokenTrie& trie, const Tokenizer& tokenizer,
-                           std::span<const ChatSegment> segments, const EncodedSegments& encoded);
+// rendering's length times the branches that spell it; bounded by a fixed multiple of the length, and by
+// `until`: from then on no more is looked for, and the match has what was found.
+HistoryMatch match_history(
+    const TokenTrie& trie, const Tokenizer& tokenizer, std::span<const ChatSegment> segments,
+    const EncodedSegments& encoded,
+    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
 }  // namespace loci

@@ -190,6 +190,11 @@ TEST(HistoryMatch, WorkIsBoundedWhereEveryTokenisationIsRemembered) {
   const std::vector<ChatSegment> segments = {{.text = said + "!", .control = {}}};
   const HistoryMatch match = match_history(trie, text.tokenizer, segments, EncodedSegments(1));
   EXPECT_EQ(match.text_bytes, said.size());
+  // Of a time that is over nothing more is looked for.
+  const HistoryMatch late = match_history(trie, text.tokenizer, segments, EncodedSegments(1), {});
+  EXPECT_EQ(late.text_bytes, 0u);
+  EXPECT_EQ(late.segment, 0u);
+  EXPECT_TRUE(late.tokens.empty());
 }
 
 }  // namespace

@@ -112,10 +112,11 @@ Result<HistoryTokens> TokenHistory::encode(const Tokenizer& tokenizer, const Cha
   SegmentEncoder encoder(tokenizer, *segments);
   HistoryMatch match;
   if (const std::shared_ptr<Tenant> known = find(tenant)) {
+    const auto until = std::chrono::steady_clock::now() + kMatchTime;
     for (std::size_t ahead = 1;; ahead *= 2) {
       {
         const ReadLock lock(known->mutex);
-        match = match_history(known->trie, tokenizer, *segments, encoder.encoded());
+        match = match_history(known->trie, tokenizer, *segments, encoder.encoded(), until);
       }
       if (!match.wanted) break;
       // Tokenised without the lock. Doubling keeps the rounds few where many segments are wanted.
@@ -136,6 +137,20 @@ void TokenHistory::remember(std::string_view tenant, std::span<const TokenId> pr
     owner->trie.remember(prompt, reply);
     bytes_.fetch_add(owner->grown());
   }
+  keep_to_most();
+}
+
+bool TokenHistory::try_remember(std::string_view tenant, std::span<const TokenId> prompt,
+                                std::span<const TokenId> reply) {
+  const std::shared_ptr<Tenant> owner = find_or_add(tenant);
+  if (bytes_.load() > bytes_max_ || !owner->mutex.try_lock()) return false;
+  const WriteLock lock(owner->mutex, std::adopt_lock);
+  owner->trie.remember(prompt, reply);
+  bytes_.fetch_add(owner->grown());
+  return true;
+}
+
+void TokenHistory::keep_to_most() {
   while (bytes_.load() > bytes_max_) {
     const std::shared_ptr<Tenant> most = largest();
     // Somewhat more than needed, so that not every call has to look for the largest.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,6 +34,9 @@ struct HistoryTokens {
 class TokenHistory {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
+  // What a conversation's text spells is looked for for so long at most, beside its bound in steps: then the
+  // rest of the text is tokenised.
+  static constexpr std::chrono::milliseconds kMatchTime{200};
 
   // Remembers at most so many bytes; what is least recently used goes first, of the tenant with the most.
   explicit TokenHistory(std::size_t bytes_max = kBytesMax);
@@ -53,6 +57,9 @@ class TokenHistory {
   // (StoredResponse::tokens, made with this model's tokenizer) whose prompt's length is not known all is
   // given as `reply`. Time: the sequence's length.
   void remember(std::string_view tenant, std::span<const TokenId> prompt, std::span<const TokenId> reply);
+  // The same, where nobody else has the tenant's sequences at this moment and none must be forgotten for it;
+  // else false, and nothing is remembered. For threads that may wait for nobody.
+  bool try_remember(std::string_view tenant, std::span<const TokenId> prompt, std::span<const TokenId> reply);
   // Forgets the tenant's sequence, except the beginning that other sequences share. Time: the sequence's
   // length.
   void forget(std::string_view tenant, std::span<const TokenId> tokens);
@@ -68,6 +75,7 @@ class TokenHistory {
   std::shared_ptr<Tenant> find_or_add(std::string_view tenant);
   std::shared_ptr<Tenant> largest() const;
   void shrink(Tenant& tenant, std::size_t bytes);
+  void keep_to_most();
 
   const std::size_t bytes_max_;
   mutable Mutex mutex_;

@@ -367,6 +367,18 @@ TEST_F(TokenHistoryTest, WhatIsDeletedIsForgotten) {
   EXPECT_EQ(encode(with_question(messages), "a").reused, 0u);
 }
 
+TEST_F(TokenHistoryTest, WhoMayNotWaitRemembersWhatNeedsNoRoom) {
+  Messages messages;
+  const Tokens all = turn(messages, "q", joined(bytes("the user"), {end()}), "a");
+  TokenHistory history(1);
+  EXPECT_TRUE(history.try_remember("a", all, bytes("x")));
+  EXPECT_FALSE(history.try_remember("a", all, bytes("y"))) << "something must go for it";
+  const std::size_t size = history.size_bytes();
+  EXPECT_GT(size, 1u);
+  history.remember("b", bytes("z"), {});
+  EXPECT_LT(history.size_bytes(), size);
+}
+
 TEST_F(TokenHistoryTest, MemoryIsBoundedAndTheLargestTenantPays) {
   constexpr std::size_t kMax = 100'000;
   TokenHistory history(kMax);
