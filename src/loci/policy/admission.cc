@@ -77,7 +77,7 @@ void FairQueue::push(const std::string& tenant, std::uint32_t weight, std::uint6
   account.first_found_in = 0;
   const bool fresh = account.waiting.emplace(arrival, Waiting{request, since, begun}).second;
   LOCI_CHECK(fresh, "a request waits once");
-  account.begun += begun ? 1 : 0;
+  if (begun) account.begun.insert(arrival);
   ++waiting_;
   enter(entry);
 }
@@ -88,7 +88,7 @@ void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
   const auto found = account.waiting.find(arrival);
   LOCI_CHECK(found != account.waiting.end(), "only what waits leaves the queue");
   leave(entry);
-  account.begun -= found->second.begun ? 1 : 0;
+  account.begun.erase(arrival);
   account.first_found_in = 0;
   account.waiting.erase(found);
   --waiting_;
@@ -144,11 +144,8 @@ void FairQueue::advance() {
 
 FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Accounts::iterator of) {
   Account& account = of->second;
+  if (!account.begun.empty()) return account.waiting.find(*account.begun.begin());
   if (!order_->looks_at_distance()) return account.waiting.begin();
-  if (account.begun > 0) {
-    return std::ranges::find_if(std::as_const(account.waiting),
-                                [](const auto& entry) { return entry.second.begun; });
-  }
   const bool is_known =
       account.first_found_in != 0 && (account.first_stays || account.first_found_in == step_);
   if (!is_known) look_at(of);
@@ -225,21 +222,17 @@ std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
 }
 
 std::vector<std::uint64_t> FairQueue::front(const std::string& tenant) {
-  std::vector<std::uint64_t> arrivals;
   const auto entry = accounts_.find(tenant);
-  if (!order_->looks_at_distance() || entry == accounts_.end()) return arrivals;
+  if (entry == accounts_.end()) return {};
   Account& account = entry->second;
+  std::vector<std::uint64_t> arrivals(account.begun.begin(), account.begun.end());
+  if (!order_->looks_at_distance()) return arrivals;
   std::vector<WaitingRequest> looked_at;
-  std::size_t begun_left = account.begun;
   for (auto& [arrival, waiting] : account.waiting) {
-    if (begun_left == 0 && looked_at.size() >= looks_) break;
-    if (waiting.begun) {
-      arrivals.push_back(arrival);
-      --begun_left;
-    } else if (looked_at.size() < looks_) {
-      if (waiting.looked_at_in == 0) ask(waiting);
-      looked_at.push_back({arrival, waiting.since, waiting.distance.value});
-    }
+    if (looked_at.size() >= looks_) break;
+    if (waiting.begun) continue;
+    if (waiting.looked_at_in == 0) ask(waiting);
+    looked_at.push_back({arrival, waiting.since, waiting.distance.value});
   }
   std::sort(looked_at.begin(), looked_at.end(), [this](const WaitingRequest& a, const WaitingRequest& b) {
     return order_->comes_first(a, b, now_);
@@ -308,7 +301,7 @@ void FairQueue::check_invariants() const {
     waiting += account.waiting.size();
     const auto begun = std::count_if(account.waiting.begin(), account.waiting.end(),
                                      [](const auto& entry) { return entry.second.begun; });
-    LOCI_CHECK(account.begun == static_cast<std::size_t>(begun), "invariant 10: what has begun is counted");
+    LOCI_CHECK(std::cmp_equal(account.begun.size(), begun), "invariant 10: what has begun is known");
     LOCI_CHECK(account.weight > 0, "invariant 7: everyone has some weight");
     LOCI_CHECK(account.active() || account.virtual_time > virtual_now_,
                "invariant 10: who has nothing here is forgotten");

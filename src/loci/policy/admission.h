@@ -88,9 +88,10 @@ class FairQueue {
   bool empty() const { return waiting_ == 0; }
   std::size_t size() const { return waiting_; }
 
-  // The arrivals of those of the tenant's requests that come first where the order looks at distances: those
-  // that have begun, then those that it looks at, in their order. The others follow as they arrived. Empty:
-  // all do. A distance is as it was last asked for, and asked for where it never was. O(looks · log + begun).
+  // The arrivals of those of the tenant's requests that come first: those that have begun, then, where the
+  // order looks at distances, those that it looks at, in their order. The others follow as they arrived.
+  // Empty: all do. A distance is as it was last asked for, and asked for where it never was. O(looks · log +
+  // begun).
   std::vector<std::uint64_t> front(const std::string& tenant);
   // The tenants of which a distance or the time since the last call has changed what front() says.
   std::set<std::string> take_moved() { return std::exchange(moved_, {}); }
@@ -135,7 +136,7 @@ class FairQueue {
     std::uint32_t weight = 1;
     std::uint32_t running = 0;
     WaitingByArrival waiting;
-    std::size_t begun = 0;  // of those that wait
+    std::set<std::uint64_t> begun;  // of those that wait
     // The first by distances, found in a step (0: none is known), and whether it is the first in later ones.
     std::uint64_t first_found_in = 0;
     bool first_stays = false;

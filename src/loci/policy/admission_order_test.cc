@@ -67,6 +67,12 @@ TEST(AdmissionOrder, WhatHasBegunComesFirst) {
     queue.push("a", 1, 2, RequestId(2), 200, true);
     for (std::uint64_t i = 3; i < 6; ++i) queue.push("a", 1, i, RequestId(i), static_cast<Nanos>(i * 100));
     EXPECT_EQ(drain(queue, "a", 1'000), (std::vector<std::uint64_t>{1, 2, 3, 4, 5})) << name;
+    // Also where it arrived later, and the other one has waited for something before the queue.
+    queue.push("a", 1, 8, RequestId(8), 800, true);
+    queue.push("a", 1, 6, RequestId(6), 600);
+    queue.push("a", 1, 7, RequestId(7), 700, true);
+    EXPECT_EQ(queue.front("a").front(), 7u) << name;
+    EXPECT_EQ(drain(queue, "a", 1'000), (std::vector<std::uint64_t>{7, 8, 6})) << name;
   }
 }
 

@@ -163,23 +163,44 @@ TEST(CorePapers, ASharedBeginningDoesNotMakeAStrangerNear) {
 }
 
 // With a hole: two blocks are dropped, two on the host, two on the device.
-TEST(CorePapers, FpfCountsHoles) {
-  CoreConfig config = pensieve_config(8, 4);
+TEST(CorePapers, FpfAndRelaxedFpfCountHoles) {
+  for (const std::string admission : {"fpf", "relaxed-fpf"}) {
+    CoreConfig config = pensieve_config(8, 4);
+    config.admission = admission;
+    config.max_running = 1;
+    TierDriver d(config);
+    const auto talk = [&d](std::uint64_t id, const Tokens& prompt) {
+      d.now += kNanosPerSecond;
+      d.run(id, prompt);
+    };
+    talk(1, run_of(0, 192));
+    talk(2, run_of(1000, 128));
+    talk(3, run_of(2000, 32));
+    d.arrive(4, run_of(9000, 5), 3);
+    const std::size_t before = d.starts.size();
+    d.arrive(5, run_of(7000, 100));                   // nowhere
+    d.arrive(6, run_of(0, 200));                      // about 1.4
+    d.arrive(7, run_of(1000, 128) + run_of(500, 3));  // on the device
+    d.now += kNanosPerSecond;                         // all have waited about as long
+    EXPECT_EQ(starts_after(d, before), (std::vector<std::uint64_t>{7, 6, 5})) << admission;
+  }
+}
+
+// Of prompts of more than 512 blocks some blocks stand for others.
+TEST(CorePapers, FpfLooksAtLongPromptsAtEvenDistances) {
+  CoreConfig config = tier_config(1300, 2600, 0);
   config.admission = "fpf";
+  config.preload = "off";
   config.max_running = 1;
   TierDriver d(config);
-  const auto talk = [&d](std::uint64_t id, const Tokens& prompt) {
-    d.now += kNanosPerSecond;
-    d.run(id, prompt);
-  };
-  talk(1, run_of(0, 192));
-  talk(2, run_of(1000, 128));
-  talk(3, run_of(2000, 32));
-  d.arrive(4, run_of(9000, 5), 3);
+  d.run(1, run_of(0, 1100 * kBlockTokens));
+  d.run(2, run_of(100'000,
+                  700 * kBlockTokens));  // what the device had of the first is on the host now, or in part
+  d.arrive(4, run_of(900'000, 5), 3);
   const std::size_t before = d.starts.size();
-  d.arrive(5, run_of(7000, 100));                   // nowhere
-  d.arrive(6, run_of(0, 200));                      // about 1.4
-  d.arrive(7, run_of(1000, 128) + run_of(500, 3));  // on the device
+  d.arrive(5, run_of(300'000, 1200 * kBlockTokens));                   // nowhere
+  d.arrive(6, run_of(0, 1100 * kBlockTokens) + run_of(500, 3));        // mostly on the host
+  d.arrive(7, run_of(100'000, 700 * kBlockTokens) + run_of(600, 40));  // on the device
   EXPECT_EQ(starts_after(d, before), (std::vector<std::uint64_t>{7, 6, 5}));
 }
 

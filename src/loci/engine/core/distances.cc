@@ -11,10 +11,21 @@ namespace loci {
 namespace {
 
 constexpr std::uint8_t kFar = kNowhere / kTierStep;
+constexpr std::size_t kLooksMax = 512;                    // of a request's blocks
 constexpr std::size_t kBlocksMax = std::size_t{1} << 17;  // that are remembered, of all requests
 
-std::uint64_t nearness_of(std::uint8_t tier) {
-  return std::uint64_t{kBlockTokens} * (kNowhere - tier * kTierStep);
+std::uint64_t nearness_of(std::uint8_t tier, std::uint32_t tokens) {
+  return std::uint64_t{tokens} * (kNowhere - tier * kTierStep);
+}
+
+// Every so many blocks one is looked at.
+std::uint32_t stride_of(std::size_t blocks) {
+  return static_cast<std::uint32_t>(std::max<std::size_t>(1, (blocks + kLooksMax - 1) / kLooksMax));
+}
+
+// How many tokens block `number` stands for.
+std::uint32_t tokens_of_look(std::uint32_t number, std::size_t blocks) {
+  return static_cast<std::uint32_t>(std::min<std::size_t>(stride_of(blocks), blocks - number) * kBlockTokens);
 }
 
 }  // namespace
@@ -35,14 +46,14 @@ std::uint8_t Distances::tier_of(BlockId id) const {
 std::uint64_t Distances::nearness(CoreRequest& request) const {
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   std::uint64_t sum = 0;
-  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+  for (std::uint32_t i = 0; i < keys.size(); i += stride_of(keys.size())) {
     BlockId id = index_.find(keys[i]);
     if (id == kNoBlock || !index_.reachable(id)) {
       const BlockId original = prefixes_.original_of(request, i);
       if (original != kNoBlock) id = original;
     }
     if (id == kNoBlock) break;
-    sum += nearness_of(tier_of(id));
+    sum += nearness_of(tier_of(id), tokens_of_look(i, keys.size()));
   }
   return sum;
 }
@@ -50,21 +61,23 @@ std::uint64_t Distances::nearness(CoreRequest& request) const {
 std::uint64_t Distances::remember(CoreRequest& request) {
   Known& known = known_[request.arrival];
   known.request = &request;
-  known.keys = prefixes_.keys_of(request);
-  blocks_ += known.keys.size();
-  for (std::uint32_t i = 0; i < known.keys.size(); ++i) {
-    known.tiers.push_back(tier_of(index_.find(known.keys[i])));
-    known.sum += nearness_of(known.tiers.back());
-    std::vector<Watcher>& watchers = watchers_[known.keys[i]];
+  const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
+  for (std::uint32_t i = 0; i < keys.size(); i += stride_of(keys.size())) {
+    known.keys.push_back(keys[i]);
+    known.tokens.push_back(tokens_of_look(i, keys.size()));
+    known.tiers.push_back(tier_of(index_.find(keys[i])));
+    known.sum += nearness_of(known.tiers.back(), known.tokens.back());
+    std::vector<Watcher>& watchers = watchers_[keys[i]];
     known.watcher.push_back(static_cast<std::uint32_t>(watchers.size()));
-    watchers.push_back({&known, i});
+    watchers.push_back({&known, static_cast<std::uint32_t>(known.keys.size() - 1)});
   }
+  blocks_ += known.keys.size();
   return known.sum;
 }
 
 FairQueue::Distance Distances::of(CoreRequest& request) {
   const auto known = known_.find(request.arrival);
-  const bool fits = blocks_ + request.length() / kBlockTokens <= kBlocksMax;
+  const bool fits = blocks_ + std::min<std::size_t>(request.length() / kBlockTokens, kLooksMax) <= kBlocksMax;
   const bool is_told = known != known_.end() || (request.lineage == nullptr && fits);
   const std::uint64_t sum = known != known_.end() ? known->second.sum
                             : is_told             ? remember(request)
@@ -98,7 +111,8 @@ void Distances::take_changes(FairQueue& queue) {
     for (const Watcher& one : watchers->second) {
       std::uint8_t& known = one.known->tiers[one.number];
       if (known == tier) continue;
-      one.known->sum = one.known->sum - nearness_of(known) + nearness_of(tier);
+      const std::uint32_t tokens = one.known->tokens[one.number];
+      one.known->sum = one.known->sum - nearness_of(known, tokens) + nearness_of(tier, tokens);
       known = tier;
       if (!std::exchange(one.known->has_moved, true))
         queue.distance_moved(one.known->request->group, one.known->request->arrival);
@@ -111,7 +125,7 @@ void Distances::check_invariants() const {
   for (const auto& [arrival, known] : known_) {
     std::uint64_t sum = 0;
     for (std::uint32_t i = 0; i < known.keys.size(); ++i) {
-      sum += nearness_of(tier_of(index_.find(known.keys[i])));
+      sum += nearness_of(tier_of(index_.find(known.keys[i])), known.tokens[i]);
       const Watcher& own = watchers_.at(known.keys[i]).at(known.watcher[i]);
       LOCI_CHECK(own.known == &known && own.number == i,
                  "invariant 10: a block's watchers are who asks for it");

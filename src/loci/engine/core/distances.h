@@ -12,7 +12,8 @@
 // An admission order by distances needs those of many requests whenever a pass is formed, but few blocks
 // move between two passes. So a distance is computed once and kept while its request waits, and the queue
 // asks again for those that have changed alone. For histories that were cut, and for requests beyond those
-// that are remembered, it is computed each time.
+// that are remembered, it is computed each time. Of a long prompt 512 blocks at even distances are looked at,
+// each of which stands for those up to the next.
 //
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
 // called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
@@ -41,10 +42,10 @@ class Distances {
   // All arguments must outlive it.
   Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes);
 
-  // The distance of a waiting request, with the changes that were taken. Costs O(its blocks) the first time,
-  // then O(1).
+  // The distance of a waiting request, with the changes that were taken. Costs O(512) the first time, then
+  // O(1).
   FairQueue::Distance of(CoreRequest& request);
-  // Says that the request no longer waits. O(its blocks).
+  // Says that the request no longer waits. O(512).
   void forget(const CoreRequest& request);
   // Takes the index's changes, and tells the queue whose distance has changed. O(changes · requests that want
   // the blocks).
@@ -56,15 +57,16 @@ class Distances {
  private:
   struct Known {
     const CoreRequest* request = nullptr;
-    std::vector<ChainKey> keys;
-    std::vector<std::uint8_t> tiers;     // tier of each block; kFar: nowhere
+    std::vector<ChainKey> keys;          // of the blocks that are looked at
+    std::vector<std::uint32_t> tokens;   // that each of them stands for
+    std::vector<std::uint8_t> tiers;     // tier of each; kFar: nowhere
     std::vector<std::uint32_t> watcher;  // where each block's watchers have this request
     bool has_moved = false;              // since of() was asked, and the queue was told so
     std::uint64_t sum = 0;  // over the tokens of these blocks: how much nearer than kNowhere they are
   };
   struct Watcher {
     Known* known = nullptr;
-    std::uint32_t number = 0;  // of its blocks
+    std::uint32_t number = 0;  // of those that are looked at
   };
 
   std::uint8_t tier_of(BlockId id) const;
