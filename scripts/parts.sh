@@ -22,6 +22,8 @@ part_names=() part_budgets=() part_folder="$PWD/build/parts/$$"  # a run's own: 
 rm -rf "$part_folder"
 mkdir -p "$part_folder"
 cores="$(nproc)"
+# Processes behind and beside ignore Ctrl-C by themselves.
+trap 'trap - INT TERM; kill -TERM 0' INT TERM
 clock_ticks="$(getconf CLK_TCK)"
 
 # Hundredths of a second that the processors were busy since the machine started, idle and waiting left out.

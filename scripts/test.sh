@@ -124,7 +124,7 @@ all() {
   beside 60 "release: published vocabularies and templates" published
   beside 60 "release: slow tests" ctests release -L slow
   live_suites
-  part 300 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
+  part 600 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
 }
 
