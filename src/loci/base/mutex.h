@@ -134,7 +134,8 @@ class LOCI_THREAD_ANNOTATION(capability("mutex")) SharedMutex {
   SharedMutex(const SharedMutex&) = delete;
   SharedMutex& operator=(const SharedMutex&) = delete;
 
-  // True: the calling thread writes from now on, and gives a WriteLock the mutex to release. Waits for nobody.
+  // True: the calling thread writes from now on, and gives a WriteLock the mutex to release. Waits for
+  // nobody.
   bool try_lock() LOCI_THREAD_ANNOTATION(try_acquire_capability(true)) {
     rank_.note_locked();
     const bool is_locked = mutex_.try_lock();

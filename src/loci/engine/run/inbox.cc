@@ -70,8 +70,8 @@ bool Inbox::take(std::vector<InboxItem>& items, Nanos most) {
     items.assign(std::make_move_iterator(items_.begin()), std::make_move_iterator(end));
     items_.erase(items_.begin(), end);
     batch_waits_ = batch_waits_ && std::ranges::none_of(items, [](const InboxItem& item) {
-      return std::holds_alternative<Recovered>(item);
-    });
+                     return std::holds_alternative<Recovered>(item);
+                   });
   }
   batch_taken_.notify_all();
   return true;

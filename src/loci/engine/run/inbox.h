@@ -4,7 +4,7 @@
 //
 //     callers    post(a)        post(b)
 //     mover               post(ends)
-//     core       take() -> [a, ends]     take() -> [b]     a portion at a time, as the compute thread steps too
+//     core       take() -> [a, ends]     take() -> [b]     in portions: another thread steps too
 //
 // Its length is bounded by its users: callers by their connections (the core at once refuses requests beyond
 // its own queue), movers by the moves in flight, the disk's recovery by one batch.
