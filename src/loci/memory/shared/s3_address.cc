@@ -29,7 +29,8 @@ Status take_bucket(std::string_view bucket, S3Address& address) {
   if (bucket.size() < 3 || bucket.size() > 63 || has_capitals || !all_of(bucket, ".-") ||
       bucket.front() == '.' || bucket.front() == '-' || bucket.find("..") != std::string_view::npos)
     return invalid_argument(fmt::format(
-        "expected a bucket's name of 3 to 63 small letters, digits, dots and hyphens, found '{}'", bucket));
+        "expected a bucket's name of 3 to 63 small letters, digits, dots and hyphens, found {}",
+        all_of(bucket, ".-_") ? fmt::format("'{}'", bucket) : "other characters"));
   address.bucket = bucket;
   return {};
 }
@@ -106,7 +107,7 @@ Status take_query(std::string_view query, S3Address& address, std::string_view& 
       style = value;
     } else {
       return invalid_argument(fmt::format(
-          "expected endpoint=URL, region=NAME or style=path|virtual after the ?, found '{}'", field));
+          "expected endpoint=URL, region=NAME or style=path|virtual after the ?, found a field '{}'", name));
     }
   }
   return {};
@@ -161,6 +162,12 @@ Result<S3Address> parse_s3_address(std::string_view url, const S3Environment& en
     return invalid_argument(
         fmt::format("expected at most {} characters, found {}", kUrlBytesMax, url.size()));
   if (!url.starts_with("s3://")) return invalid_argument(fmt::format("expected {}", kForm));
+  // Errors are logged, so what may be a secret is not repeated in one.
+  if (url.find('@') != std::string_view::npos)
+    return invalid_argument(fmt::format(
+        "expected {} without a user, a password or any other '@': the store's keys are read from "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from AWS's file of credentials",
+        kForm));
   url.remove_prefix(5);
   const std::string_view place = url.substr(0, url.find('?'));
   url.remove_prefix(std::min(url.size(), place.size() + 1));

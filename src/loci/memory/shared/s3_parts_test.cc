@@ -59,7 +59,6 @@ TEST(S3Address, WrongPartsAreNamed) {
       {"s3://", "expected a bucket's name"},
       {"s3://ab", "expected a bucket's name"},
       {"s3://Capitals", "expected a bucket's name"},
-      {"s3://user:secret@h/b", "expected a bucket's name"},
       {"s3://a..b", "expected a bucket's name"},
       {"s3://bucket/a//b", "expected a prefix"},
       {"s3://bucket/../b", "expected a prefix"},
@@ -72,7 +71,6 @@ TEST(S3Address, WrongPartsAreNamed) {
       {"s3://bucket?endpoint=http://", "expected endpoint=https://HOST[:PORT]"},
       {"s3://bucket?endpoint=http://h:0", "expected endpoint=https://HOST[:PORT]"},
       {"s3://bucket?endpoint=http://h:70000", "expected endpoint=https://HOST[:PORT]"},
-      {"s3://bucket?endpoint=http://u@h", "expected endpoint=https://HOST[:PORT]"},
       {"s3://bucket?endpoint=http://h/path", "expected endpoint=https://HOST[:PORT]"},
       {"s3://bucket?endpoint=http://[::1", "expected endpoint=https://HOST[:PORT]"},
       {"s3://bucket?style=other", "expected endpoint=URL, region=NAME or style=path|virtual"},
@@ -82,6 +80,19 @@ TEST(S3Address, WrongPartsAreNamed) {
     ASSERT_FALSE(parsed.ok()) << url;
     EXPECT_TRUE(parsed.status().message().starts_with(expected)) << url << ": " << parsed.status().message();
   }
+}
+
+TEST(S3Address, WhatMayBeASecretIsNotRepeated) {
+  for (const char* url :
+       {"s3://KEY:hidden@bucket", "s3://KEY:hid/hidden@bucket", "s3://KEY:hidden", "s3://bucket/a@hidden",
+        "s3://bucket?endpoint=https://KEY:hidden@h", "s3://bucket?region=r&secret=hidden"}) {
+    const auto parsed = parse_s3_address(url, environment_of({}));
+    ASSERT_FALSE(parsed.ok()) << url;
+    EXPECT_EQ(parsed.status().message().find("hidden"), std::string::npos) << parsed.status().message();
+  }
+  EXPECT_NE(parse_s3_address("s3://KEY:x@bucket", environment_of({})).status().message().find(
+                "AWS_SECRET_ACCESS_KEY"),
+            std::string::npos);
 }
 
 TEST(S3Credentials, ComeFromTheEnvironmentOrAFile) {
