@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that share a PostgreSQL database: one turn of a conversation at a time, members, and a front before them."""
 import contextlib
+import json
 import re
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import threading
 import pytest
 
 from live_client import Server, chat_body, expect, expect_equal, greedy, killed, read_all, stream_events, wait_until
-from live_cluster import FLAGS, Cluster, events_of, question, texts, without_chance
+from live_cluster import FLAGS, Cluster, as_a_front_says, events_of, question, texts, told_of, without_chance
 from postgres_server import Postgres, find_binaries
 
 LEASE_SECONDS = 10
@@ -241,31 +242,135 @@ def test_a_killed_member_fails_no_request_that_has_not_begun(fresh):
         front.wait_for(1)
 
 
-def test_a_stream_whose_member_is_killed_goes_on_elsewhere(fresh):
-    drawn = {"temperature": 1, "seed": 5, "max_tokens": 900, "ignore_eos": True, "stream": True}
-    cases = [("/v1/chat/completions", chat_body("Long?", stream_options={"include_usage": True}, **drawn)),
-             ("/v1/completions", {"prompt": "Once", "logprobs": 2, **drawn}),
-             ("/v1/messages", chat_body("Long?", **drawn))]
+DRAWN = {"temperature": 1, "seed": 5, "ignore_eos": True, "stream": True}
+CALL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string", "maxLength": 600, "minLength": 500}},
+                                                           "required": ["at"], "additionalProperties": False}}
+# What is streamed: a path, its body, and which part of the events is the reply.
+STREAMS = {
+    "chat": ("/v1/chat/completions", chat_body("Long?", stream_options={"include_usage": True}, max_tokens=900, **DRAWN)),
+    "chat without a seed": ("/v1/chat/completions", chat_body("Long?", max_tokens=900, **DRAWN | {"seed": None})),
+    "chat, greedy": ("/v1/chat/completions", chat_body("Long?", max_tokens=900, **DRAWN | {"temperature": 0})),
+    "chat, three choices": ("/v1/chat/completions", chat_body("Long?", n=3, max_tokens=300, frequency_penalty=0.5, **DRAWN)),
+    "chat, a call": ("/v1/chat/completions", chat_body("Look!", max_tokens=800, tools=[{"type": "function", "function": {
+        name: value for name, value in CALL.items() if name != "type"}}], tool_choice="required", **DRAWN | {"ignore_eos": False})),
+    "completions with logprobs": ("/v1/completions", {"prompt": "Once", "logprobs": 2, "max_tokens": 900, **DRAWN}),
+    "messages": ("/v1/messages", chat_body("Long?", max_tokens=900, **DRAWN)),
+    "a response that is not stored": ("/v1/responses", {"input": "Long?", "store": False, "max_output_tokens": 900, **DRAWN}),
+    "a response": ("/v1/responses", {"input": "Long?", "max_output_tokens": 900, **DRAWN}),
+    "a turn": ("/v1/responses", {"input": "Long?", "max_output_tokens": 900, **DRAWN}),
+    "a response, a call": ("/v1/responses", {"input": "Look!", "max_output_tokens": 800, "tools": [CALL], "tool_choice": "required",
+                                             **DRAWN | {"ignore_eos": False}}),
+}
+
+
+def by_choice(events):
+    """Events of different choices come in any order."""
+    index = [event["choices"][0]["index"] if isinstance(event, dict) and event.get("choices") else 99 for event in events]
+    return [event for _, event in sorted(zip(index, events), key=lambda pair: pair[0])]
+
+
+def expect_events(got, wanted, what):
+    for place, (one, other) in enumerate(zip(got, wanted)):
+        expect_equal(one, other, f"{what}: event {place} of {len(got)} and {len(wanted)}")
+    expect_equal(len(got), len(wanted), f"{what}: how many events")
+
+
+def begun(front, path, body, events):
+    """A stream, and what has come of it when it has so many events."""
+    stream, data = front.send(path, body), b""
+    while data.count(b"data: ") < events:
+        piece = stream.recv(4096)
+        expect(piece, f"the stream ended: {data[-500:]}")
+        data += piece
+    return stream, data
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_whose_member_is_killed_goes_on_elsewhere(fresh, kind):
+    """Its client has the bytes of a lone server, but for counts of tokens found, times and names."""
+    path, body = STREAMS[kind]
     with contextlib.ExitStack() as stack:
         alone = stack.enter_context(Server(fresh.binary, fresh.model, *FLAGS))
-        members = [stack.enter_context(killed(fresh.server())) for _ in range(len(cases) + 1)]
+        members = [stack.enter_context(killed(fresh.server())) for _ in range(2)]
         front = stack.enter_context(fresh.front())
-        for place, (path, body) in enumerate(cases):
-            front.wait_for(len(members) - place)
-            servers = {line.split()[0]: member for port, line in fresh.members().items() for member in members if member.port == port}
-            wanted = events_of(read_all(alone.send(path, body)))
-            stream = front.send(path, body)
-            data = b""
-            while data.count(b"data: ") < 20:
-                data += stream.recv(4096)
-            servers[re.search(rb"X-Loci-Member: (\w+)", data).group(1).decode()].process.send_signal(signal.SIGKILL)
-            got = events_of(data + read_all(stream))
-            stream.close()
-            expect_equal(front.metrics()["loci_front_streams_moved_total"], place + 1, "streams that another member went on with")
-            expect_equal(without_chance(got), without_chance(wanted), path)
-            expect_equal(len({event["created"] for event in got if "created" in event}), 0 if path == "/v1/messages" else 1, "times of the reply")
-            if path == "/v1/chat/completions":
-                expect_equal(got[-2]["usage"]["completion_tokens"], 900, "tokens of the reply")
+        front.wait_for(2)
+        servers = {line.split()[0]: member for port, line in fresh.members().items() for member in members if member.port == port}
+        if kind == "a turn":
+            talk = front.post("/v1/conversations", {}).json["id"]
+            body = body | {"conversation": talk}
+        stream, data = begun(front, path, body, 60)
+        servers[re.search(rb"X-Loci-Member: (\w+)", data).group(1).decode()].process.send_signal(signal.SIGKILL)
+        data += read_all(stream)
+        stream.close()
+        expect(b": loci-" not in data, "what instances tell the front")
+        got = events_of(data)
+        expect_equal(front.metrics()["loci_front_streams_moved_total"], 1, "streams that another member went on with")
+        numbers = [event["sequence_number"] for event in got if "sequence_number" in event]
+        expect_equal(numbers, list(range(len(numbers))), "numbers of events")
+        if kind != "chat without a seed":
+            alone_body = body | ({"conversation": alone.post("/v1/conversations", {}).json["id"]} if kind == "a turn" else {})
+            wanted = events_of(read_all(alone.send(path, alone_body)))
+            expect_events(by_choice(without_chance(got)), by_choice(without_chance(wanted)), kind)
+        for name in ("id", "created"):
+            expect(len({event[name] for event in got if name in event}) <= 1, f"more than one {name}")
+        if kind == "chat":
+            expect_equal(got[-2]["usage"]["completion_tokens"], 900, "tokens of the reply")
+        left = next(member for member in members if member.process.poll() is None)
+        if path == "/v1/responses" and body.get("store", True):
+            final = got[-1]["response"]
+            stored = left.get(f"/v1/responses/{final['id']}")
+            expect_equal(stored.status, 200, "it is stored under its name")
+            expect_equal(stored.json["output"], final["output"], "what is stored")
+        if kind == "a turn":
+            expect_equal([role for role, _ in texts(left, talk)], ["user", "assistant"], "the turn is there once")
+        if kind == "chat, greedy":
+            # It goes on from the tokens that the first one told: they are not sampled again.
+            sampled = left.metrics()["loci_generated_tokens_total"]
+            expect(sampled < 900 - 40, f"tokens that the other member sampled: {sampled}")
+
+
+@pytest.mark.parametrize("kind", ["a response", "a turn", "not streamed"])
+def test_what_an_instance_stored_before_it_died_is_not_stored_again(fresh, kind):
+    """It ended after the commit and before the reply's end: another one, asked under the same name, has the same answer."""
+    path, name = "/v1/responses", "0123456789abcdef" * 2
+    with fresh.server() as first, fresh.server() as other:
+        body = {"input": "Long?", "max_output_tokens": 40, **DRAWN, "seed": None, "stream": kind != "not streamed"}
+        talk = first.post("/v1/conversations", {}).json["id"]
+        if kind == "a turn":
+            body["conversation"] = talk
+
+        def ask(server, **said):
+            headers, behind = as_a_front_says(fresh.secret, path, name, **said)
+            return read_all(server.send(path, body, headers=headers, behind=behind))
+
+        def end_of(data):
+            return events_of(data)[-1]["response"] if body["stream"] else json.loads(data.partition(b"\r\n\r\n")[2])
+
+        made = ask(first)
+        expect_equal(end_of(made)["id"], f"resp_{name}", "its id follows from the name")
+        expect_equal(end_of(made)["created_at"], 1700000000, "its time is the front's")
+        if kind == "a turn":
+            later = other.post(path, question(talk, "And?"))
+            expect_equal(later.status, 200, later.text)
+        again = {"again": True}
+        if body["stream"]:
+            again["prompts"], tokens = told_of(made)
+            expect_equal(len(tokens), 40, "tokens that are told")
+            again["said"] = [tokens[:30]]
+        sampled = other.metrics()["loci_generated_tokens_total"]
+        end, wanted = end_of(ask(other, **again)), end_of(made)
+        expect_equal(end["output"], wanted["output"], "what is said again")
+        expect_equal(end["id"], wanted["id"], "the response")
+        computed = other.metrics()["loci_generated_tokens_total"] - sampled
+        expect_equal(computed, 11 if body["stream"] else 0, "tokens that are sampled: the last that was told, and what follows")
+        expect_equal(other.get(f"{path}/resp_{name}").json["output"], wanted["output"], "what is stored")
+        if kind == "a turn":
+            expect_equal([text for role, text in texts(first, talk) if role == "user"], ["Long?", "And?"], "what was asked")
+        # Another name is another response; and whoever cannot seal one names none.
+        headers, behind = as_a_front_says(fresh.secret, path, name)
+        headers["Loci-Reply"] = headers["Loci-Reply"][:-1] + ("0" if headers["Loci-Reply"][-1] != "0" else "1")
+        forged = read_all(other.send(path, body, headers=headers, behind=behind))
+        expect(end_of(forged)["id"] != f"resp_{name}" and b": loci-" not in forged, "a forged name")
 
 
 def test_background_responses_of_a_dead_member_fail(fresh):

@@ -194,9 +194,9 @@ class Server:
     def post(self, path, body):
         return self.request("POST", path, json.dumps(body))
 
-    def send(self, path, body, receive_buffer=None, headers=None):
-        """A raw connection on which a request was sent and nothing was read."""
-        data = json.dumps(body).encode()
+    def send(self, path, body, receive_buffer=None, headers=None, behind=b""):
+        """A raw connection on which a request was sent, with bytes behind its JSON, and nothing was read."""
+        data = json.dumps(body).encode() + behind
         connection = socket.socket()
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that join one cluster, a front before them, and what the suites read from their replies."""
+import hashlib
+import hmac
 import json
 import os
 import re
+import struct
 
 from live_client import HERE, Server, Workplace, dechunk, expect, expect_equal, wait_until
 
@@ -66,17 +69,34 @@ class Cluster(Workplace):
         return {int(address.rpartition(":")[2]): line for address, line in self.addresses().items()}
 
 
+def as_a_front_says(secret_file, path, name, again=False, prompts=0, said=()):
+    """What a front adds to a request (cluster/told_request.h): headers, and what stands behind the body."""
+    with open(secret_file, "rb") as file:
+        key = hashlib.blake2b(bytes(16) + b"loci cluster replies", key=file.read(), digest_size=32).digest()
+    behind = struct.pack("<QI", prompts, len(said)) + b"".join(struct.pack(f"<I{len(one)}I", len(one), *one) for one in said) if said else b""
+    values = f"{name} 1700000000 {int(again)} {len(behind)}"
+    text = f"reply\nPOST {path}\n{values}\n".encode() + behind
+    return {"Loci-Reply": f"{values} {hmac.digest(key, text, 'sha512')[:32].hex()}"}, behind
+
+
+def told_of(data):
+    """The name of the prompts and the tokens of the only choice, as an instance tells a front in its stream."""
+    text = dechunk(data.partition(b"\r\n\r\n")[2]).decode()
+    return int(re.search(r"^: loci-prompts (\d+)$", text, re.M).group(1)), [int(token) for token in re.findall(r"^: loci-token 0 (\d+)$", text, re.M)]
+
+
 def events_of(data):
     """The data of a stream's events; text, or values."""
     head, _, body = data.partition(b"\r\n\r\n")
     expect(b" 200 " in head.split(b"\r\n")[0], data[:500])
-    said = [re.sub(r"^event: .*\n", "", event).removeprefix("data: ") for event in dechunk(body).decode().split("\n\n") if event]
+    said = [re.sub(r"^event: .*\n", "", event).removeprefix("data: ") for event in dechunk(body).decode().split("\n\n")
+            if event and not event.startswith(": loci-")]
     return [event if event == "[DONE]" else json.loads(event) for event in said]
 
 
 def without_chance(events):
     """What two servers that make the same reply both say."""
-    names = ("id", "created", "cached_tokens", "cache_read_input_tokens", "input_tokens", "tool_calls")
+    names = ("id", "created", "created_at", "completed_at", "conversation", "item_id", "call_id", "cached_tokens", "cache_read_input_tokens")
     if isinstance(events, dict):
         return {name: without_chance(value) for name, value in events.items() if name not in names}
     return [without_chance(one) for one in events] if isinstance(events, list) else events

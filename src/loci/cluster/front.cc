@@ -48,7 +48,8 @@ ApiError no_instance(std::string message) {
 
 // A request that ends whoever reads it must not go from one instance to the next until none is left.
 bool Front::may_repeat(const Request& request) {
-  const bool can_go_on = !request.is_streaming || (request.told && request.told->is_understood());
+  const bool can_go_on =
+      !request.is_streaming || (request.told && request.told->is_understood() && request.body_charge);
   return request.prompt.may_be_repeated && can_go_on && !request.is_too_late && request.losses < kLossesMax;
 }
 
@@ -107,8 +108,7 @@ Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& work
       log_(std::move(log)),
       instances_(with_seed(options.instances)),
       pool_(io),
-      kept_bodies_(options.kept_bytes_max),
-      random_(random_seed()) {}
+      kept_bodies_(options.kept_bytes_max) {}
 
 // --- who there is ---
 
@@ -232,11 +232,9 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
     request.prompt = read();
   else
     request.prompt = co_await workers_.run({}, read);
-  if (request.prompt.may_go_on()) {
-    request.told.emplace(request.prompt.api);
-    // So that another instance draws what the first one would have.
-    if (!request.prompt.has_seed) add_seed(exchange.request().body, random_() >> 1);
-  }
+  if (request.prompt.is_named())
+    request.reply = {.name = random_told_name(), .created_at = seconds_since_1970(), .said = {}};
+  if (request.prompt.may_go_on()) request.told.emplace(request.prompt.api);
   exchange.watch([current = request.current] {
     if (*current != nullptr) (*current)->close();
   });
@@ -337,9 +335,17 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
 asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance, Upstream& upstream,
                                            Sent& sent) {
   const HttpRequest& message = request.exchange.request();
+  // What the client has of a stream, behind the body.
+  const std::string said = request.is_streaming ? request.told->said() : std::string();
+  const std::string told = request.prompt.is_named()
+                               ? told_header(options_.reply_key, message, request.reply, said)
+                               : std::string();
+  const std::string with_said = said.empty() ? std::string() : request.text() + said;
+  const std::string& body = said.empty() ? request.text() : with_said;
   const std::string head =
-      request_head(message, request.text().size(), instance.member.address(), request.exchange.request_id());
-  const bool is_sent = co_await upstream.send(head, request.text());
+      request_head(message, body.size(), instance.member.address(), request.exchange.request_id(), told);
+  request.reply.is_again = true;
+  const bool is_sent = co_await upstream.send(head, body);
   // An instance may have refused the request before all of it was sent.
   const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;

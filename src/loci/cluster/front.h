@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "loci/cluster/instances.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/routed_request.h"
+#include "loci/cluster/told_request.h"
 #include "loci/cluster/upstream.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/exchange.h"
@@ -33,6 +33,7 @@ namespace loci {
 struct FrontOptions {
   InstancesOptions instances;
   PromptKey prompt_key{};                       // the cluster's
+  ToldKey reply_key{};                          // likewise
   PageGuard pages;                              // the names under which clients reach the front
   Nanos connect_timeout = 2 * kNanosPerSecond;  // for a connection to an instance, and for a question whether
                                                 // it lives
@@ -138,7 +139,6 @@ class Front {
   std::set<std::uint32_t> looked_after_;     // instances that are being asked whether they live
   std::map<PromptKey, Nanos> let_in_until_;  // by prompt_key_of()
   std::uint64_t next_sent_ = 1;
-  std::mt19937_64 random_;  // draws seeds of requests
   bool is_draining_ = false;
 };
 

@@ -68,7 +68,7 @@ void Front::keep_body(Request& request) {
       request.body = std::move(message.body);
     } else {
       request.body_charge.reset();
-      request.told.reset();
+      request.told->forget_said();
     }
   }
   request.exchange.drop_body();
@@ -115,13 +115,16 @@ asio::awaitable<Front::Outcome> Front::pass_events(Request& request, Upstream& u
   std::optional<std::string_view> piece = first;
   for (; piece && !piece->empty(); piece = co_await upstream.read_piece()) {
     std::string events = whole.push(*piece);
-    if (const auto next = number_after(events)) request.next_event = *next;
     ToldStream::State state = ToldStream::State::kGoesOn;
     if (request.told) {
       ToldStream::Part part = request.told->push(events);
       events = std::move(part.events);
       state = part.state;
+      if (request.body_charge &&
+          !request.body_charge->grow_to(request.body.size() + request.told->said_bytes()))
+        request.told->forget_said();
     }
+    if (const auto next = number_after(events)) request.next_event = *next;
     if (!co_await exchange.stream(events)) co_return Outcome::kAnswered;
     if (state == ToldStream::State::kGivenUp) co_return Outcome::kLost;
     if (state == ToldStream::State::kDiffers) co_return Outcome::kDiffers;

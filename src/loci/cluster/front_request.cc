@@ -25,7 +25,7 @@ std::string_view plain(const beast::string_view& text) { return {text.data(), te
 
 // Of one connection, or written anew by who passes the message on.
 bool is_of_connection(const beast::string_view& name) {
-  static constexpr std::array<beast::string_view, 17> kNames = {"Connection",
+  static constexpr std::array<beast::string_view, 18> kNames = {"Connection",
                                                                 "Keep-Alive",
                                                                 "Proxy-Connection",
                                                                 "Proxy-Authenticate",
@@ -41,6 +41,7 @@ bool is_of_connection(const beast::string_view& name) {
                                                                 "Server",
                                                                 "Date",
                                                                 "X-Loci-Member",
+                                                                "Loci-Reply",
                                                                 "HTTP2-Settings"};
   return std::any_of(kNames.begin(), kNames.end(),
                      [&](const auto& one) { return beast::iequals(one, name); });
@@ -56,7 +57,7 @@ std::set<std::string> names_in(std::string_view connection) {
 }  // namespace
 
 std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
-                         std::string_view request_id) {
+                         std::string_view request_id, std::string_view told) {
   std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n", request.method_text,
                                 request.target, address, request_id);
   const std::set<std::string> named = names_in(request.header("Connection"));
@@ -66,6 +67,7 @@ std::string request_head(const HttpRequest& request, std::size_t body_bytes, std
   }
   const bool has_body = body_bytes > 0 || request.method == http::verb::post;
   if (has_body) out += fmt::format("Content-Length: {}\r\n", body_bytes);
+  out += told;
   return out + "\r\n";
 }
 

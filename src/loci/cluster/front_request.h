@@ -15,6 +15,7 @@
 
 #include "loci/cluster/front.h"
 #include "loci/cluster/routed_request.h"
+#include "loci/cluster/told_request.h"
 #include "loci/cluster/told_stream.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/exchange.h"
@@ -26,14 +27,16 @@ struct Front::Request {
   Exchange& exchange;
   PromptKey key{};  // its tenant's
   RoutedPrompt prompt;
+  ToldReply reply;  // RoutedPrompt::is_named(): its name, and whether it was sent before
   Nanos begun_at = 0;
   std::vector<std::uint32_t> tried;  // numbers of the instances that were tried
   std::string member;                // id of the member that was tried last
   std::optional<HttpResponse> refusal;
-  std::optional<ToldStream> told;  // present if another instance can continue the reply
-  bool is_streaming = false;       // the client has the reply's header
-  bool is_events = false;          // the reply is a stream of server-sent events
-  std::uint64_t next_event = 0;    // number of the next event, in the Responses API
+  // Of a stream that another instance could continue; it does so only if there is room for the body.
+  std::optional<ToldStream> told;
+  bool is_streaming = false;     // the client has the reply's header
+  bool is_events = false;        // the reply is a stream of server-sent events
+  std::uint64_t next_event = 0;  // number of the next event, in the Responses API
   // The body, kept while another instance may have to continue a reply that has begun; and the room that it
   // takes.
   std::string body;
@@ -50,9 +53,9 @@ struct Front::Request {
 };
 
 // The request's header for an instance at that address: the client's, without fields that concern only the
-// client and the front.
+// client and the front. `told`: told_header(), or empty.
 std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
-                         std::string_view request_id);
+                         std::string_view request_id, std::string_view told = {});
 
 // Status, type and header fields of an instance's answer, as they are passed on.
 HttpResponse response_of(const boost::beast::http::response_header<>& header);

@@ -7,10 +7,10 @@
 namespace loci {
 namespace {
 
-std::string chunk(const std::string& text, int created) {
-  return fmt::format("data: {{\"created\":{},\"choices\":[{{\"index\":0,\"text\":\"{}\"}}]}}\n\n", created,
-                     text);
+std::string chunk(const std::string& text) {
+  return fmt::format("data: {{\"choices\":[{{\"index\":0,\"text\":\"{}\"}}]}}\n\n", text);
 }
+std::string token(std::uint32_t value) { return told_event({.number = value}); }
 const std::string kDone = "data: [DONE]\n\n";
 const std::string kStreamed = R"({"model":"tiny","prompt":"hi","stream":true})";
 
@@ -37,14 +37,25 @@ class MovedStreamTest : public FrontTest {
       instances_.push_back(std::make_unique<FakeInstance>(
           [this, i, events_of, other_text](const std::string& request) {
             const std::lock_guard lock(mutex_);
-            bodies_.push_back(request.substr(request.find("\r\n\r\n") + 4));
+            HttpRequest message{.method_text = "POST",
+                                .target = request.substr(5, request.find(" HTTP/") - 5)};
+            const std::size_t at = request.find("Loci-Reply: ");
+            if (at != std::string::npos) {
+              const std::string header = request.substr(at + 12, request.find("\r\n", at) - at - 12);
+              message.headers.emplace_back("Loci-Reply", header);
+            }
+            message.body = request.substr(request.find("\r\n\r\n") + 4);
+            told_.push_back(take_told_reply(ToldKey{}, message));
+            bodies_.push_back(message.body);
             // The first that is asked breaks off as the first of the list.
             const std::size_t count = events_of[std::min(bodies_.size(), events_of.size()) - 1];
             const std::vector<std::string> words = {"It", " was",
                                                     bodies_.size() > 1 ? " a" + other_text : " a", " day"};
             std::string text;
             for (std::size_t word = 0; word < std::min(count, words.size()); ++word)
-              text += chunk(words[word], static_cast<int>(bodies_.size()));
+              text += token(static_cast<std::uint32_t>(word)) + chunk(words[word]);
+            const std::string name = told_event({.kind = ToldPart::Kind::kPrompts, .number = 5});
+            text = name + text;
             return count == kWhole ? events(text + kDone) + "0\r\n\r\n" : events(text + "data: {\"half");
           },
           FakeWays{.key = "k"}));
@@ -60,7 +71,9 @@ class MovedStreamTest : public FrontTest {
   }
 
   std::mutex mutex_;
-  std::vector<std::string> bodies_;  // as they came; guarded by mutex_ until the answer is there
+  // What came, the bodies as the client's; guarded by mutex_ until the answer is there.
+  std::vector<std::string> bodies_;
+  std::vector<std::optional<ToldReply>> told_;
   std::vector<std::unique_ptr<FakeInstance>> instances_;
   std::vector<Member> members_;
 };
@@ -68,11 +81,27 @@ class MovedStreamTest : public FrontTest {
 TEST_F(MovedStreamTest, AStreamGoesOnWhereItBrokeOff) {
   begin({3, kWhole});
   const std::string answer = post("/v1/completions", kStreamed);
-  EXPECT_EQ(dechunked(answer), chunk("It", 1) + chunk(" was", 1) + chunk(" a", 1) + chunk(" day", 1) + kDone);
+  EXPECT_EQ(dechunked(answer), chunk("It") + chunk(" was") + chunk(" a") + chunk(" day") + kDone);
   EXPECT_EQ(moved(), 1);
-  ASSERT_EQ(bodies_.size(), 2u);
-  EXPECT_EQ(bodies_[0], bodies_[1]);
-  EXPECT_TRUE(bodies_[0].starts_with(R"({"model":"tiny","prompt":"hi","stream":true,"seed":)")) << bodies_[0];
+  EXPECT_EQ(bodies_, (std::vector<std::string>{kStreamed, kStreamed}));
+  ASSERT_TRUE(told_[0] && told_[1]);
+  EXPECT_FALSE(told_[0]->is_again);
+  EXPECT_TRUE(told_[0]->said.empty());
+  EXPECT_EQ(told_[1]->name, told_[0]->name);
+  EXPECT_EQ(told_[1]->created_at, told_[0]->created_at);
+  EXPECT_TRUE(told_[1]->is_again);
+  EXPECT_EQ(told_[1]->prompts, 5u);
+  EXPECT_EQ(told_[1]->said, (std::vector<std::vector<TokenId>>{{TokenId(0), TokenId(1), TokenId(2)}}));
+}
+
+TEST_F(MovedStreamTest, NoClientSaysWhatAFrontDoes) {
+  begin({kWhole});
+  const std::string more = told_header(ToldKey{}, {.method_text = "POST", .target = "/v1/completions"},
+                                       {.name = "client", .created_at = 1}, "");
+  const std::string answer = dechunked(post("/v1/completions", kStreamed, more));
+  EXPECT_EQ(answer.find("loci-"), std::string::npos) << answer;
+  ASSERT_TRUE(told_[0]);
+  EXPECT_NE(told_[0]->name, "client");
 }
 
 TEST_F(MovedStreamTest, WhatHadABodyLargerThanIsKeptEndsWithItsInstance) {
@@ -81,14 +110,14 @@ TEST_F(MovedStreamTest, WhatHadABodyLargerThanIsKeptEndsWithItsInstance) {
       R"({"model":"tiny","stream":true,"prompt":")" + std::string(900 << 10, 'x') + "\"}";
   const std::string answer = dechunked(post("/v1/completions", large, "Authorization: Bearer k\r\n"));
   EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+  EXPECT_EQ(answer.find("loci-"), std::string::npos) << answer;
   EXPECT_EQ(bodies_.size(), 1u);
 }
 
 TEST_F(MovedStreamTest, WhoseReplyIsAnotherIsNotPassedOn) {
   begin({3, kWhole}, "n");
   const std::string answer = dechunked(post("/v1/completions", kStreamed));
-  EXPECT_TRUE(answer.starts_with(chunk("It", 1) + chunk(" was", 1) + chunk(" a", 1) + "data: {\"error\":"))
-      << answer;
+  EXPECT_TRUE(answer.starts_with(chunk("It") + chunk(" was") + chunk(" a") + "data: {\"error\":")) << answer;
   EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
   EXPECT_EQ(answer.find("day"), std::string::npos) << answer;
   EXPECT_TRUE(answer.ends_with(kDone)) << answer;
@@ -97,8 +126,7 @@ TEST_F(MovedStreamTest, WhoseReplyIsAnotherIsNotPassedOn) {
 TEST_F(MovedStreamTest, WhatEndsTwoInstancesIsNotSentToAThird) {
   begin({2, 3, kWhole, kWhole});
   const std::string answer = dechunked(post("/v1/completions", kStreamed));
-  EXPECT_TRUE(answer.starts_with(chunk("It", 1) + chunk(" was", 1) + chunk(" a", 1) + "data: {\"error\":"))
-      << answer;
+  EXPECT_TRUE(answer.starts_with(chunk("It") + chunk(" was") + chunk(" a") + "data: {\"error\":")) << answer;
   EXPECT_NE(answer.find("two instances ended while they answered this request"), std::string::npos) << answer;
   EXPECT_EQ(bodies_.size(), 2u);
 }
@@ -110,11 +138,23 @@ TEST_F(MovedStreamTest, OneThatIsAloneEndsWithAnError) {
   EXPECT_TRUE(answer.ends_with(kDone)) << answer;
 }
 
-TEST_F(MovedStreamTest, WhatMayBeStoredIsNotSentAgain) {
-  begin({3, kWhole});
+TEST_F(MovedStreamTest, AStoredResponseIsSentAgainUnderItsName) {
+  begin({2, kWhole});
   const std::string answer = dechunked(post("/v1/responses", R"({"input":"x","stream":true})"));
+  EXPECT_EQ(answer, chunk("It") + chunk(" was") + chunk(" a") + chunk(" day") + kDone);
+  ASSERT_EQ(bodies_.size(), 2u);
+  ASSERT_TRUE(told_[0] && told_[1]);
+  EXPECT_EQ(told_[1]->name, told_[0]->name);
+  EXPECT_EQ((std::vector{told_[0]->is_again, told_[1]->is_again}), (std::vector{false, true}));
+}
+
+TEST_F(MovedStreamTest, WhatRunsInTheBackgroundIsNotSentAgain) {
+  begin({3, kWhole});
+  const std::string answer =
+      dechunked(post("/v1/responses", R"({"input":"x","stream":true,"background":true})"));
   EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
   EXPECT_EQ(bodies_.size(), 1u);
+  EXPECT_FALSE(told_[0]);
 }
 
 TEST_F(FrontTest, AnErrorOfTheResponsesApiHasTheNextNumber) {
@@ -148,23 +188,19 @@ TEST_F(FrontTest, WhoHasLostItsDeviceIsAskedTwiceAtMostByARequest) {
   update({});
 }
 
-TEST(RoutedRequest, ASeedIsAddedToWhatHasNone) {
+TEST(RoutedRequest, WhatMayGoOn) {
   namespace http = boost::beast::http;
-  const auto seeded = [](std::string body) {
-    add_seed(body, 7);
-    return body;
-  };
-  EXPECT_EQ(seeded(R"({"a":{}})"), R"({"a":{},"seed":7})");
-  EXPECT_EQ(seeded("{ }\n"), "{ \"seed\":7}\n");
-  EXPECT_EQ(seeded(R"({"seed":null})"), R"({"seed":null,"seed":7})");
   const auto read = [](const std::string& body, const char* path = "/v1/chat/completions") {
     return read_prompt(http::verb::post, path, body, PromptKey{1});
   };
-  EXPECT_TRUE(read(R"({"stream":true,"seed":3})").has_seed);
-  EXPECT_FALSE(read(R"({"stream":true,"seed":null})").has_seed);
   EXPECT_TRUE(read(R"({"stream":true})").may_go_on());
   EXPECT_FALSE(read(R"({"stream":false})").may_go_on());
-  EXPECT_FALSE(read(R"({"stream":true,"store":false})", "/v1/responses").may_go_on());
+  EXPECT_TRUE(read(R"({"stream":false})").is_named());
+  EXPECT_TRUE(read(R"({"stream":true,"store":false})", "/v1/responses").may_go_on());
+  EXPECT_TRUE(read(R"({"stream":true})", "/v1/responses").may_go_on());
+  EXPECT_TRUE(read(R"({"stream":true,"background":null})", "/v1/responses").may_go_on());
+  EXPECT_FALSE(read(R"({"stream":true,"background":true})", "/v1/responses").is_named());
+  EXPECT_FALSE(read("{}", "/v1/conversations").is_named());
 }
 
 }  // namespace

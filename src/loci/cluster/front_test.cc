@@ -58,25 +58,30 @@ TEST_F(FrontTest, GarbageOfAnInstanceIsAnotherInstancesChance) {
   }
 }
 
-TEST_F(FrontTest, ATurnThatMayBeStoredIsSentOnce) {
+TEST_F(FrontTest, WhatMayBeStoredAndHasNoNameIsSentOnce) {
   FakeInstance dying([](const std::string&) { return std::string(); });
   FakeInstance other([](const std::string&) { return std::string(); });
   update({dying.member("0000000000000001"), other.member("0000000000000002")});
-  EXPECT_NE(post("/v1/responses", R"({"input":"x","model":"tiny"})").find("502"), std::string::npos);
+  EXPECT_NE(post("/v1/conversations", R"({"model":"tiny"})").find("502"), std::string::npos);
   EXPECT_EQ(dying.requests() + other.requests(), 1);
-  // What is not stored may be computed twice.
-  const std::string answer = post("/v1/responses", R"({"input":"x","store":false})");
-  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
-  EXPECT_EQ(dying.requests() + other.requests(), 3);
+  EXPECT_NE(post("/v1/responses", R"({"input":"x","background":true})").find("502"), std::string::npos);
+  EXPECT_EQ(dying.requests() + other.requests(), 2);
+  // What is not stored, or under a name, may be computed twice.
+  for (const char* body : {R"({"input":"x","store":false})", R"({"input":"x","model":"tiny"})"}) {
+    const int before = dying.requests() + other.requests();
+    const std::string answer = post("/v1/responses", body);
+    EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+    EXPECT_EQ(dying.requests() + other.requests(), before + 2);
+  }
 }
 
-// Else a front that many turns pass has as many idle connections as its pool takes.
-TEST_F(FrontTest, TheConnectionOfATurnThatMayBeStoredIsNotKept) {
+// Else a front that many of them pass has as many idle connections as its pool takes.
+TEST_F(FrontTest, TheConnectionOfWhatMayBeStoredIsNotKept) {
   std::counting_semaphore<8> closed(0);
   FakeInstance instance([](const std::string&) { return whole("{}"); },
                         {.keeps_alive = true, .closed = [&] { closed.release(); }});
   update({instance.member("1111111111111111")});
-  EXPECT_NE(post("/v1/responses", R"({"model":"tiny","input":"Hi"})").find("200 OK"), std::string::npos);
+  EXPECT_NE(post("/v1/conversations", R"({"model":"tiny"})").find("200 OK"), std::string::npos);
   EXPECT_TRUE(closed.try_acquire_for(std::chrono::seconds(20)));
 }
 
@@ -412,8 +417,8 @@ TEST(RoutedRequest, KnowsWhatGoesOnFromWhatAndWhatIsStored) {
   const auto read = [](const std::string& body) {
     return read_prompt(http::verb::post, "/v1/responses", body, PromptKey{1});
   };
-  EXPECT_FALSE(read(R"({"input":"x"})").may_be_repeated);
-  EXPECT_TRUE(read(R"({"input":"x","store":false})").may_be_repeated);
+  EXPECT_TRUE(read(R"({"input":"x"})").may_be_repeated) << "under the name that the front gives it";
+  EXPECT_FALSE(read(R"({"input":"x","background":true})").may_be_repeated);
   EXPECT_EQ(read(R"({"conversation":"c"})").continues, continued_key("c", PromptKey{1}));
   EXPECT_EQ(read(R"({"conversation":{"id":"c"}})").continues, continued_key("c", PromptKey{1}));
   EXPECT_EQ(read(R"({"previous_response_id":"r"})").continues, continued_key("r", PromptKey{1}));

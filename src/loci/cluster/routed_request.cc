@@ -115,12 +115,11 @@ void read_body(std::string_view path, std::string_view body, const PromptKey& ke
     out.model = model->get<std::string>();
   const auto stream = request.find("stream");
   out.is_streamed = stream != request.end() && stream->is_boolean() && stream->get<bool>();
-  const auto given_seed = request.find("seed");
-  out.has_seed = given_seed != request.end() && !given_seed->is_null();
   if (out.begins_response) {
-    // Stored unless the request says otherwise.
-    const auto store = request.find("store");
-    out.may_be_repeated = store != request.end() && store->is_boolean() && !store->get<bool>();
+    // In the background it goes on at the instance, whoever asks for it.
+    const auto background = request.find("background");
+    out.may_be_repeated = background == request.end() || background->is_null() ||
+                          (background->is_boolean() && !background->get<bool>());
     const std::string conversation = id_of(request, "conversation");
     const std::string previous = id_of(request, "previous_response_id");
     out.is_conversation = !conversation.empty();
@@ -160,14 +159,6 @@ bool generates(http::verb method, std::string_view path) {
 }
 
 }  // namespace
-
-void add_seed(std::string& body, std::uint64_t seed) {
-  const std::size_t end = body.rfind('}');
-  if (end == std::string::npos) return;
-  const std::size_t last = body.find_last_not_of(" \t\r\n", end - 1);
-  // At the end, as of fields of one name the last one counts, and there may be a null.
-  body.insert(end, fmt::format("{}\"seed\":{}", body[last] == '{' ? "" : ",", seed));
-}
 
 std::uint64_t continued_key(std::string_view id, const PromptKey& key) {
   return name_of(key, kContinued, id);

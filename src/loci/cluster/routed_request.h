@@ -37,19 +37,18 @@ struct RoutedPrompt {
   std::optional<std::uint64_t> continues;  // key of the conversation or response that it continues
   bool is_conversation = false;            // it continues a conversation, not a response
   bool is_generated = false;               // a model computes the answer and keeps the prompt's state
-  bool may_be_repeated = true;             // it may be sent twice, because it stores nothing
-  bool is_streamed = false;                // it asks for a stream of events
-  bool has_seed = false;                   // it names a seed
+  bool may_be_repeated = true;  // it may be sent twice: it stores nothing, or a response, under the
+                                // name that a front gives it (told_request.h)
+  bool is_streamed = false;     // it asks for a stream of events
   RoutedApi api = RoutedApi::kOpenAi;
   bool begins_response = false;  // POST /v1/responses: later requests may continue its response
 
   // True: something is computed for it.
   bool is_new_work() const { return bytes > 0; }
-  // True: if it is sent again with a seed, its events are the same. (Events of the Responses API contain
-  // names that an instance draws.)
-  bool may_go_on() const {
-    return is_generated && is_streamed && may_be_repeated && api != RoutedApi::kResponses;
-  }
+  // True: an instance is given the reply's name, so that another one's reply is the same.
+  bool is_named() const { return is_generated && may_be_repeated; }
+  // True: another instance can go on with the reply.
+  bool may_go_on() const { return is_named() && is_streamed; }
 };
 
 inline constexpr std::size_t kPromptChunkBytes = 256;
@@ -67,9 +66,6 @@ PromptKey prompt_key_of(const HttpRequest& request, const PromptKey& cluster);
 // most linear in the body.
 RoutedPrompt read_prompt(boost::beast::http::verb method, std::string_view path, std::string_view body,
                          const PromptKey& key);
-
-// Adds a seed to a request without one. read_prompt() must have read `body` as one object.
-void add_seed(std::string& body, std::uint64_t seed);
 
 // The key of a conversation or response, as RoutedPrompt::continues of a request that continues it.
 std::uint64_t continued_key(std::string_view id, const PromptKey& key);

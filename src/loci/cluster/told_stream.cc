@@ -12,37 +12,12 @@ namespace {
 
 // In a string of JSON a quotation mark stands behind a backslash, so none of these is ever found in one.
 constexpr std::string_view kChoices = "\"choices\":[";
-constexpr std::string_view kCreated = "\"created\":";
-constexpr std::string_view kId = "\"id\":\"";
-
-// Where the digits of "created" stand; empty: nowhere.
-std::string_view created_of(std::string_view event) {
-  const std::size_t at = event.substr(0, event.find(kChoices)).find(kCreated);
-  if (at == std::string_view::npos) return {};
-  const std::string_view rest = event.substr(at + kCreated.size());
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return rest.substr(
-      0, static_cast<std::size_t>(std::find_if_not(rest.begin(), rest.end(), digit) - rest.begin()));
-}
-
-// Of an error that another instance may not meet: this one stops, or has lost its device.
-bool is_given_up(std::string_view error) {
-  return error.find(R"("code":"unavailable")") != std::string_view::npos ||
-         error.find(R"("type":"overloaded_error")") != std::string_view::npos;
-}
 
 }  // namespace
 
 void ToldStream::Told::add(std::string_view said) {
   ++events;
-  while (true) {
-    const std::size_t at = said.find(kId);
-    const std::size_t begin = at == std::string_view::npos ? said.size() : at + kId.size();
-    hash = XXH3_64bits_withSeed(said.data(), begin, hash);
-    const std::size_t end = said.find('"', begin);
-    if (end == std::string_view::npos) return;
-    said.remove_prefix(end);
-  }
+  hash = XXH3_64bits_withSeed(said.data(), said.size(), hash);
 }
 
 ToldStream::Said ToldStream::read_completion(std::string_view event) const {
@@ -67,33 +42,76 @@ ToldStream::Said ToldStream::read_message(std::string_view event) {
   return {.track = 0, .text = event};
 }
 
+// The last event has the times and counts of the whole.
+ToldStream::Said ToldStream::read_response(std::string_view event) {
+  for (const std::string_view error : {"event: error\n", "event: response.failed\n"}) {
+    if (event.starts_with(error)) return {.text = event, .is_error = true};
+  }
+  for (const std::string_view last : {"event: response.completed\n", "event: response.incomplete\n"}) {
+    if (event.starts_with(last)) return {.track = 0, .text = last};
+  }
+  return {.track = 0, .text = event};
+}
+
 ToldStream::Said ToldStream::read(std::string_view event) const {
+  if (api_ == RoutedApi::kResponses) return read_response(event);
   return api_ == RoutedApi::kMessages ? read_message(event) : read_completion(event);
 }
 
-void ToldStream::pass_on(std::string_view event, std::string& out) {
-  const std::string_view created = api_ == RoutedApi::kOpenAi ? created_of(event) : std::string_view();
-  if (created.empty()) {
-    out += event;
-    return;
+ToldStream::State ToldStream::hear(const ToldPart& part) {
+  if (part.kind == ToldPart::Kind::kStopped) return State::kGivenUp;
+  if (!keeps_said_) return State::kGoesOn;
+  if (part.kind == ToldPart::Kind::kPrompts) {
+    // Tokens behind another prompt are none of this reply.
+    if (prompts_ && *prompts_ != part.number) {
+      for (auto& [number, track] : tracks_) track.tokens.clear();
+      said_tokens_ = 0;
+    }
+    prompts_ = part.number;
+    return State::kGoesOn;
   }
-  if (created_.empty()) created_ = created;
-  const auto at = static_cast<std::size_t>(created.data() - event.data());
-  out += event.substr(0, at);
-  out += created_;
-  out += event.substr(at + created.size());
+  if (part.choice >= kTracksMax) return State::kGoesOn;
+  Track& track = tracks_[part.choice];
+  const TokenId token(static_cast<std::uint32_t>(part.number));
+  const std::size_t at = track.tokens_again++;
+  if (at < track.tokens.size() && track.tokens[at] == token) return State::kGoesOn;
+  said_tokens_ -= track.tokens.size() - std::min(at, track.tokens.size());
+  track.tokens.resize(std::min(at, track.tokens.size()));
+  track.tokens.push_back(token);
+  ++said_tokens_;
+  return State::kGoesOn;
+}
+
+std::string ToldStream::said() const {
+  if (!prompts_ || said_tokens_ == 0) return {};
+  std::vector<std::vector<TokenId>> said;
+  for (const auto& [number, track] : tracks_) {
+    if (track.tokens.empty()) continue;
+    said.resize(number + std::size_t{1});
+    said.back() = track.tokens;
+  }
+  return write_said(*prompts_, said);
+}
+
+void ToldStream::forget_said() {
+  keeps_said_ = false;
+  for (auto& [number, track] : tracks_) track.tokens = {};
+  said_tokens_ = 0;
 }
 
 ToldStream::State ToldStream::push_event(std::string_view event, std::string& out) {
+  if (is_told_event(event)) {
+    const std::optional<ToldPart> part = read_told_event(event);
+    return part ? hear(*part) : State::kGoesOn;
+  }
   const Said said = read(event);
   if (said.is_error) {
-    if (is_given_up(said.text)) return State::kGivenUp;
-    pass_on(event, out);
+    out += event;
     return State::kGoesOn;
   }
   if (tracks_.size() == kTracksMax && !tracks_.contains(said.track)) {
     is_understood_ = false;
-    pass_on(event, out);
+    out += event;
     return State::kGoesOn;
   }
   Track& track = tracks_[said.track];
@@ -106,7 +124,7 @@ ToldStream::State ToldStream::push_event(std::string_view event, std::string& ou
   if (is_again_ && said.track == kRest && !has_caught_up()) return State::kDiffers;
   track.told.add(said.text);
   track.again = track.told;
-  pass_on(event, out);
+  out += event;
   return State::kGoesOn;
 }
 
@@ -129,7 +147,10 @@ ToldStream::Part ToldStream::push(std::string_view events) {
 
 void ToldStream::begin_again() {
   is_again_ = true;
-  for (auto& [number, track] : tracks_) track.again = {};
+  for (auto& [number, track] : tracks_) {
+    track.again = {};
+    track.tokens_again = 0;
+  }
 }
 
 bool ToldStream::has_caught_up() const {

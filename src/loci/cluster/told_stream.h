@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers what a client has received of a stream of events, so that another instance's stream of the same
-// reply can continue where the first one broke off. The unchanged request is sent again, and the instance
-// makes the whole reply again. Events that the client has already are compared and held back:
+// reply can continue where the first one broke off. The unchanged request is sent again, with the tokens that
+// the first instance told (serve/generation/told_reply.h), and the instance says the whole reply again.
+// Events that the client has already are compared and held back:
 //
 //   the client has   role  "It"  " was"               three events of choice 0
 //   sent again       role  "It"  " was"  " a"  ...    three are kept back; " a" is passed on
 //
-// Only an event's part of the reply is compared. The time of the beginning, random ids of calls, and counts
-// of tokens found in each tier may differ. Events of different choices come in any order, so each choice is
-// counted and compared separately. Only a count and a hash of the events are kept, so a choice costs less
-// than 100 bytes.
+// Only an event's part of the reply is compared, as counts of tokens found in each tier may differ. Events of
+// different choices come in any order, so each choice is counted and compared separately. Of the events a
+// count and a hash are kept, of a token four bytes.
 //
 // Thread-compatible.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "loci/base/ids.h"
 #include "loci/cluster/routed_request.h"
+#include "loci/serve/generation/told_reply.h"
 
 namespace loci {
 
 class ToldStream {
  public:
-  // For chat completions, text completions or messages.
   explicit ToldStream(RoutedApi api) : api_(api) {}
 
   enum class State : std::uint8_t {
@@ -42,6 +45,11 @@ class ToldStream {
   Part push(std::string_view events);
   // Says that the next events come from another instance and begin with the reply's beginning.
   void begin_again();
+  // What instances told, as write_said() writes it; empty: nothing, or it is forgotten.
+  std::string said() const;
+  std::size_t said_bytes() const { return said_tokens_ * sizeof(TokenId); }  // of memory
+  // From now on no tokens are kept: another instance makes the reply anew.
+  void forget_said();
   // True: all events that the client has received have come again.
   bool has_caught_up() const;
   // False: the client received an event that is not understood, so no stream can continue this one.
@@ -58,6 +66,8 @@ class ToldStream {
   };
   struct Track {
     Told told, again;
+    std::vector<TokenId> tokens;   // that an instance told
+    std::size_t tokens_again = 0;  // of them, those that the latest one told
   };
   struct Said {
     std::uint32_t track = kRest;
@@ -68,13 +78,14 @@ class ToldStream {
   Said read(std::string_view event) const;
   Said read_completion(std::string_view event) const;
   static Said read_message(std::string_view event);
+  static Said read_response(std::string_view event);
+  State hear(const ToldPart& part);
   State push_event(std::string_view event, std::string& out);
-  // Passes the event on with the first stream's time.
-  void pass_on(std::string_view event, std::string& out);
-
   const RoutedApi api_;
   std::map<std::uint32_t, Track> tracks_;
-  std::string created_;  // time in the first event
+  std::optional<std::uint64_t> prompts_;  // the prompts' name, as the latest instance told
+  std::size_t said_tokens_ = 0;           // of all tracks
+  bool keeps_said_ = true;
   bool is_again_ = false;
   bool is_understood_ = true;
 };

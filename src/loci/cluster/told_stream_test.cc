@@ -9,30 +9,37 @@ namespace {
 
 using State = ToldStream::State;
 
-// An event of a choice, as two instances write it at different times.
-std::string chunk(int choice, const std::string& delta, int created = 5) {
+// An event of a choice.
+std::string chunk(int choice, const std::string& delta) {
   return fmt::format(
       "data: "
-      "{{\"id\":\"chatcmpl-1\",\"created\":{},\"model\":\"m\",\"choices\":[{{\"index\":{},\"delta\":{}}}]}}"
+      "{{\"id\":\"chatcmpl-1\",\"created\":5,\"model\":\"m\",\"choices\":[{{\"index\":{},\"delta\":{}}}]}}"
       "\n\n",
-      created, choice, delta);
+      choice, delta);
+}
+// What the instance tells of a choice.
+std::string token(std::uint32_t choice, std::uint32_t value) {
+  return told_event({.choice = choice, .number = value});
+}
+std::string prompts(std::uint64_t name) {
+  return told_event({.kind = ToldPart::Kind::kPrompts, .number = name});
 }
 const std::string kLast = "data: [DONE]\n\n";
 
-TEST(ToldStream, WhatWasToldIsKeptBackAndTheRestHasTheFirstTime) {
+TEST(ToldStream, WhatWasToldIsKeptBack) {
   ToldStream stream(RoutedApi::kOpenAi);
   const std::string first = chunk(0, "\"It\"") + chunk(0, "\" was\"");
   EXPECT_EQ(stream.push(first).events, first);
   for (int times = 0; times < 2; ++times) {
     stream.begin_again();
-    EXPECT_EQ(stream.push(chunk(0, "\"It\"", 9)).events, "");
+    EXPECT_EQ(stream.push(chunk(0, "\"It\"")).events, "");
     EXPECT_FALSE(stream.has_caught_up());
-    EXPECT_EQ(stream.push(chunk(0, "\" was\"", 9)).events, "");
+    EXPECT_EQ(stream.push(chunk(0, "\" was\"")).events, "");
     EXPECT_TRUE(stream.has_caught_up());
   }
-  const ToldStream::Part rest = stream.push(chunk(0, "\" a\"", 9) + kLast);
+  const ToldStream::Part rest = stream.push(chunk(0, "\" a\"") + kLast);
   EXPECT_EQ(rest.state, State::kGoesOn);
-  EXPECT_EQ(rest.events, chunk(0, "\" a\"", 5) + kLast);
+  EXPECT_EQ(rest.events, chunk(0, "\" a\"") + kLast);
 }
 
 TEST(ToldStream, AnotherReplyIsSeen) {
@@ -56,17 +63,7 @@ TEST(ToldStream, ChoicesComeInAnyOrder) {
   EXPECT_EQ(part.events, chunk(1, "\"y\"") + chunk(0, "\"c\""));
 }
 
-TEST(ToldStream, IdsOfCallsAndCountsOfTokensMayDiffer) {
-  ToldStream stream(RoutedApi::kOpenAi);
-  const auto call = [](const char* id, const char* name) {
-    return chunk(0, fmt::format(R"({{"tool_calls":[{{"id":"{}","name":"{}"}}]}})", id, name));
-  };
-  stream.push(call("call_1", "f"));
-  stream.begin_again();
-  EXPECT_EQ(stream.push(call("call_22", "f")).state, State::kGoesOn);
-  stream.begin_again();
-  EXPECT_EQ(stream.push(call("call_1", "g")).state, State::kDiffers);
-
+TEST(ToldStream, CountsOfTokensMayDiffer) {
   ToldStream message(RoutedApi::kMessages);
   const std::string text = "event: content_block_delta\ndata: {\"text\":\"a\"}\n\n";
   message.push("event: message_start\ndata: {\"usage\":1}\n\n" + text);
@@ -78,12 +75,63 @@ TEST(ToldStream, IdsOfCallsAndCountsOfTokensMayDiffer) {
 
 TEST(ToldStream, AnInstanceThatStopsIsNotTold) {
   ToldStream stream(RoutedApi::kOpenAi);
-  const auto error = [](const char* code) {
-    return fmt::format("data: {{\"error\":{{\"message\":\"m\",\"code\":\"{}\"}}}}\n\n{}", code, kLast);
+  const std::string error = "data: {\"error\":{\"message\":\"m\"}}\n\n" + kLast;
+  EXPECT_EQ(stream.push(error).events, error);
+  const ToldStream::Part stopped = stream.push(told_event({.kind = ToldPart::Kind::kStopped}) + error);
+  EXPECT_EQ(stopped.state, State::kGivenUp);
+  EXPECT_EQ(stopped.events, "");
+}
+
+TEST(ToldStream, TokensAreKeptAndNotPassedOn) {
+  ToldStream stream(RoutedApi::kOpenAi);
+  EXPECT_EQ(stream.said(), "");
+  const std::string first = prompts(9) + token(0, 1) + chunk(0, "\"It\"") + token(1, 7) + token(0, 2);
+  EXPECT_EQ(stream.push(first + ": loci-later\n\n").events, chunk(0, "\"It\""));
+  const auto said = [](std::vector<std::vector<TokenId>> tokens) { return write_said(9, tokens); };
+  EXPECT_EQ(stream.said(), said({{TokenId(1), TokenId(2)}, {TokenId(7)}}));
+  EXPECT_EQ(stream.said_bytes(), 12u);
+  // Said again they are the same ones, also where the instance breaks off before it has caught up.
+  for (int times = 0; times < 2; ++times) {
+    stream.begin_again();
+    EXPECT_EQ(stream.push(prompts(9) + token(0, 1)).events, "");
+    EXPECT_EQ(stream.said(), said({{TokenId(1), TokenId(2)}, {TokenId(7)}}));
+  }
+  EXPECT_EQ(stream.push(chunk(0, "\"It\"") + token(0, 2) + token(0, 3)).events, "");
+  EXPECT_EQ(stream.said(), said({{TokenId(1), TokenId(2), TokenId(3)}, {TokenId(7)}}));
+  // Another instance drew another last token.
+  stream.begin_again();
+  stream.push(token(0, 1) + token(0, 2) + token(0, 4));
+  EXPECT_EQ(stream.said(), said({{TokenId(1), TokenId(2), TokenId(4)}, {TokenId(7)}}));
+  // Behind another prompt nothing of it counts.
+  stream.begin_again();
+  stream.push(prompts(10));
+  EXPECT_EQ(stream.said(), "");
+  stream.push(token(0, 5));
+  EXPECT_EQ(stream.said(), write_said(10, {{TokenId(5)}}));
+  stream.forget_said();
+  stream.push(token(0, 6));
+  EXPECT_EQ(stream.said(), "");
+  EXPECT_EQ(stream.said_bytes(), 0u);
+}
+
+TEST(ToldStream, AResponseEndsWithOtherCountsAndTimes) {
+  ToldStream stream(RoutedApi::kResponses);
+  const auto event = [](const char* type, const char* more) {
+    return fmt::format("event: {}\ndata: {{{}}}\n\n", type, more);
   };
-  EXPECT_EQ(stream.push(error("unavailable")).state, State::kGivenUp);
-  EXPECT_EQ(stream.push(error("unavailable")).events, "");
-  EXPECT_EQ(stream.push(error("internal_error")).events, error("internal_error"));
+  const std::string begun =
+      event("response.created", "\"id\":1") + event("response.output_text.delta", "\"a\"");
+  EXPECT_EQ(stream.push(begun + event("response.completed", "\"usage\":1")).state, State::kGoesOn);
+  stream.begin_again();
+  EXPECT_EQ(stream.push(begun).events, "");
+  EXPECT_EQ(stream.push(event("response.completed", "\"usage\":2")).state, State::kGoesOn);
+  EXPECT_TRUE(stream.has_caught_up());
+  stream.begin_again();
+  stream.push(event("response.created", "\"id\":2"));
+  EXPECT_EQ(stream.push(event("response.output_text.delta", "\"a\"") + event("response.completed", "")).state,
+            State::kDiffers);
+  const std::string failed = event("response.failed", "");
+  EXPECT_EQ(ToldStream(RoutedApi::kResponses).push(failed).events, failed);
 }
 
 TEST(ToldStream, WhatIsTooLargeToBeHeldIsTheEndOfGoingOn) {

@@ -127,6 +127,9 @@ Status Server::load(const FindModel& find_model) {
   LOCI_RETURN_IF_ERROR(warm_public(parts));
   parts.services->name_prompt = parts.peers.name_prompt;
   parts.services->feed_stats = parts.peers.feed_stats;
+  if (!parts.config.join.empty()) {
+    LOCI_ASSIGN_OR_RETURN(parts.services->take_told, told_reader(parts.config.cluster_secret));
+  }
   parts.services->served.store(&parts.served);
   LOCI_RETURN_IF_ERROR(join_opened(parts));
   watch_other_servers(*parts.store_thread, parts.store.get(), parts.membership, parts.log);

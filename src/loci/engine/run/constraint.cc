@@ -17,20 +17,34 @@ void Constraint::prepare() {
   prepare_locked();
 }
 
+void Constraint::resume_after(std::vector<TokenId> said) {
+  const MutexLock lock(mutex_);
+  said_ = std::move(said);
+}
+
+void Constraint::begin_locked() {
+  Result<GrammarMatcher> matcher = grammar_->matcher();
+  if (!matcher.ok()) {
+    state_ = fail(matcher.status());
+    return;
+  }
+  matcher_ = std::move(matcher).value();
+  for (const TokenId token : std::exchange(said_, {})) {
+    const Result<MatchState> state = matcher_->accept(token);
+    state_ = state.ok() ? *state : fail(state.status());
+    if (state_ == MatchState::kStuck && status_.ok())
+      state_ = fail(invalid_argument("the reply's beginning is not what the grammar allows"));
+    if (state_ == MatchState::kStuck || state_ == MatchState::kComplete) return;
+  }
+}
+
 void Constraint::prepare_locked() {
   if (ready_) return;
   ready_ = true;
+  if (!matcher_ && status_.ok()) begin_locked();
   if (!status_.ok() || state_ == MatchState::kComplete) {
     std::fill(mask_.begin(), mask_.end(), 0u);
     return;
-  }
-  if (!matcher_) {
-    Result<GrammarMatcher> matcher = grammar_->matcher();
-    if (!matcher.ok()) {
-      state_ = fail(matcher.status());
-      return;
-    }
-    matcher_ = std::move(matcher).value();
   }
   const Result<MatchState> state = matcher_->mask(mask_);
   state_ = state.ok() ? *state : fail(state.status());

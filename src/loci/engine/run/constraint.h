@@ -22,6 +22,8 @@ class Constraint {
  public:
   explicit Constraint(std::shared_ptr<const Grammar> grammar);
 
+  // Says that the reply begins with these tokens. Once, before anything else.
+  void resume_after(std::vector<TokenId> said);
   // Computes the next mask, unless it has been computed.
   void prepare();
 
@@ -35,6 +37,7 @@ class Constraint {
   const Status& status() const { return status_; }
 
  private:
+  void begin_locked() REQUIRES(mutex_);
   void prepare_locked() REQUIRES(mutex_);
   MatchState fail(const Status& status) REQUIRES(mutex_);
 
@@ -43,6 +46,7 @@ class Constraint {
   // Guarded by mutex_ until ready_ is set. Then nobody writes them before accept(), so the sampler's thread
   // reads them without the mutex.
   std::optional<GrammarMatcher> matcher_;  // made by the first prepare()
+  std::vector<TokenId> said_;              // with what the reply begins; until the matcher is made
   std::vector<std::uint32_t> mask_;
   MatchState state_ = MatchState::kOpen;
   Status status_;

@@ -81,6 +81,40 @@ TEST(ConstrainedSampler, PreparedOrNotIsTheSame) {
   }
 }
 
+TEST(ConstrainedSampler, ResumesInsideTheGrammar) {
+  const auto reply = [](std::size_t said, bool prepared) {
+    const auto fresh = [] {
+      return std::make_unique<Sampler>(
+          constrained("([A-C]+[0-9]{1,3},?){9}", {.temperature = 2.0f, .seed = 3}));
+    };
+    auto sampler = fresh();
+    std::vector<TokenId> tokens;
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      if (i == said) {
+        sampler = fresh();
+        sampler->resume_after(tokens);
+        if (prepared) sampler->prepare();
+      }
+      const std::optional<Sampled> sampled = sampler->sample(even_logits(i));
+      if (!sampled) break;
+      tokens.push_back(sampled->token);
+      if (sampled->token == kEnd || sampler->grammar_end() != GrammarEnd::kGoesOn) break;
+    }
+    return tokens;
+  };
+  const std::vector<TokenId> wanted = reply(60, false);
+  ASSERT_GT(wanted.size(), 20u);
+  for (const std::size_t said : {1, 7, 20}) {
+    EXPECT_EQ(reply(said, false), wanted) << said;
+    EXPECT_EQ(reply(said, true), wanted) << said;
+  }
+  // Its beginning is that of another grammar.
+  Sampler other = constrained("[A-C]+");
+  other.resume_after(std::vector<TokenId>{token_of('7')});
+  EXPECT_FALSE(other.sample(even_logits(1)));
+  EXPECT_FALSE(other.grammar_status().ok());
+}
+
 TEST(ConstrainedSampler, StopsExactlyWhereTheGrammarMayEnd) {
   std::vector<float> logits(kVocabulary, 0.0f);
   logits[kEnd.value] = 10;

@@ -17,9 +17,11 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -92,17 +94,24 @@ class Engine::State {
 
   RequestId submit(GenerationRequest request, GenerationListener listener) {
     const RequestId id(next_request_.fetch_add(1, std::memory_order_relaxed));
+    const std::uint32_t said = request.said_tokens;
+    LOCI_CHECK(said < request.prompt.size() && (said == 0 || said < request.max_new_tokens),
+               "a reply's beginning stands behind its prompt, and is not all of it");
+    const std::span<const TokenId> sequence(request.prompt);
     Submission submission;
-    submission.sampler = std::make_shared<Sampler>(request.sampling, request.prompt, request.stop_tokens,
-                                                   backend_.info().vocabulary, std::move(request.grammar));
+    submission.said_tokens = said;
+    submission.sampler = std::make_shared<Sampler>(request.sampling, sequence.first(sequence.size() - said),
+                                                   request.stop_tokens, backend_.info().vocabulary,
+                                                   std::move(request.grammar));
+    if (said > 0) submission.sampler->resume_after(sequence.last(said));
     constraints_.prepare({submission.sampler});
     submission.listener = std::move(listener);
     submission.arrival = Arrival{
         .request = id,
         .group = std::move(request.group),
         .prompt = std::move(request.prompt),
-        .max_new_tokens = request.max_new_tokens,
-        .min_new_tokens = request.sampling.min_tokens,
+        .max_new_tokens = request.max_new_tokens - said,
+        .min_new_tokens = request.sampling.min_tokens - std::min(request.sampling.min_tokens, said),
         .stop_tokens = std::move(request.stop_tokens),
         .deadline = request.time_limit ? clock_.now() + *request.time_limit : kNever,
         .weight = request.weight,
@@ -182,8 +191,10 @@ class Engine::State {
     const Event event = std::move(submission.arrival);
     step(event);
     const auto& taken = std::get<Arrival>(event);
-    if (submission.text != nullptr && replies_.contains(taken.request))
-      listener_->prompt(*submission.text, taken.keys, taken.prompt.size());
+    if (submission.text == nullptr || !replies_.contains(taken.request)) return;
+    const std::size_t tokens = taken.prompt.size() - submission.said_tokens;
+    const std::span<const ChainKey> keys(taken.keys);
+    listener_->prompt(*submission.text, keys.first(std::min(keys.size(), tokens / kBlockTokens)), tokens);
   }
   void handle(Cancel& cancel) REQUIRES(core_mutex_) { step(cancel); }
   void handle(Pause& pause) REQUIRES(core_mutex_) { step(pause); }

@@ -30,6 +30,10 @@ struct GenerationRequest {
   SharingGroup group;
   std::vector<TokenId> prompt;
   SamplingParams sampling;
+  // How many of the prompt's last tokens begin the reply: another server sampled them. They count for
+  // max_new_tokens and the sampling's parameters, which are those of the whole reply; at least one more is
+  // sampled. Usage counts them with the prompt.
+  std::uint32_t said_tokens = 0;
   std::uint32_t max_new_tokens = 0;
   std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty with ignore_eos
   std::optional<Nanos> time_limit;         // counted from submit()

@@ -53,6 +53,35 @@ TEST(Engine, AnswersAndRemembers) {
   EXPECT_EQ(second.cached(), 119u);  // all but the last sampled token, which was never computed on
 }
 
+TEST(Engine, GoesOnWithAReplyThatAnotherServerBegan) {
+  const auto prompt = some_prompt(1, 40);
+  const auto request = [&](const std::vector<TokenId>& said) {
+    GenerationRequest out = greedy(prompt, 50);
+    out.sampling.temperature = 8;  // flat enough that draws differ
+    out.sampling.frequency_penalty = 0.5f;
+    out.sampling.repetition_penalty = 1.5f;
+    out.sampling.seed = 9;
+    out.prompt.insert(out.prompt.end(), said.begin(), said.end());
+    out.said_tokens = static_cast<std::uint32_t>(said.size());
+    return out;
+  };
+  Record whole;
+  World first(options(64));
+  first.engine->submit(request({}), whole.listener());
+  whole.wait();
+  const std::vector<TokenId> wanted = whole.tokens();
+  ASSERT_EQ(wanted.size(), 50u);
+  for (const std::ptrdiff_t said : {1, 17, 49}) {
+    Record rest;
+    World world(options(64));
+    world.engine->submit(request({wanted.begin(), wanted.begin() + said}), rest.listener());
+    const GenerationEnded ended = rest.wait();
+    EXPECT_EQ(ended.reason, FinishReason::kLength);
+    EXPECT_EQ(ended.usage.completion_tokens, 50u - static_cast<std::uint32_t>(said));
+    EXPECT_EQ(rest.tokens(), std::vector<TokenId>(wanted.begin() + said, wanted.end())) << said;
+  }
+}
+
 // What a listener is told.
 class PlacesHeard final : public BlockListener {
  public:

@@ -28,6 +28,7 @@ namespace loci {
 struct Submission {
   Arrival arrival;
   std::shared_ptr<Sampler> sampler;
+  std::uint32_t said_tokens = 0;  // GenerationRequest's
   GenerationListener listener;
   std::shared_ptr<const PromptNames> text;  // for the blocks' listener; null: it is not told
 };

@@ -19,6 +19,7 @@ void Replies::begin(Submission& submission) {
   const Arrival& arrival = submission.arrival;
   std::size_t prompt = arrival.prompt.size();
   for (const TokenRange& range : arrival.dropped) prompt -= range.end - range.begin;
+  prompt -= submission.said_tokens;
   active_.emplace(arrival.request,
                   Active{std::move(submission.sampler),
                          std::make_shared<GenerationListener>(std::move(submission.listener)),

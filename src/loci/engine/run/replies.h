@@ -64,7 +64,7 @@ class Replies {
   struct Active {
     std::shared_ptr<Sampler> sampler;
     std::shared_ptr<GenerationListener> listener;
-    std::uint32_t prompt_tokens = 0;  // that are computed
+    std::uint32_t prompt_tokens = 0;  // that are computed before the reply's first token
   };
 
   void tell_one(const Started& started);

@@ -368,15 +368,25 @@ std::optional<Sampled> Sampler::sample(std::span<const float> logits) {
     if (!accept(sampled.token)) return std::nullopt;
   }
   if (params_.logprobs) report(logits, sampled);
+  count_output(sampled.token);
+  return sampled;
+}
+
+void Sampler::count_output(TokenId token) {
   ++draws_;
-  const auto at = std::lower_bound(output_counts_.begin(), output_counts_.end(), sampled.token,
-                                   [](const auto& entry, TokenId token) { return entry.first < token; });
-  if (at != output_counts_.end() && at->first == sampled.token) {
+  const auto at = std::lower_bound(output_counts_.begin(), output_counts_.end(), token,
+                                   [](const auto& entry, TokenId wanted) { return entry.first < wanted; });
+  if (at != output_counts_.end() && at->first == token) {
     ++at->second;
   } else {
-    output_counts_.insert(at, {sampled.token, 1});
+    output_counts_.insert(at, {token, 1});
   }
-  return sampled;
+}
+
+void Sampler::resume_after(std::span<const TokenId> said) {
+  LOCI_CHECK(draws_ == 0 && params_.forced.empty(), "a reply is resumed before its first token");
+  for (const TokenId token : said) count_output(token);
+  if (constraint_ != nullptr) constraint_->resume_after({said.begin(), said.end()});
 }
 
 }  // namespace loci

@@ -74,6 +74,8 @@ class Sampler {
   std::optional<Sampled> sample(std::span<const float> logits);
   // Continues as if `draw` tokens had been drawn. Only for parameters that do not depend on earlier tokens.
   void resume_at(std::uint64_t draw) { draws_ = draw; }
+  // Continues as if it had sampled these tokens. Once, before anything else; without `forced` ones.
+  void resume_after(std::span<const TokenId> said);
 
   // Computes which tokens the grammar allows next, ahead of sample(). Any thread may call it.
   void prepare();
@@ -99,6 +101,7 @@ class Sampler {
   TokenId draw(std::span<const float> logits);
   TokenId draw_from_all(double uniform, std::uint32_t best) const;
   TokenId draw_from_some(double uniform);
+  void count_output(TokenId token);
   void sort_candidates(std::size_t& sorted, std::size_t wanted);
   void report(std::span<const float> logits, Sampled& sampled);
 

@@ -114,6 +114,27 @@ TEST(Sampler, SameSeedSameTokensOtherSeedOthers) {
   EXPECT_NE(run(7), run(8));
 }
 
+TEST(Sampler, ResumesAfterAReplysBeginning) {
+  const auto reply = [](std::size_t said) {
+    SamplingParams params{.repetition_penalty = 1.3f, .frequency_penalty = 0.7f, .presence_penalty = 0.4f};
+    params.seed = 7;
+    params.min_tokens = 20;
+    const auto fresh = [&] { return make(params, {TokenId(5)}, {TokenId(3)}); };
+    Sampler whole = fresh();
+    std::vector<TokenId> tokens;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+      if (i == said) {
+        whole = fresh();
+        whole.resume_after(tokens);
+      }
+      tokens.push_back(whole.sample(some_logits(i))->token);
+    }
+    return tokens;
+  };
+  const std::vector<TokenId> wanted = reply(40);
+  for (const std::size_t said : {0, 1, 19, 20, 39}) EXPECT_EQ(reply(said), wanted) << said;
+}
+
 TEST(Sampler, HoldsBackStopTokensUntilTheMinimum) {
   auto logits = some_logits(2);
   logits[3] = 50.0f;

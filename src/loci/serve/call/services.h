@@ -39,6 +39,9 @@ struct ApiServices : GenerationServices {
   // The names of a request's prompt, for fronts (engine/run/block_listener.h); null: there are none. `id`: of
   // the response that it makes; empty: none that others go on from. Set before `served`; thread-safe.
   std::function<PromptNames(const HttpRequest& request, std::string_view id)> name_prompt;
+  // What a front says of the reply to a request, taken out of the request; null: this server is no member of
+  // a cluster. Set and called as name_prompt.
+  std::function<std::optional<ToldReply>(HttpRequest& request)> take_told;
   // What fronts were told of prompts' state; null: there is no feed. Set and called as name_prompt.
   std::function<FeedStats()> feed_stats;
 

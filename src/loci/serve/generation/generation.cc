@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kTokensSubmittedHere = 16'384;
 constexpr std::size_t kTokensRememberedHere = 16'384;
+constexpr std::size_t kSaidAtOnce = 256;  // tokens that the network thread says again without a pause
 
 // 0: no limit of its own.
 std::uint32_t queued_max(const TenantLimits& limits, const Engine& engine) {
@@ -85,7 +86,10 @@ void Generation::submit() {
           .dropped = dropped,
           .salt = fields.cache_salt,
           .text = index == 0 ? prepared_.text : nullptr};
-      request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
+      const std::optional<ToldReply>& told = prepared_.told;
+      request.sampling.seed = fields.has_seed ? fields.sampling.seed + i
+                              : told          ? told->drawn("seed", index)
+                                              : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
                             .min_tokens = fields.sampling.min_tokens,
@@ -95,13 +99,15 @@ void Generation::submit() {
       if (prepared_.parser) {
         options.syntax = &served_.chat.output;
         options.parser = *prepared_.parser;
-        options.parser.id_prefix = fmt::format("call_{:016x}", random_seed());
+        options.parser.id_prefix =
+            fmt::format("call_{:016x}", told ? told->drawn("call", index) : random_seed());
         options.one_call = prepared_.one_call;
       }
       slots_.push_back({.request = {},
                         .choice = Choice(served_.model->tokenizer, std::move(options)),
                         .reply = {.index = index}});
       if (prepared_.scores_prompt) score_prompt(request, slots_.back());
+      begin_with_said(request, slots_.back());
       slots_.back().request = served_.engine->submit(std::move(request), mailbox_->listener(index));
       ++open_;
     }
@@ -125,11 +131,33 @@ void Generation::score_prompt(GenerationRequest& request, Slot& slot) {
   request.max_new_tokens = std::max(reply_tokens + slot.forced_tokens, 1u);
 }
 
+bool Generation::tells_tokens() const {
+  return prepared_.told && prepared_.fields.stream && !prepared_.fields.sampling.logprobs &&
+         !prepared_.scores_prompt;
+}
+
+void Generation::begin_with_said(GenerationRequest& request, Slot& slot) const {
+  if (!tells_tokens() || slot.reply.index >= prepared_.told->said.size()) return;
+  const std::vector<TokenId>& said = prepared_.told->said[slot.reply.index];
+  // The last one is sampled again, as it may end the reply.
+  const std::size_t count =
+      std::min<std::size_t>(said.size() - (said.empty() ? 0 : 1), request.max_new_tokens - 1);
+  slot.said.assign(said.begin(), said.begin() + static_cast<std::ptrdiff_t>(count));
+  request.prompt.insert(request.prompt.end(), slot.said.begin(), slot.said.end());
+  request.said_tokens = static_cast<std::uint32_t>(count);
+}
+
 asio::awaitable<void> Generation::run() {
   // Each submission copies and sorts its prompt: many long ones are too much for this thread.
   std::size_t tokens = 0;
   for (const std::vector<TokenId>& prompt : prepared_.prompts)
     tokens += prompt.size() * prepared_.fields.choices;
+  if (tells_tokens()) {
+    const std::uint64_t prompts = prompts_name(prepared_.prompts);
+    if (prepared_.told->prompts != prompts) prepared_.told->said.clear();
+    for (const std::vector<TokenId>& said : prepared_.told->said) tokens += said.size();
+    frames_ += told_event({.kind = ToldPart::Kind::kPrompts, .number = prompts});
+  }
   if (tokens <= kTokensSubmittedHere) {
     submit();
   } else {
@@ -145,7 +173,10 @@ asio::awaitable<void> Generation::run() {
     co_await mailbox_->wait();
     client_left_ = client_left_ || sink_.gone();
     if (client_left_) break;
-    for (const MailboxEvent& event : mailbox_->take()) on_event(event);
+    for (const MailboxEvent& event : mailbox_->take()) {
+      on_event(event);
+      if (resumes_) co_await say_again();
+    }
     if (prepared_.fields.stream && accepted_ && !failure_ && !co_await flush()) client_left_ = true;
     if (client_left_) break;
     if (mailbox_->empty()) pause_open(false);
@@ -177,6 +208,12 @@ void Generation::on_event(const MailboxEvent& event) {
 void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
   Slot& slot = slots_[index];
   slot.cached_tokens = started.cached_tokens;
+  if (!slot.said.empty()) {
+    // What stands behind the prompt is no part of it.
+    const std::size_t prompt = kept_tokens(prepared_, index / prepared_.fields.choices);
+    slot.cached_tokens = std::min(slot.cached_tokens, static_cast<std::uint32_t>(prompt));
+    resumes_ = true;
+  }
   slot.sources = started.sources;
   slot.started_at = at;
   services_.metrics.queued(at - submitted_at_);
@@ -202,13 +239,32 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
   if (!slot.first_token_at) slot.first_token_at = at;
   if (slot.last_token_at != 0) services_.metrics.next_token(at - slot.last_token_at);
   slot.last_token_at = at;
+  say(index, token);
+}
+
+void Generation::say(std::uint32_t index, const GeneratedToken& token) {
+  Slot& slot = slots_[index];
   slot.reply.tokens.push_back(token.token);
   slot.choice.push(token);
   slot.completion_tokens = slot.choice.tokens();
+  if (tells_tokens()) frames_ += told_event({.choice = index, .number = token.token.value});
   show(index);
   if (!slot.choice.ended()) return;
   served_.engine->cancel(slot.request);
   close(slot, slot.choice.stopped() ? ReplyFinish::kStopString : ReplyFinish::kToolCalls);
+}
+
+asio::awaitable<void> Generation::say_again() {
+  resumes_ = false;
+  for (std::uint32_t index = 0; index < slots_.size() && !client_left_; ++index) {
+    Slot& slot = slots_[index];
+    while (slot.started_at && slot.open && slot.said_again < slot.said.size() && !client_left_) {
+      const std::size_t end = std::min(slot.said.size(), slot.said_again + kSaidAtOnce);
+      while (slot.open && slot.said_again < end)
+        say(index, GeneratedToken{.token = slot.said[slot.said_again++], .chosen = {}, .top = {}});
+      if (!co_await flush()) client_left_ = true;
+    }
+  }
 }
 
 void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
@@ -234,8 +290,8 @@ void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
     return;
   }
   slot.choice.finish();
-  slot.completion_tokens =
-      ended.usage.completion_tokens - std::min(ended.usage.completion_tokens, slot.forced_tokens);
+  slot.completion_tokens = static_cast<std::uint32_t>(slot.said.size()) + ended.usage.completion_tokens -
+                           std::min(ended.usage.completion_tokens, slot.forced_tokens);
   if (prepared_.fields.max_tokens == 0) slot.completion_tokens = 0;
   show(index);
   // A stop string may be found in what was held back for an unfinished character.
@@ -339,6 +395,8 @@ asio::awaitable<void> Generation::answer_whole() {
 
 asio::awaitable<void> Generation::answer_error() {
   if (streaming_) {
+    if (prepared_.told && failure_->http_status == 503)
+      frames_ += told_event({.kind = ToldPart::Kind::kStopped});
     frames_ += prepared_.format->stream_error(*failure_);
     if (co_await flush()) co_await sink_.end_stream();
     co_return;

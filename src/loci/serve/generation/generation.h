@@ -43,7 +43,10 @@ class Generation {
     std::optional<Choice> echo;       // of the prompt's tokens, where they are scored
     std::uint32_t forced_tokens = 0;  // of them, all but the first
     std::uint32_t echoed_tokens = 0;  // that came so far
-    bool open = true;                 // its end has not come
+    // With what the reply begins, as another server told; of it, what was said here again.
+    std::vector<TokenId> said;
+    std::size_t said_again = 0;
+    bool open = true;  // its end has not come
     std::uint32_t cached_tokens = 0;
     ContextSources sources;
     std::optional<Nanos> started_at;  // admitted
@@ -54,12 +57,21 @@ class Generation {
   };
 
   void submit();
+  // Adds to the request the tokens with which the choice begins.
+  void begin_with_said(GenerationRequest& request, Slot& slot) const;
   // Makes the engine return the log-probabilities of the prompt's tokens: it samples them all, after the
   // first, as forced ones.
   void score_prompt(GenerationRequest& request, Slot& slot);
   void on_event(const MailboxEvent& event);
   void on_started(std::uint32_t index, const GenerationStarted& started, Nanos at);
   void on_token(std::uint32_t index, const GeneratedToken& token, Nanos at);
+  // A token of the reply, or of its beginning that was said before.
+  void say(std::uint32_t index, const GeneratedToken& token);
+  // Says the beginnings of choices that have begun since; between parts of them the network thread does other
+  // work.
+  boost::asio::awaitable<void> say_again();
+  // True: the front is told the reply's tokens. (Of log probabilities another server knows nothing.)
+  bool tells_tokens() const;
   void on_ended(std::uint32_t index, const GenerationEnded& ended);
   void show(std::uint32_t index);
   void close(Slot& slot, ReplyFinish finish);
@@ -87,6 +99,7 @@ class Generation {
   std::size_t open_ = 0;
   bool accepted_ = false;   // a choice was admitted: the answer is a 200
   bool begun_ = false;      // the format has begun its stream
+  bool resumes_ = false;    // a choice that has begun has more to be said again
   bool streaming_ = false;  // its header was sent
   bool client_left_ = false;
   bool paused_ = false;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/chat/completions.
-#include "loci/base/clock.h"
 #include "loci/serve/api/openai/chat_format.h"
 #include "loci/serve/api/openai/endpoints.h"
 #include "loci/serve/api/openai/prepare_completions.h"
@@ -27,7 +26,7 @@ asio::awaitable<void> answer_chat(ApiServices& services, Call& call) {
   }
   auto generation = std::get<PreparedGeneration>(std::move(prepared));
   generation.format = make_chat_format(ReplyHead{.id = "chatcmpl-" + call.exchange.request_id(),
-                                                 .created = seconds_since_1970(),
+                                                 .created = call.created_at(),
                                                  .model = served.model->id,
                                                  .fingerprint = served.fingerprint,
                                                  .logprobs = generation.fields.sampling.logprobs,

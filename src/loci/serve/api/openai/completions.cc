@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/completions.
-#include "loci/base/clock.h"
 #include "loci/serve/api/openai/endpoints.h"
 #include "loci/serve/api/openai/prepare_completions.h"
 #include "loci/serve/call/call_sink.h"
@@ -17,7 +16,7 @@ asio::awaitable<void> answer_completions(ApiServices& services, Call& call) {
   }
   const ServedModel& served = *services.served.load();
   const ReplyHead head{.id = "cmpl-" + call.exchange.request_id(),
-                       .created = seconds_since_1970(),
+                       .created = call.created_at(),
                        .model = served.model->id,
                        .fingerprint = served.fingerprint};
   const auto job = [&] { return prepare_completion(call.exchange.request().body, served, head); };

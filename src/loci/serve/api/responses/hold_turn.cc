@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/responses/hold_turn.h"
 
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -10,9 +15,13 @@
 namespace loci {
 namespace asio = boost::asio;
 
-asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, std::string tenant,
-                                                            std::string conversation, std::string field,
-                                                            std::string busy) {
+namespace {
+
+constexpr auto kPause = std::chrono::milliseconds(200);
+
+asio::awaitable<std::variant<HeldTurn, ApiError>> try_to_hold(ApiServices& services, std::string tenant,
+                                                              std::string conversation, std::string field,
+                                                              std::string busy) {
   std::optional<ConversationLock> lock = services.conversation_locks.take(tenant, conversation);
   if (!lock) co_return conversation_locked(field, busy);
   std::optional<std::int64_t> claim = 0;
@@ -25,6 +34,23 @@ asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& service
   if (!claim) co_return conversation_locked(field, busy);
   co_return HeldTurn(*std::move(lock), services.turn_claims, std::move(tenant), std::move(conversation),
                      *claim);
+}
+
+}  // namespace
+
+asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, std::string tenant,
+                                                            std::string conversation, std::string field,
+                                                            std::string busy, Nanos patience) {
+  const Nanos until = services.clock.now() + patience;
+  for (;;) {
+    std::variant<HeldTurn, ApiError> taken =
+        co_await try_to_hold(services, tenant, conversation, field, busy);
+    const ApiError* error = std::get_if<ApiError>(&taken);
+    if (error == nullptr || error->http_status != 409 || services.clock.now() >= until) co_return taken;
+    asio::steady_timer pause(co_await asio::this_coro::executor, kPause);
+    boost::system::error_code ignored;
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
 }
 
 }  // namespace loci

@@ -13,9 +13,11 @@
 namespace loci {
 
 // Begins a turn of the conversation. Errors: 409 while another turn of it is being made, by this server or
-// another one (the error has the field `field` and the message `busy`); the store's.
+// another one (the error has the field `field` and the message `busy`); the store's. It waits for that other
+// turn for as long as `patience`.
 boost::asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, std::string tenant,
                                                                    std::string conversation,
-                                                                   std::string field, std::string busy);
+                                                                   std::string field, std::string busy,
+                                                                   Nanos patience = 0);
 
 }  // namespace loci

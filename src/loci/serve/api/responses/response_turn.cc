@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <set>
 
-#include "loci/base/clock.h"
 #include "loci/base/hex.h"
 #include "loci/serve/api/responses/ids.h"
 #include "loci/serve/api/responses/stored_objects.h"
@@ -56,11 +55,21 @@ std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, 
                          .tokenizer = std::move(response->tokenizer)};
 }
 
+// Of `made`: up to the first item of that response.
 std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& store, std::string_view tenant,
-                                                          const std::string& id) {
-  const Result<std::vector<StoredItem>> stored = store.conversation_history(tenant, id);
+                                                          const std::string& id,
+                                                          const std::optional<std::string>& made) {
+  Result<std::vector<StoredItem>> stored = store.conversation_history(tenant, id);
   if (!stored.ok())
     return at_field(store_error(stored.status(), "conversation", id), "conversation", "not_found");
+  if (made) {
+    const Result<ItemList> input = store.input_items(tenant, *made, {.after = {}, .limit = 1});
+    if (!input.ok()) return api_error(input.status());
+    const auto is_first = [&](const StoredItem& item) {
+      return !input->items.empty() && item.id == input->items.front().id;
+    };
+    stored->erase(std::find_if(stored->begin(), stored->end(), is_first), stored->end());
+  }
   Result<std::vector<Item>> items = from_stored(stored.value());
   if (!items.ok()) return api_error(items.status());
   ResponseHistory history{.items = std::move(*items), .tokens = {}, .tokenizer = {}};
@@ -159,17 +168,18 @@ std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bo
 }
 
 std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, std::string_view tenant,
-                                                     const ResponseRequest& request) {
+                                                     const ResponseRequest& request,
+                                                     const std::optional<std::string>& made) {
   if (!request.previous_response_id.empty())
     return load_previous(store, tenant, request.previous_response_id);
-  if (!request.conversation.empty()) return load_conversation(store, tenant, request.conversation);
+  if (!request.conversation.empty()) return load_conversation(store, tenant, request.conversation, made);
   return ResponseHistory{};
 }
 
 std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest request, ResponseHistory history,
                                                           const ServedModel& served, TokenHistory& tokens,
                                                           std::string_view tenant, ConversationStore* store,
-                                                          std::int64_t claim) {
+                                                          std::int64_t claim, ResponseHead head) {
   if (Status status = resolve_references(request.input, history.items, "input"); !status.ok())
     return api_error(status);
   if (Status status = check_call_outputs(request.input, history.items, "input"); !status.ok())
@@ -187,12 +197,11 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   if (auto* error = std::get_if<ApiError>(&prepared)) return std::move(*error);
 
   auto turn = std::make_shared<ResponseTurn>();
-  turn->record = std::make_shared<ResponseRecord>(ResponseHead{.id = random_id("resp_"),
-                                                               .created_at = seconds_since_1970(),
-                                                               .model = served.model->id,
-                                                               .conversation = request.conversation,
-                                                               .echo = std::move(request.echo),
-                                                               .logprobs = request.logprobs});
+  head.model = served.model->id;
+  head.conversation = request.conversation;
+  head.echo = std::move(request.echo);
+  head.logprobs = request.logprobs;
+  turn->record = std::make_shared<ResponseRecord>(std::move(head));
   turn->input = to_stored(request.input);
   turn->previous = request.previous_response_id;
   turn->claim = claim;

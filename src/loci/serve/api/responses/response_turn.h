@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -49,15 +50,18 @@ std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bo
                                                        const RequestDefaults& defaults);
 
 // Reads what the request continues from the store. 404 for what is not there; 400 for what can't be
-// continued.
+// continued. `made`: the response that the request is to make, if another server has stored it; then the
+// history is that before it.
 std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, std::string_view tenant,
-                                                     const ResponseRequest& request);
+                                                     const ResponseRequest& request,
+                                                     const std::optional<std::string>& made = {});
 
-// `store` may be null where the request is not stored. `claim` is StoredTurn's.
+// `store` may be null where the request is not stored. `claim` is StoredTurn's. `head`: the new response's
+// name and time; the rest of it is the request's.
 std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest request, ResponseHistory history,
                                                           const ServedModel& served, TokenHistory& tokens,
                                                           std::string_view tenant, ConversationStore* store,
-                                                          std::int64_t claim);
+                                                          std::int64_t claim, ResponseHead head);
 
 // The model's fingerprint in hexadecimal: what StoredResponse::tokenizer holds.
 std::string tokenizer_name(const ServedModel& served);

@@ -3,6 +3,7 @@
 #include "loci/serve/api/responses/background.h"
 #include "loci/serve/api/responses/endpoints.h"
 #include "loci/serve/api/responses/hold_turn.h"
+#include "loci/serve/api/responses/ids.h"
 #include "loci/serve/api/responses/response_turn.h"
 #include "loci/serve/api/responses/store_answer.h"
 #include "loci/serve/api/responses/stored_objects.h"
@@ -13,6 +14,9 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 namespace {
+
+// How long a request that another server began waits for that one's turn to end: claims last for ten seconds.
+constexpr Nanos kLostTurnPatience = 15 * kNanosPerSecond;
 
 // Network thread only; lives as long as the routes.
 class ResponsesApi {
@@ -27,9 +31,11 @@ class ResponsesApi {
   asio::awaitable<void> input_items(Call& call);
 
  private:
-  // The turn of the call's body; of a conversation, it is held.
-  asio::awaitable<std::variant<PreparedResponse, ApiError>> prepare(Call& call, HeldTurn& held,
-                                                                    bool& background);
+  // The turn of the call's body; of a conversation, it is held. Or the body of the answer: another server has
+  // made the response.
+  using Turn = std::variant<PreparedResponse, std::string, ApiError>;
+  asio::awaitable<Turn> prepare(Call& call, HeldTurn& held, bool& background);
+  asio::awaitable<Turn> prepare(Call& call, ResponseRequest request, HeldTurn& held);
   asio::awaitable<void> create_in_background(Call& call, PreparedResponse prepared, HeldTurn held);
   // Ends the response that the call names, where it is still being made here.
   asio::awaitable<void> end_run(Call& call);
@@ -38,8 +44,7 @@ class ResponsesApi {
   std::shared_ptr<BackgroundResponses> background_;
 };
 
-asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(Call& call, HeldTurn& held,
-                                                                                bool& background) {
+asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, HeldTurn& held, bool& background) {
   const ServedModel& served = *services_.served.load();
   const std::string tenant = call.tenant->id;
   const bool can_store = services_.store != nullptr;
@@ -55,17 +60,44 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
     std::variant<HeldTurn, ApiError> taken =
         co_await hold_turn(services_, tenant, request.conversation, "conversation",
                            "another response of this conversation is still being made; send this request "
-                           "again when that response has ended");
+                           "again when that response has ended",
+                           call.told && call.told->is_again ? kLostTurnPatience : 0);
     if (auto* error = std::get_if<ApiError>(&taken)) {
       ApiError refused = std::move(*error);
       co_return refused;
     }
     held = std::get<HeldTurn>(std::move(taken));
   }
+  co_return co_await prepare(call, std::move(request), held);
+}
+
+asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, ResponseRequest request,
+                                                          HeldTurn& held) {
+  const ServedModel& served = *services_.served.load();
+  const std::string tenant = call.tenant->id;
+  const bool can_store = services_.store != nullptr;
+  ResponseHead head{.id = call.told ? "resp_" + call.told->name : random_id("resp_"),
+                    .created_at = call.created_at(),
+                    .model = {},
+                    .conversation = {},
+                    .echo = {}};
+  std::optional<std::string> made;
+  if (call.told && call.told->is_again && request.store && can_store) {
+    const auto find = [&] { return services_.store->response(tenant, head.id); };
+    const Result<StoredResponse> stored = co_await services_.store_thread.run(call.tenant->id, find);
+    if (!stored.ok() && stored.status().code() != StatusCode::kNotFound) co_return api_error(stored.status());
+    if (stored.ok() && !request.fields.stream) co_return stored->json;
+    if (stored.ok()) {
+      // Its end is missing alone: the reply is said again, and not stored again.
+      made = head.id;
+      request.store = false;
+      held = HeldTurn();
+    }
+  }
   ResponseHistory history;
   if (!request.conversation.empty() || !request.previous_response_id.empty()) {
     if (!can_store) co_return no_store_error();
-    const auto load = [&] { return load_history(*services_.store, tenant, request); };
+    const auto load = [&] { return load_history(*services_.store, tenant, request, made); };
     std::variant<ResponseHistory, ApiError> loaded =
         co_await services_.store_thread.run(call.tenant->id, load);
     if (auto* error = std::get_if<ApiError>(&loaded)) {
@@ -76,10 +108,14 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   }
   const auto make = [&] {
     return prepare_response(std::move(request), std::move(history), served, services_.history, tenant,
-                            services_.store, held.claim());
+                            services_.store, held.claim(), std::move(head));
   };
   std::variant<PreparedResponse, ApiError> prepared = co_await services_.workers.run(call.tenant->id, make);
-  co_return prepared;
+  if (auto* error = std::get_if<ApiError>(&prepared)) {
+    ApiError refused = std::move(*error);
+    co_return refused;
+  }
+  co_return std::get<PreparedResponse>(std::move(prepared));
 }
 
 asio::awaitable<void> ResponsesApi::create(Call& call) {
@@ -90,10 +126,15 @@ asio::awaitable<void> ResponsesApi::create(Call& call) {
   }
   HeldTurn held;
   bool background = false;
-  std::variant<PreparedResponse, ApiError> made = co_await prepare(call, held, background);
+  Turn made = co_await prepare(call, held, background);
   if (auto* error = std::get_if<ApiError>(&made)) {
     ApiError refused = std::move(*error);
     co_await call.fail(std::move(refused));
+    co_return;
+  }
+  if (auto* body = std::get_if<std::string>(&made)) {
+    std::string answer = std::move(*body);
+    co_await call.answer(std::move(answer));
     co_return;
   }
   PreparedResponse prepared = std::get<PreparedResponse>(std::move(made));

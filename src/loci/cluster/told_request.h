@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a front says of the reply that it wants (serve/generation/told_reply.h), in the request that it passes
+// on:
+//
+//   Loci-Reply: NAME CREATED AGAIN BYTES SEAL      CREATED: seconds since 1970; AGAIN: 1 if another instance
+//   was
+//                                                  asked before, else 0; SEAL: of the values and the bytes
+//                                                  below
+//   ...
+//   the client's body, then BYTES bytes: write_said() of what that instance told; none if it told nothing
+//
+// Nobody without the cluster's secret can seal one. An unsealed one is not looked at.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "loci/serve/generation/told_reply.h"
+#include "loci/serve/http/http_message.h"
+
+namespace loci {
+
+inline constexpr std::string_view kToldHeader = "Loci-Reply";
+
+// Of a cluster (cluster_reply_key(), cluster_secret.h).
+using ToldKey = std::array<std::uint8_t, 32>;
+
+std::string random_told_name();
+
+// The header's line, with its end. `said` stands behind the body. `told.said` is not looked at.
+std::string told_header(const ToldKey& key, const HttpRequest& request, const ToldReply& told,
+                        std::string_view said);
+// Takes what a front says out of the request, whose body is then the client's. Absent: no front of the
+// cluster says anything.
+std::optional<ToldReply> take_told_reply(const ToldKey& key, HttpRequest& request);
+
+}  // namespace loci

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/told_request.h"
+
+#include <gtest/gtest.h>
+
+namespace loci {
+namespace {
+
+constexpr ToldKey kKey{1};
+
+HttpRequest request_of(const std::string& header_line, std::string body) {
+  const std::size_t colon = header_line.find(": ");
+  HttpRequest out{
+      .method = boost::beast::http::verb::post, .method_text = "POST", .target = "/v1/completions"};
+  out.headers.emplace_back(header_line.substr(0, colon),
+                           header_line.substr(colon + 2, header_line.size() - colon - 4));
+  out.body = std::move(body);
+  return out;
+}
+
+TEST(ToldRequest, WhatAFrontSaysIsTakenOut) {
+  const ToldReply told{.name = random_told_name(), .created_at = 1'700'000'000, .is_again = true};
+  const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
+  const std::string said = write_said(5, {{TokenId(1), TokenId(2)}});
+  HttpRequest request = request_of(told_header(kKey, plain, told, said), "{}" + said);
+  const auto taken = take_told_reply(kKey, request);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->name, told.name);
+  EXPECT_EQ(taken->name.size(), kToldNameDigits);
+  EXPECT_EQ(taken->created_at, told.created_at);
+  EXPECT_TRUE(taken->is_again);
+  EXPECT_EQ(taken->prompts, 5u);
+  EXPECT_EQ(taken->said, (std::vector<std::vector<TokenId>>{{TokenId(1), TokenId(2)}}));
+  EXPECT_EQ(request.body, "{}");
+
+  HttpRequest first = request_of(told_header(kKey, plain, {.name = told.name, .created_at = 7}, ""), "{}");
+  const auto named = take_told_reply(kKey, first);
+  ASSERT_TRUE(named);
+  EXPECT_FALSE(named->is_again);
+  EXPECT_TRUE(named->said.empty());
+  EXPECT_EQ(first.body, "{}");
+}
+
+TEST(ToldRequest, NobodyWithoutTheKeyIsBelieved) {
+  const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
+  const std::string said = write_said(5, {{TokenId(1)}});
+  const std::string header = told_header(kKey, plain, {.name = random_told_name(), .created_at = 7}, said);
+  const auto is_believed = [](const ToldKey& key, HttpRequest request) {
+    const std::string body = request.body;
+    const bool is_taken = take_told_reply(key, request).has_value();
+    if (!is_taken) {
+      EXPECT_EQ(request.body, body);
+    }
+    return is_taken;
+  };
+  ASSERT_TRUE(is_believed(kKey, request_of(header, "{}" + said)));
+  EXPECT_FALSE(is_believed(ToldKey{2}, request_of(header, "{}" + said)));
+  EXPECT_FALSE(is_believed(kKey, request_of(header, "{}" + write_said(5, {{TokenId(2)}}))));
+  EXPECT_FALSE(is_believed(kKey, request_of(header, "x")));  // shorter than what is said to be there
+  HttpRequest elsewhere = request_of(header, "{}" + said);
+  elsewhere.target = "/v1/responses";
+  EXPECT_FALSE(is_believed(kKey, std::move(elsewhere)));
+  for (const char* wrong : {"Loci-Reply: \r\n", "Loci-Reply: a b c\r\n", "Loci-Reply: a 1 0 0 0 x\r\n",
+                            "Loci-Reply: a 1 0 -1 x\r\n", "Loci-Reply: a 1 0 0 \r\n"})
+    EXPECT_FALSE(is_believed(kKey, request_of(wrong, "{}"))) << wrong;
+}
+
+}  // namespace
+}  // namespace loci
