@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which values an S3 store has: a request for each, many at once, in the order of the keys. When the time for
-// a question is over it is answered with what is known by then; requests that are under way go on, since
-// each that is given up costs its connection.
+// Which values an S3 store has: a request for each, in the order of the keys, which is that of a prompt.
+// Questions take turns, a block each, so a long one holds up no other. A question has a *window*: blocks that
+// are asked for ahead of what is known. What follows a long hole is of little use (its state hangs from what
+// is missing), so a question ends after kMissesMax blocks in a row that are not there:
+//
+//     block    0 1 2 3 ... 90 91 92 ... 107 108        x: there, -: not there
+//     answer   x x - x ... x  -  -  ...  -             91 to 106 are missing: the question is answered
+//
+// While blocks are found the window grows, to kWindowMax; of an unknown prompt kMissesMax blocks are asked
+// for. When the time for a question is over it is answered with what is known by then; requests that are
+// under way go on, since each that is given up costs its connection.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -25,11 +35,14 @@ struct S3Question {
 // On the client's thread.
 class S3Questions {
  public:
-  static constexpr std::size_t kWaitingMax = 16'384;  // requests; beyond it nothing is there
+  static constexpr std::size_t kMissesMax = 16, kWindowMax = 64;  // blocks
+  // Questions that are not answered, and their keys; beyond it nothing is there.
+  static constexpr std::size_t kOpenMax = 1'024, kKeysMax = 262'144;
 
-  // All three must outlive it. `time_limit`: of one request.
-  S3Questions(const S3Values& values, S3Client& client, Nanos time_limit, const Clock& clock)
-      : values_(values), client_(client), time_limit_(time_limit), clock_(clock) {}
+  // All three must outlive it. `at_once`: requests that are under way, at most. `time_limit`: of one request.
+  S3Questions(const S3Values& values, S3Client& client, std::size_t at_once, Nanos time_limit,
+              const Clock& clock)
+      : values_(values), client_(client), at_once_(at_once), time_limit_(time_limit), clock_(clock) {}
 
   void begin(S3Question question);
 
@@ -37,17 +50,34 @@ class S3Questions {
   struct Open {
     S3Question question;
     std::vector<std::uint8_t> groups;
-    std::size_t left = 0;  // requests without a reply
+    std::vector<std::uint32_t> left;  // of each block, requests without a reply
+    std::size_t next = 0;             // the first block that was not asked for
+    std::size_t known = 0;            // the first block that is not known
+    std::size_t misses = 0;           // blocks before it, in a row, that are not there
+    std::size_t window = kMissesMax;
+    bool waits = false;  // for its turn
     bool has_failed = false, is_answered = false;
+
+    bool may_ask() const {
+      return !is_answered && next < question.keys.size() && next - known + misses < window;
+    }
   };
-  void ask(const std::shared_ptr<Open>& open, std::size_t index, std::uint32_t group);
-  void take_reply(Open& open, std::size_t index, std::uint32_t group, const S3Reply& reply);
+  using Turn = std::shared_ptr<Open>;
+
+  void queue(const Turn& open);
+  void go_on();
+  void ask(const Turn& open);
+  void take_reply(const Turn& open, std::size_t index, std::uint32_t group, const S3Reply& reply);
   void answer(Open& open);
 
   const S3Values& values_;
   S3Client& client_;
+  const std::size_t at_once_;
   const Nanos time_limit_;
   const Clock& clock_;
+  std::deque<Turn> turns_;     // that may ask, who is next first
+  std::size_t under_way_ = 0;  // requests
+  std::size_t open_count_ = 0, open_keys_ = 0;
 };
 
 }  // namespace loci

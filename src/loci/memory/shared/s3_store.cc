@@ -40,7 +40,7 @@ class S3Store final : public SharedStore {
                       client_.post([this, key, group] { writes_.renew(key, group); });
                     }},
         client_(options_.address, credentials, limits(), "loci-shared-s3", clock),
-        questions_(values_, client_, options_.connect_limit, clock),
+        questions_(values_, client_, options_.questions_at_once, options_.connect_limit, clock),
         writes_(values_, client_),
         deletions_(values_, client_, clock) {
     for (std::uint32_t i = 0; i < std::max(1u, options_.readers); ++i)
@@ -67,7 +67,6 @@ class S3Store final : public SharedStore {
 
   void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) override {
     account_.count(&SharedStoreStats::asks_total, 1);
-    account_.count(&SharedStoreStats::parts_asked_total, keys.size() * format_.group_count());
     auto question = std::make_shared<S3Question>(S3Question{
         .keys = std::move(keys), .deadline = clock_.now() + time_limit, .answer = std::move(answer)});
     client_.post([this, question] { questions_.begin(std::move(*question)); });

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "loci/memory/shared/s3_fake.h"
+#include "loci/memory/shared/s3_questions.h"
 #include "loci/memory/shared/s3_read.h"
 #include "loci/memory/shared/shared_store_test_values.h"
 
@@ -47,6 +48,14 @@ class S3StoreTest : public testing::Test {
   }
   Status start(S3StoreOptions options) { return open_s3_store(std::move(options), clock_).status(); }
 
+  // The store has the parts of these blocks in the second group, of the right size.
+  void have(const std::vector<std::uint64_t>& seeds) {
+    const SharedFormat format(keys_of(1), kGroups);
+    S3Fake::Objects objects = server_.objects();
+    for (const std::uint64_t seed : seeds)
+      objects[path(seed, 1)] = {.bytes = std::string(format.value_bytes(1), 'x')};
+    server_.set_objects(std::move(objects));
+  }
   static std::string path(std::uint64_t seed, std::uint32_t group) {
     const SharedFormat format(keys_of(1), kGroups);
     return "/bucket/some/place/" + s3_object_name(format, test_key(seed), group);
@@ -122,19 +131,69 @@ TEST_F(S3StoreTest, LargeValuesAreReadInPiecesAndLayersComeInOrder) {
   EXPECT_EQ(server_.requests("GET"), 1u + 3 * 2) << "the probe, and two pieces of each value";
 }
 
+std::vector<std::uint64_t> seeds_from(std::uint64_t first, std::size_t count) {
+  std::vector<std::uint64_t> seeds(count);
+  for (std::size_t i = 0; i < count; ++i) seeds[i] = first + i;
+  return seeds;
+}
+
 TEST_F(S3StoreTest, ManyQuestionsAreUnderWayAtOnceAndNotMore) {
   S3StoreOptions narrow = options();
   narrow.questions_at_once = 8;
   const auto store = open(narrow);
+  have(seeds_from(0, 60));
   answer_objects([](const auto&) -> std::optional<std::string> {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return std::nullopt;
   });
-  std::vector<std::uint64_t> seeds(60);
-  for (std::size_t i = 0; i < seeds.size(); ++i) seeds[i] = i;
-  EXPECT_EQ(ask(*store, seeds), std::vector<std::uint8_t>(60, 0));
+  EXPECT_EQ(ask(*store, seeds_from(0, 60)), std::vector<std::uint8_t>(60, 2));
   EXPECT_EQ(server_.most_at_once(), 8u);
   EXPECT_EQ(server_.requests("HEAD"), 120u);
+}
+
+TEST_F(S3StoreTest, OfAnUnknownPromptFewBlocksAreAskedFor) {
+  const auto store = open(options());
+  EXPECT_EQ(ask(*store, seeds_from(0, 8192)), std::vector<std::uint8_t>(8192, 0));
+  EXPECT_EQ(server_.requests("HEAD"), 2 * S3Questions::kMissesMax);
+  EXPECT_EQ(store->stats().parts_asked_total, 2 * S3Questions::kMissesMax);
+  EXPECT_EQ(store->stats().asks_failed_total, 0u) << "it is answered, and early";
+}
+
+TEST_F(S3StoreTest, HolesArePassedAndWhatFollowsALongOneIsNot) {
+  const auto store = open(options());
+  constexpr std::size_t kHole = S3Questions::kMissesMax;
+  // 100 blocks, a hole that is passed, 3 blocks, one that is not, a block. (A window may reach into it.)
+  constexpr std::size_t kLong = kHole + S3Questions::kWindowMax;
+  have(seeds_from(0, 100));
+  have(seeds_from(100 + kHole - 1, 3));
+  have({102 + kHole + kLong});
+  std::vector<std::uint8_t> wanted(103 + kHole + kLong, 0);
+  for (std::size_t i = 0; i < 100; ++i) wanted[i] = 2;
+  for (std::size_t i = 0; i < 3; ++i) wanted[100 + kHole - 1 + i] = 2;
+  EXPECT_EQ(ask(*store, seeds_from(0, wanted.size())), wanted);
+  EXPECT_LT(server_.requests("HEAD"), 2 * wanted.size());
+}
+
+TEST_F(S3StoreTest, QuestionsTakeTurns) {
+  S3StoreOptions narrow = options();
+  narrow.questions_at_once = 2 * S3Questions::kMissesMax;
+  const auto store = open(narrow);
+  have(seeds_from(0, 4000));
+  have({9000});
+  std::atomic<std::uint64_t> asked = 0;
+  answer_objects([&](const auto&) -> std::optional<std::string> {
+    ++asked;
+    return std::nullopt;
+  });
+  std::promise<std::vector<std::uint8_t>> first;
+  std::vector<ChainKey> keys;
+  for (const std::uint64_t seed : seeds_from(0, 4000)) keys.push_back(test_key(seed));
+  store->ask(std::move(keys), 600 * kNanosPerSecond,
+             [&](std::vector<std::uint8_t> groups) { first.set_value(std::move(groups)); });
+  await([&] { return asked > 0; });
+  EXPECT_EQ(ask(*store, {9000}), std::vector<std::uint8_t>{2});
+  EXPECT_LT(asked, 8000u) << "the first has not been answered by then";
+  EXPECT_EQ(first.get_future().get(), std::vector<std::uint8_t>(4000, 2));
 }
 
 TEST_F(S3StoreTest, AQuestionIsAnsweredInTimeWithWhatIsKnown) {
