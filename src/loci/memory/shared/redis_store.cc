@@ -16,6 +16,7 @@
 #include "loci/memory/shared/redis_read.h"
 #include "loci/memory/shared/redis_store_state.h"
 #include "loci/memory/shared/redis_writer.h"
+#include "loci/memory/shared/shared_reads.h"
 
 namespace loci {
 namespace {
@@ -48,7 +49,7 @@ class RedisStore final : public SharedStore {
     if (first.ok()) asking_ = std::move(first).value();
     const auto told = [this](const Status& made) {
       // (That it may be connected to does not make good that it does not answer.)
-      if (!made.ok()) state_.account().note(made);
+      if (!made.ok()) note_status(made);
     };
     dialer_ = std::make_unique<RedisDialer>(dial, told, state_.clock());
     threads_.emplace_back([this] { run("loci-shared-ask", asks_, &RedisStore::ask_now); });
@@ -80,11 +81,7 @@ class RedisStore final : public SharedStore {
 
   void read(std::vector<BlockRead> items, std::uint32_t, std::shared_ptr<BlockReadSink> sink) override {
     const Nanos waits_until = state_.clock().now() + state_.options().transfer_limit;
-    const std::size_t jobs = std::min(items.size(), reads_.size());
-    for (std::size_t j = 0; j < jobs; ++j) {
-      std::vector<RedisRead::Item> own;
-      for (std::size_t i = j; i < items.size(); i += jobs)
-        own.push_back({.place = i, .key = items[i].key, .group = items[i].group});
+    for (std::vector<RedisRead::Item>& own : divide_reads<RedisRead::Item>(items, reads_.size())) {
       const std::size_t queue = (next_reader_.fetch_add(1, std::memory_order_relaxed)) % reads_.size();
       reads_[queue]->push(RedisRead(std::move(own), sink, waits_until));
     }
@@ -116,6 +113,13 @@ class RedisStore final : public SharedStore {
     }
   }
 
+  // Of an operation of other threads than the writer's.
+  void note_status(const Status& status) {
+    const bool was_up = state_.account().is_up();
+    state_.account().note(status);
+    if (was_up && !state_.account().is_up()) writer_.wake();
+  }
+
   // --- asking ---
 
   void ask_now(AskJob& job, RedisLine&) {
@@ -129,7 +133,7 @@ class RedisStore final : public SharedStore {
         status = ask_lengths(job, *asking_, groups);
         const bool is_fair =
             status.code() != StatusCode::kDeadlineExceeded || job.deadline - begin >= kRedisFairWait;
-        if (is_fair) state_.account().note(status);
+        if (is_fair) note_status(status);
         if (!status.ok()) {
           // Replies that nobody waits for are on their way.
           asking_.reset();
@@ -192,8 +196,7 @@ class RedisStore final : public SharedStore {
       if (!status.ok()) line.drop();
     }
     // A store that is slow is not one that is silent.
-    if (status.code() != StatusCode::kDeadlineExceeded || job.counts().bytes == 0)
-      state_.account().note(status);
+    if (status.code() != StatusCode::kDeadlineExceeded || job.counts().bytes == 0) note_status(status);
     const RedisRead::Counts& counts = job.counts();
     state_.account().count(&SharedStoreStats::parts_read_total, counts.read);
     state_.account().count(&SharedStoreStats::parts_gone_total, counts.gone);

@@ -101,7 +101,7 @@ TEST_F(RedisStoreTest, ForgettingDeletes) {
   const auto store = open(options());
   ASSERT_TRUE(write(*store, 1, 0).ok());
   ASSERT_TRUE(write(*store, 1, 1).ok());
-  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  forget(*store, 1);
   await([&] { return server_.values().empty(); });
 }
 
@@ -172,10 +172,22 @@ TEST_F(RedisStoreTest, ASilentStoreCostsDeadlinesThenNothing) {
   await([&] { return ask(*store, {1}) == std::vector<std::uint8_t>{1}; });
 }
 
+// Nothing is written, so nobody but questions could have it tried again.
+TEST_F(RedisStoreTest, WhatQuestionsFoundAwayIsTriedAgain) {
+  RedisStoreOptions fast = options();
+  fast.transfer_limit = fast.connect_limit = kNanosPerSecond;
+  const auto store = open(fast);
+  await([&] { return store->stats().up; });
+  server_.answer([](const auto&) { return std::string(); });
+  await([&] {
+    (void)ask(*store, {1}, kNanosPerSecond / 20);
+    return !store->stats().up;
+  });
+  server_.answer(nullptr);
+  await([&] { return store->stats().up; });
+}
+
 TEST_F(RedisStoreTest, DeletionsThatAreNotTakenAreCounted) {
-  const auto forget = [](SharedStore& store, std::uint64_t seed) {
-    store.note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
-  };
   server_.answer([](const auto& command) -> std::optional<std::string> {
     if (command[0] == "DEL") return "-READONLY You can't write against a read only replica.\r\n";
     return std::nullopt;
@@ -211,7 +223,7 @@ TEST_F(RedisStoreTest, DeletionsAreKeptUntilTheStoreIsBack) {
   const auto store = open(fast);
   server_.answer([](const auto&) { return std::string(); });
   for (const std::uint64_t seed : {1, 2})
-    store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
+    forget(*store, seed);
   await([&] { return !store->stats().up; });
   EXPECT_EQ(server_.values().size(), 2u);
   server_.answer(nullptr);

@@ -44,7 +44,7 @@ void RedisWriter::run() {
     if (tend_at_ <= store_.clock().now()) tend_now();
     if (down && store_.account().probe_at() <= store_.clock().now()) {
       line.drop();
-      store_.account().note(line.get(store_.connect_by()).status());
+      store_.account().note_probe(line.get(store_.connect_by()).status());
     }
     if (job) std::visit([&](auto& one) { carry_out(one, line); }, *job);
     if (!down && !kept_.empty() && kept_at_ <= store_.clock().now()) forget_kept(line);

@@ -49,6 +49,8 @@ class RedisWriter {
   void forget(const ChainKey& key);
   // The map of a cluster may be old, or a node of it is away.
   void tend() { jobs_.push(Tend{}); }
+  // The store is left alone from now on: who writes is the one that tries it again, and may be at rest.
+  void wake() { jobs_.push(Wake{}); }
   // run() ends once all that waits has been carried out.
   void close() { jobs_.close(); }
   void run();
@@ -58,12 +60,14 @@ class RedisWriter {
     ChainKey key;
   };
   struct Tend {};
-  using Job = std::variant<Write, Forget, Tend>;
+  struct Wake {};
+  using Job = std::variant<Write, Forget, Tend, Wake>;
   enum class Found : std::uint8_t { kThere, kNotThere, kAway };
 
   void carry_out(Write& job, RedisLine& line);
   void carry_out(const Forget& job, RedisLine& line);
   void carry_out(const Tend& job, RedisLine& line);
+  void carry_out(const Wake&, RedisLine&) {}
   Nanos due(bool down) const;
   void forget_kept(RedisLine& line);
   void drop_kept(std::string_view why);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace loci {
@@ -22,19 +23,44 @@ SharedStoreStats SharedAccount::stats() const {
 void SharedAccount::note(const Status& status) {
   if (status.code() == StatusCode::kCancelled) return;
   if (status.ok()) {
-    if (health_.succeeded()) warn_(fmt::format("the shared store {} is asked again", name_));
+    if (!health_.succeeded()) return;
+    {
+      const MutexLock lock(mutex_);
+      reasons_.clear();
+    }
+    warn_(fmt::format("the shared store {} is asked again", name_));
     return;
   }
   count(&SharedStoreStats::failures_total, 1);
   if (!health_.failed(clock_.now())) return;
+  is_new_reason(status);
   warn_(
       fmt::format("the shared store {} is not asked until it answers again, and the state that it has is "
                   "computed here: {}",
                   name_, status.message()));
 }
 
+// Numbers are times that pass and ports, for the most part, so a reason is the same with others.
+bool SharedAccount::is_new_reason(const Status& status) {
+  std::string reason = status.message();
+  std::erase_if(reason, [](char c) { return c >= '0' && c <= '9'; });
+  const MutexLock lock(mutex_);
+  const bool is_told = std::find(reasons_.begin(), reasons_.end(), reason) != reasons_.end();
+  if (is_told || reasons_.size() >= kReasonsMax) return false;
+  reasons_.push_back(std::move(reason));
+  return true;
+}
+
+void SharedAccount::note_probe(const Status& status) {
+  const bool was_up = is_up();
+  note(status);
+  if (was_up || status.ok() || status.code() == StatusCode::kCancelled || !is_new_reason(status)) return;
+  warn_(fmt::format("the shared store {} was tried, and is still not asked: {}", name_, status.message()));
+}
+
 void SharedAccount::begin_down(const Status& status) {
   health_.begin_down(clock_.now());
+  is_new_reason(status);
   warn_(fmt::format("the shared store {} cannot be reached, and is tried again later: {}", name_,
                     status.message()));
 }

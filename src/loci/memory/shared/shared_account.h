@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/base/mutex.h"
@@ -45,6 +46,8 @@ class SharedAccount {
   void note(const Status& status);
   // Nobody is there to begin with.
   void begin_down(const Status& status);
+  // What trying a store that is left alone came to. While it fails, each reason is told once.
+  void note_probe(const Status& status);
 
   // Of what was not asked, and of what waited behind others until it was too late.
   static Status not_asked();
@@ -56,6 +59,11 @@ class SharedAccount {
   void note_deleted();
 
  private:
+  static constexpr std::size_t kReasonsMax = 8;
+
+  // False: it was told since the store was last asked.
+  bool is_new_reason(const Status& status) EXCLUDES(mutex_);
+
   const std::string name_, keeps_;
   const std::function<void(const std::string&)> warn_;
   const Clock& clock_;
@@ -63,6 +71,7 @@ class SharedAccount {
   mutable Mutex mutex_;
   SharedStoreStats stats_ GUARDED_BY(mutex_);
   bool drops_told_ GUARDED_BY(mutex_) = false;
+  std::vector<std::string> reasons_ GUARDED_BY(mutex_);  // why the store is not asked, without numbers
 };
 
 }  // namespace loci

@@ -3,6 +3,7 @@
 // made to wait.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -71,6 +72,21 @@ void await(Condition condition) {
   while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
+// A clock that a test sets ahead. Thread-safe.
+class AdvancedClock final : public Clock {
+ public:
+  Nanos now() const override { return system_.now() + ahead_; }
+  void advance(Nanos by) { ahead_ += by; }
+
+ private:
+  SystemClock system_;
+  std::atomic<Nanos> ahead_ = 0;
+};
+
+inline void forget(SharedStore& store, std::uint64_t seed) {
+  store.note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
+}
+
 // Thread-safe.
 class Warnings {
  public:
@@ -81,6 +97,13 @@ class Warnings {
   std::string all() const {
     const MutexLock lock(mutex_);
     return all_;
+  }
+  // How often the text was told.
+  int count(const std::string& text) const {
+    const std::string all = this->all();
+    int found = 0;
+    for (std::size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1)) ++found;
+    return found;
   }
 
  private:
