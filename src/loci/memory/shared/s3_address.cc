@@ -28,9 +28,9 @@ Status take_bucket(std::string_view bucket, S3Address& address) {
       std::any_of(bucket.begin(), bucket.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
   if (bucket.size() < 3 || bucket.size() > 63 || has_capitals || !all_of(bucket, ".-") ||
       bucket.front() == '.' || bucket.front() == '-' || bucket.find("..") != std::string_view::npos)
-    return invalid_argument(fmt::format(
-        "expected a bucket's name of 3 to 63 small letters, digits, dots and hyphens, found {}",
-        all_of(bucket, ".-_") ? fmt::format("'{}'", bucket) : "other characters"));
+    return invalid_argument(
+        fmt::format("expected a bucket's name of 3 to 63 small letters, digits, dots and hyphens, found {}",
+                    all_of(bucket, ".-_") ? fmt::format("'{}'", bucket) : "other characters"));
   address.bucket = bucket;
   return {};
 }
@@ -71,6 +71,13 @@ bool is_place(std::string_view place) {
   if (colon != std::string_view::npos && !is_port(place.substr(colon + 1))) return false;
   const std::string_view host = place.substr(0, colon);
   return !host.empty() && host.size() <= 253 && all_of(host, "-._");
+}
+
+// The endpoint's host is an address of numbers, in front of which no name can stand.
+bool is_number(std::string_view endpoint) {
+  const std::string_view place = endpoint.substr(endpoint.find("://") + 3);
+  return place.starts_with('[') ||
+         place.substr(0, place.find(':')).find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
 Status take_endpoint(std::string_view endpoint, S3Address& address) {
@@ -132,6 +139,12 @@ Status take_defaults(const S3Environment& environment, std::string_view style, S
   // (A certificate for *.HOST is not for a name with more dots.)
   const bool has_dots = address.bucket.find('.') != std::string::npos;
   address.bucket_in_host = style.empty() ? is_amazon && !has_dots : style == "virtual";
+  if (address.bucket_in_host && is_number(address.endpoint))
+    return invalid_argument(
+        fmt::format("expected an endpoint with a name of a host, as style=virtual puts the bucket in front "
+                    "of it; found {}: "
+                    "leave style out, or give style=path",
+                    address.endpoint));
   return {};
 }
 
@@ -164,10 +177,10 @@ Result<S3Address> parse_s3_address(std::string_view url, const S3Environment& en
   if (!url.starts_with("s3://")) return invalid_argument(fmt::format("expected {}", kForm));
   // Errors are logged, so what may be a secret is not repeated in one.
   if (url.find('@') != std::string_view::npos)
-    return invalid_argument(fmt::format(
-        "expected {} without a user, a password or any other '@': the store's keys are read from "
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from AWS's file of credentials",
-        kForm));
+    return invalid_argument(
+        fmt::format("expected {} without a user, a password or any other '@': the store's keys are read from "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from AWS's file of credentials",
+                    kForm));
   url.remove_prefix(5);
   const std::string_view place = url.substr(0, url.find('?'));
   url.remove_prefix(std::min(url.size(), place.size() + 1));

@@ -16,36 +16,43 @@ constexpr std::size_t kUnderWayMax = 8;
 void S3Deletions::take(const ChainKey& key) {
   if (count_.fetch_add(1) >= kMax) {
     --count_;
-    values_.account.note_dropped("too many deletions wait");
+    state_.account.note_dropped("too many deletions wait");
     return;
   }
-  const bool is_taken = client_.post([this, key] {
-    waiting_.push_back(key);
-    go_on();
-  });
-  if (!is_taken) values_.account.note_dropped("this server ends");
+  const bool is_taken = client_.post([this, key] { queue(key); });
+  if (!is_taken) state_.account.note_dropped("this server ends");
+}
+
+void S3Deletions::queue(const ChainKey& key) {
+  waiting_.push_back(key);
+  keys_.insert(key);
+  go_on();
 }
 
 void S3Deletions::go_on() {
   if (is_over_) return drop_all();
-  if (!values_.account.is_up() || clock_.now() < paused_until_) return;
-  while (!waiting_.empty() && under_way_ < kUnderWayMax) {
+  if (!state_.account.is_up() || clock_.now() < paused_until_) return;
+  for (std::size_t left = waiting_.size(); left > 0 && under_way_ < kUnderWayMax; --left) {
     const ChainKey key = waiting_.front();
     waiting_.pop_front();
-    begin(key);
+    if (open_.is_open(key))
+      waiting_.push_back(key);
+    else
+      begin(key);
   }
 }
 
 void S3Deletions::begin(const ChainKey& key) {
   ++under_way_;
-  const std::uint32_t groups = values_.format.group_count();
-  const auto deletion = std::make_shared<Deletion>(Deletion{.key = key, .left = groups, .refusal = {}});
+  const std::uint32_t groups = state_.format.group_count();
+  const auto deletion = std::make_shared<Deletion>(
+      Deletion{.key = key, .late = open_.late_until(key), .left = groups, .refusal = {}});
   for (std::uint32_t group = 0; group < groups; ++group) {
     client_.begin({.verb = S3Request::Verb::kDelete,
                    .lane = S3Request::Lane::kDeletions,
-                   .name = s3_object_name(values_.format, key, group),
+                   .name = s3_object_name(state_.format, key, group),
                    .waits_until = INT64_MAX,
-                   .time_limit = values_.limit_of(0),
+                   .time_limit = state_.limit_of(0),
                    .done = [this, deletion](const S3Reply& reply) { take_reply(*deletion, reply); }});
   }
 }
@@ -54,7 +61,7 @@ void S3Deletions::take_reply(Deletion& deletion, const S3Reply& reply) {
   // A store that refuses is in good health.
   const std::string refusal = reply.head.code < 500 ? s3_refusal(reply) : "";
   const Status health = refusal.empty() ? s3_health(reply) : Status();
-  values_.account.note(health);
+  state_.account.note(health);
   if (!refusal.empty()) deletion.refusal = refusal;
   if (!health.ok()) deletion.has_failed = true;
   if (--deletion.left == 0) end(deletion);
@@ -69,12 +76,20 @@ void S3Deletions::end(const Deletion& deletion) {
     return;
   }
   --count_;
+  keys_.erase(keys_.find(deletion.key));
+  // What the store may write yet is deleted after it.
+  if (deletion.late != 0 && !is_over_) {
+    client_.later(deletion.late, [this, key = deletion.key] {
+      ++count_;
+      queue(key);
+    });
+  }
   if (deletion.has_failed)
-    values_.account.note_dropped("this server ends");
+    state_.account.note_dropped("this server ends");
   else if (!deletion.refusal.empty())
-    values_.account.note_dropped(deletion.refusal);
+    state_.account.note_dropped(deletion.refusal);
   else
-    values_.account.note_deleted();
+    state_.account.note_deleted();
   go_on();
 }
 
@@ -82,7 +97,8 @@ void S3Deletions::drop_all() {
   is_over_ = true;
   for (; !waiting_.empty(); waiting_.pop_front()) {
     --count_;
-    values_.account.note_dropped("this server ends");
+    keys_.erase(keys_.find(waiting_.front()));
+    state_.account.note_dropped("this server ends");
   }
 }
 

@@ -73,6 +73,10 @@ TEST(S3Address, WrongPartsAreNamed) {
       {"s3://bucket?endpoint=http://h:70000", "expected endpoint=https://HOST[:PORT]"},
       {"s3://bucket?endpoint=http://h/path", "expected endpoint=https://HOST[:PORT]"},
       {"s3://bucket?endpoint=http://[::1", "expected endpoint=https://HOST[:PORT]"},
+      {"s3://bucket?endpoint=http://10.0.0.7:9000&style=virtual",
+       "expected an endpoint with a name of a host, as style=virtual puts the bucket in front of it; found "
+       "http://10.0.0.7:9000"},
+      {"s3://bucket?endpoint=http://[::1]&style=virtual", "expected an endpoint with a name of a host"},
       {"s3://bucket?style=other", "expected endpoint=URL, region=NAME or style=path|virtual"},
       {"s3://bucket?speed=9", "expected endpoint=URL, region=NAME or style=path|virtual"}};
   for (const auto& [url, expected] : cases) {
@@ -90,8 +94,10 @@ TEST(S3Address, WhatMayBeASecretIsNotRepeated) {
     ASSERT_FALSE(parsed.ok()) << url;
     EXPECT_EQ(parsed.status().message().find("hidden"), std::string::npos) << parsed.status().message();
   }
-  EXPECT_NE(parse_s3_address("s3://KEY:x@bucket", environment_of({})).status().message().find(
-                "AWS_SECRET_ACCESS_KEY"),
+  EXPECT_NE(parse_s3_address("s3://KEY:x@bucket", environment_of({}))
+                .status()
+                .message()
+                .find("AWS_SECRET_ACCESS_KEY"),
             std::string::npos);
 }
 

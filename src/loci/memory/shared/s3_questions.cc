@@ -12,9 +12,9 @@ void S3Questions::begin(S3Question question) {
   const auto open = std::make_shared<Open>();
   const std::size_t keys = question.keys.size();
   open->groups.assign(keys, 0);
-  open->left.assign(keys, values_.format.group_count());
+  open->left.assign(keys, state_.format.group_count());
   open->question = std::move(question);
-  const bool may_ask = values_.account.is_up() && clock_.now() < open->question.deadline &&
+  const bool may_ask = state_.account.is_up() && clock_.now() < open->question.deadline &&
                        open_count_ < kOpenMax && open_keys_ + keys <= kKeysMax;
   ++open_count_;
   open_keys_ += keys;
@@ -37,7 +37,7 @@ void S3Questions::go_on() {
     turns_.pop_front();
     open->waits = false;
     if (!open->may_ask()) continue;  // it was answered meanwhile
-    if (values_.account.is_up()) {
+    if (state_.account.is_up()) {
       ask(open);
     } else {
       open->has_failed = true;
@@ -49,13 +49,13 @@ void S3Questions::go_on() {
 
 void S3Questions::ask(const Turn& open) {
   const std::size_t index = open->next++;
-  const std::uint32_t groups = values_.format.group_count();
+  const std::uint32_t groups = state_.format.group_count();
   under_way_ += groups;
-  values_.account.count(&SharedStoreStats::parts_asked_total, groups);
+  state_.account.count(&SharedStoreStats::parts_asked_total, groups);
   for (std::uint32_t group = 0; group < groups; ++group) {
     client_.begin({.verb = S3Request::Verb::kHead,
                    .lane = S3Request::Lane::kQuestions,
-                   .name = s3_object_name(values_.format, open->question.keys[index], group),
+                   .name = s3_object_name(state_.format, open->question.keys[index], group),
                    .waits_until = open->question.deadline,
                    .time_limit = time_limit_,
                    .done = [this, open, index, group](const S3Reply& reply) {
@@ -69,11 +69,11 @@ void S3Questions::take_reply(const Turn& open, std::size_t index, std::uint32_t 
   const Status health = s3_health(reply);
   // A store that asks for fewer questions is not away.
   const bool is_throttled = reply.head.code == 429 || reply.head.code == 503;
-  if (reply.was_sent && !is_throttled) values_.account.note(health);
+  if (reply.was_sent && !is_throttled) state_.account.note(health);
   if (!health.ok()) open->has_failed = true;
   const bool is_there = health.ok() && reply.head.code == 200 &&
-                        reply.head.object_bytes() == values_.format.value_bytes(group) &&
-                        !values_.is_expired(reply.head);
+                        reply.head.object_bytes() == state_.format.value_bytes(group) &&
+                        !state_.is_expired(reply.head);
   if (open->is_answered) return go_on();
   if (is_there) open->groups[index] |= static_cast<std::uint8_t>(1u << group);
   --open->left[index];
@@ -93,10 +93,10 @@ void S3Questions::answer(Open& open) {
   --open_count_;
   open_keys_ -= open.question.keys.size();
   const bool is_whole = open.known == open.question.keys.size() || open.misses == kMissesMax;
-  if (open.has_failed || !is_whole) values_.account.count(&SharedStoreStats::asks_failed_total, 1);
+  if (open.has_failed || !is_whole) state_.account.count(&SharedStoreStats::asks_failed_total, 1);
   std::uint64_t found = 0;
   for (const std::uint8_t bits : open.groups) found += static_cast<std::uint64_t>(__builtin_popcount(bits));
-  values_.account.count(&SharedStoreStats::parts_found_total, found);
+  state_.account.count(&SharedStoreStats::parts_found_total, found);
   open.question.answer(std::move(open.groups));
 }
 

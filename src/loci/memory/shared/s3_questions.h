@@ -40,9 +40,9 @@ class S3Questions {
   static constexpr std::size_t kOpenMax = 1'024, kKeysMax = 262'144;
 
   // All three must outlive it. `at_once`: requests that are under way, at most. `time_limit`: of one request.
-  S3Questions(const S3Values& values, S3Client& client, std::size_t at_once, Nanos time_limit,
+  S3Questions(const S3StoreState& state, S3Client& client, std::size_t at_once, Nanos time_limit,
               const Clock& clock)
-      : values_(values), client_(client), at_once_(at_once), time_limit_(time_limit), clock_(clock) {}
+      : state_(state), client_(client), at_once_(at_once), time_limit_(time_limit), clock_(clock) {}
 
   void begin(S3Question question);
 
@@ -70,7 +70,7 @@ class S3Questions {
   void take_reply(const Turn& open, std::size_t index, std::uint32_t group, const S3Reply& reply);
   void answer(Open& open);
 
-  const S3Values& values_;
+  const S3StoreState& state_;
   S3Client& client_;
   const std::size_t at_once_;
   const Nanos time_limit_;

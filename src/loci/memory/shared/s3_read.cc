@@ -30,30 +30,12 @@ Piece piece_from(const SharedFormat& format, std::uint32_t group, std::uint32_t 
 
 }  // namespace
 
-std::string s3_object_name(const SharedFormat& format, const ChainKey& key, std::uint32_t group) {
-  std::string name = format.name(key, group);
-  std::replace(name.begin(), name.end(), ':', '/');
-  return name;
-}
-
-Nanos S3Values::limit_of(std::uint64_t bytes) const {
-  return shared_transfer_limit(request_limit, bytes, rate_min);
-}
-
-bool S3Values::is_expired(const S3Head& head) const {
-  return seconds_to_live > 0 && head.age().value_or(0) >= seconds_to_live;
-}
-
-bool S3Values::is_aged(const S3Head& head) const {
-  return seconds_to_live > 0 && head.age().value_or(0) >= (seconds_to_live + 1) / 2;
-}
-
 S3Read::S3Read(std::vector<Item> items, std::shared_ptr<BlockReadSink> sink, Nanos waits_until,
-               const S3Values& values, S3Client& client)
+               const S3StoreState& state, S3Client& client)
     : items_(std::move(items)),
       sink_(std::move(sink)),
       waits_until_(waits_until),
-      values_(values),
+      state_(state),
       client_(client),
       progress_(items_.size()) {}
 
@@ -67,15 +49,15 @@ void S3Read::refuse(const Status& status) {
 
 void S3Read::ask(std::size_t index, Nanos waits_until) {
   const Item& item = items_[index];
-  const Piece piece = piece_from(values_.format, item.group, progress_[index].packs);
+  const Piece piece = piece_from(state_.format, item.group, progress_[index].packs);
   client_.begin(
       {.verb = S3Request::Verb::kRead,
        .lane = S3Request::Lane::kReads,
-       .name = s3_object_name(values_.format, item.key, item.group),
+       .name = s3_object_name(state_.format, item.key, item.group),
        .first = piece.offset,
        .bytes = piece.bytes,
        .waits_until = waits_until,
-       .time_limit = values_.limit_of(piece.bytes),
+       .time_limit = state_.limit_of(piece.bytes),
        .tries = kReadTries,
        .take = [self = shared_from_this(), index](
                    const S3Head& head,
@@ -86,7 +68,7 @@ void S3Read::ask(std::size_t index, Nanos waits_until) {
 bool S3Read::take(std::size_t index, const S3Head& head, std::span<const std::byte> bytes) {
   const Item& item = items_[index];
   Progress& progress = progress_[index];
-  if (values_.is_expired(head)) {
+  if (state_.is_expired(head)) {
     progress.verdict = not_found("its time in the shared store is over");
     return false;
   }
@@ -95,12 +77,12 @@ bool S3Read::take(std::size_t index, const S3Head& head, std::span<const std::by
         Status(StatusCode::kUnavailable, "expected the length of a value, found an answer without");
     return false;
   }
-  if (head.object_bytes() != values_.format.value_bytes(item.group)) {
+  if (head.object_bytes() != state_.format.value_bytes(item.group)) {
     progress.verdict = data_loss("a value in the shared store is not as long as what was written");
     return false;
   }
   while (!bytes.empty()) {
-    const std::uint64_t wanted = values_.format.pack(item.group, progress.packs).bytes;
+    const std::uint64_t wanted = state_.format.pack(item.group, progress.packs).bytes;
     const std::size_t part = std::min<std::size_t>(bytes.size(), wanted - progress.pending.size());
     progress.pending.insert(progress.pending.end(), bytes.begin(),
                             bytes.begin() + static_cast<std::ptrdiff_t>(part));
@@ -113,14 +95,14 @@ bool S3Read::take(std::size_t index, const S3Head& head, std::span<const std::by
 bool S3Read::take_pack(std::size_t index) {
   const Item& item = items_[index];
   Progress& progress = progress_[index];
-  const SharedFormat::Pack pack = values_.format.pack(item.group, progress.packs);
-  slices_.resize(values_.format.slices_bytes(item.group, pack));
-  Status status = values_.format.open(item.key, item.group, pack, progress.pending, slices_);
+  const SharedFormat::Pack pack = state_.format.pack(item.group, progress.packs);
+  slices_.resize(state_.format.slices_bytes(item.group, pack));
+  Status status = state_.format.open(item.key, item.group, pack, progress.pending, slices_);
   if (!status.ok()) {
     progress.verdict = std::move(status);
     return false;
   }
-  values_.account.count(&SharedStoreStats::bytes_read_total, progress.pending.size());
+  state_.account.count(&SharedStoreStats::bytes_read_total, progress.pending.size());
   progress.pending.clear();
   ++progress.packs;
   sink_->slices(item.place, pack.first, pack.count, slices_);
@@ -133,26 +115,26 @@ void S3Read::take_reply(std::size_t index, const S3Reply& reply) {
   // What waited, or ran out of time while it came, says nothing of the store.
   const Status health = s3_health(reply);
   const bool is_slow = health.code() == StatusCode::kDeadlineExceeded && reply.taken > 0;
-  if (reply.was_sent && !is_slow) values_.account.note(health);
+  if (reply.was_sent && !is_slow) state_.account.note(health);
   if (!health.ok()) return finish(index, health);
   if (!progress.verdict && reply.head.code == 404)
     progress.verdict = not_found("it is not in the shared store any more");
   if (!progress.verdict && (!progress.pending.empty() || reply.taken == 0))
     progress.verdict = data_loss("a value in the shared store is shorter than what was written");
   if (progress.verdict) return finish(index, *progress.verdict);
-  if (progress.packs < values_.format.pack_count(item.group)) return ask(index, INT64_MAX);
-  if (values_.is_aged(reply.head)) values_.aged(item.key, item.group);
+  if (progress.packs < state_.format.pack_count(item.group)) return ask(index, INT64_MAX);
+  if (state_.is_aged(reply.head)) state_.aged(item.key, item.group);
   finish(index, {});
 }
 
 void S3Read::finish(std::size_t index, Status status) {
   const Item& item = items_[index];
-  if (status.ok()) values_.account.count(&SharedStoreStats::parts_read_total, 1);
-  if (status.code() == StatusCode::kNotFound) values_.account.count(&SharedStoreStats::parts_gone_total, 1);
+  if (status.ok()) state_.account.count(&SharedStoreStats::parts_read_total, 1);
+  if (status.code() == StatusCode::kNotFound) state_.account.count(&SharedStoreStats::parts_gone_total, 1);
   const bool is_damaged = status.code() == StatusCode::kDataLoss && progress_[index].verdict.has_value();
   if (is_damaged) {
-    values_.account.count(&SharedStoreStats::parts_damaged_total, 1);
-    values_.damaged(item.key);
+    state_.account.count(&SharedStoreStats::parts_damaged_total, 1);
+    state_.damaged(item.key);
   }
   sink_->done(item.place, std::move(status));
 }

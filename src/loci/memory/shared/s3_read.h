@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,28 +15,9 @@
 #include "loci/base/status.h"
 #include "loci/memory/block_source.h"
 #include "loci/memory/shared/s3_client.h"
-#include "loci/memory/shared/shared_account.h"
-#include "loci/memory/shared/shared_format.h"
+#include "loci/memory/shared/s3_store_state.h"
 
 namespace loci {
-
-// The name of an object: the format's, with slashes.
-std::string s3_object_name(const SharedFormat& format, const ChainKey& key, std::uint32_t group);
-
-// What a store's values may be, and what is told of them.
-struct S3Values {
-  const SharedFormat& format;
-  SharedAccount& account;
-  std::int64_t seconds_to_live = 0;                                // since a value was written; 0: for ever
-  Nanos request_limit = 0;                                         // of a request, beside what its bytes take
-  std::uint64_t rate_min = 1;                                      // bytes a second
-  std::function<void(const ChainKey&)> damaged;                    // it is in the way of what was written
-  std::function<void(const ChainKey&, std::uint32_t group)> aged;  // it was used, and half its time is over
-
-  Nanos limit_of(std::uint64_t bytes) const;
-  bool is_expired(const S3Head& head) const;
-  bool is_aged(const S3Head& head) const;
-};
 
 // On the client's thread alone. It lives until all its items have ended.
 class S3Read : public std::enable_shared_from_this<S3Read> {
@@ -51,7 +31,7 @@ class S3Read : public std::enable_shared_from_this<S3Read> {
 
   // `values` and `client` must outlive it. `waits_until`: each item is begun by then.
   S3Read(std::vector<Item> items, std::shared_ptr<BlockReadSink> sink, Nanos waits_until,
-         const S3Values& values, S3Client& client);
+         const S3StoreState& state, S3Client& client);
 
   void begin();
   // Ends all at once, instead of begin().
@@ -73,7 +53,7 @@ class S3Read : public std::enable_shared_from_this<S3Read> {
   const std::vector<Item> items_;
   const std::shared_ptr<BlockReadSink> sink_;
   const Nanos waits_until_;
-  const S3Values& values_;
+  const S3StoreState& state_;
   S3Client& client_;
   std::vector<Progress> progress_;
   std::vector<std::byte> slices_;

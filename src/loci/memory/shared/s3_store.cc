@@ -6,15 +6,19 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <optional>
 #include <utility>
 
 #include "loci/memory/shared/s3_client.h"
+#include "loci/memory/shared/s3_credentials_reader.h"
 #include "loci/memory/shared/s3_deletions.h"
 #include "loci/memory/shared/s3_questions.h"
 #include "loci/memory/shared/s3_read.h"
+#include "loci/memory/shared/s3_store_state.h"
 #include "loci/memory/shared/s3_verdict.h"
 #include "loci/memory/shared/s3_writes.h"
 #include "loci/memory/shared/shared_account.h"
+#include "loci/memory/shared/shared_reads.h"
 
 namespace loci {
 namespace {
@@ -29,20 +33,24 @@ class S3Store final : public SharedStore {
         clock_(clock),
         format_(options_.keys, options_.groups),
         account_(options_.address.shown(), "until a rule of the bucket expires it", options_.warn, clock),
-        values_{.format = format_,
-                .account = account_,
-                .seconds_to_live = (options_.time_to_live + kNanosPerSecond - 1) / kNanosPerSecond,
-                .request_limit = options_.transfer_limit,
-                .rate_min = options_.rate_min,
-                .damaged = [this](const ChainKey& key) { deletions_.take(key); },
-                .aged =
-                    [this](const ChainKey& key, std::uint32_t group) {
-                      client_.post([this, key, group] { writes_.renew(key, group); });
-                    }},
+        state_{.format = format_,
+               .account = account_,
+               .seconds_to_live = (options_.time_to_live + kNanosPerSecond - 1) / kNanosPerSecond,
+               .request_limit = options_.transfer_limit,
+               .rate_min = options_.rate_min,
+               .damaged = [this](const ChainKey& key) { deletions_.take(key); },
+               .aged =
+                   [this](const ChainKey& key, std::uint32_t group) {
+                     client_.post([this, key, group] {
+                       if (!deletions_.has(key)) writes_.renew(key, group);
+                     });
+                   }},
+        credentials_(options_.credentials),
         client_(options_.address, credentials, limits(), "loci-shared-s3", clock),
-        questions_(values_, client_, options_.questions_at_once, options_.connect_limit, clock),
-        writes_(values_, client_),
-        deletions_(values_, client_, clock) {
+        questions_(state_, client_, options_.questions_at_once, options_.connect_limit, clock),
+        open_writes_(options_.late_write_limit, clock),
+        writes_(state_, open_writes_, client_),
+        deletions_(state_, open_writes_, client_, clock) {
     for (std::uint32_t i = 0; i < std::max(1u, options_.readers); ++i)
       readers_.push_back(
           std::make_unique<S3Client>(options_.address, credentials, limits(), "loci-shared-get", clock));
@@ -74,13 +82,9 @@ class S3Store final : public SharedStore {
 
   void read(std::vector<BlockRead> items, std::uint32_t, std::shared_ptr<BlockReadSink> sink) override {
     const Nanos waits_until = clock_.now() + options_.transfer_limit;
-    const std::size_t jobs = std::min(items.size(), readers_.size());
-    for (std::size_t j = 0; j < jobs; ++j) {
-      std::vector<S3Read::Item> own;
-      for (std::size_t i = j; i < items.size(); i += jobs)
-        own.push_back({.place = i, .key = items[i].key, .group = items[i].group});
+    for (std::vector<S3Read::Item>& own : divide_reads<S3Read::Item>(items, readers_.size())) {
       S3Client& reader = *readers_[next_reader_.fetch_add(1, std::memory_order_relaxed) % readers_.size()];
-      const auto job = std::make_shared<S3Read>(std::move(own), sink, waits_until, values_, reader);
+      const auto job = std::make_shared<S3Read>(std::move(own), sink, waits_until, state_, reader);
       reader.post([this, job] {
         if (account_.is_up()) return job->begin();
         // Refused at once: nobody waits for a deadline of which it is known how it ends.
@@ -130,17 +134,28 @@ class S3Store final : public SharedStore {
     client_.later(clock_.now() + kWatchPause, [this] { watch(); });
     // (An answer that was under way may have shown that it is up.)
     if (account_.is_up()) deletions_.go_on();
-    if (account_.is_up() || is_probing_ || clock_.now() < account_.probe_at()) return;
-    const Result<S3Credentials> credentials = options_.credentials();
-    if (credentials.ok()) {
-      client_.set_credentials(*credentials);
+    if (is_probing_ || (account_.is_up() && !read_until_)) return;
+    if (read_until_) return try_again();
+    if (clock_.now() < account_.probe_at()) return;
+    credentials_.begin();
+    read_until_ = clock_.now() + options_.connect_limit;
+  }
+
+  // Once the credentials are read, or with the old ones if that takes too long.
+  void try_again() {
+    const std::optional<Result<S3Credentials>> found = credentials_.take();
+    if (!found && clock_.now() < *read_until_) return;
+    read_until_.reset();
+    if (found && found->ok()) {
+      client_.set_credentials(**found);
       for (const auto& reader : readers_)
-        reader->post([client = reader.get(), found = *credentials] { client->set_credentials(found); });
+        reader->post([client = reader.get(), now = **found] { client->set_credentials(now); });
     }
     is_probing_ = true;
-    probe([this](const Status& status) {
+    const Status unread = found && !found->ok() ? found->status() : Status();
+    probe([this, unread](const Status& status) {
       is_probing_ = false;
-      account_.note(status);
+      account_.note_probe(status.ok() || unread.ok() ? status : unread);
       if (status.ok()) deletions_.go_on();
     });
   }
@@ -151,11 +166,14 @@ class S3Store final : public SharedStore {
   const Clock& clock_;
   const SharedFormat format_;
   SharedAccount account_;
-  const S3Values values_;
+  const S3StoreState state_;
+  S3CredentialsReader credentials_;
+  std::optional<Nanos> read_until_;  // present: credentials are being read
   bool is_probing_ = false;
   // It calls those below on its thread, until the destructor stops it.
   S3Client client_;
   S3Questions questions_;
+  S3OpenWrites open_writes_;
   S3Writes writes_;
   S3Deletions deletions_;
   std::vector<std::unique_ptr<S3Client>> readers_;

@@ -27,7 +27,8 @@ namespace loci {
 
 struct S3StoreOptions {
   S3Address address;
-  // Called again whenever the store is tried that was left alone, as credentials may be replaced.
+  // Called again, on a thread of its own, whenever the store is tried that was left alone, as credentials may
+  // be replaced. It may block, and be called once more after the store is gone if it does.
   std::function<Result<S3Credentials>()> credentials = [] { return find_s3_credentials(); };
   SharedKeys keys;
   std::vector<SharedGroup> groups;  // the backend's
@@ -41,6 +42,8 @@ struct S3StoreOptions {
   // Of one request, beside what its bytes take at the slowest rate that is waited for; and of its waiting
   // before.
   Nanos transfer_limit = 8 * kNanosPerSecond;
+  // For so long after a write without an answer the store may carry it out.
+  Nanos late_write_limit = 120 * kNanosPerSecond;
   std::uint64_t rate_min = std::uint64_t{4} << 20;                           // bytes a second
   std::function<void(const std::string&)> warn = [](const std::string&) {};  // on its threads
 };

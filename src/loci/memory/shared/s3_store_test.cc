@@ -275,7 +275,7 @@ TEST_F(S3StoreTest, ForgettingDeletes) {
   const auto store = open(options());
   ASSERT_TRUE(write(*store, 1, 0).ok());
   ASSERT_TRUE(write(*store, 1, 1).ok());
-  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  forget(*store, 1);
   await([&] { return server_.objects().empty(); });
 }
 
@@ -410,9 +410,6 @@ TEST_F(S3StoreTest, AByteNowAndThenIsNoAnswer) {
 }
 
 TEST_F(S3StoreTest, DeletionsThatAreNotTakenAreCounted) {
-  const auto forget = [](SharedStore& store, std::uint64_t seed) {
-    store.note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
-  };
   const auto store = open(options());
   ASSERT_TRUE(write(*store, 1, 0).ok());
   answer_objects([](const auto& request) -> std::optional<std::string> {
@@ -439,12 +436,131 @@ TEST_F(S3StoreTest, DeletionsAreKeptUntilTheStoreIsBack) {
   const auto store = open(hasty());
   server_.answer([](const auto&) { return std::string(); });
   for (std::uint64_t seed = 0; seed < 20; ++seed)
-    store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
+    forget(*store, seed);
   await([&] { return !store->stats().up; });
   EXPECT_EQ(server_.objects().size(), 20u);
   server_.answer(nullptr);
   await([&] { return server_.objects().empty(); });
   EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
+}
+
+TEST_F(S3StoreTest, ADeletionWaitsForWhatWritesItsBlock) {
+  for (const bool is_renewal : {false, true}) {
+    const auto store = open(options());
+    const std::uint64_t deleted = server_.requests("DELETE");
+    if (is_renewal) {
+      ASSERT_TRUE(write(*store, 1, 0).ok());
+      set_age(1, 0, 600);
+    }
+    std::promise<void> released;
+    std::atomic<bool> is_writing = false;
+    answer_objects([&, may_end = released.get_future().share()](
+                       const auto& request) -> std::optional<std::string> {
+      if (request.method != "PUT") return std::nullopt;
+      is_writing = true;
+      may_end.wait();
+      return std::nullopt;
+    });
+    std::promise<Status> written;
+    if (is_renewal) {
+      EXPECT_TRUE(read(*store, {1}, 0)->wait()[0].status->ok());
+    } else {
+      store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
+                   [&](Status status) { written.set_value(std::move(status)); });
+    }
+    await([&] { return is_writing.load(); });
+    forget(*store, 1);
+    forget(*store, 2);
+    await([&] { return server_.requests("DELETE") >= deleted + 2; });
+    EXPECT_EQ(server_.requests("DELETE"), deleted + 2) << "the other block's";
+    released.set_value();
+    if (!is_renewal) {
+      EXPECT_TRUE(written.get_future().get().ok());
+    }
+    await([&] { return server_.objects().empty(); });
+    EXPECT_EQ(server_.requests("DELETE"), deleted + 4);
+    server_.answer(nullptr);
+  }
+}
+
+TEST_F(S3StoreTest, WhatTheStoreWritesLateIsDeletedAgain) {
+  AdvancedClock clock;
+  S3StoreOptions late = hasty();
+  late.late_write_limit = kPatient;
+  const auto store = open_s3_store(late, clock).value();
+  answer_objects([](const auto& request) -> std::optional<std::string> {
+    if (request.method == "PUT") return "";
+    return std::nullopt;
+  });
+  await([&] {
+    EXPECT_FALSE(write(*store, 1, 1).ok());
+    return server_.requests("PUT") > 0;
+  });
+  forget(*store, 1);
+  await([&] { return server_.requests("DELETE") >= 2; });
+  have({1});  // it carries out what it was asked for before
+  clock.advance(kPatient);
+  await([&] { return server_.objects().empty(); });
+}
+
+TEST_F(S3StoreTest, WhyItIsStillNotAskedIsToldWhenItChanges) {
+  AdvancedClock clock;
+  const auto store = open_s3_store(options(), clock).value();
+  server_.answer([](const auto&) { return S3Fake::error("500 Internal Server Error", "InternalError"); });
+  await([&] {
+    (void)ask(*store, {1});
+    return !store->stats().up;
+  });
+  server_.answer([](const auto&) { return S3Fake::error("403 Forbidden", "ExpiredToken"); });
+  const std::string token = "is still not asked: the store refuses the session's token";
+  await([&] {
+    clock.advance(kNanosPerSecond);
+    return warnings_.count(token) > 0;
+  });
+  server_.answer([](const auto&) { return S3Fake::error("301 Moved", "PermanentRedirect"); });
+  await([&] {
+    clock.advance(kNanosPerSecond);
+    return warnings_.count("found it in eu-west-7") > 0;
+  });
+  const std::uint64_t probes = server_.requests("GET");
+  await([&] {
+    clock.advance(kNanosPerSecond);
+    return server_.requests("GET") >= probes + 3;
+  });
+  EXPECT_EQ(warnings_.count("is still not asked"), 2) << warnings_.all();
+  server_.answer(nullptr);
+  await([&] {
+    clock.advance(kNanosPerSecond);
+    return store->stats().up;
+  });
+}
+
+TEST_F(S3StoreTest, NobodyWaitsForCredentialsThatDoNotCome) {
+  AdvancedClock clock;
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  std::promise<void> readable;
+  S3StoreOptions options = this->options();
+  options.credentials = [calls, mine = credentials_,
+                         may_end = readable.get_future().share()]() -> Result<S3Credentials> {
+    if (calls->fetch_add(1) > 0) may_end.wait();
+    return mine;
+  };
+  const auto store = open_s3_store(options, clock).value();
+  server_.answer([](const auto&) { return S3Fake::error("500 Internal Server Error", "InternalError"); });
+  await([&] {
+    (void)ask(*store, {1});
+    return !store->stats().up;
+  });
+  server_.answer(nullptr);
+  await([&] {
+    EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{0});
+    clock.advance(kNanosPerSecond);
+    return *calls > 1;
+  });
+  clock.advance(kPatient);
+  await([&] { return store->stats().up; });  // with those that it had
+  EXPECT_TRUE(write(*store, 1, 0).ok());
+  readable.set_value();
 }
 
 TEST_F(S3StoreTest, ItsEndEndsWhatWaits) {
@@ -459,7 +575,7 @@ TEST_F(S3StoreTest, ItsEndEndsWhatWaits) {
   store->ask({test_key(1)}, kPatient, [&](auto groups) { answer.set_value(std::move(groups)); });
   store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
                [&](Status status) { written.set_value(std::move(status)); });
-  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  forget(*store, 1);
   store.reset();
   for (const auto& item : sink->wait()) EXPECT_FALSE(item.status->ok());
   EXPECT_EQ(answer.get_future().get(), std::vector<std::uint8_t>{0});

@@ -15,71 +15,83 @@ constexpr std::size_t kRenewalsMax = 64;  // that wait with writes
 
 void S3Writes::begin(S3Write job) {
   const Write write = std::make_shared<S3Write>(std::move(job));
-  if (!values_.account.is_up()) {
+  if (!state_.account.is_up()) {
     write->done(SharedAccount::not_asked());
     return;
   }
+  open_.begin(write->key);
   client_.begin({.verb = S3Request::Verb::kHead,
                  .lane = S3Request::Lane::kWrites,
-                 .name = s3_object_name(values_.format, write->key, write->group),
+                 .name = s3_object_name(state_.format, write->key, write->group),
                  .waits_until = write->waits_until,
-                 .time_limit = values_.limit_of(0),
+                 .time_limit = state_.limit_of(0),
                  .tries = kWriteTries,
                  .done = [this, write](const S3Reply& reply) { take_head(write, reply); }});
 }
 
 void S3Writes::take_head(const Write& write, const S3Reply& reply) {
   const Status health = s3_health(reply);
-  if (reply.was_sent) values_.account.note(health);
-  if (!health.ok()) return write->done(health);
+  if (reply.was_sent) state_.account.note(health);
+  if (!health.ok()) {
+    open_.end(write->key, true);
+    return write->done(health);
+  }
   const bool is_there = reply.head.code == 200 &&
-                        reply.head.object_bytes() == values_.format.value_bytes(write->group) &&
-                        !values_.is_aged(reply.head);
+                        reply.head.object_bytes() == state_.format.value_bytes(write->group) &&
+                        !state_.is_aged(reply.head);
   if (!is_there) return send(write);
-  values_.account.count(&SharedStoreStats::parts_present_total, 1);
+  open_.end(write->key, true);
+  state_.account.count(&SharedStoreStats::parts_present_total, 1);
   write->done({});
 }
 
 void S3Writes::send(const Write& write) {
-  std::vector<std::byte> value = values_.format.seal(write->key, write->group, write->bytes);
+  std::vector<std::byte> value = state_.format.seal(write->key, write->group, write->bytes);
   std::vector<std::byte>().swap(write->bytes);  // gives its memory back
   const std::uint64_t bytes = value.size();
   client_.begin({.verb = S3Request::Verb::kWrite,
                  .lane = S3Request::Lane::kWrites,
-                 .name = s3_object_name(values_.format, write->key, write->group),
+                 .name = s3_object_name(state_.format, write->key, write->group),
                  .body = std::move(value),
                  .waits_until = INT64_MAX,
-                 .time_limit = values_.limit_of(bytes),
+                 .time_limit = state_.limit_of(bytes),
                  .tries = kWriteTries,
                  .done = [this, write, bytes](const S3Reply& reply) { take_reply(write, bytes, reply); }});
 }
 
 void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply& reply) {
+  open_.end(write->key, is_answered(reply));
   const std::string refusal = s3_refusal(reply);
   if (!refusal.empty()) {
-    values_.account.note({});
-    values_.account.count(&SharedStoreStats::parts_refused_total, 1);
+    state_.account.note({});
+    state_.account.count(&SharedStoreStats::parts_refused_total, 1);
     return write->done(resource_exhausted(refusal));
   }
   const Status health = s3_health(reply);
   // Some stores that are full do not answer. The question before has shown that this one is there.
-  if (health.code() != StatusCode::kDeadlineExceeded) values_.account.note(health);
+  if (health.code() != StatusCode::kDeadlineExceeded) state_.account.note(health);
   if (health.ok()) {
-    values_.account.count(&SharedStoreStats::parts_written_total, 1);
-    values_.account.count(&SharedStoreStats::bytes_written_total, bytes);
+    state_.account.count(&SharedStoreStats::parts_written_total, 1);
+    state_.account.count(&SharedStoreStats::bytes_written_total, bytes);
   }
   write->done(health);
 }
 
+// Else the store may do yet what it was asked for. (Some answer 5xx and carry it out.)
+bool S3Writes::is_answered(const S3Reply& reply) {
+  return !reply.was_sent || (reply.status.ok() && reply.head.code < 500);
+}
+
 void S3Writes::renew(const ChainKey& key, std::uint32_t group) {
-  if (!values_.account.is_up() || client_.waiting(S3Request::Lane::kWrites) >= kRenewalsMax) return;
+  if (!state_.account.is_up() || client_.waiting(S3Request::Lane::kWrites) >= kRenewalsMax) return;
   // (What becomes of it is no matter: the value is as old as it was, or gone.)
+  open_.begin(key);
   client_.begin({.verb = S3Request::Verb::kRenew,
                  .lane = S3Request::Lane::kWrites,
-                 .name = s3_object_name(values_.format, key, group),
+                 .name = s3_object_name(state_.format, key, group),
                  .waits_until = INT64_MAX,
-                 .time_limit = values_.limit_of(0),
-                 .done = [](const S3Reply&) {}});
+                 .time_limit = state_.limit_of(0),
+                 .done = [this, key](const S3Reply& reply) { open_.end(key, is_answered(reply)); }});
 }
 
 }  // namespace loci

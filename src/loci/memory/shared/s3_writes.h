@@ -11,6 +11,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/memory/shared/s3_client.h"
+#include "loci/memory/shared/s3_open_writes.h"
 #include "loci/memory/shared/s3_read.h"
 
 namespace loci {
@@ -26,8 +27,9 @@ struct S3Write {
 // On the client's thread.
 class S3Writes {
  public:
-  // Both must outlive it.
-  S3Writes(const S3Values& values, S3Client& client) : values_(values), client_(client) {}
+  // All three must outlive it.
+  S3Writes(const S3StoreState& state, S3OpenWrites& open, S3Client& client)
+      : state_(state), open_(open), client_(client) {}
 
   void begin(S3Write write);
   // Gives a value that was used its time again; one of too many at once keeps its age.
@@ -38,8 +40,10 @@ class S3Writes {
   void take_head(const Write& write, const S3Reply& reply);
   void send(const Write& write);
   void take_reply(const Write& write, std::uint64_t bytes, const S3Reply& reply);
+  static bool is_answered(const S3Reply& reply);
 
-  const S3Values& values_;
+  const S3StoreState& state_;
+  S3OpenWrites& open_;
   S3Client& client_;
 };
 

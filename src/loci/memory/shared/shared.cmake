@@ -16,8 +16,8 @@ loci_test(redis_cluster_test THREADS
 loci_fuzzer(redis_slots_fuzz SOURCES ${shared}/redis_slots_fuzz.cc DEPENDS loci_shared)
 # loci_s3: the one in a bucket of an S3 store.
 loci_library(s3
-  SOURCES ${shared}/s3_address.cc ${shared}/s3_client.cc ${shared}/s3_credentials.cc ${shared}/s3_deletions.cc ${shared}/s3_questions.cc
-          ${shared}/s3_read.cc ${shared}/s3_reply.cc ${shared}/s3_store.cc ${shared}/s3_verdict.cc ${shared}/s3_writes.cc
+  SOURCES ${shared}/s3_address.cc ${shared}/s3_client.cc ${shared}/s3_credentials.cc ${shared}/s3_credentials_reader.cc ${shared}/s3_deletions.cc ${shared}/s3_questions.cc
+          ${shared}/s3_read.cc ${shared}/s3_reply.cc ${shared}/s3_store.cc ${shared}/s3_store_state.cc ${shared}/s3_verdict.cc ${shared}/s3_writes.cc
   DEPENDS loci_shared PkgConfig::curl PkgConfig::sodium Threads::Threads fmt::fmt)
 loci_test(s3_store_test THREADS
   SOURCES ${shared}/s3_parts_test.cc ${shared}/s3_reply_fuzz.cc ${shared}/s3_store_test.cc
