@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store against a server that behaves, and against ones that do not.
+// The store against a server that behaves, and against ones that do not: what it promises as every store does
+// (shared_store_contract.h), and what is Redis's alone.
 #include "loci/memory/shared/redis_store.h"
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_fake.h"
+#include "loci/memory/shared/shared_store_contract.h"
 #include "loci/memory/shared/shared_store_test_values.h"
 
 namespace loci {
@@ -18,102 +24,76 @@ namespace {
 
 using namespace shared_test;
 
+RedisStoreOptions options_at(std::uint16_t port, std::uint8_t secret, Warnings& warnings) {
+  return {.address = {.host = "127.0.0.1", .port = port},
+          .keys = keys_of(secret),
+          .groups = kGroups,
+          .time_to_live = 60 * kNanosPerSecond,
+          .connect_limit = kPatient,
+          .transfer_limit = kPatient,
+          .warn = [&warnings](const std::string& line) { warnings.add(line); }};
+}
+
+// See shared_store_contract.h.
+class RedisPlace {
+ public:
+  std::unique_ptr<SharedStore> open(Haste haste, std::uint8_t secret = 1) {
+    RedisStoreOptions options = options_at(server_.port(), secret, warnings);
+    if (haste == Haste::kHasty) options.connect_limit = options.transfer_limit = kNanosPerSecond / 4;
+    return open_redis_store(options, clock_).value();
+  }
+  std::unique_ptr<SharedStore> open_nowhere() {
+    return open_redis_store(options_at(1, 1, warnings), clock_).value();
+  }
+  static std::string nowhere() { return "redis://127.0.0.1:1/0"; }
+  static std::string name(std::uint64_t seed, std::uint32_t group) {
+    return SharedFormat(keys_of(1), kGroups).name(test_key(seed), group);
+  }
+  auto values() const { return server_.values(); }
+  void set_values(std::map<std::string, std::string> values) { server_.set_values(std::move(values)); }
+  void be_silent() {
+    server_.answer([](const auto&) { return std::string(); });
+  }
+  void refuse_writes() { refuse("SET", "-OOM command not allowed when used memory > 'maxmemory'.\r\n"); }
+  void refuse_deletions() { refuse("DEL", "-READONLY You can't write against a read only replica.\r\n"); }
+  static std::string refusal() { return "READONLY"; }
+  void be_well() { server_.answer(nullptr); }
+  void dribble(std::chrono::milliseconds pause) { server_.dribble(pause); }
+  std::uint64_t questions() const { return server_.commands("STRLEN"); }
+  std::uint64_t writes() const { return server_.commands("SET"); }
+
+  Warnings warnings;
+
+ private:
+  void refuse(const std::string& name, const std::string& error) {
+    server_.answer([=](const auto& command) -> std::optional<std::string> {
+      if (command[0] == name) return error;
+      return std::nullopt;
+    });
+  }
+
+  SystemClock clock_;
+  RedisFake server_;
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(Redis, SharedStoreContract, RedisPlace);
+
 class RedisStoreTest : public testing::Test {
  protected:
-  RedisStoreOptions options(std::uint8_t secret = 1) {
-    RedisStoreOptions options{.address = {.host = "127.0.0.1", .port = server_.port()},
-                              .keys = keys_of(secret),
-                              .groups = kGroups,
-                              .time_to_live = 60 * kNanosPerSecond,
-                              .connect_limit = kPatient,
-                              .transfer_limit = kPatient};
-    options.warn = [this](const std::string& line) { warnings_.add(line); };
-    return options;
-  }
+  RedisStoreOptions options() { return options_at(server_.port(), 1, warnings_); }
   std::unique_ptr<SharedStore> open(RedisStoreOptions options) {
     return open_redis_store(std::move(options), clock_).value();
   }
-
-  std::string warnings() const { return warnings_.all(); }
 
   SystemClock clock_;
   RedisFake server_;
   Warnings warnings_;
 };
 
-TEST_F(RedisStoreTest, WhatIsWrittenIsFoundAndRead) {
+TEST_F(RedisStoreTest, ADeletionTooManyIsDropped) {
   const auto store = open(options());
-  for (std::uint64_t seed = 0; seed < 9; ++seed) {
-    for (std::uint32_t group = 0; group < 2; ++group) EXPECT_TRUE(write(*store, seed, group).ok());
-  }
-  EXPECT_EQ(ask(*store, {3, 100, 8}), (std::vector<std::uint8_t>{3, 0, 3}));
-  for (std::uint32_t group = 0; group < 2; ++group) {
-    const auto sink = read(*store, {0, 1, 2, 3, 4, 5, 6, 7, 8}, group);
-    for (std::size_t i = 0; i < 9; ++i) {
-      EXPECT_TRUE(sink->wait()[i].status->ok());
-      EXPECT_EQ(sink->wait()[i].bytes, bytes_of(i, group));
-    }
-  }
-  await([&] { return store->stats().parts_read_total == 18; });
-  const SharedStoreStats stats = store->stats();
-  EXPECT_EQ(stats.parts_written_total, 18u);
-  EXPECT_EQ(stats.parts_found_total, 4u);
-  EXPECT_TRUE(stats.up);
-}
-
-TEST_F(RedisStoreTest, AnotherServerFindsIt) {
-  const auto one = open(options()), other = open(options()), stranger = open(options(2));
-  EXPECT_TRUE(write(*one, 5, 0).ok());
-  EXPECT_EQ(ask(*other, {5}), std::vector<std::uint8_t>{1});
-  EXPECT_EQ(read(*other, {5}, 0)->wait()[0].bytes, bytes_of(5, 0));
-  EXPECT_EQ(ask(*stranger, {5}), std::vector<std::uint8_t>{0}) << "under another secret";
-  // It is not written again.
-  EXPECT_TRUE(write(*other, 5, 0).ok());
-  EXPECT_EQ(server_.commands("SET"), 1u);
-  EXPECT_EQ(other->stats().parts_present_total, 1u);
-}
-
-TEST_F(RedisStoreTest, WhatIsGoneOrDamagedIsToldSo) {
-  const auto store = open(options());
-  for (std::uint64_t seed = 0; seed < 4; ++seed) ASSERT_TRUE(write(*store, seed, 0).ok());
-  const SharedFormat format(keys_of(1), kGroups);
-  std::map<std::string, std::string> values = server_.values();
-  values.erase(format.name(test_key(0), 0));
-  values[format.name(test_key(1), 0)].back() ^= 1;                            // in the last pack
-  values[format.name(test_key(2), 0)] = values[format.name(test_key(3), 0)];  // another's
-  server_.set_values(values);
-  EXPECT_EQ(ask(*store, {0, 1, 2, 3}), (std::vector<std::uint8_t>{0, 1, 1, 1}));
-  const auto sink = read(*store, {0, 1, 2, 3}, 0);
-  EXPECT_EQ(sink->wait()[0].status->code(), StatusCode::kNotFound);
-  EXPECT_EQ(sink->wait()[1].status->code(), StatusCode::kDataLoss);
-  EXPECT_EQ(sink->wait()[1].layers, 4u) << "what came before the damaged pack was genuine";
-  EXPECT_EQ(sink->wait()[2].status->code(), StatusCode::kDataLoss);
-  EXPECT_EQ(sink->wait()[2].layers, 0u);
-  EXPECT_EQ(sink->wait()[3].bytes, bytes_of(3, 0));
-  // (Counted once the last item's end is told.)
-  await([&] { return store->stats().parts_gone_total == 1 && store->stats().parts_damaged_total == 2; });
-  await([&] { return server_.values().size() == 1; });  // what is damaged is deleted
-  EXPECT_TRUE(write(*store, 2, 0).ok());
-  EXPECT_EQ(read(*store, {2}, 0)->wait()[0].bytes, bytes_of(2, 0)) << "and written anew";
-}
-
-TEST_F(RedisStoreTest, ForgettingDeletes) {
-  const auto store = open(options());
-  ASSERT_TRUE(write(*store, 1, 0).ok());
-  ASSERT_TRUE(write(*store, 1, 1).ok());
-  forget(*store, 1);
-  await([&] { return server_.values().empty(); });
-}
-
-TEST_F(RedisStoreTest, AFullStoreRefusesAndStays) {
-  server_.answer([](const auto& command) -> std::optional<std::string> {
-    if (command[0] == "SET") return "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
-    return std::nullopt;
-  });
-  const auto store = open(options());
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(write(*store, i, 0).code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(store->stats().parts_refused_total, 10u);
-  EXPECT_TRUE(store->stats().up);
+  server_.answer([](const auto&) { return std::string(); });
+  for (std::uint64_t seed = 0; seed < 262'144 + 10; ++seed) forget(*store, seed);
+  EXPECT_EQ(store->stats().deletions_dropped_total, 10u);
 }
 
 TEST_F(RedisStoreTest, GarbageIsNeverServed) {
@@ -148,87 +128,6 @@ TEST_F(RedisStoreTest, GarbageIsNeverServed) {
     }
     server_.answer(nullptr);
   }
-}
-
-TEST_F(RedisStoreTest, ASilentStoreCostsDeadlinesThenNothing) {
-  RedisStoreOptions fast = options();
-  fast.transfer_limit = fast.connect_limit = kNanosPerSecond;
-  const auto store = open(fast);
-  await([&] { return store->stats().up; });
-  server_.answer([](const auto&) { return std::string(); });
-  await([&] {
-    EXPECT_EQ(ask(*store, {1}, kNanosPerSecond / 20), std::vector<std::uint8_t>{0});
-    return !store->stats().up;
-  });
-  await([&] { return warnings().find("is not asked until it answers again") != std::string::npos; });
-  const std::uint64_t asked = server_.commands("STRLEN");
-  EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{0});
-  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kUnavailable);
-  EXPECT_EQ(write(*store, 1, 0).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(server_.commands("STRLEN"), asked) << "it was asked all the same";
-  server_.answer(nullptr);
-  await([&] { return store->stats().up; });  // a probe finds it
-  await([&] { return write(*store, 1, 0).ok(); });
-  await([&] { return ask(*store, {1}) == std::vector<std::uint8_t>{1}; });
-}
-
-// Nothing is written, so nobody but questions could have it tried again.
-TEST_F(RedisStoreTest, WhatQuestionsFoundAwayIsTriedAgain) {
-  RedisStoreOptions fast = options();
-  fast.transfer_limit = fast.connect_limit = kNanosPerSecond;
-  const auto store = open(fast);
-  await([&] { return store->stats().up; });
-  server_.answer([](const auto&) { return std::string(); });
-  await([&] {
-    (void)ask(*store, {1}, kNanosPerSecond / 20);
-    return !store->stats().up;
-  });
-  server_.answer(nullptr);
-  await([&] { return store->stats().up; });
-}
-
-TEST_F(RedisStoreTest, DeletionsThatAreNotTakenAreCounted) {
-  server_.answer([](const auto& command) -> std::optional<std::string> {
-    if (command[0] == "DEL") return "-READONLY You can't write against a read only replica.\r\n";
-    return std::nullopt;
-  });
-  const auto store = open(options());
-  ASSERT_TRUE(write(*store, 1, 0).ok());
-  for (const std::uint64_t seed : {1, 2, 3}) forget(*store, seed);
-  await([&] { return store->stats().deletions_dropped_total == 3; });
-  EXPECT_TRUE(store->stats().up);
-  EXPECT_EQ(server_.values().size(), 1u);
-  const std::string told = warnings();
-  ASSERT_NE(told.find("did not take a deletion"), std::string::npos) << told;
-  EXPECT_EQ(told.find("did not take a deletion"), told.rfind("did not take a deletion")) << "told once";
-  EXPECT_NE(told.find("READONLY"), std::string::npos) << told;
-  server_.answer(nullptr);
-  forget(*store, 1);
-  await([&] { return server_.values().empty(); });
-  ASSERT_TRUE(write(*store, 2, 0).ok()) << "so the answer to the deletion before it was read";
-  EXPECT_EQ(store->stats().deletions_dropped_total, 3u);
-
-  // Beyond 262,144 that wait.
-  server_.answer([](const auto&) { return std::string(); });
-  for (std::uint64_t seed = 0; seed < 262'144 + 10; ++seed) forget(*store, seed);
-  EXPECT_EQ(store->stats().deletions_dropped_total, 3u + 10);
-}
-
-TEST_F(RedisStoreTest, DeletionsAreKeptUntilTheStoreIsBack) {
-  const auto other = open(options());
-  ASSERT_TRUE(write(*other, 1, 0).ok());
-  ASSERT_TRUE(write(*other, 2, 1).ok());
-  RedisStoreOptions fast = options();
-  fast.transfer_limit = fast.connect_limit = kNanosPerSecond / 10;
-  const auto store = open(fast);
-  server_.answer([](const auto&) { return std::string(); });
-  for (const std::uint64_t seed : {1, 2})
-    forget(*store, seed);
-  await([&] { return !store->stats().up; });
-  EXPECT_EQ(server_.values().size(), 2u);
-  server_.answer(nullptr);
-  await([&] { return server_.values().empty(); });
-  EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
 }
 
 TEST_F(RedisStoreTest, AConnectionForQuestionsMayTakeLongerThanOne) {
@@ -299,42 +198,6 @@ TEST_F(RedisStoreTest, WritesThatWaitSayNothingOfTheStore) {
   EXPECT_TRUE(store->stats().up);
   EXPECT_EQ(store->stats().failures_total, 0u);
   server_.answer(nullptr);
-}
-
-TEST_F(RedisStoreTest, AByteNowAndThenIsNoAnswer) {
-  RedisStoreOptions fast = options();
-  fast.transfer_limit = kNanosPerSecond / 4;
-  ASSERT_TRUE(write(*open(options()), 1, 0).ok());
-  const auto store = open(fast);
-  server_.dribble(std::chrono::milliseconds(20));
-  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kDeadlineExceeded);
-  server_.dribble(std::chrono::milliseconds(0));
-}
-
-TEST_F(RedisStoreTest, ItsEndEndsWhatWaits) {
-  auto store = open(options());
-  server_.answer([](const auto&) { return std::string(); });
-  auto sink = std::make_shared<CollectingSink>(1);
-  std::promise<std::vector<std::uint8_t>> answer;
-  std::promise<Status> written;
-  store->read({{.group = 0, .slot = {}, .key = test_key(1)}}, 0, sink);
-  store->ask({test_key(1)}, 3600 * kNanosPerSecond,
-             [&](auto groups) { answer.set_value(std::move(groups)); });
-  store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
-               [&](Status status) { written.set_value(std::move(status)); });
-  store.reset();
-  sink->wait();
-  EXPECT_FALSE(sink->wait()[0].status->ok());
-  EXPECT_EQ(answer.get_future().get(), std::vector<std::uint8_t>{0});
-  EXPECT_FALSE(written.get_future().get().ok());
-}
-
-TEST_F(RedisStoreTest, WhoIsNotThereIsNamedAndTriedAgain) {
-  RedisStoreOptions nobody = options();
-  nobody.address.port = 1;
-  const auto store = open(nobody);
-  EXPECT_NE(warnings().find("redis://127.0.0.1:1/0 cannot be reached"), std::string::npos) << warnings();
-  EXPECT_FALSE(store->stats().up);
 }
 
 TEST_F(RedisStoreTest, WhoRefusesTheLoginIsAnError) {
