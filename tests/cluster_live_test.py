@@ -329,6 +329,47 @@ def test_a_stream_whose_member_is_killed_goes_on_elsewhere(fresh, kind):
             expect(sampled < 900 - 40, f"tokens that the other member sampled: {sampled}")
 
 
+@pytest.mark.parametrize("kind", ["chat, greedy", "messages", "a response", "a turn"])
+def test_a_whole_reply_whose_member_is_killed_comes_from_another(fresh, kind):
+    path, body = STREAMS[kind]
+    body = body | {"stream": False}
+
+    def said(reply):
+        answer = json.loads(reply.partition(b"\r\n\r\n")[2])
+        return answer, answer.get("output") or answer.get("choices") or answer.get("content")
+
+    def talk_at(server):
+        return {"conversation": server.post("/v1/conversations", {}).json["id"]} if kind == "a turn" else {}
+
+    with contextlib.ExitStack() as stack:
+        alone = stack.enter_context(Server(fresh.binary, fresh.model, *FLAGS))
+        wanted = said(read_all(alone.send(path, body | talk_at(alone))))[1]
+        left = stack.enter_context(killed(fresh.server()))
+        front = stack.enter_context(fresh.front())
+        for _ in range(10):  # until one was killed before its reply's end
+            members = [left, stack.enter_context(killed(fresh.server()))]
+            front.wait_for(2)
+            talk = talk_at(front)
+            before = [member.metrics()["loci_generated_tokens_total"] for member in members]
+            sent = front.send(path, body | talk)
+            begun_at = []
+            while not begun_at:
+                begun_at = [member for member, tokens in zip(members, before) if member.metrics()["loci_generated_tokens_total"] > tokens]
+            begun_at[0].process.send_signal(signal.SIGKILL)
+            if begun_at[0] is left:
+                left = members[1]
+            got, output = said(read_all(sent))
+            expect_equal(without_chance(output), without_chance(wanted), kind)
+            if path == "/v1/responses":
+                expect_equal(left.get(f"{path}/{got['id']}").json["output"], output, "what is stored")
+            if talk:
+                expect_equal([role for role, _ in texts(left, talk["conversation"])], ["user", "assistant"], "the turn is there once")
+            front.wait_for(1)
+            if front.metrics()["loci_front_retries_total"] > 0:
+                return
+        pytest.fail("every reply had ended before its instance was killed")
+
+
 @pytest.mark.parametrize("kind", ["a response", "a turn", "not streamed"])
 def test_what_an_instance_stored_before_it_died_is_not_stored_again(fresh, kind):
     """It ended after the commit and before the reply's end: another one, asked under the same name, has the same answer."""
