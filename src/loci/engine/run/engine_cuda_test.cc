@@ -211,6 +211,28 @@ TEST_P(EngineCuda, TheDeviceDrawsWhatTheHostDraws) {
   }
 }
 
+// The number of a draw is its place in the reply, wherever the reply began.
+TEST_P(EngineCuda, TheDeviceGoesOnWithAReplyThatWasBegun) {
+  const Tokens prompt = text(31, 20);
+  const auto reply = [&](const Tokens& said) {
+    Waiter waiter;
+    GenerationRequest request;
+    request.prompt = prompt + said;
+    request.said_tokens = static_cast<std::uint32_t>(said.size());
+    request.sampling.seed = 3;
+    request.max_new_tokens = 40;
+    engine_->submit(std::move(request), waiter.listener());
+    EXPECT_TRUE(waiter.wait().status.ok());
+    return waiter.tokens();
+  };
+  const Tokens wanted = reply({});
+  ASSERT_EQ(wanted.size(), 40u);
+  for (const std::ptrdiff_t said : {1, 13, 39}) {
+    const Tokens begun(wanted.begin(), wanted.begin() + said);
+    EXPECT_EQ(begun + reply(begun), wanted) << said;
+  }
+}
+
 TEST_P(EngineCuda, ALostDeviceEndsEveryRequest) {
   Waiter a, b, late;
   submit(text(1, 40), 150, a, false);
