@@ -67,10 +67,12 @@ void Core::State::check_pins() const {
 void Core::State::check_owners() const {
   std::vector<const CoreRequest*> all;
   std::size_t with_deadline = 0;
+  std::uint64_t room_seen = 0;
   for (const auto& [id, request] : requests_) {
     all.push_back(request.get());
     with_deadline += request->deadline != kNever && !request->phase.is(RequestPhase::kEnding);
     shared_questions_.check_invariants(*request);
+    room_seen = std::max(room_seen, request->preload_seen);
     if (!request->runs()) continue;
     tables_.check_invariants(*request);
     windows_.check_invariants(*request);
@@ -86,6 +88,9 @@ void Core::State::check_owners() const {
   queue_.check_invariants();
   before_queue_.check_invariants();
   batch_.check_invariants();
+  room_.check_invariants([this](RequestId id) { return waiting_request(id) != nullptr; }, room_seen);
+  recovery_.check_invariants();
+  forgotten_.check_invariants();
 }
 
 // 7. Whoever is here runs, waits or rests; 10. and each owner knows so.

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "loci/base/check.h"
+
 namespace loci {
 
 void Forgotten::forget(const Forget& event) {
@@ -213,6 +215,38 @@ Forgotten::Progress Forgotten::drop_tails(BlockId parent, std::span<const TokenI
 void Forgotten::add_stats(CoreStats& stats) const {
   stats.forgets_waiting = waiting_paths_;
   stats.forgets_given_up_total = given_up_;
+}
+
+void Forgotten::check_invariants() const {
+  std::size_t paths = 0, tokens = 0, unfinished = 0;
+  for (const auto& [tenant, waiting] : waiting_) {
+    LOCI_CHECK(!waiting.paths.empty(), "invariant 10: no tenant is here without a path");
+    std::size_t own = 0;
+    for (const Path& path : waiting.paths) {
+      check_path(path);
+      own += path.tokens.size();
+      unfinished += path.unfinished;
+    }
+    LOCI_CHECK(own == waiting.tokens, "invariant 10: a tenant's tokens are counted");
+    paths += waiting.paths.size();
+    tokens += own;
+  }
+  LOCI_CHECK(paths == waiting_paths_ && tokens == waiting_tokens_ && unfinished == unfinished_paths_,
+             "invariant 10: what waits is counted");
+  LOCI_CHECK(paths <= kForgottenMax && tokens <= kForgottenTokensMax, "invariant 7: what waits is bounded");
+  LOCI_CHECK(drops_left_ == kDropsInAStep, "invariant 7: each step has its portion");
+  LOCI_CHECK(shares_ || shared_.empty(), "invariant 10: only a store that is there is told");
+}
+
+void Forgotten::check_path(const Path& path) const {
+  LOCI_CHECK(!path.nodes.empty() && path.tokens.size() <= path.nodes.size() * kBlockTokens,
+             "invariant 10: a path has a node to drop, and tokens for its nodes alone");
+  LOCI_CHECK(!path.unfinished || path.waits_for == kNoBlock, "invariant 7: whose turn comes waits for no node");
+  LOCI_CHECK(path.is_expanded == !path.below.empty() && path.expanded <= path.below.size(),
+             "invariant 10: what continues a path is known while it is dropped");
+  LOCI_CHECK(!path.is_expanded || path.unfinished, "invariant 7: what was begun goes on in the next step");
+  LOCI_CHECK(!recovers_ || (path.is_whole && !path.unfinished && path.waits_for == kNoBlock),
+             "invariant 7: nothing is tried before all earlier entries are known");
 }
 
 }  // namespace loci

@@ -21,7 +21,12 @@
 // Beyond these, the oldest path of the tenant that has most leaves. If it only waited for its turn, it is
 // dropped in this step, whatever that costs; else it is given up and counted. So no tenant's deletions are
 // given up for another's. Tenants take turns when paths are tried again. It calls only the index, and
-// Prefixes, which knows the names of blocks.
+// Prefixes, which knows the names of blocks. Invariants, which check_invariants() tests (core.h has all):
+//   7. Paths and their tokens are bounded. A path waits for a node, or only for its turn, or has not been
+//      tried since all earlier entries are known. A step's portion is not exceeded.
+//   10. Paths, their tokens and those that wait for their turn are counted, and no tenant is here without a
+//      path. A path has a node to drop, and tokens for its nodes alone; what continues it is known exactly
+//      while it is being dropped. Only a store that is there is told.
 #pragma once
 
 #include <cstddef>
@@ -67,6 +72,8 @@ class Forgotten {
   std::vector<ChainKey> take_shared() { return std::exchange(shared_, {}); }
 
   void add_stats(CoreStats& stats) const;
+  // Between steps. Aborts on a broken invariant. O(paths).
+  void check_invariants() const;
 
  private:
   // A node that continues the whole sequence. Between steps its id may be given to another node.
@@ -122,6 +129,7 @@ class Forgotten {
   bool still_there(const Below& node) const;
   void add_children(BlockId parent, std::span<const TokenId> tokens, std::vector<Below>& to) const;
   Progress drop_tails(BlockId parent, std::span<const TokenId> tokens, Path& path);
+  void check_path(const Path& path) const;
 
   const Prefixes& prefixes_;
   BlockIndex& index_;

@@ -2,8 +2,10 @@
 #include "loci/engine/core/recovery.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
+#include "loci/base/check.h"
 #include "loci/policy/lookahead.h"
 
 namespace loci {
@@ -85,6 +87,23 @@ void Recovery::visit_pins(const std::function<void(const BlockPin&)>& visit) con
 void Recovery::add_stats(CoreStats& stats) const {
   stats.recovered_total = recovered_;
   stats.orphans_total = orphans_;
+}
+
+void Recovery::check_invariants() const {
+  if (taken_.empty()) return;  // no batch has come yet, or the last one has
+  LOCI_CHECK(taken_.size() >= recovered_, "invariant 10: what was taken over is pinned until all is there");
+  std::unordered_set<std::uint32_t> seen, above;  // above: parents of those seen
+  for (const BlockPin& pin : taken_) {
+    const Block& block = index_.block(pin.block());
+    LOCI_CHECK(block.kind == BlockKind::kFull && index_.find(block.key) == pin.block(),
+               "invariant 4: what was taken over is found under its key");
+    LOCI_CHECK(hasher_.child(index_.block(block.parent).key, block.tokens) == block.key,
+               "invariant 4: its key is that of its parent and its tokens");
+    const bool first = seen.insert(pin.block().value).second;  // else with another group's copy
+    LOCI_CHECK(!first || !above.contains(pin.block().value),
+               "invariant 6: parents are taken over before their children");
+    above.insert(block.parent.value);
+  }
 }
 
 void StateAge::sweep(BlockIndex& index, Nanos now) {

@@ -6,6 +6,12 @@
 // its key is that of its parent and its tokens, its depth is right, and it is not too old. The disk forgets
 // all others. Entries that were taken over are pinned until the last batch is there, because a hole that
 // leads to others must not be removed before.
+//
+// Invariants of Recovery, which check_invariants() tests (core.h has all):
+//   4. What was taken over is found under its key, which is that of its parent and its tokens.
+//   6. Parents were taken over before their children, so that letting go from the end leaves no node that
+//      nobody needs.
+//   10. Until the last batch each copy that was taken over is pinned.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +37,8 @@ class Recovery {
 
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
   void add_stats(CoreStats& stats) const;
+  // Aborts on a broken invariant. O(entries taken over, until the last batch).
+  void check_invariants() const;
 
  private:
   bool take_over(const RecoveredEntry& found, Nanos used);
@@ -40,7 +48,7 @@ class Recovery {
   const ChainKeyHasher& hasher_;
   BlockIndex& index_;
   std::vector<BlockPin> taken_;  // parents before children
-  std::uint64_t recovered_ = 0;
+  std::uint64_t recovered_ = 0;  // of the entries taken over, those with a copy
   std::uint64_t orphans_ = 0;
 };
 

@@ -4,12 +4,17 @@
 //     block(a)      a, first in the queue, lacks blocks: is_blocked(a)
 //     changed()     something was let go: a may be tried again, and so may every load ahead that lacked room
 //
-// It owns who is blocked, and how often room has changed. It calls nobody.
+// It owns who is blocked, and how often room has changed. It requires that changed() is called when who is
+// blocked leaves the queue. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
+//   7. Who is blocked waits in the queue: nobody else is kept from being tried.
+//   10. Changes are counted from 1 on, and never back.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
+#include "loci/base/check.h"
 #include "loci/base/ids.h"
 
 namespace loci {
@@ -27,6 +32,13 @@ class Room {
   bool is_blocked(RequestId request) const { return blocked_ == request; }
   // Another number after each change; never 0.
   std::uint64_t changes() const { return changes_; }
+
+  // `waits`: whether a request is in the queue; `seen`: the latest change that somebody has remembered, 0 at
+  // first. Aborts on a broken invariant.
+  void check_invariants(const std::function<bool(RequestId)>& waits, std::uint64_t seen) const {
+    LOCI_CHECK(!blocked_ || waits(*blocked_), "invariant 7: who is blocked waits in the queue");
+    LOCI_CHECK(changes_ > 0 && seen <= changes_, "invariant 10: nobody has seen a change that did not come");
+  }
 
  private:
   std::optional<RequestId> blocked_;

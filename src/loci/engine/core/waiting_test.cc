@@ -109,5 +109,18 @@ TEST(Room, UnblocksOnceItHasChanged) {
   EXPECT_NE(room.changes(), before);
 }
 
+TEST(Room, KnowsThatWhoIsBlockedWaits) {
+  Room room;
+  const auto only_four = [](RequestId id) { return id == RequestId(4); };
+  room.check_invariants(only_four, 0);
+  EXPECT_DEATH(room.check_invariants(only_four, room.changes() + 1), "invariant 10");
+  room.block(RequestId(4));
+  room.check_invariants(only_four, room.changes());
+  room.block(RequestId(5));
+  EXPECT_DEATH(room.check_invariants(only_four, 0), "invariant 7");
+  room.changed();
+  room.check_invariants(only_four, 0);
+}
+
 }  // namespace
 }  // namespace loci

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries of an earlier process, taken over into an index of one group without a core.
+#include "loci/engine/core/recovery.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "loci/engine/core/core_benchmark_parts.h"
+#include "loci/engine/testing/transfers_testing.h"
+
+namespace loci {
+namespace {
+
+class RecoveryTest : public TransfersFixture {
+ protected:
+  RecoveryTest() : TransfersFixture({.block_count = 8, .disk_blocks = 16}, 4) {
+    disk_.add("group", run_of(0, 4 * kBlockTokens));
+    entries_ = disk_.events(4).front().entries;
+  }
+  std::vector<DiskNote> take_over(std::vector<RecoveredEntry> entries, bool last) {
+    std::vector<DiskNote> forgets = recovery_.take_over({std::move(entries), 0, last}, 0);
+    recovery_.check_invariants();
+    return forgets;
+  }
+  std::size_t pins() const {
+    std::size_t count = 0;
+    recovery_.visit_pins([&](const BlockPin&) { ++count; });
+    return count;
+  }
+  BlockId block(std::size_t entry) const { return index_.find(entries_[entry].entry.key); }
+
+  LeftOnDisk disk_{config_};
+  std::vector<RecoveredEntry> entries_;  // of one conversation, by block
+  ChainKeyHasher names_{config_.chain_secret, config_.model_fingerprint};
+  Recovery recovery_{config_, names_, index_};
+};
+
+TEST_F(RecoveryTest, PinsWhatItHasTakenOverUntilAllIsThere) {
+  EXPECT_TRUE(take_over({entries_[0], entries_[1]}, false).empty());
+  EXPECT_EQ(pins(), 2u);
+  index_.forget(block(1));
+  EXPECT_NE(block(1), kNoBlock) << "it is pinned";
+  EXPECT_TRUE(take_over({entries_[2]}, true).empty());
+  EXPECT_EQ(pins(), 0u);
+  index_.forget(block(2));
+  EXPECT_EQ(block(2), kNoBlock);
+  EXPECT_NE(block(1), kNoBlock);
+}
+
+TEST_F(RecoveryTest, AHoleStaysWhileWhatIsBelowItMayComeAndNoLonger) {
+  entries_[0].hole = entries_[1].hole = true;
+  entries_[1].slot = SlotId(1);
+  EXPECT_TRUE(take_over({entries_[0], entries_[1]}, false).empty());
+  EXPECT_EQ(pins(), 2u) << "nothing else keeps them";
+  EXPECT_TRUE(take_over({entries_[2]}, true).empty());
+  EXPECT_NE(block(0), kNoBlock) << "a hole that leads to a copy";
+  index_.forget(block(2));
+  EXPECT_EQ(block(0), kNoBlock) << "and leads nowhere any more";
+}
+
+TEST_F(RecoveryTest, HolesThatLeadNowhereGoWithTheLastBatch) {
+  entries_[0].hole = entries_[1].hole = true;
+  EXPECT_TRUE(take_over({entries_[0], entries_[1]}, false).empty());
+  take_over({}, true);
+  EXPECT_EQ(block(0), kNoBlock);
+  EXPECT_EQ(index_.take_notes().size(), 2u) << "the disk forgets them";
+}
+
+TEST_F(RecoveryTest, WhatHasNoWayToItOrAForgedKeyIsForgotten) {
+  entries_[1].entry.tokens[3] = TokenId(99);
+  const std::vector<DiskNote> forgets = take_over({entries_[0], entries_[1], entries_[2]}, false);
+  ASSERT_EQ(forgets.size(), 2u);
+  EXPECT_EQ(forgets[0].slot, entries_[1].slot);
+  EXPECT_EQ(forgets[1].slot, entries_[2].slot) << "its parent has not come";
+  EXPECT_EQ(pins(), 1u);
+  CoreStats stats;
+  recovery_.add_stats(stats);
+  EXPECT_EQ(stats.recovered_total, 1u);
+  EXPECT_EQ(stats.orphans_total, 2u);
+}
+
+// An earlier process may have written a block twice.
+TEST_F(RecoveryTest, ACopyIsTakenOverOnce) {
+  RecoveredEntry twice = entries_[0];
+  twice.slot = SlotId(9);
+  const std::vector<DiskNote> forgets = take_over({entries_[0], twice}, false);
+  ASSERT_EQ(forgets.size(), 1u);
+  EXPECT_EQ(forgets[0].slot, twice.slot);
+  EXPECT_EQ(index_.block(block(0)).copy(Tier::kDisk, 0)->slot.slot(), entries_[0].slot);
+}
+
+}  // namespace
+}  // namespace loci
