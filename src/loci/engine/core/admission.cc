@@ -127,22 +127,18 @@ void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_c
   }
   if (windows_.any()) windows_.hold(request, probes);
   take_blocks(request, probes, std::move(root), std::move(siblings), pass);
-  request.promised = probes.promised;
-  request.parting = probes.parting;
-  request.public_blocks = probes.public_blocks;
+  request.prefix.change().public_blocks = probes.public_blocks;
   fill_tables(request);
   request.whole_blocks = probes.start / kBlockTokens;
-  windows_.take(request.promised);
+  windows_.take(request, probes);
 }
 
 void Admission::fill_tables(CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();
-    request.held[group] = 0;
     for (const BlockPin& pin : request.blocks) {
       const bool holds = pin.holds(group);
       request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
-      if (windowed(group) && holds) ++request.held[group];
     }
   }
 }

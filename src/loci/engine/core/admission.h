@@ -17,9 +17,10 @@
 // With one more block let go it is taken: first A and C are held, so that making room for the rest takes none
 // of them, then B and t are placed.
 //
-// It owns how much of each pool is kept for running decodes. It requires that what it is given was found by
-// Restores in the same step, with nothing in between that takes room. It calls the index, the transfers, the
-// prefixes, the windows, the device's memory, and Restores.
+// It owns how much of each pool is kept for running decodes, and which of a request's blocks were public when
+// it was admitted (RequestPrefix). It requires that what it is given was found by Restores in the same step,
+// with nothing in between that takes room. It calls the index, the transfers, the prefixes, the windows, the
+// device's memory, and Restores.
 #pragma once
 
 #include <cstddef>

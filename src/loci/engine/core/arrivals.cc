@@ -80,27 +80,31 @@ std::optional<RequestId> Arrivals::gives_place(const Arrival& event) const {
 }
 
 std::unique_ptr<CoreRequest> Arrivals::make(const Arrival& event, Nanos now) {
-  auto request = std::make_unique<CoreRequest>();
-  request->id = event.request;
-  request->arrival = arrivals_++;
-  request->arrived_at = now;
-  request->group = event.group;
-  request->sharing = sharing_of(event.group, salt_of(event));
-  request->weight = event.weight;
-  request->is_public = event.scope == SharingScope::kPublic;
-  request->lineage = prefixes_.lineage_of(event, request->sharing);
-  request->tokens = event.prompt;
+  std::vector<TokenId> tokens = event.prompt;
   if (!event.dropped.empty()) {
-    const auto begin = request->tokens.begin();
-    request->tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
+    const auto begin = tokens.begin();
+    tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
   }
-  request->prompt_tokens = request->length();
-  request->max_new_tokens = event.max_new_tokens;
-  request->min_new_tokens = event.min_new_tokens;
-  request->stop_tokens = event.stop_tokens;
-  std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
-  request->deadline = event.deadline;
-  request->follows = event.follows;
+  std::vector<TokenId> stop_tokens = event.stop_tokens;
+  std::sort(stop_tokens.begin(), stop_tokens.end());
+  std::string sharing = sharing_of(event.group, salt_of(event));
+  // (Made where it stays: nobody moves the facts.)
+  std::unique_ptr<CoreRequest> request(
+      new CoreRequest{{.id = event.request,
+                       .arrival = arrivals_++,
+                       .arrived_at = now,
+                       .group = event.group,
+                       .sharing = sharing,
+                       .weight = event.weight,
+                       .prompt_tokens = static_cast<std::uint32_t>(tokens.size()),
+                       .max_new_tokens = event.max_new_tokens,
+                       .min_new_tokens = event.min_new_tokens,
+                       .stop_tokens = std::move(stop_tokens),
+                       .deadline = event.deadline,
+                       .is_public = event.scope == SharingScope::kPublic,
+                       .lineage = prefixes_.lineage_of(event, sharing),
+                       .follows = event.follows}});
+  request->tokens = std::move(tokens);
   prefixes_.take_keys(*request, event);
   return request;
 }

@@ -7,8 +7,9 @@
 //                          newest place, if that request has not begun
 //     queue   a a b c      a arrives: nobody has more than a would have. It is refused
 //
-// It owns the order of arrival. It requires that a request's id is new. It calls the prefixes, the windows,
-// the deadlines, the queue and who waits before it.
+// It owns the order of arrival, and makes what is known of a request from then on (RequestFacts). It requires
+// that a request's id is new. It calls the prefixes, the windows, the deadlines, the queue and who waits
+// before it.
 #pragma once
 
 #include <cstddef>

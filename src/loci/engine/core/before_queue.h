@@ -6,7 +6,7 @@
 //        |                                   ^         its own, and goes on then whatever has come
 //        +-----------------------------------+
 //
-// It owns who waits so, for what and until when (CoreRequest::before_queue_until, awaits_beginning). It
+// It owns who waits so, for what and until when (RequestBeforeQueue). It
 // requires that a request enters once, and leaves before it ends, and that its tenant does not change
 // meanwhile. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
 //   7. At most half of the places in the queue are theirs, at least one: they cannot be made to give them up.
@@ -47,17 +47,15 @@ class BeforeQueue {
 
   enum class For : std::uint8_t { kAnswer, kBeginning };
   void enter(CoreRequest& request, For what, Nanos until) {
-    LOCI_CHECK(!full() && !request.before_queue_until, "a request waits before the queue once");
-    request.before_queue_until = until;
-    request.awaits_beginning = what == For::kBeginning;
-    beginnings_ += request.awaits_beginning ? 1 : 0;
+    LOCI_CHECK(!full() && !request.before_queue->until, "a request waits before the queue once");
+    request.before_queue.change() = {.until = until, .for_beginning = what == For::kBeginning};
+    beginnings_ += request.before_queue->for_beginning ? 1 : 0;
     waiting_.emplace(std::pair(until, request.id), &request);
   }
   void leave(CoreRequest& request) {
-    waiting_.erase({*request.before_queue_until, request.id});
-    request.before_queue_until.reset();
-    beginnings_ -= request.awaits_beginning ? 1 : 0;
-    request.awaits_beginning = false;
+    waiting_.erase({*request.before_queue->until, request.id});
+    beginnings_ -= request.before_queue->for_beginning ? 1 : 0;
+    request.before_queue.change() = {};
   }
   // Those who have waited long enough leave, the first of them first.
   std::vector<CoreRequest*> take_late(Nanos now) {
@@ -72,7 +70,7 @@ class BeforeQueue {
   std::vector<CoreRequest*> take_begun(const std::function<bool(const CoreRequest&)>& has_come) {
     std::vector<CoreRequest*> begun;
     for (const auto& [place, request] : waiting_) {
-      if (request->awaits_beginning && has_come(*request)) begun.push_back(request);
+      if (request->before_queue->for_beginning && has_come(*request)) begun.push_back(request);
     }
     for (CoreRequest* request : begun) leave(*request);
     return begun;
@@ -86,9 +84,9 @@ class BeforeQueue {
     LOCI_CHECK(waiting_.size() <= most_, "invariant 7: half of the places at most");
     for (const auto& [place, request] : waiting_)
       LOCI_CHECK(
-          request->before_queue_until == place.first && request->id == place.second && !request->runs(),
+          request->before_queue->until == place.first && request->id == place.second && !request->runs(),
           "invariant 10: who waits before the queue is known");
-    const auto awaits = [](const auto& entry) { return entry.second->awaits_beginning; };
+    const auto awaits = [](const auto& entry) { return entry.second->before_queue->for_beginning; };
     LOCI_CHECK(std::cmp_equal(std::ranges::count_if(waiting_, awaits), beginnings_),
                "invariant 10: who waits for first tokens is counted");
   }

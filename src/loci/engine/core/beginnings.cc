@@ -20,12 +20,12 @@ bool Beginnings::begin(CoreRequest& request, bool in_flight) {
     }
     transfers_.load_first({.key = found->key, .node = found->block});
   }
-  request.beginning = found;
+  request.beginning.change().found = found;
   return true;
 }
 
 bool Beginnings::has_come(const CoreRequest& request) const {
-  const BlockId block = index_.find(request.beginning->key);
+  const BlockId block = index_.find(request.beginning->found->key);
   return block == kNoBlock || !transfers_.loading(block);
 }
 

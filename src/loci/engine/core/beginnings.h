@@ -18,7 +18,7 @@
 //
 // When "efgh" is saved the partial block goes: at most one is kept of a sequence.
 //
-// It owns which beginning a request has looked for (CoreRequest::beginning). It requires that the request
+// It owns which beginning a request has looked for (RequestBeginning). It requires that the request
 // waits. It calls the index, the transfers, the prefixes, the windows, the device's memory, Restores and
 // Admission.
 #pragma once

@@ -52,7 +52,7 @@ bool BlockTables::reserve_next(CoreRequest& request) {
       return false;
     }
   }
-  for (std::uint32_t group = 0; group < group_count_; ++group) request.held[group] += windowed(group);
+  windows_.begin_next(request);
   return true;
 }
 
@@ -70,10 +70,8 @@ void BlockTables::open_next(CoreRequest& request) {
 }
 
 void BlockTables::release_slots(CoreRequest& request) {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.grown[group].reset();
-    request.held[group] -= windowed(group);
-  }
+  for (CoreSlots::value_type& slot : request.grown) slot.reset();
+  windows_.release_next(request);
 }
 
 // --- loads ---
@@ -95,7 +93,7 @@ void BlockTables::miss(const Transfers::Missed& missed) {
   for (CoreRequest* request : batch_) {
     const LoadPhase phase = request->load_phase.now();
     const bool joined = phase == LoadPhase::kJoined || phase == LoadPhase::kMissed;
-    const bool reads = request->in_passes > 0 && joined;
+    const bool reads = request->passes->in_flight > 0 && joined;
     if (!reads && !windows_.any()) continue;
     const bool needs = std::any_of(request->loads.begin(), request->loads.end(), [&](std::uint32_t i) {
       return request->blocks[i].block() == missed.block;
@@ -185,17 +183,14 @@ void BlockTables::let_go(CoreRequest& request) {
   request.load_phase.settle(LoadPhase::kNone);
   flights_.forget_copies(request);
   request.tail.reset();
-  if (request.in_passes > 0 || request.lent != GroupCounts{}) flights_.keep(request);
+  if (request.passes->in_flight > 0 || request.windows->lent != GroupCounts{}) flights_.keep(request);
   while (!request.blocks.empty()) {
     if (request.blocks.size() > kPinsAhead)
       index_.prefetch(request.blocks[request.blocks.size() - 1 - kPinsAhead].block());
     request.blocks.pop_back();
   }
-  windows_.give_back(std::exchange(request.promised, {}));
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.tables[group].clear();
-    request.held[group] = request.first_held[group] = 0;
-  }
+  windows_.leave(request);
+  for (std::vector<SlotId>& table : request.tables) table.clear();
 }
 
 }  // namespace loci

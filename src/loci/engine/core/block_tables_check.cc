@@ -22,7 +22,7 @@ void BlockTables::check_invariants(const CoreRequest& request) const {
 ChainKey BlockTables::check_parent(const CoreRequest& request, std::size_t number, ChainKey key,
                                    BlockId& parent) const {
   const bool begins = begins_lineage(request.lineage.get(), number);
-  const bool is_gated = number > 0 && number == request.public_blocks;
+  const bool is_gated = number > 0 && number == request.prefix->public_blocks;
   if (!begins && !is_gated) return key;
   key = begins ? request.lineage->gate : prefixes_.hasher().gate(key, request.sharing);
   const BlockId gate = index_.find(key);
@@ -59,7 +59,7 @@ void BlockTables::check_names(const CoreRequest& request) const {
       LOCI_CHECK(b.kind == BlockKind::kFull && b.key == key, "invariant 5: a table spells its tokens");
       LOCI_CHECK(std::equal(b.tokens.begin(), b.tokens.end(), own.begin()),
                  "invariant 5: key and tokens agree");
-      if (i < request.public_blocks) {
+      if (i < request.prefix->public_blocks) {
         LOCI_CHECK(b.filled == kBlockTokens || i < request.whole_blocks,
                    "invariant 4: nobody writes what others have made public");
       }
@@ -80,7 +80,7 @@ void BlockTables::check_slots(const CoreRequest& request) const {
       const SlotId slot = holds ? part->slot.slot() : kNoSlot;
       LOCI_CHECK(request.tables[group][i] == slot, "invariant 2: a table has the slots that are held");
       LOCI_CHECK(windowed(group) || holds, "invariant 2: what a running request needs is held");
-      const bool seen = !windowed(group) || i >= request.first_held[group];
+      const bool seen = !windowed(group) || i >= request.windows->first_held[group];
       if (i >= request.whole_blocks || !seen) continue;
       const bool comes = transfers_.loading(request.blocks[i].block(), group);
       LOCI_CHECK(holds && (part->filled == kBlockTokens || comes || request.load_phase.is(LoadPhase::kLost)),

@@ -351,7 +351,7 @@ void Core::State::on(const Pause& event, Plan&) {
   CoreRequest& request = *found->second;
   if (request.is_public || request.phase.is(RequestPhase::kEnding)) return;
   if (event.paused && paused_ >= config_.max_queued) return;
-  if (request.before_queue_until)
+  if (request.before_queue->until)
     before_queue_.leave(request);
   else if (request.waits())
     leave_queue(request);

@@ -48,7 +48,7 @@ void Core::State::schedule_ahead(Plan& plan) {
 bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
   const CorePass& before = flights_.last();
   for (CoreRequest* request : batch_) {
-    if (request->in_passes == 0 && BlockTables::wants_block(*request) && !tables_.grow(*request))
+    if (request->passes->in_flight == 0 && BlockTables::wants_block(*request) && !tables_.grow(*request))
       return false;
   }
   for (std::uint32_t i = 0; i < before.spans.size(); ++i) {
@@ -68,7 +68,8 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     former_.add_following(request, i, pass);
   }
   for (CoreRequest* request : batch_) {
-    if (request->phase.is(RequestPhase::kDecode) && request->in_passes == 0) add_spans(*request, pass);
+    if (request->phase.is(RequestPhase::kDecode) && request->passes->in_flight == 0)
+      add_spans(*request, pass);
   }
   // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.
   if (!flights_.prompt_waits()) take_prompts(pass, plan);

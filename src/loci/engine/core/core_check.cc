@@ -28,7 +28,7 @@ void Core::State::check_slots() const {
     detached[group] += kept.detached[group];
     for (const auto& [id, request] : requests_) {
       detached[group] += request->grown[group].has_value();
-      promised[group] += request->promised[group];
+      promised[group] += request->windows->promised[group];
     }
   }
   index_.check_invariants(std::span<const std::uint32_t>(detached).first(group_count_));
@@ -72,7 +72,7 @@ void Core::State::check_owners() const {
     all.push_back(request.get());
     with_deadline += request->deadline != kNever && !request->phase.is(RequestPhase::kEnding);
     shared_questions_.check_invariants(*request);
-    room_seen = std::max(room_seen, request->preload_seen);
+    room_seen = std::max(room_seen, request->preload->seen);
     if (!request->runs()) continue;
     tables_.check_invariants(*request);
     windows_.check_invariants(*request);
@@ -98,7 +98,7 @@ void Core::State::check_lives() const {
   std::size_t waiting = 0, paused = 0, at_rest = 0;
   for (const auto& [id, request] : requests_) {
     LOCI_CHECK(request->id == id, "invariant 10: a request is found by its id");
-    LOCI_CHECK(!request->phase.is(RequestPhase::kEnding) || request->in_passes > 0,
+    LOCI_CHECK(!request->phase.is(RequestPhase::kEnding) || request->passes->in_flight > 0,
                "invariant 7: what ends waits for its pass alone");
     waiting += request->waits();
     paused += request->paused;

@@ -32,10 +32,10 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 
   for (CoreRequest* request : pass.requests) {
     Flights::leave(*request);
-    if (request->in_passes == 0 && tables_.release_next(*request)) room_.changed();
+    if (request->passes->in_flight == 0 && tables_.release_next(*request)) room_.changed();
     if (request->phase.is(RequestPhase::kEnding)) {
       end(*request, request->end_reason, plan);
-    } else if (request->poisoned_passes >= kPoisonedPassesMax) {
+    } else if (request->passes->poisoned >= kPoisonedPassesMax) {
       end(*request, FinishReason::kFailed, plan);
     }
   }
@@ -46,7 +46,8 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 void Core::State::end_flight(CorePass& pass) {
   const Flights::Returned returned = flights_.end(pass);
   for (const auto& [id, group] : returned.lent) {
-    if (const auto owner = requests_.find(id); owner != requests_.end()) --owner->second->lent[group];
+    if (const auto owner = requests_.find(id); owner != requests_.end())
+      windows_.end_lending(*owner->second, group);
   }
   if (returned.any) room_.changed();
 }
@@ -78,7 +79,7 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
 
 void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.phase.is(RequestPhase::kEnding)) return;
-  if (request.in_passes == 0) {
+  if (request.passes->in_flight == 0) {
     end(request, reason, plan);
     return;
   }
@@ -105,7 +106,7 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     stop_running(request);
     // Nobody will ever find it. (What a pass in flight still has stays, and is evicted.)
     for (auto block = own.rbegin(); block != own.rend(); ++block) index_.forget(*block);
-  } else if (request.before_queue_until) {
+  } else if (request.before_queue->until) {
     before_queue_.leave(request);
   } else if (request.waits()) {
     leave_queue(request);

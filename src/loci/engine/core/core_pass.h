@@ -53,7 +53,7 @@ struct CoreKept {
 
 // A slot that a pass in flight may read or write, but that belongs to no block any more.
 struct CoreDetached {
-  std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: Windows counts it
+  std::optional<RequestId> owner;  // whose RequestWindows::lent counts it; none: Windows counts it
   std::uint32_t group = 0;
   SlotReservation slot;
 };

@@ -47,7 +47,7 @@ void Core::State::on(const SharedAnswer& event, Plan&) {
   CoreRequest& request = *found->second;
   if (!shared_questions_.take_answer(request, event.groups)) return;
   if (room_.is_blocked(request.id)) room_.changed();
-  if (!request.before_queue_until) return;  // it came late; whoever still waits may use it
+  if (!request.before_queue->until) return;  // it came late; whoever still waits may use it
   before_queue_.leave(request);
   take_in(request);
 }

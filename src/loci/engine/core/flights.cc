@@ -19,13 +19,14 @@ std::optional<OperationId> Flights::last_id() const {
 // --- a pass begins and ends ---
 
 void Flights::enlist(CorePass& pass, CoreRequest& request) const {
-  if (request.last_pass == pass.id) return;
-  request.last_pass = pass.id;
+  RequestPasses& passes = request.passes.change();
+  if (passes.last == pass.id) return;
+  passes.last = pass.id;
   pass.requests.push_back(&request);
-  ++request.in_passes;
+  ++passes.in_flight;
   if (config_.passes_ahead == 0) return;
-  request.computes_from[request.in_passes - 1] = request.length();
-  request.computes_to = 0;
+  passes.computes_from[passes.in_flight - 1] = request.length();
+  passes.computes_to = 0;
 }
 
 CorePass Flights::form(std::uint32_t budget) {
@@ -52,9 +53,10 @@ const CorePass& Flights::begin(CorePass formed) {
   for (const CoreSpan& span : pass.spans) {
     enlist(pass, *span.request);
     if (config_.passes_ahead == 0) continue;
-    std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
+    RequestPasses& passes = span.request->passes.change();
+    std::uint32_t& from = passes.computes_from[passes.in_flight - 1];
     from = std::min(from, span.position);
-    span.request->computes_to = span.position + span.count;
+    passes.computes_to = span.position + span.count;
   }
   return pass;
 }
@@ -81,12 +83,12 @@ void Flights::judge(CorePass& ended, std::span<const SpanOutcome> outcomes) {
     if (request.load_phase.is(LoadPhase::kMissed)) waste(request);
     if ((!outcomes[i].ok || missed) && &request != poisoned) {
       poisoned = &request;
-      ++request.poisoned_passes;
+      ++request.passes.change().poisoned;
       if (!request.load_phase.is(LoadPhase::kLost)) request.load_phase.settle(LoadPhase::kHeldBack);
       waste(request);
     }
     if (&request == poisoned) continue;
-    request.poisoned_passes = 0;
+    request.passes.change().poisoned = 0;
     request.without_disk = false;
     span.counts = true;
   }
@@ -119,14 +121,14 @@ Flights::Returned Flights::end(CorePass& ended) {
 // --- going on behind the pass in flight ---
 
 bool Flights::goes_on(const CoreRequest& request) const {
-  return !windows_.any() && request.in_passes == 1 && request.phase.is(RequestPhase::kPrompt) &&
-         !request.passes_bring_nothing() && !request.wasted && request.computes_to > 0 &&
-         request.computes_to < request.length();
+  return !windows_.any() && request.passes->in_flight == 1 && request.phase.is(RequestPhase::kPrompt) &&
+         !request.passes_bring_nothing() && !request.passes->wasted && request.passes->computes_to > 0 &&
+         request.passes->computes_to < request.length();
 }
 
 bool Flights::prompt_waits() const {
   return std::ranges::any_of(last().requests, [&](const CoreRequest* request) {
-    return request->phase.is(RequestPhase::kPrompt) && request->computes_to < request->length() &&
+    return request->phase.is(RequestPhase::kPrompt) && request->passes->computes_to < request->length() &&
            !goes_on(*request);
   });
 }
@@ -134,7 +136,7 @@ bool Flights::prompt_waits() const {
 std::optional<CorePiece> Flights::left_begun(const CoreRequest& request, std::uint32_t block_number) const {
   const BlockId block = request.blocks[block_number].block();
   const CorePass& before = last();
-  if (request.computes_to > block_number * kBlockTokens) {
+  if (request.passes->computes_to > block_number * kBlockTokens) {
     const auto piece = std::find_if(before.pieces.rbegin(), before.pieces.rend(),
                                     [&](const CorePiece& p) { return p.block == block; });
     LOCI_CHECK(piece != before.pieces.rend(), "what a pass computes is in its pieces");
@@ -169,7 +171,7 @@ void Flights::waste(CoreRequest& request) {
   for (CorePass& pass : in_flight_) {
     for (CoreSpan& span : pass.spans) {
       if (span.request != &request || span.wasted) continue;
-      span.wasted = request.wasted = true;
+      span.wasted = request.passes.change().wasted = true;
       ++spans_wasted_;
     }
   }
@@ -191,14 +193,13 @@ void Flights::keep(CoreRequest& request) {
       if (span.request == &request) span.request = nullptr;
     }
   }
-  in_flight_.back().kept.push_back({std::exchange(request.blocks, {}), std::exchange(request.grown, {}),
-                                    std::exchange(request.promised, {})});
-  request.lent = {};
+  in_flight_.back().kept.push_back(
+      {std::exchange(request.blocks, {}), std::exchange(request.grown, {}), windows_.hand_over(request)});
 }
 
 void Flights::detach(CoreRequest& request, std::uint32_t group, std::optional<SlotReservation> slot) {
   if (!slot || in_flight_.empty()) return;
-  request.lent[group] += windowed(group);
+  windows_.lend(request, group);
   in_flight_.back().detached.push_back({request.id, group, std::move(*slot)});
 }
 

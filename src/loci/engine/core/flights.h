@@ -25,10 +25,10 @@
 //     in flight keeps it.
 //
 // It owns the passes in flight and their ids, the claims of the blocks that they fill, and of a request which
-// passes have it and whether they count (CoreRequest::in_passes, last_pass, computes_from, computes_to,
-// wasted, poisoned_passes). It requires that passes end in the order in which they began, and that whoever is
-// in one stays, or is kept here, until it has ended. It calls the index and the windows, which count what
-// passes still read. Invariants, which check_invariants() tests (core.h has all):
+// passes have it and whether they count (RequestPasses). It requires that passes end in the order in which
+// they began, and that whoever is in one stays, or is kept here, until it has ended. It calls the index and
+// the windows, which count what passes still read. Invariants, which check_invariants() tests (core.h has
+// all):
 //   2. What a span writes is held.
 //   3. A copy's source has what is copied; its target is reserved and unseen.
 //   4. Before each span all that its tokens see is there, or is brought by the passes before it, or by its
@@ -96,16 +96,17 @@ class Flights {
   // the same blocks.
   struct Returned {
     bool any = false;  // something was let go
-    // Whose slots they were, which it no longer lends (CoreRequest::lent), and the group of each.
+    // Whose slots they were, which it no longer lends (RequestWindows::lent), and the group of each.
     std::vector<std::pair<RequestId, std::uint32_t>> lent;
   };
   Returned end(CorePass& ended);
   // The first pass that has the request has ended.
   static void leave(CoreRequest& request) {
-    --request.in_passes;
+    RequestPasses& passes = request.passes.change();
+    --passes.in_flight;
     if (request.load_phase.is(LoadPhase::kMissed)) request.load_phase.become(LoadPhase::kJoined);
-    request.computes_from[0] = request.computes_from[1];
-    if (request.in_passes == 0) request.wasted = false;
+    passes.computes_from[0] = passes.computes_from[1];
+    if (passes.in_flight == 0) passes.wasted = false;
   }
 
   // --- going on behind the pass in flight ---

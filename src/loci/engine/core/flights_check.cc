@@ -40,11 +40,11 @@ void Flights::check_invariants(std::span<const CoreRequest* const> requests) con
   }
   for (const CoreRequest* request : requests) {
     const auto found = passes.find(request);
-    LOCI_CHECK(request->in_passes == (found == passes.end() ? 0 : found->second),
+    LOCI_CHECK(request->passes->in_flight == (found == passes.end() ? 0 : found->second),
                "invariant 10: a pass in flight has its requests");
-    LOCI_CHECK(!request->has_grown() || (request->in_passes > 0 && request->tail.has_value()),
+    LOCI_CHECK(!request->has_grown() || (request->passes->in_flight > 0 && request->tail.has_value()),
                "invariant 9: a block is begun ahead behind a tail that a pass fills");
-    if (request->in_passes > 0 && !request->passes_bring_nothing()) check_spans(*request);
+    if (request->passes->in_flight > 0 && !request->passes_bring_nothing()) check_spans(*request);
   }
 }
 

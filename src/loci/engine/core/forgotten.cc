@@ -241,7 +241,8 @@ void Forgotten::check_invariants() const {
 void Forgotten::check_path(const Path& path) const {
   LOCI_CHECK(!path.nodes.empty() && path.tokens.size() <= path.nodes.size() * kBlockTokens,
              "invariant 10: a path has a node to drop, and tokens for its nodes alone");
-  LOCI_CHECK(!path.unfinished || path.waits_for == kNoBlock, "invariant 7: whose turn comes waits for no node");
+  LOCI_CHECK(!path.unfinished || path.waits_for == kNoBlock,
+             "invariant 7: whose turn comes waits for no node");
   LOCI_CHECK(path.is_expanded == !path.below.empty() && path.expanded <= path.below.size(),
              "invariant 10: what continues a path is known while it is dropped");
   LOCI_CHECK(!path.is_expanded || path.unfinished, "invariant 7: what was begun goes on in the next step");

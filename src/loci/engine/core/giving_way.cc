@@ -10,7 +10,8 @@ namespace loci {
 
 // What it keeps others from in a group's pool.
 std::uint32_t GivingWay::blocks_held(const CoreRequest& request, std::uint32_t group) const {
-  return windowed(group) ? request.promised[group] : static_cast<std::uint32_t>(request.blocks.size());
+  return windowed(group) ? request.windows->promised[group]
+                         : static_cast<std::uint32_t>(request.blocks.size());
 }
 
 std::uint64_t GivingWay::blocks_needed(const CoreRequest& head, std::uint32_t group) const {

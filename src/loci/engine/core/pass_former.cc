@@ -18,15 +18,16 @@ constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
 // --- what prompts lack ---
 
 std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
-  const bool behind = request.in_passes > 0;  // what the passes in flight compute
-  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
+  const bool behind = request.passes->in_flight > 0;  // what the passes in flight compute
+  const std::uint32_t first = behind ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
   std::uint64_t missing = 0;
   for (std::uint32_t i = first; i < request.blocks.size(); ++i) {
     if (transfers_.loading(request.blocks[i].block())) continue;
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
     std::uint32_t there = index_.block(request.blocks[i].block()).filled;
-    if (behind && request.computes_to > begin) there = std::max(there, request.computes_to - begin);
+    if (behind && request.passes->computes_to > begin)
+      there = std::max(there, request.passes->computes_to - begin);
     missing += wanted - std::min(wanted, there);
   }
   return missing;
@@ -35,7 +36,8 @@ std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
 CorePrompts PassFormer::prompts() const {
   CorePrompts out;
   for (CoreRequest* request : batch_) {
-    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
+    if (!request->phase.is(RequestPhase::kPrompt) ||
+        (request->passes->in_flight > 0 && !flights_.goes_on(*request)))
       continue;
     out.add(*request, missing_tokens(*request));
   }
@@ -46,7 +48,8 @@ CorePrompts PassFormer::prompts() const {
 std::vector<PromptRun> PassFormer::prompt_runs() const {
   std::vector<PromptRun> runs;
   for (const CoreRequest* request : batch_) {
-    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !flights_.goes_on(*request)))
+    if (!request->phase.is(RequestPhase::kPrompt) ||
+        (request->passes->in_flight > 0 && !flights_.goes_on(*request)))
       continue;
     const auto missing = static_cast<std::uint32_t>(missing_tokens(*request));
     runs.push_back({request->length() - missing, missing});
@@ -170,9 +173,9 @@ bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
   if (windows_.any() && !joined) return gave_back;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
   const std::uint32_t arriving = first_loading(request);
-  bool adjacent = false;                      // to the last span's end
-  const bool behind = request.in_passes > 0;  // what the pass in flight computes of it
-  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
+  bool adjacent = false;                              // to the last span's end
+  const bool behind = request.passes->in_flight > 0;  // what the pass in flight computes of it
+  const std::uint32_t first = behind ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
   for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
@@ -220,7 +223,7 @@ bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
     for (CoreRequest* request : batch_) {
       if (left == 0) break;
       if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
-      if (request->in_passes > 0 && !flights_.goes_on(*request)) continue;
+      if (request->passes->in_flight > 0 && !flights_.goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
       pass.budget = limit;

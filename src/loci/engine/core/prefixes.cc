@@ -47,13 +47,14 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
   probes.lineage = request.lineage.get();
   probe_public(request, probes);
   ChainKey key = probes.root;
-  const std::size_t named = request.keys_public == probes.public_blocks ? request.keys.size() : 0;
+  const std::size_t named =
+      request.names->public_ones == probes.public_blocks ? request.names->keys.size() : 0;
   std::size_t known_to = named;
-  for (std::size_t i = 0; i < std::min(kKeysAhead, named); ++i) index_.prefetch(request.keys[i]);
+  for (std::size_t i = 0; i < std::min(kKeysAhead, named); ++i) index_.prefetch(request.names->keys[i]);
   for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
-    if (i + kKeysAhead < known_to) index_.prefetch(request.keys[i + kKeysAhead]);
+    if (i + kKeysAhead < known_to) index_.prefetch(request.names->keys[i + kKeysAhead]);
     if (i + kNodesAhead < known_to) {
-      const BlockId ahead = index_.find(request.keys[i + kNodesAhead]);
+      const BlockId ahead = index_.find(request.names->keys[i + kNodesAhead]);
       index_.prefetch(ahead);
       if (ahead == kNoBlock) known_to = 0;  // nor is anything behind it
     }
@@ -61,7 +62,7 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
     if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
     CoreProbe& found = probes.blocks.emplace_back();
     const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
-    key = i < named ? request.keys[i] : hasher_.child(key, block_tokens);
+    key = i < named ? request.names->keys[i] : hasher_.child(key, block_tokens);
     found.key = key;
     if (parent != kNoBlock) found.node = index_.find(key);
     const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
@@ -105,8 +106,8 @@ bool Prefixes::may_have_beginning(CoreRequest& request, Tier slowest) const {
   tokens = tokens.first(std::min<std::size_t>(tokens.size(), kBlockTokens));
   const auto comes = [&](BlockId child) { return transfers_.comes(child, slowest); };
   // (Behind a public block another root's blocks follow.)
-  if (known == request.keys_public) return true;
-  return index_.match_names(index_.find(request.keys[known - 1]), tokens, comes).run > 0;
+  if (known == request.names->public_ones) return true;
+  return index_.match_names(index_.find(request.names->keys[known - 1]), tokens, comes).run > 0;
 }
 
 std::optional<CoreBeginning> Prefixes::find_beginning(const CoreRequest& request, const CoreProbes& probes,
@@ -146,20 +147,21 @@ BlockId Prefixes::find_parent(const CoreProbes& probes, std::size_t block) const
 // The keys of a waiting request's whole blocks; those that are public are so as of the first call.
 const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
   const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
-  if (request.keys.size() == shared) return request.keys;
+  if (request.names->keys.size() == shared) return request.names->keys;
   CoreProbes probes;
   probe_public(request, probes);
   ChainKey key = probes.root;
-  request.keys.clear();
-  request.keys_public = probes.public_blocks;
-  for (const CoreProbe& found : probes.blocks) request.keys.push_back(found.key);
+  RequestNames& names = request.names.change();
+  names.keys.clear();
+  names.public_ones = probes.public_blocks;
+  for (const CoreProbe& found : probes.blocks) names.keys.push_back(found.key);
   for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
     if (begins_lineage(request.lineage.get(), i)) key = request.lineage->gate;
     key =
         hasher_.child(key, std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens));
-    request.keys.push_back(key);
+    names.keys.push_back(key);
   }
-  return request.keys;
+  return request.names->keys;
 }
 
 void Prefixes::take_keys(CoreRequest& request, const Arrival& event) const {
@@ -169,12 +171,12 @@ void Prefixes::take_keys(CoreRequest& request, const Arrival& event) const {
   CoreProbes probes;
   probe_public(request, probes);
   if (probes.public_blocks > 0) return;
-  request.keys = event.keys.empty() ? prompt_keys(hasher_, event) : event.keys;
+  request.names.change().keys = event.keys.empty() ? prompt_keys(hasher_, event) : event.keys;
 }
 
 // The root of the request's first block.
 ChainKey Prefixes::first_key(const CoreRequest& request) const {
-  const bool in_public = request.is_public || request.public_blocks > 0;
+  const bool in_public = request.is_public || request.prefix->public_blocks > 0;
   return in_public ? hasher_.public_root() : hasher_.root(request.sharing);
 }
 

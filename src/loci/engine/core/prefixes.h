@@ -30,9 +30,9 @@
 //     originals.
 //   - Public prefixes belong to nobody. Only the prefix's own request writes to their blocks, while it runs.
 //
-// It owns the hash of the keys, and the pins of public blocks. It requires that the index and the transfers
-// outlive it, and calls only these two. Invariants, which check_invariants() tests (core.h has
-// all):
+// It owns the hash of the keys, the pins of public blocks, and the keys of a request's blocks (RequestNames).
+// It requires that the index and the transfers outlive it, and calls only these two. Invariants, which
+// check_invariants() tests (core.h has all):
 //   2. Exactly the blocks of the present prefixes are public.
 //   4. Public blocks are whole, except the last one of a prefix.
 //   5. A public prefix is a path from the public root.

@@ -43,15 +43,15 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_wai
   std::optional<std::uint64_t> booked;  // the tokens that running prompts lack
   for (const FairQueue::Head& head : queue_.heads(kAhead)) {
     CoreRequest& request = find(head.request);
-    if (request.is_public || request.preload_seen == room_changes) continue;
-    if (request.preload_seen != 0 && (!request.preload_lacks || again++ >= kAgain)) continue;
+    if (request.is_public || request.preload->seen == room_changes) continue;
+    if (request.preload->seen != 0 && (!request.preload->lacks || again++ >= kAgain)) continue;
     if (may_wait || looked >= kPreloadedBlocks) {
       has_more_ = true;
       put_off_ = may_wait;
       return;
     }
     looked += request.length() / kBlockTokens;
-    request.preload_seen = room_changes;
+    request.preload.change().seen = room_changes;
     if (!booked) booked = former_.prompts().total;
     if (begin_loads_of(request, *booked)) booked.reset();
   }
@@ -59,7 +59,7 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_wai
 
 void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_changes) {
   if (off_ || !queue_.empty() || request.length() / kBlockTokens > kPreloadedBlocks) return;
-  request.preload_seen = room_changes;
+  request.preload.change().seen = room_changes;
   begin_loads_of(request, former_.prompts().total);
 }
 
@@ -70,7 +70,8 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
   restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
   const std::vector<BlockPin> there = admission_.hold_there(probes);
   const std::vector<std::uint32_t> begins = restores_.to_preload(request, probes);
-  request.preload_lacks = true;
+  RequestPreload& preload = request.preload.change();
+  preload.lacks = true;
   if (device_memory_.limited()) return false;  // it would take memory before its time
   if (!admission_.has_room_ahead(probes, begins)) return false;
   const std::vector<BlockPin> opened = admission_.open_rotated(request, probes, begins);
@@ -79,14 +80,14 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
     ahead.push_back({probes.blocks[i], restores_.groups_before_start(probes, i)});
   const std::vector<Tier> from = transfers_.load_ahead(ahead);
   for (std::size_t i = 0; i < ahead.size(); ++i) {
-    request.preloads.resize(std::max<std::size_t>(request.preloads.size(), begins[i] + 1));
-    CoreRequest::Preload& known = request.preloads[begins[i]];
+    preload.blocks.resize(std::max<std::size_t>(preload.blocks.size(), begins[i] + 1));
+    RequestPreload::Loaded& known = preload.blocks[begins[i]];
     if (!known.from || known.key != ahead[i].found.key) known = {ahead[i].found.key, from[i]};
     if (ahead[i].found.original != kNoBlock)
       queue_needs_.rotated(request.arrival, begins[i], ahead[i].found.node);
   }
   const bool bounded = bounded_ && !begins.empty();
-  request.preload_lacks = !bounded && std::ranges::any_of(probes.blocks, [this](const CoreProbe& found) {
+  preload.lacks = !bounded && std::ranges::any_of(probes.blocks, [this](const CoreProbe& found) {
     if (found.node == kNoBlock || transfers_.loading(found.node)) return false;
     return found.too_slow || (found.load && transfers_.load_tier(found) != Tier::kDevice);
   });

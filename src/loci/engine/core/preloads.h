@@ -14,7 +14,7 @@
 // (Room), if it lacked something; few are so in one call.
 //
 // It owns when a request was looked up, whether it lacked something, and what was loaded for it
-// (CoreRequest::preload_seen, preload_lacks, preloads). It requires that the requests which it is given wait.
+// (RequestPreload). It requires that the requests which it is given wait.
 // It calls the transfers, the device's memory, Restores, Admission, the batch, the queue, its needs and the
 // former of passes.
 #pragma once

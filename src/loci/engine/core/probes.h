@@ -77,7 +77,7 @@ struct CoreProbes {
   std::vector<CoreProbe> blocks;  // the last one: the tail
   // Kept state is used before this token; from it on the request computes everything that is not complete.
   std::uint32_t start = 0;
-  std::uint32_t parting = 0;  // CoreRequest::parting
+  std::uint32_t parting = 0;  // RequestWindows::parting
   GroupCounts promised{};     // groups with a window
   // Groups without window:
   GroupCounts slots{};      // to be taken

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "loci/engine/core/owned_by.h"
 #include "loci/engine/core/phases.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/probes.h"
@@ -21,86 +23,150 @@ inline std::size_t kept_tokens(const Arrival& event) {
   return event.prompt.size() - (event.dropped.back().end - event.dropped.front().begin);
 }
 
+// What a request is from its arrival on; nobody changes it. Arrivals makes it.
+struct RequestFacts {
+  const RequestId id;
+  const std::uint64_t arrival = 0;  // counts arrivals
+  const Nanos arrived_at = 0;
+  const SharingGroup group;        // its tenant
+  const std::string sharing;       // sharing_of() its arrival, from which the keys of its blocks begin
+  const std::uint32_t weight = 1;  // of its tenant
+  const std::uint32_t prompt_tokens = 0;
+  const std::uint32_t max_new_tokens = 0;
+  const std::uint32_t min_new_tokens = 0;
+  const std::vector<TokenId> stop_tokens;  // sorted
+  const Nanos deadline = kNever;
+  const bool is_public = false;                      // a public prefix
+  const std::unique_ptr<const CoreLineage> lineage;  // null: nothing was dropped
+  const bool follows = false;  // a pass may continue from its sample while only the device has it
+};
+
+// --- what one owner alone changes; its header has the rules ---
+
+// before_queue.h
+struct RequestBeforeQueue {
+  std::optional<Nanos> until;  // until when it waits for the store's answer or for its beginning
+  bool for_beginning = false;  // it waits for its beginning
+};
+
+// shared_questions.h
+struct RequestQuestion {
+  std::vector<std::uint32_t> asked;  // the blocks of its keys about which the store was asked
+  bool answered = false;  // the index's knowledge of the store comes from this answer or a later one
+};
+
+// beginnings.h
+struct RequestBeginning {
+  // The first tokens of its first unknown block are being loaded from a slower tier, or were.
+  std::optional<CoreBeginning> found;
+};
+
+// preloads.h
+struct RequestPreload {
+  // When it was last tried to begin its loads before it is admitted (Room::changes(); 0: never), and whether
+  // there was something to load.
+  std::uint64_t seen = 0;
+  bool lacks = false;
+  // By its number, what was loaded so. (The key tells whether the block of that number is still the same.)
+  struct Loaded {
+    ChainKey key;
+    std::optional<Tier> from;  // none: nothing was
+  };
+  std::vector<Loaded> blocks;
+};
+
+// prefixes.h
+struct RequestNames {
+  std::vector<ChainKey> keys;     // of its whole blocks; made when they are first needed
+  std::uint32_t public_ones = 0;  // how many of them belong to public prefixes
+};
+
+// admission.h
+struct RequestPrefix {
+  std::uint32_t public_blocks = 0;  // how many of its first blocks belong to public prefixes
+};
+
+// windows.h, for groups with a window
+struct RequestWindows {
+  GroupCounts promised{};    // slots that it may hold
+  GroupCounts held{};        // slots that it holds
+  GroupCounts first_held{};  // blocks before this one were let go
+  GroupCounts lent{};        // slots of its promise that passes in flight still read, although they belong to
+                             // no block now
+  std::uint32_t parting = 0;  // tokens before the place where it parts from what others have computed; 0: it
+                              // does not
+};
+
+// flights.h
+struct RequestPasses {
+  std::uint32_t in_flight = 0;                   // how many passes in flight have spans of it
+  OperationId last;                              // the last pass that had spans of it
+  std::array<std::uint32_t, 2> computes_from{};  // the first token that each pass in flight computes
+  std::uint32_t computes_to = 0;  // the end of the tokens that the last of them computes; 0: they only copy
+  bool wasted = false;            // the first one was poisoned, so spans that continue from it bring nothing
+  std::uint32_t poisoned = 0;     // passes, in a row
+};
+
+class Admission;
+class BeforeQueue;
+class Beginnings;
+class Flights;
+class Preloads;
+class Prefixes;
+class SharedQuestions;
+class Windows;
+
 // A request from its arrival to its end. It waits, or it runs. While it runs it pins one block for every
 // kBlockTokens of its tokens; the last one, the tail, is its own. It holds the blocks' parts in groups
 // without a window. In other groups it holds those parts that tokens still to be computed see.
-struct CoreRequest {
-  RequestId id;
-  std::uint64_t arrival = 0;  // counts arrivals
-  Nanos arrived_at = 0;
-  SharingGroup group;           // its tenant
-  std::string sharing;          // sharing_of() its arrival, from which the keys of its blocks begin
-  std::uint32_t weight = 1;     // of its tenant
-  std::vector<TokenId> tokens;  // the prompt, then the sampled tokens
-  std::uint32_t prompt_tokens = 0;
-  std::uint32_t max_new_tokens = 0;
-  std::uint32_t min_new_tokens = 0;
-  std::vector<TokenId> stop_tokens;  // sorted
-  Nanos deadline = kNever;
-  bool is_public = false;                      // a public prefix
-  std::unique_ptr<const CoreLineage> lineage;  // null: nothing was dropped
-  std::uint32_t cached_tokens = 0;
-  std::uint32_t suspensions = 0;
-  std::uint32_t poisoned_passes = 0;  // in a row
+//
+// Everybody reads all of it. Nobody changes the facts. Who changes its life and its blocks is said there, and
+// the compiler keeps everything else to its owner.
+struct CoreRequest : RequestFacts {
+  // --- its life: the machine (core_state.h) changes it ---
 
+  std::vector<TokenId> tokens;  // the prompt, then the sampled tokens
   PhaseOf<RequestPhase> phase;
   // Its client does not read the reply. It leaves the batch as soon as no pass has spans of it, and is in no
   // queue.
   bool paused = false;
   FinishReason end_reason = FinishReason::kCancelled;  // only for a request that is ending
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t suspensions = 0;
 
-  // While it runs:
-  std::vector<BlockPin> blocks;                             // blocks[i]: tokens [i, i + 1) * kBlockTokens
-  std::array<std::vector<SlotId>, kLayerGroupsMax> tables;  // their parts' slots; kNoSlot: not held
-  std::optional<AppendToken> tail;                          // for the last block, until it is whole
-  std::uint32_t public_blocks = 0;  // how many of its first blocks belong to public prefixes
-  std::uint32_t whole_blocks = 0;   // all blocks before this one have the state that is needed
-  // Groups with a window:
-  GroupCounts promised{};       // slots that it may hold
-  GroupCounts held{};           // slots that it holds
-  GroupCounts first_held{};     // blocks before this one were let go
-  std::uint32_t parting = 0;    // tokens before the place where it parts from what others have computed; 0:
-                                // it does not
-  std::uint32_t in_passes = 0;  // how many passes in flight have spans of it
-  OperationId last_pass;        // the last pass that had spans of it
-  // Loads:
-  std::vector<std::uint32_t> loads;  // blocks that were still being loaded when this was last checked
-  PhaseOf<LoadPhase> load_phase;
-  bool without_disk = false;      // the disk did not bring what it needed; it is not asked again until the
-                                  // request has made progress
-  std::vector<ChainKey> keys;     // of its whole blocks; made when they are first needed
-  std::uint32_t keys_public = 0;  // how many of them belong to public prefixes
-  // The shared store:
-  std::vector<std::uint32_t> asked;         // the blocks of `keys` about which it was asked
-  std::optional<Nanos> before_queue_until;  // until when it waits for the answer or for `beginning`
-  bool answered = false;  // the index's knowledge of the store comes from this answer or a later one
-  // The first tokens of its first unknown block are being loaded from a slower tier, or were:
-  std::optional<CoreBeginning> beginning;
-  bool awaits_beginning = false;  // it waits for them until `before_queue_until`
-  // Its loads may begin before it is admitted. When this was last tried (Room::changes(); 0: never), and
-  // whether there was something to load.
-  std::uint64_t preload_seen = 0;
-  bool preload_lacks = false;
-  // By its number, what was loaded so. (The key tells whether the block of that number is still the same.)
-  struct Preload {
-    ChainKey key;
-    std::optional<Tier> from;  // none: nothing was
-  };
-  std::vector<Preload> preloads;
+  // --- its blocks, while it runs: Admission places the first ones, then BlockTables changes them ---
 
-  // Passes ahead:
-  bool follows = false;           // a pass may continue from its sample while only the device has it
-  std::uint32_t computes_to = 0;  // the end of the tokens that the last of them computes; 0: they only copy
-  bool wasted = false;            // the first one was poisoned, so spans that continue from it bring nothing
+  // blocks[i]: tokens [i, i + 1) * kBlockTokens. Windows changes which parts they hold; Flights takes them
+  // over, and the machine those of a public prefix.
+  std::vector<BlockPin> blocks;
+  // Their parts' slots; kNoSlot: not held. Windows changes them too.
+  std::array<std::vector<SlotId>, kLayerGroupsMax> tables;
+  std::optional<AppendToken> tail;  // for the last block, until it is whole
   // Slots for the block of the token that the pass in flight samples, if the pass ahead begins this block.
+  // Flights takes them over.
   CoreSlots grown;
-  // Groups with a window: slots of its promise that passes in flight still read, although they belong to no
-  // block now.
-  GroupCounts lent{};
-  std::array<std::uint32_t, 2> computes_from{};  // the first token that each pass in flight computes
+  // All blocks before this one have the state that is needed. Windows counts on.
+  std::uint32_t whole_blocks = 0;
+  // Blocks that were still being loaded when PassFormer last checked this.
+  std::vector<std::uint32_t> loads;
+  PhaseOf<LoadPhase> load_phase;  // PassFormer lets it join a pass, Flights holds it back
+  // The disk did not bring what it needed. It is not asked again until the request has made progress: Flights
+  // sees that.
+  bool without_disk = false;
+
+  // --- what is one owner's ---
+
+  OwnedBy<BeforeQueue, RequestBeforeQueue> before_queue;
+  OwnedBy<SharedQuestions, RequestQuestion> question;
+  OwnedBy<Beginnings, RequestBeginning> beginning;
+  OwnedBy<Preloads, RequestPreload> preload;
+  OwnedBy<Prefixes, RequestNames> names;
+  OwnedBy<Admission, RequestPrefix> prefix;
+  OwnedBy<Windows, RequestWindows> windows;
+  OwnedBy<Flights, RequestPasses> passes;
 
   bool runs() const { return phase.now() >= RequestPhase::kPrompt; }
-  bool waits() const { return !runs() && !paused && !before_queue_until; }  // true: it is in the queue
+  bool waits() const { return !runs() && !paused && !before_queue->until; }  // true: it is in the queue
   bool was_admitted() const { return !phase.is(RequestPhase::kQueued); }
   // True: its passes in flight read blocks that did not come.
   bool passes_bring_nothing() const {

@@ -41,7 +41,7 @@ Restores::Restores(const CoreConfig& config, const CostModel& costs, const Block
       rule_(find_restore_rule(config.restore).value()) {}
 
 Tier Restores::slowest_for(const CoreRequest& request) const {
-  const Tier slowest = request.answered ? transfers_.slowest_readable() : transfers_.slowest_own();
+  const Tier slowest = request.question->answered ? transfers_.slowest_readable() : transfers_.slowest_own();
   if (!request.without_disk || slowest < Tier::kDisk) return slowest;
   return index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
 }
@@ -243,17 +243,18 @@ ContextSources Restores::sources(const CoreRequest& request, const CoreProbes& p
       if (transfers_.from_hidden(found)) from.hidden += kBlockTokens;
       continue;
     }
-    const bool may_be_preloaded = !last && there == count && i < request.preloads.size();
-    if (may_be_preloaded && request.preloads[i].from && request.preloads[i].key == found.key) {
-      from.of(*request.preloads[i].from) += count;
-      if (request.preloads[i].from == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
+    const bool may_be_preloaded = !last && there == count && i < request.preload->blocks.size();
+    if (may_be_preloaded && request.preload->blocks[i].from && request.preload->blocks[i].key == found.key) {
+      from.of(*request.preload->blocks[i].from) += count;
+      if (request.preload->blocks[i].from == Tier::kDisk && transfers_.from_hidden(found))
+        from.hidden += count;
       continue;
     }
-    const bool brought = request.beginning && found.source == CoreProbe::Source::kCopy &&
+    const bool brought = request.beginning->found && found.source == CoreProbe::Source::kCopy &&
                          there == found.run && there > 0 &&
-                         index_.find(request.beginning->key) == found.sibling;
-    from.of(brought ? request.beginning->from : Tier::kDevice) += there;
-    if (brought && request.beginning->hidden) from.hidden += there;
+                         index_.find(request.beginning->found->key) == found.sibling;
+    from.of(brought ? request.beginning->found->from : Tier::kDevice) += there;
+    if (brought && request.beginning->found->hidden) from.hidden += there;
     if (there == count) continue;
     MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.key);
     if (found.too_slow) reason = MissReason::kTooSlow;

@@ -70,7 +70,7 @@ class Restores {
   // Beside one that waits, in the queue or before it. `prompt_tokens`: that running prompts lack.
   static Load load_beside(const CoreRequest& request, const Batch& batch, const FairQueue& queue,
                           std::uint64_t prompt_tokens) {
-    const std::size_t itself = request.before_queue_until ? 0 : 1;
+    const std::size_t itself = request.before_queue->until ? 0 : 1;
     return {.prompt_tokens = prompt_tokens,
             .others = static_cast<std::uint32_t>(batch.size() + queue.size() - itself)};
   }

@@ -23,7 +23,7 @@ std::optional<SharedAsk> SharedQuestions::ask(CoreRequest& request) const {
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const BlockId node = index_.find(keys[i]);
     if (node != kNoBlock && index_.reachable(node, Tier::kDisk)) continue;
-    request.asked.push_back(i);
+    request.question.change().asked.push_back(i);
     ask.keys.push_back(keys[i]);
     compute = std::min(kAskMax, compute + pass_times_.compute(i * kBlockTokens, kBlockTokens));
   }
@@ -33,28 +33,27 @@ std::optional<SharedAsk> SharedQuestions::ask(CoreRequest& request) const {
 }
 
 bool SharedQuestions::take_answer(CoreRequest& request, std::span<const std::uint8_t> groups) {
-  if (request.asked.empty() || groups.size() != request.asked.size()) return false;
+  if (request.question->asked.empty() || groups.size() != request.question->asked.size()) return false;
   remember(request, groups);
-  request.answered = true;
-  request.asked.clear();
+  request.question.change() = {.asked = {}, .answered = true};
   return true;
 }
 
 // The index has what the answer says: a node for each block that the store has, and for those on the way.
 void SharedQuestions::remember(CoreRequest& request, std::span<const std::uint8_t> groups) {
   const auto group_count = static_cast<std::uint32_t>(config_.groups.size());
-  std::vector<std::uint8_t> has(request.keys.size(), 0);
+  std::vector<std::uint8_t> has(request.names->keys.size(), 0);
   std::size_t end = 0;  // behind the last block that it has
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::uint32_t block = request.asked[i];
+    const std::uint32_t block = request.question->asked[i];
     has[block] = groups[i];
-    forget(request.keys[block], groups[i]);
+    forget(request.names->keys[block], groups[i]);
     if (groups[i] != 0) end = block + 1;
   }
   const CoreProbes probes = prefixes_.probe(request, {.originals = false});
   // (What is public may have changed since, and with it what its blocks hang from.)
   for (std::size_t i = 0; i < end; ++i) {
-    if (probes.blocks[i].key != request.keys[i]) return;
+    if (probes.blocks[i].key != request.names->keys[i]) return;
   }
   std::vector<BlockPin> path;
   path.push_back(prefixes_.open_parent(probes));
@@ -65,7 +64,7 @@ void SharedQuestions::remember(CoreRequest& request, std::span<const std::uint8_
     }
     const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
     const BlockId block =
-        path.emplace_back(index_.open_full(path.back().block(), request.keys[i], tokens)).block();
+        path.emplace_back(index_.open_full(path.back().block(), request.names->keys[i], tokens)).block();
     for (std::uint32_t group = 0; group < group_count; ++group) {
       if ((has[i] >> group & 1) == 0 || index_.block(block).copy(Tier::kShared, group) != nullptr) continue;
       if (index_.reserve_copy(block, Tier::kShared, group))
@@ -88,10 +87,13 @@ void SharedQuestions::forget(const ChainKey& key, std::uint8_t found) {
 }
 
 void SharedQuestions::check_invariants(const CoreRequest& request) const {
-  LOCI_CHECK(std::ranges::adjacent_find(request.asked, std::greater_equal{}) == request.asked.end() &&
-                 (request.asked.empty() || request.asked.back() < request.keys.size()),
-             "invariant 7: a question is about blocks of its request");
-  LOCI_CHECK(request.asked.empty() || !request.answered, "invariant 7: who was answered asks nothing");
+  LOCI_CHECK(
+      std::ranges::adjacent_find(request.question->asked, std::greater_equal{}) ==
+              request.question->asked.end() &&
+          (request.question->asked.empty() || request.question->asked.back() < request.names->keys.size()),
+      "invariant 7: a question is about blocks of its request");
+  LOCI_CHECK(request.question->asked.empty() || !request.question->answered,
+             "invariant 7: who was answered asks nothing");
 }
 
 }  // namespace loci

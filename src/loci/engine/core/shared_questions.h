@@ -13,7 +13,7 @@
 // taken so far, loads bring them, and what does not come is computed. What the index remembers of the store
 // serves only requests that were answered, as it is worth nothing by itself; each answer corrects it.
 //
-// It owns which blocks a request has asked about (CoreRequest::asked, CoreRequest::answered). It requires
+// It owns which blocks a request has asked about (RequestQuestion). It requires
 // that a request asks once, before it is admitted. It calls the index, the transfers, the prefixes and the
 // times of passes. Invariants, which check_invariants() tests (core.h has all):
 //   7. A question is about blocks of its request, each once, in ascending order; who was answered asks

@@ -14,12 +14,7 @@ namespace loci {
 namespace {
 
 CoreRequest request_of(std::uint64_t id, const SharingGroup& tenant, Nanos deadline = kNever) {
-  CoreRequest request;
-  request.id = RequestId(id);
-  request.arrival = id;
-  request.group = tenant;
-  request.deadline = deadline;
-  return request;
+  return CoreRequest{{.id = RequestId(id), .arrival = id, .group = tenant, .deadline = deadline}};
 }
 
 TEST(BeforeQueue, LetsGoWhoWaitedLongEnoughInTheirOrder) {
@@ -34,10 +29,10 @@ TEST(BeforeQueue, LetsGoWhoWaitedLongEnoughInTheirOrder) {
   EXPECT_EQ(waiting.waiting("c"), 0u);
   EXPECT_EQ(waiting.next(), 20);
   EXPECT_TRUE(waiting.take_late(19).empty());
-  EXPECT_TRUE(b.awaits_beginning);
+  EXPECT_TRUE(b.before_queue->for_beginning);
   waiting.check_invariants();
   EXPECT_EQ(waiting.take_late(25), std::vector<CoreRequest*>{&b});
-  EXPECT_FALSE(b.before_queue_until.has_value() || b.awaits_beginning);
+  EXPECT_FALSE(b.before_queue->until.has_value() || b.before_queue->for_beginning);
   EXPECT_TRUE(b.waits()) << "it may enter the queue";
   EXPECT_FALSE(a.waits());
   EXPECT_EQ(waiting.next(), 30);

@@ -168,7 +168,7 @@ void Windows::hold(CoreRequest& request, const CoreProbes& probes) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
     const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
-    request.first_held[group] = first;
+    request.windows.change().first_held[group] = first;
     for (std::uint32_t i = first; i < start; ++i) {
       if (index_.block(request.blocks[i].block()).parts[group]) index_.hold(request.blocks[i], group);
     }
@@ -197,7 +197,7 @@ bool Windows::take_parts(CoreRequest& request, std::uint32_t block_number) {
       LOCI_CHECK(placed, "the slots that admission has promised are there");
     }
     request.tables[group][block_number] = index_.block(pin.block()).parts[group]->slot.slot();
-    ++request.held[group];
+    ++request.windows.change().held[group];
   }
   return true;
 }
@@ -224,28 +224,28 @@ bool Windows::let_go_behind(CoreRequest& request) {
     for (std::uint32_t group = 0; group < group_count_; ++group) holds_all = holds_all && pin.holds(group);
     if (holds_all) next += index_.block(pin.block()).filled;
   }
-  if (request.in_passes > 0) next = std::min(next, request.computes_from[0]);
+  if (request.passes->in_flight > 0) next = std::min(next, request.passes->computes_from[0]);
+  RequestWindows& own = request.windows.change();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
     const std::uint32_t window = config_.groups[group].window;
     const std::uint32_t first = first_visible(window, next) / kBlockTokens;
-    for (std::uint32_t& i = request.first_held[group]; i < first; ++i) {
+    for (std::uint32_t& i = own.first_held[group]; i < first; ++i) {
       if (!request.blocks[i].holds(group)) continue;
       // Its slot is in use until the load has ended, and so is of the promise.
       if (transfers_.loading(request.blocks[i].block())) break;
-      const bool at_parting = i * kBlockTokens < request.parting &&
-                              (i + 1) * kBlockTokens > first_visible(window, request.parting);
+      const bool at_parting =
+          i * kBlockTokens < own.parting && (i + 1) * kBlockTokens > first_visible(window, own.parting);
       index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehind);
       request.tables[group][i] = kNoSlot;
-      --request.held[group];
+      --own.held[group];
     }
     const std::uint32_t ahead = config_.passes_ahead;
     const std::uint32_t enough = ring_blocks(group, 1 + ahead) + ahead;
-    const std::uint32_t used = request.held[group] + request.lent[group];
-    if (!request.phase.is(RequestPhase::kDecode) || request.promised[group] <= enough || used > enough)
-      continue;
-    promised_[group] -= request.promised[group] - enough;
-    request.promised[group] = enough;
+    const std::uint32_t used = own.held[group] + own.lent[group];
+    if (!request.phase.is(RequestPhase::kDecode) || own.promised[group] <= enough || used > enough) continue;
+    promised_[group] -= own.promised[group] - enough;
+    own.promised[group] = enough;
     gave_back = true;
   }
   return gave_back;
@@ -253,8 +253,38 @@ bool Windows::let_go_behind(CoreRequest& request) {
 
 // --- promises ---
 
-void Windows::take(const GroupCounts& promised) {
-  for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] += promised[group];
+void Windows::take(CoreRequest& request, const CoreProbes& probes) {
+  RequestWindows& own = request.windows.change();
+  own.promised = probes.promised;
+  own.parting = probes.parting;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    promised_[group] += own.promised[group];
+    own.held[group] = 0;
+    if (!windowed(group)) continue;
+    for (const BlockPin& pin : request.blocks) own.held[group] += pin.holds(group);
+  }
+}
+
+void Windows::leave(CoreRequest& request) {
+  RequestWindows& own = request.windows.change();
+  give_back(std::exchange(own.promised, {}));
+  own.held = own.first_held = {};
+}
+
+GroupCounts Windows::hand_over(CoreRequest& request) {
+  RequestWindows& own = request.windows.change();
+  own.lent = {};
+  return std::exchange(own.promised, {});
+}
+
+void Windows::begin_next(CoreRequest& request) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group)
+    request.windows.change().held[group] += windowed(group);
+}
+
+void Windows::release_next(CoreRequest& request) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group)
+    request.windows.change().held[group] -= windowed(group);
 }
 
 void Windows::give_back(const GroupCounts& promised) {
@@ -278,10 +308,11 @@ void Windows::check_invariants(const CoreRequest& request) const {
     for (std::uint32_t i = 0; i < request.blocks.size(); ++i) {
       if (!request.blocks[i].holds(group)) continue;
       ++held;
-      LOCI_CHECK(i >= request.first_held[group], "invariant 1: what was let go is not held");
+      LOCI_CHECK(i >= request.windows->first_held[group], "invariant 1: what was let go is not held");
     }
-    LOCI_CHECK(held == request.held[group], "invariant 10: what a request holds is counted");
-    LOCI_CHECK(held <= request.promised[group], "invariant 1: no request holds more than it was promised");
+    LOCI_CHECK(held == request.windows->held[group], "invariant 10: what a request holds is counted");
+    LOCI_CHECK(held <= request.windows->promised[group],
+               "invariant 1: no request holds more than it was promised");
   }
 }
 

@@ -33,9 +33,10 @@
 //   - At the place where a request parts from what others have computed (the *parting*), the window is worth
 //     keeping.
 //
-// It owns the sums of promised slots, and of slots that passes still read although nobody holds them. It
-// requires that each promise is given back once. It calls the index, the transfers and the prefixes.
-// Invariants, which check_invariants() tests (core.h has all):
+// It owns of a request what it was promised, holds and lends in groups with a window (RequestWindows), the
+// sums of promised slots, and of slots that passes still read although nobody holds them. It requires that
+// each promise is given back once. It calls the index, the transfers and the prefixes. Invariants, which
+// check_invariants() tests (core.h has all):
 //   1. Promises and public blocks together fit each pool. No request holds more than it was promised, nor
 //      what it has let go.
 //   10. Promises are summed, and so are slots that passes still read of ended loads.
@@ -92,7 +93,12 @@ class Windows {
 
   // --- promises ---
 
-  void take(const GroupCounts& promised);
+  // The request, which holds what it found, is promised what `probes` say.
+  void take(CoreRequest& request, const CoreProbes& probes);
+  // It leaves the batch: what it was promised is free again, unless the passes in flight took that over.
+  void leave(CoreRequest& request);
+  // They take it over, with what they read: give_back() when they have ended.
+  static GroupCounts hand_over(CoreRequest& request);
   void give_back(const GroupCounts& promised);
   std::uint32_t promised(std::uint32_t group) const { return promised_[group]; }
   // Slots that are promised, public or still being read; nobody else may hold them for long.
@@ -106,7 +112,17 @@ class Windows {
   // --- as a request goes on ---
 
   static bool has_place(const CoreRequest& request, std::uint32_t group) {
-    return request.held[group] + request.lent[group] < request.promised[group];
+    return request.windows->held[group] + request.windows->lent[group] < request.windows->promised[group];
+  }
+  // It has reserved slots for its next block; or needs none.
+  void begin_next(CoreRequest& request) const;
+  void release_next(CoreRequest& request) const;
+  // Its slot of that group is no block's any more, but passes in flight read it; or no longer.
+  void lend(CoreRequest& request, std::uint32_t group) const {
+    request.windows.change().lent[group] += windowed(group);
+  }
+  static void end_lending(CoreRequest& request, std::uint32_t group) {
+    --request.windows.change().lent[group];
   }
   // Holds or places the block's parts in groups with a window. False: the promise is used up, so parts behind
   // the window must be let go first.
