@@ -118,6 +118,13 @@ class TierDriver {
   std::size_t rows = 0;  // rows that all passes have computed
 };
 
+// A request that continues a history which was cut: the tokens of `dropped` are not computed.
+inline Arrival cut_arrival(std::uint64_t id, const Tokens& history, const TokenRange& dropped) {
+  Arrival arrival{RequestId(id), "group", history, 1, 0, {}, kNever};
+  arrival.dropped = {dropped};
+  return arrival;
+}
+
 // What a process with this configuration leaves on the disk of one conversation.
 inline std::vector<RecoveredEntry> left_on_disk(const CoreConfig& config, const Tokens& prompt) {
   std::vector<RecoveredEntry> entries;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of sequences in slower tiers, case by case.
+// The ends of sequences in slower tiers (beginnings.h), case by case, with the core around them.
+#include "loci/engine/core/beginnings.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +42,7 @@ void end_first(TierDriver& d, MoveResult result = MoveResult::kDone) {
   d.step(MovesEnded{{{first, result, 0}}});
 }
 
-TEST(CoreBeginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
+TEST(Beginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 70));  // its one new token is sampled, and not computed
   TierDriver d(tier_config(8, 0, 32), false);
@@ -61,7 +63,7 @@ TEST(CoreBeginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
 }
 
 // Whole histories of many who come at once would take the link and the memory past the fair queue.
-TEST(CoreBeginnings, OfATenantsSeveralOnlyTheFirstHasTheRestBroughtBehindItsEnd) {
+TEST(Beginnings, OfATenantsSeveralOnlyTheFirstHasTheRestBroughtBehindItsEnd) {
   const std::string tenants = "aaabcdef";
   TierDriver before(tier_config(48, 0, 64));
   for (std::uint32_t i = 0; i < tenants.size(); ++i)
@@ -81,7 +83,7 @@ TEST(CoreBeginnings, OfATenantsSeveralOnlyTheFirstHasTheRestBroughtBehindItsEnd)
 }
 
 // Who would look at thousands of blocks in the step of its arrival has the rest brought when it is admitted.
-TEST(CoreBeginnings, BehindTheEndOfALongSequenceNothingComesYet) {
+TEST(Beginnings, BehindTheEndOfALongSequenceNothingComesYet) {
   TierDriver before(tier_config(320, 0, 400));
   before.run(1, run_of(0, 300 * kBlockTokens + 6));
   TierDriver d(tier_config(320, 0, 400), false);
@@ -92,7 +94,7 @@ TEST(CoreBeginnings, BehindTheEndOfALongSequenceNothingComesYet) {
   EXPECT_EQ(d.rows, 4u);
 }
 
-TEST(CoreBeginnings, AnEndGivesWayToWhatGoesOnFromIt) {
+TEST(Beginnings, AnEndGivesWayToWhatGoesOnFromIt) {
   TierDriver d(tier_config(8, 0, 32));
   d.run(1, run_of(0, 70));
   EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{6}));
@@ -108,7 +110,7 @@ TEST(CoreBeginnings, AnEndGivesWayToWhatGoesOnFromIt) {
 }
 
 // A prompt that parts from a longer one inside a block, the same prompt once more, and shorter ones.
-TEST(CoreBeginnings, AWholeBlockOnTheDiskGivesItsFirstTokens) {
+TEST(Beginnings, AWholeBlockOnTheDiskGivesItsFirstTokens) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 128));
   const Recovered disk = recovered_of(before);
@@ -123,7 +125,7 @@ TEST(CoreBeginnings, AWholeBlockOnTheDiskGivesItsFirstTokens) {
   }
 }
 
-TEST(CoreBeginnings, AnEndThatDoesNotComeIsComputed) {
+TEST(Beginnings, AnEndThatDoesNotComeIsComputed) {
   for (const MoveResult result : {MoveResult::kFailed, MoveResult::kDamaged, MoveResult::kTooSlow}) {
     TierDriver before(tier_config(8, 0, 32));
     before.run(1, run_of(0, 70));
@@ -137,7 +139,7 @@ TEST(CoreBeginnings, AnEndThatDoesNotComeIsComputed) {
   }
 }
 
-TEST(CoreBeginnings, AnEndThatIsLateIsNotWaitedFor) {
+TEST(Beginnings, AnEndThatIsLateIsNotWaitedFor) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 70));
   TierDriver d(tier_config(8, 0, 32), false);
@@ -151,7 +153,7 @@ TEST(CoreBeginnings, AnEndThatIsLateIsNotWaitedFor) {
   d.finish();
 }
 
-TEST(CoreBeginnings, WhoIsPausedOrCancelledWaitsNoMore) {
+TEST(Beginnings, WhoIsPausedOrCancelledWaitsNoMore) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 70));
   TierDriver d(tier_config(8, 0, 32), false);
@@ -168,7 +170,7 @@ TEST(CoreBeginnings, WhoIsPausedOrCancelledWaitsNoMore) {
   EXPECT_EQ(d.ends.size(), 2u);
 }
 
-TEST(CoreBeginnings, TheEndComesAloneWhereNothingIsToBeLoadedAheadOrOthersWait) {
+TEST(Beginnings, TheEndComesAloneWhereNothingIsToBeLoadedAheadOrOthersWait) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 70));
   CoreConfig config = tier_config(8, 0, 32);
@@ -193,7 +195,7 @@ TEST(CoreBeginnings, TheEndComesAloneWhereNothingIsToBeLoadedAheadOrOthersWait) 
   EXPECT_EQ(d.ends.size(), 3u);
 }
 
-TEST(CoreBeginnings, AnEndIsItsTenantsAlone) {
+TEST(Beginnings, AnEndIsItsTenantsAlone) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 20), "one");
   TierDriver d(tier_config(8, 0, 32), false);
@@ -204,7 +206,7 @@ TEST(CoreBeginnings, AnEndIsItsTenantsAlone) {
   EXPECT_EQ(d.starts.back().sources.disk, 20u);
 }
 
-TEST(CoreBeginnings, WhatIsForgottenHasNoEnd) {
+TEST(Beginnings, WhatIsForgottenHasNoEnd) {
   TierDriver d(tier_config(8, 0, 32));
   d.run(1, run_of(0, 70));
   d.run(2, run_of(0, 64) + run_of(300, 9));
@@ -215,7 +217,7 @@ TEST(CoreBeginnings, WhatIsForgottenHasNoEnd) {
   EXPECT_TRUE(d.disk.empty());
 }
 
-TEST(CoreBeginnings, WhereLoadingIsSlowerThanComputingNobodyWaits) {
+TEST(Beginnings, WhereLoadingIsSlowerThanComputingNobodyWaits) {
   CoreConfig config = tier_config(8, 0, 32);
   config.costs.disk_read = {3600 * kNanosPerSecond, 1};
   TierDriver before(config);
@@ -228,7 +230,7 @@ TEST(CoreBeginnings, WhereLoadingIsSlowerThanComputingNobodyWaits) {
   d.finish();
 }
 
-TEST(CoreBeginnings, ATokenThatNoModelHasIsRefused) {
+TEST(Beginnings, ATokenThatNoModelHasIsRefused) {
   TierDriver d(tier_config(8, 0, 32));
   d.arrive(1, run_of(0, 10) + Tokens{kNoToken});
   const auto* refused = std::get_if<Rejected>(&d.plan.outputs.front());

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// What waiting requests want (queue_needs.h), with the core around it. Looking ahead goes in the order in
+// which requests will be admitted, not in that of their arrival. The window has one request; what it needs of
+// the disk is brought to the host. And it looks at whatever brings state back: originals of histories that
+// were cut, and what windows see.
+#include "loci/engine/core/queue_needs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/testing/core_testing.h"
+#include "loci/engine/testing/tier_driver.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kRuns = 50;  // the request that runs while others wait
+
+class QueueNeedsTest : public testing::Test {
+ protected:
+  static CoreConfig config(const std::string& admission) {
+    CoreConfig config = tier_config(64, 8, 512);
+    config.context_tokens = 4 * kBlockTokens;
+    config.admission = admission;
+    config.restore = "pensieve";  // what the disk has comes by way of the host
+    config.preload = "off";
+    config.eviction = "lookahead";
+    config.max_running = 1;
+    config.lookahead_requests = 1;
+    config.saves_max = 8;
+    return config;
+  }
+  // The sessions of 64 tokens that begin with 1000 and 2000 are on the disk alone.
+  static TierDriver made(const CoreConfig& config) {
+    TierDriver d(config);
+    for (std::uint32_t i = 1; i <= 2; ++i) d.run(i, session(i));
+    flush(d, 3);
+    return d;
+  }
+  // Requests from `first` on take what room there is in memory.
+  static void flush(TierDriver& d, std::uint32_t first) {
+    for (std::uint32_t i = first; i < first + 40; ++i) d.run(i, run_of(1000 * i, 64));
+  }
+  static Tokens session(std::uint32_t number) { return run_of(1000 * number, 64); }
+  static Tokens next_turn(std::uint32_t number) { return run_of(1000 * number, 70); }
+  static Tokens unknown(std::uint32_t number) { return run_of(500'000 + 1000 * number, 70); }
+
+  // Of each block that is being loaded from the disk to the host, the first token.
+  static std::vector<std::uint32_t> prefetched(const TierDriver& d) {
+    std::vector<std::uint32_t> first;
+    for (const Move& move : d.moves) {
+      if (move.from == Tier::kDisk && move.to == Tier::kHost)
+        first.push_back(move.entry.tokens.front().value);
+    }
+    return first;
+  }
+  // The requests that start from now on, in their order.
+  static std::vector<std::uint64_t> starts(TierDriver& d) {
+    const std::size_t before = d.starts.size();
+    d.finish();
+    std::vector<std::uint64_t> order;
+    for (std::size_t i = before; i < d.starts.size(); ++i) order.push_back(d.starts[i].request.value);
+    return order;
+  }
+
+  using Blocks = std::vector<std::uint32_t>;
+  using Order = std::vector<std::uint64_t>;
+};
+
+TEST_F(QueueNeedsTest, GoesByDistanceUnderFpf) {
+  TierDriver d = made(config("fpf"));
+  d.arrive(kRuns, unknown(0), 40);
+  d.end_moves();
+  d.arrive(51, unknown(1));
+  d.arrive(52, next_turn(1));
+  EXPECT_EQ(prefetched(d), (Blocks{1000, 1032})) << "it is nearer than who came before it";
+  EXPECT_EQ(starts(d), (Order{52, 51}));
+  EXPECT_EQ(d.starts[d.starts.size() - 2].sources.host, 64u);
+}
+
+// (now - arrival) * (4 - N): in the end the nearer one passes the earlier one.
+TEST_F(QueueNeedsTest, GoesByPriorityUnderRelaxedFpf) {
+  TierDriver d = made(config("relaxed-fpf"));
+  d.arrive(kRuns, unknown(0), 40);
+  d.end_moves();
+  d.arrive(51, unknown(1));
+  d.now += kNanosPerSecond;
+  d.arrive(52, next_turn(1));
+  EXPECT_TRUE(prefetched(d).empty()) << "who came before it comes first";
+  d.now += 10 * kNanosPerSecond;
+  d.done();
+  EXPECT_EQ(prefetched(d), (Blocks{1000, 1032}));
+  EXPECT_EQ(starts(d), (Order{52, 51}));
+}
+
+// The tenant of the one that runs is given tokens, so the other one's turn comes before.
+TEST_F(QueueNeedsTest, GoesByTheTurnsOfTenants) {
+  TierDriver d(config("fcfs"));
+  d.run(1, session(1), "a");
+  d.run(2, session(2), "b");
+  flush(d, 3);
+  d.arrive(kRuns, unknown(0), 40, "a");
+  d.end_moves();
+  d.arrive(51, next_turn(1), 1, "a");
+  d.arrive(52, next_turn(2), 1, "b");
+  EXPECT_EQ(prefetched(d), (Blocks{1000, 1032}));
+  for (int i = 0; i < 20; ++i) {
+    d.end_moves();
+    d.done();
+    if (!prefetched(d).empty()) break;
+  }
+  EXPECT_EQ(prefetched(d), (Blocks{2000, 2032}));
+  EXPECT_EQ(starts(d), (Order{52, 51}));
+}
+
+// Who was suspended in the midst of its reply comes before who has not begun, wherever its state is.
+TEST_F(QueueNeedsTest, GoesToWhoWasSuspendedFirst) {
+  TierDriver d = made(config("fpf"));
+  d.arrive(kRuns, unknown(0), 3);
+  d.arrive(51, next_turn(2));
+  d.step(Pause{RequestId(51), true});
+  d.arrive(52, next_turn(1), 20);
+  while (d.starts.back().request != RequestId(52)) {
+    d.end_moves();
+    d.done();
+  }
+  d.done();
+  d.step(Pause{RequestId(52), true});
+  d.finish();
+  flush(d, 100);
+  d.arrive(60, unknown(2), 40);
+  d.end_moves();
+  d.step(Pause{RequestId(51), false});
+  EXPECT_EQ(prefetched(d), (Blocks{2000, 2032})) << "it arrived before the other one";
+  d.end_moves();
+  d.step(Pause{RequestId(52), false});
+  EXPECT_EQ(prefetched(d), (Blocks{1000, 1032}));
+  d.finish();
+  ASSERT_EQ(d.starts.back().request, RequestId(51)) << "(the other one has started before)";
+}
+
+// --- histories that were cut ---
+
+// What its blocks are rotated from is wanted at its place: here from the disk.
+TEST_F(QueueNeedsTest, BringsTheOriginalsOfWhatACutHasMoved) {
+  TierDriver d(config("fcfs"));
+  d.run(1, run_of(1000, 96));
+  flush(d, 3);
+  d.arrive(kRuns, unknown(0), 40);
+  d.end_moves();
+  d.step(cut_arrival(51, run_of(1000, 150), {32, 64}));
+  EXPECT_EQ(prefetched(d), (Blocks{1000, 1064})) << "the front, and block 1 from block 2";
+  d.finish();
+  EXPECT_EQ(d.starts.back().sources.host, 64u);
+}
+
+// --- windows ---
+
+// Of each block that is prefetched, its first token, and the parts that are, until nothing moves.
+std::vector<std::pair<std::uint32_t, std::size_t>> prefetched_parts(TierDriver& d) {
+  std::vector<std::pair<std::uint32_t, std::size_t>> parts;
+  while (!d.moves.empty()) {
+    MovesEnded ended;
+    for (const Move& move : std::exchange(d.moves, {})) {
+      if (move.from == Tier::kDisk && move.to == Tier::kHost)
+        parts.emplace_back(move.entry.tokens.front().value, move.parts.size());
+      ended.moves.push_back({move.id, MoveResult::kDone, 0});
+    }
+    d.step(ended);
+  }
+  std::ranges::sort(parts);
+  return parts;
+}
+
+// Of earlier turns the disk has windows too, which nobody sees any more.
+TEST(QueueNeeds, WhatTheNextTokenSeesIsPrefetched) {
+  CoreConfig config = tier_config(32, 12, 400);
+  config.context_tokens = 16 * kBlockTokens;
+  config.restore = "pensieve";
+  config.preload = "off";
+  config.eviction = "lookahead";
+  config.max_running = 1;
+  config.max_batch_tokens = 32;
+  config.groups.push_back(config.groups.front());  // layers that see all, and layers that see 64 tokens
+  config.groups.back().window = 64;
+  config.groups.back().block_count = 12;
+  TierDriver d(config);
+  d.run(1, run_of(0, 160));
+  d.run(2, run_of(0, 290));
+  for (std::uint32_t i = 0; i < 16; ++i) d.run(200 + i, run_of(40'000 + 1000 * i, 320));
+  d.arrive(kRuns, run_of(90'000, 10), 40);
+  d.end_moves();
+  d.arrive(51, run_of(0, 300));
+  const std::vector<std::pair<std::uint32_t, std::size_t>> expected = {
+      {0, 1}, {32, 1}, {64, 1}, {96, 1}, {128, 1}, {160, 1}, {192, 1}, {224, 2}, {256, 2}};
+  EXPECT_EQ(prefetched_parts(d), expected);
+}
+
+}  // namespace
+}  // namespace loci
