@@ -34,7 +34,7 @@ if(LOCI_SANITIZE)
   list(JOIN LOCI_SANITIZE "," sanitize)
   target_compile_options(loci_options INTERFACE -fsanitize=${sanitize} -fno-omit-frame-pointer)
   target_link_options(loci_options INTERFACE -fsanitize=${sanitize})
-  target_compile_definitions(loci_options INTERFACE LOCI_SANITIZED)  # loci/base/test_rounds.h
+  target_compile_definitions(loci_options INTERFACE LOCI_SANITIZED)  # loci/base/rounds_testing.h
   if("undefined" IN_LIST LOCI_SANITIZE)
     # The checks for null pointers and alignment take half of a build's time, those for pointer overflow two thirds of
     # what the kernels' sources take. The address sanitizer finds what such pointers are used for.
@@ -135,7 +135,7 @@ function(loci_test name)
   if(ARG_PUBLISHED)
     list(APPEND labels published)
   endif()
-  # serve/history matches tokens, and its tests repeat (base/test_rounds.h).
+  # serve/history matches tokens, and its tests repeat (base/rounds_testing.h).
   if(ARG_PUBLISHED OR CMAKE_CURRENT_SOURCE_DIR MATCHES "/serve/history$"
      OR NOT (GPU IN_LIST kinds OR CMAKE_CURRENT_SOURCE_DIR MATCHES "/src/loci/(serve|cluster|server|cli)(/|$)"))
     list(APPEND labels optimised)

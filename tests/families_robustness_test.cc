@@ -15,14 +15,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
+#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/gguf_writer.h"
+#include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/hugging_face/hugging_face_source.h"
 #include "loci/model/hugging_face/tensor_plan.h"
-#include "loci/model/hugging_face/test_directory.h"
 #include "loci/model/model.h"
-#include "loci/model/test_folder.h"
 #include "reference/golden_file.h"
 
 namespace loci {

@@ -11,7 +11,7 @@
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
-#include "loci/model/random_spec.h"
+#include "loci/model/random_spec_testing.h"
 #include "reference/reference_model.h"
 #include "reference/sequence_runner.h"
 

@@ -9,6 +9,8 @@ each source; as a program it lists what is broken, and needs Python alone.
     one folder alone; there are no cycles
   - a file has at most 600 lines, a function 70, a kernel (compute/*/*.inl, *.cu) 150
   - no text and no comment below cli names a flag: what is configured has a name of its own there
+  - what tests, fuzz targets and benchmarks share, and the product does not use, is named x_testing.h (and .cc) beside x;
+    sim/ has worlds and loads by nature, and is left out
   - headers begin with a comment that says what they are for, and with #pragma once
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
   - NOTICE names every crate of Cargo.lock; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
@@ -30,10 +32,12 @@ SCRIPT = (".py", ".sh", ".cmake")
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z]")
 # Programs of their own, which have flags, and what starts other programs.
-HAS_FLAGS = re.compile(r"_(main|test|benchmark|fuzz)\.cc$|^src/loci/(cli|compute/cuda/check)/|/test_postgres\.cc$")
+HAS_FLAGS = re.compile(r"_(main|test|benchmark|fuzz)\.cc$|^src/loci/(cli|compute/cuda/check)/|/postgres_testing\.cc$")
 PLAIN_MUTEX = re.compile(r"std::(\w*mutex|condition_variable\w*|lock_guard|unique_lock|scoped_lock|shared_lock)\b")
 MUTEX_FIELD = re.compile(r"^ *(?:mutable )?(?:Shared)?Mutex (\w+)(?:\{.*\})?;", re.M)
 TEST_PROGRAM = re.compile(r"_(test|benchmark|fuzz)\.cc$")
+FOR_TESTS = re.compile(r"_(test|fuzz|benchmark|testing)\.(h|cc|cu)$|_corpus\.cc$|^(tests|bench)/")
+NO_SUPPORT_NAME = re.compile(r"^(test|fake|mock|stub)_|_(fake|mock|stub|exercise|test_\w+)\.\w+$|_test\.(h|inl)$")
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
 
@@ -180,7 +184,7 @@ def serve_targets(cmake_files):
             for source in re.findall(r"(\S+)/\w+\.cc", sources):
                 if source != "${CMAKE_CURRENT_BINARY_DIR}":
                     foreign.append((folder, name, source))
-            tested = kind != "library" or name.startswith("test_")
+            tested = kind != "library" or name.endswith("_testing")
             depends[folder]["test" if tested else "library"] |= set(needs.split())
     seen = {folder: {kind: {home[name] for name in names if home.get(name, folder) != folder} for kind, names in of.items()}
             for folder, of in depends.items()}
@@ -227,13 +231,32 @@ def check_serve(problems):
         if folder not in seen:
             problems.append(f"{name}: {folder} has no CMakeLists.txt")
             continue
-        tested = re.search("_(test|testing|fuzz|benchmark)$|^(test|naive|fault|random)_|^store_contract$", path.stem)
+        tested = re.search("_(test|testing|fuzz|benchmark)$", path.stem)
         may = seen[folder]["library"] | {folder}
         if tested and not way:
             may |= below(folder).union(seen[folder]["test"], *(below(other) for other in seen[folder]["test"]))
         for included in re.findall(r'#include "loci/serve/([\w/]+)/\w+\.h"', path.read_text()):
             if included not in may:
                 problems.append(f"{name}: includes from {included}, whose library {folder}'s does not depend on")
+
+
+def check_support(texts, problems):
+    """What tests share has one naming scheme, and the product includes none of it. `texts`: C++ sources by name."""
+    users = {}
+    for name, text in texts.items():
+        for included in re.findall(r'^ *#include "(loci/[^"]+)"', text, re.M):
+            users.setdefault(f"src/{included}", set()).add(name)
+            if included.endswith("_testing.h") and not FOR_TESTS.search(name):
+                problems.append(f"{name}: includes {included}, which is for tests alone")
+    for name in sorted(texts):
+        stem, file = re.sub(r"\.\w+$", "", name), name.rpartition("/")[2]
+        if not name.startswith("src/loci/") or name.startswith("src/loci/sim/"):
+            continue
+        others = {user for user in users.get(name, ()) if re.sub(r"\.\w+$", "", user) != stem}
+        for_tests = name.endswith(".h") and others and all(FOR_TESTS.search(user) for user in others)
+        misplaced = name.startswith("src/loci/engine/testing/") or NO_SUPPORT_NAME.search(file) or for_tests
+        if misplaced and not re.search(r"_testing\.(h|cc)$", file):
+            problems.append(f"{name}: tests alone use it: call it after what it is of, X_testing{name[name.rindex('.'):]}")
 
 
 def check_notice(problems):
@@ -269,6 +292,16 @@ def test_the_checks_see_what_they_are_for():
     check_mutexes("a.h", "class A {\n  std::mutex m;\n  mutable Mutex mutex_;\n  Mutex b_{X};\n  int c GUARDED_BY(b_);\n};\n", problems)
     assert [p.split(":")[1] for p in problems] == ["2", "3"], problems
     assert functions('void f() { // }\n "}";\n}\n') == [(1, 3)]
+
+
+def test_support_of_tests_is_seen():
+    problems = []
+    check_support({"src/loci/base/a.h": "", "src/loci/base/a.cc": '#include "loci/base/a.h"\n', "src/loci/base/b.h": "",
+                   "src/loci/base/a_test.cc": '#include "loci/base/a.h"\n#include "loci/base/b.h"\n',
+                   "src/loci/base/b.cc": '#include "loci/base/b.h"\n#include "loci/base/c_testing.h"\n',
+                   "src/loci/base/d.cc": '#include "loci/base/b.h"\n', "src/loci/base/fake_d.cc": "",
+                   "src/loci/sim/d_load.h": "", "src/loci/base/e_testing.h": "", "src/loci/engine/testing/e.h": ""}, problems)
+    assert [p.split(":")[0].rpartition("/")[2] for p in problems] == ["b.cc", "a.h", "fake_d.cc", "e.h"], problems
 
 
 def test_walls_are_seen():
@@ -311,6 +344,17 @@ def test_serve_has_walls():
     assert not problems, "\n".join(problems)
 
 
+def cpp_texts():
+    names = {path.relative_to(ROOT).as_posix(): path for path in tracked() if path.suffix in (".h", ".cc", ".inl", ".cu", ".cuh")}
+    return {name: path.read_text(errors="replace") for name, path in names.items()}
+
+
+def test_what_tests_share_is_named_so():
+    problems = []
+    check_support(cpp_texts(), problems)
+    assert not problems, "\n".join(problems)
+
+
 def test_notice_names_the_crates():
     problems = []
     check_notice(problems)
@@ -329,6 +373,7 @@ def main():
     arguments = parser.parse_args()
     test_the_checks_see_what_they_are_for()
     test_walls_are_seen()
+    test_support_of_tests_is_seen()
     sources = [path for path in tracked() if is_source(path)]
     if arguments.fix:
         fix(sources)
@@ -336,6 +381,7 @@ def main():
     for path in sources:
         check(path, problems)
     check_serve(problems)
+    check_support(cpp_texts(), problems)
     check_notice(problems)
     check_version(sources, problems)
     for problem in problems:

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 
 namespace loci {
 namespace {

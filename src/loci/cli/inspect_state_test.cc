@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "loci/memory/disk/disk_test_values.h"
-#include "loci/model/test_folder.h"
+#include "loci/memory/disk/disk_testing.h"
+#include "loci/model/folder_testing.h"
 
 namespace loci {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <fstream>
 
-#include "loci/model/test_folder.h"
+#include "loci/model/folder_testing.h"
 #include "loci/serve/store/sqlite_store.h"
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 namespace {

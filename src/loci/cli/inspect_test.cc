@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "loci/model/families/family.h"
+#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
-#include "loci/model/hugging_face/test_directory.h"
+#include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/random_model.h"
-#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {

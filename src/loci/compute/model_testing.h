@@ -16,7 +16,7 @@
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model.h"
-#include "loci/model/random_spec.h"
+#include "loci/model/random_spec_testing.h"
 
 namespace loci {
 

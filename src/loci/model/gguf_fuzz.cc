@@ -5,7 +5,7 @@
 //   build/fuzz/gguf_corpus SEEDS && mkdir -p FOUND && build/fuzz/gguf_fuzz -max_len=20000 FOUND SEEDS
 #include <cstdint>
 
-#include "loci/model/gguf_exercise.h"
+#include "loci/model/gguf_testing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const loci::Exercised exercised = loci::exercise_gguf(std::as_bytes(std::span(data, size)));

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <string>
 
-#include "loci/model/gguf_exercise.h"
+#include "loci/model/folder_testing.h"
+#include "loci/model/gguf_testing.h"
 #include "loci/model/gguf_writer.h"
 #include "loci/model/random_model.h"
-#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {

@@ -7,9 +7,9 @@
 #include <functional>
 
 #include "loci/base/random.h"
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/model/grammar.h"
-#include "loci/model/schema_check.h"
+#include "loci/model/schema_testing.h"
 #include "loci/model/text_testing.h"
 
 namespace loci {

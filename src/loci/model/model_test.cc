@@ -6,10 +6,10 @@
 #include <string>
 
 #include "loci/model/default_model.h"
+#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
-#include "loci/model/hugging_face/test_directory.h"
+#include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/random_model.h"
-#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {

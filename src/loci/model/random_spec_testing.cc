@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/model/random_spec.h"
+#include "loci/model/random_spec_testing.h"
 
 #include <algorithm>
 #include <cctype>

@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "loci/model/folder_testing.h"
 #include "loci/model/gguf_writer.h"
 #include "loci/model/open_source.h"
-#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {

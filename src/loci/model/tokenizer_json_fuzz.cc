@@ -3,8 +3,8 @@
 // corpus/tokenizer_json_fuzz.
 #include <cstdint>
 
-#include "loci/model/memory_source.h"
-#include "loci/model/text_exercise.h"
+#include "loci/model/memory_source_testing.h"
+#include "loci/model/tokenizer_testing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);

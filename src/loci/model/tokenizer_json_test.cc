@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "loci/base/random.h"
-#include "loci/model/memory_source.h"
+#include "loci/model/memory_source_testing.h"
 #include "loci/model/text_testing.h"
 #include "loci/model/vocabulary.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "loci/model/gguf.h"
-#include "loci/model/text_exercise.h"
+#include "loci/model/tokenizer_testing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto file = loci::GgufFile::parse(std::as_bytes(std::span(data, size)));

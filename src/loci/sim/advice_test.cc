@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/sim/report.h"
 
 namespace loci::sim {

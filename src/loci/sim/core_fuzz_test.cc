@@ -11,7 +11,7 @@
 #include <string>
 
 #include "loci/base/random.h"
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/engine/log/event_log_codec.h"
 #include "loci/sim/core_world.h"
 

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "loci/base/mutex.h"
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/sim/ledger.h"
 #include "loci/sim/report.h"
 #include "loci/sim/seed_runner.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "loci/cluster/member_table.h"
-#include "loci/serve/store/test_postgres.h"
+#include "loci/serve/store/postgres_testing.h"
 
 // libpqxx 6.4 forgets the last result of a connection that was lost: tests stop their server.
 extern "C" const char* __lsan_default_suppressions();

@@ -9,7 +9,7 @@
 #include <limits>
 #include <numeric>
 
-#include "loci/compute/cpu/test_values.h"
+#include "loci/compute/cpu/values_testing.h"
 
 namespace loci::cpu {
 namespace {

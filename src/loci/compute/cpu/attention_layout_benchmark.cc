@@ -19,7 +19,7 @@
 #include <limits>
 #include <vector>
 
-#include "loci/compute/cpu/test_values.h"
+#include "loci/compute/cpu/values_testing.h"
 
 namespace loci::cpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <tuple>
 
-#include "loci/base/test_rounds.h"
-#include "loci/compute/cpu/test_values.h"
+#include "loci/base/rounds_testing.h"
+#include "loci/compute/cpu/values_testing.h"
 
 namespace loci::cpu {
 namespace {

@@ -21,11 +21,11 @@
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/instruction_set.h"
+#include "loci/compute/cpu/shapes_testing.h"
 #include "loci/compute/cpu/state_layout.h"
-#include "loci/compute/cpu/test_shapes.h"
-#include "loci/compute/cpu/test_values.h"
+#include "loci/compute/cpu/values_testing.h"
 #include "loci/compute/layer_groups.h"
-#include "loci/compute/test_model.h"
+#include "loci/compute/model_testing.h"
 
 namespace loci {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "loci/compute/cpu/activations.h"
-#include "loci/compute/cpu/test_values.h"
+#include "loci/compute/cpu/values_testing.h"
 
 namespace loci::cpu {
 namespace {

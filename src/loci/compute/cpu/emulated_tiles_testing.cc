@@ -4,7 +4,7 @@
 #define LOCI_KERNELS emulated_tiles_set
 #define LOCI_SIMD_PLAIN
 #define LOCI_SIMD_FILE "loci/compute/cpu/simd_plain.inl"
-#include "loci/compute/cpu/kernels_emulated_tiles.h"
+#include "loci/compute/cpu/emulated_tiles_testing.h"
 
 #include "loci/compute/cpu/kernels_wide.inl"
 

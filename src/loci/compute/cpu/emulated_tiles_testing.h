@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See kernels_emulated_tiles.cc. Test code only.
+// See emulated_tiles_testing.cc. Test code only.
 #pragma once
 
 #include "loci/compute/cpu/kernel_table.h"

@@ -17,9 +17,9 @@
 #include "loci/compute/backend_testing.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/cpu/instruction_set.h"
-#include "loci/compute/cpu/test_shapes.h"
+#include "loci/compute/cpu/shapes_testing.h"
 #include "loci/compute/hidden_form.h"
-#include "loci/compute/test_model.h"
+#include "loci/compute/model_testing.h"
 
 namespace loci {
 namespace {

@@ -17,7 +17,7 @@
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/rope_table.h"
-#include "loci/compute/cpu/test_values.h"
+#include "loci/compute/cpu/values_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model.h"

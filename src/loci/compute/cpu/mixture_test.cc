@@ -11,7 +11,7 @@
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/instruction_set.h"
-#include "loci/compute/cpu/test_values.h"
+#include "loci/compute/cpu/values_testing.h"
 
 namespace loci::cpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "loci/compute/cpu/activations.h"
-#include "loci/compute/cpu/kernels_emulated_tiles.h"
-#include "loci/compute/cpu/test_values.h"
+#include "loci/compute/cpu/emulated_tiles_testing.h"
+#include "loci/compute/cpu/values_testing.h"
 #include "loci/model/tensor_block.h"
 
 namespace loci::cpu {

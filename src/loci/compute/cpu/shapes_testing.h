@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "loci/compute/test_model.h"
+#include "loci/compute/model_testing.h"
 
 namespace loci {
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <numeric>
 
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/compute/cpu/buffer.h"
 #include "loci/compute/cpu/numa.h"
 

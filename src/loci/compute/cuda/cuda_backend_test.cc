@@ -23,8 +23,8 @@
 namespace loci::cuda {
 namespace {
 
-// Together the seeds have every feature of random_spec.h that this backend serves: sinks, windows (several
-// groups), mixtures, parallel layers, norms of all kinds, learned positions, caps, biases, ...
+// Together the seeds have every feature of random_spec_testing.h that this backend serves: sinks, windows
+// (several groups), mixtures, parallel layers, norms of all kinds, learned positions, caps, biases, ...
 std::vector<NamedShape> families() {
   std::vector<NamedShape> all = {{"f16", llama(TensorType::kF16)},
                                  {"bf16", llama(TensorType::kBF16, 64, 64)}};

@@ -19,7 +19,7 @@
 #include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/layer_groups.h"
-#include "loci/compute/test_model.h"
+#include "loci/compute/model_testing.h"
 
 namespace loci::cuda {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The runtime's promises about order, captures and memory, on both implementations.
-#include "loci/compute/cuda/runtime_test.h"
+#include "loci/compute/cuda/runtime_testing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/compute/cuda/runtime_test.h"
+#include "loci/compute/cuda/runtime_testing.h"
 
 #include "loci/compute/cuda/simt.h"
 

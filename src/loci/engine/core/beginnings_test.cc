@@ -13,7 +13,7 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/testing/core_testing.h"
-#include "loci/engine/testing/tier_driver.h"
+#include "loci/engine/testing/tier_driver_testing.h"
 #include "loci/memory/partial_block.h"
 
 namespace loci {

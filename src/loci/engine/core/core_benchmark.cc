@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
-#include "loci/engine/core/core_benchmark_parts.h"
+#include "loci/engine/testing/core_events_testing.h"
 
 namespace loci {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
-#include "loci/engine/core/core_benchmark_parts.h"
+#include "loci/engine/testing/core_events_testing.h"
 #include "loci/policy/admission_order.h"
 
 namespace loci {

@@ -8,7 +8,7 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/testing/core_testing.h"
-#include "loci/engine/testing/tier_driver.h"
+#include "loci/engine/testing/tier_driver_testing.h"
 
 namespace loci {
 namespace {

@@ -2,7 +2,7 @@
 // Requests whose clients do not take what they say (Pause).
 #include <gtest/gtest.h>
 
-#include "loci/engine/testing/tier_driver.h"
+#include "loci/engine/testing/tier_driver_testing.h"
 
 namespace loci {
 namespace {

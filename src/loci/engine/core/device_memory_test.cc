@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "loci/engine/testing/tier_driver.h"
+#include "loci/engine/testing/tier_driver_testing.h"
 
 namespace loci {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "loci/engine/core/core_benchmark_parts.h"
+#include "loci/engine/testing/core_events_testing.h"
 #include "loci/engine/testing/core_testing.h"
-#include "loci/engine/testing/tier_driver.h"
+#include "loci/engine/testing/tier_driver_testing.h"
 
 namespace loci {
 namespace {

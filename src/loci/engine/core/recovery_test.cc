@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "loci/engine/core/core_benchmark_parts.h"
+#include "loci/engine/testing/core_events_testing.h"
 #include "loci/engine/testing/transfers_testing.h"
 
 namespace loci {

@@ -14,7 +14,7 @@
 
 #include "loci/base/random.h"
 #include "loci/engine/log/event_log.h"
-#include "loci/engine/testing/ahead_backend.h"
+#include "loci/engine/testing/ahead_backend_testing.h"
 #include "loci/engine/testing/engine_testing.h"
 
 namespace loci {

@@ -15,7 +15,7 @@
 #include "loci/base/random.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/cuda/simulated/faults.h"
-#include "loci/compute/test_model.h"
+#include "loci/compute/model_testing.h"
 #include "loci/engine/run/engine.h"
 
 namespace loci {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "loci/base/random.h"
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 
 namespace loci {
 namespace {

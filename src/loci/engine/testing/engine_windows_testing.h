@@ -23,12 +23,12 @@
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/hidden_form.h"
-#include "loci/compute/test_model.h"
+#include "loci/compute/model_testing.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/engine/run/engine.h"
-#include "loci/engine/testing/ahead_backend.h"
+#include "loci/engine/testing/ahead_backend_testing.h"
 #include "loci/engine/testing/core_testing.h"
-#include "loci/engine/testing/fake_disk_store.h"
+#include "loci/engine/testing/disk_store_testing.h"
 
 namespace loci {
 

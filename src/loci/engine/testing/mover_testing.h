@@ -21,10 +21,10 @@
 #include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
-#include "loci/compute/test_model.h"
+#include "loci/compute/model_testing.h"
 #include "loci/engine/mover/mover.h"
-#include "loci/engine/testing/behind_backend.h"
-#include "loci/engine/testing/fake_disk_store.h"
+#include "loci/engine/testing/behind_backend_testing.h"
+#include "loci/engine/testing/disk_store_testing.h"
 
 namespace loci {
 

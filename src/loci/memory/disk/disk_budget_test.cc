@@ -13,8 +13,8 @@
 #include "loci/base/random.h"
 #include "loci/memory/disk/disk_keeper.h"
 #include "loci/memory/disk/disk_models.h"
-#include "loci/memory/disk/disk_test_values.h"
-#include "loci/model/test_folder.h"
+#include "loci/memory/disk/disk_testing.h"
+#include "loci/model/folder_testing.h"
 
 namespace loci {
 namespace {

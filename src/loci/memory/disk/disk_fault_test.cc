@@ -8,11 +8,11 @@
 #include <string>
 #include <thread>
 
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_layout.h"
-#include "loci/memory/disk/disk_test_values.h"
-#include "loci/memory/disk/faulty_disk.h"
+#include "loci/memory/disk/disk_testing.h"
+#include "loci/memory/disk/faulty_disk_testing.h"
 #include "loci/memory/disk/open_disk_store.h"
 
 namespace loci {

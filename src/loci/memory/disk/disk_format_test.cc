@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "loci/memory/disk/disk_layout.h"
-#include "loci/memory/disk/disk_test_values.h"
+#include "loci/memory/disk/disk_testing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

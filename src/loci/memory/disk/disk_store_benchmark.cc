@@ -18,7 +18,7 @@
 
 #include "loci/memory/disk/disk_files.h"
 #include "loci/memory/disk/disk_format.h"
-#include "loci/memory/disk/disk_test_values.h"
+#include "loci/memory/disk/disk_testing.h"
 #include "loci/memory/disk/open_disk_store.h"
 
 namespace loci {

@@ -20,8 +20,8 @@
 
 #include "loci/memory/disk/disk_io.h"
 #include "loci/memory/disk/disk_layout.h"
-#include "loci/memory/disk/disk_test_values.h"
-#include "loci/model/test_folder.h"
+#include "loci/memory/disk/disk_testing.h"
+#include "loci/model/folder_testing.h"
 
 namespace loci {
 namespace {

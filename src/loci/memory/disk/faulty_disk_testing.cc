@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/memory/disk/faulty_disk.h"
+#include "loci/memory/disk/faulty_disk_testing.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,9 +9,9 @@
 #include <future>
 #include <numeric>
 
-#include "loci/memory/disk/disk_test_values.h"
-#include "loci/memory/shared/redis_fake.h"
+#include "loci/memory/disk/disk_testing.h"
 #include "loci/memory/shared/redis_store.h"
+#include "loci/memory/shared/redis_testing.h"
 
 namespace loci {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store against a server that behaves, and against ones that do not: what it promises as every store does
-// (shared_store_contract.h), and what is Redis's alone.
+// (shared_store_contract_testing.h), and what is Redis's alone.
 #include "loci/memory/shared/redis_store.h"
 
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "loci/memory/shared/redis_connection.h"
-#include "loci/memory/shared/redis_fake.h"
-#include "loci/memory/shared/shared_store_contract.h"
-#include "loci/memory/shared/shared_store_test_values.h"
+#include "loci/memory/shared/redis_testing.h"
+#include "loci/memory/shared/shared_store_contract_testing.h"
+#include "loci/memory/shared/shared_store_testing.h"
 
 namespace loci {
 namespace {
@@ -34,7 +34,7 @@ RedisStoreOptions options_at(std::uint16_t port, std::uint8_t secret, Warnings& 
           .warn = [&warnings](const std::string& line) { warnings.add(line); }};
 }
 
-// See shared_store_contract.h.
+// See shared_store_contract_testing.h.
 class RedisPlace {
  public:
   std::unique_ptr<SharedStore> open(Haste haste, std::uint8_t secret = 1) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "loci/base/mutex.h"
-#include "loci/memory/shared/fake_server.h"
+#include "loci/memory/shared/server_testing.h"
 
 namespace loci {
 

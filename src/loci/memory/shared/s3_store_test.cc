@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store against a server that behaves, and against ones that do not: what it promises as every store does
-// (shared_store_contract.h), and what is S3's alone.
+// (shared_store_contract_testing.h), and what is S3's alone.
 #include "loci/memory/shared/s3_store.h"
 
 #include <fmt/format.h>
@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "loci/memory/shared/s3_fake.h"
 #include "loci/memory/shared/s3_questions.h"
 #include "loci/memory/shared/s3_store_state.h"
-#include "loci/memory/shared/shared_store_contract.h"
-#include "loci/memory/shared/shared_store_test_values.h"
+#include "loci/memory/shared/s3_testing.h"
+#include "loci/memory/shared/shared_store_contract_testing.h"
+#include "loci/memory/shared/shared_store_testing.h"
 
 namespace loci {
 namespace {
@@ -51,7 +51,7 @@ std::string path_of(std::uint64_t seed, std::uint32_t group) {
   return "/bucket/some/place/" + s3_object_name(format, test_key(seed), group);
 }
 
-// See shared_store_contract.h.
+// See shared_store_contract_testing.h.
 class S3Place {
  public:
   std::unique_ptr<SharedStore> open(Haste haste, std::uint8_t secret = 1) {

@@ -25,8 +25,8 @@
 #include "loci/base/clock.h"
 #include "loci/base/hex.h"
 #include "loci/base/mutex.h"
-#include "loci/memory/shared/fake_server.h"
 #include "loci/memory/shared/s3_reply.h"
+#include "loci/memory/shared/server_testing.h"
 
 namespace loci {
 

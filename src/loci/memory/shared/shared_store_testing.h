@@ -15,7 +15,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/mutex.h"
-#include "loci/memory/disk/disk_test_values.h"
+#include "loci/memory/disk/disk_testing.h"
 #include "loci/memory/shared/shared_format.h"
 #include "loci/memory/shared/shared_store.h"
 

@@ -5,12 +5,12 @@
 
 #include <cmath>
 
+#include "loci/model/folder_testing.h"
+#include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/hugging_face/encode_tensors.h"
 #include "loci/model/hugging_face/tensor_names.h"
-#include "loci/model/hugging_face/test_directory.h"
 #include "loci/model/model.h"
 #include "loci/model/sampling_defaults.h"
-#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "loci/base/random.h"
+#include "loci/model/folder_testing.h"
+#include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/hugging_face/shards.h"
-#include "loci/model/hugging_face/test_directory.h"
-#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {

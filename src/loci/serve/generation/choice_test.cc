@@ -8,10 +8,10 @@
 #include <string>
 
 #include "loci/base/random.h"
+#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model.h"
-#include "loci/model/test_folder.h"
 #include "loci/serve/wire/json_parse.h"
 
 namespace loci {

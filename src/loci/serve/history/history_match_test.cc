@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random conversations with random tokenisations, against a model that tries every remembered sequence.
 #include "loci/serve/history/history_match.h"
-#include "loci/base/test_rounds.h"
+#include "loci/base/rounds_testing.h"
 
 #include <gtest/gtest.h>
 

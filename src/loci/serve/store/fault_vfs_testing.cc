@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/serve/store/fault_vfs.h"
+#include "loci/serve/store/fault_vfs_testing.h"
 
 #include <fmt/format.h>
 #include <sqlite3.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/serve/store/naive_store.h"
+#include "loci/serve/store/naive_store_testing.h"
 
 #include <algorithm>
 #include <map>

@@ -14,8 +14,8 @@
 
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/postgres_database.h"
-#include "loci/serve/store/test_postgres.h"
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/postgres_testing.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/serve/store/test_postgres.h"
+#include "loci/serve/store/postgres_testing.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

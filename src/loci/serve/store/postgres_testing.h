@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "loci/model/test_folder.h"
+#include "loci/model/folder_testing.h"
 
 namespace loci {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/serve/store/random_walk.h"
+#include "loci/serve/store/random_walk_testing.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 
 #include "loci/base/random.h"
 #include "loci/serve/store/conversation_store.h"
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 

@@ -13,10 +13,10 @@
 #include <latch>
 #include <thread>
 
-#include "loci/model/test_folder.h"
+#include "loci/model/folder_testing.h"
 #include "loci/serve/store/schema.h"
 #include "loci/serve/store/sqlite_database.h"
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 namespace {

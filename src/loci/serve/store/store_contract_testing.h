@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 

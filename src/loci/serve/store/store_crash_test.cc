@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A machine that loses its power, on a disk that loses, tears and reorders what was not synchronised
-// (fault_vfs.h): what was acknowledged is there, nothing half is, at every point where it may happen. And
-// a disk that is full or fails.
+// (fault_vfs_testing.h): what was acknowledged is there, nothing half is, at every point where it may happen.
+// And a disk that is full or fails.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <mutex>
 #include <thread>
 
-#include "loci/serve/store/fault_vfs.h"
-#include "loci/serve/store/naive_store.h"
-#include "loci/serve/store/random_walk.h"
+#include "loci/serve/store/fault_vfs_testing.h"
+#include "loci/serve/store/naive_store_testing.h"
+#include "loci/serve/store/random_walk_testing.h"
 #include "loci/serve/store/schema.h"
 #include "loci/serve/store/sqlite_database.h"
 #include "loci/serve/store/sqlite_store.h"

@@ -2,9 +2,9 @@
 // Random operations on a real store and on the naive one: both must say the same, always.
 #include <gtest/gtest.h>
 
-#include "loci/serve/store/naive_store.h"
-#include "loci/serve/store/random_walk.h"
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/naive_store_testing.h"
+#include "loci/serve/store/random_walk_testing.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "loci/serve/store/store_contract.h"
+#include "loci/serve/store/store_contract_testing.h"
 #include "loci/serve/store/stored_text.h"
 
 // libpqxx 6.4 forgets the last result of a connection that was lost: one test's server dies.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/stores_testing.h"
 
 #include <fmt/format.h>
 
-#include "loci/model/test_folder.h"
-#include "loci/serve/store/fault_vfs.h"
+#include "loci/model/folder_testing.h"
+#include "loci/serve/store/fault_vfs_testing.h"
 #include "loci/serve/store/open_store.h"
-#include "loci/serve/store/test_postgres.h"
+#include "loci/serve/store/postgres_testing.h"
 
 namespace loci {
 namespace {

@@ -21,7 +21,7 @@ class StorePlace {
 
 enum class StoreKind : std::uint8_t {
   kSqlite,
-  kSqliteInMemory,  // on a disk that is none (fault_vfs.h): fast
+  kSqliteInMemory,  // on a disk that is none (fault_vfs_testing.h): fast
   kPostgres,
 };
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "loci/serve/store/naive_store.h"
+#include "loci/serve/store/naive_store_testing.h"
 
 namespace loci {
 namespace {

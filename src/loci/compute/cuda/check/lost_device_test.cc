@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "loci/compute/cuda/check/device_testing.h"
-#include "loci/compute/cuda/runtime_test.h"
+#include "loci/compute/cuda/runtime_testing.h"
 
 namespace loci::cuda {
 namespace {

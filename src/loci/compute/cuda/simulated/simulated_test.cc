@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulated device: the language of kernels, and streams, events, graphs and faults. What this shows of
 // order (a missing barrier, a missing event) is what tests of kernels and of the backend rely on.
-#include "loci/compute/cuda/simulated/simulated_test.h"
+#include "loci/compute/cuda/simulated/simulated_testing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels for simulated_test.cc: each shows one rule of the language.
-#include "loci/compute/cuda/simulated/simulated_test.h"
+#include "loci/compute/cuda/simulated/simulated_testing.h"
 
 namespace loci::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "loci/serve/api/responses/query.h"
-#include "loci/serve/store/test_stores.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 namespace {

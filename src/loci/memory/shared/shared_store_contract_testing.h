@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "loci/memory/shared/shared_store_test_values.h"
+#include "loci/memory/shared/shared_store_testing.h"
 
 namespace loci::shared_test {
 
