@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace loci {
 
@@ -11,6 +12,7 @@ using Nanos = std::int64_t;
 
 inline constexpr Nanos kNanosPerMilli = 1'000'000;
 inline constexpr Nanos kNanosPerSecond = 1'000'000'000;
+inline constexpr Nanos kNever = std::numeric_limits<Nanos>::max();  // a time that does not come
 
 // Thread-safe.
 class Clock {

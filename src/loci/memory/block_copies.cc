@@ -2,7 +2,6 @@
 // The index's copies in slower tiers: reserving, reading and losing them, and what the disk's records are to
 // say so that a restart finds the way to what is there.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -350,9 +349,7 @@ void BlockIndex::trim(Tier tier, std::uint32_t pool_of) {
 
 void BlockIndex::expire(BlockId id, Nanos before) { drop_unused(id, before, MissReason::kExpired); }
 
-void BlockIndex::forget(BlockId id) {
-  drop_unused(id, std::numeric_limits<Nanos>::max(), MissReason::kNeverSeen);
-}
+void BlockIndex::forget(BlockId id) { drop_unused(id, kNever, MissReason::kNeverSeen); }
 
 void BlockIndex::drop_unused(BlockId id, Nanos before, MissReason reason) {
   Block& b = at(id);

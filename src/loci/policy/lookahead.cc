@@ -39,9 +39,8 @@ std::uint64_t read_buffer(std::uint64_t bytes, Nanos load, Nanos prefill) {
 bool expired(Nanos last_used, Nanos now, Nanos ttl) { return now > expires_at(last_used, ttl); }
 
 Nanos expires_at(Nanos last_used, Nanos ttl) {
-  const Nanos most = std::numeric_limits<Nanos>::max();
   ttl = std::max<Nanos>(ttl, 0);
-  return last_used > most - ttl ? most : last_used + ttl;
+  return last_used > kNever - ttl ? kNever : last_used + ttl;
 }
 
 }  // namespace loci

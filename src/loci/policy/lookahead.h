@@ -25,7 +25,7 @@ std::uint64_t read_buffer(std::uint64_t bytes, Nanos load, Nanos prefill);
 
 // State that nobody has used for longer than `ttl` (§4.3.5). A TTL below 0 is 0: at once.
 bool expired(Nanos last_used, Nanos now, Nanos ttl);
-// When it will have expired; the latest representable time if that would be later.
+// When it will have expired; kNever if that would be later than any time.
 Nanos expires_at(Nanos last_used, Nanos ttl);
 
 }  // namespace loci

@@ -46,9 +46,8 @@ TEST(Lookahead, StateExpiresAfterItsTtl) {
   EXPECT_TRUE(expired(10, 16, 5));
   EXPECT_FALSE(expired(10, 10, 0));
   EXPECT_TRUE(expired(10, 11, -3));
-  const Nanos never = std::numeric_limits<Nanos>::max();
-  EXPECT_FALSE(expired(10, never, never));
-  EXPECT_EQ(expires_at(10, never), never);
+  EXPECT_FALSE(expired(10, kNever, kNever));
+  EXPECT_EQ(expires_at(10, kNever), kNever);
   EXPECT_EQ(expires_at(10, 5), 15);
 }
 

@@ -76,7 +76,7 @@ class BeforeQueue {
     return begun;
   }
 
-  // When the first has waited long enough; kNever (plan.h): nobody waits.
+  // When the first has waited long enough; kNever: nobody waits.
   Nanos next() const { return waiting_.empty() ? kNever : waiting_.begin()->first.first; }
 
   // Aborts on a broken invariant.

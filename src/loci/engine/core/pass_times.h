@@ -51,7 +51,7 @@ class PassTimes {
   // the limit. So if decodes take long (a large model, a slow machine), prompts get half of the time.
   static constexpr Nanos kDecodesShare = 2;
 
-  // `costs` must outlive it. `limit`: the time limit of a pass that decodes wait for; kNever (plan.h): none.
+  // `costs` must outlive it. `limit`: the time limit of a pass that decodes wait for; kNever: none.
   PassTimes(const CostModel& costs, Nanos limit) : costs_(costs), limit_(limit) {}
 
   Nanos predict(const PassWork& work) const {

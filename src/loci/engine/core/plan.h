@@ -6,7 +6,6 @@
 #include <array>
 #include <boost/container/static_vector.hpp>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -39,8 +38,6 @@ using SharingGroup = std::string;
 
 // If a request's spans are poisoned in this many passes in a row it ends, because its state will not come.
 inline constexpr std::uint32_t kPoisonedPassesMax = 8;
-
-inline constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
 // --- events ---
 

@@ -13,8 +13,7 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kForgetsMax = 262'144;  // deletions that wait; beyond it one is dropped
-constexpr Nanos kNever = INT64_MAX;
+constexpr std::size_t kForgetsMax = 262'144;       // deletions that wait; beyond it one is dropped
 constexpr Nanos kTendPause = 2 * kNanosPerSecond;  // while a node is away
 constexpr Nanos kTendAfter = kNanosPerSecond;      // the last time, at the earliest
 

@@ -86,7 +86,7 @@ class RedisWriter {
   std::deque<Forget> kept_;    // deletions until the store is back
   Nanos kept_at_ = 0;          // they are tried again then, all of them
   std::size_t kept_left_ = 0;  // how many of them have not been tried since
-  Nanos tend_at_ = INT64_MAX, tended_at_ = 0;
+  Nanos tend_at_ = kNever, tended_at_ = 0;
 };
 
 }  // namespace loci

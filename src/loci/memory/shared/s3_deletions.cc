@@ -51,7 +51,7 @@ void S3Deletions::begin(const ChainKey& key) {
     client_.begin({.verb = S3Request::Verb::kDelete,
                    .lane = S3Request::Lane::kDeletions,
                    .name = s3_object_name(state_.format, key, group),
-                   .waits_until = INT64_MAX,
+                   .waits_until = kNever,
                    .time_limit = state_.limit_of(0),
                    .done = [this, deletion](const S3Reply& reply) { take_reply(*deletion, reply); }});
   }

@@ -122,7 +122,7 @@ void S3Read::take_reply(std::size_t index, const S3Reply& reply) {
   if (!progress.verdict && (!progress.pending.empty() || reply.taken == 0))
     progress.verdict = data_loss("a value in the shared store is shorter than what was written");
   if (progress.verdict) return finish(index, *progress.verdict);
-  if (progress.packs < state_.format.pack_count(item.group)) return ask(index, INT64_MAX);
+  if (progress.packs < state_.format.pack_count(item.group)) return ask(index, kNever);
   if (state_.is_aged(reply.head)) state_.aged(item.key, item.group);
   finish(index, {});
 }

@@ -122,7 +122,7 @@ class S3Store final : public SharedStore {
     client_.begin({.verb = S3Request::Verb::kProbe,
                    .lane = S3Request::Lane::kQuestions,
                    .name = kProbeName,
-                   .waits_until = INT64_MAX,
+                   .waits_until = kNever,
                    .time_limit = options_.connect_limit,
                    .done = [this, found = std::move(found)](const S3Reply& reply) {
                      found(s3_probe_verdict(reply, options_.address));

@@ -53,7 +53,7 @@ void S3Writes::send(const Write& write) {
                  .lane = S3Request::Lane::kWrites,
                  .name = s3_object_name(state_.format, write->key, write->group),
                  .body = std::move(value),
-                 .waits_until = INT64_MAX,
+                 .waits_until = kNever,
                  .time_limit = state_.limit_of(bytes),
                  .tries = kWriteTries,
                  .done = [this, write, bytes](const S3Reply& reply) { take_reply(write, bytes, reply); }});
@@ -89,7 +89,7 @@ void S3Writes::renew(const ChainKey& key, std::uint32_t group) {
   client_.begin({.verb = S3Request::Verb::kRenew,
                  .lane = S3Request::Lane::kWrites,
                  .name = s3_object_name(state_.format, key, group),
-                 .waits_until = INT64_MAX,
+                 .waits_until = kNever,
                  .time_limit = state_.limit_of(0),
                  .done = [this, key](const S3Reply& reply) { open_.end(key, is_answered(reply)); }});
 }
