@@ -172,7 +172,7 @@ void BlockIndex::let_go(BlockPin& pin, std::uint32_t group, Release release) {
   const bool used = release != Release::kUnused;
   if (used) {
     part.facts.last_used = now_;
-    part.facts.behind = release == Release::kBehind;
+    part.facts.behind_window = release == Release::kBehindWindow;
   }
   if (--part.holds == 0) enlist(pin.block_, Tier::kDevice, group, part.facts);
   if (used && !block(pin.block_).copies.empty()) {

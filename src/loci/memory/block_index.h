@@ -30,8 +30,8 @@
 // them the same. A full node without parts is a *hole*; it stays while it is pinned or a descendant has
 // state. So a node that is absent has no descendants, and a lookup that probes block by block until the
 // first absent one has seen all that there is, holes or not. Roots have no tokens and no parts. A *gate* is a
-// root below a full node of a public prefix. Blocks below the gate belong to one sharing group, blocks beside
-// it to all groups; matching among a node's children never finds those below a gate.
+// root below a full node of a public prefix. Blocks below the gate belong to those who share state, blocks
+// beside it to everybody; matching among a node's children never finds those below a gate.
 //
 // Children with complete state are ordered by its tokens, so the longest run that any child shares with a
 // text is found next to the text's own place in that order. Full nodes are ordered by their tokens a second
@@ -115,9 +115,9 @@ struct Completion {
 
 // Why a part is let go.
 enum class Release : std::uint8_t {
-  kWanted,  // a sequence ends or parts here: what goes on from it needs the part
-  kBehind,  // EvictionFacts::behind
-  kUnused,  // a transfer held it, which does not count as a use
+  kWanted,        // a sequence ends or parts here: what goes on from it needs the part
+  kBehindWindow,  // EvictionFacts::behind_window
+  kUnused,        // a transfer held it, which does not count as a use
 };
 
 // One tier's pool of slots for one group, and the order in which slots are given up when none is free.

@@ -290,7 +290,7 @@ TEST_F(BlockIndexGroups, APartIsLetGoWhileTheOthersAreHeld) {
   BlockPin a = full(r.block(), tokens_of({1}, kBlockTokens));
   BlockPin b = full(a.block(), tokens_of({2}, kBlockTokens));
   EXPECT_EQ(index_.available(1), 1u);
-  index_.let_go(a, 1, Release::kBehind);
+  index_.let_go(a, 1, Release::kBehindWindow);
   EXPECT_TRUE(a.holds(0));
   EXPECT_FALSE(a.holds(1));
   EXPECT_EQ(index_.available(0), 6u);
@@ -305,7 +305,7 @@ TEST_F(BlockIndexGroups, APartIsLetGoWhileTheOthersAreHeld) {
   EXPECT_EQ(index_.match_children(r.block(), tokens_of({1}, kBlockTokens)).run, 0u);
   index_.check_invariants();
   // Its one part comes again and takes the other along.
-  index_.let_go(b, 1, Release::kBehind);
+  index_.let_go(b, 1, Release::kBehindWindow);
   ASSERT_TRUE(index_.place(a, 1));
   index_.fill(*index_.claim(a.block()), 7);
   EXPECT_EQ(index_.block(a.block()).filled, 7u);
@@ -318,8 +318,8 @@ TEST_F(BlockIndexGroups, ALeafThatLacksAPartEndsAndWhatLedToIt) {
     const BlockPin r = root();
     BlockPin a = full(r.block(), tokens_of({1}, kBlockTokens));
     BlockPin b = full(a.block(), tokens_of({2}, kBlockTokens));
-    index_.let_go(a, 1, Release::kBehind);
-    index_.let_go(b, 1, Release::kBehind);
+    index_.let_go(a, 1, Release::kBehindWindow);
+    index_.let_go(b, 1, Release::kBehindWindow);
     const BlockPin end = tail(b.block(), tokens_of({3, 4}));
   }
   EXPECT_EQ(index_.block_count(), 4u);
@@ -340,7 +340,7 @@ TEST_F(BlockIndexGroups, AWholeTailGivesWhatTheFullNodeLacks) {
   const Tokens whole = tokens_of({1, 2}, kBlockTokens);
   BlockPin there = full(r.block(), whole);
   BlockPin copy = tail(r.block(), whole);
-  index_.let_go(there, 1, Release::kBehind);
+  index_.let_go(there, 1, Release::kBehindWindow);
   {
     const BlockPin first = tail(r.block(), tokens_of({8})), second = tail(r.block(), tokens_of({9}));
     EXPECT_EQ(index_.block(there.block()).filled_in(1), 0u);

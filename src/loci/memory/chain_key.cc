@@ -24,8 +24,7 @@ ChainKeyHasher::ChainKeyHasher(const std::array<std::uint8_t, 32>& secret,
   LOCI_CHECK(sodium_init() >= 0, "libsodium failed to start");
 }
 
-ChainKey ChainKeyHasher::group_key(std::uint8_t domain, const ChainKey& parent,
-                                   std::string_view sharing_group) const {
+ChainKey ChainKeyHasher::key_of(std::uint8_t domain, const ChainKey& parent, std::string_view sharing) const {
   std::array<std::uint8_t, 1 + 4 + 4 + 16 + 16> head{};
   head[0] = domain;
   put_u32(&head[1], kBlockTokens);
@@ -37,26 +36,25 @@ ChainKey ChainKeyHasher::group_key(std::uint8_t domain, const ChainKey& parent,
   crypto_generichash_state state;
   crypto_generichash_init(&state, secret_.data(), secret_.size(), key.bytes.size());
   crypto_generichash_update(&state, head.data(), head.size());
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(sharing_group.data()),
-                            sharing_group.size());
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(sharing.data()), sharing.size());
   crypto_generichash_final(&state, key.bytes.data(), key.bytes.size());
   return key;
 }
 
-ChainKey ChainKeyHasher::root(std::string_view sharing_group) const {
-  return group_key(static_cast<std::uint8_t>(Domain::kRoot), {}, sharing_group);
+ChainKey ChainKeyHasher::root(std::string_view sharing) const {
+  return key_of(static_cast<std::uint8_t>(Domain::kRoot), {}, sharing);
 }
 
 ChainKey ChainKeyHasher::public_root() const {
-  return group_key(static_cast<std::uint8_t>(Domain::kPublicRoot), {}, {});
+  return key_of(static_cast<std::uint8_t>(Domain::kPublicRoot), {}, {});
 }
 
-ChainKey ChainKeyHasher::gate(const ChainKey& public_block, std::string_view sharing_group) const {
-  return group_key(static_cast<std::uint8_t>(Domain::kGate), public_block, sharing_group);
+ChainKey ChainKeyHasher::gate(const ChainKey& public_block, std::string_view sharing) const {
+  return key_of(static_cast<std::uint8_t>(Domain::kGate), public_block, sharing);
 }
 
 ChainKey ChainKeyHasher::lineage(const ChainKey& dropped, std::uint32_t dropped_begin,
-                                 std::uint32_t dropped_end, std::string_view sharing_group) const {
+                                 std::uint32_t dropped_end, std::string_view sharing) const {
   // The range has a fixed length, so that no group's name reads as a part of it.
   std::array<std::uint8_t, 1 + 16 + 4 + 4> head{};
   head[0] = static_cast<std::uint8_t>(Domain::kLineage);
@@ -68,8 +66,7 @@ ChainKey ChainKeyHasher::lineage(const ChainKey& dropped, std::uint32_t dropped_
   crypto_generichash_state state;
   crypto_generichash_init(&state, secret_.data(), secret_.size(), key.bytes.size());
   crypto_generichash_update(&state, head.data(), head.size());
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(sharing_group.data()),
-                            sharing_group.size());
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(sharing.data()), sharing.size());
   crypto_generichash_final(&state, key.bytes.data(), key.bytes.size());
   return key;
 }

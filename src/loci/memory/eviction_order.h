@@ -23,7 +23,7 @@ struct EvictionFacts {
   std::uint32_t depth = 0;  // 1: the first block of a sequence
   // The window of the sequence that used it last has moved past it: only a sequence that parts from that one
   // near here would need it again.
-  bool behind = false;
+  bool behind_window = false;
   // The other tiers that hold the part: bit 1 << Tier is set for each. They remain when this copy goes.
   std::uint8_t elsewhere = 0;
   // The place in the queue of the first waiting request that needs it (AttentionStore §3.3.2's look-ahead

@@ -36,8 +36,8 @@ TEST(Eviction, OrdersByTheirTimesThenTheDeepestFirst) {
 TEST(Eviction, WhatIsBehindGoesFirst) {
   const Facts facts = {
       {BlockId(0), {.last_used = 1, .born = 1, .depth = 1}},
-      {BlockId(1), {.last_used = 9, .born = 9, .depth = 1, .behind = true}},
-      {BlockId(2), {.last_used = 8, .born = 8, .depth = 1, .behind = true}},
+      {BlockId(1), {.last_used = 9, .born = 9, .depth = 1, .behind_window = true}},
+      {BlockId(2), {.last_used = 8, .born = 8, .depth = 1, .behind_window = true}},
       {BlockId(3), {.last_used = 9, .born = 9, .depth = 2}},
   };
   for (const char* name : {"lru", "fifo"}) {
@@ -90,7 +90,7 @@ TEST(Eviction, EveryPolicyGivesUpEveryBlockOnce) {
         f.last_used = static_cast<Nanos>(random.next() >> (1 + random.below(63)));
         f.born = static_cast<Nanos>(random.next() >> (1 + random.below(63)));
         f.depth = static_cast<std::uint32_t>(random.next() >> (32 + random.below(32)));
-        f.behind = random.below(8) == 0;
+        f.behind_window = random.below(8) == 0;
         f.elsewhere = static_cast<std::uint8_t>(random.below(8) & ~(1u << static_cast<unsigned>(tier)));
         f.wanted = random.below(2) == 0 ? kNotWanted : static_cast<std::uint32_t>(random.below(5));
         order->insert(BlockId(i), f);

@@ -26,7 +26,7 @@ std::vector<TokenId> prompt_of(std::uint64_t request, std::uint32_t count) {
 Arrival arrival_of(const LoadRequest& request, std::uint64_t number, bool one_tenant) {
   Arrival arrival;
   arrival.request = RequestId(number);
-  arrival.group = one_tenant ? "all" : fmt::format("client-{}", request.client);
+  arrival.tenant = one_tenant ? "all" : fmt::format("client-{}", request.client);
   arrival.prompt = prompt_of(number, request.prompt_tokens);
   arrival.max_new_tokens = request.output_tokens;
   return arrival;

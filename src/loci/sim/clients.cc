@@ -114,7 +114,7 @@ std::optional<Arrival> Clients::take_turn(std::uint32_t conversation) {
   arrival.request = RequestId(report_.requests.size() + 1);
   if (options_.stateless)
     arrival.prompt.front() = TokenId(kWords + static_cast<std::uint32_t>(arrival.request.value));
-  arrival.group = "all";
+  arrival.tenant = "all";
   if (options_.deadline != kNever) arrival.deadline = now + options_.deadline;
   if (turn.cancel_after >= 0)
     agenda_.add({now + turn.cancel_after, Happens::kCancel, 0, arrival.request.value});

@@ -30,9 +30,9 @@ World::World(const CoreWorldOptions& options, Chooser choose)
 
 // --- the model ---
 
-std::uint64_t World::prefix_begin(const std::string& group) const {
+std::uint64_t World::prefix_begin(const std::string& tenant) const {
   std::uint64_t hash = 7;
-  for (const char c : group) hash = mix64(hash ^ static_cast<unsigned char>(c));
+  for (const char c : tenant) hash = mix64(hash ^ static_cast<unsigned char>(c));
   return hash;
 }
 
@@ -44,9 +44,9 @@ TokenId World::next_token(std::uint64_t prefix) const {
   return TokenId(static_cast<std::uint32_t>(mix64(prefix ^ 0xabcdef) % options_.vocabulary));
 }
 
-std::uint64_t World::prefix_hash(const std::string& group, const std::vector<TokenId>& tokens,
+std::uint64_t World::prefix_hash(const std::string& tenant, const std::vector<TokenId>& tokens,
                                  std::size_t count) const {
-  std::uint64_t hash = prefix_begin(group);
+  std::uint64_t hash = prefix_begin(tenant);
   for (std::size_t i = 0; i < count; ++i) hash = extend(hash, tokens[i]);
   return hash;
 }
@@ -59,9 +59,9 @@ std::vector<TokenId> World::history_of(const Client& client) {
 }
 
 std::vector<World::Seen> World::seen_by(const Client& client, const std::vector<TokenId>& tokens,
-                                        const std::string& group) const {
+                                        const std::string& tenant) const {
   std::vector<Seen> seen;
-  Seen at{.history = prefix_begin(group)};
+  Seen at{.history = prefix_begin(tenant)};
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (i == client.front) {
       for (const TokenId token : client.dropped) at.history = extend(at.history, token);
@@ -127,7 +127,7 @@ void World::run_small() {
     const std::uint64_t what = choose_(arrivals + cancels + passes + moves + restarts);
     if (what < arrivals) {
       arrive(Arrival{.request = RequestId(next_request_++),
-                     .group = what % tenants == 0 ? "g" : "h",
+                     .tenant = what % tenants == 0 ? "g" : "h",
                      .prompt = options_.prompts[what / tenants],
                      .max_new_tokens = options_.new_tokens_max,
                      .min_new_tokens = 0,
@@ -252,7 +252,7 @@ std::map<RequestId, World::Client>::reverse_iterator World::longest_conversation
   return longest;
 }
 
-std::vector<TokenId> World::make_prompt(const std::string& group) {
+std::vector<TokenId> World::make_prompt(const std::string& tenant) {
   std::vector<TokenId> prompt;
   if (!clients_.empty() && !one_in(4)) {
     // A history: a client's that came lately, or any.
@@ -263,7 +263,7 @@ std::vector<TokenId> World::make_prompt(const std::string& group) {
     if (options_.cuts && prompt.size() > 4 * std::size_t{options_.config.context_tokens}) prompt.clear();
     if (one_in(4)) {  // what the model will say is said by a client
       for (std::uint64_t more = choose_(40); more > 0; --more) {
-        prompt.push_back(next_token(prefix_hash(group, prompt, prompt.size())));
+        prompt.push_back(next_token(prefix_hash(tenant, prompt, prompt.size())));
       }
     }
     const std::uint64_t cut = choose_(6);
@@ -286,8 +286,8 @@ std::vector<TokenId> World::make_prompt(const std::string& group) {
 void World::arrive() {
   Arrival arrival;
   arrival.request = RequestId(next_request_++);
-  arrival.group = std::string(1, static_cast<char>('a' + choose_(options_.groups)));
-  arrival.prompt = make_prompt(arrival.group);
+  arrival.tenant = std::string(1, static_cast<char>('a' + choose_(options_.tenants)));
+  arrival.prompt = make_prompt(arrival.tenant);
   arrival.max_new_tokens = 1 + static_cast<std::uint32_t>(choose_(options_.new_tokens_max));
   arrival.min_new_tokens = static_cast<std::uint32_t>(choose_(4));
   if (one_in(3)) {
@@ -323,7 +323,7 @@ void World::cut(Arrival& arrival) {
 void World::arrive(Arrival arrival) {
   Client client;
   client.is_public = arrival.scope == SharingScope::kPublic;
-  client.group = client.is_public ? kPublicGroup : arrival.group;
+  client.tenant = client.is_public ? kPublicTenant : arrival.tenant;
   had_publics_ |= client.is_public;
   client.tokens = arrival.prompt;
   if (!arrival.dropped.empty()) {
@@ -358,7 +358,7 @@ void World::forget_one() {
   auto client = clients_.begin();
   std::advance(client, static_cast<std::ptrdiff_t>(choose_(clients_.size())));
   const Arrival& arrival = client->second.arrival;
-  step(Forget{.group = arrival.group, .salt = arrival.salt, .tokens = history_of(client->second)});
+  step(Forget{.tenant = arrival.tenant, .salt = arrival.salt, .tokens = history_of(client->second)});
 }
 
 // Somebody measured, and it is not what was believed.

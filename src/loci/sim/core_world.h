@@ -40,7 +40,7 @@ struct CoreWorldOptions {
   CoreConfig config;
   std::uint32_t events = 0;  // then the world only finishes what is running
   std::uint32_t vocabulary = 3;
-  std::uint32_t groups = 1;
+  std::uint32_t tenants = 1;
   std::uint32_t live_max = 8;          // clients at once
   std::uint32_t turn_tokens_max = 40;  // that a turn adds at most to its history
   std::uint32_t first_tokens_max = 0;  // that a conversation begins with at most; 0: as in any turn
@@ -111,7 +111,7 @@ class World {
 
  private:
   struct Client {
-    std::string group;
+    std::string tenant;
     std::vector<TokenId> tokens;   // without those that were dropped
     std::size_t front = 0;         // of them that are before the cut
     std::vector<TokenId> dropped;  // none: the history is whole
@@ -148,15 +148,15 @@ class World {
   bool one_in(std::uint64_t n) { return choose_(n) == 0; }
   // In a small world only events, and what a crash leaves, are chosen; so all such worlds can be enumerated.
   bool is_small() const { return !options_.prompts.empty(); }
-  std::uint64_t prefix_begin(const std::string& group) const;
+  std::uint64_t prefix_begin(const std::string& tenant) const;
   static std::uint64_t extend(std::uint64_t prefix, TokenId token);
   TokenId next_token(std::uint64_t prefix) const;
-  std::uint64_t prefix_hash(const std::string& group, const std::vector<TokenId>& tokens,
+  std::uint64_t prefix_hash(const std::string& tenant, const std::vector<TokenId>& tokens,
                             std::size_t count) const;
   static std::vector<TokenId> history_of(const Client& client);
   // Of each token of a sequence of the client that has these tokens: its state, if it is the group's.
   std::vector<Seen> seen_by(const Client& client, const std::vector<TokenId>& tokens,
-                            const std::string& group) const;
+                            const std::string& tenant) const;
 
   void run_random();
   void run_small();
@@ -165,7 +165,7 @@ class World {
   void arrive();
   void arrive(Arrival arrival);
   void cut(Arrival& arrival);
-  std::vector<TokenId> make_prompt(const std::string& group);
+  std::vector<TokenId> make_prompt(const std::string& tenant);
   std::map<RequestId, Client>::reverse_iterator longest_conversation();
   void cancel_one();
   void pause_one();

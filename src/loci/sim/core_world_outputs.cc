@@ -53,8 +53,8 @@ void World::see(const Started& output) {
 // `said`: tokens that a shared store, which may lie, said that it has.
 void World::check_cached(const Client& started, std::uint32_t said) const {
   std::uint32_t known = 0;
-  const std::vector<Seen> seen = seen_by(started, started.tokens, started.group);
-  const std::vector<Seen> of_all = seen_by(started, started.tokens, kPublicGroup);
+  const std::vector<Seen> seen = seen_by(started, started.tokens, started.tenant);
+  const std::vector<Seen> of_all = seen_by(started, started.tokens, kPublicTenant);
   for (std::uint32_t i = 0; i + 1 < started.prompt_tokens; ++i) {
     const auto computed = committed_.find(seen[i].history);
     const bool is_known = computed != committed_.end() && computed->second <= seen[i].moved;
@@ -73,8 +73,8 @@ void World::see(const TokenSampled& output) {
   require(from.started && !from.ended, "tokens come between start and end");
   require(from.tokens.empty() || from.grammar_end != GrammarEnd::kFailed,
           "a grammar that fails gives no token");
-  const std::uint64_t state = from.tokens.empty() ? prefix_begin(from.group)
-                                                  : seen_by(from, from.tokens, from.group).back().content();
+  const std::uint64_t state = from.tokens.empty() ? prefix_begin(from.tenant)
+                                                  : seen_by(from, from.tokens, from.tenant).back().content();
   require(output.token == next_token(state), "the tokens are those of the model");
   from.tokens.push_back(output.token);
 }
@@ -98,7 +98,7 @@ void World::see(const Finished& output) {
       if (from.is_public) {
         public_.push_back(output.request);
         for (std::size_t i = 1; i <= from.tokens.size(); ++i) {
-          published_.insert(prefix_hash(kPublicGroup, from.tokens, i));
+          published_.insert(prefix_hash(kPublicTenant, from.tokens, i));
         }
       }
       break;

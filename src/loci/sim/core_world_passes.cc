@@ -147,7 +147,7 @@ void World::write_span(Flight& flight, std::size_t index, bool garbage) {
   history_.followed += span.token_of.has_value();
   history_.gone_on += !span.token_of && flight.goes_on.contains(plan.request);
 
-  const std::vector<Seen> seen = seen_by(from, tokens_of(span, plan.request), from.group);
+  const std::vector<Seen> seen = seen_by(from, tokens_of(span, plan.request), from.tenant);
   for (std::size_t p = span.position; p < end; ++p) {
     bool written = false;
     for (std::uint32_t group = 0; group < device_.groups(); ++group) {
@@ -178,8 +178,8 @@ void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan)
   const Span& span = pass.spans[index];
   const Client& from = client(plan.request);
   const std::vector<TokenId> tokens = tokens_of(span, plan.request);
-  const std::vector<Seen> seen = seen_by(from, tokens, from.group);
-  const std::vector<Seen> of_all = had_publics_ ? seen_by(from, tokens, kPublicGroup) : seen;
+  const std::vector<Seen> seen = seen_by(from, tokens, from.tenant);
+  const std::vector<Seen> of_all = had_publics_ ? seen_by(from, tokens, kPublicTenant) : seen;
   for (std::uint32_t p = 0; p < tokens.size(); ++p) {
     const std::uint64_t content = seen[p].content();
     for (std::uint32_t group = 0; group < device_.groups(); ++group) {

@@ -34,7 +34,7 @@ CoreWorldOptions random_world(const Chooser& choose) {
   if (choose(2) == 0) config.pass_time = number(1, 400) * kNanosPerMilli;
   options.events = number(20, 400);
   options.vocabulary = number(1, 3);
-  options.groups = number(1, 4);
+  options.tenants = number(1, 4);
   options.live_max = number(1, 10);
   options.turn_tokens_max = number(0, 70);
   options.new_tokens_max = number(1, 80);
@@ -152,7 +152,7 @@ CoreWorldOptions random_restore_world(const Chooser& choose) {
     *link = {static_cast<Nanos>(number(0, 400)), number(1, 15) * 100'000'000ull};
   options.passes_take_time = true;
   options.events = number(200, 400);
-  options.groups = number(1, 2);
+  options.tenants = number(1, 2);
   options.live_max = choose(2) == 0 ? 1 : number(2, 4);
   options.first_tokens_max = blocks * kBlockTokens;
   options.turn_tokens_max = number(1, 100);
@@ -184,7 +184,7 @@ CoreWorldOptions random_cut_world(const Chooser& choose) {
   config.max_running = number(1, 3);  // so that some wait, and are looked ahead to
   config.max_batch_tokens = number(16, 120);
   options.events = number(150, 500);
-  options.groups = number(1, 2);
+  options.tenants = number(1, 2);
   options.vocabulary = 3;
   options.live_max = number(2, 6);
   options.turn_tokens_max = number(20, 70);

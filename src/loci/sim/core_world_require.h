@@ -12,8 +12,8 @@
 
 namespace loci {
 
-// The group of all public prefixes, which is no tenant's name.
-inline constexpr const char* kPublicGroup = "*";
+// Stands for the tenant of all public prefixes, and is no tenant's name.
+inline constexpr const char* kPublicTenant = "*";
 
 inline void require(bool condition, std::string_view what) {
   if (condition) return;

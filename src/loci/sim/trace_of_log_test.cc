@@ -140,7 +140,7 @@ Arrival arrival(std::uint64_t id, const std::string& tenant, std::vector<std::ui
                 std::uint32_t most = 4) {
   Arrival one;
   one.request = RequestId(id);
-  one.group = tenant;
+  one.tenant = tenant;
   for (const std::uint32_t word : words) one.prompt.emplace_back(word);
   one.max_new_tokens = most;
   return one;

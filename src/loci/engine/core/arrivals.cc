@@ -32,7 +32,7 @@ Status Arrivals::refusal(const Arrival& event, std::uint64_t computed) const {
   }
   if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event, computed));
   if (deadlines_.drains()) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
-  const std::size_t waiting = waiting_of(event.group);
+  const std::size_t waiting = waiting_of(event.tenant);
   if (event.queued_max > 0 && waiting >= event.queued_max) {
     return resource_exhausted(
         fmt::format("{} of your requests are waiting, which is your limit; try again later", waiting));
@@ -62,7 +62,7 @@ Status Arrivals::public_refusal(const Arrival& event, std::uint64_t computed) co
 }
 
 // Of the tenant's requests, that have not been admitted.
-std::size_t Arrivals::waiting_of(const SharingGroup& tenant) const {
+std::size_t Arrivals::waiting_of(const TenantId& tenant) const {
   return queue_.waiting(tenant) + before_queue_.waiting(tenant);
 }
 
@@ -74,8 +74,8 @@ std::string Arrivals::salt_of(const Arrival& event) const {
 std::optional<RequestId> Arrivals::gives_place(const Arrival& event) const {
   if (queue_.empty()) return std::nullopt;
   const std::string& most = queue_.most_waiting();
-  const std::uint64_t own = (waiting_of(event.group) + 1) * queue_.weight(most);
-  if (most == event.group || own >= waiting_of(most) * event.weight) return std::nullopt;
+  const std::uint64_t own = (waiting_of(event.tenant) + 1) * queue_.weight(most);
+  if (most == event.tenant || own >= waiting_of(most) * event.weight) return std::nullopt;
   return queue_.newest(most);
 }
 
@@ -87,13 +87,13 @@ std::unique_ptr<CoreRequest> Arrivals::make(const Arrival& event, Nanos now) {
   }
   std::vector<TokenId> stop_tokens = event.stop_tokens;
   std::sort(stop_tokens.begin(), stop_tokens.end());
-  std::string sharing = sharing_of(event.group, salt_of(event));
+  std::string sharing = sharing_of(event.tenant, salt_of(event));
   // (Made where it stays: nobody moves the facts.)
   std::unique_ptr<CoreRequest> request(
       new CoreRequest{{.id = event.request,
                        .arrival = arrivals_++,
                        .arrived_at = now,
-                       .group = event.group,
+                       .tenant = event.tenant,
                        .sharing = sharing,
                        .weight = event.weight,
                        .prompt_tokens = static_cast<std::uint32_t>(tokens.size()),

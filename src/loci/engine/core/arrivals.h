@@ -62,7 +62,7 @@ class Arrivals {
 
  private:
   Status public_refusal(const Arrival& event, std::uint64_t computed) const;
-  std::size_t waiting_of(const SharingGroup& tenant) const;
+  std::size_t waiting_of(const TenantId& tenant) const;
   std::string salt_of(const Arrival& event) const;
 
   const CoreConfig& config_;

@@ -37,9 +37,9 @@ class BeforeQueue {
   bool empty() const { return waiting_.empty(); }
   std::size_t size() const { return waiting_.size(); }
   // How many of the tenant's. O(those who wait).
-  std::size_t waiting(const SharingGroup& tenant) const {
+  std::size_t waiting(const TenantId& tenant) const {
     return static_cast<std::size_t>(
-        std::ranges::count_if(waiting_, [&](const auto& entry) { return entry.second->group == tenant; }));
+        std::ranges::count_if(waiting_, [&](const auto& entry) { return entry.second->tenant == tenant; }));
   }
 
   // How many wait for the first tokens of a block.

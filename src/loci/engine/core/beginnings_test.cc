@@ -210,10 +210,10 @@ TEST(Beginnings, WhatIsForgottenHasNoEnd) {
   TierDriver d(tier_config(8, 0, 32));
   d.run(1, run_of(0, 70));
   d.run(2, run_of(0, 64) + run_of(300, 9));
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 71)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 71)});
   EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{9})) << "another's";
   EXPECT_EQ(d.disk.size(), 3u) << "and the two blocks that it hangs from";
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 64) + run_of(300, 9)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 64) + run_of(300, 9)});
   EXPECT_TRUE(d.disk.empty());
 }
 

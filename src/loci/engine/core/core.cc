@@ -277,8 +277,8 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   requests_.emplace(event.request, std::move(request));
 }
 
-std::string sharing_of(const SharingGroup& group, const std::string& salt) {
-  return salt.empty() ? group : group + "\n" + salt;
+std::string sharing_of(const TenantId& tenant, const std::string& salt) {
+  return salt.empty() ? tenant : tenant + "\n" + salt;
 }
 
 std::vector<ChainKey> prompt_keys(const ChainKeyHasher& hasher, const Arrival& arrival) {
@@ -292,7 +292,7 @@ std::vector<ChainKey> prompt_keys(const ChainKeyHasher& hasher, const Arrival& a
   return keys;
 }
 
-std::string sharing_of(const Arrival& arrival) { return sharing_of(arrival.group, arrival.salt); }
+std::string sharing_of(const Arrival& arrival) { return sharing_of(arrival.tenant, arrival.salt); }
 
 void Core::State::on(const Cancel& event, Plan& plan) {
   if (const auto found = requests_.find(event.request); found != requests_.end()) {

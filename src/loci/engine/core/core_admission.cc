@@ -32,7 +32,7 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   }
   ContextSources from = restores_.sources(request, probes, rules.copies);
   from.restore = forecast;
-  queue_.begin_running(request.group);
+  queue_.begin_running(request.tenant);
   take_off_queue(request);
   const bool first = !request.was_admitted();
   const std::vector<BlockPin> originals = admission_.hold_originals(probes);

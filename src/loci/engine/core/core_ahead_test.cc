@@ -37,7 +37,7 @@ class AheadDriver {
   const Plan& arrive(std::uint64_t id, const Tokens& prompt, std::uint32_t max_new, bool follows = true,
                      Tokens stop = {}) {
     return step(Arrival{.request = RequestId(id),
-                        .group = "group",
+                        .tenant = "group",
                         .prompt = prompt,
                         .max_new_tokens = max_new,
                         .stop_tokens = std::move(stop),

@@ -66,7 +66,7 @@ void step_decodes_ahead(benchmark::State& state) {
   };
   for (std::uint32_t i = 1; i <= batch; ++i) {
     step(Arrival{.request = RequestId(i),
-                 .group = "g",
+                 .tenant = "g",
                  .prompt = tokens_of(i, static_cast<std::size_t>(state.range(1))),
                  .max_new_tokens = 1u << 30,
                  .stop_tokens = {},

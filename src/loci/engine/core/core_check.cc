@@ -110,7 +110,7 @@ void Core::State::check_lives() const {
   LOCI_CHECK(paused == paused_ && paused_ <= config_.max_queued,
              "invariant 7: pauses are counted, and bounded");
   std::map<std::string, std::uint32_t> running_by_tenant;
-  for (const CoreRequest* request : batch_) ++running_by_tenant[request->group];
+  for (const CoreRequest* request : batch_) ++running_by_tenant[request->tenant];
   for (const auto& [tenant, count] : running_by_tenant) {
     LOCI_CHECK(queue_.running(tenant) == count, "invariant 10: what runs of each tenant is counted");
   }

@@ -91,7 +91,7 @@ void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan&
 // It leaves the batch. What its blocks hold stays in the index.
 void Core::State::stop_running(CoreRequest& request) {
   tables_.let_go(request);
-  queue_.end_running(request.group);
+  queue_.end_running(request.tenant);
   batch_.leave(request);
   room_.changed();
 }

@@ -44,13 +44,13 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
 // --- giving way ---
 
 void Core::State::enqueue(CoreRequest& request) {
-  queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at,
+  queue_.push(request.tenant, request.weight, request.arrival, request.id, request.arrived_at,
               request.was_admitted());
   queue_needs_.queue_changed(request.arrival, request.id);
 }
 
 void Core::State::take_off_queue(CoreRequest& request) {
-  queue_.erase(request.group, request.arrival);
+  queue_.erase(request.tenant, request.arrival);
   queue_needs_.queue_changed(request.arrival, request.id);
   distances_.forget(request);
 }
@@ -62,8 +62,8 @@ void Core::State::leave_queue(CoreRequest& request) {
 
 // Its tenant was given so many tokens.
 void Core::State::charge(const CoreRequest& request, std::uint64_t tokens) {
-  queue_.charge(request.group, tokens);
-  queue_needs_.served(request.group);
+  queue_.charge(request.tenant, tokens);
+  queue_needs_.served(request.tenant);
 }
 
 void Core::State::suspend(CoreRequest& request) {

@@ -21,7 +21,7 @@ TEST(CoreForget, WhatIsForgottenIsInNoTier) {
   d.run(1, run_of(0, 110));  // three blocks and a tail
   d.run(2, other);           // shares the first block
   d.notes.clear();
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 110)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 110)});
   EXPECT_EQ(d.notes.size(), 3u) << "the disk forgets blocks 1 and 2, and the end";
   for (const DiskNote& note : d.notes) EXPECT_EQ(note.kind, DiskNote::Kind::kForget);
   d.arrive(3, run_of(0, 110));
@@ -38,7 +38,7 @@ TEST(CoreForget, WhatIsForgottenWhileItIsSavedGoesThen) {
   d.arrive(1, run_of(0, 110));
   d.done();
   ASSERT_FALSE(d.moves.empty());
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 110)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 110)});
   EXPECT_EQ(d.core.stats().forgets_waiting, 1u);
   d.finish();
   const CoreStats stats = d.core.stats();
@@ -56,7 +56,7 @@ TEST(CoreForget, WhatGoesOnFromWhatIsForgottenGoesWithIt) {
   d.run(1, run_of(0, 110));
   d.run(2, longer);
   d.run(3, other);
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 110)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 110)});
   EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
   d.arrive(4, longer);
   EXPECT_EQ(d.starts.back().cached_tokens, 105u) << "what the other one knows as well";
@@ -75,7 +75,7 @@ TEST(CoreForget, WhatGoesOnFromWhatIsForgottenGoesFromSlowerTiersToo) {
     TierDriver d(config, false);
     d.step(Recovered{left_on_disk(config, longer), 1000, true});
     ASSERT_EQ(d.core.stats().tiers[2].free, 32u - 9u);
-    d.step(Forget{.group = "group", .salt = {}, .tokens = forgotten});
+    d.step(Forget{.tenant = "group", .salt = {}, .tokens = forgotten});
     EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
     EXPECT_EQ(d.core.stats().tiers[2].free, 32u);
     EXPECT_EQ(d.notes.size(), 9u) << "the disk forgets all of them";
@@ -88,7 +88,7 @@ TEST(CoreForget, WhatGoesOnFromLessThanABlockStays) {
   d.run(1, run_of(0, 20));
   d.run(2, run_of(0, 110));
   const std::uint32_t host = d.core.stats().tiers[1].free, disk = d.core.stats().tiers[2].free;
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 20)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 20)});
   EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
   EXPECT_LE(d.core.stats().tiers[1].free, host + 1) << "its own end alone";
   EXPECT_LE(d.core.stats().tiers[2].free, disk + 1);
@@ -99,7 +99,7 @@ TEST(CoreForget, WhatIsForgottenWhileItIsGoneOnWithGoesThen) {
   TierDriver d(tier_config(16, 0, 0));
   d.run(1, run_of(0, 96));
   d.arrive(2, run_of(0, 110));
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 97)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 97)});
   EXPECT_EQ(d.core.stats().forgets_waiting, 1u);
   d.step(Cancel{RequestId(2)});
   d.done(2);
@@ -114,7 +114,7 @@ TEST(CoreForget, WhatIsForgottenBeforeTheDiskIsKnownDoesNotComeBack) {
   ASSERT_EQ(entries.size(), 3u);
   TierDriver d(config, false);
   d.step(Recovered{{entries[0]}, 1000, false});
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 100)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 100)});
   d.step(Recovered{{entries[1], entries[2]}, 1000, true});
   d.step(Tick{});
   EXPECT_EQ(d.notes.size(), 3u) << "the disk forgets them";
@@ -128,9 +128,9 @@ TEST(CoreForget, DeletionsAreGivenUpOfWhoHasMost) {
   const CoreConfig config = tier_config(8, 0, 16);
   const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 96));
   TierDriver d(config, false);
-  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 100)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 100)});
   for (std::uint32_t i = 0; i < kForgottenMax + 9; ++i)
-    d.step(Forget{.group = "flood", .salt = {}, .tokens = run_of(i, 1)});
+    d.step(Forget{.tenant = "flood", .salt = {}, .tokens = run_of(i, 1)});
   const CoreStats stats = d.core.stats();
   EXPECT_EQ(stats.forgets_waiting, kForgottenMax);
   EXPECT_EQ(stats.forgets_given_up_total, 10u);
@@ -142,9 +142,9 @@ TEST(CoreForget, DeletionsAreGivenUpOfWhoHasMost) {
 TEST(CoreForget, NobodyForgetsForAnother) {
   TierDriver d(tier_config(16, 0, 16));
   d.run(1, run_of(0, 110), "a");
-  d.step(Forget{.group = "b", .salt = {}, .tokens = run_of(0, 110)});
-  d.step(Forget{.group = "a", .salt = "salt", .tokens = run_of(0, 110)});
-  d.step(Forget{.group = "a", .salt = {}, .tokens = {}});
+  d.step(Forget{.tenant = "b", .salt = {}, .tokens = run_of(0, 110)});
+  d.step(Forget{.tenant = "a", .salt = "salt", .tokens = run_of(0, 110)});
+  d.step(Forget{.tenant = "a", .salt = {}, .tokens = {}});
   d.arrive(2, run_of(0, 110), 1, "a");
   EXPECT_EQ(d.starts.back().cached_tokens, 109u);
   d.finish();

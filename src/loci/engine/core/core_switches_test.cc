@@ -58,7 +58,7 @@ TEST(CoreSwitches, WithoutReuseEveryRequestComputesItsOwn) {
   d.finish();
   EXPECT_EQ(d.starts.back().cached_tokens, 0u);
   d.step(Arrival{.request = RequestId(6),
-                 .group = "group",
+                 .tenant = "group",
                  .prompt = run_of(0, 64),
                  .max_new_tokens = 1,
                  .scope = SharingScope::kPublic});

@@ -26,7 +26,7 @@ bool Core::State::await_beginning(CoreRequest& request) {
   if (request.paused || before_queue_.full() || !beginnings_.begin(request, !flights_.empty())) return false;
   before_queue_.enter(request, BeforeQueue::For::kBeginning, now_ + Beginnings::kWaitMax);
   // Of several, who comes first is for the queue to say.
-  if (before_queue_.beginnings() <= kBehindFirstMost && before_queue_.waiting(request.group) == 1)
+  if (before_queue_.beginnings() <= kBehindFirstMost && before_queue_.waiting(request.tenant) == 1)
     preloads_.begin_behind_first(request, room_.changes());
   return true;
 }

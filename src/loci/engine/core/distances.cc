@@ -115,7 +115,7 @@ void Distances::take_changes(FairQueue& queue) {
       one.known->sum = one.known->sum - nearness_of(known, tokens) + nearness_of(tier, tokens);
       known = tier;
       if (!std::exchange(one.known->has_moved, true))
-        queue.distance_moved(one.known->request->group, one.known->request->arrival);
+        queue.distance_moved(one.known->request->tenant, one.known->request->arrival);
     }
   }
 }

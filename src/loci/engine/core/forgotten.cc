@@ -13,7 +13,7 @@ void Forgotten::forget(const Forget& event) {
   for (Prefixes::Names& names : prefixes_.names_of(event)) {
     const auto first = event.tokens.begin() + static_cast<std::ptrdiff_t>(names.tokens_before);
     Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
-    if (recovers_ || !try_to_drop(path)) wait(event.group, std::move(path));
+    if (recovers_ || !try_to_drop(path)) wait(event.tenant, std::move(path));
   }
   keep_bounds();
 }
@@ -32,7 +32,7 @@ void Forgotten::keep_bounds() {
 }
 
 // (What is dropped of it needs its tokens no more.)
-void Forgotten::wait(const SharingGroup& tenant, Path path) {
+void Forgotten::wait(const TenantId& tenant, Path path) {
   path.tokens.resize(std::min(path.tokens.size(), path.nodes.size() * kBlockTokens));
   Waiting& waiting = waiting_[tenant];
   waiting.tokens += path.tokens.size();

@@ -112,9 +112,9 @@ class Forgotten {
     std::deque<Path> paths;
     std::size_t tokens = 0;
   };
-  using Tenants = std::map<SharingGroup, Waiting>;
+  using Tenants = std::map<TenantId, Waiting>;
 
-  void wait(const SharingGroup& tenant, Path path);
+  void wait(const TenantId& tenant, Path path);
   void keep_bounds();
   Path pop(Tenants::iterator tenant);
   // The tenant whose oldest path leaves: the one with most paths if there are too many paths, the one with
@@ -141,7 +141,7 @@ class Forgotten {
   std::size_t waiting_tokens_ = 0;
   std::size_t unfinished_paths_ = 0;        // of the waiting paths
   std::size_t drops_left_ = kDropsInAStep;  // in this step
-  SharingGroup tried_last_;
+  TenantId tried_last_;
   std::uint64_t given_up_ = 0;
 };
 

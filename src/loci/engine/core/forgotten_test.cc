@@ -56,7 +56,7 @@ TEST(Forgotten, WhatGoesOnIsDroppedInPortions) {
   TierDriver d = world.driver();
   const std::uint32_t known = 2 * kOfTheFirst - d.core.stats().tiers[2].free;
   ASSERT_EQ(known, kOfTheFirst + 200);
-  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
   EXPECT_LE(d.notes.size(), kDropsInAStep);
   std::size_t notes = d.notes.size();
   const std::size_t steps = tick_until_forgotten(d, notes);
@@ -68,7 +68,7 @@ TEST(Forgotten, WhatGoesOnIsDroppedInPortions) {
 TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
   const TwoConversations world;
   TierDriver d = world.driver();
-  d.step(Forget{.group = "group", .salt = {}, .tokens = world.first});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.first});
   EXPECT_LE(d.notes.size(), kDropsInAStep);
   std::size_t notes = d.notes.size();
   tick_until_forgotten(d, notes);
@@ -81,8 +81,8 @@ TEST(Forgotten, ManyDeletionsAtOnceAreNotGivenUp) {
   const TwoConversations world;
   TierDriver d = world.driver();
   for (std::uint32_t i = 0; i < 6000; ++i)
-    d.step(Forget{.group = "group", .salt = {}, .tokens = tokens_of(3 + i, std::size_t{80} * kBlockTokens)});
-  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+    d.step(Forget{.tenant = "group", .salt = {}, .tokens = tokens_of(3 + i, std::size_t{80} * kBlockTokens)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
   EXPECT_GT(d.core.stats().forgets_waiting, 0u);
   EXPECT_LE(d.core.stats().forgets_waiting, kForgottenTokensMax / (80 * kBlockTokens) * 2);
   for (int i = 0; i < 20'000 && d.core.stats().forgets_waiting > 0; ++i) d.step(Tick{});
@@ -94,8 +94,8 @@ TEST(Forgotten, TenantsTakeTurnsInPortions) {
   const TwoConversations world;
   TierDriver d = world.driver();
   for (std::uint32_t i = 0; i < 40; ++i)
-    d.step(Forget{.group = "much", .salt = {}, .tokens = tokens_of(3 + i, std::size_t{400} * kBlockTokens)});
-  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+    d.step(Forget{.tenant = "much", .salt = {}, .tokens = tokens_of(3 + i, std::size_t{400} * kBlockTokens)});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
   for (std::size_t i = 0; i < 6 * (kOfTheFirst + 200) / kDropsInAStep; ++i) d.step(Tick{});
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
   EXPECT_GT(d.core.stats().forgets_waiting, 0u) << "the other one's go on";
@@ -104,7 +104,7 @@ TEST(Forgotten, TenantsTakeTurnsInPortions) {
 TEST(Forgotten, AStopWaitsForThePortions) {
   const TwoConversations world;
   TierDriver d = world.driver();
-  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
   d.step(Drain{.deadline = d.now});
   EXPECT_FALSE(d.plan.drained);
   for (int i = 0; i < 200 && !d.plan.drained; ++i) d.step(Tick{});
@@ -120,7 +120,7 @@ TEST(Forgotten, WhatIsLeftBetweenPortionsGoesToo) {
   world.config.restore = "kv";
   TierDriver d = world.driver();
   d.arrive(1, Tokens(world.second.begin(), world.second.begin() + 50 * kBlockTokens + 1), 4);
-  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
   d.finish();
   ASSERT_GT(d.core.stats().forgets_waiting, 0u);
   for (int i = 0; i < 200; ++i) d.step(Tick{});
@@ -135,7 +135,7 @@ TEST(Forgotten, WhatIsUsedBetweenPortionsIsWaitedFor) {
   world.config.context_tokens = 64 * kBlockTokens;
   world.config.restore = "kv";
   TierDriver d = world.driver();
-  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
   EXPECT_GT(d.core.stats().forgets_waiting, 0u);
   d.arrive(1, Tokens(world.second.begin(), world.second.begin() + 50 * kBlockTokens + 1), 4);
   for (int i = 0; i < 200; ++i) d.step(Tick{});

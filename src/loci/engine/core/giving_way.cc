@@ -21,13 +21,13 @@ std::uint64_t GivingWay::blocks_needed(const CoreRequest& head, std::uint32_t gr
 
 std::map<std::string, std::uint64_t> GivingWay::blocks_by_tenant(std::uint32_t group) const {
   std::map<std::string, std::uint64_t> held;
-  for (const CoreRequest* request : batch_) held[request->group] += blocks_held(*request, group);
+  for (const CoreRequest* request : batch_) held[request->tenant] += blocks_held(*request, group);
   return held;
 }
 
 CoreRequest* GivingWay::latest_of(const std::string& tenant) const {
   for (CoreRequest* request : std::views::reverse(batch_.requests())) {
-    if (request->group == tenant) return request;
+    if (request->tenant == tenant) return request;
   }
   return nullptr;
 }
@@ -47,12 +47,12 @@ CoreRequest& GivingWay::for_growth() const {
 }
 
 CoreRequest* GivingWay::for_place(const CoreRequest& head) const {
-  if (!queue_.below_slot_share(head.group)) return nullptr;
+  if (!queue_.below_slot_share(head.tenant)) return nullptr;
   CoreRequest* victim = nullptr;
   for (CoreRequest* request : batch_) {  // the latest arrival of the tenant furthest above its share
-    if (request->group == head.group || !queue_.above_slot_share(request->group)) continue;
-    if (victim == nullptr || std::uint64_t{queue_.running(request->group)} * victim->weight >=
-                                 std::uint64_t{queue_.running(victim->group)} * request->weight) {
+    if (request->tenant == head.tenant || !queue_.above_slot_share(request->tenant)) continue;
+    if (victim == nullptr || std::uint64_t{queue_.running(request->tenant)} * victim->weight >=
+                                 std::uint64_t{queue_.running(victim->tenant)} * request->weight) {
       victim = request;
     }
   }
@@ -61,7 +61,7 @@ CoreRequest* GivingWay::for_place(const CoreRequest& head) const {
 
 GivingWay::Claim GivingWay::claim(const CoreRequest& head, std::uint32_t group) const {
   Claim claim{.group = group, .held = blocks_by_tenant(group), .weights = queue_.active_weight()};
-  const auto own = claim.held.find(head.group);
+  const auto own = claim.held.find(head.tenant);
   claim.within_share =
       own == claim.held.end() || (own->second + blocks_needed(head, group)) * claim.weights <=
                                      std::uint64_t{config_.groups[group].block_count} * head.weight;
@@ -77,12 +77,12 @@ CoreRequest* GivingWay::for_memory(const CoreRequest& head, const Claim& claim) 
   if (available >= blocks_needed(head, group) + admission_.reserve(group)) return nullptr;
   CoreRequest* victim = nullptr;
   for (const auto& [tenant, has] : claim.held) {
-    if (tenant == head.group || has * claim.weights <= total * queue_.weight(tenant)) continue;
+    if (tenant == head.tenant || has * claim.weights <= total * queue_.weight(tenant)) continue;
     CoreRequest* latest = latest_of(tenant);
     // What it was given more than the one that waits pays for what it may have to compute again.
     const std::uint64_t again = latest->length() * kVirtualToken / latest->weight;
-    if (queue_.virtual_time(tenant) < queue_.virtual_time(head.group) + again) continue;
-    if (victim == nullptr || has * victim->weight > claim.held.at(victim->group) * latest->weight)
+    if (queue_.virtual_time(tenant) < queue_.virtual_time(head.tenant) + again) continue;
+    if (victim == nullptr || has * victim->weight > claim.held.at(victim->tenant) * latest->weight)
       victim = latest;
   }
   return victim;

@@ -65,7 +65,7 @@ class GivingWay {
   CoreRequest* for_memory(const CoreRequest& head, const Claim& claim) const;
   // It gave way: its tenant holds less.
   void gave_way(const CoreRequest& victim, Claim& claim) const {
-    claim.held[victim.group] -= blocks_held(victim, claim.group);
+    claim.held[victim.tenant] -= blocks_held(victim, claim.group);
   }
 
  private:

@@ -18,15 +18,15 @@ constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
 // --- what prompts lack ---
 
 std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
-  const bool behind = request.passes->in_flight > 0;  // what the passes in flight compute
-  const std::uint32_t first = behind ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
+  const bool flies = request.passes->in_flight > 0;  // what the passes in flight compute
+  const std::uint32_t first = flies ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
   std::uint64_t missing = 0;
   for (std::uint32_t i = first; i < request.blocks.size(); ++i) {
     if (transfers_.loading(request.blocks[i].block())) continue;
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
     std::uint32_t there = index_.block(request.blocks[i].block()).filled;
-    if (behind && request.passes->computes_to > begin)
+    if (flies && request.passes->computes_to > begin)
       there = std::max(there, request.passes->computes_to - begin);
     missing += wanted - std::min(wanted, there);
   }
@@ -173,13 +173,13 @@ bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
   if (windows_.any() && !joined) return gave_back;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
   const std::uint32_t arriving = first_loading(request);
-  bool adjacent = false;                              // to the last span's end
-  const bool behind = request.passes->in_flight > 0;  // what the pass in flight computes of it
-  const std::uint32_t first = behind ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
+  bool adjacent = false;                             // to the last span's end
+  const bool flies = request.passes->in_flight > 0;  // what the pass in flight computes of it
+  const std::uint32_t first = flies ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
   for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
-    const std::optional<CorePiece> begun = behind ? flights_.left_begun(request, i) : std::nullopt;
+    const std::optional<CorePiece> begun = flies ? flights_.left_begun(request, i) : std::nullopt;
     if (index_.block(request.blocks[i].block()).filled >= wanted) {
       if (windows_.any() && !windows_.take_parts(request, i)) break;
       adjacent = false;
@@ -222,7 +222,7 @@ bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
     left += given[i];
     for (CoreRequest* request : batch_) {
       if (left == 0) break;
-      if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
+      if (!request->phase.is(RequestPhase::kPrompt) || request->tenant != tenants[i]) continue;
       if (request->passes->in_flight > 0 && !flights_.goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;

@@ -59,7 +59,7 @@ struct CorePrompts {
   std::uint64_t total = 0;
 
   void add(const CoreRequest& request, std::uint64_t tokens) {
-    wanted[request.group] += tokens;
+    wanted[request.tenant] += tokens;
     total += tokens;
   }
 };

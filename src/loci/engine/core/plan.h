@@ -33,8 +33,8 @@ enum class SharingScope : std::uint8_t {
   kPublic,
 };
 
-// A tenant. The machine is shared fairly among tenants, and requests share state only within a tenant.
-using SharingGroup = std::string;
+// The machine is shared fairly among tenants, and requests share state only within a tenant.
+using TenantId = std::string;
 
 // If a request's spans are poisoned in this many passes in a row it ends, because its state will not come.
 inline constexpr std::uint32_t kPoisonedPassesMax = 8;
@@ -44,18 +44,18 @@ inline constexpr std::uint32_t kPoisonedPassesMax = 8;
 struct Arrival;
 // The name of the state that a request may use: that of its tenant with the same salt. (No tenant's name
 // contains a line end.)
-std::string sharing_of(const SharingGroup& group, const std::string& salt);
+std::string sharing_of(const TenantId& tenant, const std::string& salt);
 std::string sharing_of(const Arrival& arrival);
 
 struct Arrival {
   RequestId request;  // never seen before
-  SharingGroup group;
+  TenantId tenant;
   std::vector<TokenId> prompt;       // at least one token
   std::uint32_t max_new_tokens = 0;  // at least one
   std::uint32_t min_new_tokens = 0;  // before these, stop tokens do not end the request
   std::vector<TokenId> stop_tokens;  // these end the request when sampled; empty with `ignore_eos`
   Nanos deadline = kNever;
-  // The tenant's (the group's) share of the machine, and how many of its requests may wait.
+  // The tenant's share of the machine, and how many of its requests may wait.
   std::uint32_t weight = 1;
   std::uint32_t queued_max = 0;  // 0: as many as the queue has places
   SharingScope scope = SharingScope::kTenant;
@@ -160,7 +160,7 @@ struct DiskRoom {
 // other sequences share. State that a request or a move still uses is dropped after that has ended. State
 // that was computed after cuts (Arrival::dropped) is not found by these tokens and stays until it is evicted.
 struct Forget {
-  SharingGroup group;
+  TenantId tenant;
   std::string salt;
   std::vector<TokenId> tokens;
 };

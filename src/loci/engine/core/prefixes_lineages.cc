@@ -47,7 +47,7 @@ ChainKey Prefixes::original_root(const std::string& sharing, std::span<const Tok
 }
 
 std::vector<Prefixes::Names> Prefixes::names_of(const Forget& event) const {
-  const std::string sharing = sharing_of(event.group, event.salt);
+  const std::string sharing = sharing_of(event.tenant, event.salt);
   const std::span<const TokenId> tokens(event.tokens);
   const auto names_below = [&](ChainKey key, std::size_t first_block) {
     Names names{.keys = {key}, .tokens_before = first_block * kBlockTokens};

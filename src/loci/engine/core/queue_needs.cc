@@ -224,12 +224,13 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
     CoreRequest* const request = find(id);
     const auto known = waiting_.find(arrival);
     if (request != nullptr) {
-      moved_.insert(request->group);
+      moved_.insert(request->tenant);
       if (known != waiting_.end()) continue;
       const std::uint32_t blocks = prefixes_.known_blocks(*request);
       waiting_.emplace(arrival,
                        Waiting{.id = id, .request = request, .known = blocks, .wants = {}, .rotated = {}});
-      forecast_.push(request->group, queue_.virtual_time(request->group), arrival, cost_of(*request, blocks));
+      forecast_.push(request->tenant, queue_.virtual_time(request->tenant), arrival,
+                     cost_of(*request, blocks));
     } else if (known != waiting_.end()) {
       moved_.insert(forecast_.tenant_of(arrival));
       if (known->second.in_window) leave(known);

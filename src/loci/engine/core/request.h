@@ -28,7 +28,7 @@ struct RequestFacts {
   const RequestId id;
   const std::uint64_t arrival = 0;  // counts arrivals
   const Nanos arrived_at = 0;
-  const SharingGroup group;        // its tenant
+  const TenantId tenant;
   const std::string sharing;       // sharing_of() its arrival, from which the keys of its blocks begin
   const std::uint32_t weight = 1;  // of its tenant
   const std::uint32_t prompt_tokens = 0;

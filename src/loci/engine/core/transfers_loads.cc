@@ -372,7 +372,7 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
     load.groups[part.group] = false;
     // Its conversation goes on behind the cut: only who parts from it before would need the original again.
     if (move.original && move.from == Tier::kDevice)
-      index_.let_go(*move.original, part.group, Release::kBehind);
+      index_.let_go(*move.original, part.group, Release::kBehindWindow);
   }
   // Bringing it was no use of it: who has it holds it by a pin of its own.
   for (std::uint32_t group = 0; group < group_count_; ++group) {

@@ -13,8 +13,8 @@
 namespace loci {
 namespace {
 
-CoreRequest request_of(std::uint64_t id, const SharingGroup& tenant, Nanos deadline = kNever) {
-  return CoreRequest{{.id = RequestId(id), .arrival = id, .group = tenant, .deadline = deadline}};
+CoreRequest request_of(std::uint64_t id, const TenantId& tenant, Nanos deadline = kNever) {
+  return CoreRequest{{.id = RequestId(id), .arrival = id, .tenant = tenant, .deadline = deadline}};
 }
 
 TEST(BeforeQueue, LetsGoWhoWaitedLongEnoughInTheirOrder) {

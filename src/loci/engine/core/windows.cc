@@ -203,17 +203,17 @@ bool Windows::take_parts(CoreRequest& request, std::uint32_t block_number) {
 }
 
 bool Windows::advance(CoreRequest& request) {
-  bool gave_back = any_ && let_go_behind(request);
+  bool gave_back = any_ && let_go_behind_window(request);
   while (request.whole_blocks < request.blocks.size() &&
          index_.block(request.blocks[request.whole_blocks].block()).filled == kBlockTokens) {
     if (any_ && !take_parts(request, request.whole_blocks)) break;
     ++request.whole_blocks;
-    if (any_) gave_back |= let_go_behind(request);
+    if (any_) gave_back |= let_go_behind_window(request);
   }
   return gave_back;
 }
 
-bool Windows::let_go_behind(CoreRequest& request) {
+bool Windows::let_go_behind_window(CoreRequest& request) {
   if (request.is_public) return false;
   bool gave_back = false;
   const std::uint32_t block = request.whole_blocks;
@@ -236,7 +236,7 @@ bool Windows::let_go_behind(CoreRequest& request) {
       if (transfers_.loading(request.blocks[i].block())) break;
       const bool at_parting =
           i * kBlockTokens < own.parting && (i + 1) * kBlockTokens > first_visible(window, own.parting);
-      index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehind);
+      index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehindWindow);
       request.tables[group][i] = kNoSlot;
       --own.held[group];
     }

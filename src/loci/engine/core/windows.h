@@ -139,7 +139,7 @@ class Windows {
   bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,
               bool full_groups_whole) const;
   bool lacks_before_start(const CoreProbes& probes, std::uint32_t block) const;
-  bool let_go_behind(CoreRequest& request);
+  bool let_go_behind_window(CoreRequest& request);
 
   const CoreConfig& config_;
   BlockIndex& index_;

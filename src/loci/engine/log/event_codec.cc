@@ -14,7 +14,7 @@ namespace {
 
 void put(LogWriter& w, const Arrival& e) {
   w.id(e.request);
-  w.text(e.group);
+  w.text(e.tenant);
   w.ids(e.prompt);
   w.number(e.max_new_tokens);
   w.number(e.min_new_tokens);
@@ -77,7 +77,7 @@ void put_slots(LogWriter& w, const std::vector<std::uint32_t>& slots) {
 void put(LogWriter& w, const DiskRoom& e) { put_slots(w, e.slots); }
 void put(LogWriter& w, const MemoryRoom& e) { put_slots(w, e.slots); }
 void put(LogWriter& w, const Forget& e) {
-  w.text(e.group);
+  w.text(e.tenant);
   w.text(e.salt);
   w.ids(e.tokens);
 }
@@ -107,7 +107,7 @@ void put(LogWriter& w, const PeerLeft& e) { w.id(e.id); }
 
 void get(LogReader& r, Arrival& e) {
   e.request.value = r.number<std::uint64_t>("request");
-  e.group = r.text("group");
+  e.tenant = r.text("tenant");
   e.prompt = r.tokens("prompt");
   e.max_new_tokens = r.number<std::uint32_t>("max_new_tokens");
   e.min_new_tokens = r.number<std::uint32_t>("min_new_tokens");
@@ -175,7 +175,7 @@ void get_slots(LogReader& r, std::vector<std::uint32_t>& slots) {
 void get(LogReader& r, DiskRoom& e) { get_slots(r, e.slots); }
 void get(LogReader& r, MemoryRoom& e) { get_slots(r, e.slots); }
 void get(LogReader& r, Forget& e) {
-  e.group = r.text("group");
+  e.tenant = r.text("tenant");
   e.salt = r.text("salt");
   e.tokens = r.tokens("tokens");
 }

@@ -108,7 +108,7 @@ class Engine::State {
     submission.listener = std::move(listener);
     submission.arrival = Arrival{
         .request = id,
-        .group = std::move(request.group),
+        .tenant = std::move(request.tenant),
         .prompt = std::move(request.prompt),
         .max_new_tokens = request.max_new_tokens - said,
         .min_new_tokens = request.sampling.min_tokens - std::min(request.sampling.min_tokens, said),

@@ -27,7 +27,7 @@
 namespace loci {
 
 struct GenerationRequest {
-  SharingGroup group;
+  TenantId tenant;
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   // How many of the prompt's last tokens begin the reply: another server sampled them. They count for
@@ -38,7 +38,7 @@ struct GenerationRequest {
   std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty with ignore_eos
   std::optional<Nanos> time_limit;         // counted from submit()
   std::shared_ptr<const Grammar> grammar;  // which texts the reply may be; null: any
-  std::uint32_t weight = 1;                // of the group, that is of the tenant; see Arrival
+  std::uint32_t weight = 1;                // of the tenant; see Arrival
   std::uint32_t queued_max = 0;
   SharingScope scope = SharingScope::kTenant;
   std::vector<TokenRange> dropped;  // of the prompt; see Arrival

@@ -141,7 +141,7 @@ TEST(Engine, TellsWhichPromptsBlocksAreWhere) {
   GenerationRequest request = greedy(prompt, 2);
   request.text = std::make_shared<const PromptNames>(
       PromptNames{.chunks = {4, 8}, .chunk_bytes = 200, .bytes = 450, .ends = {}});
-  Forget forget{.group = request.group, .salt = {}, .tokens = prompt};
+  Forget forget{.tenant = request.tenant, .salt = {}, .tokens = prompt};
   Record first;
   world.engine->submit(std::move(request), first.listener());
   first.wait();

@@ -9,7 +9,7 @@ namespace loci {
 
 void PassRunner::begin(PassJob job) {
   LOCI_CHECK(begun_.size() <= backend_.info().passes_ahead, "no more passes than the backend takes");
-  begun_.push_back({job.pass.id, std::move(job.samplers), std::move(job.requests), job.behind});
+  begun_.push_back({job.pass.id, std::move(job.samplers), std::move(job.requests), job.ahead});
   if (captures_ != nullptr) captures_->begin(job.pass);
   backend_.begin(std::move(job.pass));
 }
@@ -31,7 +31,7 @@ PassEnd PassRunner::end() {
   end.sampled.resize(results_.size());
   // A request's spans stand together. What follows a poisoned one, also in a pass that was planned behind it,
   // is planned again.
-  const std::set<RequestId> before = ended_.behind ? std::move(poisoned_) : std::set<RequestId>();
+  const std::set<RequestId> before = ended_.ahead ? std::move(poisoned_) : std::set<RequestId>();
   poisoned_.clear();
   bool failed = false;
   for (std::size_t i = 0; i < results_.size(); ++i) {

@@ -27,7 +27,7 @@ struct PassJob {
   // end while its last pass runs.
   std::vector<std::shared_ptr<Sampler>> samplers;
   std::vector<RequestId> requests;  // parallel to pass.spans
-  bool behind = false;              // it was planned while the pass before it was in flight
+  bool ahead = false;               // it was planned while the pass before it was in flight
 };
 
 // The result of a pass. `sampled` is parallel to the pass's spans.
@@ -58,7 +58,7 @@ class PassRunner {
     OperationId id;
     std::vector<std::shared_ptr<Sampler>> samplers;
     std::vector<RequestId> requests;
-    bool behind = false;
+    bool ahead = false;
   };
   void sample(PassEnd& end);
 

@@ -43,7 +43,7 @@ PassJob Replies::make_job(Plan& plan) {
     }
   }
   job.pass = std::move(*plan.pass);
-  job.behind = !flying_spans_.empty();
+  job.ahead = !flying_spans_.empty();
   flying_spans_.push_back(std::move(plan.spans));
   return job;
 }

@@ -91,8 +91,8 @@ TEST_F(RepliesTest, ATokenHasTheLogProbabilitiesOfItsOwnSpanAndPass) {
   begin(replies, 1, "a");
   begin(replies, 2, "b");
   Plan first = plan_of({1, 2}), ahead = plan_of({2});
-  EXPECT_FALSE(replies.make_job(first).behind);
-  EXPECT_TRUE(replies.make_job(ahead).behind) << "the first pass has not ended";
+  EXPECT_FALSE(replies.make_job(first).ahead);
+  EXPECT_TRUE(replies.make_job(ahead).ahead) << "the first pass has not ended";
   replies.end_pass({sampled(7, -1.0f), sampled(7, -2.0f)});
   replies.tell({TokenSampled{RequestId(2), TokenId(7)}});
   std::vector<Delivery> told = replies.take();

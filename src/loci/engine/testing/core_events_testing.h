@@ -42,7 +42,7 @@ class LeftOnDisk {
   explicit LeftOnDisk(const CoreConfig& config) : hasher_(config.chain_secret, config.model_fingerprint) {}
 
   // Adds the whole blocks of a conversation, in the next slots.
-  void add(const SharingGroup& tenant, std::span<const TokenId> tokens) {
+  void add(const TenantId& tenant, std::span<const TokenId> tokens) {
     ChainKey parent = hasher_.root(tenant);
     for (std::size_t begin = 0; begin + kBlockTokens <= tokens.size(); begin += kBlockTokens) {
       const auto block = tokens.subspan(begin, kBlockTokens);

@@ -23,12 +23,12 @@ class LookaheadOrder final : public EvictionOrder {
     ranks_of(facts).erase(rank(block, facts));
   }
   BlockId choose(Nanos) override {
-    for (const RankRuns<Rank>* ranks : {&behind_, &unwanted_, &wanted_}) {
+    for (const RankRuns<Rank>* ranks : {&behind_window_, &unwanted_, &wanted_}) {
       if (!ranks->empty()) return std::get<BlockId>(ranks->first());
     }
     return kNoBlock;
   }
-  std::size_t size() const override { return behind_.size() + unwanted_.size() + wanted_.size(); }
+  std::size_t size() const override { return behind_window_.size() + unwanted_.size() + wanted_.size(); }
   bool spares_wanted() const override { return true; }
 
  private:
@@ -39,9 +39,9 @@ class LookaheadOrder final : public EvictionOrder {
     return {UINT32_MAX - facts.wanted, facts.last_used, UINT32_MAX - facts.depth, block};
   }
   RankRuns<Rank>& ranks_of(const EvictionFacts& facts) {
-    return facts.behind ? behind_ : facts.wanted == kNotWanted ? unwanted_ : wanted_;
+    return facts.behind_window ? behind_window_ : facts.wanted == kNotWanted ? unwanted_ : wanted_;
   }
-  RankRuns<Rank> behind_, unwanted_, wanted_;  // which go in this order
+  RankRuns<Rank> behind_window_, unwanted_, wanted_;  // which go in this order
 };
 
 }  // namespace loci

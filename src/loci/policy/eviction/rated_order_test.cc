@@ -162,7 +162,7 @@ TEST(Value, LosesLeastTimeFirst) {
   facts[BlockId(2)] = {.last_used = 0, .depth = 1, .elsewhere = kOnHost};            // 0.2 ms
   facts[BlockId(3)] = {.last_used = 0, .depth = 9, .elsewhere = kOnHost | kOnDisk};  // 0.2 ms
   facts[BlockId(4)] = {.last_used = 900, .depth = 1, .elsewhere = kOnHost};          // idle a tenth as long
-  facts[BlockId(5)] = {.last_used = 999'999, .depth = 1, .behind = true};
+  facts[BlockId(5)] = {.last_used = 999'999, .depth = 1, .behind_window = true};
   EXPECT_EQ(order_of("value", {.block_bytes = kBytes}, facts, 1'000),
             (std::vector<std::uint32_t>{5, 3, 2, 1, 4, 0}));
 }

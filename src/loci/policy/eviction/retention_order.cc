@@ -22,21 +22,21 @@ Nanos RecomputeCosts::learn(std::uint32_t depth) const {
 }
 
 void RetentionOrder::insert(BlockId block, const EvictionFacts& facts) {
-  if (facts.behind)
-    behind_.insert(block, facts);
+  if (facts.behind_window)
+    behind_window_.insert(block, facts);
   else
     kept_.insert(block, costs_.of(facts.depth), facts.last_used, facts.depth);
 }
 
 void RetentionOrder::erase(BlockId block, const EvictionFacts& facts) {
-  if (facts.behind)
-    behind_.erase(block, facts);
+  if (facts.behind_window)
+    behind_window_.erase(block, facts);
   else
     kept_.erase(block, costs_.of(facts.depth), facts.last_used, facts.depth);
 }
 
 BlockId RetentionOrder::choose(Nanos now) {
-  return behind_.size() > 0 ? behind_.choose(now) : kept_.least(now);
+  return behind_window_.size() > 0 ? behind_window_.choose(now) : kept_.least(now);
 }
 
 }  // namespace loci

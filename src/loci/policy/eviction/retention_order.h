@@ -51,12 +51,12 @@ class RetentionOrder final : public EvictionOrder {
   void insert(BlockId block, const EvictionFacts& facts) override;
   void erase(BlockId block, const EvictionFacts& facts) override;
   BlockId choose(Nanos now) override;
-  std::size_t size() const override { return behind_.size() + kept_.size(); }
+  std::size_t size() const override { return behind_window_.size() + kept_.size(); }
   bool spares_wanted() const override { return false; }
 
  private:
   RecomputeCosts costs_;
-  LruOrder behind_;
+  LruOrder behind_window_;
   IdleCostQueue kept_;
 };
 

@@ -23,10 +23,10 @@ class TimeOrder final : public EvictionOrder {
   bool spares_wanted() const override { return false; }
 
  private:
-  // Not behind; time; depth, the deepest first; block.
+  // Not behind the window; time; depth, the deepest first; block.
   using Rank = std::tuple<bool, Nanos, std::uint32_t, BlockId>;
   static Rank rank(BlockId block, const EvictionFacts& facts) {
-    return {!facts.behind, facts.*kTime, UINT32_MAX - facts.depth, block};
+    return {!facts.behind_window, facts.*kTime, UINT32_MAX - facts.depth, block};
   }
   RankRuns<Rank> ranks_;
 };

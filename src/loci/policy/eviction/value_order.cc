@@ -25,8 +25,8 @@ ValueOrder::Wanted ValueOrder::wanted(BlockId block, const EvictionFacts& facts)
 }
 
 void ValueOrder::insert(BlockId block, const EvictionFacts& facts) {
-  if (facts.behind)
-    behind_.insert(block, facts);
+  if (facts.behind_window)
+    behind_window_.insert(block, facts);
   else if (facts.wanted == kNotWanted)
     unwanted_.insert(block, lost(facts), facts.last_used, facts.depth);
   else
@@ -34,8 +34,8 @@ void ValueOrder::insert(BlockId block, const EvictionFacts& facts) {
 }
 
 void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
-  if (facts.behind) {
-    behind_.erase(block, facts);
+  if (facts.behind_window) {
+    behind_window_.erase(block, facts);
   } else if (facts.wanted == kNotWanted) {
     unwanted_.erase(block, lost(facts), facts.last_used, facts.depth);
   } else {
@@ -44,7 +44,7 @@ void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
 }
 
 BlockId ValueOrder::choose(Nanos now) {
-  if (behind_.size() > 0) return behind_.choose(now);
+  if (behind_window_.size() > 0) return behind_window_.choose(now);
   if (unwanted_.size() > 0) return unwanted_.least(now);
   return wanted_.empty() ? kNoBlock : std::get<BlockId>(wanted_.first());
 }

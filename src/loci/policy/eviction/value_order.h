@@ -35,11 +35,11 @@ class ValueOrder final : public EvictionOrder {
   void erase(BlockId block, const EvictionFacts& facts) override;
   BlockId choose(Nanos now) override;
   BlockId soon() const override {
-    if (behind_.size() > 0) return behind_.soon();
+    if (behind_window_.size() > 0) return behind_window_.soon();
     if (unwanted_.size() > 0) return unwanted_.soon();
     return wanted_.empty() ? kNoBlock : std::get<BlockId>(wanted_.soon());
   }
-  std::size_t size() const override { return behind_.size() + unwanted_.size() + wanted_.size(); }
+  std::size_t size() const override { return behind_window_.size() + unwanted_.size() + wanted_.size(); }
   bool spares_wanted() const override { return true; }
 
   // What its loss adds to the time to restore the block.
@@ -53,7 +53,7 @@ class ValueOrder final : public EvictionOrder {
   Tier tier_;
   RecomputeCosts recompute_;
   std::array<Nanos, kTiers> load_{};  // of a block, by tier
-  LruOrder behind_;
+  LruOrder behind_window_;
   IdleCostQueue unwanted_;
   RankRuns<Wanted> wanted_;
 };

@@ -74,7 +74,7 @@ void Generation::submit() {
     const auto room = static_cast<std::uint32_t>(served_.context_tokens - kept_tokens(prepared_, p));
     for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
       GenerationRequest request{
-          .group = tenant.id,
+          .tenant = tenant.id,
           .prompt = prompt,
           .sampling = fields.sampling,
           .max_new_tokens = std::max(std::min(fields.max_tokens.value_or(room), room), 1u),

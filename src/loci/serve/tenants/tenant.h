@@ -28,7 +28,7 @@ struct TenantLimits {
 
 // Immutable. One for each key: keys of one tenant have the same id and limits.
 struct Tenant {
-  std::string id = "default";  // the sharing group of its state, the owner of its conversations
+  std::string id = "default";  // the owner of its state and of its conversations
   TenantLimits limits;
   bool is_operator = false;  // the key may declare prefixes public
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the tenant that a request's key belongs to. A tenant is a sharing group of the index, owns
+// Finds the tenant that a request's key belongs to. A tenant keeps its state to itself, owns
 // conversations, and has limits. A server without keys has one tenant, "default", without limits.
 #pragma once
 

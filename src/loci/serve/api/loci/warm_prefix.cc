@@ -15,7 +15,7 @@
 namespace loci {
 
 GenerationRequest public_prefix_request(std::string tenant, std::vector<TokenId> tokens) {
-  return {.group = std::move(tenant),
+  return {.tenant = std::move(tenant),
           .prompt = std::move(tokens),
           .sampling = {},
           .max_new_tokens = 1,

@@ -105,8 +105,8 @@ void forget_said(ApiServices& services, const std::string& tenant, const std::st
   for (const StoredTokens& one : said) {
     if (one.tokenizer != tokenizer) continue;
     services.history.forget(tenant, one.tokens);
-    served.engine->forget({.group = tenant, .salt = {}, .tokens = one.tokens});
-    if (!salt.empty()) served.engine->forget({.group = tenant, .salt = salt, .tokens = one.tokens});
+    served.engine->forget({.tenant = tenant, .salt = {}, .tokens = one.tokens});
+    if (!salt.empty()) served.engine->forget({.tenant = tenant, .salt = salt, .tokens = one.tokens});
   }
 }
 
