@@ -227,7 +227,7 @@ TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
     const auto store = open(with);
     for (std::uint32_t slot = 0; slot < 20; ++slot) ASSERT_TRUE(write(*store, 0, slot, slot).ok());
     disk_.set_judge([](const FaultyOperation& one) {
-      return one.directory == "disk1" ? FaultAnswer{Kind::kNever} : FaultAnswer{};
+      return one.directory == "disk1" ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
     });
     std::vector<BlockRead> items;
     for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
@@ -263,7 +263,7 @@ TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
       well = read_one(*store, 0, SlotId(3), test_key(3)).status->ok();
     }
     EXPECT_TRUE(well);
-    disk_.set_judge([](const FaultyOperation&) { return FaultAnswer{Kind::kNever}; });
+    disk_.set_judge([](const FaultyOperation&) { return FaultAnswer{Kind::kHangs}; });
     const auto last = std::make_shared<CollectingSink>(1);
     store->read({{0, SlotId(0), test_key(0)}}, 0, last);
     store->recover([](std::vector<RecoveredEntry>, bool) {});
@@ -285,7 +285,7 @@ TEST_F(DiskFaults, ReadsGoBeforeWrites) {
     seen.push_back(one);
     begun = true;
     // The first one is answered when all others wait.
-    return seen.size() == 1 ? FaultAnswer{Kind::kNever} : FaultAnswer{};
+    return seen.size() == 1 ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
   });
   std::vector<std::future<Status>> writes;
   for (std::uint32_t slot = 1; slot < 5; ++slot) {
@@ -314,7 +314,7 @@ TEST_F(DiskFaults, WhatIsWrittenDuringRecoveryIsNotFoundAgain) {
   const auto store = open();
   std::atomic<int> reads{0};
   disk_.set_judge([&](const FaultyOperation& one) {
-    return !one.write && one.file == "holes.headers" && reads++ == 0 ? FaultAnswer{Kind::kNever}
+    return !one.write && one.file == "holes.headers" && reads++ == 0 ? FaultAnswer{Kind::kHangs}
                                                                      : FaultAnswer{};
   });
   std::future<std::vector<RecoveredEntry>> found =

@@ -135,7 +135,7 @@ std::int64_t FaultyDisk::carry_out(const FaultyOperation& operation, std::byte* 
   const FaultAnswer answer = judge ? judge(operation) : FaultAnswer{};
   if (answer.kind == FaultAnswer::Kind::kError) return -answer.error;
   lock.lock();
-  if (answer.kind == FaultAnswer::Kind::kNever) {
+  if (answer.kind == FaultAnswer::Kind::kHangs) {
     released_.wait(lock, [&]() REQUIRES(mutex_) { return releases_ != seen; });
   }
   const std::size_t wanted =

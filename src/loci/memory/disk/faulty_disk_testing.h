@@ -18,7 +18,7 @@ namespace loci {
 
 // What became of an operation; `bytes` of it are carried out.
 struct FaultAnswer {
-  enum class Kind : std::uint8_t { kFine, kError, kShort, kNever } kind = Kind::kFine;
+  enum class Kind : std::uint8_t { kFine, kError, kShort, kHangs } kind = Kind::kFine;
   int error = 0;          // kError: an errno
   std::size_t bytes = 0;  // kShort
 };
