@@ -58,6 +58,11 @@ ApiError Front::lost_error(const Request& request, Outcome last) {
     return http_error(504, "the reply took longer than this front allows (option request_timeout)",
                       "timeout");
   const auto lost = [](const char* message) { return http_error(502, message, "instance_lost"); };
+  if (request.prompt.begins_response && request.prompt.is_conversation) {
+    return lost(
+        "the instance ended before it had answered; it may have stored the turn: GET the conversation before "
+        "you send the request again");
+  }
   if (last == Outcome::kDiffers) {
     return lost(
         "the instance that wrote this reply ended, and another instance's reply begins differently; send the "
@@ -70,8 +75,8 @@ ApiError Front::lost_error(const Request& request, Outcome last) {
         "two instances ended while they answered this request, so it is not given to a third one; send it "
         "again if you are sure of it");
   return lost(
-      "the instance ended before it answered; it may have stored the turn: GET the conversation before you "
-      "send the request again");
+      "the instance ended before it answered; look whether it did what was asked for before you send it "
+      "again");
 }
 
 // Counts a request at its instance for as long as it is there.
@@ -276,7 +281,9 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     if (outcome == Outcome::kRefused && request.losses >= kLossesMax) break;
   }
   if (exchange.gone()) co_return;
-  if (request.is_streaming) {
+  const bool may_be_stored =
+      request.losses > 0 && request.prompt.begins_response && request.prompt.is_conversation;
+  if (request.is_streaming || may_be_stored) {
     co_await give_up(request, lost_error(request, Outcome::kLost));
     co_return;
   }
@@ -336,16 +343,18 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
                                            Sent& sent) {
   const HttpRequest& message = request.exchange.request();
   // What the client has of a stream, behind the body.
-  const std::string said = request.is_streaming ? request.told->said() : std::string();
+  std::string said = request.is_streaming ? request.told->said() : std::string();
   const std::string told = request.prompt.is_named()
                                ? told_header(options_.reply_key, message, request.reply, said)
                                : std::string();
-  const std::string with_said = said.empty() ? std::string() : request.text() + said;
+  std::string with_said = said.empty() ? std::string() : request.text() + said;
   const std::string& body = said.empty() ? request.text() : with_said;
   const std::string head =
       request_head(message, body.size(), instance.member.address(), request.exchange.request_id(), told);
   request.reply.is_again = true;
   const bool is_sent = co_await upstream.send(head, body);
+  said = {};  // this goes on as long as the stream
+  with_said = {};
   // An instance may have refused the request before all of it was sent.
   const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;

@@ -75,6 +75,16 @@ TEST_F(FrontTest, WhatMayBeStoredAndHasNoNameIsSentOnce) {
   }
 }
 
+// Whoever sends it again under no name could have it stored twice.
+TEST_F(FrontTest, ATurnThatNobodyEndsMayBeStored) {
+  FakeInstance dying([](const std::string&) { return std::string(); });
+  update({dying.member("0000000000000001")});
+  const std::string answer = post("/v1/responses", R"({"input":"x","conversation":"conv_1"})");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 502")) << answer;
+  EXPECT_NE(answer.find("it may have stored the turn: GET the conversation"), std::string::npos) << answer;
+  EXPECT_EQ(answer.find("Retry-After"), std::string::npos);
+}
+
 // Else a front that many of them pass has as many idle connections as its pool takes.
 TEST_F(FrontTest, TheConnectionOfWhatMayBeStoredIsNotKept) {
   std::counting_semaphore<8> closed(0);

@@ -2,10 +2,10 @@
 // What a front says of the reply that it wants (serve/generation/told_reply.h), in the request that it passes
 // on:
 //
-//   Loci-Reply: NAME CREATED AGAIN BYTES SEAL      CREATED: seconds since 1970; AGAIN: 1 if another instance
-//   was
-//                                                  asked before, else 0; SEAL: of the values and the bytes
-//                                                  below
+//   Loci-Reply: NAME CREATED AGAIN BYTES SEAL
+//       CREATED   seconds since 1970
+//       AGAIN     1 if another instance was asked before, else 0
+//       SEAL      of the values and the bytes below
 //   ...
 //   the client's body, then BYTES bytes: write_said() of what that instance told; none if it told nothing
 //

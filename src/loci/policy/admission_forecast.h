@@ -93,7 +93,8 @@ class AdmissionForecast {
     Order::iterator outside;  // the first that the window does not have
     std::uint64_t inside_cost = 0;
     std::vector<std::uint64_t> front;
-    std::size_t front_in_place = 0;  // so many of it have the keys of their places; then one has left
+    std::size_t front_in_place =
+        0;  // the first so many have their place as key; behind an erased one others do not
   };
   using Tenants = std::map<std::string, Tenant>;
   struct Place {

@@ -31,7 +31,7 @@ class Correction {
   void observe(Nanos predicted, Nanos took);
   // What the model predicts, corrected; at most kCostMax.
   Nanos apply(Nanos predicted) const { return times(predicted, ratio_); }
-  // The same by the upper quartile: what is promised to last so long lasts longer once in four times.
+  // The same by the upper quartile: one in four takes longer.
   Nanos apply_high(Nanos predicted) const { return times(predicted, high_); }
   // Time taken over time predicted, in units of kOne; kOne before the first observation.
   std::uint32_t ratio() const { return ratio_; }

@@ -12,12 +12,12 @@
 // An admission order by distances needs those of many requests whenever a pass is formed, but few blocks
 // move between two passes. So a distance is computed once and kept while its request waits, and the queue
 // asks again for those that have changed alone. For histories that were cut, and for requests beyond those
-// that are remembered, it is computed each time. Of a long prompt 512 blocks at even distances are looked at,
-// each of which stands for those up to the next.
+// that are remembered, it is computed each time. Of a prompt of more than 512 blocks every second (third,
+// ...) is looked at, and stands for those up to the next.
 //
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
-// called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
-// tests (core.h has all):
+// called when it ceases to wait. It calls the index, the prefixes and the queue. Invariants, which
+// check_invariants() tests (core.h has all):
 //   10. A sum agrees with the index, except for changes that were not taken yet; each remembered block's
 //       watchers have the request once, where it says.
 #pragma once

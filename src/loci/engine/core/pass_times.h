@@ -63,8 +63,8 @@ class PassTimes {
   }
   // The time to project a block's hidden states inside a pass; 0: nobody measured it.
   Nanos project_block() const { return projecting_.apply(costs_.project_block()); }
-  // How many tokens of prompts may join a pass of these decodes (policy/pass_budget.h), by predictions that
-  // three passes in four keep: by those of the median half of all passes would take longer than the limit.
+  // How many tokens of prompts may join a pass of these decodes (policy/pass_budget.h), by the upper quartile
+  // of corrections: one pass in four takes longer than the limit. By the median, half would.
   std::uint32_t fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
                         std::uint32_t tokens_max) const;
 

@@ -48,7 +48,7 @@ class Preloads {
   using Find = std::function<CoreRequest&(RequestId)>;
   // A pass is in flight. Begins loads of those who come next; `room_changes`: Room::changes(). Costs
   // O(blocks · log(children)) of each request that is looked up. `pass_waits`: this step has formed the pass,
-  // which begins when the step ends; so the next step looks them up, unless this one was to.
+  // which begins when the step ends; so they are left to the next step, but not twice in a row.
   void begin(const Find& find, std::uint64_t room_changes, bool pass_waits);
   // No pass is in flight, or nobody comes next any more.
   void rest() { has_more_ = false; }

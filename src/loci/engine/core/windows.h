@@ -114,7 +114,7 @@ class Windows {
   static bool has_place(const CoreRequest& request, std::uint32_t group) {
     return request.windows->held[group] + request.windows->lent[group] < request.windows->promised[group];
   }
-  // It has reserved slots for its next block; or needs none.
+  // begin_next(): the request has reserved its next block's slots; release_next(): it gives them back unused.
   void begin_next(CoreRequest& request) const;
   void release_next(CoreRequest& request) const;
   // Its slot of that group is no block's any more, but passes in flight read it; or no longer.

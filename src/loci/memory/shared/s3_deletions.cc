@@ -59,9 +59,12 @@ void S3Deletions::begin(const ChainKey& key) {
 
 void S3Deletions::take_reply(Deletion& deletion, const S3Reply& reply) {
   // A store that refuses is in good health.
-  const std::string refusal = reply.head.code < 500 ? s3_refusal(reply) : "";
+  const std::uint32_t code = reply.head.code;
+  const bool asks_for_patience =
+      code == 429 || code == 503 || code == 408 || reply.error.code == "RequestTimeout";
+  const std::string refusal = asks_for_patience || code >= 500 ? "" : s3_refusal(reply);
   const Status health = refusal.empty() ? s3_health(reply) : Status();
-  state_.account.note(health);
+  if (!asks_for_patience) state_.account.note(health);
   if (!refusal.empty()) deletion.refusal = refusal;
   if (!health.ok()) deletion.has_failed = true;
   if (--deletion.left == 0) end(deletion);

@@ -29,7 +29,7 @@ class S3Read : public std::enable_shared_from_this<S3Read> {
   };
   static constexpr std::uint64_t kPieceBytesMax = std::uint64_t{2} << 20;  // one pack at least
 
-  // `values` and `client` must outlive it. `waits_until`: each item is begun by then.
+  // `state` and `client` must outlive it. `waits_until`: each item is begun by then.
   S3Read(std::vector<Item> items, std::shared_ptr<BlockReadSink> sink, Nanos waits_until,
          const S3StoreState& state, S3Client& client);
 

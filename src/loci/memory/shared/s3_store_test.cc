@@ -185,6 +185,21 @@ TEST_F(S3StoreTest, ManyQuestionsAreUnderWayAtOnceAndNotMore) {
   EXPECT_EQ(server_.requests("HEAD"), 120u);
 }
 
+TEST_F(S3StoreTest, AStoreThatAsksForPatienceGetsItsDeletionsAgain) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  std::atomic<int> refused = 0;
+  answer_objects([&](const auto& request) -> std::optional<std::string> {
+    if (request.method != "DELETE" || refused++ >= 4) return std::nullopt;
+    return S3Fake::error("429 Too Many Requests", "TooManyRequests");
+  });
+  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  await([&] { return server_.objects().empty(); });
+  EXPECT_GE(refused, 4);
+  EXPECT_TRUE(store->stats().up);
+  EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
+}
+
 TEST_F(S3StoreTest, OfAnUnknownPromptFewBlocksAreAskedFor) {
   const auto store = open(options());
   EXPECT_EQ(ask(*store, seeds_from(0, 8192)), std::vector<std::uint8_t>(8192, 0));

@@ -154,7 +154,11 @@ asio::awaitable<void> Generation::run() {
     tokens += prompt.size() * prepared_.fields.choices;
   if (tells_tokens()) {
     const std::uint64_t prompts = prompts_name(prepared_.prompts);
-    if (prepared_.told->prompts != prompts) prepared_.told->said.clear();
+    const auto is_unknown = [&](TokenId token) { return token.value >= served_.model->spec.vocabulary; };
+    const auto has_unknown = [&](const auto& said) { return std::ranges::any_of(said, is_unknown); };
+    // Told of another model or by a stranger: the reply begins anew, and the front compares its events.
+    if (prepared_.told->prompts != prompts || std::ranges::any_of(prepared_.told->said, has_unknown))
+      prepared_.told->said.clear();
     for (const std::vector<TokenId>& said : prepared_.told->said) tokens += said.size();
     frames_ += told_event({.kind = ToldPart::Kind::kPrompts, .number = prompts});
   }
@@ -346,7 +350,7 @@ std::vector<FinishedChoice> Generation::take_choices() {
   return choices;
 }
 
-// Long sequences, and those that would wait for who matches the tenant's, are for a worker.
+// Long sequences, and those of a tenant whose history is locked, are for a worker.
 asio::awaitable<void> Generation::remember_tokens() {
   const std::string& tenant = sink_.origin().tenant->id;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
