@@ -67,7 +67,7 @@ live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
   export -n LOCI_CUDA_ARCHITECTURES  # the build's: servers would warn that they have no such option
   beside 150 "live server" suite tests/live_*test.py
-  beside 110 "servers that share a database, a front before them" suite tests/cluster_live_test.py tests/cluster_limits_test.py
+  beside 180 "servers that share a database, a front before them" suite tests/cluster_live_test.py tests/cluster_limits_test.py
   beside 120 "tenants: keys, limits, isolation, fairness" suite tests/tenants_test.py --pairs 400
   beside 60 "pulling models from a registry" suite tests/pull_test.py
   beside 90 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
