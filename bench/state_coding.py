@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far real state can be compressed without loss, block by block: state_coding.py MODEL TEXT (plain or .gz).
 
-A server computes the text's beginning and saves it to a disk; the saved slots are compressed by lz4 and zstd, as they
+A server computes the text's last 1,500 words and saves them to a disk; the saved slots are compressed by lz4 and zstd, as they
 are and with the bytes or bits of equal weight side by side. bf16 is f16's state, converted. Prints the rows of the table
 in docs/numerics.md: what is left, and megabytes of state a second of one processor, there and back.
 

@@ -7,8 +7,8 @@
                   after what part of a reply the first difference comes
     recall        a sentence with a number, hidden in a book at some depths: how often the reply has the number
 
-FOLDER has mt-bench/, wikitext-2/ and books/ (LOCI_DATA). Each part prints the rows of the table in docs/numerics.md;
---only chooses parts. On two cores and the default model, half an hour in all.
+FOLDER has mt-bench/, wikitext-2/ and books/ (LOCI_DATA). --only chooses parts; on two cores and the default model each
+takes some minutes, and recall more.
 
     scripts/build.sh release loci bench_state
     bench/state_types.py ~/.cache/loci/models/SmolLM2-135M-Instruct.Q4_1.gguf --data DATA --only replies
@@ -91,8 +91,8 @@ def reply(server, messages, tokens):
 def replies(options):
     questions = [json.loads(line) for line in read(options.data / "mt-bench/question.jsonl.gz").splitlines()]
     questions = questions[:options.questions]
-    said = {}
-    for state_type in options.types.split(","):
+    types, said = options.types.split(","), {}
+    for state_type in types:
         said[state_type] = []
         with serve(options, state_type) as server:
             for number, question in enumerate(questions):
@@ -102,10 +102,10 @@ def replies(options):
                     text = reply(server, messages, REPLY_TOKENS)
                     said[state_type].append(text)
                     # Both types answer to the same history.
-                    first = said[options.types.split(",")[0]][len(said[state_type]) - 1]
+                    first = said[types[0]][len(said[state_type]) - 1]
                     messages.append({"role": "assistant", "content": first})
                 print(f"{state_type}: {number + 1} of {len(questions)} questions", end="\r", file=sys.stderr)
-    base = said[options.types.split(",")[0]]
+    base = said[types[0]]
     print("| type | replies | the same | of a reply before the first difference, mean | median |\n|---|---|---|---|---|")
     for state_type, texts in said.items():
         shares = sorted(len(os.path.commonprefix(pair)) / max(1, max(map(len, pair))) for pair in zip(texts, base))

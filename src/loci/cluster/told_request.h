@@ -7,7 +7,8 @@
 //       AGAIN     1 if another instance was asked before, else 0
 //       SEAL      of the values and the bytes below
 //   ...
-//   the client's body, then BYTES bytes: write_said() of what that instance told; none if it told nothing
+//   the client's body, and behind it BYTES bytes: the tokens that the instance before told (write_said()),
+//   or none
 //
 // Nobody without the cluster's secret can seal one. An unsealed one is not looked at.
 #pragma once

@@ -25,8 +25,8 @@
 //   7. Paths and their tokens are bounded. A path waits for a node, or only for its turn, or has not been
 //      tried since all earlier entries are known. A step's portion is not exceeded.
 //   10. Paths, their tokens and those that wait for their turn are counted, and no tenant is here without a
-//      path. A path has a node to drop, and tokens for its nodes alone. What was looked up of what continues
-//      it is still to be dropped. Only a store that is there is told.
+//      path. A path has a node to drop, and tokens for its nodes alone. Nodes that were found to continue it
+//      are dropped before it ends. Only a store that is there is told.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,7 @@ TierDriver beside_a_pass(const std::string& preload) {
   return d;
 }
 
-// S_buf = B (T_load L_hist - T_pref L_new): half of what loading takes is hidden behind the new tokens.
+// S_buf = B (T_load L_hist - T_pref L_new): computing the new tokens takes half as long as loading.
 TEST(Preloads, AreOffBoundedByTheReadBufferOrNotAtAll) {
   for (const auto& [preload, blocks] :
        std::vector<std::pair<std::string, std::size_t>>{{"off", 0}, {"buffer", 2}, {"unbounded", 4}}) {
