@@ -137,8 +137,8 @@ class S3Store final : public SharedStore {
     if (is_probing_ || (account_.is_up() && !read_until_)) return;
     if (read_until_) return try_again();
     if (clock_.now() < account_.probe_at()) return;
-    credentials_.begin();
     read_until_ = clock_.now() + options_.connect_limit;
+    credentials_.begin();
   }
 
   // Once the credentials are read, or with the old ones if that takes too long.
