@@ -336,15 +336,17 @@ void BlockIndex::limit(Tier tier, std::uint32_t pool_of, std::uint32_t slots) {
   p.limit = std::min(slots, p.slots.count());
 }
 
-void BlockIndex::trim(Tier tier, std::uint32_t pool_of) {
+std::uint32_t BlockIndex::trim(Tier tier, std::uint32_t pool_of, std::uint32_t most) {
   Pool& p = pool(tier, pool_of);
   const std::uint32_t group = pool_of % group_count();
-  while (p.used() > p.limit && p.eviction->size() > 0) {
+  std::uint32_t trimmed = 0;
+  for (; trimmed < most && p.used() > p.limit && p.eviction->size() > 0; ++trimmed) {
     const BlockId victim = p.eviction->choose(now_);
     ++p.evictions;
     drop_copy(victim, tier, group, MissReason::kEvicted);
     settle(victim);
   }
+  return trimmed;
 }
 
 void BlockIndex::expire(BlockId id, Nanos before) { drop_unused(id, before, MissReason::kExpired); }

@@ -300,8 +300,9 @@ class BlockIndex {
   std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
   // The tier uses no more than so many of the pool's slots from now on...
   void limit(Tier tier, std::uint32_t pool, std::uint32_t slots);
-  // ...and gives up what it has beyond them, in the order of eviction, where nobody reads or writes it.
-  void trim(Tier tier, std::uint32_t pool);
+  // ...and gives up what it has beyond them, at most so many copies, in the order of eviction, where nobody
+  // reads or writes it. Returns how many it gave up.
+  std::uint32_t trim(Tier tier, std::uint32_t pool, std::uint32_t most);
   // Drops a hole's record that was found after a restart, if nothing was found below the hole.
   void settle_hole(BlockId id) { update_hole(id); }
   // Drops the parts and copies of a node that nobody pins and that was last used before `before`.

@@ -19,6 +19,7 @@ constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
 // The core deletes and looks ahead in portions. So long it waits between two, so that it can take other
 // events.
 constexpr Nanos kPortionPause = kNanosPerMilli / 2;
+constexpr std::uint32_t kTrimmedInAStep = 32;  // copies
 
 }  // namespace
 
@@ -205,6 +206,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   former_.advance(now_);
   Plan plan;
   std::visit([&](const auto& e) { on(e, plan); }, event);
+  settle_disk();
   forgotten_.retry();
   expire(plan);
   for (CoreRequest* late : before_queue_.take_late(now_)) enqueue(*late);  // whatever has come by now
@@ -221,7 +223,8 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(
       {next_deadline(), state_age_.next_sweep(), transfers_.shares_at(), peer_reads_.next_deadline(now_)});
-  if (forgotten_.has_more() || queue_needs_.has_more() || preloads_.has_more())
+  if (forgotten_.has_more() || queue_needs_.has_more() || preloads_.has_more() || recovery_.has_more() ||
+      disk_is_beyond_)
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)
@@ -309,8 +312,8 @@ void Core::State::on(const DiskRoom& event, Plan&) {
   const std::uint32_t pools = index_.pool_count(Tier::kDisk);
   for (std::uint32_t pool = 0; pool < std::min<std::size_t>(pools, event.slots.size()); ++pool) {
     index_.limit(Tier::kDisk, pool, event.slots[pool]);
-    index_.trim(Tier::kDisk, pool);
   }
+  disk_is_beyond_ = true;
 }
 
 void Core::State::on(const MemoryRoom& event, Plan&) {
@@ -320,9 +323,20 @@ void Core::State::on(const MemoryRoom& event, Plan&) {
 
 void Core::State::on(const Recovered& event, Plan& plan) {
   plan.notes = recovery_.take_over(event, now_);
-  if (!event.last) return;
-  transfers_.open_disk();
-  forgotten_.recovered();
+}
+
+// Some of what the disk's earlier entries, or less room on it, leave to be done.
+void Core::State::settle_disk() {
+  if (recovery_.let_go()) {
+    transfers_.open_disk();
+    forgotten_.recovered();
+    disk_is_beyond_ = true;  // more may have been found than there is room for by now
+  }
+  if (!disk_is_beyond_) return;
+  std::uint32_t left = kTrimmedInAStep;
+  for (std::uint32_t pool = 0; pool < index_.pool_count(Tier::kDisk); ++pool)
+    left -= index_.trim(Tier::kDisk, pool, left);
+  disk_is_beyond_ = left == 0;
 }
 
 void Core::State::on(const Forget& event, Plan&) {

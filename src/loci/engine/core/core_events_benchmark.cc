@@ -134,7 +134,7 @@ void events_of_many_tenants(benchmark::State& state) {
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
-    for (const Recovered& event : disk.events(512)) core.step("recovered_512", event);
+    for (const Recovered& event : disk.events(64)) core.step("recovered_64", event);
     std::uint32_t arrivals = 0;
     const auto arrive = [&](const std::string& kind, const std::string& tenant) {
       ++arrivals;
@@ -221,7 +221,7 @@ void events_of_a_queue(benchmark::State& state) {
   for (auto _ : state) {
     EventTimes times, before;
     TimedCore filled(config, before);
-    for (const Recovered& event : disk.events(512)) filled.step("recovered", event);
+    for (const Recovered& event : disk.events(64)) filled.step("recovered", event);
     std::uint32_t arrivals = 0;
     // The next turn of the next conversation.
     const auto arrive = [&](TimedCore& core) {
@@ -271,7 +271,7 @@ void events_of_deletions(benchmark::State& state) {
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
-    for (const Recovered& event : disk.events(512)) core.step("recovered_512", event);
+    for (const Recovered& event : disk.events(64)) core.step("recovered_64", event);
     for (std::uint32_t i = 0; i < kConversations; ++i) {
       core.step("forget", Forget{"g", {}, tokens_of(i, 1000)});
       while (core.stats().forgets_waiting > 0) core.step("tick", Tick{});

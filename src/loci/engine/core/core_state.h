@@ -108,6 +108,7 @@ class Core::State {
   CoreRequest* waiting_request(RequestId id) const;
   void look_ahead(bool pass_waits);
   void save();
+  void settle_disk();
 
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
 
@@ -173,6 +174,7 @@ class Core::State {
   QueueNeeds queue_needs_;
   Distances distances_;
   Recovery recovery_;
+  bool disk_is_beyond_ = false;  // it may have more than its room
   Forgotten forgotten_;
   DeviceMemory device_memory_;
   Restores restores_;

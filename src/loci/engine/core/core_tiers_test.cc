@@ -424,6 +424,25 @@ TEST(CoreTiers, ADiskWithLessRoomGivesUpWhatWasUsedLongestAgo) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 16u) << "nothing was saved where there was no room";
 }
 
+// A whole disk given up in one step would hold up whoever decodes.
+TEST(CoreTiers, ADiskWithMuchLessRoomGivesUpAPortionInAStep) {
+  TierDriver d(tier_config(4, 0, 100));
+  for (std::uint64_t id = 1; id <= 40; ++id) d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 96));
+  EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
+  std::vector<std::size_t> portions;
+  for (Event event = DiskRoom{{10}}; portions.size() < 3; event = Tick{}) {
+    d.notes.clear();
+    d.step(event);
+    portions.push_back(d.notes.size());
+    if (portions.size() < 3) {
+      EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli) << "it goes on soon";
+    }
+  }
+  EXPECT_EQ(portions, (std::vector<std::size_t>{32, 32, 26}));
+  d.core.check_invariants();
+  EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
+}
+
 TEST(CoreTiers, SaveAheadWaitsUntilMemoryIsShort) {
   CoreConfig config = tier_config(40, 64, 0);
   config.save = "ahead";

@@ -11,7 +11,7 @@
 namespace loci {
 namespace {
 
-constexpr std::uint32_t kSweepNodes = 4096;         // looked at in one step
+constexpr std::uint32_t kSweepNodes = 512;          // looked at in one step
 constexpr Nanos kSweepPause = 10 * kNanosPerMilli;  // between the steps of a sweep
 constexpr Nanos kNanosPerMillisecondOfAge = kNanosPerMilli;
 
@@ -34,13 +34,18 @@ std::vector<DiskNote> Recovery::take_over(const Recovered& event, Nanos now) {
                        .slot = found.slot,
                        .entry = {}});
   }
-  if (!event.last) return forgets;
-  // The deepest first: so a hole that leads nowhere is seen to.
-  for (const BlockPin& pin : taken_) index_.settle_hole(pin.block());
-  while (!taken_.empty()) taken_.pop_back();
-  // More may have been found than there is room for by now.
-  for (std::uint32_t pool = 0; pool < index_.pool_count(Tier::kDisk); ++pool) index_.trim(Tier::kDisk, pool);
+  if (event.last) stage_ = Stage::kLetsGo;
   return forgets;
+}
+
+bool Recovery::let_go() {
+  if (stage_ != Stage::kLetsGo) return false;
+  for (std::size_t left = kLetGoInAStep; left > 0 && !taken_.empty(); --left) {
+    index_.settle_hole(taken_.back().block());
+    taken_.pop_back();
+  }
+  if (taken_.empty()) stage_ = Stage::kIsOver;
+  return stage_ == Stage::kIsOver;
 }
 
 // The node above, where the way to it is known.
@@ -90,8 +95,9 @@ void Recovery::add_stats(CoreStats& stats) const {
 }
 
 void Recovery::check_invariants() const {
-  if (taken_.empty()) return;  // no batch has come yet, or the last one has
-  LOCI_CHECK(taken_.size() >= recovered_, "invariant 10: what was taken over is pinned until all is there");
+  LOCI_CHECK(stage_ != Stage::kTakesOver || taken_.size() >= recovered_,
+             "invariant 10: what was taken over is pinned until all is there");
+  LOCI_CHECK(stage_ != Stage::kIsOver || taken_.empty(), "invariant 10: nothing is pinned afterwards");
   std::unordered_set<std::uint32_t> seen, above;  // above: parents of those seen
   for (const BlockPin& pin : taken_) {
     const Block& block = index_.block(pin.block());

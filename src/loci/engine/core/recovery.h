@@ -5,13 +5,14 @@
 // Entries come in batches, parents before children. An entry is taken over if its parents are in the index,
 // its key is that of its parent and its tokens, its depth is right, and it is not too old. The disk forgets
 // all others. Entries that were taken over are pinned until the last batch is there, because a hole that
-// leads to others must not be removed before.
+// leads to others must not be removed before. Then they are let go a portion at a time, the deepest first, so
+// that a hole that leads nowhere is seen to.
 //
 // Invariants of Recovery, which check_invariants() tests (core.h has all):
 //   4. What was taken over is found under its key, which is that of its parent and its tokens.
 //   6. Parents were taken over before their children, so that letting go from the end leaves no node that
 //      nobody needs.
-//   10. Until the last batch each copy that was taken over is pinned.
+//   10. Until the last batch each copy that was taken over is pinned. When recovery is over nothing is.
 #pragma once
 
 #include <cstdint>
@@ -34,25 +35,34 @@ class Recovery {
 
   // Takes over the entries that it can; returns those that the disk must forget. O(entries · groups).
   std::vector<DiskNote> take_over(const Recovered& event, Nanos now);
+  // Lets go of at most kLetGoInAStep entries once the last batch is there. True, once: recovery is over.
+  bool let_go();
+  // True: let_go() has left entries to the next step, which should come soon.
+  bool has_more() const { return stage_ == Stage::kLetsGo; }
 
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
   void add_stats(CoreStats& stats) const;
   // Aborts on a broken invariant. O(entries taken over, until the last batch).
   void check_invariants() const;
 
+  static constexpr std::size_t kLetGoInAStep = 512;
+
  private:
+  enum class Stage : std::uint8_t { kTakesOver, kLetsGo, kIsOver };
+
   bool take_over(const RecoveredEntry& found, Nanos used);
   std::optional<BlockPin> open_parent(const DiskEntry& entry);
 
   const CoreConfig& config_;
   const ChainKeyHasher& hasher_;
   BlockIndex& index_;
+  Stage stage_ = Stage::kTakesOver;
   std::vector<BlockPin> taken_;  // parents before children
   std::uint64_t recovered_ = 0;  // of the entries taken over, those with a copy
   std::uint64_t orphans_ = 0;
 };
 
-// Regularly looks at all blocks, a few thousand in a step, and drops the state of those that were not used
+// Regularly looks at all blocks, some hundred in a step, and drops the state of those that were not used
 // for CoreConfig::state_ttl. Thread-compatible.
 class StateAge {
  public:

@@ -14,13 +14,18 @@ namespace {
 
 class RecoveryTest : public TransfersFixture {
  protected:
-  RecoveryTest() : TransfersFixture({.block_count = 8, .disk_blocks = 16}, 4) {
+  explicit RecoveryTest(std::uint32_t disk_blocks = 16)
+      : TransfersFixture({.block_count = 8, .disk_blocks = disk_blocks}, 4) {
     disk_.add("group", run_of(0, 4 * kBlockTokens));
     entries_ = disk_.events(4).front().entries;
   }
   std::vector<DiskNote> take_over(std::vector<RecoveredEntry> entries, bool last) {
     std::vector<DiskNote> forgets = recovery_.take_over({std::move(entries), 0, last}, 0);
     recovery_.check_invariants();
+    if (last) {
+      EXPECT_TRUE(recovery_.let_go());
+      recovery_.check_invariants();
+    }
     return forgets;
   }
   std::size_t pins() const {
@@ -65,6 +70,29 @@ TEST_F(RecoveryTest, HolesThatLeadNowhereGoWithTheLastBatch) {
   take_over({}, true);
   EXPECT_EQ(block(0), kNoBlock);
   EXPECT_EQ(index_.take_notes().size(), 2u) << "the disk forgets them";
+}
+
+class RecoveryOfMuch : public RecoveryTest {
+ protected:
+  static constexpr std::size_t kEntries = 2 * Recovery::kLetGoInAStep + 3;
+  RecoveryOfMuch() : RecoveryTest(kEntries) {}
+};
+
+// A step that let go of all that a disk holds would hold up whoever decodes.
+TEST_F(RecoveryOfMuch, IsLetGoAPortionAtATime) {
+  LeftOnDisk much(config_);
+  much.add("group", run_of(0, kEntries * kBlockTokens));
+  EXPECT_FALSE(recovery_.let_go()) << "nothing has come";
+  EXPECT_TRUE(recovery_.take_over({much.events(kEntries).front().entries, 0, true}, 0).empty());
+  for (const std::size_t left : {kEntries, kEntries - Recovery::kLetGoInAStep, std::size_t{3}}) {
+    EXPECT_EQ(pins(), left);
+    EXPECT_TRUE(recovery_.has_more());
+    EXPECT_EQ(recovery_.let_go(), left == 3);
+    recovery_.check_invariants();
+  }
+  EXPECT_EQ(pins(), 0u);
+  EXPECT_FALSE(recovery_.has_more());
+  EXPECT_FALSE(recovery_.let_go()) << "it is over once";
 }
 
 TEST_F(RecoveryTest, WhatHasNoWayToItOrAForgedKeyIsForgotten) {
