@@ -47,6 +47,7 @@ class EventTimes {
       const auto at = times.begin() + static_cast<std::ptrdiff_t>(times.size() * 99 / 100);
       std::nth_element(times.begin(), at, times.end());
       state.counters[kind + "_p99_us"] = static_cast<double>(*at) / 1e3;
+      state.counters[kind + "_max_us"] = static_cast<double>(*std::ranges::max_element(times)) / 1e3;
     }
     for (const auto& [kind, all] : blocks_) {
       state.counters[kind + "_us_a_block"] =
