@@ -29,34 +29,34 @@ const FairQueue::Account* FairQueue::find(const std::string& tenant) const {
   return found == accounts_.end() ? nullptr : &found->second;
 }
 
-FairQueue::Accounts::iterator FairQueue::at(const std::string& tenant) {
+FairQueue::Entry& FairQueue::at(const std::string& tenant) {
   const auto found = accounts_.find(tenant);
   LOCI_CHECK(found != accounts_.end() && found->second.active(), "a tenant that has something here");
-  return found;
+  return *found;
 }
 
-void FairQueue::enter(Accounts::iterator entry) {
-  const Account& account = entry->second;
+void FairQueue::enter(Entry& entry) {
+  const Account& account = entry.second;
   const std::pair time{account.virtual_time, account.id};
-  (account.active() ? active_ : idle_).emplace(time, entry);
+  (account.active() ? active_ : idle_).emplace(time, &entry);
   if (account.active()) active_weight_ += account.weight;
   if (account.waiting.empty()) return;
   waiting_weight_ += account.weight;
-  by_waiting_.insert(entry);
+  by_waiting_.insert(&entry);
   if (account.running > 0)
-    waiting_beside_.emplace(time, entry);
+    waiting_beside_.emplace(time, &entry);
   else
-    waiting_alone_.emplace(std::tuple{account.virtual_time, account.first_arrival(), account.id}, entry);
+    waiting_alone_.emplace(std::tuple{account.virtual_time, account.first_arrival(), account.id}, &entry);
 }
 
-void FairQueue::leave(Accounts::iterator entry) {
-  const Account& account = entry->second;
+void FairQueue::leave(const Entry& entry) {
+  const Account& account = entry.second;
   const std::pair time{account.virtual_time, account.id};
   (account.active() ? active_ : idle_).erase(time);
   if (account.active()) active_weight_ -= account.weight;
   if (account.waiting.empty()) return;
   waiting_weight_ -= account.weight;
-  by_waiting_.erase(entry);
+  by_waiting_.erase(&entry);
   if (account.running > 0)
     waiting_beside_.erase(time);
   else
@@ -66,8 +66,9 @@ void FairQueue::leave(Accounts::iterator entry) {
 void FairQueue::push(const std::string& tenant, std::uint32_t weight, std::uint64_t arrival,
                      RequestId request, Nanos since, bool begun) {
   LOCI_CHECK(weight > 0, "everyone has some weight");
-  const auto [entry, is_new] = accounts_.try_emplace(tenant);
-  Account& account = entry->second;
+  const auto [found, is_new] = accounts_.try_emplace(tenant);
+  Entry& entry = *found;
+  Account& account = entry.second;
   if (is_new)
     account.id = ++accounts_made_;
   else
@@ -83,8 +84,8 @@ void FairQueue::push(const std::string& tenant, std::uint32_t weight, std::uint6
 }
 
 void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
-  const auto entry = at(tenant);
-  Account& account = entry->second;
+  Entry& entry = at(tenant);
+  Account& account = entry.second;
   const auto found = account.waiting.find(arrival);
   LOCI_CHECK(found != account.waiting.end(), "only what waits leaves the queue");
   leave(entry);
@@ -97,24 +98,24 @@ void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
 }
 
 void FairQueue::begin_running(const std::string& tenant) {
-  const auto entry = at(tenant);
+  Entry& entry = at(tenant);
   leave(entry);
-  ++entry->second.running;
+  ++entry.second.running;
   enter(entry);
 }
 
 void FairQueue::end_running(const std::string& tenant) {
-  const auto entry = at(tenant);
-  LOCI_CHECK(entry->second.running > 0, "only what runs ends");
+  Entry& entry = at(tenant);
+  LOCI_CHECK(entry.second.running > 0, "only what runs ends");
   leave(entry);
-  --entry->second.running;
+  --entry.second.running;
   enter(entry);
   advance();
 }
 
 void FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
-  const auto entry = at(tenant);
-  Account& account = entry->second;
+  Entry& entry = at(tenant);
+  Account& account = entry.second;
   const std::pair before{account.virtual_time, account.id};
   account.virtual_time += tokens * kVirtualToken / account.weight;
   const auto move = [&account](auto& order, const auto& place) {
@@ -137,13 +138,13 @@ void FairQueue::advance() {
     virtual_now_ = std::max(virtual_now_, idle_.rbegin()->first.first);
   }
   while (!idle_.empty() && idle_.begin()->first.first <= virtual_now_) {
-    accounts_.erase(idle_.begin()->second);
+    accounts_.erase(accounts_.find(idle_.begin()->second->first));
     idle_.erase(idle_.begin());
   }
 }
 
-FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Accounts::iterator of) {
-  Account& account = of->second;
+FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Entry& of) {
+  Account& account = of.second;
   if (!account.begun.empty()) return account.waiting.find(*account.begun.begin());
   if (!order_->looks_at_distance()) return account.waiting.begin();
   const bool is_known =
@@ -153,8 +154,8 @@ FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Accounts::iterat
 }
 
 // Finds the account's first by distances, which it asks for where they may have changed.
-void FairQueue::look_at(Accounts::iterator of) {
-  Account& account = of->second;
+void FairQueue::look_at(Entry& of) {
+  Account& account = of.second;
   account.first_found_in = step_;
   account.first_stays = !order_->changes_with_time();
   account.first_found = account.waiting.begin();
@@ -175,7 +176,7 @@ void FairQueue::look_at(Accounts::iterator of) {
       account.first_found = next;
     }
   }
-  if (moved) moved_.insert(of->first);
+  if (moved) moved_.insert(of.first);
 }
 
 void FairQueue::ask(Waiting& waiting) {
@@ -198,18 +199,18 @@ std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
     bool at_share;
     std::uint64_t virtual_time;
     std::uint64_t arrival;
-    Accounts::iterator account;
+    Entry* entry;
   };
   std::vector<Place> places;
-  const auto add = [&](Accounts::iterator entry) {
-    const Account& account = entry->second;
+  const auto add = [&](Entry& entry) {
+    const Account& account = entry.second;
     places.push_back(
-        {!below_slot_share(account, active_weight_), account.virtual_time, account.first_arrival(), entry});
+        {!below_slot_share(account, active_weight_), account.virtual_time, account.first_arrival(), &entry});
   };
   // Who runs nothing is below its share; of those the first are enough.
   for (auto next = waiting_alone_.begin(); next != waiting_alone_.end() && places.size() < most; ++next)
-    add(next->second);
-  for (const auto& [time, entry] : waiting_beside_) add(entry);
+    add(*next->second);
+  for (const auto& [time, entry] : waiting_beside_) add(*entry);
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
     return std::tie(a.at_share, a.virtual_time, a.arrival) < std::tie(b.at_share, b.virtual_time, b.arrival);
   });
@@ -217,7 +218,7 @@ std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
   std::vector<Head> heads;
   heads.reserve(places.size());
   for (const Place& place : places)
-    heads.push_back({&place.account->first, first_of(place.account)->second.request});
+    heads.push_back({&place.entry->first, first_of(*place.entry)->second.request});
   return heads;
 }
 
@@ -284,7 +285,7 @@ bool FairQueue::above_slot_share(const std::string& tenant) const {
          account->running * active_weight() > std::uint64_t{slots_} * account->weight;
 }
 
-bool FairQueue::MoreWaiting::operator()(Accounts::const_iterator a, Accounts::const_iterator b) const {
+bool FairQueue::MoreWaiting::operator()(const Entry* a, const Entry* b) const {
   const std::uint64_t more = a->second.waiting.size() * b->second.weight;
   const std::uint64_t less = b->second.waiting.size() * a->second.weight;
   return more != less ? more > less : a->first < b->first;
@@ -310,11 +311,11 @@ void FairQueue::check_invariants() const {
   LOCI_CHECK(waiting == waiting_, "invariant 10: what waits is counted");
   std::uint64_t active_weight = 0, waiting_weight = 0;
   std::size_t active = 0, alone = 0, beside = 0;
-  for (auto entry = accounts_.begin(); entry != accounts_.end(); ++entry) {
-    const Account& account = entry->second;
-    const auto under = [entry](const auto& index, const auto& key) {
+  for (const Entry& entry : accounts_) {
+    const Account& account = entry.second;
+    const auto under = [&entry](const auto& index, const auto& key) {
       const auto found = index.find(key);
-      return found != index.end() && found->second->first == entry->first;
+      return found != index.end() && found->second == &entry;
     };
     const std::pair time{account.virtual_time, account.id};
     const std::tuple place{account.virtual_time, account.first_arrival(), account.id};
@@ -325,7 +326,7 @@ void FairQueue::check_invariants() const {
     if (account.waiting.empty()) continue;
     LOCI_CHECK(account.running > 0 ? under(waiting_beside_, time) : under(waiting_alone_, place),
                "invariant 10: who waits stands at its place");
-    LOCI_CHECK(by_waiting_.contains(entry), "invariant 10: who waits is compared with others");
+    LOCI_CHECK(by_waiting_.contains(&entry), "invariant 10: who waits is compared with others");
     waiting_weight += account.weight;
     ++(account.running > 0 ? beside : alone);
   }

@@ -33,6 +33,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,8 +46,8 @@ namespace loci {
 // Tokens of weight 1 in units of virtual time.
 inline constexpr std::uint64_t kVirtualToken = std::uint64_t{1} << 20;
 
-// Thread-compatible. O(log tenants) where not said otherwise; tenants that have nothing here are forgotten
-// once the others have caught up with them.
+// Thread-compatible. O(log tenants) where not said otherwise, and O(1) expected to look up one tenant; tenants
+// that have nothing here are forgotten once the others have caught up with them.
 class FairQueue {
  public:
   // How far the state of a waiting request's prompt is now (WaitingRequest::distance).
@@ -145,23 +146,25 @@ class FairQueue {
     // Of those that wait; 0: none does.
     std::uint64_t first_arrival() const { return waiting.empty() ? 0 : waiting.begin()->first; }
   };
-  using Accounts = std::map<std::string, Account>;
+  // By name; nothing goes through it in its order, which is anybody's. Accounts stay where they are.
+  using Accounts = std::unordered_map<std::string, Account>;
+  using Entry = Accounts::value_type;
   // (Virtual time, id), and for those who wait the earliest arrival between them.
-  using ByTime = std::map<std::pair<std::uint64_t, std::uint64_t>, Accounts::iterator>;
-  using ByPlace = std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>, Accounts::iterator>;
+  using ByTime = std::map<std::pair<std::uint64_t, std::uint64_t>, Entry*>;
+  using ByPlace = std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>, Entry*>;
   // Who has more waiting for its weight comes first, then the first name.
   struct MoreWaiting {
-    bool operator()(Accounts::const_iterator a, Accounts::const_iterator b) const;
+    bool operator()(const Entry* a, const Entry* b) const;
   };
 
   const Account* find(const std::string& tenant) const;
-  Accounts::iterator at(const std::string& tenant);
+  Entry& at(const std::string& tenant);
   // Where the account stands in what is ordered by it; and no more, while it changes.
-  void enter(Accounts::iterator account);
-  void leave(Accounts::iterator account);
+  void enter(Entry& entry);
+  void leave(const Entry& entry);
   void advance();
-  WaitingByArrival::const_iterator first_of(Accounts::iterator account);
-  void look_at(Accounts::iterator account);
+  WaitingByArrival::const_iterator first_of(Entry& entry);
+  void look_at(Entry& entry);
   void ask(Waiting& waiting);
   bool below_slot_share(const Account& account, std::uint64_t active_weight) const;
 
@@ -175,7 +178,7 @@ class FairQueue {
   ByTime active_, idle_;   // all accounts
   ByPlace waiting_alone_;  // that wait, and run nothing
   ByTime waiting_beside_;  // that wait, and run something: as many as there are slots at most
-  std::set<Accounts::const_iterator, MoreWaiting> by_waiting_;  // that wait
+  std::set<const Entry*, MoreWaiting> by_waiting_;  // that wait
   std::uint64_t active_weight_ = 0, waiting_weight_ = 0;
   std::set<std::string> moved_;  // take_moved()
   std::uint64_t accounts_made_ = 0;

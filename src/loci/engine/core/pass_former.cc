@@ -2,6 +2,9 @@
 #include "loci/engine/core/pass_former.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -204,25 +207,32 @@ bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
 }
 
 bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
-  std::vector<std::string> tenants;
-  for (const auto& [tenant, wanted] : prompts.wanted) tenants.push_back(tenant);
-  std::stable_sort(tenants.begin(), tenants.end(), [this](const std::string& a, const std::string& b) {
-    return queue_.virtual_time(a) < queue_.virtual_time(b);
-  });
+  struct Tenant {
+    std::uint64_t virtual_time;
+    std::map<std::string, std::uint64_t>::const_iterator wanted;
+    std::vector<CoreRequest*> requests;  // in their order
+  };
+  std::vector<Tenant> tenants;
+  std::unordered_map<std::string_view, std::vector<CoreRequest*>> requests;
+  for (CoreRequest* request : batch_) {
+    if (request->phase.is(RequestPhase::kPrompt)) requests[request->tenant].push_back(request);
+  }
+  for (auto next = prompts.wanted.begin(); next != prompts.wanted.end(); ++next)
+    tenants.push_back({queue_.virtual_time(next->first), next, std::move(requests[next->first])});
+  std::ranges::stable_sort(tenants, {}, &Tenant::virtual_time);
   std::vector<std::uint64_t> wanted;
   std::vector<std::uint32_t> weights;
-  for (const std::string& tenant : tenants) {
-    wanted.push_back(prompts.wanted.at(tenant));
-    weights.push_back(queue_.weight(tenant));
+  for (const Tenant& tenant : tenants) {
+    wanted.push_back(tenant.wanted->second);
+    weights.push_back(queue_.weight(tenant.wanted->first));
   }
   const std::vector<std::uint64_t> given = divide_fairly(pass.budget, wanted, weights);
   std::uint64_t left = 0;
   bool gave_back = false;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     left += given[i];
-    for (CoreRequest* request : batch_) {
+    for (CoreRequest* request : tenants[i].requests) {
       if (left == 0) break;
-      if (!request->phase.is(RequestPhase::kPrompt) || request->tenant != tenants[i]) continue;
       if (request->passes->in_flight > 0 && !flights_.goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
