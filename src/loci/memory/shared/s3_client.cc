@@ -393,6 +393,7 @@ void S3Client::State::finish(CURL* easy, CURLcode code) {
   if (transfer->is_unwanted) reply.status = {};
   if (transfer->is_spoiled) reply.status = data_loss("the store sent other bytes than it was asked for");
   if (reply.status.ok() && reply.head.code == 0) reply.status = data_loss("expected an answer of HTTP");
+  reply.is_open = reply.is_open || !reply.status.ok() || reply.head.code >= 500;
   const bool is_broken = reply.status.code() == StatusCode::kUnavailable;
   const bool may_pass = is_broken || (reply.status.ok() && is_passing(reply.head.code));
   if (!may_pass || is_ending || transfer->tries >= transfer->request.tries) {
@@ -414,6 +415,7 @@ void S3Client::State::end_all() {
   timers.clear();
   const auto cancel = [this](std::unique_ptr<S3Transfer> transfer) {
     transfer->reply.status = {StatusCode::kCancelled, "the server ends"};
+    transfer->reply.is_open = transfer->reply.was_sent;
     end(std::move(transfer));
   };
   bool is_idle = false;

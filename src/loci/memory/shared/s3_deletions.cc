@@ -82,7 +82,9 @@ void S3Deletions::end(const Deletion& deletion) {
   keys_.erase(keys_.find(deletion.key));
   // What the store may write yet is deleted after it.
   if (deletion.late != 0 && !is_over_) {
+    ++late_count_;
     client_.later(deletion.late, [this, key = deletion.key] {
+      --late_count_;
       ++count_;
       queue(key);
     });
@@ -103,6 +105,7 @@ void S3Deletions::drop_all() {
     keys_.erase(keys_.find(waiting_.front()));
     state_.account.note_dropped("this server ends");
   }
+  for (; late_count_ > 0; --late_count_) state_.account.note_dropped("this server ends");
 }
 
 }  // namespace loci

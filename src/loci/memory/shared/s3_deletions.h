@@ -35,7 +35,7 @@ class S3Deletions {
   void go_on();
   // The block is to be deleted: nobody may give its objects a new time meanwhile.
   bool has(const ChainKey& key) const { return keys_.contains(key); }
-  // Drops all of them: the server ends.
+  // Drops all of them, those that were to be done again too: the server ends.
   void drop_all();
 
  private:
@@ -61,6 +61,7 @@ class S3Deletions {
   std::deque<ChainKey> waiting_;
   std::multiset<ChainKey> keys_;  // that wait or are under way
   std::size_t under_way_ = 0;
+  std::size_t late_count_ = 0;  // that are done again later
   Nanos paused_until_ = 0;
   bool is_over_ = false;
 };

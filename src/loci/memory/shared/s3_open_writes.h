@@ -26,7 +26,7 @@ class S3OpenWrites {
   S3OpenWrites(Nanos late, const Clock& clock) : late_(late), clock_(clock) {}
 
   void begin(const ChainKey& key) { ++open_[key]; }
-  // `answered`: the store said what it did.
+  // `answered`: the store said what it did, to each try.
   void end(const ChainKey& key, bool answered) {
     if (--open_[key] == 0) open_.erase(key);
     if (answered) return;

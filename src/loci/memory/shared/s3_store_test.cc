@@ -17,39 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include "loci/memory/shared/s3_questions.h"
-#include "loci/memory/shared/s3_store_state.h"
-#include "loci/memory/shared/s3_testing.h"
+#include "loci/memory/shared/s3_store_testing.h"
 #include "loci/memory/shared/shared_store_contract_testing.h"
-#include "loci/memory/shared/shared_store_testing.h"
 
 namespace loci {
 namespace {
 
 using namespace shared_test;
-
-constexpr Nanos kSoon = kNanosPerSecond / 5;  // for what gives up in time for a test
-
-S3StoreOptions options_at(std::uint16_t port, std::uint8_t secret, Warnings& warnings) {
-  return {.address = {.bucket = S3Fake::kBucket,
-                      .prefix = "some/place/",
-                      .endpoint = fmt::format("http://127.0.0.1:{}", port),
-                      .region = "eu-north-1"},
-          .credentials = []() -> Result<S3Credentials> {
-            return S3Credentials{.key_id = S3Fake::kKeyId, .secret = S3Fake::kSecret, .token = {}};
-          },
-          .keys = keys_of(secret),
-          .groups = kGroups,
-          .time_to_live = 1000 * kNanosPerSecond,
-          .connect_limit = kPatient,
-          .transfer_limit = kPatient,
-          .warn = [&warnings](const std::string& line) { warnings.add(line); }};
-}
-
-std::string path_of(std::uint64_t seed, std::uint32_t group) {
-  const SharedFormat format(keys_of(1), kGroups);
-  return "/bucket/some/place/" + s3_object_name(format, test_key(seed), group);
-}
 
 // See shared_store_contract_testing.h.
 class S3Place {
@@ -102,52 +76,7 @@ class S3Place {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(S3, SharedStoreContract, S3Place);
 
-class S3StoreTest : public testing::Test {
- protected:
-  S3StoreOptions options() {
-    S3StoreOptions options = options_at(server_.port(), 1, warnings_);
-    options.credentials = [this]() -> Result<S3Credentials> { return credentials_; };
-    return options;
-  }
-  // What gives up in time for a test.
-  S3StoreOptions hasty() {
-    S3StoreOptions options = this->options();
-    options.connect_limit = options.transfer_limit = kSoon;
-    return options;
-  }
-  std::unique_ptr<SharedStore> open(S3StoreOptions options) {
-    return open_s3_store(std::move(options), clock_).value();
-  }
-  Status start(S3StoreOptions options) { return open_s3_store(std::move(options), clock_).status(); }
-
-  // The store has the parts of these blocks in the second group, of the right size.
-  void have(const std::vector<std::uint64_t>& seeds) {
-    const SharedFormat format(keys_of(1), kGroups);
-    S3Fake::Objects objects = server_.objects();
-    for (const std::uint64_t seed : seeds)
-      objects[path(seed, 1)] = {.bytes = std::string(format.value_bytes(1), 'x')};
-    server_.set_objects(std::move(objects));
-  }
-  static std::string path(std::uint64_t seed, std::uint32_t group) { return path_of(seed, group); }
-  void set_age(std::uint64_t seed, std::uint32_t group, std::int64_t age) {
-    S3Fake::Objects objects = server_.objects();
-    objects.at(path(seed, group)).age = age;
-    server_.set_objects(std::move(objects));
-  }
-  // An answer to what may be asked of objects; the probe finds the store well.
-  void answer_objects(std::function<std::optional<std::string>(const S3Fake::Request&)> answer) {
-    server_.answer(
-        [answer = std::move(answer)](const S3Fake::Request& request) -> std::optional<std::string> {
-          if (request.path.ends_with("/probe")) return std::nullopt;
-          return answer(request);
-        });
-  }
-
-  SystemClock clock_;
-  S3Fake server_;
-  S3Credentials credentials_{.key_id = S3Fake::kKeyId, .secret = S3Fake::kSecret, .token = {}};
-  Warnings warnings_;
-};
+using S3StoreTest = S3StoreFixture;
 
 TEST_F(S3StoreTest, LargeValuesAreReadInPiecesAndLayersComeInOrder) {
   S3StoreOptions large = options();
@@ -163,104 +92,6 @@ TEST_F(S3StoreTest, LargeValuesAreReadInPiecesAndLayersComeInOrder) {
   const auto sink = read(*store, {1, 2, 3}, 0);  // (The sink checks the order.)
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(sink->wait()[i].bytes, block);
   EXPECT_EQ(server_.requests("GET"), 1u + 3 * 2) << "the probe, and two pieces of each value";
-}
-
-std::vector<std::uint64_t> seeds_from(std::uint64_t first, std::size_t count) {
-  std::vector<std::uint64_t> seeds(count);
-  for (std::size_t i = 0; i < count; ++i) seeds[i] = first + i;
-  return seeds;
-}
-
-TEST_F(S3StoreTest, ManyQuestionsAreUnderWayAtOnceAndNotMore) {
-  S3StoreOptions narrow = options();
-  narrow.questions_at_once = 8;
-  const auto store = open(narrow);
-  have(seeds_from(0, 60));
-  answer_objects([](const auto&) -> std::optional<std::string> {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return std::nullopt;
-  });
-  EXPECT_EQ(ask(*store, seeds_from(0, 60)), std::vector<std::uint8_t>(60, 2));
-  EXPECT_EQ(server_.most_at_once(), 8u);
-  EXPECT_EQ(server_.requests("HEAD"), 120u);
-}
-
-TEST_F(S3StoreTest, AStoreThatAsksForPatienceGetsItsDeletionsAgain) {
-  const auto store = open(options());
-  ASSERT_TRUE(write(*store, 1, 0).ok());
-  std::atomic<int> refused = 0;
-  answer_objects([&](const auto& request) -> std::optional<std::string> {
-    if (request.method != "DELETE" || refused++ >= 4) return std::nullopt;
-    return S3Fake::error("429 Too Many Requests", "TooManyRequests");
-  });
-  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
-  await([&] { return server_.objects().empty(); });
-  EXPECT_GE(refused, 4);
-  EXPECT_TRUE(store->stats().up);
-  EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
-}
-
-TEST_F(S3StoreTest, OfAnUnknownPromptFewBlocksAreAskedFor) {
-  const auto store = open(options());
-  EXPECT_EQ(ask(*store, seeds_from(0, 8192)), std::vector<std::uint8_t>(8192, 0));
-  EXPECT_EQ(server_.requests("HEAD"), 2 * S3Questions::kMissesMax);
-  EXPECT_EQ(store->stats().parts_asked_total, 2 * S3Questions::kMissesMax);
-  EXPECT_EQ(store->stats().asks_failed_total, 0u) << "it is answered, and early";
-}
-
-TEST_F(S3StoreTest, HolesArePassedAndWhatFollowsALongOneIsNot) {
-  const auto store = open(options());
-  constexpr std::size_t kHole = S3Questions::kMissesMax;
-  // 100 blocks, a hole that is passed, 3 blocks, one that is not, a block. (A window may reach into it.)
-  constexpr std::size_t kLong = kHole + S3Questions::kWindowMax;
-  have(seeds_from(0, 100));
-  have(seeds_from(100 + kHole - 1, 3));
-  have({102 + kHole + kLong});
-  std::vector<std::uint8_t> wanted(103 + kHole + kLong, 0);
-  for (std::size_t i = 0; i < 100; ++i) wanted[i] = 2;
-  for (std::size_t i = 0; i < 3; ++i) wanted[100 + kHole - 1 + i] = 2;
-  EXPECT_EQ(ask(*store, seeds_from(0, wanted.size())), wanted);
-  EXPECT_LT(server_.requests("HEAD"), 2 * wanted.size());
-}
-
-TEST_F(S3StoreTest, QuestionsTakeTurns) {
-  S3StoreOptions narrow = options();
-  narrow.questions_at_once = 2 * S3Questions::kMissesMax;
-  const auto store = open(narrow);
-  have(seeds_from(0, 4000));
-  have({9000});
-  std::atomic<std::uint64_t> asked = 0;
-  answer_objects([&](const auto&) -> std::optional<std::string> {
-    ++asked;
-    return std::nullopt;
-  });
-  std::promise<std::vector<std::uint8_t>> first;
-  std::vector<ChainKey> keys;
-  for (const std::uint64_t seed : seeds_from(0, 4000)) keys.push_back(test_key(seed));
-  store->ask(std::move(keys), 600 * kNanosPerSecond,
-             [&](std::vector<std::uint8_t> groups) { first.set_value(std::move(groups)); });
-  await([&] { return asked > 0; });
-  EXPECT_EQ(ask(*store, {9000}), std::vector<std::uint8_t>{2});
-  EXPECT_LT(asked, 8000u) << "the first has not been answered by then";
-  EXPECT_EQ(first.get_future().get(), std::vector<std::uint8_t>(4000, 2));
-}
-
-TEST_F(S3StoreTest, AQuestionIsAnsweredInTimeWithWhatIsKnown) {
-  const auto store = open(options());
-  ASSERT_TRUE(write(*store, 1, 0).ok());
-  ASSERT_TRUE(write(*store, 2, 0).ok());
-  std::promise<void> late;
-  answer_objects([is_late = late.get_future().share(),
-                  slow = path(2, 0)](const auto& request) -> std::optional<std::string> {
-    if (request.path == slow) is_late.wait();
-    return std::nullopt;
-  });
-  // (Until the first one's answer was in time.)
-  await([&] { return ask(*store, {1, 2}, kNanosPerSecond / 5) == std::vector<std::uint8_t>{1, 0}; });
-  EXPECT_GE(store->stats().asks_failed_total, 1u);
-  late.set_value();
-  await([&] { return ask(*store, {1, 2}) == std::vector<std::uint8_t>{1, 1}; });
-  EXPECT_EQ(store->stats().failures_total, 0u) << "a store that is slow";
 }
 
 TEST_F(S3StoreTest, AValueOfAnotherLengthIsAbsentOrDamaged) {
@@ -405,65 +236,6 @@ TEST_F(S3StoreTest, GarbageIsNeverServed) {
     }
     server_.answer(nullptr);
   }
-}
-
-TEST_F(S3StoreTest, ADeletionWaitsForWhatWritesItsBlock) {
-  for (const bool is_renewal : {false, true}) {
-    const auto store = open(options());
-    const std::uint64_t deleted = server_.requests("DELETE");
-    if (is_renewal) {
-      ASSERT_TRUE(write(*store, 1, 0).ok());
-      set_age(1, 0, 600);
-    }
-    std::promise<void> released;
-    std::atomic<bool> is_writing = false;
-    answer_objects(
-        [&, may_end = released.get_future().share()](const auto& request) -> std::optional<std::string> {
-          if (request.method != "PUT") return std::nullopt;
-          is_writing = true;
-          may_end.wait();
-          return std::nullopt;
-        });
-    std::promise<Status> written;
-    if (is_renewal) {
-      EXPECT_TRUE(read(*store, {1}, 0)->wait()[0].status->ok());
-    } else {
-      store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
-                   [&](Status status) { written.set_value(std::move(status)); });
-    }
-    await([&] { return is_writing.load(); });
-    forget(*store, 1);
-    forget(*store, 2);
-    await([&] { return server_.requests("DELETE") >= deleted + 2; });
-    EXPECT_EQ(server_.requests("DELETE"), deleted + 2) << "the other block's";
-    released.set_value();
-    if (!is_renewal) {
-      EXPECT_TRUE(written.get_future().get().ok());
-    }
-    await([&] { return server_.objects().empty(); });
-    await([&] { return server_.requests("DELETE") == deleted + 4; });
-    server_.answer(nullptr);
-  }
-}
-
-TEST_F(S3StoreTest, WhatTheStoreWritesLateIsDeletedAgain) {
-  AdvancedClock clock;
-  S3StoreOptions late = hasty();
-  late.late_write_limit = kPatient;
-  const auto store = open_s3_store(late, clock).value();
-  answer_objects([](const auto& request) -> std::optional<std::string> {
-    if (request.method == "PUT") return "";
-    return std::nullopt;
-  });
-  await([&] {
-    EXPECT_FALSE(write(*store, 1, 1).ok());
-    return server_.requests("PUT") > 0;
-  });
-  forget(*store, 1);
-  await([&] { return server_.requests("DELETE") >= 2; });
-  have({1});  // it carries out what it was asked for before
-  clock.advance(kPatient);
-  await([&] { return server_.objects().empty(); });
 }
 
 TEST_F(S3StoreTest, WhyItIsStillNotAskedIsToldWhenItChanges) {

@@ -60,7 +60,7 @@ void S3Writes::send(const Write& write) {
 }
 
 void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply& reply) {
-  open_.end(write->key, is_answered(reply));
+  open_.end(write->key, !reply.is_open);
   const std::string refusal = s3_refusal(reply);
   if (!refusal.empty()) {
     state_.account.note({});
@@ -77,11 +77,6 @@ void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply
   write->done(health);
 }
 
-// Else the store may do yet what it was asked for. (Some answer 5xx and carry it out.)
-bool S3Writes::is_answered(const S3Reply& reply) {
-  return !reply.was_sent || (reply.status.ok() && reply.head.code < 500);
-}
-
 void S3Writes::renew(const ChainKey& key, std::uint32_t group) {
   if (!state_.account.is_up() || client_.waiting(S3Request::Lane::kWrites) >= kRenewalsMax) return;
   // (What becomes of it is no matter: the value is as old as it was, or gone.)
@@ -91,7 +86,7 @@ void S3Writes::renew(const ChainKey& key, std::uint32_t group) {
                  .name = s3_object_name(state_.format, key, group),
                  .waits_until = kNever,
                  .time_limit = state_.limit_of(0),
-                 .done = [this, key](const S3Reply& reply) { open_.end(key, is_answered(reply)); }});
+                 .done = [this, key](const S3Reply& reply) { open_.end(key, !reply.is_open); }});
 }
 
 }  // namespace loci

@@ -40,7 +40,6 @@ class S3Writes {
   void take_head(const Write& write, const S3Reply& reply);
   void send(const Write& write);
   void take_reply(const Write& write, std::uint64_t bytes, const S3Reply& reply);
-  static bool is_answered(const S3Reply& reply);
 
   const S3StoreState& state_;
   S3OpenWrites& open_;

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deletions while blocks are written, late writes, a store that asks for patience, a server that ends.
+#include "loci/memory/shared/s3_deletions.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "loci/memory/shared/s3_store_testing.h"
+
+namespace loci {
+namespace {
+
+using namespace shared_test;
+
+using S3DeletionsTest = S3StoreFixture;
+
+TEST_F(S3DeletionsTest, AStoreThatAsksForPatienceGetsItsDeletionsAgain) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  std::atomic<int> refused = 0;
+  answer_objects([&](const auto& request) -> std::optional<std::string> {
+    if (request.method != "DELETE" || refused++ >= 4) return std::nullopt;
+    return S3Fake::error("429 Too Many Requests", "TooManyRequests");
+  });
+  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  await([&] { return server_.objects().empty(); });
+  EXPECT_GE(refused, 4);
+  EXPECT_TRUE(store->stats().up);
+  EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
+}
+
+TEST_F(S3DeletionsTest, ADeletionWaitsForWhatWritesItsBlock) {
+  for (const bool is_renewal : {false, true}) {
+    const auto store = open(options());
+    const std::uint64_t deleted = server_.requests("DELETE");
+    if (is_renewal) {
+      ASSERT_TRUE(write(*store, 1, 0).ok());
+      set_age(1, 0, 600);
+    }
+    std::promise<void> released;
+    std::atomic<bool> is_writing = false;
+    answer_objects(
+        [&, may_end = released.get_future().share()](const auto& request) -> std::optional<std::string> {
+          if (request.method != "PUT") return std::nullopt;
+          is_writing = true;
+          may_end.wait();
+          return std::nullopt;
+        });
+    std::promise<Status> written;
+    if (is_renewal) {
+      EXPECT_TRUE(read(*store, {1}, 0)->wait()[0].status->ok());
+    } else {
+      store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
+                   [&](Status status) { written.set_value(std::move(status)); });
+    }
+    await([&] { return is_writing.load(); });
+    forget(*store, 1);
+    forget(*store, 2);
+    await([&] { return server_.requests("DELETE") >= deleted + 2; });
+    EXPECT_EQ(server_.requests("DELETE"), deleted + 2) << "the other block's";
+    released.set_value();
+    if (!is_renewal) {
+      EXPECT_TRUE(written.get_future().get().ok());
+    }
+    await([&] { return server_.objects().empty(); });
+    await([&] { return server_.requests("DELETE") == deleted + 4; });
+    server_.answer(nullptr);
+  }
+}
+
+TEST_F(S3DeletionsTest, WhatTheStoreWritesLateIsDeletedAgain) {
+  AdvancedClock clock;
+  S3StoreOptions late = hasty();
+  late.late_write_limit = kPatient;
+  const auto store = open_s3_store(late, clock).value();
+  answer_objects([](const auto& request) -> std::optional<std::string> {
+    if (request.method == "PUT") return "";
+    return std::nullopt;
+  });
+  await([&] {
+    EXPECT_FALSE(write(*store, 1, 1).ok());
+    return server_.requests("PUT") > 0;
+  });
+  forget(*store, 1);
+  await([&] { return server_.requests("DELETE") >= 2; });
+  have({1});  // it carries out what it was asked for before
+  clock.advance(kPatient);
+  await([&] { return server_.objects().empty(); });
+}
+
+// A try without an answer may be carried out after one that was answered, too.
+TEST_F(S3DeletionsTest, WhatATryBeforeMayWriteLateIsDeletedAgain) {
+  AdvancedClock clock;
+  S3StoreOptions late = options();
+  late.late_write_limit = kPatient;
+  const auto store = open_s3_store(late, clock).value();
+  std::atomic<int> refusals = 1;
+  answer_objects([&](const auto& request) -> std::optional<std::string> {
+    if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
+    return S3Fake::error("500 Internal Server Error", "InternalError");
+  });
+  EXPECT_TRUE(write(*store, 1, 1).ok());
+  forget(*store, 1);
+  await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });
+  have({1});
+  clock.advance(kPatient);
+  await([&] { return server_.objects().empty(); });
+}
+
+TEST_F(S3DeletionsTest, DeletionsThatAServersEndLeavesUndoneAreTold) {
+  S3StoreOptions late = hasty();
+  late.late_write_limit = kPatient;
+  auto store = open(late);
+  await([&] { return store->stats().up; });
+  answer_objects([](const auto& request) -> std::optional<std::string> {
+    if (request.method == "PUT") return "";
+    return std::nullopt;
+  });
+  await([&] {
+    EXPECT_FALSE(write(*store, 1, 1).ok());
+    return server_.requests("PUT") > 0;
+  });
+  forget(*store, 1);
+  await([&] { return server_.requests("DELETE") >= 2 && store->stats().up; });
+  store.reset();
+  EXPECT_EQ(warnings_.count("this server ends"), 1) << warnings_.all();
+}
+
+}  // namespace
+}  // namespace loci
