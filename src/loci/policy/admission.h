@@ -46,8 +46,8 @@ namespace loci {
 // Tokens of weight 1 in units of virtual time.
 inline constexpr std::uint64_t kVirtualToken = std::uint64_t{1} << 20;
 
-// Thread-compatible. O(log tenants) where not said otherwise, and O(1) expected to look up one tenant; tenants
-// that have nothing here are forgotten once the others have caught up with them.
+// Thread-compatible. O(log tenants) where not said otherwise; one tenant is looked up in O(1) expected.
+// Tenants that have nothing here are forgotten once the others have caught up with them.
 class FairQueue {
  public:
   // How far the state of a waiting request's prompt is now (WaitingRequest::distance).

@@ -321,9 +321,7 @@ void Core::State::on(const MemoryRoom& event, Plan&) {
   room_.changed();
 }
 
-void Core::State::on(const Recovered& event, Plan& plan) {
-  plan.notes = recovery_.take_over(event, now_);
-}
+void Core::State::on(const Recovered& event, Plan& plan) { plan.notes = recovery_.take_over(event, now_); }
 
 // Some of what the disk's earlier entries, or less room on it, leave to be done.
 void Core::State::settle_disk() {

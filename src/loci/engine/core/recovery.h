@@ -58,7 +58,7 @@ class Recovery {
   const ChainKeyHasher& hasher_;
   BlockIndex& index_;
   Stage stage_ = Stage::kTakesOver;
-  std::deque<BlockPin> taken_;  // parents before children; it grows without moving them
+  std::deque<BlockPin> taken_;   // parents before children; it grows without moving them
   std::uint64_t recovered_ = 0;  // of the entries taken over, those with a copy
   std::uint64_t orphans_ = 0;
 };

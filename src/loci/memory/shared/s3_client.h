@@ -29,8 +29,8 @@ struct S3Reply {
   // kDeadlineExceeded; kCancelled: the client ends; kDataLoss: it is not HTTP, or not what was asked for.
   Status status;
   S3Head head;
-  S3Error error;            // of an answer that is one and has a body
-  bool was_sent = false;    // false: it waited for its turn until it was too late
+  S3Error error;          // of an answer that is one and has a body
+  bool was_sent = false;  // false: it waited for its turn until it was too late
   // The store may yet do what a try asked for: it got no answer, or 5xx. (Some answer so and carry it out.)
   bool is_open = false;
   std::uint64_t taken = 0;  // bytes of kRead
