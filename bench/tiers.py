@@ -7,6 +7,7 @@ between two turns of one stand those of all others. Compared are
   llama.cpp, no cache     -np 4 --cache-ram 0: a slot keeps its last conversation
   llama.cpp, cache        the same with its cache in host memory
   Loci, tiers             device memory for `--concurrency` conversations; the others in host memory and on disk
+  Loci, tiers, q8         the same bytes of device memory, host memory and disk, with --state-type q8
   Loci, all on device     device memory for all of them
 
 each on a server of its own that sees the same texts. Results go to build/bench-tiers.json.
@@ -38,8 +39,9 @@ from second_turn import free_port, Server
 
 RESULTS = ROOT / "build" / "bench-tiers.json"
 LOCI_BENCH_TIMEOUT_SECONDS = 3600
-NO_CACHE, CACHE, TIERS, ALL = "llama.cpp, no cache", "llama.cpp, cache", "Loci, tiers", "Loci, all on device"
-KEYS = {"llama-no-cache": NO_CACHE, "llama-cache": CACHE, "loci-tiers": TIERS, "loci-all": ALL}
+NO_CACHE, CACHE, ALL = "llama.cpp, no cache", "llama.cpp, cache", "Loci, all on device"
+TIERS, TIERS_Q8 = "Loci, tiers", "Loci, tiers, q8"
+KEYS = {"llama-no-cache": NO_CACHE, "llama-cache": CACHE, "loci-tiers": TIERS, "loci-tiers-q8": TIERS_Q8, "loci-all": ALL}
 LATER_TTFT = "p90 TTFT of later turns"
 LATER_TBT = "mean TBT of later turns"
 
@@ -59,7 +61,7 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--think-time", type=float, default=0, help="mean seconds between a reply and the next turn")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=3, help="of Loci's two, whose medians count; llama.cpp's take minutes each")
+    parser.add_argument("--rounds", type=int, default=3, help="of Loci's, whose medians count; llama.cpp's take minutes each")
     parser.add_argument("--only", action="append", choices=KEYS, help="measure this one (may be repeated); loci-all comes first anyway")
     parser.add_argument("--device-conversations", type=int, help="that the device of Loci with tiers holds; as many as --concurrency")
     parser.add_argument("--host-memory", default="2GiB", help="of Loci with tiers")
@@ -147,7 +149,7 @@ def measure_loci(workload, arguments, wanted):
     """{name: figures}. What one conversation takes is measured first, on a device that has room for all."""
     # A first guess, generous: a turn of mt-bench-101 and the template have less than 150 tokens.
     tokens = arguments.conversations * (arguments.document_tokens + arguments.turns * (arguments.max_tokens + 150) + 64)
-    bytes_of_token, rounds, port = 0.0, {ALL: [], TIERS: []}, free_port()
+    bytes_of_token, rounds, port = 0.0, {ALL: [], TIERS: [], TIERS_Q8: []}, free_port()
 
     def read_sizes():
         nonlocal bytes_of_token
@@ -159,17 +161,17 @@ def measure_loci(workload, arguments, wanted):
         print(f"bench: {ALL}, round {number + 1}", flush=True)
         rounds[ALL].append(measure(workload, loci_command(arguments, port, guess, "--host-memory", 0, "--disk", "none"), port,
                                    read_sizes))
-        if TIERS not in wanted:
-            continue
         blocks = math.ceil(rounds[ALL][0]["longest tokens"] / 32) + 1
         held = arguments.device_conversations or arguments.concurrency
         device = int(held * blocks * 32 * bytes_of_token)
-        print(f"bench: {TIERS}, round {number + 1}: device memory {device >> 20} MiB, of {held} conversations",
-              flush=True)
-        with tempfile.TemporaryDirectory(prefix="loci_tiers_") as folder:
-            disk = "none" if arguments.disk == "none" else f"{folder}:{arguments.disk}"
-            rounds[TIERS].append(measure(workload, loci_command(arguments, port, device, "--host-memory", arguments.host_memory,
-                                                                "--disk", disk), port))
+        for name, flags in ((TIERS, ()), (TIERS_Q8, ("--state-type", "q8"))):
+            if name not in wanted:
+                continue
+            print(f"bench: {name}, round {number + 1}: device memory {device >> 20} MiB, of {held} conversations in f16", flush=True)
+            with tempfile.TemporaryDirectory(prefix="loci_tiers_") as folder:
+                disk = "none" if arguments.disk == "none" else f"{folder}:{arguments.disk}"
+                rounds[name].append(measure(workload, loci_command(arguments, port, device, "--host-memory", arguments.host_memory,
+                                                                   "--disk", disk, *flags), port))
     return {name: median_of(of) for name, of in rounds.items() if of}
 
 
@@ -183,10 +185,12 @@ def report(results, conversations, below_saturation):
             lines.append(f"{name}: {run['failed']} turns have no reply")
     lines.append("")
     wanted = (("throughput, Loci with tiers over llama.cpp without its cache", "output tokens/s", TIERS, NO_CACHE, 8, False),
-              ("throughput, Loci with tiers over llama.cpp with its cache", "output tokens/s", TIERS, CACHE, 3, False),
-              (f"{LATER_TTFT}, Loci with tiers over llama.cpp with its cache", LATER_TTFT, TIERS, CACHE, 1 / 5, True),
+              ("throughput, Loci with tiers over llama.cpp with its cache", "output tokens/s", TIERS, CACHE, 6, False),
+              (f"{LATER_TTFT}, Loci with tiers over llama.cpp with its cache", LATER_TTFT, TIERS, CACHE, 1 / 8, True),
               (f"throughput, Loci with tiers over Loci with device memory for all {conversations}", "output tokens/s", TIERS,
-               ALL, 0.9, False))
+               ALL, 0.9, False),
+              ("throughput, q8 over f16, with tiers", "output tokens/s", TIERS_Q8, TIERS, 1, False),
+              (f"{LATER_TTFT}, q8 over f16, with tiers", LATER_TTFT, TIERS_Q8, TIERS, 1, True))
     if below_saturation:
         wanted += ((f"{LATER_TBT}, Loci with tiers over Loci with device memory for all {conversations}", LATER_TBT, TIERS, ALL,
                     1.04, True),)
@@ -210,9 +214,9 @@ def main():
                 print(f"bench: {name}", flush=True)
                 port = free_port()
                 results[name] = measure(workload, llama_command(arguments, port, *flags), port)
-        if TIERS in wanted or ALL in wanted:
+        if {TIERS, TIERS_Q8, ALL} & set(wanted):
             loci = measure_loci(workload, arguments, wanted)
-            results |= {name: loci[name] for name in (TIERS, ALL) if name in loci}
+            results |= {name: loci[name] for name in (TIERS, TIERS_Q8, ALL) if name in loci}
     settings = {key: str(value) for key, value in vars(arguments).items()}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({"settings": settings, "commit": commit(), "machine": processor(),
