@@ -36,25 +36,23 @@ class BeforeQueue {
   bool full() const { return waiting_.size() >= most_; }
   bool empty() const { return waiting_.empty(); }
   std::size_t size() const { return waiting_.size(); }
-  // How many of the tenant's. O(those who wait).
+  enum class For : std::uint8_t { kAnswer, kBeginning };
+  // How many of the tenant's, and how many for what. O(those who wait).
   std::size_t waiting(const TenantId& tenant) const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(waiting_, [&](const auto& entry) { return entry.second->tenant == tenant; }));
+    return count([&](const CoreRequest& one) { return one.tenant == tenant; });
+  }
+  std::size_t waiting(For what) const {
+    return count(
+        [&](const CoreRequest& one) { return one.before_queue->for_beginning == (what == For::kBeginning); });
   }
 
-  // How many wait for the first tokens of a block.
-  std::size_t beginnings() const { return beginnings_; }
-
-  enum class For : std::uint8_t { kAnswer, kBeginning };
   void enter(CoreRequest& request, For what, Nanos until) {
     LOCI_CHECK(!full() && !request.before_queue->until, "a request waits before the queue once");
     request.before_queue.change() = {.until = until, .for_beginning = what == For::kBeginning};
-    beginnings_ += request.before_queue->for_beginning ? 1 : 0;
     waiting_.emplace(std::pair(until, request.id), &request);
   }
   void leave(CoreRequest& request) {
     waiting_.erase({*request.before_queue->until, request.id});
-    beginnings_ -= request.before_queue->for_beginning ? 1 : 0;
     request.before_queue.change() = {};
   }
   // Those who have waited long enough leave, the first of them first.
@@ -86,15 +84,17 @@ class BeforeQueue {
       LOCI_CHECK(
           request->before_queue->until == place.first && request->id == place.second && !request->runs(),
           "invariant 10: who waits before the queue is known");
-    const auto awaits = [](const auto& entry) { return entry.second->before_queue->for_beginning; };
-    LOCI_CHECK(std::cmp_equal(std::ranges::count_if(waiting_, awaits), beginnings_),
-               "invariant 10: who waits for first tokens is counted");
   }
 
  private:
+  template <class Is>
+  std::size_t count(const Is& is) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(waiting_, [&](const auto& entry) { return is(*entry.second); }));
+  }
+
   std::size_t most_;
   std::map<std::pair<Nanos, RequestId>, CoreRequest*> waiting_;  // by until when
-  std::size_t beginnings_ = 0;
 };
 
 }  // namespace loci

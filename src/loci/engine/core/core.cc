@@ -192,8 +192,8 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       former_(config_, index_, transfers_, windows_, flights_, batch_, queue_, pass_times_),
       giving_way_(config_, index_, windows_, queue_, batch_, admission_),
       tables_(config_, index_, transfers_, prefixes_, windows_, flights_, batch_),
-      preloads_(config_, transfers_, device_memory_, restores_, admission_, batch_, queue_, queue_needs_,
-                former_),
+      preloads_(config_, transfers_, device_memory_, restores_, admission_, batch_, queue_, before_queue_,
+                queue_needs_, former_),
       beginnings_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_, admission_),
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
@@ -210,13 +210,13 @@ Plan Core::State::step(Nanos now, const Event& event) {
   forgotten_.retry();
   expire(plan);
   for (CoreRequest* late : before_queue_.take_late(now_)) enqueue(*late);  // whatever has come by now
-  distances_.take_changes(queue_);
+  take_distances();
   if (flights_.may_begin()) schedule(plan);
   look_ahead(plan.pass.has_value());
   save();
   state_age_.sweep(index_, now_);
   plan.give_back = device_memory_.give_back();
-  distances_.take_changes(queue_);
+  take_distances();
   plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.shared_forgets = forgotten_.take_shared();

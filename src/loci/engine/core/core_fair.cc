@@ -60,6 +60,12 @@ void Core::State::leave_queue(CoreRequest& request) {
   if (room_.is_blocked(request.id)) room_.changed();
 }
 
+// The queue asks again for distances that have changed.
+void Core::State::take_distances() {
+  for (const CoreRequest* moved : distances_.take_changes())
+    queue_.distance_moved(moved->tenant, moved->arrival);
+}
+
 // Its tenant was given so many tokens.
 void Core::State::charge(const CoreRequest& request, std::uint64_t tokens) {
   queue_.charge(request.tenant, tokens);

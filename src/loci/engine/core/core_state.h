@@ -130,6 +130,7 @@ class Core::State {
   void enqueue(CoreRequest& request);
   void take_off_queue(CoreRequest& request);
   void leave_queue(CoreRequest& request);
+  void take_distances();
   void charge(const CoreRequest& request, std::uint64_t tokens);
   void suspend(CoreRequest& request);
   void make_room();

@@ -7,12 +7,6 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
-namespace {
-
-// So many requests that wait for the end of a sequence have the rest brought behind it, one of each tenant.
-constexpr std::size_t kBehindFirstMost = 4;
-
-}  // namespace
 
 // --- before the queue ---
 
@@ -25,9 +19,7 @@ void Core::State::take_in(CoreRequest& request) {
 bool Core::State::await_beginning(CoreRequest& request) {
   if (request.paused || before_queue_.full() || !beginnings_.begin(request, !flights_.empty())) return false;
   before_queue_.enter(request, BeforeQueue::For::kBeginning, now_ + Beginnings::kWaitMax);
-  // Of several, who comes first is for the queue to say.
-  if (before_queue_.beginnings() <= kBehindFirstMost && before_queue_.waiting(request.tenant) == 1)
-    preloads_.begin_behind_first(request, room_.changes());
+  preloads_.begin_behind_first(request, room_.changes());
   return true;
 }
 

@@ -103,7 +103,8 @@ void Distances::forget(const CoreRequest& request) {
   known_.erase(known);
 }
 
-void Distances::take_changes(FairQueue& queue) {
+std::vector<const CoreRequest*> Distances::take_changes() {
+  std::vector<const CoreRequest*> moved;
   for (const ChainKey& key : index_.take_changed()) {
     const auto watchers = watchers_.find(key);
     if (watchers == watchers_.end()) continue;
@@ -114,10 +115,10 @@ void Distances::take_changes(FairQueue& queue) {
       const std::uint32_t tokens = one.known->tokens[one.number];
       one.known->sum = one.known->sum - nearness_of(known, tokens) + nearness_of(tier, tokens);
       known = tier;
-      if (!std::exchange(one.known->has_moved, true))
-        queue.distance_moved(one.known->request->tenant, one.known->request->arrival);
+      if (!std::exchange(one.known->has_moved, true)) moved.push_back(one.known->request);
     }
   }
+  return moved;
 }
 
 void Distances::check_invariants() const {

@@ -6,7 +6,7 @@
 //
 //     of()           looks up A B C: tiers 0 2 2. It keeps how near they are, and who asks for which block.
 //     C is loaded    the index reports C: its tier is 0 now, so every request that wants it is nearer
-//                    and the queue is told so
+//                    take_changes() returns them, and the queue asks again
 //     of()           O(1): the distance is smaller
 //
 // An admission order by distances needs those of many requests whenever a pass is formed, but few blocks
@@ -16,8 +16,8 @@
 // ...) is looked at, and stands for those up to the next.
 //
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
-// called when it ceases to wait. It calls the index, the prefixes and the queue. Invariants, which
-// check_invariants() tests (core.h has all):
+// called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
+// tests (core.h has all):
 //   10. A sum agrees with the index, except for changes that were not taken yet; each remembered block's
 //       watchers have the request once, where it says.
 #pragma once
@@ -47,9 +47,9 @@ class Distances {
   FairQueue::Distance of(CoreRequest& request);
   // Says that the request no longer waits. O(512).
   void forget(const CoreRequest& request);
-  // Takes the index's changes, and tells the queue whose distance has changed. O(changes · requests that want
-  // the blocks).
-  void take_changes(FairQueue& queue);
+  // Takes the index's changes. Returns whose distance has changed since of() was asked last. O(changes ·
+  // requests that want the blocks).
+  std::vector<const CoreRequest*> take_changes();
 
   // Aborts on a broken invariant. O(blocks that are remembered).
   void check_invariants() const;
@@ -61,7 +61,7 @@ class Distances {
     std::vector<std::uint32_t> tokens;   // that each of them stands for
     std::vector<std::uint8_t> tiers;     // tier of each; kFar: nowhere
     std::vector<std::uint32_t> watcher;  // where each block's watchers have this request
-    bool has_moved = false;              // since of() was asked, and the queue was told so
+    bool has_moved = false;              // since of() was asked, and take_changes() has returned it
     std::uint64_t sum = 0;  // over the tokens of these blocks: how much nearer than kNowhere they are
   };
   struct Watcher {

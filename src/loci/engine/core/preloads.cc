@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include "loci/base/check.h"
 
 namespace loci {
 namespace {
@@ -16,18 +19,21 @@ constexpr std::uint32_t kAgain = 4;
 // A step looks at whole requests until these have so many blocks together, and leaves the others to the next
 // step, because events wait for it.
 constexpr std::size_t kPreloadedBlocks = 256;
+// So many requests that wait for the end of a sequence have the rest brought behind it, one of each tenant.
+constexpr std::size_t kBehindFirstMost = 4;
 
 }  // namespace
 
 Preloads::Preloads(const CoreConfig& config, Transfers& transfers, const DeviceMemory& device_memory,
                    const Restores& restores, Admission& admission, const Batch& batch, FairQueue& queue,
-                   QueueNeeds& queue_needs, const PassFormer& former)
+                   const BeforeQueue& before_queue, QueueNeeds& queue_needs, const PassFormer& former)
     : transfers_(transfers),
       device_memory_(device_memory),
       restores_(restores),
       admission_(admission),
       batch_(batch),
       queue_(queue),
+      before_queue_(before_queue),
       queue_needs_(queue_needs),
       former_(former),
       off_(config.preload == "off"),
@@ -58,6 +64,10 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_wai
 }
 
 void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_changes) {
+  // Of several of a tenant's, who comes first is for the queue to say.
+  if (before_queue_.waiting(BeforeQueue::For::kBeginning) > kBehindFirstMost ||
+      before_queue_.waiting(request.tenant) != 1)
+    return;
   if (off_ || !queue_.empty() || request.length() / kBlockTokens > kPreloadedBlocks) return;
   request.preload.change().seen = room_changes;
   begin_loads_of(request, former_.prompts().total);
@@ -92,6 +102,15 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
     return found.too_slow || (found.load && transfers_.load_tier(found) != Tier::kDevice);
   });
   return !ahead.empty();
+}
+
+void Preloads::check_invariants(const CoreRequest& request) const {
+  const RequestPreload& preload = *request.preload;
+  LOCI_CHECK(!off_ || preload.seen == 0, "invariant 7: where loads ahead are off nobody is looked up");
+  LOCI_CHECK(preload.seen > 0 || (!preload.lacks && preload.blocks.empty()),
+             "invariant 7: who was never looked up lacks nothing");
+  LOCI_CHECK(preload.blocks.size() <= request.length() / kBlockTokens,
+             "invariant 10: what was loaded for a request are its blocks");
 }
 
 }  // namespace loci

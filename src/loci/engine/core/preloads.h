@@ -15,8 +15,11 @@
 //
 // It owns when a request was looked up, whether it lacked something, and what was loaded for it
 // (RequestPreload). It requires that the requests which it is given wait.
-// It calls the transfers, the device's memory, Restores, Admission, the batch, the queue, its needs and the
-// former of passes.
+// It calls the transfers, the device's memory, Restores, Admission, the batch, the queue, who waits before it,
+// the queue's needs and the former of passes. Invariants, which check_invariants() tests (core.h has all):
+//   7. Nobody lacks something, or was loaded for, who was never looked up; and nobody is where loads ahead
+//      are off.
+//   10. What was loaded for a request are whole blocks of its own.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +28,7 @@
 #include "loci/base/ids.h"
 #include "loci/engine/core/admission.h"
 #include "loci/engine/core/batch.h"
+#include "loci/engine/core/before_queue.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/pass_former.h"
@@ -39,10 +43,10 @@ namespace loci {
 // Thread-compatible; used by the core's thread.
 class Preloads {
  public:
-  // All nine must outlive it.
+  // All ten must outlive it.
   Preloads(const CoreConfig& config, Transfers& transfers, const DeviceMemory& device_memory,
            const Restores& restores, Admission& admission, const Batch& batch, FairQueue& queue,
-           QueueNeeds& queue_needs, const PassFormer& former);
+           const BeforeQueue& before_queue, QueueNeeds& queue_needs, const PassFormer& former);
 
   // A request that waits.
   using Find = std::function<CoreRequest&(RequestId)>;
@@ -56,9 +60,12 @@ class Preloads {
   bool has_more() const { return has_more_; }
 
   // The request waits before the queue for its first load, the end of its sequence. The link goes on with the
-  // rest behind that, unless somebody in the queue waits for the memory, or the request has so many blocks
-  // that looking at them would hold up others.
+  // rest behind that: of a few requests, the first of each tenant, unless somebody in the queue waits for the
+  // memory, or the request has so many blocks that looking at them would hold up others.
   void begin_behind_first(CoreRequest& request, std::uint64_t room_changes);
+
+  // Of any request. Aborts on a broken invariant. O(1).
+  void check_invariants(const CoreRequest& request) const;
 
  private:
   bool begin_loads_of(CoreRequest& request, std::uint64_t booked);
@@ -69,6 +76,7 @@ class Preloads {
   Admission& admission_;
   const Batch& batch_;
   FairQueue& queue_;
+  const BeforeQueue& before_queue_;
   QueueNeeds& queue_needs_;
   const PassFormer& former_;
   bool off_, bounded_;
