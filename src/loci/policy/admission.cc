@@ -296,6 +296,31 @@ const std::string& FairQueue::most_waiting() const {
   return (*by_waiting_.begin())->first;
 }
 
+// The first by distances is remembered while nobody comes or leaves; and for longer than a step, while no
+// distance changes and it is the first at any time.
+void FairQueue::check_first(const Account& account) const {
+  if (account.first_found_in == 0) return;
+  LOCI_CHECK(account.begun.empty() && account.first_found_in <= step_,
+             "invariant 10: a first is remembered where no request has begun");
+  bool waits = false;
+  std::size_t looked_at = 0;
+  WaitingRequest best;
+  auto first = account.waiting.end();
+  for (auto next = account.waiting.begin(); next != account.waiting.end() && looked_at < looks_; ++next) {
+    const auto& [arrival, waiting] = *next;
+    waits = waits || next == account.first_found;
+    LOCI_CHECK(!account.first_stays || waiting.distance_known,
+               "invariant 10: a first stays by what is known");
+    const WaitingRequest request{arrival, waiting.since, waiting.distance.value};
+    if (looked_at++ > 0 && !order_->comes_first(request, best, now_)) continue;
+    best = request;
+    first = next;
+  }
+  LOCI_CHECK(waits, "invariant 10: the first that is remembered waits");
+  LOCI_CHECK(!account.first_stays || first == account.first_found,
+             "invariant 10: the first that is remembered is the first");
+}
+
 void FairQueue::check_invariants() const {
   std::size_t waiting = 0;
   for (const auto& [name, account] : accounts_) {
@@ -303,6 +328,7 @@ void FairQueue::check_invariants() const {
     const auto begun = std::count_if(account.waiting.begin(), account.waiting.end(),
                                      [](const auto& entry) { return entry.second.begun; });
     LOCI_CHECK(std::cmp_equal(account.begun.size(), begun), "invariant 10: what has begun is known");
+    check_first(account);
     LOCI_CHECK(account.weight > 0, "invariant 7: everyone has some weight");
     LOCI_CHECK(account.active() || account.virtual_time > virtual_now_,
                "invariant 10: who has nothing here is forgotten");

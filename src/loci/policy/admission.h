@@ -21,7 +21,7 @@
 // Invariants, which check_invariants() tests, numbered as in engine/core/core.h:
 //   7. Everyone has some weight, and nobody has credit: whoever waits gets its turn.
 //   10. What waits and what has begun is counted, and weights are summed. Every account stands at its place
-//       in each order, and nowhere else.
+//       in each order, and nowhere else. The first by distances that is remembered is the first.
 #pragma once
 
 #include <cstddef>
@@ -167,6 +167,7 @@ class FairQueue {
   void look_at(Entry& entry);
   void ask(Waiting& waiting);
   bool below_slot_share(const Account& account, std::uint64_t active_weight) const;
+  void check_first(const Account& account) const;
 
   std::uint32_t slots_;
   std::unique_ptr<const AdmissionOrder> order_;

@@ -263,4 +263,15 @@ std::vector<BlockPin> Admission::open_rotated(const CoreRequest& request, CorePr
   return opened;
 }
 
+void Admission::check_invariants(const CoreRequest& request) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    LOCI_CHECK(reserve_blocks_[group] <= (windowed(group) ? 0 : config_.groups[group].block_count),
+               "invariant 1: what is kept for decodes fits");
+  }
+  const std::uint32_t public_blocks = request.prefix->public_blocks;
+  LOCI_CHECK(public_blocks < request.blocks.size(), "invariant 5: the tail is never public");
+  LOCI_CHECK(request.lineage == nullptr || public_blocks <= request.lineage->front_blocks,
+             "invariant 5: what is public is in front of what was cut");
+}
+
 }  // namespace loci

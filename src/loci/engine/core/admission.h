@@ -20,7 +20,9 @@
 // It owns how much of each pool is kept for running decodes, and which of a request's blocks were public when
 // it was admitted (RequestPrefix). It requires that what it is given was found by Restores in the same step,
 // with nothing in between that takes room. It calls the index, the transfers, the prefixes, the windows, the
-// device's memory, and Restores.
+// device's memory, and Restores. Invariants, which check_invariants() tests (core.h has all):
+//   1. What is kept for decodes fits the pool, and is kept only in groups without a window.
+//   5. Blocks that were public are before a request's tail, and in the front of a history that was cut.
 #pragma once
 
 #include <cstddef>
@@ -88,6 +90,9 @@ class Admission {
   // is admitted who needs them. Pinned until their loads hold them.
   std::vector<BlockPin> open_rotated(const CoreRequest& request, CoreProbes& probes,
                                      std::span<const std::uint32_t> begins);
+
+  // Of a request that runs. Aborts on a broken invariant. O(groups).
+  void check_invariants(const CoreRequest& request) const;
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }

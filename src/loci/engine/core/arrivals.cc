@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+
+#include "loci/base/check.h"
 
 namespace loci {
 
@@ -107,6 +110,20 @@ std::unique_ptr<CoreRequest> Arrivals::make(const Arrival& event, Nanos now) {
   request->tokens = std::move(tokens);
   prefixes_.take_keys(*request, event);
   return request;
+}
+
+void Arrivals::check_invariants(std::span<const CoreRequest* const> requests) const {
+  std::set<std::uint64_t> numbers;
+  for (const CoreRequest* request : requests) {
+    LOCI_CHECK(request->arrival < arrivals_ && numbers.insert(request->arrival).second,
+               "invariant 10: arrivals are numbered once");
+    LOCI_CHECK(
+        request->prompt_tokens > 0 && request->weight > 0 && request->prompt_tokens <= request->length(),
+        "invariant 7: a request has a prompt and some weight");
+    LOCI_CHECK(request->new_tokens() <= request->max_new_tokens &&
+                   request->length() <= windows_.sequence_tokens_max(),
+               "invariant 7: a reply has an end");
+  }
 }
 
 }  // namespace loci

@@ -9,13 +9,16 @@
 //
 // It owns the order of arrival, and makes what is known of a request from then on (RequestFacts). It requires
 // that a request's id is new. It calls the prefixes, the windows, the deadlines, the queue and who waits
-// before it.
+// before it. Invariants, which check_invariants() tests (core.h has all):
+//   7. A request has a prompt and some weight, and its reply has an end within the context.
+//   10. Arrivals are numbered once, in their order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "loci/base/clock.h"
@@ -59,6 +62,9 @@ class Arrivals {
   std::optional<RequestId> gives_place(const Arrival& event) const;
 
   std::unique_ptr<CoreRequest> make(const Arrival& event, Nanos now);
+
+  // `requests`: all of them. Aborts on a broken invariant. O(requests · log).
+  void check_invariants(std::span<const CoreRequest* const> requests) const;
 
  private:
   Status public_refusal(const Arrival& event, std::uint64_t computed) const;

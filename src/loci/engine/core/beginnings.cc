@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/core/beginnings.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <vector>
+
+#include "loci/base/check.h"
 
 namespace loci {
 
@@ -27,6 +31,25 @@ bool Beginnings::begin(CoreRequest& request, bool in_flight) {
 bool Beginnings::has_come(const CoreRequest& request) const {
   const BlockId block = index_.find(request.beginning->found->key);
   return block == kNoBlock || !transfers_.loading(block);
+}
+
+void Beginnings::check_invariants(const CoreRequest& request, Nanos now) const {
+  const std::optional<CoreBeginning>& found = request.beginning->found;
+  const bool waits = request.before_queue->for_beginning;
+  LOCI_CHECK(!waits || (found && *request.before_queue->until <= now + kWaitMax),
+             "invariant 7: who waits for a beginning has found one, and does so for a while");
+  if (!found) return;
+  const std::size_t begin = std::size_t{found->number} * kBlockTokens;
+  LOCI_CHECK(
+      found->there < found->run && found->run <= kBlockTokens && begin + found->run <= request.tokens.size(),
+      "invariant 4: a beginning has tokens of its request that the device lacked");
+  const BlockId id = index_.find(found->key);
+  if (id == kNoBlock) return;
+  const Block& block = index_.block(id);
+  LOCI_CHECK(block.depth == found->number + 1 &&
+                 std::equal(block.tokens.begin(), block.tokens.begin() + found->run,
+                            request.tokens.begin() + static_cast<std::ptrdiff_t>(begin)),
+             "invariant 4: a beginning spells its request's tokens, at their position");
 }
 
 }  // namespace loci

@@ -20,7 +20,9 @@
 //
 // It owns which beginning a request has looked for (RequestBeginning). It requires that the request
 // waits. It calls the index, the transfers, the prefixes, the windows, the device's memory, Restores and
-// Admission.
+// Admission. Invariants, which check_invariants() tests (core.h has all):
+//   4. What was found begins with tokens of the request, more than the device had, at their position.
+//   7. Who waits for a beginning has found one, and waits no longer than kWaitMax.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +63,9 @@ class Beginnings {
   bool begin(CoreRequest& request, bool in_flight);
   // True: the load has ended, whether it brought the block or not. O(1).
   bool has_come(const CoreRequest& request) const;
+
+  // Of any request. Aborts on a broken invariant. O(a block's tokens).
+  void check_invariants(const CoreRequest& request, Nanos now) const;
 
  private:
   const CoreConfig& config_;

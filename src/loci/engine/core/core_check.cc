@@ -72,10 +72,14 @@ void Core::State::check_owners() const {
     all.push_back(request.get());
     with_deadline += request->deadline != kNever && !request->phase.is(RequestPhase::kEnding);
     shared_questions_.check_invariants(*request);
+    beginnings_.check_invariants(*request, now_);
+    preloads_.check_invariants(*request);
     room_seen = std::max(room_seen, request->preload->seen);
     if (!request->runs()) continue;
     tables_.check_invariants(*request);
     windows_.check_invariants(*request);
+    admission_.check_invariants(*request);
+    PassFormer::check_invariants(*request);
   }
   prefixes_.check_invariants();
   transfers_.check_invariants();
@@ -84,10 +88,13 @@ void Core::State::check_owners() const {
   queue_needs_.check_invariants([this](RequestId id) { return waiting_request(id); });
   distances_.check_invariants();
   flights_.check_invariants(all);
+  pass_times_.check_invariants(flights_.size(), now_);
+  arrivals_.check_invariants(all);
   deadlines_.check_invariants(with_deadline);
   queue_.check_invariants();
   before_queue_.check_invariants();
   batch_.check_invariants();
+  queue_rate_.check_invariants(now_);
   room_.check_invariants([this](RequestId id) { return waiting_request(id) != nullptr; }, room_seen);
   recovery_.check_invariants();
   forgotten_.check_invariants();

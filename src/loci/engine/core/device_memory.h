@@ -12,6 +12,9 @@
 // So the room bounds the state that is kept, and which requests are admitted beside running ones. It never
 // makes a request wait that is alone or already runs: these were promised the pool, not the room.
 //
+// It owns the room of each pool, and whether more is to be given back. It requires that give_back() is called
+// at the end of each step, and that its caller gives the memory of all that it returns back before anybody
+// writes to those slots again. It promises to evict only what nobody needs. It calls only the index.
 // Invariants, which check_invariants() tests (core.h has all):
 //   1. What is held has memory, within the pool; what is kept beyond the room is needed, or is still to be
 //      given back.
@@ -26,7 +29,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. Calls cost O(groups), except give_back().
+// Thread-compatible; used by the core's thread. O(groups) where not said otherwise.
 class DeviceMemory {
  public:
   // Both must outlive it.
@@ -37,7 +40,7 @@ class DeviceMemory {
   // True: some group has less room than its pool.
   bool limited() const { return limited_; }
   std::uint32_t room(std::uint32_t group) const { return room_[group]; }
-  // Slots whose memory may be given back now, few enough for one step. Evicting each costs O(log).
+  // Slots whose memory may be given back now, few enough for one step. O(log) for each.
   std::vector<FreedSlot> give_back();
   // True: the last call has not given back all that it could.
   bool has_more() const { return has_more_; }

@@ -36,7 +36,8 @@
 //   9. Passes end in order, and no more than the configuration says are in flight. What goes on from a sample
 //      follows the span that samples it, one token behind it, in the pass before, and takes nothing that is
 //      committed.
-//   10. A request knows how many passes have it.
+//   10. A request knows how many passes have it, and how many slots of its promise they still read
+//       (RequestWindows::lent).
 #pragma once
 
 #include <cstddef>
@@ -70,6 +71,7 @@ class Flights {
         group_count_(static_cast<std::uint32_t>(config.groups.size())) {}
 
   bool empty() const { return in_flight_.empty(); }
+  std::size_t size() const { return in_flight_.size(); }
   // True: one more pass may begin.
   bool may_begin() const { return in_flight_.size() <= config_.passes_ahead; }
   // The one that began last; there is one.
@@ -153,6 +155,7 @@ class Flights {
   void waste(CoreRequest& request);
   void enlist(CorePass& pass, CoreRequest& request) const;
   void check_copies(const CorePass& pass) const;
+  void check_lent(std::span<const CoreRequest* const> requests) const;
   void check_following(const CorePass& before, const CorePass& pass) const;
   void check_spans(const CoreRequest& request) const;
   void check_spans(const CoreRequest& request, const CorePass& pass, std::uint32_t group,

@@ -62,6 +62,21 @@ void LinkTimes::costs_changed(Nanos now) {
   }
 }
 
+void LinkTimes::check_invariants(const std::array<std::uint32_t, kTiers>& moves) const {
+  for (std::size_t tier = 1; tier < kTiers; ++tier) {  // nothing is booked from the device
+    std::uint64_t left = 0, last = 0;
+    for (const Booking& booking : links_[tier].bookings) {
+      const Moves& of = booking.moves;
+      LOCI_CHECK(booking.left > 0 && booking.left <= of.last.value - of.first.value + 1,
+                 "invariant 7: a booking waits for some of its moves");
+      LOCI_CHECK(last < of.first.value, "invariant 10: a move is in one booking");
+      last = of.last.value;
+      left += booking.left;
+    }
+    LOCI_CHECK(left == moves[tier], "invariant 10: what is booked is in flight");
+  }
+}
+
 void LinkTimes::learn(Tier from, const Booking& ended, Nanos now) {
   if (ended.failed) return;
   Link& link = links_[index_of(from)];

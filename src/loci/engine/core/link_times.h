@@ -14,8 +14,12 @@
 //
 // A booking in which a move failed tells nothing about the link's speed. One that was given up tells that the
 // link is slower than predicted, and counts as kGivenUpTimes the prediction at most: a disk that hung for
-// long is no measure of the next load (link_breaker.h leaves it alone for a while). It owns the bookings and
-// the corrections, and calls nobody.
+// long is no measure of the next load (link_breaker.h leaves it alone for a while).
+//
+// It owns the bookings and the corrections. It requires that moves are booked in the order of their numbers,
+// and that each ends once. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
+//   7. A booking waits for moves that will end.
+//   10. The moves of bookings are those in flight, and each is in one booking of its tier.
 #pragma once
 
 #include <array>
@@ -61,6 +65,10 @@ class LinkTimes {
   // Says that the costs have changed: corrections of the old ones are forgotten, and bookings are predicted
   // again.
   void costs_changed(Nanos now);
+
+  // `moves`: how many are in flight to the device, by the tier that they come from. Aborts on a broken
+  // invariant. O(bookings).
+  void check_invariants(const std::array<std::uint32_t, kTiers>& moves) const;
 
  private:
   struct Booking {

@@ -19,9 +19,8 @@
 //     predicted to arrive in time, or when nobody decodes; the backend then waits for each layer
 //     (AttentionStore §3.2.1). Who decodes waits no longer than computing takes.
 //   - What decodes leave of a pass is divided among the tenants who have prompts to compute, by weight; what
-//   one
-//     does not want is the others'. So another's prompts, however many and long, cost a tenant that is within
-//     its share at most the rest of its share of each pass. While decodes run, prompts get as many
+//     one does not want is the others'. So another's prompts, however many and long, cost a tenant that is
+//     within its share at most the rest of its share of each pass. While decodes run, prompts get as many
 //     tokens as are predicted to keep the pass within its time (policy/pass_budget.h).
 //   - Behind a pass in flight the same goes for what that one leaves (docs/decisions/passes-ahead.md).
 //
@@ -29,7 +28,8 @@
 // (block_tables.h). It requires that blocks that a request's next token opens are there (or reserved), and
 // that one pass is formed at a time. It calls the index, the windows, the transfers, the flights, the batch,
 // the queue and the times of passes. Where a call gives room back it says so: those that lacked blocks may be
-// tried again.
+// tried again. Invariants, which check_invariants() tests (core.h has all):
+//   7. Who is held up by loads has blocks of its own that were on their way, each once and from the left.
 #pragma once
 
 #include <cstdint>
@@ -120,6 +120,9 @@ class PassFormer {
   Nanos patience_of(const CorePass& pass) const;
   // Writes the pass, which is in flight now, into the plan. Returns its rows.
   std::uint64_t write(const CorePass& pass, Nanos patience, Plan& plan) const;
+
+  // Of a request that runs. Aborts on a broken invariant. O(its loads).
+  static void check_invariants(const CoreRequest& request);
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }

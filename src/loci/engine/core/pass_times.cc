@@ -57,4 +57,12 @@ void PassTimes::costs_changed() {
   for (Flight& flight : in_flight_) flight.outdated = true;
 }
 
+void PassTimes::check_invariants(std::size_t passes, Nanos now) const {
+  LOCI_CHECK(in_flight_.size() == passes, "invariant 10: each pass in flight is timed");
+  for (const Flight& flight : in_flight_) {
+    LOCI_CHECK(flight.begun_at <= now && flight.work.rows.rows > 0,
+               "invariant 10: a pass that is timed has begun, and computes something");
+  }
+}
+
 }  // namespace loci

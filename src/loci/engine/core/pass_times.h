@@ -18,10 +18,13 @@
 // Projecting hidden states is a part of passes that wait for loads. So the executor times it inside the pass,
 // and says with the pass's end how many layers of blocks were projected and how long that took.
 //
-// It owns the corrections and the beginnings of passes in flight, and calls nobody.
+// It owns the corrections and the beginnings of passes in flight. It requires that passes end in the order in
+// which they began. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
+//   10. The time of each pass in flight is taken, from some time on that has come.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <span>
@@ -80,6 +83,9 @@ class PassTimes {
   // Says that the costs have changed: corrections are forgotten, and passes in flight, which began under the
   // old costs, do not count.
   void costs_changed();
+
+  // `passes`: how many are in flight. Aborts on a broken invariant. O(passes).
+  void check_invariants(std::size_t passes, Nanos now) const;
 
  private:
   struct Flight {

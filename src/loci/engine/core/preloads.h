@@ -15,8 +15,9 @@
 //
 // It owns when a request was looked up, whether it lacked something, and what was loaded for it
 // (RequestPreload). It requires that the requests which it is given wait.
-// It calls the transfers, the device's memory, Restores, Admission, the batch, the queue, who waits before it,
-// the queue's needs and the former of passes. Invariants, which check_invariants() tests (core.h has all):
+// It calls the transfers, the device's memory, Restores, Admission, the batch, the queue, who waits before
+// it, the queue's needs and the former of passes. Invariants, which check_invariants() tests (core.h has
+// all):
 //   7. Nobody lacks something, or was loaded for, who was never looked up; and nobody is where loads ahead
 //      are off.
 //   10. What was loaded for a request are whole blocks of its own.

@@ -6,9 +6,17 @@
 // its key is that of its parent and its tokens, its depth is right, and it is not too old. The disk forgets
 // all others. Entries that were taken over are pinned until the last batch is there, because a hole that
 // leads to others must not be removed before. Then they are let go a portion at a time, the deepest first, so
-// that a hole that leads nowhere is seen to.
+// that a hole that leads nowhere is seen to. An example, of a disk that has A B C, one below the other, and
+// D, whose parent was never written:
 //
-// Invariants of Recovery, which check_invariants() tests (core.h has all):
+//     batch 1    A B D    A and B are taken over and pinned; the disk forgets D
+//     batch 2    C, last  C too
+//     let_go()            of C, B and A: true, recovery is over
+//
+// Recovery owns the pins of the entries taken over so far, and how far it has come. It requires batches in
+// the disk's order, the last of them once, and that nobody writes to the disk before. It promises that every
+// entry is either taken over or returned to be forgotten. It calls only the index. Invariants, which
+// check_invariants() tests (core.h has all):
 //   4. What was taken over is found under its key, which is that of its parent and its tokens.
 //   6. Parents were taken over before their children, so that letting go from the end leaves no node that
 //      nobody needs.
@@ -28,7 +36,7 @@
 
 namespace loci {
 
-// Thread-compatible. It owns the pins of the entries taken over so far, and calls only the index.
+// Thread-compatible; used by the core's thread.
 class Recovery {
  public:
   // All three must outlive it.
@@ -41,7 +49,9 @@ class Recovery {
   // True: let_go() has left entries to the next step, which should come soon.
   bool has_more() const { return stage_ == Stage::kLetsGo; }
 
+  // O(entries taken over, until the last batch).
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
+  // O(1).
   void add_stats(CoreStats& stats) const;
   // Aborts on a broken invariant. O(entries taken over, until the last batch).
   void check_invariants() const;
@@ -64,7 +74,9 @@ class Recovery {
 };
 
 // Regularly looks at all blocks, some hundred in a step, and drops the state of those that were not used
-// for CoreConfig::state_ttl. Thread-compatible.
+// for CoreConfig::state_ttl. It owns how far it has come, and when it goes on: any number is right, so it has
+// no invariant to test. It requires that sweep() is called with the same index each time, at times that do
+// not go back. Thread-compatible; used by the core's thread.
 class StateAge {
  public:
   explicit StateAge(Nanos state_ttl) : state_ttl_(state_ttl) {}

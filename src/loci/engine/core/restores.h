@@ -15,8 +15,9 @@
 //
 // plan() describes the missing blocks to policy/restore_plan.h, and writes its answer into what was found.
 //
-// It owns the rule by which state is restored. It requires that the request waits. It calls the index, the
-// transfers, the prefixes, the windows and the times of passes.
+// It owns the rule by which state is restored, which never changes: it has no invariant to test. It requires
+// that the request waits. It calls the index, the transfers, the prefixes, the windows and the times of
+// passes.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <span>
 
+#include "loci/base/check.h"
+
 namespace loci {
 namespace {
 
@@ -58,6 +60,21 @@ std::size_t SaveWishes::waiting() const {
   std::size_t count = tails_.size();
   for (const Wishes& wishes : lines_) count += wishes.size();
   return count;
+}
+
+void SaveWishes::check_invariants() const {
+  for (const Line line : {Line::kFromDevice, Line::kFromHost, Line::kToShared}) {
+    LOCI_CHECK(of(line).size() <= kWishesMax, "invariant 7: wishes are bounded");
+    for (const Wish& wish : of(line)) {
+      LOCI_CHECK(line == Line::kFromDevice || wish.form == StateForm::kKeysAndValues,
+                 "invariant 4: only the device has a choice of forms");
+    }
+  }
+  LOCI_CHECK(tails_.size() <= kTailsMax, "invariant 7: wishes of tails are bounded");
+  for (const TailWish& wish : tails_) {
+    const std::uint32_t held = tokens_held(wish.tokens);
+    LOCI_CHECK(held > 0 && held < kBlockTokens, "invariant 4: a tail is saved as a partial block");
+  }
 }
 
 }  // namespace loci

@@ -7,7 +7,12 @@
 //     A is evicted
 //     take(kFromDevice) -> B                       A is not there any more
 //
-// It owns the wishes. It calls only the index.
+// It owns the wishes. It requires that blocks are there when they are wished, and that keep_tails() gets what
+// take_tails() has given. It calls only the index. Invariants, which check_invariants() tests (core.h has
+// all):
+//   4. A tail's wish has the tokens of a partial block. Only what is saved from the device has a choice of
+//      forms.
+//   7. The wishes are bounded.
 #pragma once
 
 #include <array>
@@ -66,6 +71,9 @@ class SaveWishes {
   std::size_t waiting() const;
   // How many were dropped because others came.
   std::uint64_t dropped() const { return dropped_; }
+
+  // Aborts on a broken invariant. O(wishes).
+  void check_invariants() const;
 
  private:
   using Wishes = std::deque<Wish>;

@@ -113,6 +113,8 @@ void Transfers::check_invariants() const {
              "invariant 10: what moves is counted");
   LOCI_CHECK(serves < serves_max_ + kTiers && disk_serves <= std::max(1u, serves_max_ / 2),
              "invariant 7: what peers are brought is bounded, half of it from the disk at most");
+  link_times_.check_invariants(loads_from);
+  wishes_.check_invariants();
   LOCI_CHECK(loads.size() == loads_.size(), "invariant 10: a load has moves");
   for (const auto& [block, operations] : loads) {
     const auto load = loads_.find(block);
