@@ -107,7 +107,7 @@ class Backend {
   // Waits for the end of the pass that began first. `results` gets one entry for each span.
   virtual void finish(std::vector<SpanResult>& results) = 0;
   // What the pass that finish() ended last has projected; nothing if info().projects is false.
-  virtual Projected projected() const { return {}; }
+  virtual Projected projected() const = 0;
   // Runs task(0) .. task(count - 1), each once, on threads of the backend, in any order, and returns when all
   // have ended. It is for work on a pass's logits. A backend may run passes on the same threads, so do not
   // call it between begin() and finish() unless info().passes_ahead > 0.

@@ -28,6 +28,7 @@ class EmptyBackend : public Backend {
   Result<HostMemory> allocate_host(std::uint64_t bytes) override { return HostMemory::map(bytes); }
   void begin(Pass) override {}
   void finish(std::vector<SpanResult>& results) override { results.clear(); }
+  Projected projected() const override { return {}; }
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
     for (std::uint32_t i = 0; i < count; ++i) task(i);
   }

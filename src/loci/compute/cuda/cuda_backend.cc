@@ -86,6 +86,7 @@ class CudaBackend final : public Backend {
     --begun_;
     parts_->runner->finish(results);
   }
+  Projected projected() const override { return {}; }
   // Logits that the host samples: there are few threads, for few rows.
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
     host_threads_.run_each(count, task);
