@@ -52,7 +52,6 @@ class Truncation {
   // The longest history that is not cut, and the most of one that is kept.
   std::uint32_t limit_tokens() const { return limit_; }
   std::uint32_t front_tokens() const { return front_; }  // whole blocks
-  std::uint32_t cut_tokens() const { return cut_; }      // whole blocks
 
   // One range for each cut, the first at front_tokens(), each where the last one ends; none up to the limit.
   std::vector<TokenRange> cuts(std::uint32_t history_tokens) const;
@@ -63,7 +62,7 @@ class Truncation {
 
   std::uint32_t limit_;
   std::uint32_t front_;
-  std::uint32_t cut_;
+  std::uint32_t cut_;  // whole blocks
 };
 
 }  // namespace loci

@@ -62,16 +62,18 @@ TEST(TruncationTest, CutsOfAGrowingHistoryChangeOnlyAtCutPoints) {
     if (!made.ok()) continue;
     EXPECT_GE(made->front_tokens(), std::max(needs.front_tokens, kBlockTokens));
     EXPECT_EQ(made->front_tokens() % kBlockTokens, 0u);
-    EXPECT_EQ(made->cut_tokens() % kBlockTokens, 0u);
-    EXPECT_GT(made->cut_tokens(), 0u);
+    const TokenRange first = made->cuts(made->limit_tokens() + 1).at(0);
+    const std::uint32_t cut_tokens = first.end - first.begin;
+    EXPECT_EQ(cut_tokens % kBlockTokens, 0u);
+    EXPECT_GT(cut_tokens, 0u);
     Ranges before;
-    std::uint32_t since = made->limit_tokens() - made->cut_tokens();  // the length of the last cut
+    std::uint32_t since = made->limit_tokens() - cut_tokens;  // the length of the last cut
     for (std::uint32_t n = 1; n < 4 * context; ++n) {
       const Ranges ranges = made->cuts(n);
       std::uint32_t dropped = 0, end = made->front_tokens();
       for (const TokenRange& range : ranges) {
         ASSERT_EQ(range.begin, end);
-        ASSERT_EQ(range.end - range.begin, made->cut_tokens());
+        ASSERT_EQ(range.end - range.begin, cut_tokens);
         end = range.end, dropped += range.end - range.begin;
       }
       ASSERT_LE(n - dropped, made->limit_tokens());
@@ -79,7 +81,7 @@ TEST(TruncationTest, CutsOfAGrowingHistoryChangeOnlyAtCutPoints) {
       if (ranges == before) continue;
       ASSERT_EQ(ranges.size(), before.size() + 1);
       ASSERT_TRUE(std::equal(before.begin(), before.end(), ranges.begin())) << "a cut is never moved";
-      ASSERT_EQ(n - since, made->cut_tokens() + (before.empty() ? 1 : 0)) << "a cut is used up first";
+      ASSERT_EQ(n - since, cut_tokens + (before.empty() ? 1 : 0)) << "a cut is used up first";
       since = n;
       before = ranges;
     }

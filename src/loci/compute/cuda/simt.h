@@ -5,12 +5,10 @@
 //
 // CUDA's own, on both: __global__, __device__, __forceinline__, __launch_bounds__, __restrict__, threadIdx,
 // blockIdx, blockDim, gridDim (.x .y .z), __syncthreads(), __syncwarp(), __shfl_sync, __shfl_xor_sync,
-// __shfl_down_sync, __shfl_up_sync, __ballot_sync, __any_sync, __all_sync (of whole warps: mask ~0u),
-// atomicAdd, atomicMax, atomicMin, atomicExch, atomicCAS (int, unsigned, and float for atomicAdd and
-// atomicExch, unsigned long long for atomicAdd), __threadfence(), __ldg, __dp4a, float2, float4, int2, int4,
-// uint2, uint4 with make_*,
-// __float_as_uint, __uint_as_float, __popc, __clz, __ffs, and the float functions of <cmath> by their C names
-// (fmaf, exp2f, expf, logf, tanhf, erff, rsqrtf, fminf, fmaxf, ...), __expf, __fdividef.
+// __shfl_up_sync, __ballot_sync, __any_sync (of whole warps: mask ~0u), atomicAdd (int, unsigned, unsigned
+// long long, float), __threadfence(), __ldg, float2, float4, uint2, uint4 with make_*, __float_as_uint,
+// __uint_as_float, __popc, __ffs, __fdividef, and the float functions of <cmath> by their C names (fmaf,
+// exp2f, expf, logf, tanhf, erff, fminf, fmaxf, ...).
 //
 // Shared memory is dynamic: shared_memory<T>() is its begin (LaunchShape::shared_bytes), aligned to 128
 // bytes, and holds NaNs at the begin of a block on the simulated device. No __shared__ variables, no static
@@ -105,15 +103,6 @@ LOCI_DEVICE void mma_16x8x16<BFloat16>(float (&d)[4], const std::uint32_t (&a)[4
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-// d[16][8] += a[16][32] * b[32][8] of int8. Lane as above: a[0]: (g, 4t..), a[1]: (g + 8, 4t..), a[2]: (g,
-// 4t + 16..), a[3]: (g + 8, 4t + 16..); b[0]: (k 4t.., n g), b[1]: (k 4t + 16.., n g).
-LOCI_DEVICE void mma_16x8x32_s8(std::int32_t (&d)[4], const std::uint32_t (&a)[4],
-                                const std::uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 

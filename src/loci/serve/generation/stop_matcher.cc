@@ -39,8 +39,7 @@ std::string StopMatcher::push(std::string_view piece) {
     held_ += piece[i];
     if (longest > 0) {
       std::string shown = held_.substr(0, held_.size() - longest);
-      match_begin_ = released_ + shown.size();
-      released_ = *match_begin_;
+      released_ += shown.size();
       held_.clear();
       return shown;
     }

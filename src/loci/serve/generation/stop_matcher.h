@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +23,7 @@ class StopMatcher {
   // The text has ended without a match: what was held back.
   std::string finish();
 
-  bool matched() const { return match_begin_.has_value(); }
-  // Bytes of the whole text before the match.
-  std::optional<std::uint64_t> match_begin() const { return match_begin_; }
+  bool matched() const { return !match_.empty(); }
   // The stop string that was found; "" before.
   const std::string& match() const { return match_; }
   // Bytes returned so far.
@@ -42,7 +39,6 @@ class StopMatcher {
   std::vector<Pattern> patterns_;
   std::string held_;  // the text from released_ on
   std::uint64_t released_ = 0;
-  std::optional<std::uint64_t> match_begin_;
   std::string match_;
 };
 

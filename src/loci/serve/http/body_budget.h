@@ -19,9 +19,6 @@ class BodyBudget {
 
   explicit BodyBudget(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  std::uint64_t bytes_max() const { return bytes_max_; }
-  std::uint64_t bytes_used() const { return bytes_used_; }
-
   // What one body holds of the budget; gives it back when it ends. The budget must outlive it.
   class Charge {
    public:

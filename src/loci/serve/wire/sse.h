@@ -15,14 +15,13 @@ inline constexpr std::string_view kSseDone = "[DONE]";
 std::string sse_event(std::string_view data);
 
 // Takes the stream in pieces of any size and gives the data of whole events. Understands LF, CRLF and
-// CR line ends, comments and several data lines; ignores other fields. Thread-compatible.
+// CR line ends, comments and several data lines; ignores other fields. If an event is larger than the bound,
+// it and all that follows is dropped. Thread-compatible.
 class SseParser {
  public:
   explicit SseParser(std::size_t event_bytes_max = std::size_t{64} << 20)
       : event_bytes_max_(event_bytes_max) {}
   std::vector<std::string> push(std::string_view piece);
-  // An event was larger than the bound: it and what follows is dropped.
-  bool overflowed() const { return overflowed_; }
 
  private:
   void end_line(std::vector<std::string>& out);

@@ -31,12 +31,6 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-struct alignas(8) int2 {
-  int x, y;
-};
-struct alignas(16) int4 {
-  int x, y, z, w;
-};
 struct alignas(8) uint2 {
   unsigned x, y;
 };
@@ -48,8 +42,6 @@ struct alignas(16) uint4 {
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-inline int2 make_int2(int x, int y) { return {x, y}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
@@ -100,9 +92,9 @@ T shuffle(T value, unsigned source) {
 inline unsigned this_lane() { return lane().thread.x % 32; }
 void check_whole_warp(unsigned mask);
 
-// A warp's matrix product: m16n8k16 of 16-bit values, or m16n8k32 of int8.
-enum class MmaType : std::uint8_t { kHalf, kBFloat16, kInt8 };
-void mma(MmaType type, void* d, const std::uint32_t* a, const std::uint32_t* b);
+// A warp's matrix product: m16n8k16 of 16-bit values.
+enum class MmaType : std::uint8_t { kHalf, kBFloat16 };
+void mma(MmaType type, float* d, const std::uint32_t* a, const std::uint32_t* b);
 void load_matrix(std::uint32_t (&r)[4], const void* row, bool transposed);
 void wait_copies(std::size_t groups_left);
 
@@ -130,12 +122,6 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
                                         loci::cuda::simulated::this_lane() ^ static_cast<unsigned>(lanes));
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
-  loci::cuda::simulated::check_whole_warp(mask);
-  const unsigned source = loci::cuda::simulated::this_lane() + lanes;
-  return loci::cuda::simulated::shuffle(value, source < 32 ? source : loci::cuda::simulated::this_lane());
-}
-template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned lanes) {
   loci::cuda::simulated::check_whole_warp(mask);
   const unsigned mine = loci::cuda::simulated::this_lane();
@@ -152,7 +138,6 @@ inline unsigned __ballot_sync(unsigned mask, bool vote) {
   return both[1];
 }
 inline bool __any_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
-inline bool __all_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) == ~0u; }
 
 // Blocks and fibers run one at a time, so plain operations are atomic.
 template <class T>
@@ -161,50 +146,15 @@ T atomicAdd(T* at, T value) {
   *at = static_cast<T>(old + value);
   return old;
 }
-template <class T>
-T atomicMax(T* at, T value) {
-  const T old = *at;
-  *at = std::max(old, value);
-  return old;
-}
-template <class T>
-T atomicMin(T* at, T value) {
-  const T old = *at;
-  *at = std::min(old, value);
-  return old;
-}
-template <class T>
-T atomicExch(T* at, T value) {
-  const T old = *at;
-  *at = value;
-  return old;
-}
-template <class T>
-T atomicCAS(T* at, T expected, T value) {
-  const T old = *at;
-  if (old == expected) *at = value;
-  return old;
-}
 inline void __threadfence() {}
 template <class T>
 T __ldg(const T* at) {
   return *at;
 }
-inline int __dp4a(int a, int b, int c) {
-  for (int i = 0; i < 4; ++i)
-    c += static_cast<std::int8_t>(a >> (8 * i)) * static_cast<std::int8_t>(b >> (8 * i));
-  return c;
-}
 inline unsigned __float_as_uint(float v) { return std::bit_cast<unsigned>(v); }
 inline float __uint_as_float(unsigned v) { return std::bit_cast<float>(v); }
-inline int __float_as_int(float v) { return std::bit_cast<int>(v); }
-inline float __int_as_float(int v) { return std::bit_cast<float>(v); }
 inline int __popc(unsigned v) { return std::popcount(v); }
-inline int __clz(unsigned v) { return std::countl_zero(v); }
 inline int __ffs(unsigned v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
-inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
-inline float __expf(float v) { return expf(v); }
-inline float __logf(float v) { return logf(v); }
 inline float __fdividef(float a, float b) { return a / b; }
 
 namespace loci::cuda {
@@ -246,9 +196,6 @@ inline void mma_16x8x16<Half>(float (&d)[4], const std::uint32_t (&a)[4], const 
 template <>
 inline void mma_16x8x16<BFloat16>(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   simulated::mma(simulated::MmaType::kBFloat16, d, a, b);
-}
-inline void mma_16x8x32_s8(std::int32_t (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  simulated::mma(simulated::MmaType::kInt8, d, a, b);
 }
 inline void load_matrix_x4(std::uint32_t (&r)[4], const void* row) { simulated::load_matrix(r, row, false); }
 inline void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* row) {

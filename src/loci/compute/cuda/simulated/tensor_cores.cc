@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a warp's tensor core and matrix loads do, by the PTX manual's tables ("Matrix Fragments for
-// mma.m16n8k16", "mma.m16n8k32", "ldmatrix").
+// mma.m16n8k16", "ldmatrix").
 #include <cstdint>
 #include <cstring>
 
@@ -36,7 +36,7 @@ namespace {
 
 struct MmaOperands {
   MmaType type;
-  void* d;
+  float* d;
   const std::uint32_t* a;
   const std::uint32_t* b;
 };
@@ -46,7 +46,7 @@ float element(MmaType type, std::uint32_t both, int index) {
   return type == MmaType::kHalf ? to_float(Half{bits}) : to_float(BFloat16{bits});
 }
 
-void multiply_floats(void* const (&lanes)[32]) {
+void multiply(void* const (&lanes)[32]) {
   float a[16][16], b[16][8];
   for (int l = 0; l < 32; ++l) {
     const auto& mine = *static_cast<MmaOperands*>(lanes[l]);
@@ -59,32 +59,12 @@ void multiply_floats(void* const (&lanes)[32]) {
     }
   }
   for (int l = 0; l < 32; ++l) {
-    auto* d = static_cast<float*>(static_cast<MmaOperands*>(lanes[l])->d);
+    float* d = static_cast<MmaOperands*>(lanes[l])->d;
     for (int r = 0; r < 4; ++r) {
       const int row = l / 4 + 8 * (r / 2), column = 2 * (l % 4) + r % 2;
       float products = 0;
       for (int k = 0; k < 16; ++k) products += a[row][k] * b[k][column];
       d[r] += products;
-    }
-  }
-}
-
-void multiply_integers(void* const (&lanes)[32]) {
-  std::int32_t a[16][32], b[32][8];
-  const auto byte = [](std::uint32_t word, int i) { return static_cast<std::int8_t>(word >> (8 * i)); };
-  for (int l = 0; l < 32; ++l) {
-    const auto& mine = *static_cast<MmaOperands*>(lanes[l]);
-    const int g = l / 4, t = l % 4;
-    for (int i = 0; i < 4; ++i) {
-      for (int r = 0; r < 4; ++r) a[g + 8 * (r % 2)][4 * t + 16 * (r / 2) + i] = byte(mine.a[r], i);
-      for (int r = 0; r < 2; ++r) b[4 * t + 16 * r + i][g] = byte(mine.b[r], i);
-    }
-  }
-  for (int l = 0; l < 32; ++l) {
-    auto* d = static_cast<std::int32_t*>(static_cast<MmaOperands*>(lanes[l])->d);
-    for (int r = 0; r < 4; ++r) {
-      const int row = l / 4 + 8 * (r / 2), column = 2 * (l % 4) + r % 2;
-      for (int k = 0; k < 32; ++k) d[r] += a[row][k] * b[k][column];
     }
   }
 }
@@ -112,9 +92,9 @@ void load_matrices(void* const (&lanes)[32]) {
 
 }  // namespace
 
-void mma(MmaType type, void* d, const std::uint32_t* a, const std::uint32_t* b) {
+void mma(MmaType type, float* d, const std::uint32_t* a, const std::uint32_t* b) {
   MmaOperands mine{type, d, a, b};
-  meet_warp(Meeting::kMma, &mine, type == MmaType::kInt8 ? multiply_integers : multiply_floats);
+  meet_warp(Meeting::kMma, &mine, multiply);
 }
 
 void load_matrix(std::uint32_t (&r)[4], const void* row, bool transposed) {
