@@ -76,6 +76,7 @@ TEST_F(SaveWishesTest, TheOldestGiveWayToTooMany) {
   const BlockPin a = computed(100), b = computed(200);
   wish(Line::kFromDevice, a);
   for (int i = 0; i < 4096; ++i) wish(Line::kFromDevice, b);
+  wishes_.check_invariants();
   EXPECT_EQ(wishes_.dropped(), 1u);
   EXPECT_EQ(next(Line::kFromDevice), b.block());
 }
@@ -96,6 +97,7 @@ TEST_F(SaveWishesTest, ATailIsThereWhileItIsUnchanged) {
   index_.append(*token, run_of(4, 1));
   EXPECT_FALSE(wishes_.is_there(tails.front())) << "it goes on";
   wishes_.keep_tails(std::move(tails));
+  wishes_.check_invariants();
   EXPECT_EQ(wishes_.waiting(), 1u);
 }
 
