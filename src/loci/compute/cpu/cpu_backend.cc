@@ -11,11 +11,11 @@
 #include "loci/base/check.h"
 #include "loci/compute/check_model.h"
 #include "loci/compute/cpu/block_storage.h"
+#include "loci/compute/cpu/cpu_pass_runner.h"
 #include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/hidden_projector.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/key_rotation.h"
-#include "loci/compute/cpu/pass_runner.h"
 #include "loci/compute/cpu/thread_pool.h"
 #include "loci/compute/layer_groups.h"
 
@@ -143,7 +143,7 @@ class CpuBackend final : public Backend {
   CpuWeights weights_;
   mutable BlockStorage blocks_;  // what came as hidden states is projected when it is read
   HiddenProjector projector_;
-  PassRunner runner_;
+  CpuPassRunner runner_;
   KeyRotation rotation_;
   BackendInfo info_;
   std::optional<Pass> begun_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of one instruction set as a table of functions, and the layouts of the data that they read.
 // Kernels are pure: they touch only what their arguments point to, take no lock and check nothing. Their
-// callers (hidden_projector.h, pass_runner.h) have checked the shapes. All sets give the same bits
+// callers (hidden_projector.h, cpu_pass_runner.h) have checked the shapes. All sets give the same bits
 // (docs/numerics.md).
 //
 // No function is defined here: see simd.h for why.

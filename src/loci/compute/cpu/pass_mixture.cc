@@ -5,11 +5,12 @@
 // With few rows one thread chooses and gathers.
 #include <algorithm>
 
-#include "loci/compute/cpu/pass_runner.h"
+#include "loci/compute/cpu/cpu_pass_runner.h"
 
 namespace loci::cpu {
 
-void PassRunner::score_experts(std::uint32_t thread, const PackedMatrix& router, const Activations& input) {
+void CpuPassRunner::score_experts(std::uint32_t thread, const PackedMatrix& router,
+                                  const Activations& input) {
   const TileLayout& layout = input.layout();
   WorkRange range;
   while (pool_.claim(thread, router.groups * layout.tiles(), range)) {
@@ -21,7 +22,7 @@ void PassRunner::score_experts(std::uint32_t thread, const PackedMatrix& router,
   }
 }
 
-void PassRunner::gather_rows(std::uint32_t thread, std::uint32_t rows) {
+void CpuPassRunner::gather_rows(std::uint32_t thread, std::uint32_t rows) {
   const auto gather = [&] {
     mixture_.gather(kernels_, rows);
     expert_input_.resize(mixture_.layout());
@@ -52,7 +53,7 @@ void PassRunner::gather_rows(std::uint32_t thread, std::uint32_t rows) {
   pool_.barrier(thread);
 }
 
-void PassRunner::activate_experts(std::uint32_t thread, const CpuLayer& layer) {
+void CpuPassRunner::activate_experts(std::uint32_t thread, const CpuLayer& layer) {
   const std::uint32_t units = (weights_.expert_width + kQuantBlock - 1) / kQuantBlock;
   WorkRange range;
   while (pool_.claim(thread, static_cast<std::uint32_t>(mixture_.used().size()) * units, range)) {
@@ -65,7 +66,7 @@ void PassRunner::activate_experts(std::uint32_t thread, const CpuLayer& layer) {
   pool_.barrier(thread);
 }
 
-void PassRunner::add_experts(std::uint32_t thread, const CpuLayer& layer, std::uint32_t rows) {
+void CpuPassRunner::add_experts(std::uint32_t thread, const CpuLayer& layer, std::uint32_t rows) {
   const TileLayout& layout = expert_down_.layout();
   alignas(64) float outputs[kMaxTileRows * kLanes];
   WorkRange range;
@@ -86,8 +87,8 @@ void PassRunner::add_experts(std::uint32_t thread, const CpuLayer& layer, std::u
   }
 }
 
-void PassRunner::run_mixture(std::uint32_t thread, const CpuLayer& layer, const Activations& router_input,
-                             std::uint32_t rows) {
+void CpuPassRunner::run_mixture(std::uint32_t thread, const CpuLayer& layer, const Activations& router_input,
+                                std::uint32_t rows) {
   score_experts(thread, layer.router, router_input);
   pool_.barrier(thread);
   gather_rows(thread, rows);

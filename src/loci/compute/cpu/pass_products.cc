@@ -5,18 +5,18 @@
 #include <chrono>
 #include <cstring>
 
-#include "loci/compute/cpu/pass_runner.h"
+#include "loci/compute/cpu/cpu_pass_runner.h"
 
 namespace loci::cpu {
 
-void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
-                          const Activations& input, std::uint32_t tile, float* outputs,
-                          std::uint32_t stride) const {
+void CpuPassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
+                             const Activations& input, std::uint32_t tile, float* outputs,
+                             std::uint32_t stride) const {
   multiply_tile(kernels_, matrix, first, count, input, tile, outputs, stride);
 }
 
-void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head,
-                             std::uint32_t heads, std::uint32_t layer, HeadKind kind) {
+void CpuPassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head,
+                                std::uint32_t heads, std::uint32_t layer, HeadKind kind) {
   const std::uint32_t head_dim = spec_.head_dim;
   const std::uint32_t position = plan_.position(*pass_, row);
   const std::uint32_t token = position % kBlockTokens;
@@ -41,8 +41,8 @@ void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint3
   }
 }
 
-void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit,
-                               std::uint32_t layer, const Activations& input, HeadKind kind) {
+void CpuPassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit,
+                                  std::uint32_t layer, const Activations& input, HeadKind kind) {
   const std::uint32_t head_dim = spec_.head_dim;
   const std::uint32_t first_head = unit * unit_heads(head_dim);
   const std::uint32_t heads = std::min(unit_heads(head_dim), matrix.rows / head_dim - first_head);
@@ -60,7 +60,7 @@ void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, s
   }
 }
 
-void PassRunner::project(std::uint32_t thread, std::uint32_t layer, const Activations& input) {
+void CpuPassRunner::project(std::uint32_t thread, std::uint32_t layer, const Activations& input) {
   const CpuLayer& weights = weights_.layers()[layer];
   const std::uint32_t queries = units_of(spec_.heads, spec_.head_dim),
                       keys = units_of(spec_.kv_heads, spec_.head_dim);
@@ -78,7 +78,7 @@ void PassRunner::project(std::uint32_t thread, std::uint32_t layer, const Activa
   }
 }
 
-void PassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
+void CpuPassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
   constexpr std::size_t kBlocks = 16;  // at once: enough rows for each weight that is read
   const std::uint64_t row_bytes = hidden_row_bytes();
   const auto count = static_cast<std::uint32_t>(hidden_.size());
@@ -114,8 +114,8 @@ void PassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
   pool_.barrier(thread);
 }
 
-void PassRunner::activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,
-                               std::uint32_t begin, std::uint32_t end, Activations& down) const {
+void CpuPassRunner::activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,
+                                  std::uint32_t begin, std::uint32_t end, Activations& down) const {
   constexpr std::uint32_t kGroups = kQuantBlock / kLanes;  // outputs that are quantised together
   alignas(64) float gate[kMaxTileRows * kQuantBlock], up[kMaxTileRows * kQuantBlock], values[kQuantBlock];
   const std::uint32_t first = unit * kGroups, count = std::min(kGroups, ffn.up.groups - first);
@@ -135,7 +135,7 @@ void PassRunner::activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, co
   }
 }
 
-void PassRunner::feed_forward(std::uint32_t thread, const CpuFeedForward& ffn, const Activations& input) {
+void CpuPassRunner::feed_forward(std::uint32_t thread, const CpuFeedForward& ffn, const Activations& input) {
   WorkRange range;
   while (pool_.claim(thread, (ffn.up.rows + kQuantBlock - 1) / kQuantBlock, range)) {
     for (std::uint32_t unit = range.begin; unit < range.end; ++unit)
@@ -143,8 +143,8 @@ void PassRunner::feed_forward(std::uint32_t thread, const CpuFeedForward& ffn, c
   }
 }
 
-void PassRunner::write_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input,
-                               float* out) {
+void CpuPassRunner::write_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input,
+                                  float* out) {
   const TileLayout& layout = input.layout();
   WorkRange range;
   while (pool_.claim(thread, matrix.groups, range)) {
@@ -155,7 +155,7 @@ void PassRunner::write_product(std::uint32_t thread, const PackedMatrix& matrix,
   }
 }
 
-void PassRunner::run_output(std::uint32_t thread) {
+void CpuPassRunner::run_output(std::uint32_t thread) {
   const PackedMatrix& matrix = weights_.output();
   const Activations& input = prepare_output(thread);
   const TileLayout& layout = input.layout();

@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "loci/base/check.h"
-#include "loci/compute/cpu/pass_runner.h"
+#include "loci/compute/cpu/cpu_pass_runner.h"
 
 namespace loci::cpu {
 
-void PassRunner::copy_blocks(std::uint32_t thread) {
+void CpuPassRunner::copy_blocks(std::uint32_t thread) {
   if (pass_->copies.empty()) return;
   const auto copies = static_cast<std::uint32_t>(pass_->copies.size()), layers = spec_.layer_count();
   WorkRange range;
@@ -23,14 +23,14 @@ void PassRunner::copy_blocks(std::uint32_t thread) {
   pool_.barrier(thread);
 }
 
-void PassRunner::take_rows(ThreadState& state, std::uint32_t rows) {
+void CpuPassRunner::take_rows(ThreadState& state, std::uint32_t rows) {
   if (state.own || rows > kOwnRows) return;
   std::memcpy(state.x.data(), x_.data(), rows * hidden_stride_ * sizeof(float));
   state.own = true;
 }
 
 template <class Make>
-void PassRunner::each_row(std::uint32_t thread, std::uint32_t rows, const Make& make) {
+void CpuPassRunner::each_row(std::uint32_t thread, std::uint32_t rows, const Make& make) {
   if (threads_[thread].own) {
     for (std::uint32_t row = 0; row < rows; ++row) make(row);
     return;
@@ -42,18 +42,18 @@ void PassRunner::each_row(std::uint32_t thread, std::uint32_t rows, const Make& 
   pool_.barrier(thread);
 }
 
-Activations& PassRunner::input(ThreadState& state, std::uint32_t rows, Activations& shared,
-                               Activations& own) const {
+Activations& CpuPassRunner::input(ThreadState& state, std::uint32_t rows, Activations& shared,
+                                  Activations& own) const {
   if (!state.own) return shared;
   own.resize(rows, kernels_);
   return own;
 }
 
-float* PassRunner::residual(ThreadState& state, std::uint32_t row) const {
+float* CpuPassRunner::residual(ThreadState& state, std::uint32_t row) const {
   return (state.own ? state.x.data() : x_.as<float>()) + std::size_t{row} * hidden_stride_;
 }
 
-const float* PassRunner::normalise(const CpuNorm& norm, const float* x, float* out) const {
+const float* CpuPassRunner::normalise(const CpuNorm& norm, const float* x, float* out) const {
   if (!norm.present()) return x;
   if (spec_.norm == NormKind::kRms) {
     kernels_.rms_norm(x, norm.weight, spec_.hidden, hidden_stride_, spec_.norm_epsilon, out);
@@ -63,7 +63,7 @@ const float* PassRunner::normalise(const CpuNorm& norm, const float* x, float* o
   return out;
 }
 
-void PassRunner::embed(ThreadState& state, std::uint32_t row) const {
+void CpuPassRunner::embed(ThreadState& state, std::uint32_t row) const {
   const Segment& segment = plan_.segment_of(row);
   const TokenId token = pass_->spans[segment.span].tokens[segment.token + row - segment.row];
   LOCI_CHECK(token.value < spec_.vocabulary, "a token outside the vocabulary");
@@ -79,21 +79,21 @@ void PassRunner::embed(ThreadState& state, std::uint32_t row) const {
   kernels_.add(x, state.row.data(), hidden_stride_);
 }
 
-void PassRunner::change_row(ThreadState& state, std::uint32_t row, const Buffer& changes,
-                            const CpuNorm& norm) const {
+void CpuPassRunner::change_row(ThreadState& state, std::uint32_t row, const Buffer& changes,
+                               const CpuNorm& norm) const {
   const float* change = changes.as<float>() + std::size_t{row} * hidden_stride_;
   kernels_.add(residual(state, row), normalise(norm, change, state.row.data()), hidden_stride_);
 }
 
-void PassRunner::begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row) const {
+void CpuPassRunner::begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row) const {
   if (layer == 0) return embed(state, row);
   const CpuLayer& before = weights_.layers()[layer - 1];
   if (spec_.parallel) change_row(state, row, attention_change_, before.attention_post_norm);
   change_row(state, row, ffn_change_, before.ffn_post_norm);
 }
 
-void PassRunner::set_feed_forward_row(ThreadState& state, const CpuLayer& layer, std::uint32_t row,
-                                      Activations& target) {
+void CpuPassRunner::set_feed_forward_row(ThreadState& state, const CpuLayer& layer, std::uint32_t row,
+                                         Activations& target) {
   const CpuNorm& norm = spec_.parallel && !layer.ffn_norm.present() ? layer.attention_norm : layer.ffn_norm;
   if (!layer.mixture()) {
     target.set_row(kernels_, row, normalise(norm, residual(state, row), state.row.data()));
@@ -106,7 +106,7 @@ void PassRunner::set_feed_forward_row(ThreadState& state, const CpuLayer& layer,
   target.set_row(kernels_, row, kept);
 }
 
-const Activations& PassRunner::prepare_attention(std::uint32_t thread, std::uint32_t layer) {
+const Activations& CpuPassRunner::prepare_attention(std::uint32_t thread, std::uint32_t layer) {
   ThreadState& state = threads_[thread];
   const CpuLayer& weights = weights_.layers()[layer];
   const std::uint32_t rows = plan_.rows_in_layer(layer), after = rows_after(layer);
@@ -123,7 +123,7 @@ const Activations& PassRunner::prepare_attention(std::uint32_t thread, std::uint
   return attention;
 }
 
-const Activations& PassRunner::prepare_attention_output(std::uint32_t thread, std::uint32_t rows) {
+const Activations& CpuPassRunner::prepare_attention_output(std::uint32_t thread, std::uint32_t rows) {
   ThreadState& state = threads_[thread];
   Activations& target = input(state, rows, attention_output_input_, state.attention_output_input);
   each_row(thread, rows, [&](std::uint32_t row) {
@@ -132,7 +132,7 @@ const Activations& PassRunner::prepare_attention_output(std::uint32_t thread, st
   return target;
 }
 
-const Activations& PassRunner::prepare_feed_forward(std::uint32_t thread, std::uint32_t layer) {
+const Activations& CpuPassRunner::prepare_feed_forward(std::uint32_t thread, std::uint32_t layer) {
   ThreadState& state = threads_[thread];
   const CpuLayer& weights = weights_.layers()[layer];
   const std::uint32_t rows = rows_after(layer);
@@ -146,7 +146,7 @@ const Activations& PassRunner::prepare_feed_forward(std::uint32_t thread, std::u
   return target;
 }
 
-const Activations& PassRunner::prepare_output(std::uint32_t thread) {
+const Activations& CpuPassRunner::prepare_output(std::uint32_t thread) {
   ThreadState& state = threads_[thread];
   const std::uint32_t rows = plan_.wanted_rows();
   take_rows(state, rows);
@@ -158,7 +158,7 @@ const Activations& PassRunner::prepare_output(std::uint32_t thread) {
   return target;
 }
 
-void PassRunner::capture(std::uint32_t thread, std::uint32_t layer, const Activations& input) {
+void CpuPassRunner::capture(std::uint32_t thread, std::uint32_t layer, const Activations& input) {
   const std::uint64_t row_bytes = hidden_row_bytes();
   for (std::uint32_t row = 0; row < input.layout().rows(); ++row) {
     const Segment& segment = plan_.segment_of(row);

@@ -31,12 +31,12 @@ struct Parts {
   std::unique_ptr<Device> device;
   CudaWeights weights;
   std::unique_ptr<BlockPool> blocks;
-  std::unique_ptr<PassRunner> runner;
+  std::unique_ptr<CudaPassRunner> runner;
 };
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Parts> parts, const PassRunnerOptions& options)
+  CudaBackend(std::unique_ptr<Parts> parts, const CudaPassRunnerOptions& options)
       : parts_(std::move(parts)), element_(options.element) {
     const ModelSpec& spec = parts_->spec;
     const DeviceProperties& device = parts_->device->properties();
@@ -56,7 +56,7 @@ class CudaBackend final : public Backend {
     info_.weight_bytes = parts_->weights.size_bytes();
     info_.positions = positions_of(spec);
     info_.samples = true;
-    info_.passes_ahead = PassRunner::kInFlight - 1;
+    info_.passes_ahead = CudaPassRunner::kInFlight - 1;
     info_.copy_bytes = BlockPool::kCopyBytes;
   }
   ~CudaBackend() override {
@@ -164,7 +164,7 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
   parts->spec = spec;
   LOCI_ASSIGN_OR_RETURN(parts->device, Device::open(options.ordinal));
   const Device& device = *parts->device;
-  PassRunnerOptions runner;
+  CudaPassRunnerOptions runner;
   runner.element = best_element_type(spec);
   runner.deterministic = options.deterministic;
   runner.graphs = options.graphs;
@@ -177,7 +177,7 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
   LOCI_ASSIGN_OR_RETURN(parts->blocks,
                         BlockPool::make(device, layer_groups(spec), spec.kv_heads, spec.head_dim));
   LOCI_ASSIGN_OR_RETURN(parts->runner,
-                        PassRunner::make(parts->spec, parts->weights, device, *parts->blocks, runner));
+                        CudaPassRunner::make(parts->spec, parts->weights, device, *parts->blocks, runner));
   LOCI_RETURN_IF_ERROR(device.status());
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(parts), runner));
 }

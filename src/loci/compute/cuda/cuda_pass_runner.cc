@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kDescriptors = "a pass's descriptors (pinned)";
 
 PassShape pass_shape(const ModelSpec& spec, const Device& device, const BlockPool& blocks,
-                     const PassRunnerOptions& options) {
+                     const CudaPassRunnerOptions& options) {
   PassShape shape;
   shape.layers = spec.layer_count();
   shape.vocabulary = spec.vocabulary;
@@ -37,9 +37,9 @@ PassShape pass_shape(const ModelSpec& spec, const Device& device, const BlockPoo
 
 }  // namespace
 
-PassRunner::PassRunner(const ModelSpec& spec, const CudaWeights& weights, const Device& device,
-                       BlockPool& blocks, const PassRunnerOptions& options,
-                       std::unique_ptr<Products> products)
+CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights, const Device& device,
+                               BlockPool& blocks, const CudaPassRunnerOptions& options,
+                               std::unique_ptr<Products> products)
     : spec_(spec),
       device_(device),
       blocks_(blocks),
@@ -57,14 +57,15 @@ PassRunner::PassRunner(const ModelSpec& spec, const CudaWeights& weights, const 
   for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
 }
 
-Result<std::unique_ptr<PassRunner>> PassRunner::make(const ModelSpec& spec, const CudaWeights& weights,
-                                                     const Device& device, BlockPool& blocks,
-                                                     const PassRunnerOptions& options) {
+Result<std::unique_ptr<CudaPassRunner>> CudaPassRunner::make(const ModelSpec& spec,
+                                                             const CudaWeights& weights, const Device& device,
+                                                             BlockPool& blocks,
+                                                             const CudaPassRunnerOptions& options) {
   const std::uint32_t product_rows = options.rows_max * std::max(1u, spec.expert_uses);
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Products> products,
                         Products::make(device, options.element, options.deterministic, product_rows));
-  std::unique_ptr<PassRunner> runner(
-      new PassRunner(spec, weights, device, blocks, options, std::move(products)));
+  std::unique_ptr<CudaPassRunner> runner(
+      new CudaPassRunner(spec, weights, device, blocks, options, std::move(products)));
   const PassNeeds needs = runner->initial_needs();
   LOCI_RETURN_IF_ERROR(runner->buffers_.reserve(needs));
   for (Flight& flight : runner->flights_) {
@@ -76,7 +77,7 @@ Result<std::unique_ptr<PassRunner>> PassRunner::make(const ModelSpec& spec, cons
 }
 
 // Enough for what passes are as a rule, so that nothing moves later.
-PassNeeds PassRunner::initial_needs() const {
+PassNeeds CudaPassRunner::initial_needs() const {
   PassNeeds needs;
   needs.rows = options_.rows_max;
   needs.spans = options_.spans_max;
@@ -101,7 +102,7 @@ PassNeeds PassRunner::initial_needs() const {
 
 // --- blocks that arrive ---
 
-void PassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
+void CudaPassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
   for (const PassArrival& arrival : arrivals_) {
     if (!arrival.awaited_by(flight.pass, layer, blocks_.group_of(layer))) continue;
     if (flight.poisoned[arrival.span] == 0 &&
@@ -113,7 +114,7 @@ void PassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
 
 // --- issuing ---
 
-void PassRunner::begin(Pass pass) {
+void CudaPassRunner::begin(Pass pass) {
   LOCI_CHECK(begun_ - ended_ < kInFlight, "not more passes begin than may be on their way");
   Flight& flight = flights_[begun_++ % flights_.size()];
   flight.pass = std::move(pass);
@@ -123,7 +124,7 @@ void PassRunner::begin(Pass pass) {
   stream_.record(flight.done);
 }
 
-void PassRunner::check_feeds(const Pass& pass) const {
+void CudaPassRunner::check_feeds(const Pass& pass) const {
   for (const Span& span : pass.spans) {
     if (!span.token_of) continue;
     LOCI_CHECK(begun_ > 1, "a pass begun before");
@@ -133,7 +134,7 @@ void PassRunner::check_feeds(const Pass& pass) const {
   }
 }
 
-Status PassRunner::issue(Flight& flight) {
+Status CudaPassRunner::issue(Flight& flight) {
   LOCI_RETURN_IF_ERROR(device_.status());
   std::vector<std::uint32_t> slots;
   for (std::uint32_t g = 0; g < blocks_.groups().size(); ++g) slots.push_back(blocks_.count(g));
@@ -172,7 +173,7 @@ Status PassRunner::issue(Flight& flight) {
   return stream_.take_failure();
 }
 
-Status PassRunner::reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const {
+Status CudaPassRunner::reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const {
   if (bytes <= memory.size()) return {};
   // Freeing and taking pinned memory waits for the device: what grows, grows by doubling.
   const std::uint64_t wanted = std::max(bytes, 2 * memory.size());
@@ -183,13 +184,13 @@ Status PassRunner::reserve_pinned(Memory& memory, std::uint64_t bytes, const cha
   return {};
 }
 
-std::uint64_t PassRunner::captured_bytes(const Pass& pass) const {
+std::uint64_t CudaPassRunner::captured_bytes(const Pass& pass) const {
   std::uint64_t rows = 0;
   for (const Span& span : pass.spans) rows += span.capture.size() * span.tokens.size();
   return rows * hidden_row_bytes();
 }
 
-Status PassRunner::reserve(Flight& flight, std::uint32_t bucket) {
+Status CudaPassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   plan_.lay_out(bucket, layout_);
   PassNeeds needs;
   needs.rows = std::max(plan_.rows(), bucket);
@@ -209,7 +210,7 @@ Status PassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   return reserve_pinned(flight.logits, logits_rows * spec_.vocabulary * sizeof(float), "logits (pinned)");
 }
 
-PassLaunch PassRunner::launch_of(std::uint32_t bucket) const {
+PassLaunch CudaPassRunner::launch_of(std::uint32_t bucket) const {
   PassLaunch launch;
   launch.layout = &layout_;
   launch.group_of = shape_.group_of;
@@ -226,7 +227,7 @@ PassLaunch PassRunner::launch_of(std::uint32_t bucket) const {
   return launch;
 }
 
-void PassRunner::issue_plainly(Flight& flight) {
+void CudaPassRunner::issue_plainly(Flight& flight) {
   std::uint64_t used = 0;  // of flight.hidden
   PassHooks hooks;
   hooks.await = [&](std::uint32_t layer) { await_blocks(flight, layer); };
@@ -244,7 +245,8 @@ void PassRunner::issue_plainly(Flight& flight) {
   if (hooks.overwrite) hooks.overwrite();
 }
 
-void PassRunner::copy_hidden(Flight& flight, std::uint32_t layer, const void* normed, std::uint64_t& used) {
+void CudaPassRunner::copy_hidden(Flight& flight, std::uint32_t layer, const void* normed,
+                                 std::uint64_t& used) {
   const std::uint64_t row_bytes = hidden_row_bytes();
   std::vector<CopyPiece> pieces;
   for (const Segment& segment : flight.segments) {
@@ -267,7 +269,8 @@ void PassRunner::copy_hidden(Flight& flight, std::uint32_t layer, const void* no
   taking_ = true;
 }
 
-void PassRunner::copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end, const float* logits) {
+void CudaPassRunner::copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end,
+                                 const float* logits) {
   const std::uint32_t first = std::max(begin, flight.sampled_rows);
   if (first >= end) return;
   const std::uint64_t vocabulary = spec_.vocabulary;
@@ -277,7 +280,7 @@ void PassRunner::copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t 
 
 // --- ending ---
 
-void PassRunner::finish(std::vector<SpanResult>& results) {
+void CudaPassRunner::finish(std::vector<SpanResult>& results) {
   LOCI_CHECK(begun_ > ended_, "a pass has begun");
   Flight& flight = flights_[ended_++ % flights_.size()];
   flight.done.synchronize();

@@ -31,7 +31,7 @@
 
 namespace loci::cuda {
 
-struct PassRunnerOptions {
+struct CudaPassRunnerOptions {
   ElementType element = ElementType::kBFloat16;
   bool deterministic = false;
   bool graphs = true;
@@ -41,15 +41,15 @@ struct PassRunnerOptions {
   std::function<void(const std::string&)> warn{};  // called with what runs slower than it could; may be null
 };
 
-class PassRunner {
+class CudaPassRunner {
  public:
   // The most passes that may have begun and not ended.
   static constexpr std::uint32_t kInFlight = 2;
 
   // All arguments but the options must outlive the runner. Errors: kResourceExhausted naming bytes and flag.
-  static Result<std::unique_ptr<PassRunner>> make(const ModelSpec& spec, const CudaWeights& weights,
-                                                  const Device& device, BlockPool& blocks,
-                                                  const PassRunnerOptions& options);
+  static Result<std::unique_ptr<CudaPassRunner>> make(const ModelSpec& spec, const CudaWeights& weights,
+                                                      const Device& device, BlockPool& blocks,
+                                                      const CudaPassRunnerOptions& options);
 
   // Backend::begin() and finish(). If a pass cannot be issued (no memory, a lost device), all its spans get
   // that error as their status.
@@ -84,8 +84,8 @@ class PassRunner {
     Event done;
   };
 
-  PassRunner(const ModelSpec& spec, const CudaWeights& weights, const Device& device, BlockPool& blocks,
-             const PassRunnerOptions& options, std::unique_ptr<Products> products);
+  CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights, const Device& device, BlockPool& blocks,
+                 const CudaPassRunnerOptions& options, std::unique_ptr<Products> products);
 
   PassNeeds initial_needs() const;
   void check_feeds(const Pass& pass) const;
@@ -102,7 +102,7 @@ class PassRunner {
   const ModelSpec& spec_;
   const Device& device_;
   BlockPool& blocks_;
-  const PassRunnerOptions options_;
+  const CudaPassRunnerOptions options_;
   PassShape shape_;
   const std::unique_ptr<Products> products_;
   PassBuffers buffers_;

@@ -30,7 +30,7 @@
 #include "loci/engine/run/compute_desk.h"
 #include "loci/engine/run/constraint.h"
 #include "loci/engine/run/inbox.h"
-#include "loci/engine/run/pass_runner.h"
+#include "loci/engine/run/pass_executor.h"
 #include "loci/engine/run/replies.h"
 
 namespace loci {
@@ -286,31 +286,31 @@ class Engine::State {
 
   void run_compute() {
     name_this_thread("loci-compute");
-    PassRunner runner(backend_, constraints_, captures_.get());
+    PassExecutor executor(backend_, constraints_, captures_.get());
     while (true) {
-      if (begin_planned(runner) && runner.in_flight() <= config.passes_ahead) {
+      if (begin_planned(executor) && executor.in_flight() <= config.passes_ahead) {
         ask_for_more();
         continue;
       }
-      if (runner.in_flight() == 0) {
+      if (executor.in_flight() == 0) {
         if (!desk_.wait([this](const IdleWork& work) { return work_idly(work); })) return;
         continue;
       }
-      runner.wait();
-      begin_planned(runner);  // what was planned meanwhile need not wait for the host
-      end_pass(runner.end());
+      executor.wait();
+      begin_planned(executor);  // what was planned meanwhile need not wait for the host
+      end_pass(executor.end());
       inbox_.note_step();
     }
   }
 
   // True: some have begun.
-  bool begin_planned(PassRunner& runner) EXCLUDES(core_mutex_) {
+  bool begin_planned(PassExecutor& executor) EXCLUDES(core_mutex_) {
     std::deque<PassJob> jobs;
     {
       const MutexLock lock(core_mutex_);
       std::swap(jobs, planned_);
     }
-    for (PassJob& job : jobs) runner.begin(std::move(job));
+    for (PassJob& job : jobs) executor.begin(std::move(job));
     return !jobs.empty();
   }
 

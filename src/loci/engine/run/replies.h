@@ -25,7 +25,7 @@
 #include "loci/engine/core/plan.h"
 #include "loci/engine/run/engine.h"
 #include "loci/engine/run/inbox.h"
-#include "loci/engine/run/pass_runner.h"
+#include "loci/engine/run/pass_executor.h"
 #include "loci/engine/run/sampler.h"
 
 namespace loci {

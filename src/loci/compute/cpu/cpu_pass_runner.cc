@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/compute/cpu/pass_runner.h"
+#include "loci/compute/cpu/cpu_pass_runner.h"
 
 #include <algorithm>
 #include <numbers>
@@ -21,8 +21,8 @@ AttentionShape attention_shape(const ModelSpec& spec, const KernelTable& kernels
 
 }  // namespace
 
-PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels,
-                       ThreadPool& pool, BlockStorage& blocks, const HiddenProjector& projector)
+CpuPassRunner::CpuPassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels,
+                             ThreadPool& pool, BlockStorage& blocks, const HiddenProjector& projector)
     : spec_(spec),
       weights_(weights),
       kernels_(kernels),
@@ -70,7 +70,7 @@ PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const K
   }
 }
 
-void PassRunner::make_room() {
+void CpuPassRunner::make_room() {
   const std::uint64_t rows = plan_.rows();
   for (Buffer* buffer : {&x_, &attention_change_, &ffn_change_}) {
     buffer->reserve(rows * hidden_stride_ * sizeof(float), "activations");
@@ -86,7 +86,7 @@ void PassRunner::make_room() {
   for (RopeTable& rope : ropes_) rope.extend(plan_.positions_end());
 }
 
-void PassRunner::await_blocks(std::uint32_t layer) {
+void CpuPassRunner::await_blocks(std::uint32_t layer) {
   for (const PassArrival& arrival : arrivals_) {
     if (!arrival.awaited_by(*pass_, layer, blocks_.group_of(layer))) continue;
     if (poisoned_[arrival.span] != 0) continue;
@@ -106,7 +106,7 @@ void PassRunner::await_blocks(std::uint32_t layer) {
   }
 }
 
-void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
+void CpuPassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
   pass_ = &pass;
   plan_.make(pass, spec_.layer_count(), blocks_, shape_, pool_.size());
   poisoned_.assign(pass.spans.size(), 0);
@@ -142,7 +142,7 @@ void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
 
 // Each row that is read brings its neighbours' pages into the process's memory (64 KiB, as a rule), which
 // would in time be the whole table, beside its packed copy where the output is the same.
-void PassRunner::release_embedding() {
+void CpuPassRunner::release_embedding() {
   constexpr std::uint64_t kRows = 512;
   embedded_rows_ += plan_.rows();
   if (embedded_rows_ < kRows) return;
@@ -150,25 +150,25 @@ void PassRunner::release_embedding() {
   file_pages_.release(spec_.embedding, 0, spec_.embedding.rows);
 }
 
-std::uint32_t PassRunner::rows_after(std::uint32_t layer) const {
+std::uint32_t CpuPassRunner::rows_after(std::uint32_t layer) const {
   return layer + 1 == spec_.layer_count() ? plan_.wanted_rows() : plan_.rows_in_layer(layer);
 }
 
-void PassRunner::resize_inputs(std::uint32_t layer) {
+void CpuPassRunner::resize_inputs(std::uint32_t layer) {
   attention_input_.resize(plan_.rows_in_layer(layer), kernels_);
   for (Activations* input : {&attention_output_input_, &ffn_input_, &router_input_, &down_input_}) {
     input->resize(rows_after(layer), kernels_);
   }
 }
 
-void PassRunner::work(std::uint32_t thread) {
+void CpuPassRunner::work(std::uint32_t thread) {
   threads_[thread].own = false;
   copy_blocks(thread);
   for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) run_layer(thread, layer);
   if (plan_.wanted_rows() > 0) run_output(thread);
 }
 
-void PassRunner::run_layer(std::uint32_t thread, std::uint32_t layer) {
+void CpuPassRunner::run_layer(std::uint32_t thread, std::uint32_t layer) {
   const CpuLayer& weights = weights_.layers()[layer];
   ThreadState& state = threads_[thread];
   const std::uint32_t rows = plan_.rows_in_layer(layer), after = rows_after(layer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/engine/run/pass_runner.h"
+#include "loci/engine/run/pass_executor.h"
 
 #include <utility>
 
@@ -7,14 +7,14 @@
 
 namespace loci {
 
-void PassRunner::begin(PassJob job) {
+void PassExecutor::begin(PassJob job) {
   LOCI_CHECK(begun_.size() <= backend_.info().passes_ahead, "no more passes than the backend takes");
   begun_.push_back({job.pass.id, std::move(job.samplers), std::move(job.requests), job.ahead});
   if (captures_ != nullptr) captures_->begin(job.pass);
   backend_.begin(std::move(job.pass));
 }
 
-void PassRunner::wait() {
+void PassExecutor::wait() {
   LOCI_CHECK(!begun_.empty(), "a pass ends that has begun");
   backend_.finish(results_);
   projected_ = backend_.projected();
@@ -23,7 +23,7 @@ void PassRunner::wait() {
   begun_.pop_front();
 }
 
-PassEnd PassRunner::end() {
+PassEnd PassExecutor::end() {
   PassEnd end;
   end.event.pass = ended_.id;
   end.event.projected = projected_;
@@ -45,7 +45,7 @@ PassEnd PassRunner::end() {
   return end;
 }
 
-void PassRunner::sample(PassEnd& end) {
+void PassExecutor::sample(PassEnd& end) {
   Begun& pass = ended_;
   std::vector<std::uint32_t> rows;
   for (std::uint32_t i = 0; i < results_.size(); ++i) {

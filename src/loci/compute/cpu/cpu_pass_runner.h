@@ -34,11 +34,11 @@
 
 namespace loci::cpu {
 
-class PassRunner {
+class CpuPassRunner {
  public:
   // All arguments must outlive the runner.
-  PassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels, ThreadPool& pool,
-             BlockStorage& blocks, const HiddenProjector& projector);
+  CpuPassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels,
+                ThreadPool& pool, BlockStorage& blocks, const HiddenProjector& projector);
 
   void run(const Pass& pass, std::vector<SpanResult>& results);
   // What the last pass has projected.

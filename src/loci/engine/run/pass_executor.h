@@ -38,11 +38,11 @@ struct PassEnd {
 };
 
 // Thread-compatible.
-class PassRunner {
+class PassExecutor {
  public:
-  // All arguments must outlive the runner. `captures` may be null; if not, the backend must have no passes
+  // All arguments must outlive it. `captures` may be null; if not, the backend must have no passes
   // ahead.
-  PassRunner(Backend& backend, ConstraintWorker& constraints, HiddenCaptures* captures)
+  PassExecutor(Backend& backend, ConstraintWorker& constraints, HiddenCaptures* captures)
       : backend_(backend), constraints_(constraints), captures_(captures) {}
 
   // At most 1 + BackendInfo::passes_ahead passes may be in flight.
