@@ -34,13 +34,13 @@ class InspectState : public ::testing::Test {
 TEST_F(InspectState, SaysWhatADirectoryHolds) {
   {
     const auto store = DiskStore::open(options_).value();
-    DiskEntry entry = test_entry(1);
+    BlockEntry entry = test_entry(1);
     entry.used_at = 1'700'000'000'000;
     for (const std::uint32_t slot : {0u, 1u, 2u}) {
       ASSERT_TRUE(write_one(*store, 0, SlotId(slot), entry, test_bytes(1, store->groups()[0])).ok());
       entry.used_at += 3'600'000;
     }
-    store->note({.kind = DiskNote::Kind::kHole, .slot = SlotId(4), .entry = entry});
+    store->change({.kind = RecordChange::Kind::kHole, .slot = SlotId(4), .entry = entry});
     expect_in(inspect_state(folder_.file("a")).value(),
               fmt::format("in use               by process {}", ::getpid()));
   }

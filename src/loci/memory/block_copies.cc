@@ -77,11 +77,11 @@ MissReason BlockIndex::miss_reason(const ChainKey& key) const {
   return id == kNoBlock ? lost_.reason(key) : block(id).lost;
 }
 
-DiskEntry BlockIndex::entry(BlockId id) const {
+BlockEntry BlockIndex::entry(BlockId id) const {
   const Block& b = block(id);
   LOCI_CHECK(b.kind == BlockKind::kFull, "a disk's slot holds a whole block");
   const Block& parent = block(b.parent);
-  DiskEntry entry;
+  BlockEntry entry;
   entry.key = b.key;
   entry.parent = parent.key;
   entry.depth = b.depth;
@@ -175,8 +175,8 @@ void BlockIndex::date_again(BlockId id, std::uint32_t group) {
     if (copy.tier != Tier::kDisk || copy.group != group || !copy.whole) continue;
     if (now_ - copy.dated < *date_granularity_) continue;
     copy.dated = now_;
-    note(DiskNote::Kind::kUsed, pool_number(group, copy.form), copy.slot.slot(), kNoBlock);
-    notes_.back().entry.key = block(id).key;
+    change_record(RecordChange::Kind::kUsed, pool_number(group, copy.form), copy.slot.slot(), kNoBlock);
+    record_changes_.back().entry.key = block(id).key;
   }
 }
 
@@ -319,7 +319,7 @@ void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReas
 void BlockIndex::drop_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason) {
   if (tier == Tier::kDisk) {
     const LowerCopy& copy = *block(id).copy(tier, group);
-    note(DiskNote::Kind::kForget, pool_number(group, copy.form), copy.slot.slot(), kNoBlock);
+    change_record(RecordChange::Kind::kForget, pool_number(group, copy.form), copy.slot.slot(), kNoBlock);
   }
   erase_copy(id, tier, group, reason);
 }
@@ -380,8 +380,8 @@ void BlockIndex::drop_unused(BlockId id, Nanos before, MissReason reason) {
 
 // --- the disk's records ---
 
-void BlockIndex::note(DiskNote::Kind kind, std::uint32_t group, SlotId slot, BlockId id) {
-  DiskNote& n = notes_.emplace_back();
+void BlockIndex::change_record(RecordChange::Kind kind, std::uint32_t group, SlotId slot, BlockId id) {
+  RecordChange& n = record_changes_.emplace_back();
   n.kind = kind;
   n.group = group;
   n.slot = slot;
@@ -413,11 +413,11 @@ void BlockIndex::update_hole(BlockId id) {
   const bool wanted = b.kind == BlockKind::kFull && b.disk_children > 0 && !copied;
   if (wanted == b.hole.has_value()) return;
   if (!wanted) {
-    note(DiskNote::Kind::kForgetHole, 0, b.hole->slot(), kNoBlock);
+    change_record(RecordChange::Kind::kForgetHole, 0, b.hole->slot(), kNoBlock);
     b.hole.reset();
   } else if (std::optional<SlotReservation> slot = holes_.take()) {
     b.hole.emplace(std::move(*slot));
-    note(DiskNote::Kind::kHole, 0, b.hole->slot(), id);
+    change_record(RecordChange::Kind::kHole, 0, b.hole->slot(), id);
   }
 }
 

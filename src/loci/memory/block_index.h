@@ -49,7 +49,7 @@
 //
 // The disk outlives the process, so after a restart its blocks must be found again. A full node without a
 // copy on the disk, above one that has a copy, therefore has a record there of its tokens alone (a hole's
-// record). take_notes() tells which records the disk is to write or drop.
+// record). take_record_changes() tells which records the disk is to write or drop.
 //
 // Invariants, which check_invariants() tests, numbered as in engine/core/core.h:
 //   1. Each slot is free or belongs to exactly one part or copy, of which a tier has one; each record of a
@@ -82,10 +82,10 @@
 #include "loci/base/ids.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/block.h"
+#include "loci/memory/block_entry.h"
 #include "loci/memory/block_list.h"
 #include "loci/memory/block_place.h"
 #include "loci/memory/chain_key.h"
-#include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/eviction_order.h"
 #include "loci/memory/key_table.h"
 #include "loci/memory/lost_blocks.h"
@@ -138,7 +138,7 @@ struct IndexPools {
   std::vector<IndexPool> shared;   // slots: of how many parts what the store said is remembered
   std::uint32_t hole_records = 0;  // of the disk
   // A use that is later than the date in the disk's record by at least this gives the record a new date
-  // (DiskNote::kUsed).
+  // (RecordChange::kUsed).
   std::optional<Nanos> date_granularity;  // absent: never
 };
 
@@ -219,7 +219,7 @@ class BlockIndex {
   // Why the block of that key is not there.
   MissReason miss_reason(const ChainKey& key) const;
   // What a disk's slot says of the full node.
-  DiskEntry entry(BlockId id) const;
+  BlockEntry entry(BlockId id) const;
   std::uint32_t block_count() const { return live_; }
   // How many names were given to nodes so far: while it is the same, what find() did not find is not there.
   std::uint64_t names_made() const { return names_made_; }
@@ -312,7 +312,7 @@ class BlockIndex {
   // The place in the queue of the first that needs the node (EvictionFacts::wanted).
   void set_wanted(BlockId id, std::uint32_t wanted);
   // How the disk's records are to change, since the last call.
-  std::vector<DiskNote> take_notes() { return std::exchange(notes_, {}); }
+  std::vector<RecordChange> take_record_changes() { return std::exchange(record_changes_, {}); }
 
   // --- where blocks are, for others (block_places.cc, noted_blocks.h) ---
 
@@ -405,7 +405,7 @@ class BlockIndex {
   Nanos last_use(BlockId id, std::uint32_t group) const;
   void update_disk(BlockId id);
   void update_hole(BlockId id);
-  void note(DiskNote::Kind kind, std::uint32_t group, SlotId slot, BlockId id);
+  void change_record(RecordChange::Kind kind, std::uint32_t group, SlotId slot, BlockId id);
   std::uint32_t complete_tokens(const Block& block) const;
   void set_filled(BlockId id, std::uint32_t filled, std::span<const TokenId> tail_tokens);
   void register_key(BlockId id, const ChainKey& key);
@@ -419,7 +419,7 @@ class BlockIndex {
   std::array<Pools, kTiers> tiers_;
   SlotPool holes_;
   LostBlocks lost_;
-  std::vector<DiskNote> notes_;
+  std::vector<RecordChange> record_changes_;
   NotedBlocks noted_;
   BlockList<Block> blocks_;  // by id
   std::vector<BlockId> unused_;

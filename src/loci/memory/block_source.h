@@ -18,8 +18,8 @@
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/memory/block_entry.h"
 #include "loci/memory/chain_key.h"
-#include "loci/memory/disk/disk_entry.h"
 
 namespace loci {
 
@@ -54,10 +54,10 @@ class BlockSource {
                     std::shared_ptr<BlockReadSink> sink) = 0;
   // Writes an entry: `bytes` is the group's block (layers * layer_slice_bytes), owned by the source until
   // `done`. What was in the slot is gone from the moment of the call.
-  virtual void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
+  virtual void write(std::uint32_t group, SlotId slot, BlockEntry entry, std::vector<std::byte> bytes,
                      std::function<void(Status)> done) = 0;
-  // Notes and writes of one slot are carried out in the order of the calls.
-  virtual void note(const DiskNote& note) = 0;
+  // Changes and writes of one slot are carried out in the order of the calls.
+  virtual void change(const RecordChange& change) = 0;
 };
 
 }  // namespace loci

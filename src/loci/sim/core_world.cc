@@ -220,7 +220,7 @@ void World::step(const Event& event) {
   history_.digest = mix64(history_.digest ^ history_.plan_digests.back());
   core_.check_invariants();  // that what was told of blocks' places is so, among them
   core_.take_moved();
-  for (const DiskNote& note : plan.notes) see(note);
+  for (const RecordChange& change : plan.record_changes) see(change);
   const bool admits = std::ranges::any_of(
       plan.outputs, [](const Output& output) { return std::holds_alternative<Started>(output); });
   for (const Move& move : plan.moves) {

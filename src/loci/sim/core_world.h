@@ -196,7 +196,7 @@ class World {
   using Contents = std::array<std::uint64_t, kBlockTokens>;
   struct LowerSlot {
     Contents rows{};  // 0: nothing is there
-    DiskEntry entry;
+    BlockEntry entry;
     std::uint64_t saved_in = 0;  // the number of the process that saved it
   };
   struct WorldMove {
@@ -208,7 +208,7 @@ class World {
   std::uint32_t pool_of(const Move& move, Tier tier, std::uint32_t group) const;
   Contents contents(const Move& move, const MovePart& part);
   void see(const Move& move);
-  void see(const DiskNote& note);
+  void see(const RecordChange& change);
   void see(const FreedSlot& freed);
   bool decide(WorldMove& move);
   bool arrive_loads(const Span& span);
@@ -266,7 +266,7 @@ class World {
   WorldHistory history_;
 
   std::array<std::vector<std::vector<LowerSlot>>, kTiers> lower_;  // by tier, group and slot
-  std::map<SlotId, DiskEntry> holes_;
+  std::map<SlotId, BlockEntry> holes_;
   std::vector<WorldMove> moves_;
   std::map<std::pair<ChainKey, std::uint32_t>, Contents> shared_;  // by key and group
   std::vector<SharedAsk> asks_;                                    // questions that are not answered yet

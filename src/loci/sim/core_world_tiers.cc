@@ -35,16 +35,16 @@ World::Contents World::contents(const Move& move, const MovePart& part) {
   return rows;
 }
 
-void World::see(const DiskNote& note) {
-  switch (note.kind) {
-    case DiskNote::Kind::kHole:
-      require(note.slot.value < options_.config.hole_records, "a hole's record is of the disk's");
-      holes_[note.slot] = note.entry;
+void World::see(const RecordChange& change) {
+  switch (change.kind) {
+    case RecordChange::Kind::kHole:
+      require(change.slot.value < options_.config.hole_records, "a hole's record is of the disk's");
+      holes_[change.slot] = change.entry;
       return;
-    case DiskNote::Kind::kForgetHole: holes_.erase(note.slot); return;
-    case DiskNote::Kind::kForget: lower(Tier::kDisk, note.group, note.slot) = {}; return;
-    case DiskNote::Kind::kUsed:
-      require(lower(Tier::kDisk, note.group, note.slot).entry.key == note.entry.key,
+    case RecordChange::Kind::kForgetHole: holes_.erase(change.slot); return;
+    case RecordChange::Kind::kForget: lower(Tier::kDisk, change.group, change.slot) = {}; return;
+    case RecordChange::Kind::kUsed:
+      require(lower(Tier::kDisk, change.group, change.slot).entry.key == change.entry.key,
               "what is dated is there");
       return;
   }

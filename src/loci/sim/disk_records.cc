@@ -6,7 +6,7 @@
 namespace loci::sim {
 namespace {
 
-DiskEntry dated(DiskEntry entry, Nanos now) {
+BlockEntry dated(BlockEntry entry, Nanos now) {
   entry.used_at = now / kNanosPerMilli;
   return entry;
 }
@@ -22,15 +22,15 @@ void DiskRecords::end(const Move& move, Nanos now) {
     slots_.insert_or_assign({part.group, part.to}, dated(move.entry, now));
 }
 
-void DiskRecords::see(const DiskNote& note, Nanos now) {
-  switch (note.kind) {
-    case DiskNote::Kind::kHole: holes_.insert_or_assign(note.slot, dated(note.entry, now)); return;
-    case DiskNote::Kind::kForgetHole: holes_.erase(note.slot); return;
-    case DiskNote::Kind::kForget: slots_.erase({note.group, note.slot}); return;
-    case DiskNote::Kind::kUsed: break;
+void DiskRecords::see(const RecordChange& change, Nanos now) {
+  switch (change.kind) {
+    case RecordChange::Kind::kHole: holes_.insert_or_assign(change.slot, dated(change.entry, now)); return;
+    case RecordChange::Kind::kForgetHole: holes_.erase(change.slot); return;
+    case RecordChange::Kind::kForget: slots_.erase({change.group, change.slot}); return;
+    case RecordChange::Kind::kUsed: break;
   }
-  const auto at = slots_.find({note.group, note.slot});
-  if (at != slots_.end() && at->second.key == note.entry.key) at->second = dated(at->second, now);
+  const auto at = slots_.find({change.group, change.slot});
+  if (at != slots_.end() && at->second.key == change.entry.key) at->second = dated(at->second, now);
 }
 
 Recovered DiskRecords::entries(Nanos now) const {

@@ -18,13 +18,13 @@ class DiskRecords {
   void begin(const Move& move);
   // The write has succeeded.
   void end(const Move& move, Nanos now);
-  void see(const DiskNote& note, Nanos now);
+  void see(const RecordChange& change, Nanos now);
   // All entries, parents before children.
   Recovered entries(Nanos now) const;
 
  private:
-  std::map<std::pair<std::uint32_t, SlotId>, DiskEntry> slots_;  // by group
-  std::map<SlotId, DiskEntry> holes_;
+  std::map<std::pair<std::uint32_t, SlotId>, BlockEntry> slots_;  // by group
+  std::map<SlotId, BlockEntry> holes_;
 };
 
 }  // namespace loci::sim

@@ -125,7 +125,7 @@ void ModelledInstance::step(const Event& event) {
   if (log_ && status_.ok()) status_ = log_->append_plan(plan);
   if (options_.check) core_.check_invariants();
   if (restarts()) {
-    for (const DiskNote& note : plan.notes) disk_.see(note, now());
+    for (const RecordChange& change : plan.record_changes) disk_.see(change, now());
   }
   if (feed_ != nullptr) {
     const std::vector<BlockPlace> moved = core_.take_moved();

@@ -128,14 +128,14 @@ class PeerStore final : public SharedStore {
     });
   }
 
-  void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
+  void write(std::uint32_t group, SlotId slot, BlockEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
     LOCI_CHECK(options_.store != nullptr, "nothing is written to peers");
     options_.store->write(group, slot, entry, std::move(bytes), std::move(done));
   }
 
-  void note(const DiskNote& note) override {
-    if (options_.store) options_.store->note(note);
+  void change(const RecordChange& change) override {
+    if (options_.store) options_.store->change(change);
   }
 
   SharedStoreStats stats() const override {

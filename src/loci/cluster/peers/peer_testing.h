@@ -178,11 +178,11 @@ class FakeStore final : public SharedStore {
       sink->done(i, there ? Status() : Status(StatusCode::kNotFound, "gone"));
     }
   }
-  void write(std::uint32_t, SlotId, DiskEntry, std::vector<std::byte>,
+  void write(std::uint32_t, SlotId, BlockEntry, std::vector<std::byte>,
              std::function<void(Status)> done) override {
     done({});
   }
-  void note(const DiskNote&) override {}
+  void change(const RecordChange&) override {}
   SharedStoreStats stats() const override { return {.parts_read_total = read_.load(), .up = true}; }
 
  private:

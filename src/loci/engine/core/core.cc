@@ -218,7 +218,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.give_back = device_memory_.give_back();
   take_distances();
   plan.moves = transfers_.take_begun();
-  for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
+  for (RecordChange& change : index_.take_record_changes()) plan.record_changes.push_back(std::move(change));
   plan.shared_forgets = forgotten_.take_shared();
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(
@@ -321,7 +321,9 @@ void Core::State::on(const MemoryRoom& event, Plan&) {
   room_.changed();
 }
 
-void Core::State::on(const Recovered& event, Plan& plan) { plan.notes = recovery_.take_over(event, now_); }
+void Core::State::on(const Recovered& event, Plan& plan) {
+  plan.record_changes = recovery_.take_over(event, now_);
+}
 
 // Some of what the disk's earlier entries, or less room on it, leave to be done.
 void Core::State::settle_disk() {

@@ -20,10 +20,10 @@ TEST(CoreForget, WhatIsForgottenIsInNoTier) {
   for (int i = 0; i < 60; ++i) other.push_back(TokenId(7));
   d.run(1, run_of(0, 110));  // three blocks and a tail
   d.run(2, other);           // shares the first block
-  d.notes.clear();
+  d.record_changes.clear();
   d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 110)});
-  EXPECT_EQ(d.notes.size(), 3u) << "the disk forgets blocks 1 and 2, and the end";
-  for (const DiskNote& note : d.notes) EXPECT_EQ(note.kind, DiskNote::Kind::kForget);
+  EXPECT_EQ(d.record_changes.size(), 3u) << "the disk forgets blocks 1 and 2, and the end";
+  for (const RecordChange& change : d.record_changes) EXPECT_EQ(change.kind, RecordChange::Kind::kForget);
   d.arrive(3, run_of(0, 110));
   EXPECT_EQ(d.starts.back().cached_tokens, 40u)
       << "the other one's first block, and what it shares of its second";
@@ -78,7 +78,7 @@ TEST(CoreForget, WhatGoesOnFromWhatIsForgottenGoesFromSlowerTiersToo) {
     d.step(Forget{.tenant = "group", .salt = {}, .tokens = forgotten});
     EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
     EXPECT_EQ(d.core.stats().tiers[2].free, 32u);
-    EXPECT_EQ(d.notes.size(), 9u) << "the disk forgets all of them";
+    EXPECT_EQ(d.record_changes.size(), 9u) << "the disk forgets all of them";
   }
 }
 
@@ -117,7 +117,7 @@ TEST(CoreForget, WhatIsForgottenBeforeTheDiskIsKnownDoesNotComeBack) {
   d.step(Forget{.tenant = "group", .salt = {}, .tokens = run_of(0, 100)});
   d.step(Recovered{{entries[1], entries[2]}, 1000, true});
   d.step(Tick{});
-  EXPECT_EQ(d.notes.size(), 3u) << "the disk forgets them";
+  EXPECT_EQ(d.record_changes.size(), 3u) << "the disk forgets them";
   d.arrive(2, run_of(0, 100));
   EXPECT_EQ(d.starts.back().cached_tokens, 0u);
   d.finish();
@@ -135,7 +135,7 @@ TEST(CoreForget, DeletionsAreGivenUpOfWhoHasMost) {
   EXPECT_EQ(stats.forgets_waiting, kForgottenMax);
   EXPECT_EQ(stats.forgets_given_up_total, 10u);
   d.step(Recovered{entries, 1000, true});
-  EXPECT_EQ(d.notes.size(), 3u) << "what was deleted first, and by another, is forgotten at once";
+  EXPECT_EQ(d.record_changes.size(), 3u) << "what was deleted first, and by another, is forgotten at once";
   while (d.core.stats().forgets_waiting > 0) d.step(Tick{});
 }
 

@@ -365,19 +365,19 @@ TEST(CoreTiers, UsesDateTheDisksRecordsAgain) {
   std::uint64_t id = 0;
   const auto dated_after = [&](Nanos time) {
     d.now += time;
-    d.notes.clear();
+    d.record_changes.clear();
     d.run(++id, run_of(0, 100));
-    return std::count_if(d.notes.begin(), d.notes.end(),
-                         [](const DiskNote& note) { return note.kind == DiskNote::Kind::kUsed; });
+    return std::count_if(d.record_changes.begin(), d.record_changes.end(),
+                         [](const RecordChange& change) { return change.kind == RecordChange::Kind::kUsed; });
   };
   EXPECT_EQ(dated_after(0), 0) << "they are written with their date";
   EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0) << "an eighth of the time to live has not passed";
   EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
   EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0);
   EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
-  for (const DiskNote& note : d.notes) {
+  for (const RecordChange& change : d.record_changes) {
     EXPECT_TRUE(std::any_of(d.on_disk.begin(), d.on_disk.end(), [&](const Move& move) {
-      return move.entry.key == note.entry.key && move.parts.front().to == note.slot;
+      return move.entry.key == change.entry.key && move.parts.front().to == change.slot;
     }));
   }
 }
@@ -405,13 +405,13 @@ TEST(CoreTiers, ADiskWithLessRoomGivesUpWhatWasUsedLongestAgo) {
   TierDriver d(tier_config(4, 0, 16));
   for (std::uint64_t id = 1; id <= 4; ++id) d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 96));
   EXPECT_EQ(d.core.stats().tiers[2].free, 4u);
-  d.notes.clear();
+  d.record_changes.clear();
   d.step(DiskRoom{{6}});
   EXPECT_EQ(d.core.stats().tiers[2].slots, 6u);
   EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
-  const auto forgotten = std::count_if(d.notes.begin(), d.notes.end(), [](const DiskNote& note) {
-    return note.kind == DiskNote::Kind::kForget;
-  });
+  const auto forgotten =
+      std::count_if(d.record_changes.begin(), d.record_changes.end(),
+                    [](const RecordChange& change) { return change.kind == RecordChange::Kind::kForget; });
   EXPECT_EQ(forgotten, 6) << "the disk is told, so that it gives the space back";
   d.run(5, run_of(4000, 101));
   EXPECT_GE(d.starts.back().cached_tokens, 96u) << "the last stayed";
@@ -431,9 +431,9 @@ TEST(CoreTiers, ADiskWithMuchLessRoomGivesUpAPortionInAStep) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
   std::vector<std::size_t> portions;
   for (Event event = DiskRoom{{10}}; portions.size() < 3; event = Tick{}) {
-    d.notes.clear();
+    d.record_changes.clear();
     d.step(event);
-    portions.push_back(d.notes.size());
+    portions.push_back(d.record_changes.size());
     if (portions.size() < 3) {
       EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli) << "it goes on soon";
     }

@@ -32,21 +32,21 @@ struct TwoConversations {
   TierDriver driver() const {
     TierDriver d(config, false);
     d.step(disk.events(2 * kOfTheFirst).front());
-    d.notes.clear();  // what they have in common was there twice
+    d.record_changes.clear();  // what they have in common was there twice
     return d;
   }
 };
 
 // Ticks when the plans ask for them, until nothing waits. The steps.
-std::size_t tick_until_forgotten(TierDriver& d, std::size_t& notes) {
+std::size_t tick_until_forgotten(TierDriver& d, std::size_t& changes) {
   std::size_t steps = 0;
   for (; d.core.stats().forgets_waiting > 0; ++steps) {
     EXPECT_LT(d.plan.wake_at, d.now + kNanosPerSecond) << "it goes on without another event";
     d.now = d.plan.wake_at;
-    d.notes.clear();
+    d.record_changes.clear();
     d.step(Tick{});
-    EXPECT_LE(d.notes.size(), kDropsInAStep);
-    notes += d.notes.size();
+    EXPECT_LE(d.record_changes.size(), kDropsInAStep);
+    changes += d.record_changes.size();
   }
   return steps;
 }
@@ -57,10 +57,10 @@ TEST(Forgotten, WhatGoesOnIsDroppedInPortions) {
   const std::uint32_t known = 2 * kOfTheFirst - d.core.stats().tiers[2].free;
   ASSERT_EQ(known, kOfTheFirst + 200);
   d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
-  EXPECT_LE(d.notes.size(), kDropsInAStep);
-  std::size_t notes = d.notes.size();
-  const std::size_t steps = tick_until_forgotten(d, notes);
-  EXPECT_EQ(notes, known) << "each is dropped once";
+  EXPECT_LE(d.record_changes.size(), kDropsInAStep);
+  std::size_t changes = d.record_changes.size();
+  const std::size_t steps = tick_until_forgotten(d, changes);
+  EXPECT_EQ(changes, known) << "each is dropped once";
   EXPECT_GE(steps, known / kDropsInAStep);
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
 }
@@ -69,10 +69,10 @@ TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
   const TwoConversations world;
   TierDriver d = world.driver();
   d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.first});
-  EXPECT_LE(d.notes.size(), kDropsInAStep);
-  std::size_t notes = d.notes.size();
-  tick_until_forgotten(d, notes);
-  EXPECT_EQ(notes, kOfTheFirst - 40);
+  EXPECT_LE(d.record_changes.size(), kDropsInAStep);
+  std::size_t changes = d.record_changes.size();
+  tick_until_forgotten(d, changes);
+  EXPECT_EQ(changes, kOfTheFirst - 40);
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 240);
 }
 

@@ -15,7 +15,7 @@
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
-#include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/block_entry.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/state_form.h"
 #include "loci/memory/tier.h"
@@ -343,7 +343,7 @@ struct Move {
   // Of moves to the device: those of a plan with the same value come together, layer by layer, and before
   // those that stand behind them.
   OperationId together;
-  DiskEntry entry;  // which block it is; if the source is the disk, its key is checked
+  BlockEntry entry;  // which block it is; if the source is the disk, its key is checked
   // If present, with Tier::kShared: the move is not for the store, but for a peer that reads the block.
   std::optional<PeerPlace> peer = std::nullopt;
 };
@@ -383,7 +383,7 @@ struct Plan {
   std::vector<SpanPlan> spans;  // parallel to pass->spans
   // Moves to begin now, before the pass, in this order; loads come before saves.
   std::vector<Move> moves;
-  std::vector<DiskNote> notes;
+  std::vector<RecordChange> record_changes;
   std::vector<FreedSlot> give_back;  // their memory may be given back, before anything of a later plan begins
   std::vector<SharedAsk> asks;
   std::vector<ChainKey> shared_forgets;  // blocks of deleted conversations, which the shared store must

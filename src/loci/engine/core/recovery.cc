@@ -20,8 +20,8 @@ constexpr Nanos kNanosPerMillisecondOfAge = kNanosPerMilli;
 Recovery::Recovery(const CoreConfig& config, const ChainKeyHasher& hasher, BlockIndex& index)
     : config_(config), hasher_(hasher), index_(index) {}
 
-std::vector<DiskNote> Recovery::take_over(const Recovered& event, Nanos now) {
-  std::vector<DiskNote> forgets;
+std::vector<RecordChange> Recovery::take_over(const Recovered& event, Nanos now) {
+  std::vector<RecordChange> forgets;
   for (const RecoveredEntry& found : event.entries) {
     const std::int64_t age =
         std::clamp<std::int64_t>(event.now - found.entry.used_at, 0, kNever / kNanosPerMillisecondOfAge / 4);
@@ -29,7 +29,7 @@ std::vector<DiskNote> Recovery::take_over(const Recovered& event, Nanos now) {
     const bool too_old = config_.state_ttl != kNever && expired(used, now, config_.state_ttl);
     if (!too_old && take_over(found, used)) continue;
     ++orphans_;
-    forgets.push_back({.kind = found.hole ? DiskNote::Kind::kForgetHole : DiskNote::Kind::kForget,
+    forgets.push_back({.kind = found.hole ? RecordChange::Kind::kForgetHole : RecordChange::Kind::kForget,
                        .group = found.group,
                        .slot = found.slot,
                        .entry = {}});
@@ -49,7 +49,7 @@ bool Recovery::let_go() {
 }
 
 // The node above, where the way to it is known.
-std::optional<BlockPin> Recovery::open_parent(const DiskEntry& entry) {
+std::optional<BlockPin> Recovery::open_parent(const BlockEntry& entry) {
   switch (entry.parent_kind) {
     case ParentKind::kRoot:
       if (entry.depth != 1) return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<BlockPin> Recovery::open_parent(const DiskEntry& entry) {
 }
 
 bool Recovery::take_over(const RecoveredEntry& found, Nanos used) {
-  const DiskEntry& entry = found.entry;
+  const BlockEntry& entry = found.entry;
   const bool known =
       (found.hole || found.group < index_.pool_count(Tier::kDisk)) && index_.has_tier(Tier::kDisk);
   if (!known || hasher_.child(entry.parent, entry.tokens) != entry.key) return false;

@@ -43,7 +43,7 @@ class Recovery {
   Recovery(const CoreConfig& config, const ChainKeyHasher& hasher, BlockIndex& index);
 
   // Takes over the entries that it can; returns those that the disk must forget. O(entries · groups).
-  std::vector<DiskNote> take_over(const Recovered& event, Nanos now);
+  std::vector<RecordChange> take_over(const Recovered& event, Nanos now);
   // Lets go of at most kLetGoInAStep entries once the last batch is there. True, once: recovery is over.
   bool let_go();
   // True: let_go() has left entries to the next step, which should come soon.
@@ -62,7 +62,7 @@ class Recovery {
   enum class Stage : std::uint8_t { kTakesOver, kLetsGo, kIsOver };
 
   bool take_over(const RecoveredEntry& found, Nanos used);
-  std::optional<BlockPin> open_parent(const DiskEntry& entry);
+  std::optional<BlockPin> open_parent(const BlockEntry& entry);
 
   const CoreConfig& config_;
   const ChainKeyHasher& hasher_;

@@ -19,8 +19,8 @@ class RecoveryTest : public TransfersFixture {
     disk_.add("group", run_of(0, 4 * kBlockTokens));
     entries_ = disk_.events(4).front().entries;
   }
-  std::vector<DiskNote> take_over(std::vector<RecoveredEntry> entries, bool last) {
-    std::vector<DiskNote> forgets = recovery_.take_over({std::move(entries), 0, last}, 0);
+  std::vector<RecordChange> take_over(std::vector<RecoveredEntry> entries, bool last) {
+    std::vector<RecordChange> forgets = recovery_.take_over({std::move(entries), 0, last}, 0);
     recovery_.check_invariants();
     if (last) {
       EXPECT_TRUE(recovery_.let_go());
@@ -69,7 +69,7 @@ TEST_F(RecoveryTest, HolesThatLeadNowhereGoWithTheLastBatch) {
   EXPECT_TRUE(take_over({entries_[0], entries_[1]}, false).empty());
   take_over({}, true);
   EXPECT_EQ(block(0), kNoBlock);
-  EXPECT_EQ(index_.take_notes().size(), 2u) << "the disk forgets them";
+  EXPECT_EQ(index_.take_record_changes().size(), 2u) << "the disk forgets them";
 }
 
 class RecoveryOfMuch : public RecoveryTest {
@@ -97,7 +97,7 @@ TEST_F(RecoveryOfMuch, IsLetGoAPortionAtATime) {
 
 TEST_F(RecoveryTest, WhatHasNoWayToItOrAForgedKeyIsForgotten) {
   entries_[1].entry.tokens[3] = TokenId(99);
-  const std::vector<DiskNote> forgets = take_over({entries_[0], entries_[1], entries_[2]}, false);
+  const std::vector<RecordChange> forgets = take_over({entries_[0], entries_[1], entries_[2]}, false);
   ASSERT_EQ(forgets.size(), 2u);
   EXPECT_EQ(forgets[0].slot, entries_[1].slot);
   EXPECT_EQ(forgets[1].slot, entries_[2].slot) << "its parent has not come";
@@ -112,7 +112,7 @@ TEST_F(RecoveryTest, WhatHasNoWayToItOrAForgedKeyIsForgotten) {
 TEST_F(RecoveryTest, ACopyIsTakenOverOnce) {
   RecoveredEntry twice = entries_[0];
   twice.slot = SlotId(9);
-  const std::vector<DiskNote> forgets = take_over({entries_[0], twice}, false);
+  const std::vector<RecordChange> forgets = take_over({entries_[0], twice}, false);
   ASSERT_EQ(forgets.size(), 1u);
   EXPECT_EQ(forgets[0].slot, twice.slot);
   EXPECT_EQ(index_.block(block(0)).copy(Tier::kDisk, 0)->slot.slot(), entries_[0].slot);

@@ -51,7 +51,7 @@ void put(LogWriter& w, const MovesEnded& e) {
     w.number(move.took);
   });
 }
-void put(LogWriter& w, const DiskEntry& e) {
+void put(LogWriter& w, const BlockEntry& e) {
   w.bytes(e.key.bytes);
   w.bytes(e.parent.bytes);
   w.number(static_cast<std::uint8_t>(e.parent_kind));
@@ -147,7 +147,7 @@ void get(LogReader& r, MovesEnded& e) {
     move.took = r.number<Nanos>("took");
   });
 }
-void get(LogReader& r, DiskEntry& e) {
+void get(LogReader& r, BlockEntry& e) {
   r.bytes(e.key.bytes, "key");
   r.bytes(e.parent.bytes, "parent");
   e.parent_kind = r.choice<ParentKind>(3, "parent_kind");

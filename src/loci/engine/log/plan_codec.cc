@@ -12,7 +12,7 @@ namespace loci {
 namespace {
 
 // As a plan names it. Keys follow from the tokens and the secret, and say nothing of what was decided.
-void put_named(LogWriter& w, const DiskEntry& e) {
+void put_named(LogWriter& w, const BlockEntry& e) {
   w.number(static_cast<std::uint8_t>(e.parent_kind));
   w.number(e.depth);
   for (const TokenId token : e.tokens) w.id(token);
@@ -100,11 +100,11 @@ void put(LogWriter& w, const Move& move) {
   if (move.peer) put(w, *move.peer);
 }
 
-void put(LogWriter& w, const DiskNote& note) {
-  w.number(static_cast<std::uint8_t>(note.kind));
-  w.number(note.group);
-  w.id(note.slot);
-  put_named(w, note.entry);
+void put(LogWriter& w, const RecordChange& change) {
+  w.number(static_cast<std::uint8_t>(change.kind));
+  w.number(change.group);
+  w.id(change.slot);
+  put_named(w, change.entry);
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ void encode_plan(const Plan& plan, std::string& out) {
     w.number(freed.group);
     w.id(freed.slot);
   });
-  w.list(plan.notes, [&](const DiskNote& note) { put(w, note); });
+  w.list(plan.record_changes, [&](const RecordChange& change) { put(w, change); });
   w.list(plan.asks, [&](const SharedAsk& ask) {
     w.id(ask.request);
     w.number(static_cast<std::uint32_t>(ask.keys.size()));

@@ -131,7 +131,7 @@ void HiddenCaptures::forget(SlotId slot) {
   if (const auto found = captures_.find(slot); found != captures_.end()) drop(found);
 }
 
-std::span<const std::byte> HiddenCaptures::open(SlotId slot, const DiskEntry& entry) {
+std::span<const std::byte> HiddenCaptures::open(SlotId slot, const BlockEntry& entry) {
   const MutexLock lock(mutex_);
   const auto found = captures_.find(slot);
   if (found == captures_.end()) return {};

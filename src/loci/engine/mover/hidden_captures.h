@@ -31,7 +31,7 @@
 #include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
-#include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/block_entry.h"
 
 namespace loci {
 
@@ -56,7 +56,7 @@ class HiddenCaptures {
   void forget(SlotId slot) EXCLUDES(mutex_);
   // The capture of the block in the slot, [layer][token][row]; empty unless it is whole and has the entry's
   // tokens at the entry's place. It stays until close(), which ends it.
-  std::span<const std::byte> open(SlotId slot, const DiskEntry& entry);
+  std::span<const std::byte> open(SlotId slot, const BlockEntry& entry);
   void close(SlotId slot);
 
   CaptureStats stats() const;

@@ -55,8 +55,8 @@ class HiddenCapturesTest : public testing::Test {
     pass.spans.push_back(std::move(one));
     run(std::move(pass), ok);
   }
-  static DiskEntry entry(std::uint32_t block) {
-    DiskEntry entry;
+  static BlockEntry entry(std::uint32_t block) {
+    BlockEntry entry;
     entry.depth = block + 1;
     for (std::uint32_t i = 0; i < kBlockTokens; ++i)
       entry.tokens[i] = TokenId((block * kBlockTokens + i) * 7);
@@ -94,7 +94,7 @@ TEST_F(HiddenCapturesTest, ABlockFillsOverPasses) {
 TEST_F(HiddenCapturesTest, ItIsOfItsTokensAtTheirPlace) {
   run(span(0, 32, {5}));
   EXPECT_TRUE(captures_->open(SlotId(5), entry(1)).empty());
-  DiskEntry other = entry(0);
+  BlockEntry other = entry(0);
   other.tokens[31] = TokenId(0);
   EXPECT_TRUE(captures_->open(SlotId(5), other).empty());
   EXPECT_TRUE(has(5, 0));

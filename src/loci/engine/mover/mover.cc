@@ -30,7 +30,7 @@ namespace {
 constexpr Nanos kWarningPause = 60 * kNanosPerSecond;
 
 // What one start() gave, sorted.
-struct Order {
+struct Work {
   Nanos taken = 0;
   std::vector<Move> loads;  // from memory
   std::vector<Move> reads;
@@ -38,16 +38,16 @@ struct Order {
   std::vector<Move> prefetches;
   std::vector<Move> saves;
   std::vector<Move> serves;
-  std::vector<DiskNote> notes;
+  std::vector<RecordChange> record_changes;
 };
 
-std::vector<Move>& place_of(const Move& move, Order& order) {
+std::vector<Move>& place_of(const Move& move, Work& work) {
   LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.to == Tier::kDevice),
              "a move goes from one tier to another, or to another place on the device");
-  if (move.peer) return order.serves;
-  if (move.from == Tier::kShared) return order.shared_reads;
-  if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? order.reads : order.loads;
-  return move.from == Tier::kDisk ? order.prefetches : order.saves;
+  if (move.peer) return work.serves;
+  if (move.from == Tier::kShared) return work.shared_reads;
+  if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? work.reads : work.loads;
+  return move.from == Tier::kDisk ? work.prefetches : work.saves;
 }
 
 // Divides the moves into batches, in order: the layers of one batch take turns, and the next one comes behind
@@ -81,8 +81,8 @@ class MoverThread final : public Mover {
     stopping_.store(true, std::memory_order_release);
     desk_.wake();
     thread_.join();
-    for (const Order& order : orders_) {
-      for (const std::vector<Move>* moves : {&order.loads, &order.reads, &order.shared_reads}) {
+    for (const Work& work : work_) {
+      for (const std::vector<Move>* moves : {&work.loads, &work.reads, &work.shared_reads}) {
         for (const Move& move : *moves) fail_targets(move);
       }
     }
@@ -94,9 +94,9 @@ class MoverThread final : public Mover {
     await_copies();
   }
 
-  void start(std::vector<Move> moves, std::vector<DiskNote> notes) override {
-    if (moves.empty() && notes.empty()) return;
-    Order order{.taken = desk_.now()};
+  void start(std::vector<Move> moves, std::vector<RecordChange> record_changes) override {
+    if (moves.empty() && record_changes.empty()) return;
+    Work work{.taken = desk_.now()};
     desk_.taken(moves.size());
     for (Move& move : moves) {
       if (move.to == Tier::kDevice) {
@@ -105,13 +105,13 @@ class MoverThread final : public Mover {
           if (options_.captures != nullptr) options_.captures->forget(part.to);
         }
       }
-      std::vector<Move>& place = place_of(move, order);
+      std::vector<Move>& place = place_of(move, work);
       place.push_back(std::move(move));
     }
-    order.notes = std::move(notes);
+    work.record_changes = std::move(record_changes);
     {
       const MutexLock lock(mutex_);
-      orders_.push_back(std::move(order));
+      work_.push_back(std::move(work));
     }
     desk_.wake();
   }
@@ -138,9 +138,9 @@ class MoverThread final : public Mover {
   void forget_shared(const std::vector<ChainKey>& keys) override {
     LOCI_CHECK(options_.shared != nullptr || keys.empty(), "what forgets is a store");
     for (const ChainKey& key : keys) {
-      DiskNote note{.kind = DiskNote::Kind::kForget};
-      note.entry.key = key;
-      options_.shared->note(note);
+      RecordChange change{.kind = RecordChange::Kind::kForget};
+      change.entry.key = key;
+      options_.shared->change(change);
     }
   }
 
@@ -156,11 +156,11 @@ class MoverThread final : public Mover {
   void run() {
     pthread_setname_np(pthread_self(), "loci-mover");
     while (!stopping_.load(std::memory_order_acquire)) {
-      take_orders();
+      take_work();
       const Nanos wanted_at = std::min({reads_.step(), shared_reads_.step(), serves_.give_up_late()});
       tell_ended();
       if (loads_.step()) continue;
-      note();
+      change_records();
       // The link's directions disturb one another (Pensieve §5): saves wait for loads.
       if (!loads_.copying()) {
         const bool served = serves_.step();
@@ -170,33 +170,33 @@ class MoverThread final : public Mover {
     }
   }
 
-  void take_orders() {
-    std::vector<Order> orders;
+  void take_work() {
+    std::vector<Work> works;
     {
       const MutexLock lock(mutex_);
-      std::swap(orders, orders_);
+      std::swap(works, work_);
     }
-    for (Order& order : orders) {
-      for (std::vector<Move>& batch : batches_of(std::move(order.reads)))
-        reads_.load(std::move(batch), order.taken);
-      for (std::vector<Move>& batch : batches_of(std::move(order.shared_reads)))
-        shared_reads_.load(std::move(batch), order.taken);
-      for (std::vector<Move>& batch : batches_of(std::move(order.loads)))
-        loads_.add(std::move(batch), order.taken);
-      reads_.prefetch(std::move(order.prefetches), order.taken);
-      saves_.add(std::move(order.saves));
-      serves_.add(std::move(order.serves));
-      notes_.insert(notes_.end(), std::make_move_iterator(order.notes.begin()),
-                    std::make_move_iterator(order.notes.end()));
+    for (Work& work : works) {
+      for (std::vector<Move>& batch : batches_of(std::move(work.reads)))
+        reads_.load(std::move(batch), work.taken);
+      for (std::vector<Move>& batch : batches_of(std::move(work.shared_reads)))
+        shared_reads_.load(std::move(batch), work.taken);
+      for (std::vector<Move>& batch : batches_of(std::move(work.loads)))
+        loads_.add(std::move(batch), work.taken);
+      reads_.prefetch(std::move(work.prefetches), work.taken);
+      saves_.add(std::move(work.saves));
+      serves_.add(std::move(work.serves));
+      record_changes_.insert(record_changes_.end(), std::make_move_iterator(work.record_changes.begin()),
+                             std::make_move_iterator(work.record_changes.end()));
     }
   }
 
-  // Before any save of the same order: what it says of a slot is older than what is saved there.
-  void note() {
-    if (notes_.empty()) return;
-    LOCI_CHECK(options_.disk != nullptr, "notes need a disk");
-    for (const DiskNote& note : notes_) options_.disk->note(note);
-    notes_.clear();
+  // Before any save of the same step: what it says of a slot is older than what is saved there.
+  void change_records() {
+    if (record_changes_.empty()) return;
+    LOCI_CHECK(options_.disk != nullptr, "changes of records need a disk");
+    for (const RecordChange& change : record_changes_) options_.disk->change(change);
+    record_changes_.clear();
   }
 
   void tell_ended() {
@@ -239,14 +239,14 @@ class MoverThread final : public Mover {
   const MoverLink link_;
 
   Mutex mutex_;
-  std::vector<Order> orders_ GUARDED_BY(mutex_);
+  std::vector<Work> work_ GUARDED_BY(mutex_);
   // What follows is the thread's.
   MoverLoads loads_;
   MoverReads reads_;
   MoverReads shared_reads_;
   MoverSaves saves_;
   MoverServes serves_;
-  std::vector<DiskNote> notes_;
+  std::vector<RecordChange> record_changes_;
   std::uint64_t warned_of_ = 0;  // failures
   Nanos warn_at_ = 0;
 

@@ -66,9 +66,9 @@ class Mover {
   // Drops moves that have not begun and waits for those that have. `Ended` is not called any more.
   virtual ~Mover() = default;
 
-  // Takes over a plan's moves and notes. When it returns, Backend::begin_fill() has been called for the
-  // device slots of all loads, so a later pass waits for them.
-  virtual void start(std::vector<Move> moves, std::vector<DiskNote> notes) = 0;
+  // Takes over a plan's moves and changes of records. When it returns, Backend::begin_fill() has been called
+  // for the device slots of all loads, so a later pass waits for them.
+  virtual void start(std::vector<Move> moves, std::vector<RecordChange> record_changes) = 0;
   // Asks the shared store, which must exist; `answer` is called on one of the store's threads.
   virtual void ask(SharedAsk ask, std::function<void(SharedAnswer)> answer) = 0;
   // Deletes these blocks from the shared store, if it can be reached.

@@ -78,7 +78,7 @@ TEST_P(MoverTest, AFailedSaveIsToldAndLeavesTheSource) {
                     const bool fails = save.entry.key.bytes[0] == 1 && layer + 1 == layers();
                     return fails ? internal_error("the link broke") : Status();
                   }},
-             {.write = [](const DiskEntry& entry) {
+             {.write = [](const BlockEntry& entry) {
                return entry.key.bytes[0] == 2 ? resource_exhausted("the disk is full") : Status();
              }});
   for (const auto& [tier, second] :
@@ -108,7 +108,7 @@ TEST_P(MoverTest, WhatIsOnItsWayToTheDiskIsBounded) {
                     copied.insert(save.id.value);
                     return Status();
                   }},
-             {.write = [open](const DiskEntry&) {
+             {.write = [open](const BlockEntry&) {
                open.wait();
                return Status();
              }});

@@ -261,12 +261,12 @@ class Engine::State {
     if (!plan.shared_forgets.empty()) mover_->forget_shared(plan.shared_forgets);
     for (PeerAnswer& answer : plan.peer_answers) peers_->answered(std::move(answer));
     for (const PeerGone& gone : plan.peer_gone) peers_->gone(gone);
-    if (plan.moves.empty() && plan.notes.empty()) return;
+    if (plan.moves.empty() && plan.record_changes.empty()) return;
     const std::int64_t today_ms = seconds_since_1970() * 1000;
     for (Move& move : plan.moves) move.entry.used_at = today_ms;
-    for (DiskNote& note : plan.notes) note.entry.used_at = today_ms;
+    for (RecordChange& change : plan.record_changes) change.entry.used_at = today_ms;
     moves_in_flight_ += plan.moves.size();
-    mover_->start(std::move(plan.moves), std::move(plan.notes));
+    mover_->start(std::move(plan.moves), std::move(plan.record_changes));
   }
 
   void tell_moved() REQUIRES(core_mutex_) {

@@ -25,11 +25,11 @@ namespace loci {
 
 struct FakeDisk {
   struct Slot {
-    DiskEntry entry;
+    BlockEntry entry;
     std::vector<std::byte> bytes;
   };
   std::map<std::pair<std::uint32_t, SlotId>, Slot> slots;  // by group
-  std::map<SlotId, DiskEntry> holes;
+  std::map<SlotId, BlockEntry> holes;
 };
 
 // Thread-safe. Reads and writes happen on one thread, reads first.
@@ -39,7 +39,7 @@ class FakeDiskStore final : public DiskStore {
   // returns an error the transfer ends with it.
   struct Faults {
     std::function<Status(const BlockRead&, std::uint32_t layer)> read;
-    std::function<Status(const DiskEntry&)> write;
+    std::function<Status(const BlockEntry&)> write;
   };
 
   FakeDiskStore(FakeDisk& disk, std::vector<DiskGroup> groups, Faults faults = {})
@@ -83,7 +83,7 @@ class FakeDiskStore final : public DiskStore {
                          sink = std::move(sink)] { read_all(items, step, *sink); });
   }
 
-  void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
+  void write(std::uint32_t group, SlotId slot, BlockEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
     LOCI_CHECK(slot.value < groups_.at(group).slots && bytes.size() == block_bytes(group), "a block's write");
     post(Queue::kWrites,
@@ -96,15 +96,15 @@ class FakeDiskStore final : public DiskStore {
          });
   }
 
-  void note(const DiskNote& note) override {
-    post(Queue::kWrites, [this, note] {
-      if (note.kind == DiskNote::Kind::kHole) disk_.holes[note.slot] = note.entry;
-      if (note.kind == DiskNote::Kind::kForgetHole) disk_.holes.erase(note.slot);
-      if (note.kind == DiskNote::Kind::kForget) disk_.slots.erase({note.group, note.slot});
-      if (note.kind != DiskNote::Kind::kUsed) return;
-      const auto found = disk_.slots.find({note.group, note.slot});
-      if (found != disk_.slots.end() && found->second.entry.key == note.entry.key)
-        found->second.entry.used_at = note.entry.used_at;
+  void change(const RecordChange& change) override {
+    post(Queue::kWrites, [this, change] {
+      if (change.kind == RecordChange::Kind::kHole) disk_.holes[change.slot] = change.entry;
+      if (change.kind == RecordChange::Kind::kForgetHole) disk_.holes.erase(change.slot);
+      if (change.kind == RecordChange::Kind::kForget) disk_.slots.erase({change.group, change.slot});
+      if (change.kind != RecordChange::Kind::kUsed) return;
+      const auto found = disk_.slots.find({change.group, change.slot});
+      if (found != disk_.slots.end() && found->second.entry.key == change.entry.key)
+        found->second.entry.used_at = change.entry.used_at;
     });
   }
 

@@ -223,7 +223,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
                                     hangs_.wait(true);
                                     return (*refuse)();
                                   },
-                              .write = [refuse](const DiskEntry&) { return (*refuse)(); }});
+                              .write = [refuse](const BlockEntry&) { return (*refuse)(); }});
   }
   void add_hidden(EngineOptions& options, std::vector<DiskGroup>& disk) const {
     const Result<HiddenForm> form = hidden_form(backend_->info());

@@ -42,9 +42,9 @@ class TierDriver {
     plan = core.step(now, event);
     core.check_invariants();
     moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
-    notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
-    for (const DiskNote& note : plan.notes)
-      if (note.kind == DiskNote::Kind::kForget) disk.erase(note.slot);
+    record_changes.insert(record_changes.end(), plan.record_changes.begin(), plan.record_changes.end());
+    for (const RecordChange& change : plan.record_changes)
+      if (change.kind == RecordChange::Kind::kForget) disk.erase(change.slot);
     if (plan.pass) {
       in_flight = plan;
       for (const Span& span : plan.pass->spans) rows += span.tokens.size();
@@ -110,7 +110,7 @@ class TierDriver {
   Plan plan;
   std::optional<Plan> in_flight;
   std::vector<Move> moves;  // that have not ended
-  std::vector<DiskNote> notes;
+  std::vector<RecordChange> record_changes;
   std::vector<Move> on_disk;
   std::map<SlotId, Move> disk;  // contents of group 0's slots
   std::vector<Started> starts;

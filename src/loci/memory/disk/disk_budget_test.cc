@@ -141,7 +141,7 @@ class SharedDirectory : public ::testing::Test {
     // As a core that keeps to its room; false: there is none.
     bool write(std::int64_t used_at) {
       if (next >= store->room(look())[0]) return false;
-      DiskEntry entry = test_entry(next);
+      BlockEntry entry = test_entry(next);
       entry.parent_kind = ParentKind::kRoot;
       entry.above = {};
       entry.used_at = used_at;
@@ -252,8 +252,8 @@ TEST_F(SharedDirectory, AServerGivesUpWhatAnotherNeeds) {
     b.write(9000 + b.next);
     const std::uint32_t room = a.store->room(a.look())[0];
     for (; lost + room < all; ++lost)  // its core drops what was used longest ago
-      a.store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(lost)});
-    // A read behind the notes waits for them.
+      a.store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(lost)});
+    // A read behind the changes waits for them.
     read_one(*a.store, 0, SlotId(all - 1), test_key(all - 1));
     EXPECT_LE(held(), kBudget + 2 * kBudgetMiB);
   }

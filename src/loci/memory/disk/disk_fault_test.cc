@@ -70,9 +70,9 @@ TEST_F(DiskFaults, ServesWhatItWroteOrNothing) {
           // So few seeds that a slot often gets again what it held before.
           const std::uint64_t content = random.below(12) * 2 + group;
           if (random.below(8) == 0) {
-            store->note({.kind = DiskNote::Kind::kForget, .group = group, .slot = slot});
+            store->change({.kind = RecordChange::Kind::kForget, .group = group, .slot = slot});
           } else if (random.below(8) == 0) {
-            store->note({.kind = DiskNote::Kind::kHole, .slot = slot, .entry = test_entry(content)});
+            store->change({.kind = RecordChange::Kind::kHole, .slot = slot, .entry = test_entry(content)});
           } else {
             writes.push_back(write_later(*store, group, slot, test_entry(content),
                                          test_bytes(content, store->groups()[group])));
@@ -198,7 +198,7 @@ TEST_F(DiskFaults, AFullDiskIsSaidSo) {
     disk_.set_judge(only(true, file, {Kind::kError, ENOSPC}));
     EXPECT_EQ(write(*store, 1, 0, 3).code(), StatusCode::kResourceExhausted);
   }
-  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(2)});
+  store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(2)});
   disk_.set_judge(nullptr);
   EXPECT_TRUE(write(*store, 1, 0, 3).ok());
 }
@@ -321,7 +321,7 @@ TEST_F(DiskFaults, WhatIsWrittenDuringRecoveryIsNotFoundAgain) {
       std::async(std::launch::async, [&] { return recover_all(*store); });
   while (reads == 0) std::this_thread::yield();
   ASSERT_TRUE(write(*store, 0, 1, 100).ok());
-  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(2)});
+  store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(2)});
   disk_.release();
   std::set<std::uint32_t> slots;
   for (const RecoveredEntry& one : found.get()) slots.insert(one.slot.value);

@@ -53,7 +53,7 @@ bool all_zero(std::span<const std::byte> bytes) {
 }
 
 // Whether what a verified record says of itself can be.
-bool possible(const DiskEntry& entry, std::uint8_t parent_kind) {
+bool possible(const BlockEntry& entry, std::uint8_t parent_kind) {
   return parent_kind <= static_cast<std::uint8_t>(ParentKind::kGate) && entry.depth >= 1 &&
          (entry.parent_kind == ParentKind::kGate || entry.above == ChainKey{});
 }
@@ -71,8 +71,8 @@ std::uint64_t record_bytes(std::uint32_t layers) {
 
 static_assert(kUsedAt + sizeof(std::int64_t) <= kDiskSector);
 
-void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<const std::uint64_t> checksums,
-                   std::span<std::byte> into) {
+void encode_record(const RecordPlace& place, const BlockEntry& entry,
+                   std::span<const std::uint64_t> checksums, std::span<std::byte> into) {
   const auto layers = static_cast<std::uint32_t>(checksums.size());
   LOCI_CHECK(into.size() == record_bytes(layers), "a record's bytes");
   std::memset(into.data(), 0, into.size());
@@ -100,7 +100,7 @@ void date_record(const RecordPlace& place, std::int64_t used_at, std::span<std::
 }
 
 RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes,
-                          DiskEntry& entry) {
+                          BlockEntry& entry) {
   if (bytes.size() != record_bytes(layers)) return RecordState::kDamaged;
   if (get<std::uint64_t>(bytes, 0) == 0 && all_zero(bytes)) return RecordState::kEmpty;
   if (get<std::uint64_t>(bytes, 0) !=

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "loci/base/status.h"
-#include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/block_entry.h"
 #include "loci/memory/disk/disk_store.h"
 
 namespace loci {
@@ -46,8 +46,8 @@ enum class RecordState : std::uint8_t {
 std::uint64_t record_bytes(std::uint32_t layers);
 
 // Fills all of `into`, which is record_bytes(checksums.size()) long.
-void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<const std::uint64_t> checksums,
-                   std::span<std::byte> into);
+void encode_record(const RecordPlace& place, const BlockEntry& entry,
+                   std::span<const std::uint64_t> checksums, std::span<std::byte> into);
 
 // Gives a valid record another date. All that changes is in its first sector, so a disk writes both or
 // neither.
@@ -55,7 +55,7 @@ void date_record(const RecordPlace& place, std::int64_t used_at, std::span<std::
 
 // Reads a record of record_bytes(layers) bytes; `entry` is set where it is valid. Any bytes are allowed.
 RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes,
-                          DiskEntry& entry);
+                          BlockEntry& entry);
 
 // The checksum that a valid record holds for the layer's slice.
 std::uint64_t recorded_checksum(std::span<const std::byte> record, std::uint32_t layer);

@@ -29,13 +29,13 @@ void check_record(std::uint32_t layers, std::span<const std::byte> input, bool m
   loci::encode_record(place, {.depth = 1}, std::vector<std::uint64_t>(layers), bytes);
   for (std::size_t i = 0; i < std::min(input.size(), bytes.size()); ++i) bytes[i] ^= input[i];
   if (mended) mend(bytes, loci::mix64((std::uint64_t{place.group} << 32) | place.slot));
-  loci::DiskEntry entry;
+  loci::BlockEntry entry;
   if (loci::decode_record(place, layers, bytes, entry) != loci::RecordState::kValid) return;
   std::vector<std::uint64_t> checksums;
   for (std::uint32_t i = 0; i < layers; ++i) checksums.push_back(loci::recorded_checksum(bytes, i));
   std::vector<std::byte> again(bytes.size());
   loci::encode_record(place, entry, checksums, again);
-  loci::DiskEntry second;
+  loci::BlockEntry second;
   expect(loci::decode_record(place, layers, again, second) == loci::RecordState::kValid && second == entry);
 }
 
@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_record(layers, input, mended);
     check_superblock(input, mended);
   }
-  loci::DiskEntry entry;
+  loci::BlockEntry entry;
   (void)loci::decode_record({}, layers, input, entry);
   (void)loci::decode_superblock(input);
   return 0;

@@ -19,24 +19,24 @@ std::vector<std::uint64_t> checksums_of(std::uint32_t layers) {
   return all;
 }
 
-std::vector<std::byte> record_of(const DiskEntry& entry, std::uint32_t layers) {
+std::vector<std::byte> record_of(const BlockEntry& entry, std::uint32_t layers) {
   std::vector<std::byte> bytes(record_bytes(layers));
   encode_record(kPlace, entry, checksums_of(layers), bytes);
   return bytes;
 }
 
 RecordState decode(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes) {
-  DiskEntry entry;
+  BlockEntry entry;
   return decode_record(place, layers, bytes, entry);
 }
 
 TEST(DiskFormat, RecordsComeBackAsTheyWere) {
   for (const std::uint32_t layers : {0u, 1u, 30u, 35u, 36u, 200u}) {
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
-      const DiskEntry entry = test_entry(seed, static_cast<std::uint32_t>(seed + 1));
+      const BlockEntry entry = test_entry(seed, static_cast<std::uint32_t>(seed + 1));
       const std::vector<std::byte> bytes = record_of(entry, layers);
       EXPECT_EQ(bytes.size() % kDiskSector, 0u);
-      DiskEntry found;
+      BlockEntry found;
       ASSERT_EQ(decode_record(kPlace, layers, bytes, found), RecordState::kValid);
       EXPECT_EQ(found, entry);
       for (std::uint32_t i = 0; i < layers; ++i) EXPECT_EQ(recorded_checksum(bytes, i), mix64(i));

@@ -65,18 +65,19 @@ class Model {
 
   void forget() {
     const Place place = any_place();
-    store_->note({.kind = DiskNote::Kind::kForget, .group = place.group, .slot = place.slot});
+    store_->change({.kind = RecordChange::Kind::kForget, .group = place.group, .slot = place.slot});
     entries_.erase(place);
   }
 
   void hole() {
     const SlotId slot(static_cast<std::uint32_t>(random_.below(5)));
     if (random_.below(3) == 0) {
-      store_->note({.kind = DiskNote::Kind::kForgetHole, .slot = slot});
+      store_->change({.kind = RecordChange::Kind::kForgetHole, .slot = slot});
       holes_.erase(slot);
     } else {
       const std::uint64_t seed = next_seed_++;
-      store_->note({.kind = DiskNote::Kind::kHole, .slot = slot, .entry = test_entry(seed, depth_of(seed))});
+      store_->change(
+          {.kind = RecordChange::Kind::kHole, .slot = slot, .entry = test_entry(seed, depth_of(seed))});
       holes_[slot] = seed;
     }
   }

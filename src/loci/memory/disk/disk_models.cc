@@ -86,7 +86,7 @@ std::vector<std::uint32_t> dropping_order(std::vector<RecoveredEntry>& entries) 
     if (!entries[i].hole) order.push_back(i);
   }
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const DiskEntry &x = entries[a].entry, &y = entries[b].entry;
+    const BlockEntry &x = entries[a].entry, &y = entries[b].entry;
     return std::tuple(x.used_at, y.depth, a) < std::tuple(y.used_at, x.depth, b);
   });
   return order;

@@ -89,7 +89,7 @@ class ItemReader final : public DiskOperationOwner, public std::enable_shared_fr
   }
 
   void take_header(DiskBuffer data) {
-    DiskEntry entry;
+    BlockEntry entry;
     const RecordPlace place = files_.record_of(item_.group, item_.slot.value);
     switch (decode_record(place, layers_, data.bytes(), entry)) {
       case RecordState::kValid: break;

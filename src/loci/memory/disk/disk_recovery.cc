@@ -161,7 +161,7 @@ void date_by_youngest(std::vector<RecoveredEntry>& entries, const std::vector<st
   }
   // The deepest first: what is below a block has been seen to before it.
   for (auto index = order.rbegin(); index != order.rend(); ++index) {
-    DiskEntry& entry = entries[*index].entry;
+    BlockEntry& entry = entries[*index].entry;
     entry.used_at = youngest.of(entry.key);
     if (entry.parent_kind == ParentKind::kRoot) continue;
     std::int64_t& above = youngest.of(entry.parent_kind == ParentKind::kGate ? entry.above : entry.parent);

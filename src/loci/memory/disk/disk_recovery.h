@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "loci/memory/block_entry.h"
 #include "loci/memory/disk/disk_counters.h"
-#include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/disk/disk_files.h"
 
 namespace loci {

@@ -168,7 +168,7 @@ class RealDiskStore final : public DiskStore {
     });
   }
 
-  void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
+  void write(std::uint32_t group, SlotId slot, BlockEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
     touch(group, slot, entry.used_at);
     const DiskGroup& shape = groups()[group];
@@ -178,12 +178,12 @@ class RealDiskStore final : public DiskStore {
     post([this, one] { writer_.write(std::move(*one)); });
   }
 
-  void note(const DiskNote& note) override {
-    if (note.kind == DiskNote::Kind::kUsed)
-      date(note);
+  void change(const RecordChange& change) override {
+    if (change.kind == RecordChange::Kind::kUsed)
+      date(change);
     else
-      touch(note.kind == DiskNote::Kind::kForget ? note.group : kHoleGroup, note.slot, 0);
-    post([this, note] { writer_.note(note); });
+      touch(change.kind == RecordChange::Kind::kForget ? change.group : kHoleGroup, change.slot, 0);
+    post([this, change] { writer_.change(change); });
   }
 
   DiskStoreStats stats() const override {
@@ -215,11 +215,11 @@ class RealDiskStore final : public DiskStore {
     if (group != kHoleGroup) common_->dates[group][slot.value] = used_at;
   }
 
-  void date(const DiskNote& note) {
-    check_slot(note.group, note.slot);
+  void date(const RecordChange& change) {
+    check_slot(change.group, change.slot);
     const MutexLock lock(common_->mutex);
-    std::int64_t& used_at = common_->dates[note.group][note.slot.value];
-    if (used_at != 0) used_at = std::max(used_at, note.entry.used_at);
+    std::int64_t& used_at = common_->dates[change.group][change.slot.value];
+    if (used_at != 0) used_at = std::max(used_at, change.entry.used_at);
   }
 
   // O(slots).

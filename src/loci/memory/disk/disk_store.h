@@ -24,8 +24,8 @@
 #include "loci/base/clock.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/memory/block_entry.h"
 #include "loci/memory/block_source.h"
-#include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/state_form.h"
 
 namespace loci {

@@ -148,10 +148,10 @@ TEST_P(DiskStoreContract, HandsOverWhatItHoldsParentsFirst) {
               .ok());
     }
     ASSERT_TRUE(write_one(*store, 1, SlotId(4), test_entry(3, 37), test_bytes(3, store->groups()[1])).ok());
-    store->note({.kind = DiskNote::Kind::kHole, .slot = SlotId(5), .entry = test_entry(900, 7)});
-    store->note({.kind = DiskNote::Kind::kHole, .slot = SlotId(6), .entry = test_entry(901, 8)});
-    store->note({.kind = DiskNote::Kind::kForgetHole, .slot = SlotId(6)});
-    store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(11)});
+    store->change({.kind = RecordChange::Kind::kHole, .slot = SlotId(5), .entry = test_entry(900, 7)});
+    store->change({.kind = RecordChange::Kind::kHole, .slot = SlotId(6), .entry = test_entry(901, 8)});
+    store->change({.kind = RecordChange::Kind::kForgetHole, .slot = SlotId(6)});
+    store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(11)});
   }
   const auto store = open(options(3));
   EXPECT_EQ(store->secret(), secret);
@@ -176,7 +176,7 @@ TEST_P(DiskStoreContract, HandsOverWhatItHoldsParentsFirst) {
 TEST_P(DiskStoreContract, HandsOverTheNewerOfTwoWithOneKey) {
   {
     const auto store = open();
-    DiskEntry entry = test_entry(5);
+    BlockEntry entry = test_entry(5);
     for (const std::uint32_t slot : {3u, 9u, 6u}) {
       entry.used_at = slot;
       ASSERT_TRUE(write_one(*store, 0, SlotId(slot), entry, test_bytes(slot, store->groups()[0])).ok());
@@ -190,10 +190,10 @@ TEST_P(DiskStoreContract, HandsOverTheNewerOfTwoWithOneKey) {
 
 TEST_P(DiskStoreContract, AUseDatesARecordAgain) {
   const auto used = [](std::uint32_t slot, std::uint64_t seed, std::int64_t at) {
-    DiskNote note{.kind = DiskNote::Kind::kUsed, .group = 0, .slot = SlotId(slot), .entry = {}};
-    note.entry.key = test_key(seed);
-    note.entry.used_at = at;
-    return note;
+    RecordChange change{.kind = RecordChange::Kind::kUsed, .group = 0, .slot = SlotId(slot), .entry = {}};
+    change.entry.key = test_key(seed);
+    change.entry.used_at = at;
+    return change;
   };
   {
     const auto store = open();
@@ -201,11 +201,11 @@ TEST_P(DiskStoreContract, AUseDatesARecordAgain) {
       ASSERT_TRUE(
           write_one(*store, 0, SlotId(seed), test_entry(seed), test_bytes(seed, store->groups()[0])).ok());
     }
-    store->note(used(10, 10, 5'000));
+    store->change(used(10, 10, 5'000));
     expect_entry(*store, 0, SlotId(10), 10);  // it is there all the time
-    store->note(used(20, 21, 5'000));         // another block has the slot by now
-    store->note(used(40, 40, 5'000));         // nothing is there
-    store->note(used(30, 30, 7));             // older than what the record says
+    store->change(used(20, 21, 5'000));       // another block has the slot by now
+    store->change(used(40, 40, 5'000));       // nothing is there
+    store->change(used(30, 30, 7));           // older than what the record says
   }
   const auto store = open();
   const auto found = recover_all(*store);
@@ -221,7 +221,7 @@ TEST_P(DiskStoreContract, ABlockIsAsYoungAsTheYoungestBelowIt) {
   // A root's block, a hole below it, a gate's block, one more; and beside them one that nobody used for long.
   const auto entry = [](std::uint64_t seed, std::uint64_t parent, std::uint32_t depth, ParentKind kind,
                         std::int64_t used_at) {
-    DiskEntry out = test_entry(seed, depth);
+    BlockEntry out = test_entry(seed, depth);
     out.parent = test_key(parent);
     out.parent_kind = kind;
     out.above = kind == ParentKind::kGate ? test_key(parent) : ChainKey{};
@@ -231,12 +231,13 @@ TEST_P(DiskStoreContract, ABlockIsAsYoungAsTheYoungestBelowIt) {
   };
   {
     const auto store = open();
-    const auto write = [&](std::uint32_t slot, const DiskEntry& one) {
+    const auto write = [&](std::uint32_t slot, const BlockEntry& one) {
       ASSERT_TRUE(write_one(*store, 0, SlotId(slot), one, test_bytes(slot, store->groups()[0])).ok());
     };
     write(1, entry(1, 99, 1, ParentKind::kRoot, 10));
-    store->note(
-        {.kind = DiskNote::Kind::kHole, .slot = SlotId(0), .entry = entry(2, 1, 2, ParentKind::kBlock, 20)});
+    store->change({.kind = RecordChange::Kind::kHole,
+                   .slot = SlotId(0),
+                   .entry = entry(2, 1, 2, ParentKind::kBlock, 20)});
     write(3, entry(3, 2, 3, ParentKind::kGate, 1'000));
     write(4, entry(4, 3, 4, ParentKind::kBlock, 30));
     write(5, entry(5, 1, 2, ParentKind::kBlock, 40));
@@ -257,7 +258,7 @@ TEST_P(DiskStoreContract, ASlotIsGoneFromTheCallThatWritesOrForgetsIt) {
   EXPECT_EQ(read_one(*store, 0, SlotId(2), test_key(1)).status->code(), StatusCode::kDataLoss);
   ASSERT_TRUE(second.get().ok());
   expect_entry(*store, 0, SlotId(2), 2);
-  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(2)});
+  store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(2)});
   EXPECT_EQ(read_one(*store, 0, SlotId(2), test_key(2)).status->code(), StatusCode::kDataLoss);
   // Calls for one slot are carried out in their order.
   auto third = write_later(*store, 0, SlotId(2), test_entry(3), test_bytes(3, group));
@@ -329,12 +330,12 @@ TEST_P(DiskStoreContract, WhatIsForgottenGivesItsSpaceBack) {
   const std::uint64_t slot_bytes = divide_space(options()).value().slot_stride(0);
   EXPECT_EQ(allocated(), 3 * slot_bytes);
   EXPECT_EQ(store->stats().oldest_used_at, 5);
-  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(0)});
+  store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(0)});
   // Calls for one slot are carried out in their order.
   ASSERT_TRUE(write_one(*store, 0, SlotId(0), test_entry(9), test_bytes(9, group)).ok());
   expect_entry(*store, 0, SlotId(0), 9);
   EXPECT_EQ(store->stats().oldest_used_at, 6);
-  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(1)});
+  store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(1)});
   while (read_one(*store, 0, SlotId(1), test_key(6)).status->ok() || allocated() > 2 * slot_bytes) {
     std::this_thread::yield();
   }

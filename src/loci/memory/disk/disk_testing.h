@@ -25,8 +25,8 @@ inline ChainKey test_key(std::uint64_t seed) {
   return key;
 }
 
-inline DiskEntry test_entry(std::uint64_t seed, std::uint32_t depth = 1) {
-  DiskEntry entry{.key = test_key(seed), .parent = test_key(seed + 1), .depth = depth};
+inline BlockEntry test_entry(std::uint64_t seed, std::uint32_t depth = 1) {
+  BlockEntry entry{.key = test_key(seed), .parent = test_key(seed + 1), .depth = depth};
   entry.parent_kind = static_cast<ParentKind>(seed % 3);
   if (entry.parent_kind == ParentKind::kGate) entry.above = test_key(seed + 2);
   for (std::size_t i = 0; i < entry.tokens.size(); ++i) {
@@ -96,7 +96,7 @@ inline CollectingSink::Item read_one(DiskStore& store, std::uint32_t group, Slot
   return sink->wait()[0];
 }
 
-inline std::future<Status> write_later(DiskStore& store, std::uint32_t group, SlotId slot, DiskEntry entry,
+inline std::future<Status> write_later(DiskStore& store, std::uint32_t group, SlotId slot, BlockEntry entry,
                                        std::vector<std::byte> bytes) {
   const auto promise = std::make_shared<std::promise<Status>>();
   store.write(group, slot, std::move(entry), std::move(bytes),
@@ -104,7 +104,7 @@ inline std::future<Status> write_later(DiskStore& store, std::uint32_t group, Sl
   return promise->get_future();
 }
 
-inline Status write_one(DiskStore& store, std::uint32_t group, SlotId slot, DiskEntry entry,
+inline Status write_one(DiskStore& store, std::uint32_t group, SlotId slot, BlockEntry entry,
                         std::vector<std::byte> bytes) {
   return write_later(store, group, slot, std::move(entry), std::move(bytes)).get();
 }

@@ -42,7 +42,7 @@ class DiskWriter::Job : public DiskOperationOwner, public std::enable_shared_fro
 // One record: a hole's, or zeros.
 class DiskWriter::RecordJob final : public Job {
  public:
-  RecordJob(DiskWriter& writer, std::uint32_t group, SlotId slot, std::optional<DiskEntry> entry)
+  RecordJob(DiskWriter& writer, std::uint32_t group, SlotId slot, std::optional<BlockEntry> entry)
       : Job(writer, group, slot), entry_(std::move(entry)) {}
 
   void begin() override { writer_.push_record(shared_from_this(), 0, group_, slot_); }
@@ -78,13 +78,13 @@ class DiskWriter::RecordJob final : public Job {
  private:
   static constexpr std::uint32_t kDiscard = 1;
 
-  const std::optional<DiskEntry> entry_;
+  const std::optional<BlockEntry> entry_;
 };
 
 // A new date: the record is read, changed and written. One that is not the entry's any more stays as it is.
 class DiskWriter::DateJob final : public Job {
  public:
-  DateJob(DiskWriter& writer, std::uint32_t group, SlotId slot, const DiskEntry& entry)
+  DateJob(DiskWriter& writer, std::uint32_t group, SlotId slot, const BlockEntry& entry)
       : Job(writer, group, slot), key_(entry.key), used_at_(entry.used_at) {}
 
   void begin() override { writer_.push_record_read(shared_from_this(), kRead, group_, slot_); }
@@ -113,7 +113,7 @@ class DiskWriter::DateJob final : public Job {
 
   bool take(std::span<const std::byte> record) {
     const RecordPlace place = writer_.files_.record_of(group_, slot_.value);
-    DiskEntry found;
+    BlockEntry found;
     const RecordState state =
         decode_record(place, writer_.files_.layout.groups[group_].layers, record, found);
     if (state != RecordState::kValid || found.key != key_ || found.used_at >= used_at_) return false;
@@ -279,16 +279,17 @@ void DiskWriter::write(DiskWrite write) {
   add(group, slot, std::make_shared<EntryJob>(*this, std::move(write)));
 }
 
-void DiskWriter::note(const DiskNote& note) {
-  if (note.kind == DiskNote::Kind::kUsed) {
-    return add(note.group, note.slot, std::make_shared<DateJob>(*this, note.group, note.slot, note.entry));
+void DiskWriter::change(const RecordChange& change) {
+  if (change.kind == RecordChange::Kind::kUsed) {
+    return add(change.group, change.slot,
+               std::make_shared<DateJob>(*this, change.group, change.slot, change.entry));
   }
-  const bool hole = note.kind != DiskNote::Kind::kForget;
-  const std::uint32_t group = hole ? kHoleGroup : note.group;
-  add(group, note.slot,
+  const bool hole = change.kind != RecordChange::Kind::kForget;
+  const std::uint32_t group = hole ? kHoleGroup : change.group;
+  add(group, change.slot,
       std::make_shared<RecordJob>(
-          *this, group, note.slot,
-          note.kind == DiskNote::Kind::kHole ? std::optional(note.entry) : std::nullopt));
+          *this, group, change.slot,
+          change.kind == RecordChange::Kind::kHole ? std::optional(change.entry) : std::nullopt));
 }
 
 bool DiskWriter::busy(std::uint32_t group, SlotId slot) const {

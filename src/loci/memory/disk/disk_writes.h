@@ -24,7 +24,7 @@ namespace loci {
 struct DiskWrite {
   std::uint32_t group = 0;
   SlotId slot;
-  DiskEntry entry;
+  BlockEntry entry;
   std::vector<std::byte> bytes;
   std::function<void(Status)> done;
 };
@@ -36,8 +36,8 @@ class DiskWriter {
   ~DiskWriter();
 
   void write(DiskWrite write);
-  void note(const DiskNote& note);
-  // Whether a write or note of the slot is under way that ends what is there.
+  void change(const RecordChange& change);
+  // Whether a write or change of the slot is under way that ends what is there.
   bool busy(std::uint32_t group, SlotId slot) const;
 
  private:

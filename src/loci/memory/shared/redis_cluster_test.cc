@@ -234,7 +234,7 @@ TEST_F(RedisClusterTest, ASilentNodesBlocksAreAMissAndTheOthersAreThere) {
   std::uint64_t its = 0;
   while (of_nodes({2})[its] == 0) ++its;
   const std::size_t had = nodes_[2].values().size();
-  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(its)}});
+  store->change({.kind = RecordChange::Kind::kForget, .entry = {.key = test_key(its)}});
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(nodes_[2].values().size(), had);
   be_special(nullptr);

@@ -87,7 +87,7 @@ class RedisStore final : public SharedStore {
     }
   }
 
-  void write(std::uint32_t group, SlotId, DiskEntry entry, std::vector<std::byte> bytes,
+  void write(std::uint32_t group, SlotId, BlockEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
     writer_.write({.key = entry.key,
                    .group = group,
@@ -96,8 +96,8 @@ class RedisStore final : public SharedStore {
                    .waits_until = state_.clock().now() + state_.options().transfer_limit});
   }
 
-  void note(const DiskNote& note) override {
-    if (note.kind == DiskNote::Kind::kForget) writer_.forget(note.entry.key);
+  void change(const RecordChange& change) override {
+    if (change.kind == RecordChange::Kind::kForget) writer_.forget(change.entry.key);
   }
 
   SharedStoreStats stats() const override { return state_.account().stats(); }

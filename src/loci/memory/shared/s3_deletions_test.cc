@@ -27,7 +27,7 @@ TEST_F(S3DeletionsTest, AStoreThatAsksForPatienceGetsItsDeletionsAgain) {
     if (request.method != "DELETE" || refused++ >= 4) return std::nullopt;
     return S3Fake::error("429 Too Many Requests", "TooManyRequests");
   });
-  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  store->change({.kind = RecordChange::Kind::kForget, .entry = {.key = test_key(1)}});
   await([&] { return server_.objects().empty(); });
   EXPECT_GE(refused, 4);
   EXPECT_TRUE(store->stats().up);

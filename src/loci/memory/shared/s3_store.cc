@@ -93,7 +93,7 @@ class S3Store final : public SharedStore {
     }
   }
 
-  void write(std::uint32_t group, SlotId, DiskEntry entry, std::vector<std::byte> bytes,
+  void write(std::uint32_t group, SlotId, BlockEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
     auto job = std::make_shared<S3Write>(S3Write{.key = entry.key,
                                                  .group = group,
@@ -103,8 +103,8 @@ class S3Store final : public SharedStore {
     client_.post([this, job] { writes_.begin(std::move(*job)); });
   }
 
-  void note(const DiskNote& note) override {
-    if (note.kind == DiskNote::Kind::kForget) deletions_.take(note.entry.key);
+  void change(const RecordChange& change) override {
+    if (change.kind == RecordChange::Kind::kForget) deletions_.take(change.entry.key);
   }
 
   SharedStoreStats stats() const override { return account_.stats(); }

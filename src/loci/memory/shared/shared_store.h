@@ -54,8 +54,8 @@ struct SharedStoreStats {
 };
 
 // BlockSource's slots mean nothing here. read(): kNotFound is what is gone. write(): kResourceExhausted where
-// the store has no room. note(): a kForget deletes all groups' parts of the entry's key once the store is
-// there; a deletion that the store refuses, or one too many, is counted as dropped. Other notes do nothing.
+// the store has no room. change(): a kForget deletes all groups' parts of the entry's key once the store is
+// there; a deletion that the store refuses, or one too many, is counted as dropped. Other changes do nothing.
 class SharedStore : public BlockSource {
  public:
   // By key: bit g is set where the store has the part of group g, whole by its size.

@@ -84,7 +84,7 @@ class AdvancedClock final : public Clock {
 };
 
 inline void forget(SharedStore& store, std::uint64_t seed) {
-  store.note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
+  store.change({.kind = RecordChange::Kind::kForget, .entry = {.key = test_key(seed)}});
 }
 
 // Thread-safe.

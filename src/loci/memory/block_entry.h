@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a disk slot's header says of the state in it, and so all that is needed to put it back into the
-// index after a restart. Plain values; docs/disk-store.md has the bytes.
+// What a source of blocks (block_source.h) is told of each: the entry that names the state in a slot, and
+// changes of its record. A disk keeps the entry in the slot's header, and so has all that is needed to put
+// the state back into the index after a restart. Plain values; docs/disk-store.md has the bytes.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ namespace loci {
 enum class ParentKind : std::uint8_t { kBlock, kRoot, kGate };
 
 // A block, whole or partial (partial_block.h); its state in one group of layers is a slot's content.
-struct DiskEntry {
+struct BlockEntry {
   ChainKey key;
   ChainKey parent;
   ParentKind parent_kind = ParentKind::kBlock;
@@ -26,12 +27,12 @@ struct DiskEntry {
   std::int64_t used_at =
       0;  // milliseconds since 1970, when it was saved or dated again: ages survive a restart
 
-  friend bool operator==(const DiskEntry&, const DiskEntry&) = default;
+  friend bool operator==(const BlockEntry&, const BlockEntry&) = default;
 };
 
 // An entry that was found on the disk. A *hole* has tokens and no state: it leads to entries below it.
 struct RecoveredEntry {
-  DiskEntry entry;
+  BlockEntry entry;
   std::uint32_t group = 0;  // of the store (DiskGroup); not of holes
   bool hole = false;
   SlotId slot;  // of the group's slots, or of the holes' records
@@ -39,7 +40,7 @@ struct RecoveredEntry {
 
 // A change of a record that the core wants. Its end is not told, because a lost record costs no more than
 // time.
-struct DiskNote {
+struct RecordChange {
   enum class Kind : std::uint8_t {
     kHole,        // write a hole's record into `slot`
     kForgetHole,  // drop the hole's record in `slot`
@@ -49,9 +50,9 @@ struct DiskNote {
   Kind kind = Kind::kHole;
   std::uint32_t group = 0;
   SlotId slot;
-  DiskEntry entry;  // kHole; of kUsed the key, and the date that the record gets
+  BlockEntry entry;  // kHole; of kUsed the key, and the date that the record gets
 
-  friend bool operator==(const DiskNote&, const DiskNote&) = default;
+  friend bool operator==(const RecordChange&, const RecordChange&) = default;
 };
 
 }  // namespace loci
