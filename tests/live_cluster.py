@@ -70,7 +70,7 @@ class Cluster(Workplace):
 
 
 def as_a_front_says(secret_file, path, name, again=False, prompts=0, said=()):
-    """What a front adds to a request (cluster/told_request.h): headers, and what stands behind the body."""
+    """What a front adds to a request (cluster/resumed_request.h): headers, and what stands behind the body."""
     with open(secret_file, "rb") as file:
         key = hashlib.blake2b(bytes(16) + b"loci cluster replies", key=file.read(), digest_size=32).digest()
     behind = struct.pack("<QI", prompts, len(said)) + b"".join(struct.pack(f"<I{len(one)}I", len(one), *one) for one in said) if said else b""

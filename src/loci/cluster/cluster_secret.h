@@ -42,7 +42,7 @@ std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret);
 std::array<std::uint8_t, 32> cluster_peer_key(const ClusterSecret& secret);
 // The key with which fronts and instances name prompts (cluster/routed_request.h).
 std::array<std::uint8_t, 16> cluster_prompt_key(const ClusterSecret& secret);
-// The key with which fronts seal what they say of replies (cluster/told_request.h).
+// The key with which fronts seal what they say of replies (cluster/resumed_request.h).
 std::array<std::uint8_t, 32> cluster_reply_key(const ClusterSecret& secret);
 // The keys with which such state is named and sealed in a store that the cluster shares.
 SharedKeys cluster_shared_keys(const ClusterSecret& secret,

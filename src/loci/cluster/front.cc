@@ -49,7 +49,7 @@ ApiError no_instance(std::string message) {
 // A request that ends whoever reads it must not go from one instance to the next until none is left.
 bool Front::may_repeat(const Request& request) {
   const bool can_go_on =
-      !request.is_streaming || (request.told && request.told->is_understood() && request.body_charge);
+      !request.is_streaming || (request.resumed && request.resumed->is_understood() && request.body_charge);
   return request.prompt.may_be_repeated && can_go_on && !request.is_too_late && request.losses < kLossesMax;
 }
 
@@ -238,8 +238,8 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   else
     request.prompt = co_await workers_.run({}, read);
   if (request.prompt.is_named())
-    request.reply = {.name = random_told_name(), .created_at = seconds_since_1970(), .said = {}};
-  if (request.prompt.may_go_on()) request.told.emplace(request.prompt.api);
+    request.reply = {.name = random_reply_name(), .created_at = seconds_since_1970(), .said = {}};
+  if (request.prompt.may_go_on()) request.resumed.emplace(request.prompt.api);
   exchange.watch([current = request.current] {
     if (*current != nullptr) (*current)->close();
   });
@@ -343,14 +343,14 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
                                            Sent& sent) {
   const HttpRequest& message = request.exchange.request();
   // What the client has of a stream, behind the body.
-  std::string said = request.is_streaming ? request.told->said() : std::string();
-  const std::string told = request.prompt.is_named()
-                               ? told_header(options_.reply_key, message, request.reply, said)
-                               : std::string();
+  std::string said = request.is_streaming ? request.resumed->said() : std::string();
+  const std::string resumed = request.prompt.is_named()
+                                  ? reply_header(options_.reply_key, message, request.reply, said)
+                                  : std::string();
   std::string with_said = said.empty() ? std::string() : request.text() + said;
   const std::string& body = said.empty() ? request.text() : with_said;
   const std::string head =
-      request_head(message, body.size(), instance.member.address(), request.exchange.request_id(), told);
+      request_head(message, body.size(), instance.member.address(), request.exchange.request_id(), resumed);
   request.reply.is_again = true;
   const bool is_sent = co_await upstream.send(head, body);
   said = {};  // this goes on as long as the stream

@@ -20,8 +20,8 @@
 #include "loci/cluster/feed_reader.h"
 #include "loci/cluster/instances.h"
 #include "loci/cluster/member_table.h"
+#include "loci/cluster/resumed_request.h"
 #include "loci/cluster/routed_request.h"
-#include "loci/cluster/told_request.h"
 #include "loci/cluster/upstream.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/exchange.h"
@@ -33,7 +33,7 @@ namespace loci {
 struct FrontOptions {
   InstancesOptions instances;
   PromptKey prompt_key{};                       // the cluster's
-  ToldKey reply_key{};                          // likewise
+  ReplyKey reply_key{};                         // likewise
   PageGuard pages;                              // the names under which clients reach the front
   Nanos connect_timeout = 2 * kNanosPerSecond;  // for a connection to an instance, and for a question whether
                                                 // it lives

@@ -62,13 +62,13 @@ asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& 
 // The body makes room for other requests' ones, but for what a reply may have to be gone on with from.
 void Front::keep_body(Request& request) {
   HttpRequest& message = request.exchange.request();
-  if (request.told) {
+  if (request.resumed) {
     request.body_charge.emplace(kept_bodies_);
     if (request.body_charge->grow_to(message.body.size())) {
       request.body = std::move(message.body);
     } else {
       request.body_charge.reset();
-      request.told->forget_said();
+      request.resumed->forget_said();
     }
   }
   request.exchange.drop_body();
@@ -81,7 +81,7 @@ asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance&
   const std::optional<std::string_view> piece = co_await upstream.read_piece();
   if (!piece) co_return Outcome::kLost;
   request.is_events = are_events(head.content_type);
-  if (!request.is_events || head.status != 200) request.told.reset();
+  if (!request.is_events || head.status != 200) request.resumed.reset();
   keep_body(request);
   if (head.status < 300) learn(request, instance, *piece);
   ++counts_.answered;
@@ -103,7 +103,7 @@ asio::awaitable<Front::Outcome> Front::go_on(Request& request, Instance& instanc
   if (!piece) co_return Outcome::kLost;
   learn(request, instance, *piece);
   ++counts_.moved;
-  request.told->begin_again();
+  request.resumed->begin_again();
   co_return co_await pass_events(request, upstream, *piece);
 }
 
@@ -115,23 +115,23 @@ asio::awaitable<Front::Outcome> Front::pass_events(Request& request, Upstream& u
   std::optional<std::string_view> piece = first;
   for (; piece && !piece->empty(); piece = co_await upstream.read_piece()) {
     std::string events = whole.push(*piece);
-    ToldStream::State state = ToldStream::State::kGoesOn;
-    if (request.told) {
-      ToldStream::Part part = request.told->push(events);
+    ResumedStream::State state = ResumedStream::State::kGoesOn;
+    if (request.resumed) {
+      ResumedStream::Part part = request.resumed->push(events);
       events = std::move(part.events);
       state = part.state;
       if (request.body_charge &&
-          !request.body_charge->grow_to(request.body.size() + request.told->said_bytes()))
-        request.told->forget_said();
+          !request.body_charge->grow_to(request.body.size() + request.resumed->said_bytes()))
+        request.resumed->forget_said();
     }
     if (const auto next = number_after(events)) request.next_event = *next;
     if (!co_await exchange.stream(events)) co_return Outcome::kAnswered;
-    if (state == ToldStream::State::kGivenUp) co_return Outcome::kLost;
-    if (state == ToldStream::State::kDiffers) co_return Outcome::kDiffers;
+    if (state == ResumedStream::State::kGivenUp) co_return Outcome::kLost;
+    if (state == ResumedStream::State::kDiffers) co_return Outcome::kDiffers;
   }
   if (exchange.gone()) co_return Outcome::kAnswered;
   if (!piece) co_return Outcome::kLost;
-  if (request.told && !request.told->has_caught_up()) co_return Outcome::kDiffers;
+  if (request.resumed && !request.resumed->has_caught_up()) co_return Outcome::kDiffers;
   if (co_await exchange.stream(whole.rest())) co_await exchange.end_stream();
   co_return Outcome::kAnswered;
 }

@@ -57,7 +57,7 @@ std::set<std::string> names_in(std::string_view connection) {
 }  // namespace
 
 std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
-                         std::string_view request_id, std::string_view told) {
+                         std::string_view request_id, std::string_view header) {
   std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n", request.method_text,
                                 request.target, address, request_id);
   const std::set<std::string> named = names_in(request.header("Connection"));
@@ -67,7 +67,7 @@ std::string request_head(const HttpRequest& request, std::size_t body_bytes, std
   }
   const bool has_body = body_bytes > 0 || request.method == http::verb::post;
   if (has_body) out += fmt::format("Content-Length: {}\r\n", body_bytes);
-  out += told;
+  out += header;
   return out + "\r\n";
 }
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "loci/cluster/front.h"
+#include "loci/cluster/resumed_request.h"
+#include "loci/cluster/resumed_stream.h"
 #include "loci/cluster/routed_request.h"
-#include "loci/cluster/told_request.h"
-#include "loci/cluster/told_stream.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/exchange.h"
 
@@ -27,13 +27,13 @@ struct Front::Request {
   Exchange& exchange;
   PromptKey key{};  // its tenant's
   RoutedPrompt prompt;
-  ToldReply reply;  // RoutedPrompt::is_named(): its name, and whether it was sent before
+  ResumedReply reply;  // RoutedPrompt::is_named(): its name, and whether it was sent before
   Nanos begun_at = 0;
   std::vector<std::uint32_t> tried;  // numbers of the instances that were tried
   std::string member;                // id of the member that was tried last
   std::optional<HttpResponse> refusal;
   // Of a stream that another instance could continue; it does so only if there is room for the body.
-  std::optional<ToldStream> told;
+  std::optional<ResumedStream> resumed;
   bool is_streaming = false;     // the client has the reply's header
   bool is_events = false;        // the reply is a stream of server-sent events
   std::uint64_t next_event = 0;  // number of the next event, in the Responses API
@@ -53,9 +53,9 @@ struct Front::Request {
 };
 
 // The request's header for an instance at that address: the client's, without fields that concern only the
-// client and the front. `told`: told_header(), or empty.
+// client and the front. `header`: reply_header(), or empty.
 std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
-                         std::string_view request_id, std::string_view told = {});
+                         std::string_view request_id, std::string_view header = {});
 
 // Status, type and header fields of an instance's answer, as they are passed on.
 HttpResponse response_of(const boost::beast::http::response_header<>& header);

@@ -10,7 +10,7 @@ namespace {
 std::string chunk(const std::string& text) {
   return fmt::format("data: {{\"choices\":[{{\"index\":0,\"text\":\"{}\"}}]}}\n\n", text);
 }
-std::string token(std::uint32_t value) { return told_event({.number = value}); }
+std::string token(std::uint32_t value) { return mark_event({.number = value}); }
 const std::string kDone = "data: [DONE]\n\n";
 const std::string kStreamed = R"({"model":"tiny","prompt":"hi","stream":true})";
 
@@ -45,7 +45,7 @@ class MovedStreamTest : public FrontTest {
               message.headers.emplace_back("Loci-Reply", header);
             }
             message.body = request.substr(request.find("\r\n\r\n") + 4);
-            told_.push_back(take_told_reply(ToldKey{}, message));
+            resumed_.push_back(take_resumed_reply(ReplyKey{}, message));
             bodies_.push_back(message.body);
             // The first that is asked breaks off as the first of the list.
             const std::size_t count = events_of[std::min(bodies_.size(), events_of.size()) - 1];
@@ -54,7 +54,7 @@ class MovedStreamTest : public FrontTest {
             std::string text;
             for (std::size_t word = 0; word < std::min(count, words.size()); ++word)
               text += token(static_cast<std::uint32_t>(word)) + chunk(words[word]);
-            const std::string name = told_event({.kind = ToldPart::Kind::kPrompts, .number = 5});
+            const std::string name = mark_event({.kind = ReplyMark::Kind::kPrompts, .number = 5});
             text = name + text;
             return count == kWhole ? events(text + kDone) + "0\r\n\r\n" : events(text + "data: {\"half");
           },
@@ -73,7 +73,7 @@ class MovedStreamTest : public FrontTest {
   std::mutex mutex_;
   // What came, the bodies as the client's; guarded by mutex_ until the answer is there.
   std::vector<std::string> bodies_;
-  std::vector<std::optional<ToldReply>> told_;
+  std::vector<std::optional<ResumedReply>> resumed_;
   std::vector<std::unique_ptr<FakeInstance>> instances_;
   std::vector<Member> members_;
 };
@@ -84,24 +84,24 @@ TEST_F(MovedStreamTest, AStreamGoesOnWhereItBrokeOff) {
   EXPECT_EQ(dechunked(answer), chunk("It") + chunk(" was") + chunk(" a") + chunk(" day") + kDone);
   EXPECT_EQ(moved(), 1);
   EXPECT_EQ(bodies_, (std::vector<std::string>{kStreamed, kStreamed}));
-  ASSERT_TRUE(told_[0] && told_[1]);
-  EXPECT_FALSE(told_[0]->is_again);
-  EXPECT_TRUE(told_[0]->said.empty());
-  EXPECT_EQ(told_[1]->name, told_[0]->name);
-  EXPECT_EQ(told_[1]->created_at, told_[0]->created_at);
-  EXPECT_TRUE(told_[1]->is_again);
-  EXPECT_EQ(told_[1]->prompts, 5u);
-  EXPECT_EQ(told_[1]->said, (std::vector<std::vector<TokenId>>{{TokenId(0), TokenId(1), TokenId(2)}}));
+  ASSERT_TRUE(resumed_[0] && resumed_[1]);
+  EXPECT_FALSE(resumed_[0]->is_again);
+  EXPECT_TRUE(resumed_[0]->said.empty());
+  EXPECT_EQ(resumed_[1]->name, resumed_[0]->name);
+  EXPECT_EQ(resumed_[1]->created_at, resumed_[0]->created_at);
+  EXPECT_TRUE(resumed_[1]->is_again);
+  EXPECT_EQ(resumed_[1]->prompts, 5u);
+  EXPECT_EQ(resumed_[1]->said, (std::vector<std::vector<TokenId>>{{TokenId(0), TokenId(1), TokenId(2)}}));
 }
 
 TEST_F(MovedStreamTest, NoClientSaysWhatAFrontDoes) {
   begin({kWhole});
-  const std::string more = told_header(ToldKey{}, {.method_text = "POST", .target = "/v1/completions"},
-                                       {.name = "client", .created_at = 1}, "");
+  const std::string more = reply_header(ReplyKey{}, {.method_text = "POST", .target = "/v1/completions"},
+                                        {.name = "client", .created_at = 1}, "");
   const std::string answer = dechunked(post("/v1/completions", kStreamed, more));
   EXPECT_EQ(answer.find("loci-"), std::string::npos) << answer;
-  ASSERT_TRUE(told_[0]);
-  EXPECT_NE(told_[0]->name, "client");
+  ASSERT_TRUE(resumed_[0]);
+  EXPECT_NE(resumed_[0]->name, "client");
 }
 
 TEST_F(MovedStreamTest, WhatHadABodyLargerThanIsKeptEndsWithItsInstance) {
@@ -143,9 +143,9 @@ TEST_F(MovedStreamTest, AStoredResponseIsSentAgainUnderItsName) {
   const std::string answer = dechunked(post("/v1/responses", R"({"input":"x","stream":true})"));
   EXPECT_EQ(answer, chunk("It") + chunk(" was") + chunk(" a") + chunk(" day") + kDone);
   ASSERT_EQ(bodies_.size(), 2u);
-  ASSERT_TRUE(told_[0] && told_[1]);
-  EXPECT_EQ(told_[1]->name, told_[0]->name);
-  EXPECT_EQ((std::vector{told_[0]->is_again, told_[1]->is_again}), (std::vector{false, true}));
+  ASSERT_TRUE(resumed_[0] && resumed_[1]);
+  EXPECT_EQ(resumed_[1]->name, resumed_[0]->name);
+  EXPECT_EQ((std::vector{resumed_[0]->is_again, resumed_[1]->is_again}), (std::vector{false, true}));
 }
 
 TEST_F(MovedStreamTest, WhatRunsInTheBackgroundIsNotSentAgain) {
@@ -154,7 +154,7 @@ TEST_F(MovedStreamTest, WhatRunsInTheBackgroundIsNotSentAgain) {
       dechunked(post("/v1/responses", R"({"input":"x","stream":true,"background":true})"));
   EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
   EXPECT_EQ(bodies_.size(), 1u);
-  EXPECT_FALSE(told_[0]);
+  EXPECT_FALSE(resumed_[0]);
 }
 
 TEST_F(FrontTest, AnErrorOfTheResponsesApiHasTheNextNumber) {

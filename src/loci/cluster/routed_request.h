@@ -38,7 +38,7 @@ struct RoutedPrompt {
   bool is_conversation = false;            // it continues a conversation, not a response
   bool is_generated = false;               // a model computes the answer and keeps the prompt's state
   bool may_be_repeated = true;  // it may be sent twice: it stores nothing, or a response, under the
-                                // name that a front gives it (told_request.h)
+                                // name that a front gives it (resumed_request.h)
   bool is_streamed = false;     // it asks for a stream of events
   RoutedApi api = RoutedApi::kOpenAi;
   bool begins_response = false;  // POST /v1/responses: later requests may continue its response

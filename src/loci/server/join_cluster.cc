@@ -9,7 +9,7 @@
 
 #include "loci/base/version.h"
 #include "loci/cluster/cluster_secret.h"
-#include "loci/cluster/told_request.h"
+#include "loci/cluster/resumed_request.h"
 #include "loci/memory/chain_key.h"
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/store/postgres_database.h"
@@ -96,11 +96,11 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
   return joined;
 }
 
-Result<std::function<std::optional<ToldReply>(HttpRequest& request)>> told_reader(
+Result<std::function<std::optional<ResumedReply>(HttpRequest& request)>> resumed_reader(
     const std::string& secret_file) {
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));
-  return std::function<std::optional<ToldReply>(HttpRequest & request)>(
-      [key = cluster_reply_key(secret)](HttpRequest& request) { return take_told_reply(key, request); });
+  return std::function<std::optional<ResumedReply>(HttpRequest & request)>(
+      [key = cluster_reply_key(secret)](HttpRequest& request) { return take_resumed_reply(key, request); });
 }
 
 Result<std::unique_ptr<ClusterLimits>> open_cluster_limits(const ServerConfig& config, std::string member,

@@ -11,8 +11,8 @@
 #include "loci/cluster/limits/cluster_limits.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/membership.h"
+#include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/generation/served_model.h"
-#include "loci/serve/generation/told_reply.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/workers/worker_pool.h"
@@ -37,8 +37,8 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
                                                  const ServedModel& served, std::string store,
                                                  PeerState& peers, std::shared_ptr<spdlog::logger> log);
 
-// For ApiServices::take_told: believes fronts with the secret in that file. Errors name cluster_secret.
-Result<std::function<std::optional<ToldReply>(HttpRequest& request)>> told_reader(
+// For ApiServices::take_resumed: believes fronts with the secret in that file. Errors name cluster_secret.
+Result<std::function<std::optional<ResumedReply>(HttpRequest& request)>> resumed_reader(
     const std::string& secret_file);
 
 // Counts tenants' limits together with the other members. `member`: this server's id. Errors:

@@ -128,7 +128,7 @@ Status Server::load(const FindModel& find_model) {
   parts.services->name_prompt = parts.peers.name_prompt;
   parts.services->feed_stats = parts.peers.feed_stats;
   if (!parts.config.join.empty()) {
-    LOCI_ASSIGN_OR_RETURN(parts.services->take_told, told_reader(parts.config.cluster_secret));
+    LOCI_ASSIGN_OR_RETURN(parts.services->take_resumed, resumed_reader(parts.config.cluster_secret));
   }
   parts.services->served.store(&parts.served);
   LOCI_RETURN_IF_ERROR(join_opened(parts));

@@ -39,7 +39,7 @@ BlockFeed::BlockFeed(const BlockFeedOptions& options)
 
 void BlockFeed::prompt(const PromptNames& text, std::span<const ChainKey> keys, std::size_t tokens) {
   if (keys.empty()) return;
-  std::vector<Told> told;
+  std::vector<Change> told;
   const auto add = [&](std::uint64_t name, const ChainKey& block, PublishedChunks::Keep keep) {
     if (name != 0)
       told.push_back({.block = block, .name = name, .tenant = text.tenant, .tier = {}, .keep = keep});
@@ -57,7 +57,7 @@ void BlockFeed::prompt(const PromptNames& text, std::span<const ChainKey> keys, 
 }
 
 void BlockFeed::moved(std::span<const BlockPlace> places) {
-  std::array<Told, kStep> told;
+  std::array<Change, kStep> told;
   while (!places.empty()) {
     const std::size_t count = std::min(places.size(), told.size());
     for (std::size_t i = 0; i < count; ++i) told[i] = {.block = places[i].key, .tier = places[i].tier};
@@ -73,7 +73,7 @@ void BlockFeed::costs(const CostCurves& curves) {
 
 // --- the queue ---
 
-void BlockFeed::tell(std::span<const Told> told) {
+void BlockFeed::tell(std::span<const Change> told) {
   while (true) {
     {
       const MutexLock lock(queue_mutex_);
@@ -86,7 +86,7 @@ void BlockFeed::tell(std::span<const Told> told) {
 }
 
 bool BlockFeed::take_step() {
-  std::array<Told, kStep> step;
+  std::array<Change, kStep> step;
   std::size_t count = 0;
   {
     MutexLock lock(queue_mutex_);
@@ -100,7 +100,7 @@ bool BlockFeed::take_step() {
   }
   {
     const MutexLock lock(mutex_);
-    for (const Told& told : std::span(step).first(count)) {
+    for (const Change& told : std::span(step).first(count)) {
       if (told.name == 0)
         chunks_.move({told.block, told.tier});
       else

@@ -64,7 +64,7 @@ class BlockFeed final : public BlockListener {
 
  private:
   // That the chunk of that name has the block; without a name: that the block is in that tier now.
-  struct Told {
+  struct Change {
     ChainKey block;
     std::uint64_t name = 0;
     std::uint64_t tenant = 0;
@@ -72,7 +72,7 @@ class BlockFeed final : public BlockListener {
     PublishedChunks::Keep keep = PublishedChunks::Keep::kNothing;
   };
 
-  void tell(std::span<const Told> told) EXCLUDES(queue_mutex_, mutex_);
+  void tell(std::span<const Change> told) EXCLUDES(queue_mutex_, mutex_);
   void catch_up() EXCLUDES(queue_mutex_, mutex_);
   // Takes some of the queue in. False: there was nothing.
   bool take_step() EXCLUDES(queue_mutex_, mutex_);
@@ -84,7 +84,7 @@ class BlockFeed final : public BlockListener {
   Condition step_ended_;
   // One thread at a time takes a step, so that what is told is taken in in its order.
   bool takes_step_ GUARDED_BY(queue_mutex_) = false;
-  std::vector<Told> queue_ GUARDED_BY(queue_mutex_);  // a ring
+  std::vector<Change> queue_ GUARDED_BY(queue_mutex_);  // a ring
   std::size_t queue_begin_ GUARDED_BY(queue_mutex_) = 0, queue_count_ GUARDED_BY(queue_mutex_) = 0;
   CostCurves curves_ GUARDED_BY(queue_mutex_);
 

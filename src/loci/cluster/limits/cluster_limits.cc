@@ -160,11 +160,11 @@ ClusterLimits::Round ClusterLimits::begin_round() {
   return round;
 }
 
-std::vector<ClusterLimits::Told> ClusterLimits::note_counted(CountedTenant& tenant,
-                                                             std::vector<Waiting>& waiting) {
+std::vector<ClusterLimits::Answered> ClusterLimits::note_counted(CountedTenant& tenant,
+                                                                 std::vector<Waiting>& waiting) {
   Known& known = known_[tenant.tenant];
   known.pause.reset();
-  std::vector<Told> told;
+  std::vector<Answered> told;
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     const LimitAnswer& answer = tenant.answers[i];
     told.push_back({std::move(waiting[i].done), answer});
@@ -182,8 +182,9 @@ std::vector<ClusterLimits::Told> ClusterLimits::note_counted(CountedTenant& tena
   return told;
 }
 
-std::vector<ClusterLimits::Told> ClusterLimits::put_back(CountedTenant& tenant, std::vector<Waiting>& waiting,
-                                                         const Status& counted) {
+std::vector<ClusterLimits::Answered> ClusterLimits::put_back(CountedTenant& tenant,
+                                                             std::vector<Waiting>& waiting,
+                                                             const Status& counted) {
   Known& known = known_[tenant.tenant];
   // After an error it may have been written all the same. Requests that run are written again as a number;
   // what was given back may be given back twice, and a bucket holds a minute's worth at most.
@@ -197,7 +198,7 @@ std::vector<ClusterLimits::Told> ClusterLimits::put_back(CountedTenant& tenant, 
     known.locked_until = now + known.pause.next(patience - waited, pauses_);
   }
   due_ = std::min(due_, known.locked_until);
-  std::vector<Told> told;
+  std::vector<Answered> told;
   for (Waiting& one : waiting) {
     if (counted.ok() && now - one.since < patience)
       waiting_.push_back(std::move(one));
@@ -209,19 +210,19 @@ std::vector<ClusterLimits::Told> ClusterLimits::put_back(CountedTenant& tenant, 
 
 Status ClusterLimits::count(Round round) {
   const Status counted = table_->count(round.tenants);
-  std::vector<Told> told;
+  std::vector<Answered> told;
   {
     const MutexLock lock(mutex_);
     for (std::size_t i = 0; i < round.tenants.size(); ++i) {
       CountedTenant& tenant = round.tenants[i];
-      std::vector<Told> some = tenant.is_counted ? note_counted(tenant, round.waiting[i])
-                                                 : put_back(tenant, round.waiting[i], counted);
+      std::vector<Answered> some = tenant.is_counted ? note_counted(tenant, round.waiting[i])
+                                                     : put_back(tenant, round.waiting[i], counted);
       std::move(some.begin(), some.end(), std::back_inserter(told));
     }
     // (Others may have come while these were asked for.)
     std::ranges::stable_sort(waiting_, {}, &Waiting::since);
   }
-  for (const Told& one : told) one.done(one.answer);
+  for (const Answered& one : told) one.done(one.answer);
   return counted;
 }
 

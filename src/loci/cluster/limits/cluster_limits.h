@@ -71,7 +71,7 @@ class ClusterLimits final : public LimitPool {
     std::vector<CountedTenant> tenants;
     std::vector<std::vector<Waiting>> waiting;  // for the answers to their asks
   };
-  struct Told {
+  struct Answered {
     Done done;
     std::optional<LimitAnswer> answer;
   };
@@ -85,8 +85,8 @@ class ClusterLimits final : public LimitPool {
   // Counts and tells who waits. Errors: those of LimitTable.
   Status count(Round round);
   // What became of one tenant of a round. Returns whom to tell what.
-  std::vector<Told> note_counted(CountedTenant& tenant, std::vector<Waiting>& waiting) REQUIRES(mutex_);
-  std::vector<Told> put_back(CountedTenant& tenant, std::vector<Waiting>& waiting, const Status& counted)
+  std::vector<Answered> note_counted(CountedTenant& tenant, std::vector<Waiting>& waiting) REQUIRES(mutex_);
+  std::vector<Answered> put_back(CountedTenant& tenant, std::vector<Waiting>& waiting, const Status& counted)
       REQUIRES(mutex_);
   // What has happened to a tenant may let its next request begin.
   void change(const std::string& tenant, Known& known) REQUIRES(mutex_);

@@ -62,7 +62,7 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
   Call call{.exchange = exchange,
             .tenant = {},
             .ticket = {},
-            .told = {},
+            .resumed = {},
             .parameters = match.parameters,
             .error_style = match.error_style};
   std::string failed;
@@ -136,8 +136,8 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
       co_await call.fail(*std::move(unread));
       co_return;
     }
-    if (services_.served.load() != nullptr && services_.take_told)
-      call.told = services_.take_told(exchange.request());
+    if (services_.served.load() != nullptr && services_.take_resumed)
+      call.resumed = services_.take_resumed(exchange.request());
     co_await match.route->handler(call);
   }
 }

@@ -64,7 +64,7 @@ asio::awaitable<void> run_generation(ApiServices& services, Call& call, Prepared
   // Its values are in `prepared` now, and a generation may run for long.
   call.exchange.drop_body();
   prepared.ticket = std::move(call.ticket);
-  prepared.told = std::exchange(call.told, std::nullopt);
+  prepared.resumed = std::exchange(call.resumed, std::nullopt);
   CallSink sink(call);
   const bool there = co_await run_generation(services, sink, std::move(prepared));
   if (!there) services.metrics.client_left();

@@ -13,7 +13,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/serve/generation/generation_summary.h"
-#include "loci/serve/generation/told_reply.h"
+#include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/http/exchange.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
@@ -45,7 +45,7 @@ struct Call {
   Exchange& exchange;
   std::shared_ptr<const Tenant> tenant;  // of Access::kOpen: none
   std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
-  std::optional<ToldReply> told;         // of a request that a front sent, until a generation takes it over
+  std::optional<ResumedReply> resumed;   // of a request that a front sent, until a generation takes it over
   std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   // For the access log:
@@ -53,7 +53,7 @@ struct Call {
   std::optional<ApiError> refusal;              // once fail() has
 
   // Of the reply, in seconds since 1970: a front's time, or now.
-  std::int64_t created_at() const { return told ? told->created_at : seconds_since_1970(); }
+  std::int64_t created_at() const { return resumed ? resumed->created_at : seconds_since_1970(); }
 
   // Each answers the exchange.
   boost::asio::awaitable<void> fail(ApiError error);

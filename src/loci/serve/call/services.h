@@ -41,7 +41,7 @@ struct ApiServices : GenerationServices {
   std::function<PromptNames(const HttpRequest& request, std::string_view id)> name_prompt;
   // What a front says of the reply to a request, taken out of the request; null: this server is no member of
   // a cluster. Set and called as name_prompt.
-  std::function<std::optional<ToldReply>(HttpRequest& request)> take_told;
+  std::function<std::optional<ResumedReply>(HttpRequest& request)> take_resumed;
   // What fronts were told of prompts' state; null: there is no feed. Set and called as name_prompt.
   std::function<FeedStats()> feed_stats;
 

@@ -86,9 +86,9 @@ void Generation::submit() {
           .dropped = dropped,
           .salt = fields.cache_salt,
           .text = index == 0 ? prepared_.text : nullptr};
-      const std::optional<ToldReply>& told = prepared_.told;
+      const std::optional<ResumedReply>& resumed = prepared_.resumed;
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i
-                              : told          ? told->drawn("seed", index)
+                              : resumed       ? resumed->drawn("seed", index)
                                               : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
@@ -100,7 +100,7 @@ void Generation::submit() {
         options.syntax = &served_.chat.output;
         options.parser = *prepared_.parser;
         options.parser.id_prefix =
-            fmt::format("call_{:016x}", told ? told->drawn("call", index) : random_seed());
+            fmt::format("call_{:016x}", resumed ? resumed->drawn("call", index) : random_seed());
         options.one_call = prepared_.one_call;
       }
       slots_.push_back({.request = {},
@@ -132,13 +132,13 @@ void Generation::score_prompt(GenerationRequest& request, Slot& slot) {
 }
 
 bool Generation::tells_tokens() const {
-  return prepared_.told && prepared_.fields.stream && !prepared_.fields.sampling.logprobs &&
+  return prepared_.resumed && prepared_.fields.stream && !prepared_.fields.sampling.logprobs &&
          !prepared_.scores_prompt;
 }
 
 void Generation::begin_with_said(GenerationRequest& request, Slot& slot) const {
-  if (!tells_tokens() || slot.reply.index >= prepared_.told->said.size()) return;
-  const std::vector<TokenId>& said = prepared_.told->said[slot.reply.index];
+  if (!tells_tokens() || slot.reply.index >= prepared_.resumed->said.size()) return;
+  const std::vector<TokenId>& said = prepared_.resumed->said[slot.reply.index];
   // The last one is sampled again, as it may end the reply.
   const std::size_t count =
       std::min<std::size_t>(said.size() - (said.empty() ? 0 : 1), request.max_new_tokens - 1);
@@ -157,10 +157,10 @@ asio::awaitable<void> Generation::run() {
     const auto is_unknown = [&](TokenId token) { return token.value >= served_.model->spec.vocabulary; };
     const auto has_unknown = [&](const auto& said) { return std::ranges::any_of(said, is_unknown); };
     // Told of another model or by a stranger: the reply begins anew, and the front compares its events.
-    if (prepared_.told->prompts != prompts || std::ranges::any_of(prepared_.told->said, has_unknown))
-      prepared_.told->said.clear();
-    for (const std::vector<TokenId>& said : prepared_.told->said) tokens += said.size();
-    frames_ += told_event({.kind = ToldPart::Kind::kPrompts, .number = prompts});
+    if (prepared_.resumed->prompts != prompts || std::ranges::any_of(prepared_.resumed->said, has_unknown))
+      prepared_.resumed->said.clear();
+    for (const std::vector<TokenId>& said : prepared_.resumed->said) tokens += said.size();
+    frames_ += mark_event({.kind = ReplyMark::Kind::kPrompts, .number = prompts});
   }
   if (tokens <= kTokensSubmittedHere) {
     submit();
@@ -251,7 +251,7 @@ void Generation::say(std::uint32_t index, const GeneratedToken& token) {
   slot.reply.tokens.push_back(token.token);
   slot.choice.push(token);
   slot.completion_tokens = slot.choice.tokens();
-  if (tells_tokens()) frames_ += told_event({.choice = index, .number = token.token.value});
+  if (tells_tokens()) frames_ += mark_event({.choice = index, .number = token.token.value});
   show(index);
   if (!slot.choice.ended()) return;
   served_.engine->cancel(slot.request);
@@ -399,8 +399,8 @@ asio::awaitable<void> Generation::answer_whole() {
 
 asio::awaitable<void> Generation::answer_error() {
   if (streaming_) {
-    if (prepared_.told && failure_->http_status == 503)
-      frames_ += told_event({.kind = ToldPart::Kind::kStopped});
+    if (prepared_.resumed && failure_->http_status == 503)
+      frames_ += mark_event({.kind = ReplyMark::Kind::kStopped});
     frames_ += prepared_.format->stream_error(*failure_);
     if (co_await flush()) co_await sink_.end_stream();
     co_return;

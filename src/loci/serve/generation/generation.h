@@ -43,7 +43,7 @@ class Generation {
     std::optional<Choice> echo;       // of the prompt's tokens, where they are scored
     std::uint32_t forced_tokens = 0;  // of them, all but the first
     std::uint32_t echoed_tokens = 0;  // that came so far
-    // With what the reply begins, as another server told; of it, what was said here again.
+    // With what the reply begins, as another server said; of it, what was said here again.
     std::vector<TokenId> said;
     std::size_t said_again = 0;
     bool open = true;  // its end has not come

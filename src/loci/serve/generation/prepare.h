@@ -17,8 +17,8 @@
 #include "loci/serve/conversation/output_parser.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/generation/reply_format.h"
+#include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/generation/served_model.h"
-#include "loci/serve/generation/told_reply.h"
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/wire/api_error.h"
@@ -48,7 +48,7 @@ struct PreparedGeneration {
   bool scores_prompt = false;
   bool one_call = false;                    // the reply ends with its first call
   std::shared_ptr<const PromptNames> text;  // of the only prompt; null: it has no names
-  std::optional<ToldReply> told;            // absent: no other server can go on with the reply
+  std::optional<ResumedReply> resumed;      // absent: no other server can go on with the reply
   std::optional<TenantTicket> ticket;       // of the tenant; set before run_generation()
   std::unique_ptr<ReplyFormat> format;      // set by the endpoint, at the latest
   // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last

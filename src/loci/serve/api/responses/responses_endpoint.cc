@@ -61,7 +61,7 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, HeldTurn& 
         co_await hold_turn(services_, tenant, request.conversation, "conversation",
                            "another response of this conversation is still being made; send this request "
                            "again when that response has ended",
-                           call.told && call.told->is_again ? kLostTurnPatience : 0);
+                           call.resumed && call.resumed->is_again ? kLostTurnPatience : 0);
     if (auto* error = std::get_if<ApiError>(&taken)) {
       ApiError refused = std::move(*error);
       co_return refused;
@@ -76,13 +76,13 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, ResponseRe
   const ServedModel& served = *services_.served.load();
   const std::string tenant = call.tenant->id;
   const bool can_store = services_.store != nullptr;
-  ResponseHead head{.id = call.told ? "resp_" + call.told->name : random_id("resp_"),
+  ResponseHead head{.id = call.resumed ? "resp_" + call.resumed->name : random_id("resp_"),
                     .created_at = call.created_at(),
                     .model = {},
                     .conversation = {},
                     .echo = {}};
   std::optional<std::string> made;
-  if (call.told && call.told->is_again && request.store && can_store) {
+  if (call.resumed && call.resumed->is_again && request.store && can_store) {
     const auto find = [&] { return services_.store->response(tenant, head.id); };
     const Result<StoredResponse> stored = co_await services_.store_thread.run(call.tenant->id, find);
     if (!stored.ok() && stored.status().code() != StatusCode::kNotFound) co_return api_error(stored.status());

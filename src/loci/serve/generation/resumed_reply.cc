@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/serve/generation/told_reply.h"
+#include "loci/serve/generation/resumed_reply.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -12,7 +12,7 @@
 namespace loci {
 namespace {
 
-constexpr std::string_view kTold = ": loci-";
+constexpr std::string_view kMark = ": loci-";
 constexpr std::string_view kPrompts = ": loci-prompts ";
 constexpr std::string_view kToken = ": loci-token ";
 constexpr std::string_view kStopped = ": loci-stopped\n";
@@ -28,7 +28,7 @@ bool take_number(std::string_view& text, char behind, Number& out) {
 
 }  // namespace
 
-std::uint64_t ToldReply::drawn(std::string_view purpose, std::uint64_t index) const {
+std::uint64_t ResumedReply::drawn(std::string_view purpose, std::uint64_t index) const {
   const std::uint64_t seed = XXH3_64bits(name.data(), name.size());
   return random_word(XXH3_64bits_withSeed(purpose.data(), purpose.size(), seed), index);
 }
@@ -40,21 +40,21 @@ std::uint64_t prompts_name(const std::vector<std::vector<TokenId>>& prompts) {
   return name;
 }
 
-std::string told_event(const ToldPart& part) {
+std::string mark_event(const ReplyMark& part) {
   switch (part.kind) {
-    case ToldPart::Kind::kPrompts: return fmt::format("{}{}\n\n", kPrompts, part.number);
-    case ToldPart::Kind::kToken: return fmt::format("{}{} {}\n\n", kToken, part.choice, part.number);
-    case ToldPart::Kind::kStopped: return fmt::format("{}\n", kStopped);
+    case ReplyMark::Kind::kPrompts: return fmt::format("{}{}\n\n", kPrompts, part.number);
+    case ReplyMark::Kind::kToken: return fmt::format("{}{} {}\n\n", kToken, part.choice, part.number);
+    case ReplyMark::Kind::kStopped: return fmt::format("{}\n", kStopped);
   }
   return {};
 }
 
-bool is_told_event(std::string_view event) { return event.starts_with(kTold); }
+bool is_mark_event(std::string_view event) { return event.starts_with(kMark); }
 
-std::optional<ToldPart> read_told_event(std::string_view event) {
-  if (event.starts_with(kStopped)) return ToldPart{.kind = ToldPart::Kind::kStopped};
-  ToldPart part{.kind = event.starts_with(kPrompts) ? ToldPart::Kind::kPrompts : ToldPart::Kind::kToken};
-  if (part.kind == ToldPart::Kind::kPrompts) {
+std::optional<ReplyMark> read_mark_event(std::string_view event) {
+  if (event.starts_with(kStopped)) return ReplyMark{.kind = ReplyMark::Kind::kStopped};
+  ReplyMark part{.kind = event.starts_with(kPrompts) ? ReplyMark::Kind::kPrompts : ReplyMark::Kind::kToken};
+  if (part.kind == ReplyMark::Kind::kPrompts) {
     event.remove_prefix(kPrompts.size());
   } else {
     if (!event.starts_with(kToken)) return std::nullopt;
@@ -62,7 +62,7 @@ std::optional<ToldPart> read_told_event(std::string_view event) {
     if (!take_number(event, ' ', part.choice)) return std::nullopt;
   }
   if (!take_number(event, '\n', part.number)) return std::nullopt;
-  if (part.kind == ToldPart::Kind::kToken && part.number > UINT32_MAX) return std::nullopt;
+  if (part.kind == ReplyMark::Kind::kToken && part.number > UINT32_MAX) return std::nullopt;
   return part;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers what a client has received of a stream of events, so that another instance's stream of the same
 // reply can continue where the first one broke off. The unchanged request is sent again, with the tokens that
-// the first instance told (serve/generation/told_reply.h), and the instance says the whole reply again.
+// the first instance said (serve/generation/resumed_reply.h), and the instance makes the whole reply again.
 // Events that the client has already are compared and held back:
 //
 //   the client has   role  "It"  " was"               three events of choice 0
@@ -23,13 +23,13 @@
 
 #include "loci/base/ids.h"
 #include "loci/cluster/routed_request.h"
-#include "loci/serve/generation/told_reply.h"
+#include "loci/serve/generation/resumed_reply.h"
 
 namespace loci {
 
-class ToldStream {
+class ResumedStream {
  public:
-  explicit ToldStream(RoutedApi api) : api_(api) {}
+  explicit ResumedStream(RoutedApi api) : api_(api) {}
 
   enum class State : std::uint8_t {
     kGoesOn,
@@ -45,7 +45,7 @@ class ToldStream {
   Part push(std::string_view events);
   // Says that the next events come from another instance and begin with the reply's beginning.
   void begin_again();
-  // What instances told, as write_said() writes it; empty: nothing, or it is forgotten.
+  // What instances said, as write_said() writes it; empty: nothing, or it is forgotten.
   std::string said() const;
   std::size_t said_bytes() const { return said_tokens_ * sizeof(TokenId); }  // of memory
   // From now on no tokens are kept: another instance makes the reply anew.
@@ -59,31 +59,31 @@ class ToldStream {
   static constexpr std::uint32_t kRest = UINT32_MAX;  // the track of events that belong to no choice
   static constexpr std::size_t kTracksMax = 512;
 
-  struct Told {
+  struct Seen {
     std::uint64_t events = 0;
     std::uint64_t hash = 0;
-    void add(std::string_view said);
+    void add(std::string_view text);
   };
   struct Track {
-    Told told, again;
-    std::vector<TokenId> tokens;   // that an instance told
-    std::size_t tokens_again = 0;  // of them, those that the latest one told
+    Seen seen, again;
+    std::vector<TokenId> tokens;   // that an instance said
+    std::size_t tokens_again = 0;  // of them, those that the latest one said
   };
-  struct Said {
+  struct EventText {
     std::uint32_t track = kRest;
     std::string_view text;  // the text that is compared
     bool is_error = false;
   };
 
-  Said read(std::string_view event) const;
-  Said read_completion(std::string_view event) const;
-  static Said read_message(std::string_view event);
-  static Said read_response(std::string_view event);
-  State hear(const ToldPart& part);
+  EventText read(std::string_view event) const;
+  EventText read_completion(std::string_view event) const;
+  static EventText read_message(std::string_view event);
+  static EventText read_response(std::string_view event);
+  State hear(const ReplyMark& part);
   State push_event(std::string_view event, std::string& out);
   const RoutedApi api_;
   std::map<std::uint32_t, Track> tracks_;
-  std::optional<std::uint64_t> prompts_;  // the prompts' name, as the latest instance told
+  std::optional<std::uint64_t> prompts_;  // the prompts' name, as the latest instance says
   std::size_t said_tokens_ = 0;           // of all tracks
   bool keeps_said_ = true;
   bool is_again_ = false;

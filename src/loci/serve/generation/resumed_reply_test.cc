@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/serve/generation/told_reply.h"
+#include "loci/serve/generation/resumed_reply.h"
 
 #include <gtest/gtest.h>
 
@@ -14,27 +14,28 @@ std::vector<TokenId> tokens(std::initializer_list<std::uint32_t> values) {
   return out;
 }
 
-TEST(ToldReply, EventsAreComments) {
-  const ToldPart token{.kind = ToldPart::Kind::kToken, .choice = 3, .number = 17};
-  EXPECT_EQ(told_event(token), ": loci-token 3 17\n\n");
-  const auto read = read_told_event(told_event(token));
+TEST(ResumedReply, EventsAreComments) {
+  const ReplyMark token{.kind = ReplyMark::Kind::kToken, .choice = 3, .number = 17};
+  EXPECT_EQ(mark_event(token), ": loci-token 3 17\n\n");
+  const auto read = read_mark_event(mark_event(token));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->choice, 3u);
   EXPECT_EQ(read->number, 17u);
-  const auto prompts = read_told_event(told_event({.kind = ToldPart::Kind::kPrompts, .number = UINT64_MAX}));
+  const auto prompts = read_mark_event(mark_event({.kind = ReplyMark::Kind::kPrompts, .number = UINT64_MAX}));
   ASSERT_TRUE(prompts);
-  EXPECT_EQ(prompts->kind, ToldPart::Kind::kPrompts);
+  EXPECT_EQ(prompts->kind, ReplyMark::Kind::kPrompts);
   EXPECT_EQ(prompts->number, UINT64_MAX);
-  EXPECT_EQ(read_told_event(told_event({.kind = ToldPart::Kind::kStopped}))->kind, ToldPart::Kind::kStopped);
+  EXPECT_EQ(read_mark_event(mark_event({.kind = ReplyMark::Kind::kStopped}))->kind,
+            ReplyMark::Kind::kStopped);
   for (const char* other : {": loci-token 3\n\n", ": loci-token x 1\n\n", ": loci-token 1 4294967296\n\n",
                             ": loci-later\n\n", ": loci-prompts -1\n\n"}) {
-    EXPECT_TRUE(is_told_event(other)) << other;
-    EXPECT_FALSE(read_told_event(other)) << other;
+    EXPECT_TRUE(is_mark_event(other)) << other;
+    EXPECT_FALSE(read_mark_event(other)) << other;
   }
-  EXPECT_FALSE(is_told_event("data: : loci-token 3 17\n\n"));
+  EXPECT_FALSE(is_mark_event("data: : loci-token 3 17\n\n"));
 }
 
-TEST(ToldReply, SaidTokensAreReadBackAndHalfOnesAreNot) {
+TEST(ResumedReply, SaidTokensAreReadBackAndHalfOnesAreNot) {
   const std::vector<std::vector<TokenId>> said = {tokens({1, 2, 4'000'000'000}), {}, tokens({7})};
   const std::string bytes = write_said(99, said);
   const auto read = read_said(bytes);
@@ -49,8 +50,8 @@ TEST(ToldReply, SaidTokensAreReadBackAndHalfOnesAreNot) {
   EXPECT_FALSE(read_said(many));
 }
 
-TEST(ToldReply, WhatIsDrawnFollowsFromTheName) {
-  const ToldReply one{.name = "a"}, same{.name = "a"}, other{.name = "b"};
+TEST(ResumedReply, WhatIsDrawnFollowsFromTheName) {
+  const ResumedReply one{.name = "a"}, same{.name = "a"}, other{.name = "b"};
   EXPECT_EQ(one.drawn("seed", 3), same.drawn("seed", 3));
   EXPECT_EQ((std::set<std::uint64_t>{one.drawn("seed", 0), one.drawn("seed", 1), one.drawn("call", 0),
                                      other.drawn("seed", 0)}

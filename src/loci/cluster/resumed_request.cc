@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cluster/told_request.h"
+#include "loci/cluster/resumed_request.h"
 
 #include <fmt/format.h>
 #include <sodium.h>
@@ -29,22 +29,22 @@ bool is_number(std::string_view text, Number& out) {
 
 }  // namespace
 
-std::string random_told_name() {
-  std::array<std::uint8_t, kToldNameDigits / 2> bytes;
+std::string random_reply_name() {
+  std::array<std::uint8_t, kReplyNameDigits / 2> bytes;
   randombytes_buf(bytes.data(), bytes.size());
   return to_hex(bytes);
 }
 
-std::string told_header(const ToldKey& key, const HttpRequest& request, const ToldReply& told,
-                        std::string_view said) {
+std::string reply_header(const ReplyKey& key, const HttpRequest& request, const ResumedReply& resumed,
+                         std::string_view said) {
   const std::string values =
-      fmt::format("{} {} {} {}", told.name, told.created_at, told.is_again ? 1 : 0, said.size());
-  return fmt::format("{}: {} {}\r\n", kToldHeader, values,
+      fmt::format("{} {} {} {}", resumed.name, resumed.created_at, resumed.is_again ? 1 : 0, said.size());
+  return fmt::format("{}: {} {}\r\n", kReplyHeader, values,
                      seal(key, kPurpose, sealed_text(request, values, said)));
 }
 
-std::optional<ToldReply> take_told_reply(const ToldKey& key, HttpRequest& request) {
-  const std::string_view header = request.header(kToldHeader);
+std::optional<ResumedReply> take_resumed_reply(const ReplyKey& key, HttpRequest& request) {
+  const std::string_view header = request.header(kReplyHeader);
   const std::size_t end = header.rfind(' ');
   if (end == std::string_view::npos) return std::nullopt;
   const std::string_view values = header.substr(0, end);
@@ -57,7 +57,7 @@ std::optional<ToldReply> take_told_reply(const ToldKey& key, HttpRequest& reques
   }
   std::size_t bytes = 0;
   int again = 0;
-  ToldReply out;
+  ResumedReply out;
   if (fields.size() != 4 || !is_number(fields[1], out.created_at) || !is_number(fields[2], again) ||
       !is_number(fields[3], bytes) || bytes > request.body.size())
     return std::nullopt;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cluster/told_request.h"
+#include "loci/cluster/resumed_request.h"
 
 #include <gtest/gtest.h>
 
 namespace loci {
 namespace {
 
-constexpr ToldKey kKey{1};
+constexpr ReplyKey kKey{1};
 
 HttpRequest request_of(const std::string& header_line, std::string body) {
   const std::size_t colon = header_line.find(": ");
@@ -19,22 +19,23 @@ HttpRequest request_of(const std::string& header_line, std::string body) {
 }
 
 TEST(ToldRequest, WhatAFrontSaysIsTakenOut) {
-  const ToldReply told{.name = random_told_name(), .created_at = 1'700'000'000, .is_again = true};
+  const ResumedReply resumed{.name = random_reply_name(), .created_at = 1'700'000'000, .is_again = true};
   const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
   const std::string said = write_said(5, {{TokenId(1), TokenId(2)}});
-  HttpRequest request = request_of(told_header(kKey, plain, told, said), "{}" + said);
-  const auto taken = take_told_reply(kKey, request);
+  HttpRequest request = request_of(reply_header(kKey, plain, resumed, said), "{}" + said);
+  const auto taken = take_resumed_reply(kKey, request);
   ASSERT_TRUE(taken);
-  EXPECT_EQ(taken->name, told.name);
-  EXPECT_EQ(taken->name.size(), kToldNameDigits);
-  EXPECT_EQ(taken->created_at, told.created_at);
+  EXPECT_EQ(taken->name, resumed.name);
+  EXPECT_EQ(taken->name.size(), kReplyNameDigits);
+  EXPECT_EQ(taken->created_at, resumed.created_at);
   EXPECT_TRUE(taken->is_again);
   EXPECT_EQ(taken->prompts, 5u);
   EXPECT_EQ(taken->said, (std::vector<std::vector<TokenId>>{{TokenId(1), TokenId(2)}}));
   EXPECT_EQ(request.body, "{}");
 
-  HttpRequest first = request_of(told_header(kKey, plain, {.name = told.name, .created_at = 7}, ""), "{}");
-  const auto named = take_told_reply(kKey, first);
+  HttpRequest first =
+      request_of(reply_header(kKey, plain, {.name = resumed.name, .created_at = 7}, ""), "{}");
+  const auto named = take_resumed_reply(kKey, first);
   ASSERT_TRUE(named);
   EXPECT_FALSE(named->is_again);
   EXPECT_TRUE(named->said.empty());
@@ -44,17 +45,17 @@ TEST(ToldRequest, WhatAFrontSaysIsTakenOut) {
 TEST(ToldRequest, NobodyWithoutTheKeyIsBelieved) {
   const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
   const std::string said = write_said(5, {{TokenId(1)}});
-  const std::string header = told_header(kKey, plain, {.name = random_told_name(), .created_at = 7}, said);
-  const auto is_believed = [](const ToldKey& key, HttpRequest request) {
+  const std::string header = reply_header(kKey, plain, {.name = random_reply_name(), .created_at = 7}, said);
+  const auto is_believed = [](const ReplyKey& key, HttpRequest request) {
     const std::string body = request.body;
-    const bool is_taken = take_told_reply(key, request).has_value();
+    const bool is_taken = take_resumed_reply(key, request).has_value();
     if (!is_taken) {
       EXPECT_EQ(request.body, body);
     }
     return is_taken;
   };
   ASSERT_TRUE(is_believed(kKey, request_of(header, "{}" + said)));
-  EXPECT_FALSE(is_believed(ToldKey{2}, request_of(header, "{}" + said)));
+  EXPECT_FALSE(is_believed(ReplyKey{2}, request_of(header, "{}" + said)));
   EXPECT_FALSE(is_believed(kKey, request_of(header, "{}" + write_said(5, {{TokenId(2)}}))));
   EXPECT_FALSE(is_believed(kKey, request_of(header, "x")));  // shorter than what is said to be there
   HttpRequest elsewhere = request_of(header, "{}" + said);

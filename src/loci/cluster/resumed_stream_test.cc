@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cluster/told_stream.h"
+#include "loci/cluster/resumed_stream.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 namespace loci {
 namespace {
 
-using State = ToldStream::State;
+using State = ResumedStream::State;
 
 // An event of a choice.
 std::string chunk(int choice, const std::string& delta) {
@@ -19,15 +19,15 @@ std::string chunk(int choice, const std::string& delta) {
 }
 // What the instance tells of a choice.
 std::string token(std::uint32_t choice, std::uint32_t value) {
-  return told_event({.choice = choice, .number = value});
+  return mark_event({.choice = choice, .number = value});
 }
 std::string prompts(std::uint64_t name) {
-  return told_event({.kind = ToldPart::Kind::kPrompts, .number = name});
+  return mark_event({.kind = ReplyMark::Kind::kPrompts, .number = name});
 }
 const std::string kLast = "data: [DONE]\n\n";
 
-TEST(ToldStream, WhatWasToldIsKeptBack) {
-  ToldStream stream(RoutedApi::kOpenAi);
+TEST(ResumedStream, WhatWasToldIsKeptBack) {
+  ResumedStream stream(RoutedApi::kOpenAi);
   const std::string first = chunk(0, "\"It\"") + chunk(0, "\" was\"");
   EXPECT_EQ(stream.push(first).events, first);
   for (int times = 0; times < 2; ++times) {
@@ -37,53 +37,54 @@ TEST(ToldStream, WhatWasToldIsKeptBack) {
     EXPECT_EQ(stream.push(chunk(0, "\" was\"")).events, "");
     EXPECT_TRUE(stream.has_caught_up());
   }
-  const ToldStream::Part rest = stream.push(chunk(0, "\" a\"") + kLast);
+  const ResumedStream::Part rest = stream.push(chunk(0, "\" a\"") + kLast);
   EXPECT_EQ(rest.state, State::kGoesOn);
   EXPECT_EQ(rest.events, chunk(0, "\" a\"") + kLast);
 }
 
-TEST(ToldStream, AnotherReplyIsSeen) {
+TEST(ResumedStream, AnotherReplyIsSeen) {
   for (const std::string& other : {chunk(0, "\" is\""), kLast}) {
-    ToldStream stream(RoutedApi::kOpenAi);
+    ResumedStream stream(RoutedApi::kOpenAi);
     stream.push(chunk(0, "\"It\"") + chunk(0, "\" was\""));
     stream.begin_again();
-    const ToldStream::Part part = stream.push(chunk(0, "\"It\"") + other + chunk(0, "\" a\""));
+    const ResumedStream::Part part = stream.push(chunk(0, "\"It\"") + other + chunk(0, "\" a\""));
     EXPECT_EQ(part.state, State::kDiffers) << other;
     EXPECT_EQ(part.events, "") << other;
   }
 }
 
-TEST(ToldStream, ChoicesComeInAnyOrder) {
-  ToldStream stream(RoutedApi::kOpenAi);
+TEST(ResumedStream, ChoicesComeInAnyOrder) {
+  ResumedStream stream(RoutedApi::kOpenAi);
   stream.push(chunk(0, "\"a\"") + chunk(1, "\"x\"") + chunk(0, "\"b\""));
   stream.begin_again();
-  const ToldStream::Part part = stream.push(chunk(1, "\"x\"") + chunk(1, "\"y\"") + chunk(0, "\"a\"") +
-                                            chunk(0, "\"b\"") + chunk(0, "\"c\""));
+  const ResumedStream::Part part = stream.push(chunk(1, "\"x\"") + chunk(1, "\"y\"") + chunk(0, "\"a\"") +
+                                               chunk(0, "\"b\"") + chunk(0, "\"c\""));
   EXPECT_EQ(part.state, State::kGoesOn);
   EXPECT_EQ(part.events, chunk(1, "\"y\"") + chunk(0, "\"c\""));
 }
 
-TEST(ToldStream, CountsOfTokensMayDiffer) {
-  ToldStream message(RoutedApi::kMessages);
+TEST(ResumedStream, CountsOfTokensMayDiffer) {
+  ResumedStream message(RoutedApi::kMessages);
   const std::string text = "event: content_block_delta\ndata: {\"text\":\"a\"}\n\n";
   message.push("event: message_start\ndata: {\"usage\":1}\n\n" + text);
   message.begin_again();
-  const ToldStream::Part part = message.push("event: message_start\ndata: {\"usage\":2}\n\n" + text + text);
+  const ResumedStream::Part part =
+      message.push("event: message_start\ndata: {\"usage\":2}\n\n" + text + text);
   EXPECT_EQ(part.state, State::kGoesOn);
   EXPECT_EQ(part.events, text);
 }
 
-TEST(ToldStream, AnInstanceThatStopsIsNotTold) {
-  ToldStream stream(RoutedApi::kOpenAi);
+TEST(ResumedStream, AnInstanceThatStopsIsNotTold) {
+  ResumedStream stream(RoutedApi::kOpenAi);
   const std::string error = "data: {\"error\":{\"message\":\"m\"}}\n\n" + kLast;
   EXPECT_EQ(stream.push(error).events, error);
-  const ToldStream::Part stopped = stream.push(told_event({.kind = ToldPart::Kind::kStopped}) + error);
+  const ResumedStream::Part stopped = stream.push(mark_event({.kind = ReplyMark::Kind::kStopped}) + error);
   EXPECT_EQ(stopped.state, State::kGivenUp);
   EXPECT_EQ(stopped.events, "");
 }
 
-TEST(ToldStream, TokensAreKeptAndNotPassedOn) {
-  ToldStream stream(RoutedApi::kOpenAi);
+TEST(ResumedStream, TokensAreKeptAndNotPassedOn) {
+  ResumedStream stream(RoutedApi::kOpenAi);
   EXPECT_EQ(stream.said(), "");
   const std::string first = prompts(9) + token(0, 1) + chunk(0, "\"It\"") + token(1, 7) + token(0, 2);
   EXPECT_EQ(stream.push(first + ": loci-later\n\n").events, chunk(0, "\"It\""));
@@ -114,8 +115,8 @@ TEST(ToldStream, TokensAreKeptAndNotPassedOn) {
   EXPECT_EQ(stream.said_bytes(), 0u);
 }
 
-TEST(ToldStream, AResponseEndsWithOtherCountsAndTimes) {
-  ToldStream stream(RoutedApi::kResponses);
+TEST(ResumedStream, AResponseEndsWithOtherCountsAndTimes) {
+  ResumedStream stream(RoutedApi::kResponses);
   const auto event = [](const char* type, const char* more) {
     return fmt::format("event: {}\ndata: {{{}}}\n\n", type, more);
   };
@@ -131,11 +132,11 @@ TEST(ToldStream, AResponseEndsWithOtherCountsAndTimes) {
   EXPECT_EQ(stream.push(event("response.output_text.delta", "\"a\"") + event("response.completed", "")).state,
             State::kDiffers);
   const std::string failed = event("response.failed", "");
-  EXPECT_EQ(ToldStream(RoutedApi::kResponses).push(failed).events, failed);
+  EXPECT_EQ(ResumedStream(RoutedApi::kResponses).push(failed).events, failed);
 }
 
-TEST(ToldStream, WhatIsTooLargeToBeHeldIsTheEndOfGoingOn) {
-  ToldStream stream(RoutedApi::kOpenAi);
+TEST(ResumedStream, WhatIsTooLargeToBeHeldIsTheEndOfGoingOn) {
+  ResumedStream stream(RoutedApi::kOpenAi);
   EXPECT_TRUE(stream.is_understood());
   EXPECT_EQ(stream.push("data: half").events, "data: half");
   EXPECT_FALSE(stream.is_understood());

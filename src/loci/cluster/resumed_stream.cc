@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/cluster/told_stream.h"
+#include "loci/cluster/resumed_stream.h"
 
 #include <xxhash.h>
 
@@ -15,26 +15,26 @@ constexpr std::string_view kChoices = "\"choices\":[";
 
 }  // namespace
 
-void ToldStream::Told::add(std::string_view said) {
+void ResumedStream::Seen::add(std::string_view text) {
   ++events;
-  hash = XXH3_64bits_withSeed(said.data(), said.size(), hash);
+  hash = XXH3_64bits_withSeed(text.data(), text.size(), hash);
 }
 
-ToldStream::Said ToldStream::read_completion(std::string_view event) const {
+ResumedStream::EventText ResumedStream::read_completion(std::string_view event) const {
   if (event.starts_with("data: {\"error\":")) return {.text = event, .is_error = true};
   const std::size_t at = event.find(kChoices);
   if (at == std::string_view::npos) return {.text = event};
   const std::string_view choice = event.substr(at + kChoices.size());
   constexpr std::string_view kIndex = "{\"index\":";
-  Said said{.text = choice};
+  EventText read_text{.text = choice};
   // The last one, of the usage alone.
-  if (choice.starts_with(']')) said.text = kChoices;
+  if (choice.starts_with(']')) read_text.text = kChoices;
   if (choice.starts_with(kIndex))
-    std::from_chars(choice.data() + kIndex.size(), choice.data() + choice.size(), said.track);
-  return said;
+    std::from_chars(choice.data() + kIndex.size(), choice.data() + choice.size(), read_text.track);
+  return read_text;
 }
 
-ToldStream::Said ToldStream::read_message(std::string_view event) {
+ResumedStream::EventText ResumedStream::read_message(std::string_view event) {
   if (event.starts_with("event: error\n")) return {.text = event, .is_error = true};
   for (const std::string_view with_usage : {"event: message_start\n", "event: message_delta\n"}) {
     if (event.starts_with(with_usage)) return {.track = 0, .text = with_usage};
@@ -43,7 +43,7 @@ ToldStream::Said ToldStream::read_message(std::string_view event) {
 }
 
 // The last event has the times and counts of the whole.
-ToldStream::Said ToldStream::read_response(std::string_view event) {
+ResumedStream::EventText ResumedStream::read_response(std::string_view event) {
   for (const std::string_view error : {"event: error\n", "event: response.failed\n"}) {
     if (event.starts_with(error)) return {.text = event, .is_error = true};
   }
@@ -53,15 +53,15 @@ ToldStream::Said ToldStream::read_response(std::string_view event) {
   return {.track = 0, .text = event};
 }
 
-ToldStream::Said ToldStream::read(std::string_view event) const {
+ResumedStream::EventText ResumedStream::read(std::string_view event) const {
   if (api_ == RoutedApi::kResponses) return read_response(event);
   return api_ == RoutedApi::kMessages ? read_message(event) : read_completion(event);
 }
 
-ToldStream::State ToldStream::hear(const ToldPart& part) {
-  if (part.kind == ToldPart::Kind::kStopped) return State::kGivenUp;
+ResumedStream::State ResumedStream::hear(const ReplyMark& part) {
+  if (part.kind == ReplyMark::Kind::kStopped) return State::kGivenUp;
   if (!keeps_said_) return State::kGoesOn;
-  if (part.kind == ToldPart::Kind::kPrompts) {
+  if (part.kind == ReplyMark::Kind::kPrompts) {
     // Tokens behind another prompt are none of this reply.
     if (prompts_ && *prompts_ != part.number) {
       for (auto& [number, track] : tracks_) track.tokens.clear();
@@ -82,7 +82,7 @@ ToldStream::State ToldStream::hear(const ToldPart& part) {
   return State::kGoesOn;
 }
 
-std::string ToldStream::said() const {
+std::string ResumedStream::said() const {
   if (!prompts_ || said_tokens_ == 0) return {};
   std::vector<std::vector<TokenId>> said;
   for (const auto& [number, track] : tracks_) {
@@ -93,42 +93,42 @@ std::string ToldStream::said() const {
   return write_said(*prompts_, said);
 }
 
-void ToldStream::forget_said() {
+void ResumedStream::forget_said() {
   keeps_said_ = false;
   for (auto& [number, track] : tracks_) track.tokens = {};
   said_tokens_ = 0;
 }
 
-ToldStream::State ToldStream::push_event(std::string_view event, std::string& out) {
-  if (is_told_event(event)) {
-    const std::optional<ToldPart> part = read_told_event(event);
+ResumedStream::State ResumedStream::push_event(std::string_view event, std::string& out) {
+  if (is_mark_event(event)) {
+    const std::optional<ReplyMark> part = read_mark_event(event);
     return part ? hear(*part) : State::kGoesOn;
   }
-  const Said said = read(event);
-  if (said.is_error) {
+  const EventText read_text = read(event);
+  if (read_text.is_error) {
     out += event;
     return State::kGoesOn;
   }
-  if (tracks_.size() == kTracksMax && !tracks_.contains(said.track)) {
+  if (tracks_.size() == kTracksMax && !tracks_.contains(read_text.track)) {
     is_understood_ = false;
     out += event;
     return State::kGoesOn;
   }
-  Track& track = tracks_[said.track];
-  if (is_again_ && track.again.events < track.told.events) {
-    track.again.add(said.text);
-    const bool is_all = track.again.events == track.told.events;
-    return is_all && track.again.hash != track.told.hash ? State::kDiffers : State::kGoesOn;
+  Track& track = tracks_[read_text.track];
+  if (is_again_ && track.again.events < track.seen.events) {
+    track.again.add(read_text.text);
+    const bool is_all = track.again.events == track.seen.events;
+    return is_all && track.again.hash != track.seen.hash ? State::kDiffers : State::kGoesOn;
   }
-  // A reply that ends earlier than what was told.
-  if (is_again_ && said.track == kRest && !has_caught_up()) return State::kDiffers;
-  track.told.add(said.text);
-  track.again = track.told;
+  // A reply that ends earlier than what the client has.
+  if (is_again_ && read_text.track == kRest && !has_caught_up()) return State::kDiffers;
+  track.seen.add(read_text.text);
+  track.again = track.seen;
   out += event;
   return State::kGoesOn;
 }
 
-ToldStream::Part ToldStream::push(std::string_view events) {
+ResumedStream::Part ResumedStream::push(std::string_view events) {
   Part out;
   while (!events.empty() && out.state == State::kGoesOn) {
     const std::size_t end = events.find("\n\n");
@@ -145,7 +145,7 @@ ToldStream::Part ToldStream::push(std::string_view events) {
   return out;
 }
 
-void ToldStream::begin_again() {
+void ResumedStream::begin_again() {
   is_again_ = true;
   for (auto& [number, track] : tracks_) {
     track.again = {};
@@ -153,9 +153,9 @@ void ToldStream::begin_again() {
   }
 }
 
-bool ToldStream::has_caught_up() const {
+bool ResumedStream::has_caught_up() const {
   return std::all_of(tracks_.begin(), tracks_.end(), [](const auto& one) {
-    return one.second.again.events == one.second.told.events || one.first == kRest;
+    return one.second.again.events == one.second.seen.events || one.first == kRest;
   });
 }
 
