@@ -11,6 +11,8 @@ each source; as a program it lists what is broken, and needs Python alone.
   - no text and no comment below cli names a flag: what is configured has a name of its own there
   - what tests, fuzz targets and benchmarks share, and the product does not use, is named x_testing.h (and .cc) beside x;
     sim/ has worlds and loads by nature, and is left out
+  - the name of a test, fuzz target or benchmark begins with a word with which sources of its folder begin, or with the
+    folder's; but in sim/
   - headers begin with a comment that says what they are for, and with #pragma once
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
   - NOTICE names every crate of Cargo.lock; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
@@ -37,6 +39,7 @@ PLAIN_MUTEX = re.compile(r"std::(\w*mutex|condition_variable\w*|lock_guard|uniqu
 MUTEX_FIELD = re.compile(r"^ *(?:mutable )?(?:Shared)?Mutex (\w+)(?:\{.*\})?;", re.M)
 TEST_PROGRAM = re.compile(r"_(test|benchmark|fuzz)\.cc$")
 FOR_TESTS = re.compile(r"_(test|fuzz|benchmark|testing)\.(h|cc|cu)$|_corpus\.cc$|^(tests|bench)/")
+TEST = re.compile(r"_(test|fuzz|benchmark)\.(cc|cu)$")
 NO_SUPPORT_NAME = re.compile(r"^(test|fake|mock|stub)_|_(fake|mock|stub|exercise|test_\w+)\.\w+$|_test\.(h|inl)$")
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
@@ -259,6 +262,25 @@ def check_support(texts, problems):
             problems.append(f"{name}: tests alone use it: call it after what it is of, X_testing{name[name.rindex('.'):]}")
 
 
+def check_test_names(names, problems):
+    """What a test is of can be told from its name. `names`: of all C++ sources."""
+    firsts = {}  # by folder: first words of its sources' names, of its own and of those of folders in it
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        if not FOR_TESTS.search(name):
+            firsts.setdefault(folder, set()).add(re.split(r"[_.]", file)[0])
+    for folder in list(firsts):
+        outer, _, own = folder.rpartition("/")
+        firsts[folder] |= {own.split("_")[0], own.rstrip("s")}
+        firsts.setdefault(outer, set()).add(own.split("_")[0])
+    for name in sorted(names):
+        folder, _, file = name.rpartition("/")
+        if not TEST.search(file) or not name.startswith("src/loci/") or name.startswith("src/loci/sim/"):
+            continue
+        if file.split("_")[0] not in firsts.get(folder, ()):
+            problems.append(f"{name}: begins as no source of its folder does, nor as the folder: say in its name what it is of")
+
+
 def check_notice(problems):
     """Every crate that Cargo.lock names has its line, and no other has one."""
     lock = (ROOT / "deps/loci_text/Cargo.lock").read_text()
@@ -302,6 +324,14 @@ def test_support_of_tests_is_seen():
                    "src/loci/base/d.cc": '#include "loci/base/b.h"\n', "src/loci/base/fake_d.cc": "",
                    "src/loci/sim/d_load.h": "", "src/loci/base/e_testing.h": "", "src/loci/engine/testing/e.h": ""}, problems)
     assert [p.split(":")[0].rpartition("/")[2] for p in problems] == ["b.cc", "a.h", "fake_d.cc", "e.h"], problems
+
+
+def test_names_of_tests_are_seen():
+    problems = []
+    names = ["product_tiles.h", "b/c.h", "x_testing.h", "product_test.cc", "product_tiles_fuzz.cc", "a_times_benchmark.cc", "b_test.cc",
+             "prod_test.cc", "tiles_test.cc", "x_test.cc"]
+    check_test_names([f"src/loci/a/{name}" for name in names] + ["src/loci/sim/x.h", "src/loci/sim/y_test.cc"], problems)
+    assert [p.split(":")[0].rpartition("/")[2] for p in problems] == ["prod_test.cc", "tiles_test.cc", "x_test.cc"], problems
 
 
 def test_walls_are_seen():
@@ -355,6 +385,12 @@ def test_what_tests_share_is_named_so():
     assert not problems, "\n".join(problems)
 
 
+def test_tests_are_named_after_what_they_are_of():
+    problems = []
+    check_test_names(cpp_texts(), problems)
+    assert not problems, "\n".join(problems)
+
+
 def test_notice_names_the_crates():
     problems = []
     check_notice(problems)
@@ -374,6 +410,7 @@ def main():
     test_the_checks_see_what_they_are_for()
     test_walls_are_seen()
     test_support_of_tests_is_seen()
+    test_names_of_tests_are_seen()
     sources = [path for path in tracked() if is_source(path)]
     if arguments.fix:
         fix(sources)
@@ -382,6 +419,7 @@ def main():
         check(path, problems)
     check_serve(problems)
     check_support(cpp_texts(), problems)
+    check_test_names(cpp_texts(), problems)
     check_notice(problems)
     check_version(sources, problems)
     for problem in problems:

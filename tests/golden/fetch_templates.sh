@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Fetches the chat templates of published models, as llama.cpp's tests keep them, into FOLDER, for the test
-# Templates.* (tools_template_test):
+# Templates.* (prepare_tools_test):
 #   tests/golden/fetch_templates.sh build/templates
 #   LOCI_TEMPLATES=$PWD/build/templates ctest --test-dir build/release -R prepare_test
 set -euo pipefail
