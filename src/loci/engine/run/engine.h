@@ -80,7 +80,9 @@ struct EngineOptions {
   DiskRoom disk_room;                // at first; empty: all slots
   std::uint32_t capture_places = 0;  // how many blocks' hidden states may wait to be saved
                                      // (CoreConfig::hidden)
-  std::string event_log_path;        // empty: none
+  // Empty: none. The log is written by whoever steps the core, under the engine's mutex (core_mutex_), before
+  // the next step: it has events in their order, and a slow disk under it slows the steps.
+  std::string event_log_path;
   LoggedSecret event_log_secret = LoggedSecret::kLeftOut;
   std::shared_ptr<BlockListener> listener;  // null: nobody
 };
