@@ -218,7 +218,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.give_back = device_memory_.give_back();
   take_distances();
   plan.moves = transfers_.take_begun();
-  for (RecordChange& change : index_.take_record_changes()) plan.record_changes.push_back(std::move(change));
+  for (const RecordChange& change : index_.take_record_changes()) plan.record_changes.push_back(change);
   plan.shared_forgets = forgotten_.take_shared();
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(

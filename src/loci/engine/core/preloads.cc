@@ -86,6 +86,7 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
   if (!admission_.has_room_ahead(probes, begins)) return false;
   const std::vector<BlockPin> opened = admission_.open_rotated(request, probes, begins);
   std::vector<Transfers::Ahead> ahead;
+  ahead.reserve(begins.size());
   for (const std::uint32_t i : begins)
     ahead.push_back({probes.blocks[i], restores_.groups_before_start(probes, i)});
   const std::vector<Tier> from = transfers_.load_ahead(ahead);
