@@ -20,7 +20,8 @@
 // It owns the paths that are still to be dropped: at most kForgottenMax paths and kForgottenTokensMax tokens.
 // Beyond these, the oldest path of the tenant that has most leaves. If it only waited for its turn, it is
 // dropped in this step, whatever that costs; else it is given up and counted. So no tenant's deletions are
-// given up for another's. Tenants take turns when paths are tried again. It calls only the index, and
+// given up for another's. Tenants take turns when paths are tried again. It requires that forget() gets
+// sequences from their first token on, and that retry() is called in each step. It calls only the index, and
 // Prefixes, which knows the names of blocks. Invariants, which check_invariants() tests (core.h has all):
 //   7. Paths and their tokens are bounded. A path waits for a node, or only for its turn, or has not been
 //      tried since all earlier entries are known. A step's portion is not exceeded.

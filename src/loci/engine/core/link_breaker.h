@@ -5,6 +5,11 @@
 // A move that was given up counts only if the link was silent the whole time. It does not count if other
 // moves succeeded after it began: then the link was only slow or busy. Nor does it count if it was refused at
 // once: then the store itself leaves a directory alone, and others may work.
+//
+//     8 times ended(kFailed)    paused for 10 s; then the next failures are counted from 0
+//
+// It owns the count, and when the link answered last. It requires that time does not go back. It calls
+// nobody. Any number below kFailuresMax is right, so it has no invariant to test.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +19,7 @@
 
 namespace loci {
 
+// Thread-compatible; used by the core's thread. O(1).
 class LinkBreaker {
  public:
   static constexpr std::uint32_t kFailuresMax = 8;

@@ -23,8 +23,9 @@
 //     them, so that peers that wait for many blocks cost a step little.
 //   - A peer's read does not count as a use: the block is evicted as if nobody had read it.
 //
-// It owns the waiting reads. It calls the index and the transfers. Invariants, which check_invariants()
-// tests (core.h has all):
+// It owns the waiting reads. It requires that a read's number is new, that the end of each of its moves is
+// told, and that serve() is called in each step. It calls the index and the transfers. Invariants, which
+// check_invariants() tests (core.h has all):
 //   7. Each read waits for blocks, each for at least one group, or has moves in flight.
 //   10. Waiting blocks are counted; its moves in flight are those of the transfers.
 #pragma once
