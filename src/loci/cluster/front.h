@@ -19,11 +19,11 @@
 #include "loci/base/clock.h"
 #include "loci/cluster/feed_reader.h"
 #include "loci/cluster/instances.h"
+#include "loci/cluster/kept_bodies.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/resumed_request.h"
 #include "loci/cluster/routed_request.h"
 #include "loci/cluster/upstream.h"
-#include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/exchange.h"
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/workers/worker_pool.h"
@@ -39,7 +39,8 @@ struct FrontOptions {
                                                 // it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
   // Bytes kept of bodies of requests whose streams have begun, so that another instance can continue them.
-  // The body of a request beyond this is not kept, and its stream ends with its instance.
+  // The body of a request beyond this, or beyond its tenant's part (kept_bodies.h), is not kept, and its
+  // stream ends with its instance.
   std::uint64_t kept_bytes_max = std::uint64_t{256} << 20;
   bool access_log = true;
 };
@@ -134,7 +135,7 @@ class Front {
   Instances instances_;
   std::shared_ptr<FeedReader> feeds_;  // null: nothing is read
   UpstreamPool pool_;
-  BodyBudget kept_bodies_;
+  KeptBodies kept_bodies_;
   FrontCounts counts_;
   std::set<std::uint32_t> looked_after_;     // instances that are being asked whether they live
   std::map<PromptKey, Nanos> let_in_until_;  // by prompt_key_of()

@@ -63,7 +63,7 @@ asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& 
 void Front::keep_body(Request& request) {
   HttpRequest& message = request.exchange.request();
   if (request.resumed) {
-    request.body_charge.emplace(kept_bodies_);
+    request.body_charge.emplace(kept_bodies_, request.key);
     if (request.body_charge->grow_to(message.body.size())) {
       request.body = std::move(message.body);
     } else {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "loci/cluster/front.h"
+#include "loci/cluster/kept_bodies.h"
 #include "loci/cluster/resumed_request.h"
 #include "loci/cluster/resumed_stream.h"
 #include "loci/cluster/routed_request.h"
@@ -40,7 +41,7 @@ struct Front::Request {
   // The body, kept while another instance may have to continue a reply that has begun; and the room that it
   // takes.
   std::string body;
-  std::optional<BodyBudget::Charge> body_charge;
+  std::optional<KeptBodies::Charge> body_charge;
   RoutedWhy why = RoutedWhy::kNothing;  // why the instance tried last was chosen
   std::optional<Nanos> predicted;       // until that one begins to answer
   int losses = 0;                       // instances that ended, or broke the connection, after it was sent
