@@ -75,7 +75,7 @@ void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_chang
 
 // `booked`: the tokens that running prompts lack. True: loads have begun, so they may lack fewer.
 bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
-  Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = true};
+  Restores::Rules rules{.slowest = restores_.slowest_ahead(request), .in_flight = true};
   CoreProbes probes = restores_.choose(request, rules);
   restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
   const std::vector<BlockPin> there = admission_.hold_there(probes);
@@ -98,10 +98,11 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
       queue_needs_.rotated(request.arrival, begins[i], ahead[i].found.node);
   }
   const bool bounded = bounded_ && !begins.empty();
-  preload.lacks = !bounded && std::ranges::any_of(probes.blocks, [this](const CoreProbe& found) {
+  const auto is_lacking = [this](const CoreProbe& found) {
     if (found.node == kNoBlock || transfers_.loading(found.node)) return false;
     return found.too_slow || (found.load && transfers_.load_tier(found) != Tier::kDevice);
-  });
+  };
+  preload.lacks = !bounded && (transfers_.disk_gives_up() || std::ranges::any_of(probes.blocks, is_lacking));
   return !ahead.empty();
 }
 

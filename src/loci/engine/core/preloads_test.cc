@@ -54,6 +54,41 @@ TEST(Preloads, AreOffBoundedByTheReadBufferOrNotAtAll) {
   }
 }
 
+// A disk that has stopped refuses reads at once. Who waits for more of its state must not ask again with
+// every refusal.
+TEST(Preloads, AreNotAskedOfADiskThatHasJustGivenUp) {
+  CoreConfig config = tier_config(16, 0, 64);
+  config.preload = "unbounded";
+  config.max_batch_tokens = 64;
+  config.costs.token = kNanosPerMilli;
+  config.costs.attention = {0};
+  config.costs.pass = 0;
+  config.costs.disk_read = {0, 15'000};  // a block takes twice as long as computing it: some are computed
+  TierDriver d(config);
+  d.run(1, run_of(0, 128));
+  d.run(2, run_of(5000, 510));  // takes the whole device
+  d.passes_take_time = false;
+  d.arrive(3, run_of(9000, 64), 40);
+  d.arrive(4, run_of(0, 192));
+  ASSERT_EQ(d.starts.back().request, RequestId(3));
+  const std::size_t begun = d.count(Tier::kDisk, Tier::kDevice);
+  ASSERT_TRUE(begun > 0 && begun < 4) << begun;
+  const auto refuse = [&d] {
+    MovesEnded ended;
+    for (const Move& move : std::exchange(d.moves, {}))
+      ended.moves.push_back({move.id, MoveResult::kTooSlow, 0});
+    d.step(ended);
+    return d.count(Tier::kDisk, Tier::kDevice);
+  };
+  EXPECT_EQ(refuse(), 0u) << "more would be refused too";
+  EXPECT_EQ(refuse(), 0u) << "nothing; and no time has passed";
+  d.now += 2 * kNanosPerSecond;
+  EXPECT_GT(refuse(), 0u) << "it is tried again";
+  EXPECT_EQ(refuse(), 0u);
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 4u);
+}
+
 // What had no room is tried again when there is some.
 TEST(Preloads, AreTriedAgainWhenThereIsRoom) {
   CoreConfig config = tier_config(8, 32, 0);

@@ -42,7 +42,16 @@ Restores::Restores(const CoreConfig& config, const CostModel& costs, const Block
 
 Tier Restores::slowest_for(const CoreRequest& request) const {
   const Tier slowest = request.question->answered ? transfers_.slowest_readable() : transfers_.slowest_own();
-  if (!request.without_disk || slowest < Tier::kDisk) return slowest;
+  return request.without_disk ? without_disk(slowest) : slowest;
+}
+
+Tier Restores::slowest_ahead(const CoreRequest& request) const {
+  const Tier slowest = slowest_for(request);
+  return transfers_.disk_gives_up() ? without_disk(slowest) : slowest;
+}
+
+Tier Restores::without_disk(Tier slowest) const {
+  if (slowest < Tier::kDisk) return slowest;
   return index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
 }
 

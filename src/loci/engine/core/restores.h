@@ -51,6 +51,8 @@ class Restores {
 
   // Beyond which nothing is loaded for the request.
   Tier slowest_for(const CoreRequest& request) const;
+  // The same before its turn.
+  Tier slowest_ahead(const CoreRequest& request) const;
   struct Rules {
     Tier slowest = Tier::kDevice;  // nothing is loaded from tiers beyond it
     bool copies = true;            // state of siblings may be copied (layer groups with a window)
@@ -93,6 +95,7 @@ class Restores {
   ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
 
  private:
+  Tier without_disk(Tier slowest) const;
   // Counts what groups without window need.
   void count_needs(CoreProbes& probes) const;
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
