@@ -27,6 +27,7 @@ enum class Happens : std::uint8_t {
   kDue,     // a conversation's next turn comes
   // To a machine:
   kSpell,    // a link becomes ill or well
+  kDisk,     // its disk becomes slow
   kRestart,  // its process ends
   // To a cluster of several instances:
   kReturn,   // an instance that was away comes back

@@ -154,6 +154,7 @@ void Clients::see(const Started& started) {
   RequestRecord& record = of(started.request);
   if (record.admitted == kNever) record.admitted = agenda_.now();
   record.from = {started.sources.device, started.sources.host, started.sources.disk, started.sources.shared};
+  record.planned = started.sources.restore.planned;
   live_.at(started.request.value).started = true;
   mix(started.request.value, started.cached_tokens);
 }
@@ -176,6 +177,8 @@ void Clients::see(const TokenSampled& sampled) {
   }
   ++record.reply_tokens;
   ++counts_.told;
+  if (options_.record_tokens)
+    report_.tokens.push_back({static_cast<std::uint32_t>(sampled.request.value - 1), agenda_.now()});
   tokens.push_back(sampled.token);
   mix(sampled.request.value, static_cast<std::uint64_t>(agenda_.now()));
 }

@@ -30,6 +30,16 @@ class Maker {
     return world;
   }
 
+  FaultWorld make_lone() {
+    FaultWorld world = make();
+    if (!one_in(3)) return world;
+    FaultOptions& faults = world.options.faults;
+    faults.disk_slow_at = number(0, 20'000) * kNanosPerMilli;
+    faults.disk_speed = one_in(2) ? 0 : number(1, 500) / 1000.0;
+    faults.disk_limit = number(100, 12'000) * kNanosPerMilli;
+    return world;
+  }
+
   FaultWorld make_cluster() {
     FaultWorld world = make();
     ClusterOptions& cluster = world.options.cluster;
@@ -150,7 +160,7 @@ class Maker {
 
 }  // namespace
 
-FaultWorld random_fault_world(Random& random, WorldSize size) { return Maker(random, size).make(); }
+FaultWorld random_fault_world(Random& random, WorldSize size) { return Maker(random, size).make_lone(); }
 
 FaultWorld random_cluster_world(Random& random, WorldSize size) { return Maker(random, size).make_cluster(); }
 

@@ -143,14 +143,14 @@ TEST(Faults, AreWellWhereNothingIsAskedFor) {
   Faults none({});
   EXPECT_EQ(none.first_turn(Links::kHostLoad), kNever);
   EXPECT_EQ(none.until_restart(), kNever);
-  EXPECT_EQ(none.speed(Links::kDiskRead), 1);
+  EXPECT_EQ(none.speed(Links::kDiskRead, 0), 1);
   EXPECT_EQ(none.result_of({.from = Tier::kDisk}), MoveResult::kDone);
   Faults some({.seed = 3, .well = 1000, .ill = 10, .slow = 4, .fails = 1});
   double well = 0, ill = 0;
   for (int i = 0; i < 2000; ++i) {
     ill += static_cast<double>(some.turn(Links::kDiskRead));
-    EXPECT_EQ(some.speed(Links::kDiskRead), 0.25);
-    EXPECT_EQ(some.speed(Links::kDiskWrite), 1);
+    EXPECT_EQ(some.speed(Links::kDiskRead, 0), 0.25);
+    EXPECT_EQ(some.speed(Links::kDiskWrite, 0), 1);
     EXPECT_NE(some.result_of({.from = Tier::kDisk}), MoveResult::kDone);
     EXPECT_EQ(some.result_of({.from = Tier::kHost}), MoveResult::kDone);
     well += static_cast<double>(some.turn(Links::kDiskRead));

@@ -26,7 +26,14 @@ Nanos Faults::turn(Links::Way way) {
   return lasting(ways_[way], ill_[way] ? options_.ill : options_.well);
 }
 
+double Faults::speed(Links::Way way, Nanos now) const {
+  const bool of_disk = way == Links::kDiskRead || way == Links::kDiskWrite;
+  return (ill_[way] ? 1 / options_.slow : 1) *
+         (of_disk && now >= options_.disk_slow_at ? options_.disk_speed : 1);
+}
+
 MoveResult Faults::result_of(const Transfer& transfer) {
+  if (transfer.given_up) return MoveResult::kTooSlow;
   if (!ill_[Links::way_of(transfer)] || random_.unit() >= options_.fails) return MoveResult::kDone;
   constexpr std::array kResults = {MoveResult::kFailed, MoveResult::kTooSlow, MoveResult::kDamaged};
   return kResults[random_.below(transfer.from == Tier::kDisk ? 3 : 2)];  // what was read is checked

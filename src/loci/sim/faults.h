@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong on modelled hardware, and when. Each way of the links works for a while ("well"), then
-// fails or is slow for a while ("ill"). Now and then the process ends. Drawn from a seed. Pure;
-// thread-compatible.
+// fails or is slow for a while ("ill"). Now and then the process ends. These times are drawn from a seed.
+// From a given time on the disk may be slow, or not answer any more. Pure; thread-compatible.
 #pragma once
 
 #include <array>
@@ -23,7 +23,13 @@ struct FaultOptions {
   Nanos restarts = 0;    // mean time until the process ends and only the disk stays; 0: it never ends
   Nanos away = 0;        // mean time until the next process begins; 0: it begins at once
   double disk_lost = 0;  // share of the ends after which the disk is empty, 0 to 1
+  Nanos disk_slow_at = kNever;
+  double disk_speed = 1;      // the share of its speed that the disk has from then on; 0: it does not answer
+  Nanos disk_limit = kNever;  // what a transfer from or to the disk may take before it is given up
 };
+
+// The disk_limit of a server (MoverOptions::load_limit, DiskStoreOptions::answer_limit).
+inline constexpr Nanos kDiskLimit = 10 * kNanosPerSecond;
 
 enum class DiskAfterDeath : std::uint8_t { kStays, kLost };
 
@@ -37,7 +43,7 @@ class Faults {
   // How long the way is well at first; kNever: always.
   Nanos first_turn(Links::Way way);
   // The share of the way's rate that it has now.
-  double speed(Links::Way way) const { return ill_[way] ? 1 / options_.slow : 1; }
+  double speed(Links::Way way, Nanos now) const;
   // The result of a transfer that ends now.
   MoveResult result_of(const Transfer& transfer);
   Nanos until_restart();  // kNever: no restart comes

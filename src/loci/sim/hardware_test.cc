@@ -184,6 +184,43 @@ TEST(Links, ADiskIsShared) {
   }
 }
 
+// Reads of a disk that has stopped are given up at the limit, and refused from then on; of those that still
+// come one in each limit is tried. When the disk has answered, all of them are.
+TEST(Links, ADiskThatDoesNotAnswerIsGivenUp) {
+  Links links(small_machine(), kNanosPerSecond);
+  const auto add = [&links](Nanos now, std::uint64_t move) {
+    links.add(now, {Tier::kDisk, Tier::kDevice, kGiga / 100, {move}});
+  };
+  const auto expect_next = [&links](Nanos at, std::vector<std::uint64_t> moves, bool given_up, Nanos took) {
+    ASSERT_EQ(links.next(), at);
+    std::vector<std::uint64_t> ended;
+    for (const Transfer& transfer : links.end(at)) {
+      EXPECT_EQ(transfer.given_up, given_up);
+      EXPECT_EQ(transfer.ended - transfer.began, took);
+      ended.push_back(transfer.moves.front());
+    }
+    EXPECT_EQ(ended, moves);
+  };
+  constexpr Nanos kSecond = kNanosPerSecond, kTakes = kSecond / 50;
+  links.set_speed(0, Links::kDiskRead, 0);
+  add(0, 1);
+  add(0, 2);
+  links.add(0, {Tier::kHost, Tier::kDevice, kGiga / 2, {3}});
+  expect_next(kSecond / 2, {3}, false, kSecond / 2);
+  expect_next(kSecond, {1, 2}, true, kSecond);
+  EXPECT_EQ(links.next(), std::nullopt);
+  add(2 * kSecond, 4);
+  expect_next(2 * kSecond, {4}, true, 0);
+  add(2 * kSecond + 1, 5);
+  add(2 * kSecond + 1, 6);
+  expect_next(2 * kSecond + 1, {6}, true, 0);
+  links.set_speed(2 * kSecond + 2, Links::kDiskRead, 1);
+  expect_next(2 * kSecond + 2 + kTakes, {5}, false, kTakes + 1);
+  add(3 * kSecond, 7);
+  expect_next(3 * kSecond + kTakes, {7}, false, kTakes);
+  EXPECT_EQ(links.in_flight(), 0u);
+}
+
 TEST(Links, EachEndsOnceAndNoSoonerThanItsBytesAllow) {
   Random random(7);
   for (int round = 0; round < 50; ++round) {

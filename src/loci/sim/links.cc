@@ -15,8 +15,8 @@ constexpr double kDone = 1e-3;  // nanoseconds of work that rounding leaves
 
 }  // namespace
 
-Links::Links(const Machine& machine)
-    : duplex_(machine.duplex_percent / 100), disk_shared_(machine.disk_shared) {
+Links::Links(const Machine& machine, Nanos disk_limit)
+    : duplex_(machine.duplex_percent / 100), disk_shared_(machine.disk_shared), disk_limit_(disk_limit) {
   speeds_.fill(1);
   lanes_[kHostLoad].cost = machine.host_load;
   lanes_[kHostSave].cost = machine.host_save;
@@ -42,6 +42,11 @@ void Links::add(Nanos now, Transfer transfer) {
   advance(now);
   Lane& lane = lanes_[way_of(transfer)];
   const bool load = transfer.to == Tier::kDevice;
+  transfer.added = now;
+  if (refuses(transfer)) {
+    refused_.push_back(std::move(transfer));
+    return;
+  }
   lane.waiting[load ? 0 : 1].push_back(std::move(transfer));
   begin(now);
 }
@@ -82,38 +87,99 @@ void Links::begin(Nanos now) {
 
 std::optional<Nanos> Links::next() const {
   std::optional<Nanos> next;
-  for (std::uint8_t way = 0; way < kWays; ++way) {
-    if (!lanes_[way].moving) continue;
-    const double left = std::max(0.0, lanes_[way].moving->left - kDone) / rate(static_cast<Way>(way));
-    const Nanos at = now_ + static_cast<Nanos>(std::ceil(left));
+  if (!refused_.empty()) next = now_;
+  const auto take = [&next](Nanos at) {
     if (!next || at < *next) next = at;
+  };
+  for (std::uint8_t number = 0; number < kWays; ++number) {
+    const Way way = static_cast<Way>(number);
+    if (const std::optional<Nanos> limit = first_limit(way)) take(*limit);
+    if (!lanes_[way].moving || rate(way) == 0) continue;
+    const double left = std::max(0.0, lanes_[way].moving->left - kDone) / rate(way);
+    take(now_ + static_cast<Nanos>(std::ceil(left)));
   }
   return next;
+}
+
+// --- the disk's limit ---
+
+bool Links::has_limit(Way way) const {
+  return disk_limit_ != kNever && (way == kDiskRead || way == kDiskWrite);
+}
+
+// Of each queue the first transfer was added first.
+std::optional<Nanos> Links::first_limit(Way way) const {
+  if (!has_limit(way)) return std::nullopt;
+  const Lane& lane = lanes_[way];
+  std::optional<Nanos> first;
+  if (lane.moving) first = limit_of(lane.moving->transfer);
+  for (const std::deque<Transfer>& waiting : lane.waiting) {
+    if (!waiting.empty() && (!first || limit_of(waiting.front()) < *first)) first = limit_of(waiting.front());
+  }
+  return first;
+}
+
+// True: the transfer is a read of a disk that does not answer.
+bool Links::refuses(const Transfer& transfer) {
+  Lane& lane = lanes_[kDiskRead];
+  if (way_of(transfer) != kDiskRead || !lane.closed) return false;
+  if (now_ - lane.tried <= disk_limit_) return true;
+  lane.tried = now_;
+  return false;
+}
+
+void Links::give_up_late(Way way, std::vector<Transfer>& ended) {
+  Lane& lane = lanes_[way];
+  const auto give_up = [&](Transfer& transfer) {
+    transfer.given_up = true;
+    transfer.began = transfer.added;
+    transfer.ended = now_;
+    ended.push_back(std::move(transfer));
+  };
+  if (lane.moving && limit_of(lane.moving->transfer) <= now_) {
+    give_up(lane.moving->transfer);
+    lane.moving.reset();
+    if (way == kDiskRead && !std::exchange(lane.closed, true)) lane.tried = now_;
+  }
+  for (std::deque<Transfer>& waiting : lane.waiting) {
+    for (; !waiting.empty() && (lane.closed || limit_of(waiting.front()) <= now_); waiting.pop_front())
+      give_up(waiting.front());
+  }
 }
 
 std::vector<Transfer> Links::end(Nanos now) {
   advance(now);
   std::vector<Transfer> ended;
-  for (Lane& lane : lanes_) {
-    if (!lane.moving || lane.moving->left > kDone) continue;
-    lane.moving->transfer.ended = now;
-    ended.push_back(std::move(lane.moving->transfer));
-    lane.moving.reset();
+  for (std::uint8_t way = 0; way < kWays; ++way) {
+    Lane& lane = lanes_[way];
+    if (lane.moving && lane.moving->left <= kDone) {
+      lane.moving->transfer.ended = now;
+      ended.push_back(std::move(lane.moving->transfer));
+      lane.moving.reset();
+      lane.closed = false;
+    }
+    if (has_limit(static_cast<Way>(way))) give_up_late(static_cast<Way>(way), ended);
+  }
+  for (Transfer& transfer : std::exchange(refused_, {})) {
+    transfer.given_up = true;
+    transfer.began = transfer.ended = now;
+    ended.push_back(std::move(transfer));
   }
   begin(now);
   return ended;
 }
 
 void Links::set_speed(Nanos now, Way way, double speed) {
-  LOCI_CHECK(speed > 0, "what moves arrives");
+  LOCI_CHECK(speed >= 0, "nothing moves backwards");
   advance(now);
   speeds_[way] = speed;
 }
 
 std::vector<Transfer> Links::drop(Nanos now) {
   advance(now);
-  std::vector<Transfer> dropped;
+  std::vector<Transfer> dropped = std::exchange(refused_, {});
   for (Lane& lane : lanes_) {
+    lane.closed = false;
     if (lane.moving) dropped.push_back(std::move(lane.moving->transfer));
     lane.moving.reset();
   }
@@ -127,7 +193,7 @@ std::vector<Transfer> Links::drop(Nanos now) {
 }
 
 std::size_t Links::in_flight() const {
-  std::size_t count = 0;
+  std::size_t count = refused_.size();
   for (const Lane& lane : lanes_) {
     count += lane.waiting[0].size() + lane.waiting[1].size() + (lane.moving ? 1 : 0);
   }

@@ -9,9 +9,11 @@
 //   peers       what peers get: read from the disk, where it is there, like a prefetch; then out to the
 //   network
 //
-// A transfer that has begun is not interrupted, unless all transfers are dropped. A way's rate may change
-// while it moves. Its layers move in order, so of a transfer that moves from t0 to t1 at one rate, layer k of
-// n (from 0) is there at t0 + (t1 - t0)(k + 1) / n.
+// A transfer that has begun is not interrupted, unless all transfers are dropped. One from or to the disk is
+// given up when it takes longer than the disk's limit. After that, as in the disk store's queue, reads are
+// refused at once until the disk has answered, but for one in each limit. A way's rate may change while it
+// moves. Its layers move in order, so of a transfer that moves from t0 to t1 at one rate, layer k of n (from
+// 0) is there at t0 + (t1 - t0)(k + 1) / n.
 //
 // Thread-compatible. Deterministic: of equal transfers the one that was added first goes first.
 #pragma once
@@ -35,24 +37,27 @@ struct Transfer {
   std::uint64_t bytes = 0;
   std::vector<std::uint64_t> moves;  // the caller's names for them
   // Set by Links:
-  Nanos began = 0;  // when it got its way
+  Nanos added = 0;
+  Nanos began = 0;  // when it got its way; of one that was given up, when it was added
   Nanos ended = 0;
+  bool given_up = false;
 };
 
 class Links {
  public:
   enum Way : std::uint8_t { kHostLoad, kHostSave, kDiskRead, kDiskWrite, kNetwork, kWays };
   static Way way_of(const Transfer& transfer);
-  explicit Links(const Machine& machine);
+  // `disk_limit`: what a transfer from or to the disk may take, with its waiting.
+  explicit Links(const Machine& machine, Nanos disk_limit = kNever);
 
   // `now` must not be earlier than in any call before, nor later than next().
   void add(Nanos now, Transfer transfer);
-  // When the next transfer ends if nothing is added; absent: none moves.
+  // When the next transfer ends if nothing is added; absent: none does.
   std::optional<Nanos> next() const;
   // The transfers that end at `now`, which next() gave.
   std::vector<Transfer> end(Nanos now);
   std::size_t in_flight() const;
-  // From now on the way moves at this share of its rate, above 0.
+  // From now on the way moves at this share of its rate; 0: nothing moves on it.
   void set_speed(Nanos now, Way way, double speed);
   // Ends and returns all transfers that move or wait; those that moved come first.
   std::vector<Transfer> drop(Nanos now);
@@ -66,17 +71,26 @@ class Links {
     LinkCost cost;
     std::array<std::deque<Transfer>, 2> waiting;  // those that go first, and the rest
     std::optional<Moving> moving;
+    bool closed = false;  // a read was given up, and none has been answered since
+    Nanos tried = 0;      // when it was closed, or one was let through since
     bool has_waiting() const { return !waiting[0].empty() || !waiting[1].empty(); }
   };
   double rate(Way way) const;
   void advance(Nanos now);
   void begin(Nanos now);
   bool may_begin(Way way) const;
+  bool has_limit(Way way) const;
+  Nanos limit_of(const Transfer& transfer) const { return transfer.added + disk_limit_; }
+  std::optional<Nanos> first_limit(Way way) const;
+  bool refuses(const Transfer& transfer);
+  void give_up_late(Way way, std::vector<Transfer>& ended);
 
   std::array<Lane, kWays> lanes_;
   std::array<double, kWays> speeds_;
   double duplex_ = 1;
   bool disk_shared_ = true;
+  Nanos disk_limit_ = kNever;
+  std::vector<Transfer> refused_;  // that end now
   Nanos now_ = 0;
 };
 

@@ -45,7 +45,7 @@ ModelledInstance::ModelledInstance(const WorldOptions& options, std::uint32_t nu
       clients_(clients),
       report_(report),
       pass_model_(options.model, options.machine),
-      links_(options.machine),
+      links_(options.machine, options.faults.disk_limit),
       faults_(faults_of(options.faults, number)) {}
 
 void ModelledInstance::open_feed() {
@@ -64,6 +64,7 @@ void ModelledInstance::begin() {
     if (way == Links::kNetwork && options_.cluster.instances == 0) continue;
     schedule(Happens::kSpell, faults_.first_turn(static_cast<Links::Way>(way)), way);
   }
+  schedule(Happens::kDisk, options_.faults.disk_slow_at, 0);
   schedule(Happens::kRestart, faults_.until_restart(), 0);
   open_feed();
   step(Recovered{.entries = {}, .now = 0, .last = true});
@@ -92,9 +93,13 @@ void ModelledInstance::take(const Happening& one) {
     case Happens::kSpell: {
       const auto way = static_cast<Links::Way>(one.which);
       schedule(Happens::kSpell, faults_.turn(way), one.which);
-      links_.set_speed(now(), way, faults_.speed(way));
+      links_.set_speed(now(), way, faults_.speed(way, now()));
       break;
     }
+    case Happens::kDisk:
+      for (const Links::Way way : {Links::kDiskRead, Links::kDiskWrite})
+        links_.set_speed(now(), way, faults_.speed(way, now()));
+      break;
     case Happens::kDue:
     case Happens::kRestart:
     case Happens::kReturn:

@@ -282,6 +282,14 @@ void read_faults(Fields fields, FaultOptions& faults) {
   read_time(fields, "restarts_s", kNanosPerSecond, faults.restarts);
   read_time(fields, "away_s", kNanosPerSecond, faults.away);
   fields.read("disk_lost", faults.disk_lost, 0, 1);
+  if (fields.has("disk_slow_at_s")) {
+    faults.disk_slow_at = 0;
+    read_time(fields, "disk_slow_at_s", kNanosPerSecond, faults.disk_slow_at);
+    faults.disk_limit = kDiskLimit;
+  }
+  fields.read("disk_speed", faults.disk_speed, 0, 1);
+  if (faults.disk_speed < 1 && faults.disk_slow_at == kNever)
+    fields.wrong("disk_slow_at_s", "when the disk becomes slow", "nothing");
   if (faults.ill > 0 && faults.well == 0)
     fields.wrong("well_s", "how long a link stays well in the mean", "nothing");
   fields.finish();

@@ -244,6 +244,8 @@ TEST(Scenario, NamesWhatIsWrong) {
             "s.json: cluster.instances: expected a whole number from 1 to 64, found 65");
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","faults":{"disk_lost":1.5}})"),
             "s.json: faults.disk_lost: expected a number from 0 to 1, found 1.5");
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","faults":{"disk_speed":0.5}})"),
+            "s.json: faults.disk_slow_at_s: expected when the disk becomes slow, found nothing");
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","faults":{"restarts_s":9,"away_s":1}})"),
             "s.json: faults.away_s: expected 'cluster' beside it, or nothing, found 1");
   EXPECT_NE(error(R"({"model":"opt-13b","machine":"h800","engine":{"baseline":"pensieve","eviction":"lru"}})")
@@ -259,7 +261,8 @@ TEST(Scenario, DescribesAClusterAndItsFaults) {
   const nlohmann::json json = nlohmann::json::parse(
       R"({"model":"opt-13b","machine":"h800","seed":7,
           "cluster":{"fronts":2,"policy":"session","peers":false,"network_gb_s":1.5,"network_latency_ms":3},
-          "faults":{"restarts_s":60,"away_s":0.5,"disk_lost":0.25,"well_s":9,"ill_s":1,"slow":4,"fails":0.1}})");
+          "faults":{"restarts_s":60,"away_s":0.5,"disk_lost":0.25,"well_s":9,"ill_s":1,"slow":4,"fails":0.1,
+                    "disk_slow_at_s":60,"disk_speed":0}})");
   const Result<Scenario> scenario = parse_scenario(json, "s.json");
   ASSERT_TRUE(scenario.ok()) << scenario.status().message();
   const ClusterOptions& cluster = scenario->world.cluster;
@@ -277,6 +280,9 @@ TEST(Scenario, DescribesAClusterAndItsFaults) {
   EXPECT_EQ(faults.ill, kNanosPerSecond);
   EXPECT_EQ(faults.slow, 4);
   EXPECT_EQ(faults.fails, 0.1);
+  EXPECT_EQ(faults.disk_slow_at, 60 * kNanosPerSecond);
+  EXPECT_EQ(faults.disk_speed, 0);
+  EXPECT_EQ(faults.disk_limit, kDiskLimit);
 }
 
 // The file is read as `loci profile` writes it.

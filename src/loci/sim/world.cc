@@ -166,6 +166,8 @@ Status check_options(const WorldOptions& options) {
   if (options.faults.away > 0 && !has_fronts)
     return invalid_argument("expected instances behind a front, found one server that stays away",
                             "faults.away_s");
+  if (options.faults.disk_speed <= 0 && options.faults.disk_limit == kNever)
+    return invalid_argument("expected a limit for a disk that does not answer", "faults.disk_limit");
   if (options.cluster.instances > kInstancesMax || options.cluster.fronts > kFrontsMax ||
       (has_fronts && options.cluster.fronts == 0))
     return invalid_argument("expected at most 64 instances and 1 to 16 fronts", "cluster");

@@ -57,6 +57,7 @@ struct WorldOptions {
   bool steady = false;                      // what arrives after the last conversation began is not counted
   std::string event_log;                    // a file for `loci replay`; empty: none
   bool record_uses = false;                 // WorldReport::uses
+  bool record_tokens = false;               // WorldReport::tokens
   bool check = false;                       // the core's invariants after each event; slow
   const std::atomic<bool>* stop = nullptr;  // set: the run ends and reports what was done
 };
@@ -80,6 +81,14 @@ struct RequestRecord {
   Outcome outcome = Outcome::kWaits;
   std::uint32_t moved = 0;  // how many instances died while they had it
   Nanos pause = 0;          // the longest time from such a death to the next new token
+  // From its admission until its new tokens are computed, as predicted at its admission.
+  Nanos planned = kNever;
+};
+
+// A token that a client was told.
+struct ToldToken {
+  std::uint32_t request = 0;  // of WorldReport::requests
+  Nanos at = 0;
 };
 
 // What became of a run of several instances.
@@ -118,7 +127,8 @@ struct WorldReport {
   // Uses of whole blocks, in the order of arrivals and ends: those that prompts need and those that replies
   // make.
   std::vector<BlockUse> uses;
-  std::uint64_t digest = 0;  // of all output of the core, in order
+  std::vector<ToldToken> tokens;  // in the order of their times
+  std::uint64_t digest = 0;       // of all output of the core, in order
   bool stopped = false;
 };
 
