@@ -54,6 +54,7 @@ struct HttpLimits {
   Nanos body_stall_timeout = 10 * kNanosPerSecond;  // without a byte of it
   Nanos idle_timeout = 75 * kNanosPerSecond;        // between two requests
   Nanos write_timeout = 60 * kNanosPerSecond;       // without the client taking anything
+  Nanos turned_away_timeout = kNanosPerSecond;      // of a connection beyond the limit, until it has read why
 };
 
 }  // namespace loci

@@ -33,7 +33,6 @@ using boost::system::error_code;
 namespace {
 
 constexpr std::size_t kTurnedAwayMax = 256;
-constexpr std::chrono::milliseconds kTurnedAwayTime{1'000};
 
 Status bind_error(const std::string& host, std::uint16_t port, const error_code& error) {
   if (error == asio::error::address_in_use) {
@@ -190,7 +189,7 @@ asio::awaitable<void> HttpServer::State::turn_away(std::shared_ptr<tcp::socket> 
   if (!error) socket->shutdown(tcp::socket::shutdown_send, error);
   // Closing on unread input would reset the connection, and the client could lose the answer. So the request
   // is read and dropped until the client closes.
-  asio::steady_timer limit(io, kTurnedAwayTime);
+  asio::steady_timer limit(io, std::chrono::nanoseconds(options.limits.turned_away_timeout));
   limit.async_wait([socket](error_code fired) {
     if (fired) return;
     error_code ignored;
