@@ -193,7 +193,7 @@ asio::awaitable<void> HttpServer::State::turn_away(std::shared_ptr<tcp::socket> 
   limit.async_wait([socket](error_code fired) {
     if (fired) return;
     error_code ignored;
-    socket->cancel(ignored);
+    socket->close(ignored);  // (Cancelling would end no read that finds its bytes there already.)
   });
   std::array<char, 4096> dropped{};
   while (!error) {
