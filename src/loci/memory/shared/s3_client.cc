@@ -393,7 +393,10 @@ void S3Client::State::finish(CURL* easy, CURLcode code) {
   if (transfer->is_unwanted) reply.status = {};
   if (transfer->is_spoiled) reply.status = data_loss("the store sent other bytes than it was asked for");
   if (reply.status.ok() && reply.head.code == 0) reply.status = data_loss("expected an answer of HTTP");
-  reply.is_open = reply.is_open || !reply.status.ok() || reply.head.code >= 500;
+  // A store that asks for patience has done nothing.
+  const bool asks_for_patience =
+      reply.head.code == 503 && (reply.error.code == "SlowDown" || reply.error.code == "ServiceUnavailable");
+  reply.is_open = reply.is_open || !reply.status.ok() || (reply.head.code >= 500 && !asks_for_patience);
   const bool is_broken = reply.status.code() == StatusCode::kUnavailable;
   const bool may_pass = is_broken || (reply.status.ok() && is_passing(reply.head.code));
   if (!may_pass || is_ending || transfer->tries >= transfer->request.tries) {

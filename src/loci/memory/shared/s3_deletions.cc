@@ -84,9 +84,9 @@ void S3Deletions::end(const Deletion& deletion) {
   if (deletion.late != 0 && !is_over_) {
     ++late_count_;
     client_.later(deletion.late, [this, key = deletion.key] {
+      if (is_over_) return;  // it was dropped with the others
       --late_count_;
-      ++count_;
-      queue(key);
+      take(key);
     });
   }
   if (deletion.has_failed)
