@@ -127,19 +127,28 @@ TEST_F(FrontTest, ARequestThatEndsWhoeverReadsItIsSentTwiceAtMost) {
   }
 }
 
+class FrontByPrompt : public FrontTest {
+ protected:
+  FrontByPrompt() : FrontTest(RoutingPolicy::kPromptTree) {}
+};
+
 // A process that is being killed closes its connections before its port: the request is lost on a connection
 // of the pool, then on one that nobody read, and two losses would be too many.
-TEST_F(FrontTest, AnInstanceThatEndsIsOneLoss) {
+TEST_F(FrontByPrompt, AnInstanceThatEndsIsOneLoss) {
   const auto script = [](const std::string& request) {
     return request.find("death") != std::string::npos ? std::string() : whole("{}");
   };
   FakeInstance dying(script, {.keeps_alive = true, .requests_max = 3});
   update({dying.member("0000000000000001")});
-  EXPECT_NE(post("/v1/completions", R"({"model":"tiny","prompt":"x"})").find("200 OK"), std::string::npos);
+  const std::string begins(1024, 'x');
+  EXPECT_NE(
+      post("/v1/completions", fmt::format(R"({{"model":"tiny","prompt":"{}"}})", begins)).find("200 OK"),
+      std::string::npos);
   FakeInstance other([](const std::string&) { return whole("{}"); });
-  // Its connection is idle, so it comes first.
+  // It has computed the prompt's beginning, so it comes first.
   update({dying.member("0000000000000001"), other.member("0000000000000002")});
-  const std::string answer = post("/v1/completions", R"({"model":"tiny","prompt":"death"})");
+  const std::string answer =
+      post("/v1/completions", fmt::format(R"({{"model":"tiny","prompt":"{} death"}})", begins));
   EXPECT_NE(answer.find("200 OK"), std::string::npos) << answer;
   EXPECT_EQ(dying.requests(), 3);
   EXPECT_EQ(other.requests(), 1);
@@ -410,6 +419,8 @@ TEST(RoutedRequest, NamesFollowFromTheClustersKeyAndTheTenantAlone) {
   EXPECT_EQ(key_of("Authorization", "Bearer a"), key_of("authorization", "Bearer a"));
   EXPECT_NE(key_of("Authorization", "Bearer a"), key_of("Authorization", "Bearer b"));
   EXPECT_NE(key_of("Authorization", "a"), key_of("X-Api-Key", "a"));
+  EXPECT_EQ(key_of("Authorization", "bearer   a"), key_of("X-Api-Key", "a"))
+      << "one key, however it is borne";
   EXPECT_NE(key_of("", ""), key_of("", "", PromptKey{8}));
   const auto read = [](const std::string& fields) {
     return read_prompt(http::verb::post, "/v1/responses",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a front keeps of requests whose replies have begun, so that another instance can continue them: bodies
-// and tokens, bounded together, and divided among tenants. A tenant holds at most kTimesRest times what
-// nobody holds, so there is always room for one that comes later. Of 100 bytes, if each wants all it can get:
+// and tokens, bounded together. Bodies are divided among the keys of clients: those of one key, with its
+// tokens, take at most kTimesRest times what nobody holds, so there is room for one that comes later. Of 100
+// bytes, if each wants all it can get:
 //
 //     held by a   by b   by c   by nobody
 //          80       .      .      20         a holds four times the rest
@@ -9,7 +10,8 @@
 //          80      16      3       1
 //          50      16      3      31         some of a's replies have ended: others may grow
 //
-// The first kFreeBytes of each body are not counted; connections bound them.
+// Tokens, four bytes each, take what is left: what has begun goes on. The first kFreeBytes of each request
+// are not counted; connections bound them.
 //
 // Thread-compatible: the network thread.
 #pragma once
@@ -43,7 +45,7 @@ class KeptBodies {
     // changed. O(log tenants).
     bool grow_to(std::uint64_t bytes) {
       const std::uint64_t wanted = std::max(bytes_, bytes - std::min(bytes, kFreeBytes));
-      if (!pool_->take(tenant_, wanted - bytes_)) return false;
+      if (!pool_->take(tenant_, wanted - bytes_, bytes_ == 0)) return false;
       bytes_ = wanted;
       return true;
     }
@@ -55,11 +57,12 @@ class KeptBodies {
   };
 
  private:
-  bool take(const PromptKey& tenant, std::uint64_t bytes) {
+  bool take(const PromptKey& tenant, std::uint64_t bytes, bool is_divided) {
     if (bytes == 0) return true;
     const auto found = held_.find(tenant);
     const std::uint64_t held = found == held_.end() ? 0 : found->second;
-    if (bytes > left_ || (held + bytes) / kTimesRest > left_ - bytes) return false;
+    if (bytes > left_) return false;
+    if (is_divided && (held + bytes) / kTimesRest > left_ - bytes) return false;
     left_ -= bytes;
     held_[tenant] = held + bytes;
     return true;

@@ -12,11 +12,12 @@ namespace {
 constexpr std::uint64_t kFree = KeptBodies::kFreeBytes;
 constexpr PromptKey kA{1}, kB{2}, kC{3};
 
-TEST(KeptBodies, ATenantLeavesRoomForOthers) {
+TEST(KeptBodies, OneKeyLeavesRoomForOthers) {
   KeptBodies pool(100);
+  // The largest body that there is room for.
   const auto most = [&](KeptBodies::Charge& charge) {
-    std::uint64_t bytes = 0;
-    while (bytes < 1000 && charge.grow_to(kFree + bytes + 1)) ++bytes;
+    std::uint64_t bytes = 100;
+    while (bytes > 0 && !charge.grow_to(kFree + bytes)) --bytes;
     return bytes;
   };
   KeptBodies::Charge b(pool, kB), c(pool, kC);
@@ -25,10 +26,12 @@ TEST(KeptBodies, ATenantLeavesRoomForOthers) {
     EXPECT_EQ(most(a), 80u) << "four times the rest";
     EXPECT_EQ(most(b), 16u);
     KeptBodies::Charge more(pool, kA);
-    EXPECT_FALSE(more.grow_to(kFree + 1)) << "many of a tenant count together";
+    EXPECT_FALSE(more.grow_to(kFree + 1)) << "all bodies of a key count together";
     EXPECT_TRUE(more.grow_to(kFree)) << "what every request has for nothing";
+    EXPECT_TRUE(a.grow_to(kFree + 84)) << "tokens take what is left";
+    EXPECT_FALSE(a.grow_to(kFree + 85));
   }
-  EXPECT_GE(most(c), 60u) << "what has ended is others'";
+  EXPECT_EQ(most(c), 67u) << "what has ended is others'";
 }
 
 TEST(KeptBodies, WhatDoesNotFitChangesNothing) {
@@ -39,7 +42,7 @@ TEST(KeptBodies, WhatDoesNotFitChangesNothing) {
   EXPECT_FALSE(a.grow_to(UINT64_MAX));
   EXPECT_TRUE(a.grow_to(kFree + 10)) << "never less than before";
   KeptBodies::Charge b(pool, kB);
-  EXPECT_FALSE(b.grow_to(kFree + 61)) << "forty are held";
+  EXPECT_FALSE(b.grow_to(kFree + 49)) << "forty are held, so eleven would be left";
   EXPECT_TRUE(b.grow_to(kFree + 48));
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "loci/policy/routing/named_chunks.h"
+#include "loci/serve/tenants/tenants.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -165,14 +166,10 @@ std::uint64_t continued_key(std::string_view id, const PromptKey& key) {
 }
 
 PromptKey prompt_key_of(const HttpRequest& request, const PromptKey& cluster) {
-  std::string names;
-  for (const std::string_view key : {request.header("Authorization"), request.header("X-Api-Key")}) {
-    names.append(key);
-    names.push_back('\n');  // which no header has
-  }
+  const std::string_view key = api_key_of(request);
   PromptKey out{};
   static_assert(crypto_shorthash_siphashx24_BYTES == std::tuple_size_v<PromptKey>);
-  crypto_shorthash_siphashx24(out.data(), reinterpret_cast<const unsigned char*>(names.data()), names.size(),
+  crypto_shorthash_siphashx24(out.data(), reinterpret_cast<const unsigned char*>(key.data()), key.size(),
                               cluster.data());
   return out;
 }

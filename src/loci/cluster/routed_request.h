@@ -58,7 +58,7 @@ inline constexpr std::size_t kPromptChunksMax = 4'096;
 // The API of a path; `path` without its query.
 RoutedApi routed_api(std::string_view path);
 
-// The key for prompts of the request's tenant, as its Authorization and X-Api-Key name it: what is remembered
+// The key for prompts of the request's tenant, whom its API key stands for (api_key_of()): what is remembered
 // of one tenant's prompts is not found by another's.
 PromptKey prompt_key_of(const HttpRequest& request, const PromptKey& cluster);
 

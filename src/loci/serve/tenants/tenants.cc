@@ -35,8 +35,9 @@ ApiError unauthorized(std::string message) {
           .retry_after_seconds = {}};
 }
 
-// Empty: the request carries none.
-std::string_view key_of(const HttpRequest& request) {
+}  // namespace
+
+std::string_view api_key_of(const HttpRequest& request) {
   const std::string_view value = request.header("Authorization");
   const std::size_t space = value.find(' ');
   if (equal_ascii(value.substr(0, space), "bearer") && space != std::string_view::npos) {
@@ -45,8 +46,6 @@ std::string_view key_of(const HttpRequest& request) {
   }
   return request.header("X-Api-Key");
 }
-
-}  // namespace
 
 KeySources keys_of_environment() {
   return {.file = {},
@@ -118,7 +117,7 @@ std::optional<TenantLimits> Tenants::limits_of(std::string_view tenant) const {
 std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(
     const HttpRequest& request) const {
   if (!closed_) return default_;
-  const std::string_view key = key_of(request);
+  const std::string_view key = api_key_of(request);
   if (key.empty()) {
     return unauthorized("an API key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
   }

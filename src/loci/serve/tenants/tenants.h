@@ -35,6 +35,9 @@ struct KeySources {
 // LOCI_API_KEY and LOCI_OPERATOR_KEY: one key each, or several with commas between them.
 KeySources keys_of_environment();
 
+// The API key that a request bears: of its Authorization, else its X-Api-Key. Empty: none.
+std::string_view api_key_of(const HttpRequest& request);
+
 // Thread-safe.
 class Tenants {
  public:
