@@ -226,6 +226,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   if (forgotten_.has_more() || queue_needs_.has_more() || preloads_.has_more() || recovery_.has_more() ||
       disk_is_beyond_)
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
+  if (transfers_.disk_gives_up()) plan.wake_at = std::min(plan.wake_at, transfers_.disk_gives_up_until());
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)
   drained_ = drained_ || (deadlines_.drains() && requests_.empty() && flights_.empty() && transfers_.idle() &&
@@ -332,6 +333,9 @@ void Core::State::settle_disk() {
     forgotten_.recovered();
     disk_is_beyond_ = true;  // more may have been found than there is room for by now
   }
+  // It may answer again: what was not read ahead is looked at once more.
+  const bool gives_up = transfers_.disk_gives_up();
+  if (std::exchange(disk_gives_up_, gives_up) && !gives_up) room_.changed();
   if (!disk_is_beyond_) return;
   std::uint32_t left = kTrimmedInAStep;
   for (std::uint32_t pool = 0; pool < index_.pool_count(Tier::kDisk); ++pool)

@@ -176,6 +176,7 @@ class Core::State {
   Distances distances_;
   Recovery recovery_;
   bool disk_is_beyond_ = false;  // it may have more than its room
+  bool disk_gives_up_ = false;   // as the latest step saw it
   Forgotten forgotten_;
   DeviceMemory device_memory_;
   Restores restores_;

@@ -8,10 +8,14 @@
 //
 //     8 times ended(kFailed)    paused for 10 s; then the next failures are counted from 0
 //
-// It owns the count, and when the link answered last. It requires that time does not go back. It calls
-// nobody. Any number below kFailuresMax is right, so it has no invariant to test.
+// While a silent link gives moves up, at their limit or at once, nothing should be moved ahead of its turn:
+// who waits would ask again with every refusal.
+//
+// It owns the count, when the link answered last, and until when it is left alone. It requires that time does
+// not go back. It calls nobody. Any number below kFailuresMax is right, so it has no invariant to test.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "loci/base/clock.h"
@@ -33,17 +37,23 @@ class LinkBreaker {
       answered_ = now;
       return;
     }
+    if (result == MoveResult::kTooSlow && answered_ <= now - std::max(took, kSilenceMin))
+      gives_up_until_ = now + kSilenceMin;
     if (result == MoveResult::kTooSlow && (took < kSilenceMin || answered_ > now - took)) return;
     if (++failures_ < kFailuresMax) return;
     failures_ = 0;
     paused_until_ = now + kPause;
   }
   bool paused(Nanos now) const { return now < paused_until_; }
+  // True: it was silent, and has given a move up a moment ago.
+  bool gives_up(Nanos now) const { return now < gives_up_until_; }
+  Nanos gives_up_until() const { return gives_up_until_; }
   Nanos paused_until() const { return paused_until_; }
 
  private:
   std::uint32_t failures_ = 0;  // in a row
-  Nanos answered_ = 0;
+  Nanos answered_ = -kNever;    // never
+  Nanos gives_up_until_ = 0;
   Nanos paused_until_ = 0;
 };
 

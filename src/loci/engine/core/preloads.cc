@@ -98,11 +98,12 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
       queue_needs_.rotated(request.arrival, begins[i], ahead[i].found.node);
   }
   const bool bounded = bounded_ && !begins.empty();
-  const auto is_lacking = [this](const CoreProbe& found) {
+  const auto is_lacking = [&](const CoreProbe& found) {
     if (found.node == kNoBlock || transfers_.loading(found.node)) return false;
-    return found.too_slow || (found.load && transfers_.load_tier(found) != Tier::kDevice);
+    return found.too_slow || restores_.is_for_later(request, found.node) ||
+           (found.load && transfers_.load_tier(found) != Tier::kDevice);
   };
-  preload.lacks = !bounded && (transfers_.disk_gives_up() || std::ranges::any_of(probes.blocks, is_lacking));
+  preload.lacks = !bounded && std::ranges::any_of(probes.blocks, is_lacking);
   return !ahead.empty();
 }
 

@@ -348,6 +348,7 @@ GroupSet QueueNeeds::wanted_groups(const Waiting& waiting, std::size_t number) c
 void QueueNeeds::prefetch() {
   looks_ran_out_ = false;
   if (!index_.has_tier(Tier::kHost) || prefetched_ || transfers_.slowest_own() != Tier::kDisk) return;
+  if (transfers_.disk_gives_up()) return;
   std::size_t looks = kPrefetchLooks;
   if (prefetch_all(unprefetched_, &Waiting::prefetched, looks) &&
       prefetch_all(again_, &Waiting::prefetched_again, looks))

@@ -50,6 +50,11 @@ Tier Restores::slowest_ahead(const CoreRequest& request) const {
   return transfers_.disk_gives_up() ? without_disk(slowest) : slowest;
 }
 
+bool Restores::is_for_later(const CoreRequest& request, BlockId block) const {
+  if (!transfers_.disk_gives_up()) return false;
+  return index_.reachable(block, slowest_for(request)) && !index_.reachable(block, slowest_ahead(request));
+}
+
 Tier Restores::without_disk(Tier slowest) const {
   if (slowest < Tier::kDisk) return slowest;
   return index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;

@@ -53,6 +53,8 @@ class Restores {
   Tier slowest_for(const CoreRequest& request) const;
   // The same before its turn.
   Tier slowest_ahead(const CoreRequest& request) const;
+  // The block can be brought back, but not ahead of the request's turn.
+  bool is_for_later(const CoreRequest& request, BlockId block) const;
   struct Rules {
     Tier slowest = Tier::kDevice;  // nothing is loaded from tiers beyond it
     bool copies = true;            // state of siblings may be copied (layer groups with a window)

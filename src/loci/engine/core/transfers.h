@@ -116,9 +116,9 @@ class Transfers {
   // True: there is a shared store, and reads from it do not keep failing.
   bool shared_readable() const { return has(Tier::kShared) && !shared_read_link_.paused(now_); }
 
-  // True: a read of the disk was given up a moment ago. Nothing should be read ahead of its turn: a disk that
-  // has stopped refuses reads at once, so who waits would ask again and again.
-  bool disk_gives_up() const { return now_ < disk_gave_up_until_; }
+  // True: the disk is silent, and has given a read up a moment ago. Nothing should be read ahead of its turn.
+  Nanos disk_gives_up_until() const { return disk_read_link_.gives_up_until(); }
+  bool disk_gives_up() const { return disk_read_link_.gives_up(now_); }
 
   // --- loads ---
 
@@ -336,7 +336,6 @@ class Transfers {
   std::uint32_t serves_in_flight_ = 0;       // beside both
   std::uint32_t disk_serves_in_flight_ = 0;  // of these, from the disk
   LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
-  Nanos disk_gave_up_until_ = 0;
   std::array<LinkStats, kCoreLinks> ended_{};
   std::uint64_t hidden_saved_ = 0, hidden_loaded_ = 0, partial_saved_ = 0;
 };

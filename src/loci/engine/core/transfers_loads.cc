@@ -8,7 +8,6 @@
 namespace loci {
 namespace {
 
-constexpr Nanos kGaveUpFor = kNanosPerSecond;
 constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
 constexpr std::uint32_t kSharesMax = 8;      // each holds its block until the store has it
 constexpr std::uint32_t kServesMax = 16;     // each holds its block until it is copied or read
@@ -342,7 +341,6 @@ void Transfers::end_read(const InFlight& move, const MoveOutcome& outcome) {
   const MoveResult result = outcome.result;
   if (move.from == Tier::kDevice) return;
   if (move.from == Tier::kDisk) disk_read_link_.ended(result, now_, outcome.took);
-  if (move.from == Tier::kDisk && result == MoveResult::kTooSlow) disk_gave_up_until_ = now_ + kGaveUpFor;
   if (move.from == Tier::kShared) shared_read_link_.ended(result, now_, outcome.took);
   const BlockId id = move.source();
   // What the store was said to have did not come: nobody asks for it again before the store is asked anew.
