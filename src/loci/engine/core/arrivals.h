@@ -35,7 +35,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(tokens) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(tokens) where not said otherwise.
 class Arrivals {
  public:
   // `config` has limited windows. All six must outlive it.

@@ -46,7 +46,8 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. A call costs O(groups · log) for each block that it changes.
+// Thread-compatible; used by whoever steps the core. A call costs O(groups · log) for each block that it
+// changes.
 class BlockTables {
  public:
   // `config` has limited windows. All seven must outlive it.

@@ -59,7 +59,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(spans and copies in flight) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(spans and copies in flight) where not said otherwise.
 class Flights {
  public:
   // All four must outlive it.

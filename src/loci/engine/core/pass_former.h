@@ -64,8 +64,8 @@ struct CorePrompts {
   }
 };
 
-// Thread-compatible; used by the core's thread. O(blocks that lack state · log) of each request that a call
-// looks at.
+// Thread-compatible; used by whoever steps the core. O(blocks that lack state · log) of each request that a
+// call looks at.
 class PassFormer {
  public:
   // All eight must outlive it.

@@ -58,7 +58,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. Looking up costs O(blocks · log(children)).
+// Thread-compatible; used by whoever steps the core. Looking up costs O(blocks · log(children)).
 class Prefixes {
  public:
   // All three must outlive it.

@@ -36,7 +36,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class Recovery {
  public:
   // All three must outlive it.
@@ -76,7 +76,7 @@ class Recovery {
 // Regularly looks at all blocks, some hundred in a step, and drops the state of those that were not used
 // for CoreConfig::state_ttl. It owns how far it has come, and when it goes on: any number is right, so it has
 // no invariant to test. It requires that sweep() is called with the same index each time, at times that do
-// not go back. Thread-compatible; used by the core's thread.
+// not go back. Thread-compatible; used by whoever steps the core.
 class StateAge {
  public:
   explicit StateAge(Nanos state_ttl) : state_ttl_(state_ttl) {}

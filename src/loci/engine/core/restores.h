@@ -39,7 +39,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(blocks · log(children)) of the request, unless noted.
+// Thread-compatible; used by whoever steps the core. O(blocks · log(children)) of the request, unless noted.
 class Restores {
  public:
   // All seven must outlive it.

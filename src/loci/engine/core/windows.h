@@ -61,7 +61,8 @@ CoreConfig limited_windows(CoreConfig config);
 // limited windows.
 GroupSet groups_seen(const CoreConfig& config, std::uint32_t position, std::uint32_t block);
 
-// Thread-compatible; used by the core's thread. Each call costs O(blocks · groups) of its request at most.
+// Thread-compatible; used by whoever steps the core. Each call costs O(blocks · groups) of its request at
+// most.
 class Windows {
  public:
   // `config` has limited windows. All four must outlive it.
