@@ -29,6 +29,7 @@
 //      being loaded.
 //   5. A table spells its request's tokens: each block is its predecessor's child, under the key of its
 //   tokens.
+//   7. Who is held up by loads has blocks of its own that were on their way, each once and from the left.
 #pragma once
 
 #include <cstdint>
@@ -105,6 +106,7 @@ class BlockTables {
   ChainKey check_parent(const CoreRequest& request, std::size_t number, ChainKey key, BlockId& parent) const;
   void check_names(const CoreRequest& request) const;
   void check_slots(const CoreRequest& request) const;
+  static void check_loads(const CoreRequest& request);
 
   BlockIndex& index_;
   Transfers& transfers_;
