@@ -49,11 +49,11 @@ class Recovery {
   // True: let_go() has left entries to the next step, which should come soon.
   bool has_more() const { return stage_ == Stage::kLetsGo; }
 
-  // O(entries taken over, until the last batch).
+  // O(entries that are pinned).
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
   // O(1).
   void add_stats(CoreStats& stats) const;
-  // Aborts on a broken invariant. O(entries taken over, until the last batch).
+  // Aborts on a broken invariant. O(entries that are pinned).
   void check_invariants() const;
 
   static constexpr std::size_t kLetGoInAStep = 512;
