@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # clang-tidy over the sources (configuration: .clang-tidy), read as clang compiles them: so it also finds what is
-# touched without the mutex that guards it (base/mutex.h), in every source.
+# touched without the mutex that guards it (base/mutex.h), in every source that it reads.
 source "$(dirname "$0")/common.sh"
 scripts/build.sh release
 # With each source's command. (g++'s has options that are errors to clang.)

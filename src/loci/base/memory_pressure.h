@@ -24,8 +24,6 @@ class MemoryPressure {
   const std::string& source() const { return source_; }
   // True: stalls are those of this process's control group, not of the whole machine.
   bool is_own() const { return is_own_; }
-  // True: the kernel itself wakes wait(). (In some containers it refuses to.)
-  bool wakes() const { return trigger_ >= 0; }
 
   // Returns after `time`, or sooner when programs begin to stand still or stop() was called.
   void wait(Nanos time);
@@ -37,7 +35,7 @@ class MemoryPressure {
  private:
   std::string source_;
   bool is_own_ = false;
-  int trigger_ = -1;
+  int trigger_ = -1;  // what the kernel wakes wait() by; -1: it refuses to, as in some containers
   int stop_ = -1;
   std::optional<std::uint64_t> total_us_;  // the value that was read last
 };

@@ -47,7 +47,6 @@ TEST_F(MemoryPressureTest, OfTheOwnGroupWhereItTells) {
 TEST_F(MemoryPressureTest, NothingIsSaidWhereTheSystemTellsNothing) {
   MemoryPressure pressure(root_);
   EXPECT_EQ(pressure.source(), "");
-  EXPECT_FALSE(pressure.wakes());
   EXPECT_EQ(pressure.stalled_us(), 0u);
 }
 

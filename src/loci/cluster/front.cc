@@ -344,13 +344,13 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const HttpRequest& message = request.exchange.request();
   // What the client has of a stream, behind the body.
   std::string said = request.is_streaming ? request.resumed->said() : std::string();
-  const std::string resumed = request.prompt.is_named()
-                                  ? reply_header(options_.reply_key, message, request.reply, said)
-                                  : std::string();
+  const std::string loci_reply = request.prompt.is_named()
+                                     ? reply_header(options_.reply_key, message, request.reply, said)
+                                     : std::string();
   std::string with_said = said.empty() ? std::string() : request.text() + said;
   const std::string& body = said.empty() ? request.text() : with_said;
-  const std::string head =
-      request_head(message, body.size(), instance.member.address(), request.exchange.request_id(), resumed);
+  const std::string head = request_head(message, body.size(), instance.member.address(),
+                                        request.exchange.request_id(), loci_reply);
   request.reply.is_again = true;
   const bool is_sent = co_await upstream.send(head, body);
   said = {};  // this goes on as long as the stream

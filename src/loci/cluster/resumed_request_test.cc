@@ -18,7 +18,7 @@ HttpRequest request_of(const std::string& header_line, std::string body) {
   return out;
 }
 
-TEST(ToldRequest, WhatAFrontSaysIsTakenOut) {
+TEST(ResumedRequest, WhatAFrontSaysIsTakenOut) {
   const ResumedReply resumed{.name = random_reply_name(), .created_at = 1'700'000'000, .is_again = true};
   const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
   const std::string said = write_said(5, {{TokenId(1), TokenId(2)}});
@@ -42,7 +42,7 @@ TEST(ToldRequest, WhatAFrontSaysIsTakenOut) {
   EXPECT_EQ(first.body, "{}");
 }
 
-TEST(ToldRequest, NobodyWithoutTheKeyIsBelieved) {
+TEST(ResumedRequest, NobodyWithoutTheKeyIsBelieved) {
   const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
   const std::string said = write_said(5, {{TokenId(1)}});
   const std::string header = reply_header(kKey, plain, {.name = random_reply_name(), .created_at = 7}, said);

@@ -58,21 +58,21 @@ ResumedStream::EventText ResumedStream::read(std::string_view event) const {
   return api_ == RoutedApi::kMessages ? read_message(event) : read_completion(event);
 }
 
-ResumedStream::State ResumedStream::hear(const ReplyMark& part) {
-  if (part.kind == ReplyMark::Kind::kStopped) return State::kGivenUp;
+ResumedStream::State ResumedStream::hear(const ReplyMark& mark) {
+  if (mark.kind == ReplyMark::Kind::kStopped) return State::kGivenUp;
   if (!keeps_said_) return State::kGoesOn;
-  if (part.kind == ReplyMark::Kind::kPrompts) {
+  if (mark.kind == ReplyMark::Kind::kPrompts) {
     // Tokens behind another prompt are none of this reply.
-    if (prompts_ && *prompts_ != part.number) {
+    if (prompts_ && *prompts_ != mark.number) {
       for (auto& [number, track] : tracks_) track.tokens.clear();
       said_tokens_ = 0;
     }
-    prompts_ = part.number;
+    prompts_ = mark.number;
     return State::kGoesOn;
   }
-  if (part.choice >= kTracksMax) return State::kGoesOn;
-  Track& track = tracks_[part.choice];
-  const TokenId token(static_cast<std::uint32_t>(part.number));
+  if (mark.choice >= kTracksMax) return State::kGoesOn;
+  Track& track = tracks_[mark.choice];
+  const TokenId token(static_cast<std::uint32_t>(mark.number));
   const std::size_t at = track.tokens_again++;
   if (at < track.tokens.size() && track.tokens[at] == token) return State::kGoesOn;
   said_tokens_ -= track.tokens.size() - std::min(at, track.tokens.size());
@@ -101,8 +101,8 @@ void ResumedStream::forget_said() {
 
 ResumedStream::State ResumedStream::push_event(std::string_view event, std::string& out) {
   if (is_mark_event(event)) {
-    const std::optional<ReplyMark> part = read_mark_event(event);
-    return part ? hear(*part) : State::kGoesOn;
+    const std::optional<ReplyMark> mark = read_mark_event(event);
+    return mark ? hear(*mark) : State::kGoesOn;
   }
   const EventText read_text = read(event);
   if (read_text.is_error) {

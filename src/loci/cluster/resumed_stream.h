@@ -79,7 +79,7 @@ class ResumedStream {
   EventText read_completion(std::string_view event) const;
   static EventText read_message(std::string_view event);
   static EventText read_response(std::string_view event);
-  State hear(const ReplyMark& part);
+  State hear(const ReplyMark& mark);
   State push_event(std::string_view event, std::string& out);
   const RoutedApi api_;
   std::map<std::uint32_t, Track> tracks_;

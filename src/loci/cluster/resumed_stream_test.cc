@@ -26,7 +26,7 @@ std::string prompts(std::uint64_t name) {
 }
 const std::string kLast = "data: [DONE]\n\n";
 
-TEST(ResumedStream, WhatWasToldIsKeptBack) {
+TEST(ResumedStream, WhatWasSaidIsKeptBack) {
   ResumedStream stream(RoutedApi::kOpenAi);
   const std::string first = chunk(0, "\"It\"") + chunk(0, "\" was\"");
   EXPECT_EQ(stream.push(first).events, first);

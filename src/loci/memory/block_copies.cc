@@ -381,11 +381,11 @@ void BlockIndex::drop_unused(BlockId id, Nanos before, MissReason reason) {
 // --- the disk's records ---
 
 void BlockIndex::change_record(RecordChange::Kind kind, std::uint32_t group, SlotId slot, BlockId id) {
-  RecordChange& n = record_changes_.emplace_back();
-  n.kind = kind;
-  n.group = group;
-  n.slot = slot;
-  if (id != kNoBlock) n.entry = entry(id);
+  RecordChange& change = record_changes_.emplace_back();
+  change.kind = kind;
+  change.group = group;
+  change.slot = slot;
+  if (id != kNoBlock) change.entry = entry(id);
 }
 
 // Tells those above whether there is anything on the disk below them, and keeps holes' records.

@@ -40,17 +40,20 @@ struct RecoveredEntry {
 
 // A change of a record that the core wants. Its end is not told, because a lost record costs no more than
 // time.
+//
+// A disk's changes name a slot. Stores that servers share have no slots (shared/shared_store.h): to them
+// kForget has the entry's key alone, is of all groups, and the other kinds mean nothing.
 struct RecordChange {
   enum class Kind : std::uint8_t {
     kHole,        // write a hole's record into `slot`
     kForgetHole,  // drop the hole's record in `slot`
-    kForget,      // what is in the group's `slot` must not be found again
+    kForget,      // what is in the group's `slot`, or has the entry's key, must not be found again
     kUsed,        // what is in the group's `slot` under the entry's key was used: its record gets a new date
   };
   Kind kind = Kind::kHole;
   std::uint32_t group = 0;
   SlotId slot;
-  BlockEntry entry;  // kHole; of kUsed the key, and the date that the record gets
+  BlockEntry entry;  // kHole; of kUsed the key and the record's new date; of a shared store's kForget the key
 
   friend bool operator==(const RecordChange&, const RecordChange&) = default;
 };

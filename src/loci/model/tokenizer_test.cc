@@ -14,6 +14,7 @@
 #include "loci/base/random.h"
 #include "loci/model/text_testing.h"
 #include "loci/model/utf8.h"
+#include "loci/model/utf8_testing.h"
 
 namespace loci {
 namespace {

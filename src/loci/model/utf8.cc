@@ -58,25 +58,6 @@ void append_utf8_final(std::string_view bytes, std::string& out) {
   if (append_utf8(bytes, out) < bytes.size()) out += kReplacement;
 }
 
-void append_character(char32_t character, std::string& out) {
-  const auto push = [&](char32_t bits) { out += static_cast<char>(bits); };
-  if (character < 0x80) {
-    push(character);
-  } else if (character < 0x800) {
-    push(0xc0 | (character >> 6));
-    push(0x80 | (character & 0x3f));
-  } else if (character < 0x10000) {
-    push(0xe0 | (character >> 12));
-    push(0x80 | ((character >> 6) & 0x3f));
-    push(0x80 | (character & 0x3f));
-  } else {
-    push(0xf0 | (character >> 18));
-    push(0x80 | ((character >> 12) & 0x3f));
-    push(0x80 | ((character >> 6) & 0x3f));
-    push(0x80 | (character & 0x3f));
-  }
-}
-
 Utf8Character first_character(std::string_view text) {
   LOCI_CHECK(!text.empty(), "a character needs bytes");
   const std::size_t bytes = first_sequence(text).bytes;

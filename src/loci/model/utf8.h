@@ -16,9 +16,6 @@ std::size_t append_utf8(std::string_view bytes, std::string& out);
 // Appends the text of all of `bytes`: an unfinished character becomes U+FFFD.
 void append_utf8_final(std::string_view bytes, std::string& out);
 
-// Appends the UTF-8 encoding of one character.
-void append_character(char32_t character, std::string& out);
-
 // The character at the front of `text` (not empty, valid UTF-8) and its length in bytes.
 struct Utf8Character {
   char32_t value;

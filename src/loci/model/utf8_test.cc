@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "loci/model/utf8_testing.h"
+
 namespace loci {
 namespace {
 

@@ -3,8 +3,8 @@
 //
 // Start-time fair queuing (Goyal, Vin, Cheng, 1996) over what tenants were given, as in the virtual token
 // counter of "Fairness in Serving Large Language Models" (Sheng et al., 2024, §4.1): each tenant has a
-// virtual time, the tokens computed for it divided by its weight, and the one that is furthest behind comes
-// first. A tenant that had nothing here begins at the virtual time of the one that is furthest behind, so no
+// virtual time, the tokens computed for it divided by its weight, and the one that was given least comes
+// first. A tenant that had nothing here begins at the virtual time of the one that was given least, so no
 // tenant saves up credit by being idle. The virtual time of a tenant that is served goes on, so no other
 // waits for ever.
 //
@@ -184,7 +184,7 @@ class FairQueue {
   std::set<std::string> moved_;  // take_moved()
   std::uint64_t accounts_made_ = 0;
   std::size_t waiting_ = 0;
-  std::uint64_t virtual_now_ = 0;  // of the active tenant that is furthest behind; never goes back
+  std::uint64_t virtual_now_ = 0;  // of the active tenant that was given least; never goes back
 };
 
 // How `budget` is divided by weight among those who want some of it. Nobody gets more than they want; one who

@@ -138,10 +138,6 @@ struct RestorePlan {
   bool loads(const RestorableBlock& block) const {
     return block.number >= load_from[static_cast<std::size_t>(block.from)];
   }
-  // Of a block that is loaded.
-  bool as_hidden(const RestorableBlock& block) const {
-    return block.only_hidden || (block.hidden && block.number >= hidden_from);
-  }
 };
 
 // Thread-safe, pure. Times are cut off where they are absurd (a day or more for what a request lacks).

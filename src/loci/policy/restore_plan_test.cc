@@ -28,10 +28,15 @@ RestoreProblem problem_of(std::uint32_t count, Tier from, Nanos load) {
   return problem;
 }
 
+// Of a block that is loaded: as hidden states.
+bool as_hidden(const RestorePlan& plan, const RestorableBlock& block) {
+  return block.only_hidden || (block.hidden && block.number >= plan.hidden_from);
+}
+
 std::string sources(const RestoreProblem& problem, const RestorePlan& plan) {
   std::string out;
   for (const RestorableBlock& block : problem.blocks)
-    out += !plan.loads(block) ? 'c' : plan.as_hidden(block) ? 'H' : 'L';
+    out += !plan.loads(block) ? 'c' : as_hidden(plan, block) ? 'H' : 'L';
   return out;
 }
 
@@ -54,9 +59,9 @@ RestoreTimes naive_times(const RestoreProblem& problem, std::uint32_t computed, 
         continue;
       }
       any = true;
-      const bool as_hidden = (hidden >> i & 1) != 0;
-      compute += as_hidden ? block.hidden->charge : block.charge;
-      const Nanos one = as_hidden ? block.hidden->load : block.load;
+      const bool hides = (hidden >> i & 1) != 0;
+      compute += hides ? block.hidden->charge : block.charge;
+      const Nanos one = hides ? block.hidden->load : block.load;
       load += one;
       layer += one / problem.layers;
     }
@@ -84,7 +89,7 @@ std::uint32_t computed_by(const RestoreProblem& problem, const RestorePlan& plan
 std::uint32_t hidden_by(const RestoreProblem& problem, const RestorePlan& plan) {
   std::uint32_t out = 0;
   for (std::size_t i = 0; i < problem.blocks.size(); ++i)
-    if (plan.loads(problem.blocks[i]) && plan.as_hidden(problem.blocks[i])) out |= 1u << i;
+    if (plan.loads(problem.blocks[i]) && as_hidden(plan, problem.blocks[i])) out |= 1u << i;
   return out;
 }
 
@@ -354,7 +359,7 @@ TEST(RestorePlan, WithoutAPriceOfProjectingNothingIsHiddenThatNeedNotBe) {
       const RestorePlan plan = plan_restore(problem, rule);
       if (rule == RestoreRule::kHidden) continue;
       for (const RestorableBlock& block : problem.blocks)
-        ASSERT_FALSE(plan.as_hidden(block)) << restore_rule_name(rule);
+        ASSERT_FALSE(as_hidden(plan, block)) << restore_rule_name(rule);
     }
   }
 }

@@ -5,8 +5,7 @@
 // prompt. A *cut* drops a fixed number of whole blocks after it, and each further cut as many more:
 //
 //   history   | front | cut 1 | cut 2 | ... kept ...        tokens
-//   computed  | front | ... kept ...                        at most limit_tokens(), which leaves room for a
-//   reply
+//   computed  | front | ... kept ...                        at most the limit, which leaves room for a reply
 //
 // Cuts depend on the history's length (and on what stays the same from turn to turn: the context, the front,
 // the class of room) alone, so a client that sends a history that has grown finds the state of the turn
@@ -49,8 +48,6 @@ class Truncation {
   // too little of the context to drop from; it names the limit.
   static Result<Truncation> make(const TruncationRule& rule, const TruncationNeeds& needs);
 
-  // The longest history that is not cut, and the most of one that is kept.
-  std::uint32_t limit_tokens() const { return limit_; }
   std::uint32_t front_tokens() const { return front_; }  // whole blocks
 
   // One range for each cut, the first at front_tokens(), each where the last one ends; none up to the limit.

@@ -17,9 +17,16 @@ Truncation make(std::uint32_t context, TruncationNeeds needs = {}, std::uint32_t
   return *made;
 }
 
+// The longest history that is not cut, and the most of one that is kept.
+std::uint32_t limit_of(const Truncation& truncation) {
+  std::uint32_t tokens = 0;
+  while (truncation.cuts(tokens + 1).empty()) ++tokens;
+  return tokens;
+}
+
 TEST(TruncationTest, DropsTheOldestHalfAfterTheFirstBlock) {
   const Truncation truncation = make(2048);
-  EXPECT_EQ(truncation.limit_tokens(), 1792u);  // an eighth is for the reply
+  EXPECT_EQ(limit_of(truncation), 1792u);  // an eighth is for the reply
   EXPECT_EQ(truncation.cuts(1792), Ranges{});
   EXPECT_EQ(truncation.cuts(1793), (Ranges{{32, 1056}}));
   EXPECT_EQ(truncation.cuts(1792 + 1024), (Ranges{{32, 1056}}));
@@ -34,9 +41,9 @@ TEST(TruncationTest, TheSystemPromptStaysInWholeBlocks) {
 }
 
 TEST(TruncationTest, RoomForTheReplyGrowsInSteps) {
-  for (const std::uint32_t reply : {0u, 1u, 256u}) EXPECT_EQ(make(2048, {0, reply}).limit_tokens(), 1792u);
-  for (const std::uint32_t reply : {257u, 512u}) EXPECT_EQ(make(2048, {0, reply}).limit_tokens(), 1536u);
-  for (const std::uint32_t reply : {513u, 5000u}) EXPECT_EQ(make(2048, {0, reply}).limit_tokens(), 1024u);
+  for (const std::uint32_t reply : {0u, 1u, 256u}) EXPECT_EQ(limit_of(make(2048, {0, reply})), 1792u);
+  for (const std::uint32_t reply : {257u, 512u}) EXPECT_EQ(limit_of(make(2048, {0, reply})), 1536u);
+  for (const std::uint32_t reply : {513u, 5000u}) EXPECT_EQ(limit_of(make(2048, {0, reply})), 1024u);
 }
 
 TEST(TruncationTest, AFrontThatLeavesNothingToDropIsRefused) {
@@ -62,12 +69,13 @@ TEST(TruncationTest, CutsOfAGrowingHistoryChangeOnlyAtCutPoints) {
     if (!made.ok()) continue;
     EXPECT_GE(made->front_tokens(), std::max(needs.front_tokens, kBlockTokens));
     EXPECT_EQ(made->front_tokens() % kBlockTokens, 0u);
-    const TokenRange first = made->cuts(made->limit_tokens() + 1).at(0);
+    const std::uint32_t limit = limit_of(*made);
+    const TokenRange first = made->cuts(limit + 1).at(0);
     const std::uint32_t cut_tokens = first.end - first.begin;
     EXPECT_EQ(cut_tokens % kBlockTokens, 0u);
     EXPECT_GT(cut_tokens, 0u);
     Ranges before;
-    std::uint32_t since = made->limit_tokens() - cut_tokens;  // the length of the last cut
+    std::uint32_t since = limit - cut_tokens;  // the length of the last cut
     for (std::uint32_t n = 1; n < 4 * context; ++n) {
       const Ranges ranges = made->cuts(n);
       std::uint32_t dropped = 0, end = made->front_tokens();
@@ -76,7 +84,7 @@ TEST(TruncationTest, CutsOfAGrowingHistoryChangeOnlyAtCutPoints) {
         ASSERT_EQ(range.end - range.begin, cut_tokens);
         end = range.end, dropped += range.end - range.begin;
       }
-      ASSERT_LE(n - dropped, made->limit_tokens());
+      ASSERT_LE(n - dropped, limit);
       ASSERT_TRUE(ranges.empty() || n > end) << "something is kept after the last cut";
       if (ranges == before) continue;
       ASSERT_EQ(ranges.size(), before.size() + 1);

@@ -81,7 +81,7 @@ class SlowDisk : public testing::Test {
   static std::vector<std::vector<Nanos>> gaps_after(const WorldReport& report, Nanos after) {
     std::vector<std::vector<Nanos>> gaps(kStreams);
     std::vector<Nanos> last(kStreams, kNever);
-    for (const ToldToken& token : report.tokens) {
+    for (const WorldToken& token : report.tokens) {
       const RequestRecord& one = report.requests[token.request];
       if (!is_stream(one)) continue;
       Nanos& before = last[one.conversation];

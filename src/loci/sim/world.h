@@ -85,8 +85,8 @@ struct RequestRecord {
   Nanos planned = kNever;
 };
 
-// A token that a client was told.
-struct ToldToken {
+// A token that a client got.
+struct WorldToken {
   std::uint32_t request = 0;  // of WorldReport::requests
   Nanos at = 0;
 };
@@ -127,8 +127,8 @@ struct WorldReport {
   // Uses of whole blocks, in the order of arrivals and ends: those that prompts need and those that replies
   // make.
   std::vector<BlockUse> uses;
-  std::vector<ToldToken> tokens;  // in the order of their times
-  std::uint64_t digest = 0;       // of all output of the core, in order
+  std::vector<WorldToken> tokens;  // in the order of their times
+  std::uint64_t digest = 0;        // of all output of the core, in order
   bool stopped = false;
 };
 

@@ -31,7 +31,7 @@ class PassBuffers {
  public:
   PassBuffers(const ModelSpec& spec, const CudaWeights& weights, const Device& device);
 
-  // Errors: kResourceExhausted naming bytes and flag; earlier memory may then be lost.
+  // Errors: kResourceExhausted naming bytes and field; earlier memory may then be lost.
   Status reserve(const PassNeeds& needs);
   // Changes whenever a buffer has moved.
   std::uint32_t generation() const { return generation_; }

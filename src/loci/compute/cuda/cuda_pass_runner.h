@@ -46,7 +46,7 @@ class CudaPassRunner {
   // The most passes that may have begun and not ended.
   static constexpr std::uint32_t kInFlight = 2;
 
-  // All arguments but the options must outlive the runner. Errors: kResourceExhausted naming bytes and flag.
+  // All arguments but the options must outlive the runner. Errors: kResourceExhausted naming bytes and field.
   static Result<std::unique_ptr<CudaPassRunner>> make(const ModelSpec& spec, const CudaWeights& weights,
                                                       const Device& device, BlockPool& blocks,
                                                       const CudaPassRunnerOptions& options);

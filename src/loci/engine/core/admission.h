@@ -44,7 +44,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(blocks · groups · log) of the request, unless noted.
+// Thread-compatible; used by whoever steps the core. O(blocks · groups · log) of the request, unless noted.
 class Admission {
  public:
   // All seven must outlive it.

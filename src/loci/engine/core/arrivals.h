@@ -11,7 +11,7 @@
 // that a request's id is new. It calls the prefixes, the windows, the deadlines, the queue and who waits
 // before it. Invariants, which check_invariants() tests (core.h has all):
 //   7. A request has a prompt and some weight, and its reply has an end within the context.
-//   10. Arrivals are numbered once, in their order.
+//   10. Each arrival has a number of its own, and the next one's is greater.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(tokens) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(tokens) where not said otherwise.
 class Arrivals {
  public:
   // `config` has limited windows. All six must outlive it.

@@ -16,7 +16,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(1) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(1) where not said otherwise.
 class Batch {
  public:
   // `most`: that run at once.

@@ -27,7 +27,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(log(those who wait)) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(log(those who wait)) where not said otherwise.
 class BeforeQueue {
  public:
   // `queued_max`: places in the queue.

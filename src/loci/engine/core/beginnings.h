@@ -40,7 +40,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(blocks · log(children)) of the request, unless noted.
+// Thread-compatible; used by whoever steps the core. O(blocks · log(children)) of the request, unless noted.
 class Beginnings {
  public:
   static constexpr Nanos kWaitMax = 500 * kNanosPerMilli;  // as a pass waits for loads where nobody decodes

@@ -29,6 +29,7 @@
 //      being loaded.
 //   5. A table spells its request's tokens: each block is its predecessor's child, under the key of its
 //   tokens.
+//   7. Who is held up by loads has blocks of its own that were on their way, each once and from the left.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,8 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. A call costs O(groups · log) for each block that it changes.
+// Thread-compatible; used by whoever steps the core. A call costs O(groups · log) for each block that it
+// changes.
 class BlockTables {
  public:
   // `config` has limited windows. All seven must outlive it.
@@ -104,6 +106,7 @@ class BlockTables {
   ChainKey check_parent(const CoreRequest& request, std::size_t number, ChainKey key, BlockId& parent) const;
   void check_names(const CoreRequest& request) const;
   void check_slots(const CoreRequest& request) const;
+  static void check_loads(const CoreRequest& request);
 
   BlockIndex& index_;
   Transfers& transfers_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The invariants of running requests' blocks, as block_tables.h lists them.
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -14,6 +15,7 @@ void BlockTables::check_invariants(const CoreRequest& request) const {
   LOCI_CHECK(count > 0 && request.whole_blocks <= count, "invariant 5: a running request has blocks");
   check_slots(request);
   check_names(request);
+  check_loads(request);
 }
 
 // Checks what the block hangs from. That is the block before it (`parent`, whose key is `key`), or a gate:
@@ -87,6 +89,18 @@ void BlockTables::check_slots(const CoreRequest& request) const {
                  "invariant 4: whole blocks lack nothing that is seen");
     }
   }
+}
+
+void BlockTables::check_loads(const CoreRequest& request) {
+  const std::vector<std::uint32_t>& loads = request.loads;
+  const LoadPhase phase = request.load_phase.now();
+  LOCI_CHECK(phase != LoadPhase::kNone || loads.empty(), "invariant 7: who waits for loads is known to");
+  const bool awaits =
+      phase == LoadPhase::kWaits || phase == LoadPhase::kJoined || phase == LoadPhase::kMissed;
+  LOCI_CHECK(!awaits || !loads.empty(), "invariant 7: nobody waits for loads that it does not have");
+  LOCI_CHECK(std::ranges::adjacent_find(loads, std::greater_equal{}) == loads.end() &&
+                 (loads.empty() || loads.back() < request.blocks.size()),
+             "invariant 7: a request's loads are of its blocks, each once");
 }
 
 }  // namespace loci

@@ -68,6 +68,7 @@ void Core::State::check_owners() const {
   std::vector<const CoreRequest*> all;
   std::size_t with_deadline = 0;
   std::uint64_t room_seen = 0;
+  const std::map<RequestId, GroupCounts> lent = flights_.kept().lent;
   for (const auto& [id, request] : requests_) {
     all.push_back(request.get());
     with_deadline += request->deadline != kNever && !request->phase.is(RequestPhase::kEnding);
@@ -75,11 +76,12 @@ void Core::State::check_owners() const {
     beginnings_.check_invariants(*request, now_);
     preloads_.check_invariants(*request);
     room_seen = std::max(room_seen, request->preload->seen);
+    const auto lends = lent.find(id);
+    Windows::check_lent(*request, lends == lent.end() ? GroupCounts{} : lends->second);
     if (!request->runs()) continue;
     tables_.check_invariants(*request);
     windows_.check_invariants(*request);
     admission_.check_invariants(*request);
-    PassFormer::check_invariants(*request);
   }
   prefixes_.check_invariants();
   transfers_.check_invariants();

@@ -22,7 +22,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(log requests).
+// Thread-compatible; used by whoever steps the core. O(log requests).
 class Deadlines {
  public:
   void add(const CoreRequest& request) {

@@ -29,7 +29,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(groups) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(groups) where not said otherwise.
 class DeviceMemory {
  public:
   // Both must outlive it.

@@ -36,7 +36,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class Distances {
  public:
   // All arguments must outlive it.

@@ -215,7 +215,11 @@ Flights::Kept Flights::kept() const {
   for (const CorePass& pass : in_flight_) {
     for (const CoreDetached& slot : pass.detached) {
       ++out.detached[slot.group];
-      out.lingering[slot.group] += !slot.owner && windowed(slot.group);
+      if (!windowed(slot.group)) continue;
+      if (slot.owner)
+        ++out.lent[*slot.owner][slot.group];
+      else
+        ++out.lingering[slot.group];
     }
     for (const CoreKept& kept : pass.kept) {
       for (std::uint32_t group = 0; group < group_count_; ++group) {

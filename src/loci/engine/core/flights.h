@@ -19,6 +19,8 @@
 //     same block the first has the claim, and leaves it to the second when it ends.
 //   - A request that ends or is moved leaves to the last pass in flight the blocks that it held, the slots
 //     that it had reserved, and what it was promised.
+//
+// Corner cases:
 //   - A pass that is formed without spans does not begin, but its copies must come: a request that goes on
 //     from one may find nothing before it in groups with a window. They wait for the next pass.
 //   - A slot that no longer belongs to a block, but that a pass has in a table, is *detached*: the last pass
@@ -26,9 +28,9 @@
 //
 // It owns the passes in flight and their ids, the claims of the blocks that they fill, and of a request which
 // passes have it and whether they count (RequestPasses). It requires that passes end in the order in which
-// they began, and that whoever is in one stays, or is kept here, until it has ended. It calls the index and
-// the windows, which count what passes still read. Invariants, which check_invariants() tests (core.h has
-// all):
+// they began, and that whoever is in one stays, or is kept here, until it has ended. It calls the index, the
+// transfers (whether something is being loaded) and the windows, which count what passes still read.
+// Invariants, which check_invariants() tests (core.h has all):
 //   2. What a span writes is held.
 //   3. A copy's source has what is copied; its target is reserved and unseen.
 //   4. Before each span all that its tokens see is there, or is brought by the passes before it, or by its
@@ -36,14 +38,14 @@
 //   9. Passes end in order, and no more than the configuration says are in flight. What goes on from a sample
 //      follows the span that samples it, one token behind it, in the pass before, and takes nothing that is
 //      committed.
-//   10. A request knows how many passes have it, and how many slots of its promise they still read
-//       (RequestWindows::lent).
+//   10. A request knows how many passes have it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -59,7 +61,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(spans and copies in flight) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(spans and copies in flight) where not said otherwise.
 class Flights {
  public:
   // All four must outlive it.
@@ -141,9 +143,11 @@ class Flights {
   // --- what the machine above asks ---
 
   std::uint64_t spans_wasted() const { return spans_wasted_; }
-  // Slots that are no block's, those of them that Windows counts as lingering, and promises.
+  // Slots that are no block's, those of them that Windows counts as lingering, promises, and the slots that
+  // each request lends (RequestWindows::lent).
   struct Kept {
     GroupCounts detached{}, lingering{}, promised{};
+    std::map<RequestId, GroupCounts> lent;
   };
   Kept kept() const;
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
@@ -155,7 +159,6 @@ class Flights {
   void waste(CoreRequest& request);
   void enlist(CorePass& pass, CoreRequest& request) const;
   void check_copies(const CorePass& pass) const;
-  void check_lent(std::span<const CoreRequest* const> requests) const;
   void check_following(const CorePass& before, const CorePass& pass) const;
   void check_spans(const CoreRequest& request) const;
   void check_spans(const CoreRequest& request, const CorePass& pass, std::uint32_t group,

@@ -27,25 +27,9 @@ void Flights::check_copies(const CorePass& pass) const {
   }
 }
 
-// (What a request lent that has ended or given way is kept for nobody.)
-void Flights::check_lent(std::span<const CoreRequest* const> requests) const {
-  std::map<RequestId, GroupCounts> lent;
-  for (const CorePass& pass : in_flight_) {
-    for (const CoreDetached& slot : pass.detached) {
-      if (slot.owner) lent[*slot.owner][slot.group] += windowed(slot.group);
-    }
-  }
-  for (const CoreRequest* request : requests) {
-    const auto found = lent.find(request->id);
-    LOCI_CHECK(request->windows->lent == (found == lent.end() ? GroupCounts{} : found->second),
-               "invariant 10: what a request lends is counted");
-  }
-}
-
 void Flights::check_invariants(std::span<const CoreRequest* const> requests) const {
   LOCI_CHECK(in_flight_.size() <= std::size_t{1} + config_.passes_ahead, "invariant 9: passes in flight");
   check_copies(put_off_);
-  check_lent(requests);
   std::map<const CoreRequest*, std::uint32_t> passes;
   for (std::size_t i = 0; i < in_flight_.size(); ++i) {
     const CorePass& pass = in_flight_[i];

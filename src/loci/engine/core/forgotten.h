@@ -49,7 +49,7 @@ inline constexpr std::size_t kForgottenMax = 4096;
 inline constexpr std::size_t kForgottenTokensMax = std::size_t{8} << 20;
 inline constexpr std::size_t kDropsInAStep = 24;
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class Forgotten {
  public:
   // `prefixes` and `index` must outlive it. `recovers`: there is a disk, and recovered() will be called.

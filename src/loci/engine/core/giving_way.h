@@ -35,7 +35,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(batch · log) where not said otherwise.
+// Thread-compatible; used by whoever steps the core. O(batch · log) where not said otherwise.
 class GivingWay {
  public:
   // All six must outlive it.

@@ -23,7 +23,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(1).
+// Thread-compatible; used by whoever steps the core. O(1).
 class LinkBreaker {
  public:
   static constexpr std::uint32_t kFailuresMax = 8;

@@ -35,7 +35,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. Calls cost O(bookings of the tier).
+// Thread-compatible; used by whoever steps the core. Calls cost O(bookings of the tier).
 class LinkTimes {
  public:
   // `costs` must outlive it.

@@ -342,16 +342,4 @@ std::uint64_t PassFormer::write(const CorePass& pass, Nanos patience, Plan& plan
   return rows;
 }
 
-void PassFormer::check_invariants(const CoreRequest& request) {
-  const std::vector<std::uint32_t>& loads = request.loads;
-  const LoadPhase phase = request.load_phase.now();
-  LOCI_CHECK(phase != LoadPhase::kNone || loads.empty(), "invariant 7: who waits for loads is known to");
-  const bool awaits =
-      phase == LoadPhase::kWaits || phase == LoadPhase::kJoined || phase == LoadPhase::kMissed;
-  LOCI_CHECK(!awaits || !loads.empty(), "invariant 7: nobody waits for loads that it does not have");
-  LOCI_CHECK(std::ranges::adjacent_find(loads, std::greater_equal{}) == loads.end() &&
-                 (loads.empty() || loads.back() < request.blocks.size()),
-             "invariant 7: a request's loads are of its blocks, each once");
-}
-
 }  // namespace loci

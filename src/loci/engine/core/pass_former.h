@@ -24,12 +24,11 @@
 //     tokens as are predicted to keep the pass within its time (policy/pass_budget.h).
 //   - Behind a pass in flight the same goes for what that one leaves (docs/decisions/passes-ahead.md).
 //
-// It owns what a pass may take of the time. It decides whether a pass joins a request's loads
-// (block_tables.h). It requires that blocks that a request's next token opens are there (or reserved), and
-// that one pass is formed at a time. It calls the index, the windows, the transfers, the flights, the batch,
-// the queue and the times of passes. Where a call gives room back it says so: those that lacked blocks may be
-// tried again. Invariants, which check_invariants() tests (core.h has all):
-//   7. Who is held up by loads has blocks of its own that were on their way, each once and from the left.
+// It owns what a pass may take of the time, and has no invariant to test. It decides whether a pass joins a
+// request's loads (block_tables.h). It requires that blocks that a request's next token opens are there (or
+// reserved), and that one pass is formed at a time. It calls the index, the windows, the transfers, the
+// flights, the batch, the queue and the times of passes. Where a call gives room back it says so: those that
+// lacked blocks may be tried again.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +63,8 @@ struct CorePrompts {
   }
 };
 
-// Thread-compatible; used by the core's thread. O(blocks that lack state · log) of each request that a call
-// looks at.
+// Thread-compatible; used by whoever steps the core. O(blocks that lack state · log) of each request that a
+// call looks at.
 class PassFormer {
  public:
   // All eight must outlive it.
@@ -100,7 +99,7 @@ class PassFormer {
 
   // Adds what the request lacks, from the left: a span for every range. True: it gave room back.
   [[nodiscard]] bool add_spans(CoreRequest& request, CorePass& pass);
-  // Gives each tenant its part of what is left of the pass, whoever is furthest behind first; what one cannot
+  // Gives each tenant its part of what is left of the pass, whoever was given least first; what one cannot
   // use (another request fills the block that it lacks) is the next one's. True: room was given back.
   [[nodiscard]] bool add_prompts(const CorePrompts& prompts, CorePass& pass);
 
@@ -120,9 +119,6 @@ class PassFormer {
   Nanos patience_of(const CorePass& pass) const;
   // Writes the pass, which is in flight now, into the plan. Returns its rows.
   std::uint64_t write(const CorePass& pass, Nanos patience, Plan& plan) const;
-
-  // Of a request that runs. Aborts on a broken invariant. O(its loads).
-  static void check_invariants(const CoreRequest& request);
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }

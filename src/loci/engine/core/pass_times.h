@@ -47,7 +47,7 @@ struct PassWork {
   PassRows rows;
 };
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class PassTimes {
  public:
   // A pass that decodes wait for may take this many times as long as the decodes alone, if that is more than

@@ -43,7 +43,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class PeerReads {
  public:
   // A block that is being computed, or comes from a slower tier, is waited for this long.

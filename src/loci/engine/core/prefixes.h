@@ -25,6 +25,8 @@
 //     after it.
 //   - State that a block lacks comes from a slower tier (transfers.h), from its original, or from a sibling's
 //     first tokens.
+//
+// Corner cases:
 //   - A history that was cut several times has a lineage after each cut. A block's original is in the oldest
 //     lineage that has the block, so computed keys are rotated only once. Groups with a window have no
 //     originals.
@@ -58,7 +60,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. Looking up costs O(blocks · log(children)).
+// Thread-compatible; used by whoever steps the core. Looking up costs O(blocks · log(children)).
 class Prefixes {
  public:
   // All three must outlive it.

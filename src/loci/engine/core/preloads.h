@@ -41,7 +41,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class Preloads {
  public:
   // All ten must outlive it.

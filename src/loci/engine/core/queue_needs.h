@@ -50,7 +50,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class QueueNeeds {
  public:
   // A request, if it waits; null: it runs or is gone.

@@ -36,7 +36,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread.
+// Thread-compatible; used by whoever steps the core.
 class Recovery {
  public:
   // All three must outlive it.
@@ -49,11 +49,11 @@ class Recovery {
   // True: let_go() has left entries to the next step, which should come soon.
   bool has_more() const { return stage_ == Stage::kLetsGo; }
 
-  // O(entries taken over, until the last batch).
+  // O(entries that are pinned).
   void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
   // O(1).
   void add_stats(CoreStats& stats) const;
-  // Aborts on a broken invariant. O(entries taken over, until the last batch).
+  // Aborts on a broken invariant. O(entries that are pinned).
   void check_invariants() const;
 
   static constexpr std::size_t kLetGoInAStep = 512;
@@ -76,7 +76,7 @@ class Recovery {
 // Regularly looks at all blocks, some hundred in a step, and drops the state of those that were not used
 // for CoreConfig::state_ttl. It owns how far it has come, and when it goes on: any number is right, so it has
 // no invariant to test. It requires that sweep() is called with the same index each time, at times that do
-// not go back. Thread-compatible; used by the core's thread.
+// not go back. Thread-compatible; used by whoever steps the core.
 class StateAge {
  public:
   explicit StateAge(Nanos state_ttl) : state_ttl_(state_ttl) {}

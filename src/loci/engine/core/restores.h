@@ -17,7 +17,7 @@
 //
 // It owns the rule by which state is restored, which never changes: it has no invariant to test. It requires
 // that the request waits. It calls the index, the transfers, the prefixes, the windows and the times of
-// passes.
+// passes; load_beside() counts the batch and the queue.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(blocks · log(children)) of the request, unless noted.
+// Thread-compatible; used by whoever steps the core. O(blocks · log(children)) of the request, unless noted.
 class Restores {
  public:
   // All seven must outlive it.

@@ -19,7 +19,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. O(1).
+// Thread-compatible; used by whoever steps the core. O(1).
 class Room {
  public:
   // Blocks were let go or have come, or what is known of a waiting request has changed.

@@ -33,7 +33,7 @@ enum class SaveScope : std::uint8_t {
   kAllGroups,
 };
 
-// Thread-compatible; used by the core's thread. O(log blocks) for each wish that a call looks at.
+// Thread-compatible; used by whoever steps the core. O(log blocks) for each wish that a call looks at.
 class SaveWishes {
  public:
   // `index` must outlive it.

@@ -34,7 +34,7 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. A call costs O(blocks of its request · groups).
+// Thread-compatible; used by whoever steps the core. A call costs O(blocks of its request · groups).
 class SharedQuestions {
  public:
   // All five must outlive it.

@@ -72,8 +72,8 @@
 
 namespace loci {
 
-// Thread-compatible; used by the core's thread. A call costs O(groups · log(moves)) for each block, unless
-// noted.
+// Thread-compatible; used by whoever steps the core. A call costs O(groups · log(moves)) for each block,
+// unless noted.
 class Transfers {
  public:
   // All three must outlive it.

@@ -316,4 +316,8 @@ void Windows::check_invariants(const CoreRequest& request) const {
   }
 }
 
+void Windows::check_lent(const CoreRequest& request, const GroupCounts& lent) {
+  LOCI_CHECK(request.windows->lent == lent, "invariant 10: what a request lends is counted");
+}
+
 }  // namespace loci

@@ -39,7 +39,7 @@
 // check_invariants() tests (core.h has all):
 //   1. Promises and public blocks together fit each pool. No request holds more than it was promised, nor
 //      what it has let go.
-//   10. Promises are summed, and so are slots that passes still read of ended loads.
+//   10. Promises are summed, and so are slots that passes still read: of ended loads, and of each request.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@ CoreConfig limited_windows(CoreConfig config);
 // limited windows.
 GroupSet groups_seen(const CoreConfig& config, std::uint32_t position, std::uint32_t block);
 
-// Thread-compatible; used by the core's thread. Each call costs O(blocks · groups) of its request at most.
+// Thread-compatible; used by whoever steps the core. Each call costs O(blocks · groups) of its request at
+// most.
 class Windows {
  public:
   // `config` has limited windows. All four must outlive it.
@@ -134,6 +135,8 @@ class Windows {
   void check_invariants(const GroupCounts& promised, const GroupCounts& lingering) const;
   // Of a request that runs.
   void check_invariants(const CoreRequest& request) const;
+  // `lent`: as passes have it. (What a request lent that has ended or given way is kept for nobody.)
+  static void check_lent(const CoreRequest& request, const GroupCounts& lent);
 
  private:
   bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,

@@ -333,18 +333,6 @@ bool Sampler::accept(TokenId token) {
   return state != MatchState::kStuck;
 }
 
-TokenId sample_token(std::span<const float> logits, const DeviceSampling& sampling) {
-  SamplingParams params;
-  params.temperature = sampling.temperature;
-  params.top_k = sampling.top_k;
-  params.top_p = sampling.top_p;
-  params.min_p = sampling.min_p;
-  params.seed = sampling.seed;
-  Sampler sampler(std::move(params), {}, {}, static_cast<std::uint32_t>(logits.size()));
-  sampler.resume_at(sampling.draw);
-  return sampler.sample(logits)->token;
-}
-
 std::optional<Sampled> Sampler::sample(std::span<const float> logits) {
   LOCI_CHECK(logits.size() == scratch_.size(), "one row of logits over the vocabulary");
   if (draws_ < params_.forced.size()) {

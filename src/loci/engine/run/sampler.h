@@ -58,9 +58,6 @@ struct Sampled {
   std::vector<TokenLogprob> top;  // best first
 };
 
-// The token that Span::sampling defines; a device's own sampling must give the same.
-TokenId sample_token(std::span<const float> logits, const DeviceSampling& sampling);
-
 // One request's sampling state. Thread-compatible, except prepare().
 class Sampler {
  public:

@@ -9,6 +9,7 @@
 
 #include "loci/base/random.h"
 #include "loci/base/rounds_testing.h"
+#include "loci/engine/testing/sampler_testing.h"
 
 namespace loci {
 namespace {

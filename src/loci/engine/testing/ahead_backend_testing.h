@@ -14,7 +14,7 @@
 
 #include "loci/base/check.h"
 #include "loci/compute/backend_testing.h"
-#include "loci/engine/run/sampler.h"
+#include "loci/engine/testing/sampler_testing.h"
 
 namespace loci {
 

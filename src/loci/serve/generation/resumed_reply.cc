@@ -40,10 +40,10 @@ std::uint64_t prompts_name(const std::vector<std::vector<TokenId>>& prompts) {
   return name;
 }
 
-std::string mark_event(const ReplyMark& part) {
-  switch (part.kind) {
-    case ReplyMark::Kind::kPrompts: return fmt::format("{}{}\n\n", kPrompts, part.number);
-    case ReplyMark::Kind::kToken: return fmt::format("{}{} {}\n\n", kToken, part.choice, part.number);
+std::string mark_event(const ReplyMark& mark) {
+  switch (mark.kind) {
+    case ReplyMark::Kind::kPrompts: return fmt::format("{}{}\n\n", kPrompts, mark.number);
+    case ReplyMark::Kind::kToken: return fmt::format("{}{} {}\n\n", kToken, mark.choice, mark.number);
     case ReplyMark::Kind::kStopped: return fmt::format("{}\n", kStopped);
   }
   return {};
@@ -53,17 +53,17 @@ bool is_mark_event(std::string_view event) { return event.starts_with(kMark); }
 
 std::optional<ReplyMark> read_mark_event(std::string_view event) {
   if (event.starts_with(kStopped)) return ReplyMark{.kind = ReplyMark::Kind::kStopped};
-  ReplyMark part{.kind = event.starts_with(kPrompts) ? ReplyMark::Kind::kPrompts : ReplyMark::Kind::kToken};
-  if (part.kind == ReplyMark::Kind::kPrompts) {
+  ReplyMark mark{.kind = event.starts_with(kPrompts) ? ReplyMark::Kind::kPrompts : ReplyMark::Kind::kToken};
+  if (mark.kind == ReplyMark::Kind::kPrompts) {
     event.remove_prefix(kPrompts.size());
   } else {
     if (!event.starts_with(kToken)) return std::nullopt;
     event.remove_prefix(kToken.size());
-    if (!take_number(event, ' ', part.choice)) return std::nullopt;
+    if (!take_number(event, ' ', mark.choice)) return std::nullopt;
   }
-  if (!take_number(event, '\n', part.number)) return std::nullopt;
-  if (part.kind == ReplyMark::Kind::kToken && part.number > UINT32_MAX) return std::nullopt;
-  return part;
+  if (!take_number(event, '\n', mark.number)) return std::nullopt;
+  if (mark.kind == ReplyMark::Kind::kToken && mark.number > UINT32_MAX) return std::nullopt;
+  return mark;
 }
 
 std::string write_said(std::uint64_t prompts, const std::vector<std::vector<TokenId>>& said) {

@@ -39,7 +39,7 @@ inline constexpr std::size_t kReplyNameDigits = 32;
 // A name for the tokens of a request's prompts.
 std::uint64_t prompts_name(const std::vector<std::vector<TokenId>>& prompts);
 
-// What a server tells between events; each is a whole event, without data.
+// What a server says between events; each is a whole event, without data.
 struct ReplyMark {
   enum class Kind : std::uint8_t {
     kPrompts,  // `number` is prompts_name()
@@ -50,8 +50,8 @@ struct ReplyMark {
   std::uint32_t choice = 0;
   std::uint64_t number = 0;
 };
-std::string mark_event(const ReplyMark& part);
-// True: it is a part, or something that a later version tells; clients must not see it.
+std::string mark_event(const ReplyMark& mark);
+// True: it is a mark, or something that a later version says; clients must not see it.
 bool is_mark_event(std::string_view event);
 // Absent: it is not one that is understood.
 std::optional<ReplyMark> read_mark_event(std::string_view event);
