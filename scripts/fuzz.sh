@@ -66,6 +66,7 @@ running=0 count=0 failed=0
 for target in $(find "build/$preset" -maxdepth 1 -name '*_fuzz' -type f -perm -u+x | sort); do
   name="$(basename "$target")"
   if [[ $# -gt 0 && " $* " != *" $name "* ]]; then continue; fi
+  if [[ -z "$(find src -name "$name.cc")" ]]; then continue; fi  # built before its source was renamed
   if [[ "$running" -ge "$at_once" ]]; then wait -n || failed=$((failed + 1)); running=$((running - 1)); fi
   "$one" "$name" &
   running=$((running + 1)) count=$((count + 1))
