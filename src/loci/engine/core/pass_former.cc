@@ -329,9 +329,10 @@ std::uint64_t PassFormer::write(const CorePass& pass, Nanos patience, Plan& plan
     s.tables.resize(group_count_);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const std::vector<SlotId>& table = request.tables[group];
-      s.tables[group].blocks.assign(table.begin(),
-                                    table.begin() + std::min<std::ptrdiff_t>(blocks, std::ssize(table)));
-      if (table.size() < blocks) s.tables[group].blocks.push_back(request.grown[group]->slot());
+      std::vector<SlotId>& slots = s.tables[group].blocks;
+      slots.resize(blocks);
+      std::copy_n(table.begin(), std::min<std::size_t>(blocks, table.size()), slots.begin());
+      if (table.size() < blocks) slots.back() = request.grown[group]->slot();
       const std::uint32_t write_from = span.write_from[group];
       s.tables[group].write_from = write_from > span.position ? write_from : 0;
     }
