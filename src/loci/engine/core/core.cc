@@ -19,7 +19,6 @@ constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
 // The core deletes and looks ahead in portions. So long it waits between two, so that it can take other
 // events.
 constexpr Nanos kPortionPause = kNanosPerMilli / 2;
-constexpr std::uint32_t kTrimmedInAStep = 32;  // copies
 
 }  // namespace
 
@@ -324,23 +323,6 @@ void Core::State::on(const MemoryRoom& event, Plan&) {
 
 void Core::State::on(const Recovered& event, Plan& plan) {
   plan.record_changes = recovery_.take_over(event, now_);
-}
-
-// Some of what the disk's earlier entries, or less room on it, leave to be done.
-void Core::State::settle_disk() {
-  if (recovery_.let_go()) {
-    transfers_.open_disk();
-    forgotten_.recovered();
-    disk_is_beyond_ = true;  // more may have been found than there is room for by now
-  }
-  // It may answer again: what was not read ahead is looked at once more.
-  const bool gives_up = transfers_.disk_gives_up();
-  if (std::exchange(disk_gives_up_, gives_up) && !gives_up) room_.changed();
-  if (!disk_is_beyond_) return;
-  std::uint32_t left = kTrimmedInAStep;
-  for (std::uint32_t pool = 0; pool < index_.pool_count(Tier::kDisk); ++pool)
-    left -= index_.trim(Tier::kDisk, pool, left);
-  disk_is_beyond_ = left == 0;
 }
 
 void Core::State::on(const Forget& event, Plan&) {

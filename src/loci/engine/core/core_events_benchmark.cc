@@ -221,8 +221,10 @@ void events_of_a_queue(benchmark::State& state) {
   for (std::uint32_t i = 0; i < kConversations; ++i) disk.add(tenant_of(i), tokens_of(i, kTokens));
   for (auto _ : state) {
     EventTimes times, before;
-    TimedCore filled(config, before);
-    for (const Recovered& event : disk.events(64)) filled.step("recovered", event);
+    TimedCore filled(config, times);
+    for (const Recovered& event : disk.events(64)) filled.step("recovered_64", event);
+    for (int i = 0; i < 2'000; ++i) filled.step("lets_go", Tick{});
+    filled.time_into(before);
     std::uint32_t arrivals = 0;
     // The next turn of the next conversation.
     const auto arrive = [&](TimedCore& core) {

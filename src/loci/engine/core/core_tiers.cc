@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What requests have to do with slower tiers (transfers.h): what happens before the queue, loads of who comes
-// next, the ends of moves, and saves.
+// next, the ends of moves, saves, and what a start and less room on the disk leave to be done.
 #include <optional>
 #include <utility>
 
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
+namespace {
+
+constexpr std::uint32_t kTrimmedInAStep = 32;  // copies
+
+}  // namespace
 
 // --- before the queue ---
 
@@ -87,6 +92,26 @@ void Core::State::save() {
   for (std::uint32_t group = 0; group < group_count_; ++group) rules.taken[group] = windows_.taken(group);
   transfers_.save(rules);
   peer_reads_.serve(now_, rules);
+}
+
+// --- the disk ---
+
+// Does a portion of the work that the disk causes, so that no step is long: lets go of what an earlier
+// process left there, and drops copies for which there is no room any more.
+void Core::State::settle_disk() {
+  if (recovery_.let_go()) {
+    transfers_.open_disk();
+    forgotten_.recovered();
+    disk_is_beyond_ = true;  // more may have been found than there is room for by now
+  }
+  // It may answer again: what was not read ahead is looked at once more.
+  const bool gives_up = transfers_.disk_gives_up();
+  if (std::exchange(disk_gives_up_, gives_up) && !gives_up) room_.changed();
+  if (!disk_is_beyond_) return;
+  std::uint32_t left = kTrimmedInAStep;
+  for (std::uint32_t pool = 0; pool < index_.pool_count(Tier::kDisk); ++pool)
+    left -= index_.trim(Tier::kDisk, pool, left);
+  disk_is_beyond_ = left == 0;
 }
 
 }  // namespace loci

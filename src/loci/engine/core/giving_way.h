@@ -16,9 +16,9 @@
 //     a1's next token opens a block, and none is free: the latest arrival of the tenant that holds most for
 //     its weight gives up its own (Pensieve §4.3.5).
 //
-// It owns nothing but its rules, and has no invariant to test. It requires that what it is asked about waits,
-// and that the batch does not change between claim() and the use of what it returned, but by those who gave
-// way. It calls the index, the windows, the queue, the batch, and the admission for what is kept for decodes.
+// It owns nothing but its rules, and has no invariant to test. It requires that what it is asked about waits.
+// From claim() until its answer is used nobody may join the batch, and only those who give way may leave it.
+// It calls the index, the windows, the queue, the batch, and the admission for what is kept for decodes.
 #pragma once
 
 #include <cstdint>

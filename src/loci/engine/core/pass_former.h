@@ -99,8 +99,9 @@ class PassFormer {
 
   // Adds what the request lacks, from the left: a span for every range. True: it gave room back.
   [[nodiscard]] bool add_spans(CoreRequest& request, CorePass& pass);
-  // Gives each tenant its part of what is left of the pass, whoever was given least first; what one cannot
-  // use (another request fills the block that it lacks) is the next one's. True: room was given back.
+  // Divides what is left of the pass among the tenants. The one that was given least so far comes first. What
+  // a tenant cannot use (another request fills the block that it lacks) goes to the next. True: room was
+  // given back.
   [[nodiscard]] bool add_prompts(const CorePrompts& prompts, CorePass& pass);
 
   // --- behind the pass in flight ---

@@ -17,7 +17,20 @@ namespace {
 
 using namespace shared_test;
 
-using S3DeletionsTest = S3StoreFixture;
+class S3DeletionsTest : public S3StoreFixture {
+ protected:
+  // The store was asked to write a part of the block, and has not said whether it does.
+  void write_without_answer(SharedStore& store, std::uint64_t seed) {
+    answer_objects([](const auto& request) -> std::optional<std::string> {
+      if (request.method == "PUT") return "";
+      return std::nullopt;
+    });
+    await([&] {
+      EXPECT_FALSE(write(store, seed, 1).ok());
+      return server_.requests("PUT") > 0;
+    });
+  }
+};
 
 TEST_F(S3DeletionsTest, AStoreThatAsksForPatienceGetsItsDeletionsAgain) {
   const auto store = open(options());
@@ -78,14 +91,7 @@ TEST_F(S3DeletionsTest, WhatTheStoreWritesLateIsDeletedAgain) {
   S3StoreOptions late = hasty();
   late.late_write_limit = kPatient;
   const auto store = open_s3_store(late, clock).value();
-  answer_objects([](const auto& request) -> std::optional<std::string> {
-    if (request.method == "PUT") return "";
-    return std::nullopt;
-  });
-  await([&] {
-    EXPECT_FALSE(write(*store, 1, 1).ok());
-    return server_.requests("PUT") > 0;
-  });
+  write_without_answer(*store, 1);
   forget(*store, 1);
   await([&] { return server_.requests("DELETE") >= 2; });
   have({1});  // it carries out what it was asked for before
@@ -117,14 +123,7 @@ TEST_F(S3DeletionsTest, DeletionsThatAServersEndLeavesUndoneAreTold) {
   late.late_write_limit = kPatient;
   auto store = open(late);
   await([&] { return store->stats().up; });
-  answer_objects([](const auto& request) -> std::optional<std::string> {
-    if (request.method == "PUT") return "";
-    return std::nullopt;
-  });
-  await([&] {
-    EXPECT_FALSE(write(*store, 1, 1).ok());
-    return server_.requests("PUT") > 0;
-  });
+  write_without_answer(*store, 1);
   forget(*store, 1);
   await([&] { return server_.requests("DELETE") >= 2 && store->stats().up; });
   store.reset();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which values an S3 store has: a request for each, in the order of the keys, which is that of a prompt.
-// Questions take turns, a block each, so a long one holds up no other. A question has a *window*: blocks that
-// are asked for ahead of what is known. Blocks behind a long hole are of little use, since the hole has to be
-// computed first. So a question ends after kMissesMax blocks in a row that are not there:
+// Questions take turns, a block each, so a long one holds up no other. Of each question some blocks are asked
+// for at once, before the answers about earlier ones have come: its *window*. If many blocks in a row are not
+// there, those after them are of little use, because the missing ones have to be computed first. So a
+// question ends after kMissesMax blocks in a row that are not there:
 //
 //     block    0 1 2 3 ... 90 91 92 ... 107 108        x: there, -: not there
 //     answer   x x - x ... x  -  -  ...  -             91 to 106 are missing: the question is answered
