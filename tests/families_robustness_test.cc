@@ -18,7 +18,7 @@
 #include "loci/base/rounds_testing.h"
 #include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
-#include "loci/model/gguf_writer.h"
+#include "loci/model/gguf_writer_testing.h"
 #include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/hugging_face/hugging_face_source.h"
 #include "loci/model/hugging_face/tensor_plan.h"

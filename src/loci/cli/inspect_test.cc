@@ -10,7 +10,7 @@
 #include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/hugging_face/directory_testing.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 namespace loci {
 namespace {

@@ -15,7 +15,7 @@
 #include "loci/base/check.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 #include "loci/model/random_spec_testing.h"
 
 namespace loci {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 
 #include "loci/model/folder_testing.h"
 #include "loci/model/gguf_testing.h"
-#include "loci/model/gguf_writer.h"
-#include "loci/model/random_model.h"
+#include "loci/model/gguf_writer_testing.h"
+#include "loci/model/random_model_testing.h"
 
 namespace loci {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "loci/base/units.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 namespace {
 

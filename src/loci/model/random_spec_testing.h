@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random tiny models in memory, with the layers of any family, for tests. A seed draws sizes, tensor types
-// and which parts of ModelSpec a model has. (random_model.h makes files of one family.)
+// and which parts of ModelSpec a model has. (random_model_testing.h makes files of one family.)
 #pragma once
 
 #include <cstddef>

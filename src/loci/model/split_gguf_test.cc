@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "loci/model/folder_testing.h"
-#include "loci/model/gguf_writer.h"
+#include "loci/model/gguf_writer_testing.h"
 #include "loci/model/open_source.h"
 
 namespace loci {

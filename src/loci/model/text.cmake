@@ -5,7 +5,7 @@ loci_library(text
   DEPENDS loci_gguf loci_text_rust fmt::fmt)
 
 loci_test(text_test PUBLISHED SOURCES chat_template_test.cc tokenizer_json_test.cc tokenizer_test.cc utf8_test.cc
-  DEPENDS loci_text nlohmann_json::nlohmann_json)
+  DEPENDS loci_text nlohmann_json::nlohmann_json loci_gguf_testing)
 if(LOCI_TESTS)
   # A real vocabulary, kept compressed.
   set(packed ${CMAKE_SOURCE_DIR}/tests/data/text/ggml-vocab-gpt-2.gguf.gz)
@@ -19,20 +19,20 @@ if(LOCI_TESTS)
   add_dependencies(text_test text_testdata)
 endif()
 
-loci_test(grammar_test PUBLISHED SOURCES ascii_classes_test.cc gbnf_test.cc grammar_test.cc grammar_walk_test.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
+loci_test(grammar_test PUBLISHED SOURCES ascii_classes_test.cc gbnf_test.cc grammar_test.cc grammar_walk_test.cc DEPENDS loci_text nlohmann_json::nlohmann_json loci_gguf_testing)
 if(LOCI_TESTS)
   add_dependencies(grammar_test text_testdata)
 endif()
 
 loci_benchmark(grammar_benchmark SOURCES grammar_benchmark.cc
-  DEPENDS loci_text nlohmann_json::nlohmann_json)
-loci_fuzzer(grammar_fuzz SOURCES grammar_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
-loci_fuzzer(tokenizer_fuzz SOURCES tokenizer_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
-loci_fuzzer(chat_template_fuzz SOURCES chat_template_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
+  DEPENDS loci_text nlohmann_json::nlohmann_json loci_gguf_testing)
+loci_fuzzer(grammar_fuzz SOURCES grammar_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json loci_gguf_testing)
+loci_fuzzer(tokenizer_fuzz SOURCES tokenizer_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json loci_gguf_testing)
+loci_fuzzer(chat_template_fuzz SOURCES chat_template_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json loci_gguf_testing)
 loci_fuzzer(tokenizer_json_fuzz SOURCES tokenizer_json_fuzz.cc DEPENDS loci_text)
 loci_fuzzer(vocabulary_fuzz SOURCES vocabulary_fuzz.cc DEPENDS loci_text)
 if(LOCI_FUZZERS)
   add_executable(vocabulary_corpus vocabulary_corpus.cc)
-  target_link_libraries(vocabulary_corpus PRIVATE loci_gguf)
+  target_link_libraries(vocabulary_corpus PRIVATE loci_gguf_testing)
   add_dependencies(all_fuzzers vocabulary_corpus)
 endif()

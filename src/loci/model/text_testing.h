@@ -13,8 +13,8 @@
 #include "loci/base/check.h"
 #include "loci/model/default_model.h"
 #include "loci/model/gguf.h"
-#include "loci/model/gguf_writer.h"
-#include "loci/model/random_vocabulary.h"
+#include "loci/model/gguf_writer_testing.h"
+#include "loci/model/random_vocabulary_testing.h"
 #include "loci/model/tokenizer.h"
 
 namespace loci {

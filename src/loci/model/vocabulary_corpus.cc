@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "loci/model/gguf_writer.h"
-#include "loci/model/random_vocabulary.h"
+#include "loci/model/gguf_writer_testing.h"
+#include "loci/model/random_vocabulary_testing.h"
 
 namespace {
 

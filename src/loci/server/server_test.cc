@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 #include "loci/serve/http/http_call.h"
 
 namespace loci {

@@ -20,7 +20,7 @@
 #include "loci/compute/cpu/values_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 namespace loci::cpu {
 namespace {

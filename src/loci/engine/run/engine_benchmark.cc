@@ -14,7 +14,7 @@
 #include "loci/engine/run/engine.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 namespace loci {
 namespace {

@@ -9,7 +9,7 @@
 #include "loci/model/families/family.h"
 #include "loci/model/fingerprint.h"
 #include "loci/model/model.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 namespace loci {
 namespace {

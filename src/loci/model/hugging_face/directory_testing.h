@@ -13,7 +13,7 @@
 #include "loci/base/check.h"
 #include "loci/model/gguf.h"
 #include "loci/model/quantize.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 namespace loci {
 

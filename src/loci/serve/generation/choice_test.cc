@@ -11,7 +11,7 @@
 #include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 #include "loci/serve/wire/json_parse.h"
 
 namespace loci {

@@ -19,7 +19,7 @@
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/engine/run/engine.h"
 #include "loci/model/gguf.h"
-#include "loci/model/random_vocabulary.h"
+#include "loci/model/random_vocabulary_testing.h"
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/wire/json.h"
 

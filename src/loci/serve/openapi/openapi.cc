@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <boost/beast/http/verb.hpp>
-#include <cctype>
 #include <limits>
 #include <memory>
 #include <string_view>
@@ -111,8 +109,6 @@ void complete(Json& operation, const Route& route) {
 
 }  // namespace
 
-std::string operation_name(const Route& route) { return method_of(route) + " " + path_of(route); }
-
 const std::map<std::string, std::int64_t>& openapi_limits() {
   static const std::map<std::string, std::int64_t> limits = {
       {"choices_max", kChoicesMax},
@@ -126,22 +122,6 @@ const std::map<std::string, std::int64_t>& openapi_limits() {
       {"token_id_max", std::numeric_limits<std::uint32_t>::max()},
   };
   return limits;
-}
-
-std::vector<std::string> described_operations() {
-  std::vector<std::string> out;
-  const Result<Json> parts = merged_parts();
-  if (!parts.ok()) return out;
-  for (const auto& [path, operations] : (*parts)["paths"].items()) {
-    for (const auto& [method, operation] : operations.items()) {
-      std::string upper = method;
-      std::transform(upper.begin(), upper.end(), upper.begin(),
-                     [](unsigned char c) { return std::toupper(c); });
-      out.push_back(upper + " " + path);
-    }
-  }
-  std::sort(out.begin(), out.end());
-  return out;
 }
 
 Result<Json> openapi_document(const Router& router) {

@@ -9,19 +9,12 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/serve/call/router.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {
-
-// "POST /v1/models/{model}": how an operation of the document and a route are told to be the same.
-std::string operation_name(const Route& route);
-
-// The operations that the embedded parts describe, sorted.
-std::vector<std::string> described_operations();
 
 // Limits by the names that the parts use.
 const std::map<std::string, std::int64_t>& openapi_limits();

@@ -18,7 +18,7 @@
 #include "loci/engine/testing/engine_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 #include "loci/server/profile/profile_disk.h"
 #include "loci/server/profile/profile_file.h"
 #include "loci/server/profile/profile_measure.h"

@@ -9,7 +9,7 @@
 #include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 #include "loci/serve/api/openai/prepare_completions.h"
 #include "loci/serve/api/openai/tokens.h"
 #include "loci/serve/wire/json.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/model/random_model.h"
+#include "loci/model/random_model_testing.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "loci/base/random.h"
 #include "loci/model/quantize.h"
-#include "loci/model/random_vocabulary.h"
+#include "loci/model/random_vocabulary_testing.h"
 
 namespace loci {
 namespace {

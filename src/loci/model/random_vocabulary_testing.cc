@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/model/random_vocabulary.h"
+#include "loci/model/random_vocabulary_testing.h"
 
 #include <set>
 #include <string_view>

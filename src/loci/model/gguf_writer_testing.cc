@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/model/gguf_writer.h"
+#include "loci/model/gguf_writer_testing.h"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "loci/base/status.h"
-#include "loci/model/gguf_writer.h"
+#include "loci/model/gguf_writer_testing.h"
 
 namespace loci {
 
