@@ -34,6 +34,16 @@ constexpr std::uint64_t kFirstPlace = 1u << 28;
 constexpr std::uint32_t kPlaceStep = 16;
 constexpr std::uint32_t kLastPlace = kNotWanted - 1;
 
+// Blocks that the window can want: a table that grew by them would move all of them in one step.
+std::uint64_t wanted_blocks_most(const CoreConfig& config) {
+  std::uint64_t there = 0;
+  for (const CoreGroup& group : config.groups)
+    there = std::max(there, std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks +
+                                group.shared_blocks);
+  const std::uint64_t of_request = config.context_tokens / kBlockTokens + 1;
+  return std::min(there, config.lookahead_requests * of_request);
+}
+
 std::uint32_t before(std::uint32_t place) { return place - std::min(place, kPlaceStep); }
 std::uint32_t behind(std::uint32_t place) { return place + std::min(kLastPlace - place, kPlaceStep); }
 
@@ -41,7 +51,9 @@ std::uint32_t behind(std::uint32_t place) { return place + std::min(kLastPlace -
 
 QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers,
                        const Prefixes& prefixes, FairQueue& queue)
-    : config_(config), index_(index), transfers_(transfers), prefixes_(prefixes), queue_(queue) {}
+    : config_(config), index_(index), transfers_(transfers), prefixes_(prefixes), queue_(queue) {
+  wanters_.reserve(wanted_blocks_most(config));
+}
 
 void QueueNeeds::served(const std::string& tenant) {
   if (queue_.waiting(tenant) > 0) moved_.insert(tenant);
