@@ -62,8 +62,8 @@ std::vector<Option> policy_numbers(const std::string& group) {
                     [](auto& flags) -> auto& { return flags.policies.batch; }),
       integer_option(
           {group, "--decode-reserve-percent",
-           "the percentage of the device's memory for state that new requests leave free, so that running "
-           "replies can grow"},
+           "the percentage of the device's memory for state that new requests leave free at most, so that "
+           "running replies can grow"},
           [](auto& flags) -> auto& { return flags.policies.decode_reserve_percent; }, 0, 90),
       switch_option(
           {group, "--reuse",

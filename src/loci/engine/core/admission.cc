@@ -21,7 +21,7 @@ std::size_t known_blocks(const CoreProbes& probes) {
 
 Admission::Admission(const CoreConfig& config, BlockIndex& index, const Transfers& transfers,
                      Prefixes& prefixes, Windows& windows, const DeviceMemory& device_memory,
-                     const Restores& restores)
+                     const Restores& restores, const Batch& batch)
     : config_(config),
       index_(index),
       transfers_(transfers),
@@ -29,15 +29,33 @@ Admission::Admission(const CoreConfig& config, BlockIndex& index, const Transfer
       windows_(windows),
       device_memory_(device_memory),
       restores_(restores),
+      batch_(batch),
       group_count_(static_cast<std::uint32_t>(config.groups.size())) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
     if (windowed(group)) continue;
-    reserve_blocks_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
+    reserve_most_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
   }
 }
 
-bool Admission::admissible(const CoreProbes& probes, const Beside& beside) const {
+// (The last token of a reply has no state.)
+std::uint64_t Admission::growth(const CoreRequest& request, std::uint64_t blocks) const {
+  const std::uint64_t most = std::min<std::uint64_t>(
+      std::uint64_t{request.prompt_tokens} + request.max_new_tokens, windows_.sequence_tokens_max());
+  return std::max((most - 1 + kBlockTokens - 1) / kBlockTokens, blocks) - blocks;
+}
+
+std::uint32_t Admission::reserve(std::uint32_t group, const CoreRequest& request) const {
+  const std::uint64_t most = reserve_most_[group];
+  std::uint64_t sum = growth(request, (request.length() + kBlockTokens - 1) / kBlockTokens);
+  for (const CoreRequest* one : batch_) {
+    if (sum >= most) break;
+    sum += growth(*one, one->blocks.size());
+  }
+  return static_cast<std::uint32_t>(std::min(sum, most));
+}
+
+bool Admission::admissible(const CoreRequest& request, const CoreProbes& probes, const Beside& beside) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
       const std::size_t needed =
@@ -45,8 +63,8 @@ bool Admission::admissible(const CoreProbes& probes, const Beside& beside) const
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
-    const std::uint32_t reserve = beside.others_run ? reserve_blocks_[group] : 0;
-    if (probes.slots[group] + probes.pins[group] + reserve > index_.available(group)) return false;
+    const std::uint32_t kept = beside.others_run ? reserve(group, request) : 0;
+    if (probes.slots[group] + probes.pins[group] + kept > index_.available(group)) return false;
   }
   return true;
 }
@@ -81,9 +99,9 @@ bool Admission::copies_fit(const CoreProbes& probes, const Beside& beside) const
   return true;
 }
 
-void Admission::fit_originals(CoreProbes& probes, const Beside& beside) const {
+void Admission::fit_originals(const CoreRequest& request, CoreProbes& probes, const Beside& beside) const {
   for (CoreProbe& found : probes.blocks) {
-    if (admissible(probes, beside)) return;
+    if (admissible(request, probes, beside)) return;
     if (found.original == kNoBlock) continue;
     restores_.drop_original(probes, found);
   }
@@ -223,7 +241,8 @@ std::vector<BlockPin> Admission::hold_there(const CoreProbes& probes) {
   return there;
 }
 
-bool Admission::has_room_ahead(const CoreProbes& probes, std::span<const std::uint32_t> begins) const {
+bool Admission::has_room_ahead(const CoreRequest& request, const CoreProbes& probes,
+                               std::span<const std::uint32_t> begins) const {
   GroupCounts slots{};
   for (const std::uint32_t i : begins) {
     const BlockId node = probes.blocks[i].node;
@@ -234,7 +253,7 @@ bool Admission::has_room_ahead(const CoreProbes& probes, std::span<const std::ui
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) {
-      if (index_.available(group) < slots[group] + reserve_blocks_[group]) return false;
+      if (index_.available(group) < slots[group] + reserve(group, request)) return false;
       continue;
     }
     const std::uint64_t taken = std::uint64_t{windows_.taken(group)} + transfers_.moving()[group];
@@ -265,7 +284,7 @@ std::vector<BlockPin> Admission::open_rotated(const CoreRequest& request, CorePr
 
 void Admission::check_invariants(const CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    LOCI_CHECK(reserve_blocks_[group] <= (windowed(group) ? 0 : config_.groups[group].block_count),
+    LOCI_CHECK(reserve_most_[group] <= (windowed(group) ? 0 : config_.groups[group].block_count),
                "invariant 1: what is kept for decodes fits");
   }
   const std::uint32_t public_blocks = request.prefix->public_blocks;

@@ -14,13 +14,15 @@
 //     C   k   half of it is a sibling's tail that nobody uses: taken over, 1 pin
 //     t       its own tail      1 slot         2 slots + 2 pins + 1 kept > 4: it waits
 //
+// (None would be kept if those that run and this one could not come to a further block: a reply has a limit.)
 // With one more block let go it is taken: first A and C are held, so that making room for the rest takes none
 // of them, then B and t are placed.
 //
-// It owns how much of each pool is kept for running decodes, and which of a request's blocks were public when
-// it was admitted (RequestPrefix). It requires that what it is given was found by Restores in the same step,
-// with nothing in between that takes room. It calls the index, the transfers, the prefixes, the windows, the
-// device's memory, and Restores. Invariants, which check_invariants() tests (core.h has all):
+// It owns how much of each pool is kept at most for running decodes, and which of a request's blocks were
+// public when it was admitted (RequestPrefix). It requires that what it is given was found by Restores in the
+// same step, with nothing in between that takes room. It calls the index, the transfers, the prefixes, the
+// windows, the device's memory, Restores and the batch. Invariants, which check_invariants() tests (core.h
+// has all):
 //   1. What is kept for decodes fits the pool, and is kept only in groups without a window.
 //   5. Blocks that were public are before a request's tail, and in the front of a history that was cut.
 #pragma once
@@ -31,6 +33,7 @@
 #include <span>
 #include <vector>
 
+#include "loci/engine/core/batch.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/core_pass.h"
 #include "loci/engine/core/device_memory.h"
@@ -47,12 +50,15 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. O(blocks · groups · log) of the request, unless noted.
 class Admission {
  public:
-  // All seven must outlive it.
+  // All eight must outlive it.
   Admission(const CoreConfig& config, BlockIndex& index, const Transfers& transfers, Prefixes& prefixes,
-            Windows& windows, const DeviceMemory& device_memory, const Restores& restores);
+            Windows& windows, const DeviceMemory& device_memory, const Restores& restores,
+            const Batch& batch);
 
-  // Slots of the group that are kept for decodes that run. O(1).
-  std::uint32_t reserve(std::uint32_t group) const { return reserve_blocks_[group]; }
+  // Slots of the group that are kept for decodes if this request comes beside those that run: a share of the
+  // pool (PolicySet::decode_reserve_percent, Pensieve §4.3.5), or as many as all their replies can still come
+  // to. O(the batch), and less where one reply alone may take the share.
+  std::uint32_t reserve(std::uint32_t group, const CoreRequest& request) const;
 
   // --- whether there is room ---
 
@@ -60,8 +66,8 @@ class Admission {
     bool others_run = false;  // some request is in the batch
     std::size_t copies = 0;   // of the pass that is being formed
   };
-  // O(groups).
-  bool admissible(const CoreProbes& probes, const Beside& beside) const;
+  // O(groups), and reserve().
+  bool admissible(const CoreRequest& request, const CoreProbes& probes, const Beside& beside) const;
   // Whether those that run keep to the room of memory with the request beside them. A quarter of the pool is
   // theirs however small the room is, or one long request would keep all others waiting. O(groups).
   bool keeps_to_room(const CoreProbes& probes, const Beside& beside) const;
@@ -69,7 +75,7 @@ class Admission {
   bool copies_fit(const CoreProbes& probes, const Beside& beside) const;
   // Originals on the device are held beside their new blocks for a while. Where there is no room for both the
   // first of them are computed instead.
-  void fit_originals(CoreProbes& probes, const Beside& beside) const;
+  void fit_originals(const CoreRequest& request, CoreProbes& probes, const Beside& beside) const;
 
   // --- taking it ---
 
@@ -85,7 +91,8 @@ class Admission {
   std::vector<BlockPin> hold_there(const CoreProbes& probes);
   // Whether the device has slots for these blocks, and in groups with a window for what the request is
   // promised beside them: it never waits at admission for room that its own loads have.
-  bool has_room_ahead(const CoreProbes& probes, std::span<const std::uint32_t> begins) const;
+  bool has_room_ahead(const CoreRequest& request, const CoreProbes& probes,
+                      std::span<const std::uint32_t> begins) const;
   // The blocks that what a cut has moved is rotated into, and those between: they become known before anybody
   // is admitted who needs them. Pinned until their loads hold them.
   std::vector<BlockPin> open_rotated(const CoreRequest& request, CoreProbes& probes,
@@ -96,6 +103,8 @@ class Admission {
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  // Blocks that the request's reply may still open, where it has so many. O(1).
+  std::uint64_t growth(const CoreRequest& request, std::uint64_t blocks) const;
   void take_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
                    std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
   void place(BlockPin& pin, bool all_groups);
@@ -110,8 +119,9 @@ class Admission {
   Windows& windows_;
   const DeviceMemory& device_memory_;
   const Restores& restores_;
+  const Batch& batch_;
   std::uint32_t group_count_;
-  GroupCounts reserve_blocks_{};  // groups without window
+  GroupCounts reserve_most_{};  // groups without window
 };
 
 }  // namespace loci

@@ -20,7 +20,7 @@ bool Beginnings::begin(CoreRequest& request, bool in_flight) {
   if (!transfers_.loading(found->block)) {
     const std::vector<BlockPin> there = admission_.hold_there(probes);
     for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-      if (index_.available(group) < 1 + admission_.reserve(group)) return false;
+      if (index_.available(group) < 1 + admission_.reserve(group, request)) return false;
     }
     transfers_.load_first({.key = found->key, .node = found->block});
   }

@@ -187,7 +187,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
                  config_.groups.front().shared_blocks > 0 && config_.writes_shared),
       device_memory_(config_, index_),
       restores_(config_, costs_, index_, transfers_, prefixes_, windows_, pass_times_),
-      admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_),
+      admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_, batch_),
       former_(config_, index_, transfers_, windows_, flights_, batch_, queue_, pass_times_),
       giving_way_(config_, index_, windows_, queue_, batch_, admission_),
       tables_(config_, index_, transfers_, prefixes_, windows_, flights_, batch_),

@@ -18,10 +18,10 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   const RestoreForecast forecast =
       restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
   const Admission::Beside beside{.others_run = !batch_.empty(), .copies = pass.copies.size()};
-  if (request.lineage) admission_.fit_originals(probes, beside);
+  if (request.lineage) admission_.fit_originals(request, probes, beside);
   rules.copies = admission_.copies_fit(probes, beside);
   if (windows_.any() && !rules.copies) probes = restores_.choose(request, rules);
-  if (!admission_.admissible(probes, beside) || !admission_.keeps_to_room(probes, beside)) {
+  if (!admission_.admissible(request, probes, beside) || !admission_.keeps_to_room(probes, beside)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
     if (batch_.empty() && transfers_.idle() && flights_.empty())

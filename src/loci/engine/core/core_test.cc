@@ -196,12 +196,28 @@ TEST(Core, TheReserveKeepsNewcomersOut) {
   CoreConfig config = config_of(10);
   config.decode_reserve_percent = 30;
   Driver d(config);
-  d.arrive(1, run_of(0, 150), 5);   // 5 blocks
+  d.arrive(1, run_of(0, 150), 90);  // 5 blocks, and up to 3 more
   d.arrive(2, run_of(500, 90), 1);  // 3 would leave 2 of the 3
   d.done();
   EXPECT_EQ(d.core.stats().queued, 1u);
   d.finish();
   EXPECT_EQ(d.finished(2).usage.completion_tokens, 1u);
+}
+
+TEST(Core, NoMoreIsKeptThanRepliesCanComeTo) {
+  CoreConfig config = config_of(10);
+  config.decode_reserve_percent = 30;
+  Driver d(config);
+  d.arrive(1, run_of(0, 150), 11);   // 5 blocks, and none more: the last token has no state
+  d.arrive(2, run_of(500, 90), 30);  // 3 blocks, and one more
+  d.arrive(3, run_of(900, 20), 1);   // 1 would leave 1
+  d.arrive(4, run_of(1300, 20), 1);  // 1 would leave none for the second
+  d.done();
+  EXPECT_EQ(d.core.stats().queued, 1u);
+  d.finish();
+  EXPECT_EQ(d.core.stats().suspensions_total, 0u);
+  EXPECT_EQ(d.finished(2).usage.completion_tokens, 30u);
+  EXPECT_EQ(d.finished(4).usage.completion_tokens, 1u);
 }
 
 TEST(Core, RefusesWhatCanNeverFit) {

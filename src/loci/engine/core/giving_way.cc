@@ -74,7 +74,7 @@ CoreRequest* GivingWay::for_memory(const CoreRequest& head, const Claim& claim) 
   const std::uint64_t total = config_.groups[group].block_count;
   const std::uint64_t available =
       windowed(group) ? total - windows_.promised(group) : std::uint64_t{index_.available(group)};
-  if (available >= blocks_needed(head, group) + admission_.reserve(group)) return nullptr;
+  if (available >= blocks_needed(head, group) + admission_.reserve(group, head)) return nullptr;
   CoreRequest* victim = nullptr;
   for (const auto& [tenant, has] : claim.held) {
     if (tenant == head.tenant || has * claim.weights <= total * queue_.weight(tenant)) continue;

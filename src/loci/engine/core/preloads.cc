@@ -83,7 +83,7 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
   RequestPreload& preload = request.preload.change();
   preload.lacks = true;
   if (device_memory_.limited()) return false;  // it would take memory before its time
-  if (!admission_.has_room_ahead(probes, begins)) return false;
+  if (!admission_.has_room_ahead(request, probes, begins)) return false;
   const std::vector<BlockPin> opened = admission_.open_rotated(request, probes, begins);
   std::vector<Transfers::Ahead> ahead;
   ahead.reserve(begins.size());
