@@ -17,6 +17,9 @@ namespace {
 constexpr std::size_t kTokensSubmittedHere = 16'384;
 constexpr std::size_t kTokensRememberedHere = 16'384;
 constexpr std::size_t kSaidAtOnce = 256;  // tokens that the network thread says again without a pause
+// Bytes of a stream. A token with its log-probabilities takes 2 KB: all that may wait would be half a
+// megabyte of a client that does not read.
+constexpr std::size_t kFramesAtOnce = 64 << 10;
 
 // 0: no limit of its own.
 std::uint32_t queued_max(const TenantLimits& limits, const Engine& engine) {
@@ -173,6 +176,7 @@ asio::awaitable<void> Generation::run() {
   }
   sink_.watch([mailbox = mailbox_] { mailbox->wake(); });
   mailbox_->on_full([this] { pause_open(true); });
+  const auto streams = [this] { return prepared_.fields.stream && accepted_ && !failure_; };
   while (open_ > 0 && !failure_) {
     co_await mailbox_->wait();
     client_left_ = client_left_ || sink_.gone();
@@ -180,8 +184,11 @@ asio::awaitable<void> Generation::run() {
     for (const MailboxEvent& event : mailbox_->take()) {
       on_event(event);
       if (resumes_) co_await say_again();
+      if (streams() && frames_.size() >= kFramesAtOnce && !co_await flush()) client_left_ = true;
+      if (client_left_) break;
     }
-    if (prepared_.fields.stream && accepted_ && !failure_ && !co_await flush()) client_left_ = true;
+    if (client_left_) break;
+    if (streams() && !co_await flush()) client_left_ = true;
     if (client_left_) break;
     if (mailbox_->empty()) pause_open(false);
   }
