@@ -228,10 +228,17 @@ Plan Core::State::step(Nanos now, const Event& event) {
   if (transfers_.disk_gives_up()) plan.wake_at = std::min(plan.wake_at, transfers_.disk_gives_up_until());
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)
-  drained_ = drained_ || (deadlines_.drains() && requests_.empty() && flights_.empty() && transfers_.idle() &&
-                          !forgotten_.has_more());
+  const bool forgets = forgotten_.has_more() || forgets_until_drained();
+  if (forgets_until_drained()) plan.wake_at = std::min(plan.wake_at, deadlines_.drained_at());
+  drained_ = drained_ ||
+             (deadlines_.drains() && requests_.empty() && flights_.empty() && transfers_.idle() && !forgets);
   plan.drained = drained_;
   return plan;
+}
+
+// Deletions wait for what the disk has, which is known before the drain's deadline where the disk is sound.
+bool Core::State::forgets_until_drained() const {
+  return forgotten_.waits_for_entries() && deadlines_.drains() && !deadlines_.drain_is_over(now_);
 }
 
 // Where the queue is full somebody may give up a place.

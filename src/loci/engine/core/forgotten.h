@@ -67,6 +67,8 @@ class Forgotten {
   void retry();
   // True: nodes that nobody uses are still to be dropped.
   bool has_more() const { return !recovers_ && unfinished_paths_ > 0; }
+  // True: paths wait for the disk's earlier entries. A process that ended now would leave what these hold.
+  bool waits_for_entries() const { return recovers_ && waiting_paths_ > 0; }
 
   // Keys of the blocks that were dropped since the last call, and of those that were gone before; the shared
   // store may have them.

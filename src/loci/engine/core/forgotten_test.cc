@@ -112,6 +112,24 @@ TEST(Forgotten, AStopWaitsForThePortions) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
 }
 
+TEST(Forgotten, AStopWaitsForTheDisksEntriesUntilItsDeadline) {
+  const TwoConversations world;
+  TierDriver waits(world.config, false), ends(world.config, false);
+  for (TierDriver* d : {&waits, &ends}) {
+    d->step(Forget{.tenant = "group", .salt = {}, .tokens = world.common});
+    d->step(Drain{.deadline = d->now + kNanosPerSecond});
+    EXPECT_FALSE(d->plan.drained) << "the disk has said nothing yet";
+    EXPECT_EQ(d->plan.wake_at, d->now + kNanosPerSecond);
+  }
+  waits.step(world.disk.events(2 * kOfTheFirst).front());
+  for (int i = 0; i < 200 && !waits.plan.drained; ++i) waits.step(Tick{});
+  EXPECT_TRUE(waits.plan.drained);
+  EXPECT_EQ(waits.core.stats().tiers[2].free, 2 * kOfTheFirst);
+  ends.now = ends.plan.wake_at;
+  ends.step(Tick{});
+  EXPECT_TRUE(ends.plan.drained) << "the disk does not answer";
+}
+
 // Somebody ends between two portions who has gone on with it: what that leaves goes, too.
 TEST(Forgotten, WhatIsLeftBetweenPortionsGoesToo) {
   TwoConversations world;
