@@ -14,7 +14,7 @@ target_compile_options(loci_options INTERFACE
 # g++ looks for garbage from 128 MB on, again and again, which takes a tenth of its time; its largest process then takes
 # 1.1 GB instead of 0.8.
 target_compile_options(loci_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=4194304>)
-# Sources of a target are compiled eight at once (CMAKE_UNITY_BUILD in the presets), which halves a build: names in a
+# Sources of a target are compiled eight at once (CMAKE_UNITY_BUILD in the presets) or more, which halves a build: names in a
 # target's anonymous namespaces differ. The fuzz preset compiles each by itself, so that each includes what it uses.
 if(CMAKE_UNITY_BUILD)
   target_compile_options(loci_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
@@ -55,7 +55,8 @@ loci_precompile_headers()
 # everything else as it stands, which takes a third of the time.
 set(LOCI_BUSY base compute core core_world cuda_simulated engine gguf history memory policy reference text)
 
-# Whose sources take long to compile: four at once, so that a change in one takes at most ten seconds.
+# Whose sources take long to compile: four at once, so that a change in one takes at most ten seconds. (Sanitizers'
+# builds, whose objects wait for no single change, take 24 of all: CMakePresets.json.)
 set(LOCI_SLOW_TO_COMPILE api_responses cluster gguf http)
 
 # loci_library(NAME SOURCES ... DEPENDS ...): the static library loci_NAME of one floor.
@@ -63,7 +64,7 @@ function(loci_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_library(loci_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(loci_${name} PUBLIC loci_options ${ARG_DEPENDS})
-  if(name IN_LIST LOCI_SLOW_TO_COMPILE)
+  if(name IN_LIST LOCI_SLOW_TO_COMPILE AND NOT LOCI_SANITIZE)
     set_target_properties(loci_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
   endif()
   if(name IN_LIST LOCI_BUSY)

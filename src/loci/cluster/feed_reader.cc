@@ -18,8 +18,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr Nanos kWait = 5 * kNanosPerSecond;         // of a question, for something to change
-constexpr Nanos kAnswerLimit = 3 * kNanosPerSecond;  // beyond it
+constexpr Nanos kFeedWait = 5 * kNanosPerSecond;         // of a question, for something to change
+constexpr Nanos kFeedAnswerLimit = 3 * kNanosPerSecond;  // beyond it
 // Between two questions for changes, of all instances together; each asks no more often than in its turn.
 constexpr Nanos kQuestionPeriod = 2 * kNanosPerMilli;
 constexpr Nanos kPagePeriod = FeedReader::kSnapshotsMax * 2 * kNanosPerMilli;  // of one instance
@@ -108,7 +108,7 @@ asio::awaitable<Status> FeedReader::read_on(Instance& instance, FeedPauses& paus
     if (!is_read(instance)) co_return Status();
     std::string body = write_feed_question(question);
     const Result<std::string> reply =
-        co_await ask(instance, kFeedPath, std::move(body), question.wait + kAnswerLimit);
+        co_await ask(instance, kFeedPath, std::move(body), question.wait + kFeedAnswerLimit);
     if (!reply.ok()) co_return reply.status();
     if (!is_read(instance)) co_return Status();
     const Result<FeedChanges> changes = read_feed_changes(*reply, question);
@@ -120,7 +120,7 @@ asio::awaitable<Status> FeedReader::read_on(Instance& instance, FeedPauses& paus
       stats_.changes_total += changes->changes.size();
       for (const FeedEntry& change : changes->changes) instances_.publish(instance, change);
       question.after = changes->last;
-      question.wait = kWait;
+      question.wait = kFeedWait;
     }
     instance.costs = changes->costs;
     if (changes->is_gap && !is_first) co_await wait(pauses.next(steady_now()));
@@ -149,7 +149,8 @@ asio::awaitable<Status> FeedReader::read_pages(Instance& instance, FeedQuestion&
     co_await wait(kPagePeriod);
     if (!is_read(instance)) co_return Status();
     std::string body = write_feed_page_question(from);
-    const Result<std::string> reply = co_await ask(instance, kFeedPagePath, std::move(body), kAnswerLimit);
+    const Result<std::string> reply =
+        co_await ask(instance, kFeedPagePath, std::move(body), kFeedAnswerLimit);
     if (!reply.ok()) co_return reply.status();
     if (!is_read(instance)) co_return Status();
     const Result<FeedPage> page = read_feed_page(*reply, from);

@@ -10,11 +10,11 @@
 namespace loci {
 namespace {
 
-constexpr Nanos kWait = 2 * kNanosPerSecond;
+constexpr Nanos kDatabaseWait = 2 * kNanosPerSecond;
 constexpr std::int64_t kRowsMax = 4'096;
 constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
 // A row of that age may be dead for others before a renewal of it is committed.
-constexpr std::int64_t kRenewableMs = kLifetimeMs - kWait / kNanosPerMilli;
+constexpr std::int64_t kRenewableMs = kLifetimeMs - kDatabaseWait / kNanosPerMilli;
 constexpr std::int64_t kEndedAfterMs = 1'000;  // beyond its lifetime: it is not about to come back
 constexpr std::int64_t kForgottenAfterMs = 600'000;
 constexpr std::string_view kMemberSeal = "member", kDrainSeal = "drain";
@@ -62,8 +62,9 @@ MemberTable::MemberTable(std::unique_ptr<PostgresDatabase> database, const Membe
 MemberTable::~MemberTable() = default;
 
 Result<std::unique_ptr<MemberTable>> MemberTable::open(const std::string& url, const MemberKey& key) {
-  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresDatabase> database,
-                        PostgresDatabase::open(url, {.lock_timeout = kWait, .answer_timeout = kWait}));
+  LOCI_ASSIGN_OR_RETURN(
+      std::unique_ptr<PostgresDatabase> database,
+      PostgresDatabase::open(url, {.lock_timeout = kDatabaseWait, .answer_timeout = kDatabaseWait}));
   const auto make = [&] {
     return database->transact(SqlAccess::kWrite,
                               [](SqlSession& session) { return session.execute(kTables); });

@@ -28,12 +28,6 @@ WorldOptions options_of(std::uint32_t instances, RoutingPolicy policy) {
   return options;
 }
 
-WorldReport run(const Trace& trace, const WorldOptions& options) {
-  Result<WorldReport> report = run_world(trace, options);
-  EXPECT_TRUE(report.ok()) << report.status().message();
-  return std::move(report).value();
-}
-
 Trace talks(std::uint64_t count, std::uint64_t turns) {
   Trace trace{.name = "test", .conversations = {}, .notes = {}};
   for (std::uint64_t c = 0; c < count; ++c) {

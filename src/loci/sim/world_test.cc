@@ -50,12 +50,6 @@ WorldOptions options_of(std::uint32_t device, std::uint32_t host, std::uint32_t 
   return options;
 }
 
-WorldReport run(const Trace& trace, const WorldOptions& options) {
-  Result<WorldReport> report = run_world(trace, options);
-  EXPECT_TRUE(report.ok()) << report.status().message();
-  return std::move(report).value();
-}
-
 std::uint64_t cached(const WorldReport& report) {
   std::uint64_t sum = 0;
   for (const RequestRecord& record : report.requests) sum += record.from[0] + record.from[1] + record.from[2];

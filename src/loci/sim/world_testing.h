@@ -2,6 +2,10 @@
 // What tests of worlds begin with.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <utility>
+
 #include "loci/sim/world.h"
 
 namespace loci::sim {
@@ -17,6 +21,12 @@ inline WorldOptions small_model_world() {
   options.machine.product_flops = options.machine.attention_flops = 4e12;
   options.machine.memory_bandwidth = 4e11;
   return options;
+}
+
+inline WorldReport run(const Trace& trace, const WorldOptions& options) {
+  Result<WorldReport> report = run_world(trace, options);
+  EXPECT_TRUE(report.ok()) << report.status().message();
+  return std::move(report).value();
 }
 
 }  // namespace loci::sim

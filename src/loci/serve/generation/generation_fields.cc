@@ -155,7 +155,6 @@ void read_stream(FieldReader& reader, GenerationFields& out) {
   if (!out.stream) reader.fail("stream_options", "is only allowed where stream is true");
 }
 
-bool is_false(const Json& value) { return value == false || value == 0; }
 bool is_empty_text(const Json& value) { return value == ""; }
 
 constexpr auto kGenerationNames = std::to_array<std::string_view>({
@@ -243,7 +242,8 @@ void refuse_completion_fields(FieldReader& reader, const GenerationFields& field
   const auto refuse = [&](const char* name, const Json& value) {
     reader.fail(name, fmt::format("belongs to /v1/completions; leave it out (got {})", json_excerpt(value)));
   };
-  if (const Json* echo = reader.find("echo"); echo != nullptr && !is_false(*echo)) refuse("echo", *echo);
+  if (const Json* echo = reader.find("echo"); echo != nullptr && *echo != false && *echo != 0)
+    refuse("echo", *echo);
   if (const Json* suffix = reader.find("suffix"); suffix != nullptr && !is_empty_text(*suffix))
     refuse("suffix", *suffix);
   const Json* best_of = reader.find("best_of");
