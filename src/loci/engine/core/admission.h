@@ -58,7 +58,8 @@ class Admission {
 
   struct Beside {
     bool others_run = false;  // some request is in the batch
-    std::size_t copies = 0;   // of the pass that is being formed
+    std::size_t copies =
+        0;  // whose sources are held: of the pass that is being formed, and of those in flight
   };
   // O(groups).
   bool admissible(const CoreProbes& probes, const Beside& beside) const;

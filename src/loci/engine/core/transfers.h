@@ -161,8 +161,8 @@ class Transfers {
   // sequence's blocks, evenly.
   StateForm form_to_save(BlockId id) const;
   struct SaveRules {
-    // Device slots of groups with a window that saves may not use: they are promised, public or read by a
-    // pass.
+    // Device slots of groups with a window that saves may not use: they are promised, public, read by a pass
+    // or copied from.
     GroupCounts taken{};
     // Saves blocks that are next to be evicted while less than this share of a pool is free or saved
     // (Pensieve §4.3.2).
