@@ -87,6 +87,9 @@ class Admission {
   // Whether the device has slots for these blocks, and in groups with a window for what the request is
   // promised beside them: it never waits at admission for room that its own loads have.
   bool has_room_ahead(const CoreProbes& probes, std::span<const std::uint32_t> begins) const;
+  // Whether the device has a slot for one more block, from which the request's first tokens will be copied;
+  // in groups with a window beside what the request is promised.
+  bool has_room_to_copy(const CoreProbes& probes) const;
   // The blocks that what a cut has moved is rotated into, and those between: they become known before anybody
   // is admitted who needs them. Pinned until their loads hold them.
   std::vector<BlockPin> open_rotated(const CoreRequest& request, CoreProbes& probes,
