@@ -47,13 +47,24 @@ def binary(request):
     return os.path.abspath(path)
 
 
+def random_model(request, tmp_path_factory, shape):
+    """The path of a random model of that shape."""
+    path = str(tmp_path_factory.mktemp("model") / f"{shape}.gguf")
+    folder = os.path.dirname(request.config.getoption("--loci") or os.path.join(ROOT, "build", "release", "loci"))
+    subprocess.run([os.path.join(folder, "loci-random-model"), path, "--shape", shape], check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
 @pytest.fixture(scope="session")
 def tiny_model(request, tmp_path_factory):
-    """The path of a tiny random model, whose replies cost next to nothing."""
-    path = str(tmp_path_factory.mktemp("model") / "tiny.gguf")
-    folder = os.path.dirname(request.config.getoption("--loci") or os.path.join(ROOT, "build", "release", "loci"))
-    subprocess.run([os.path.join(folder, "loci-random-model"), path, "--shape", "tiny"], check=True, stdout=subprocess.DEVNULL)
-    return path
+    """A tiny random model, whose replies cost next to nothing."""
+    return random_model(request, tmp_path_factory, "tiny")
+
+
+@pytest.fixture(scope="session")
+def windows_model(request, tmp_path_factory):
+    """The same with layers that see only 128 tokens."""
+    return random_model(request, tmp_path_factory, "tiny-windows")
 
 
 @pytest.fixture(scope="module")

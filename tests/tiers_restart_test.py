@@ -53,6 +53,24 @@ def test_nothing_is_computed_again_after_a_kill(binary, model, flags):
         expect_equal([talk.cached for talk in tiers.talks], Tiers.resident[state_type(flags)], "cached")
 
 
+@pytest.mark.parametrize("flags", [(), Q8, ("--host-memory", "64MiB")], ids=["f16", "q8", "host"])
+def test_nothing_is_computed_again_in_a_model_with_windows(binary, windows_model, flags):
+    """The same where layers see only a part: what the end's next token sees is there with it."""
+    with Tiers(binary, windows_model) as tiers, tiers.server(*LARGE, "--disk", "none", *flags) as server:
+        replies = [[talk.go_on(server) for _ in range(TURNS)] for talk in tiers.talks]
+        resident = [talk.cached for talk in tiers.talks]
+        expect(min(min(cached[1:]) for cached in resident) > 400, f"windows are full: {resident}")
+    with Tiers(binary, windows_model) as tiers:
+        for turn in range(TURNS):
+            with killed(tiers.server(*LARGE, *tiers.disk(), "--restore", "kv", *flags)) as server:
+                if turn > 0:
+                    wait_recovered(server)
+                for talk in tiers.talks:
+                    expect_equal(talk.go_on(server), replies[talk.number][turn], f"talk {talk.number}, turn {turn}")
+                wait_saved(server)
+        expect_equal([talk.cached for talk in tiers.talks], resident, "cached")
+
+
 def test_each_state_type_has_state_of_its_own(binary, model):
     """What another type left is not used, and is there when its own type comes back."""
     with Tiers(binary, model) as tiers:

@@ -114,6 +114,7 @@ BlockIndex::BlockIndex(IndexPools pools)
     for (IndexPool& pool : *groups) tiers_[tier].emplace_back(std::move(pool));
     ++tier;
   }
+  saves_tails_ = std::ranges::all_of(device(), [](const Pool& pool) { return pool.unsaved != nullptr; });
   by_key_.reserve(slot_count(0));
 }
 
@@ -220,6 +221,7 @@ void BlockIndex::destroy(BlockId id) {
   if (b.kind == BlockKind::kFull && b.lost != MissReason::kNeverSeen) lost_.add(b.key, b.lost);
   b.lost = MissReason::kNeverSeen;
   b.wanted = kNotWanted;
+  b.end_saved = false;
   if (b.parent != kNoBlock) --at(b.parent).children;
   b.kind = BlockKind::kUnused;
   b.parent = kNoBlock;
@@ -265,17 +267,18 @@ BlockPin BlockIndex::open_full(BlockId parent, const ChainKey& key, std::span<co
 
 BlockPin BlockIndex::open_tail(BlockId parent) { return pin(create(BlockKind::kTail, parent)); }
 
-// A tail whose state another child has too.
-bool BlockIndex::redundant_tail(BlockId id) const {
-  const Block& b = block(id);
-  if (b.kind != BlockKind::kTail || b.filled == 0) return false;
+BlockId BlockIndex::same_beginning(BlockId tail) const {
+  const Block& b = block(tail);
+  if (b.kind != BlockKind::kTail || b.filled == 0) return kNoBlock;
   const auto own = state_tokens(b);
   const auto& siblings = block(b.parent).children_with_state;
-  const auto place = siblings.find(id);
+  const auto place = siblings.find(tail);
   if (const auto next = std::next(place); next != siblings.end()) {
-    if (common_run(state_tokens(block(*next)), own) == own.size()) return true;
+    if (common_run(state_tokens(block(*next)), own) == own.size()) return *next;
   }
-  return place != siblings.begin() && compare(state_tokens(block(*std::prev(place))), own) == 0;
+  if (place == siblings.begin()) return kNoBlock;
+  const BlockId before = *std::prev(place);
+  return compare(state_tokens(block(before)), own) == 0 ? before : kNoBlock;
 }
 
 // What an unpinned node's parts become: empty ones are dropped, and all of a leaf that lacks one in every
@@ -307,7 +310,7 @@ void BlockIndex::settle_unused_parts(BlockId id) {
       enlist(id, Tier::kDevice, group, b.parts[group]->facts);
     }
   }
-  if (redundant_tail(id)) drop_parts(id);
+  if (same_beginning(id) != kNoBlock) drop_parts(id);
 }
 
 // Ends the node, and those above it, if nothing needs them any more.
@@ -333,6 +336,7 @@ BlockPin BlockIndex::promote(BlockPin tail, const ChainKey& key, std::span<const
              "a tail's tokens are the first of what it becomes");
   std::copy(tokens.begin(), tokens.end(), b.tokens.begin());
   b.kind = BlockKind::kFull;
+  b.end_saved = false;
   register_key(tail.block(), key);
   return tail;
 }
@@ -369,6 +373,7 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   const BlockId existing_id = find(key);
   if (existing_id == kNoBlock) {
     b.kind = BlockKind::kFull;
+    b.end_saved = false;
     register_key(id, key);
     return {std::move(tail), {}, {}};
   }

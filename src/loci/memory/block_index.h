@@ -125,7 +125,7 @@ struct IndexPool {
   std::uint32_t slots = 0;
   std::unique_ptr<EvictionOrder> eviction;
   // The same order over those blocks only that no slower tier has a copy of: the first is to be saved next.
-  // May be null.
+  // Where each group has one on the device tails that were not saved are among them. May be null.
   std::unique_ptr<EvictionOrder> unsaved;
 };
 
@@ -193,6 +193,9 @@ class BlockIndex {
   std::vector<BlockId> partial_beginnings(BlockId parent, std::span<const TokenId> tokens) const;
   // A tail that nobody uses: its next user may append to it instead of copying it.
   bool can_take_over(BlockId id) const;
+  // A sibling that has all the state of the tail, which is dropped for it once nobody uses it; kNoBlock:
+  // none. O(log children).
+  BlockId same_beginning(BlockId tail) const;
   std::uint32_t group_count() const { return static_cast<std::uint32_t>(device().size()); }
   std::uint32_t slot_count(std::uint32_t group) const { return device()[group].slots.count(); }
   std::uint32_t free_count(std::uint32_t group) const { return device()[group].slots.free_count(); }
@@ -294,8 +297,12 @@ class BlockIndex {
   bool recover_copy(BlockId id, std::uint32_t pool, SlotId slot, Nanos last_used);
   // The same of a hole's record.
   bool recover_hole(BlockId id, SlotId slot);
-  // The block whose part or copy is to be saved next, because no slower tier has one; kNoBlock: none.
+  // The block whose part or copy is to be saved next, because no slower tier has one; a tail, if slower tiers
+  // were not given what it holds; kNoBlock: none.
   BlockId next_unsaved(Tier tier, std::uint32_t group);
+  // Slower tiers were given what the tail holds, as the first tokens of a block of theirs. It counts as saved
+  // until its tokens change.
+  void set_end_saved(BlockId tail);
   // Slots of the tier that are free, or hold what a slower tier has too and nobody uses.
   std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
   // The tier uses no more than so many of the pool's slots from now on...
@@ -370,7 +377,6 @@ class BlockIndex {
   void unpin(BlockPin& pin);
   void settle(BlockId id);
   void settle_unused_parts(BlockId id);
-  bool redundant_tail(BlockId id) const;
   void drop_part(BlockId id, std::uint32_t group);
   void drop_parts(BlockId id);
   void drop_unused(BlockId id, Nanos before, MissReason reason);
@@ -417,6 +423,7 @@ class BlockIndex {
   void check_tier(Tier tier, std::span<const std::uint32_t> detached) const;
 
   std::array<Pools, kTiers> tiers_;
+  bool saves_tails_;  // each pool of the device has an order of what is to be saved
   SlotPool holes_;
   LostBlocks lost_;
   std::vector<RecordChange> record_changes_;

@@ -159,9 +159,10 @@ void BlockIndex::append(const AppendToken& token, std::span<const TokenId> token
   if (tokens.empty()) return;
   const std::uint32_t filled = b.filled + static_cast<std::uint32_t>(tokens.size());
   for (std::uint32_t group = 0; group < group_count(); ++group) {
-    LOCI_CHECK(b.parts[group].has_value(), "a pass writes all parts of a block");
+    LOCI_CHECK(b.parts[group] && !b.parts[group]->evictable(), "a pass writes all parts of a block");
     b.parts[group]->filled = filled;
   }
+  b.end_saved = false;
   set_filled(token.block(), filled, tokens);
 }
 
@@ -170,7 +171,11 @@ void BlockIndex::truncate(const AppendToken& token, std::uint32_t filled) {
   LOCI_CHECK(b.kind == BlockKind::kTail && b.pins == 1 && filled <= b.filled,
              "only the one user of a tail may shorten it");
   if (filled == b.filled) return;
-  for (std::uint32_t group = 0; group < group_count(); ++group) b.parts[group]->filled = filled;
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    LOCI_CHECK(b.parts[group] && !b.parts[group]->evictable(), "its user holds all of it");
+    b.parts[group]->filled = filled;
+  }
+  b.end_saved = false;
   set_filled(token.block(), filled, {});
 }
 

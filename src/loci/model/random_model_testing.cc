@@ -20,6 +20,7 @@ struct Shape {
 
 const Shape kShapes[] = {
     {"tiny", {}},
+    {"tiny-windows", {.layers = 4, .vocabulary = 8192, .window = 128}},
     {"smollm2-135m",
      {.type = TensorType::kQ4_1,
       .embedding_type = TensorType::kQ8_0,
@@ -177,6 +178,10 @@ void add_sizes(GgufWriter& writer, const RandomModelOptions& options, std::uint3
   if (options.rope_linear_factor != 1) {
     writer.add("llama.rope.scaling.type", std::string("linear"));
     writer.add("llama.rope.scaling.factor", static_cast<float>(options.rope_linear_factor));
+  }
+  if (options.window != 0) {
+    writer.add("llama.attention.sliding_window", options.window);
+    writer.add("llama.attention.sliding_window_pattern", std::uint32_t{2});
   }
   writer.add("llama.vocab_size", vocabulary);
 }

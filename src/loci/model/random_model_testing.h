@@ -36,6 +36,7 @@ struct RandomModelOptions {
   double rope_base = 10000;
   double rope_linear_factor = 1;
   bool rope_factors = false;  // Llama 3's rope_freqs.weight: 1 for fast pairs, 8 for slow ones
+  std::uint32_t window = 0;   // of every second layer, beginning with the first; 0: all layers see everything
 };
 
 // Three control tokens and one for each byte.
@@ -46,8 +47,9 @@ inline constexpr std::uint32_t kSmallestVocabulary = 3 + 256;
 // number of blocks, sizes of zero, a vocabulary that is too small or too large.
 Result<GgufWriter> make_random_model(const RandomModelOptions& options);
 
-// Shapes of real models: "tiny", "smollm2-135m", "llama-150m" (rows that K-quants can hold), "llama-1b"
-// (Llama 3.2 1B). Errors: kInvalidArgument with the list.
+// Shapes of real models: "tiny", "tiny-windows" (of its four layers two see 128 tokens), "smollm2-135m",
+// "llama-150m" (rows that K-quants can hold), "llama-1b" (Llama 3.2 1B). Errors: kInvalidArgument with the
+// list.
 Result<RandomModelOptions> find_random_model_shape(std::string_view name);
 std::vector<std::string_view> random_model_shapes();
 

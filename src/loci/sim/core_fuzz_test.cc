@@ -55,7 +55,7 @@ struct Totals {
   std::array<std::uint64_t, kRestoreRules.size()> partial_loads{};
   std::uint64_t partial_holes = 0, partial_copies = 0, failed_loads = 0;
   std::uint64_t followed = 0, gone_on = 0, wasted = 0;
-  std::uint64_t ends_saved = 0, ends_loaded = 0;
+  std::uint64_t ends_saved = 0, ends_loaded = 0, window_ends_loaded = 0, ends_continued = 0;
   std::uint64_t shared_loads = 0, shared_lies = 0;
   std::uint64_t peer_wanted = 0, peer_given = 0;
   std::uint64_t cuts = 0, rotated = 0, rotated_ahead = 0;
@@ -81,6 +81,8 @@ struct Totals {
     saves += history.saves;
     ends_saved += history.ends_saved;
     ends_loaded += history.ends_loaded;
+    window_ends_loaded += history.window_ends_loaded;
+    ends_continued += history.ends_continued;
     pauses += history.pauses;
     restarts += history.restarts;
     after_restart += history.after_restart;
@@ -108,8 +110,9 @@ struct Totals {
         (unsigned long long)loads, (unsigned long long)early_reads, (unsigned long long)failed_loads,
         (unsigned long long)saves, (unsigned long long)pauses, (unsigned long long)restarts,
         (unsigned long long)after_restart);
-    std::printf("%llu ends of sequences saved, %llu loaded\n", (unsigned long long)ends_saved,
-                (unsigned long long)ends_loaded);
+    std::printf("%llu ends of sequences saved, %llu loaded, %llu of them in models with windows\n",
+                (unsigned long long)ends_saved, (unsigned long long)ends_loaded,
+                (unsigned long long)window_ends_loaded);
     std::printf("requests that loaded a part, by plan:");
     for (std::size_t i = 0; i < partial_loads.size(); ++i)
       std::printf(" %s %llu", kRestoreRules[i].data(), (unsigned long long)partial_loads[i]);
@@ -192,6 +195,18 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
   }
 }
 
+TEST_F(CoreWorlds, KeepEveryPromiseWithWindowsAndTiers) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
+  const Totals totals = run_worlds(random_window_tier_world, seeds);
+  if (seeds >= 600) {
+    EXPECT_GT(totals.ends_saved, seeds * 5);
+    EXPECT_GT(totals.window_ends_loaded, seeds / 2);
+    EXPECT_GT(totals.after_restart, seeds);
+    EXPECT_GT(totals.suspensions, seeds / 20);
+    EXPECT_GT(totals.kept_rows, seeds);
+  }
+}
+
 TEST_F(CoreWorlds, KeepEveryPromiseWhateverIsLoadedAndWhateverComputed) {
   const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(400));
   const Totals totals = run_worlds(random_restore_world, seeds);
@@ -270,6 +285,47 @@ TEST_F(CoreWorlds, FindAllStateThatIsThere) {
     const WorldHistory history = World(options, choose).run();
     ASSERT_EQ(history.stats.evictions_total, 0u);
   }
+}
+
+// Where everything was saved, who continues a sequence after a restart goes on from its very end.
+TEST_F(CoreWorlds, NothingOfASequenceThatGoesOnIsComputedAgain) {
+  const std::uint64_t first = from_environment("LOCI_WORLD_FIRST_SEED", 1);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(300));
+  std::uint64_t continued = 0, loaded = 0, window_ends = 0, restarts = 0;
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    current_seed = seed;
+    const Chooser choose = chooser(seed ^ 0xe4d5);
+    CoreWorldOptions options = seed % 3 == 0 ? random_world(choose) : random_window_world(choose);
+    CoreConfig& config = options.config;
+    for (CoreGroup& group : config.groups) {
+      group.block_count = group.disk_blocks = 4000;
+      group.block_bytes = 1000;
+      if (seed % 4 == 0) group.host_blocks = 4000;
+    }
+    config.hole_records = 4000;
+    config.saves_max = 400;
+    config.context_tokens = 600;
+    config.restore = "kv";
+    config.reuse = true;
+    options.deadlines = options.drain = options.publics = options.pauses = options.memory_rooms = false;
+    options.poison_one_in = options.grammar_end_one_in = 0;
+    options.live_max = 1;
+    options.turn_tokens_max = 150;
+    options.events = 200;
+    options.ends_are_found = options.restarts = true;
+    const WorldHistory history = World(options, choose).run();
+    continued += history.ends_continued;
+    loaded += history.after_restart;
+    window_ends += history.window_ends_loaded;
+    restarts += history.restarts;
+  }
+  std::printf("%llu sequences went on, %llu restarts, %llu loads from before, %llu ends with windows\n",
+              (unsigned long long)continued, (unsigned long long)restarts, (unsigned long long)loaded,
+              (unsigned long long)window_ends);
+  if (seeds < 300) return;
+  EXPECT_GT(continued, 500u);
+  EXPECT_GT(restarts, 150u);
+  EXPECT_GT(window_ends, 50u);
 }
 
 }  // namespace

@@ -175,13 +175,15 @@ void World::run_random() {
       end_some_moves();
     } else if (what == 11 && options_.restarts && one_in(10)) {
       restart();
-    } else if (what == 15 && options_.config.groups.front().disk_blocks > 0 && one_in(4)) {
+    } else if (what == 15 && options_.config.groups.front().disk_blocks > 0 && !options_.ends_are_found &&
+               one_in(4)) {
       change_disk_room();
     } else if (what == 18 && options_.memory_rooms && one_in(2)) {
       change_memory_room();
     } else if (what == 16 && options_.events >= 100 && one_in(8)) {
       change_costs();
-    } else if (what == 17 && !options_.nothing_is_evicted && !clients_.empty() && one_in(4)) {
+    } else if (what == 17 && !options_.nothing_is_evicted && !options_.ends_are_found && !clients_.empty() &&
+               one_in(4)) {
       forget_one();
     } else if (what == 19 && options_.pauses && one_in(3)) {
       pause_one();
@@ -284,6 +286,9 @@ std::vector<TokenId> World::make_prompt(const std::string& tenant) {
 }
 
 void World::arrive() {
+  // (What is still being loaded for one that has gone nobody else fills.)
+  const auto loads = [](const WorldMove& begun) { return begun.move.to == Tier::kDevice; };
+  while (options_.ends_are_found && std::ranges::any_of(moves_, loads)) end_some_moves();
   Arrival arrival;
   arrival.request = RequestId(next_request_++);
   arrival.tenant = std::string(1, static_cast<char>('a' + choose_(options_.tenants)));

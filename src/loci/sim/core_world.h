@@ -60,6 +60,9 @@ struct CoreWorldOptions {
   bool publics = false;             // some arrivals are public prefixes, which are released later
   bool cuts = false;                // histories that outgrow the context are cut, and some others are
   bool nothing_is_evicted = false;  // the pool holds everything, so the world knows exactly what is cached
+  // Everything is saved before the process ends, and nothing is evicted: a request that continues a sequence
+  // finds all of it.
+  bool ends_are_found = false;
   // Not empty: a small world, so that all such worlds can be enumerated. Clients send one of these prompts;
   // each event is one choice among the possible ones, and at most live_max clients come in all. Moves end in
   // the order in which they began; there is at most one restart.
@@ -90,8 +93,10 @@ struct WorldHistory {
   std::uint64_t partial_copies = 0;  // of these, requests that also had a part of a block copied
   std::uint64_t failed_loads = 0;    // of blocks
   std::uint64_t saves = 0;
-  std::uint64_t ends_saved = 0;   // partial blocks among the saved
-  std::uint64_t ends_loaded = 0;  // partial blocks among the loads
+  std::uint64_t ends_saved = 0;          // partial blocks among the saved
+  std::uint64_t ends_loaded = 0;         // partial blocks among the loads
+  std::uint64_t window_ends_loaded = 0;  // of these, in a model with windows
+  std::uint64_t ends_continued = 0;      // requests that continued a sequence whose end was known
   std::uint64_t pauses = 0;
   std::uint64_t given_back = 0;  // slots
   std::uint64_t restarts = 0;
@@ -240,6 +245,7 @@ class World {
   void see(const Finished& output);
   void see(const Rejected& output);
   void check_cached(const Client& client, std::uint32_t said) const;
+  void check_end_found(const Client& client);
   void check_wake(const Plan& plan) const;
   void check_end();
   Client& client(RequestId id);
@@ -254,6 +260,7 @@ class World {
   WorldDevice device_;
   // Histories whose last token's state was computed, and after which cuts: the least that it was moved.
   std::map<std::uint64_t, std::uint64_t> committed_;
+  std::set<std::uint64_t> ends_;       // where sequences ended: histories up to the last computed token
   std::set<std::uint64_t> published_;  // prefixes that have ever been public
   std::vector<RequestId> public_;      // requests whose prefixes are public now
   bool had_publics_ = false;
@@ -284,6 +291,9 @@ CoreWorldOptions random_world(const Chooser& choose);
 CoreWorldOptions random_window_world(const Chooser& choose);
 // Either of these with host memory, a disk or both, and with restarts; moves take any time and may fail.
 CoreWorldOptions random_tier_world(const Chooser& choose);
+// Models with windows on tiers that hold much more than the device, so that sequences which come back go on
+// from their ends.
+CoreWorldOptions random_window_tier_world(const Chooser& choose);
 // Conversations of many blocks that do not fit the device together, on tiers that bring a block in about the
 // time of computing one: every plan loads some of a request's blocks and computes others.
 CoreWorldOptions random_restore_world(const Chooser& choose);

@@ -47,6 +47,18 @@ void World::see(const Started& output) {
     history_.partial_copies += from.device % kBlockTokens != 0;
   }
   check_cached(started, from.shared);
+  if (options_.ends_are_found) check_end_found(started);
+}
+
+// It goes on from the last token of the longest sequence that it continues.
+void World::check_end_found(const Client& started) {
+  const std::vector<Seen> seen = seen_by(started, started.tokens, started.tenant);
+  for (std::uint32_t known = started.prompt_tokens - 1; known > 0; --known) {
+    if (!ends_.contains(seen[known - 1].history)) continue;
+    ++history_.ends_continued;
+    require(started.cached_tokens >= known, "nothing of a sequence that goes on is computed again");
+    return;
+  }
 }
 
 // Against the naive model: all prefixes whose state was ever computed.
@@ -85,6 +97,8 @@ void World::see(const Finished& output) {
   from.ended = true;
   erase_value(live_, output.request);
   const auto sampled = static_cast<std::uint32_t>(from.tokens.size()) - from.prompt_tokens;
+  if (sampled > 0 && !from.cancelled)  // the last token is sampled, and not computed
+    ends_.insert(prefix_hash(from.tenant, from.tokens, from.tokens.size() - 1));
   require(output.usage.prompt_tokens == from.prompt_tokens && output.usage.completion_tokens == sampled &&
               output.usage.cached_tokens == from.cached_tokens,
           "usage counts");

@@ -126,6 +126,45 @@ CoreWorldOptions random_tier_world(const Chooser& choose) {
   return options;
 }
 
+CoreWorldOptions random_window_tier_world(const Chooser& choose) {
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  CoreWorldOptions options = random_window_world(choose);
+  CoreConfig& config = options.config;
+  const std::uint64_t tiers = choose(3);
+  for (CoreGroup& group : config.groups) {
+    group.block_count = group.window != 0 ? number(4, 16) : choose(2) == 0 ? number(6, 24) : number(24, 80);
+    if (tiers != 1) group.host_blocks = number(10, 60);
+    if (tiers != 0) group.disk_blocks = number(40, 200);
+    group.block_bytes = 1000;
+  }
+  config.context_tokens = kBlockTokens * number(4, 12);
+  config.hole_records = number(0, 100);
+  config.save = choose(4) == 0 ? "ahead" : "through";
+  config.swap_out_percent = number(0, 100);
+  config.preload = kPreloadRules[choose(kPreloadRules.size())];
+  config.restore = choose(2) == 0 ? "kv" : kRestoreRules[choose(kRestoreRules.size())];
+  config.saves_max = number(1, 32);
+  config.costs.token = 100;
+  for (LinkCost* link : {&config.costs.host_load, &config.costs.disk_read})
+    *link = {static_cast<Nanos>(number(0, 400)), number(1, 20) * 1'000'000'000ull};
+  if (choose(3) == 0) {
+    config.passes_ahead = 1;
+    config.batch = "unified";
+  }
+  options.passes_take_time = choose(2) == 0;
+  options.events = number(100, 400);
+  options.tenants = number(1, 2);
+  options.live_max = number(1, 5);
+  options.turn_tokens_max = number(1, 100);
+  options.new_tokens_max = number(1, 60);
+  options.deadlines = options.drain = options.publics = false;
+  options.move_fails_one_in = choose(3) == 0 ? number(4, 30) : 0;
+  options.restarts = choose(3) != 0;
+  return options;
+}
+
 CoreWorldOptions random_restore_world(const Chooser& choose) {
   const auto number = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(choose(high - low + 1));

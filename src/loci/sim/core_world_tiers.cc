@@ -124,8 +124,10 @@ bool World::decide(WorldMove& begun) {
   }
   ++(move.to == Tier::kDevice ? history_.loads : history_.saves);
   history_.rotated += move.rotate_by != 0;
-  if (is_partial(move.entry.tokens))
-    ++(move.to == Tier::kDevice ? history_.ends_loaded : history_.ends_saved);
+  if (!is_partial(move.entry.tokens)) return true;
+  ++(move.to == Tier::kDevice ? history_.ends_loaded : history_.ends_saved);
+  const bool windows = options_.config.groups.back().window != 0;
+  history_.window_ends_loaded += windows && move.to == Tier::kDevice;
   return true;
 }
 
@@ -184,6 +186,7 @@ void World::end_moves(std::size_t count) {
 
 // The process ends where it stands, with its clients; the next one has what is on the disk.
 void World::restart() {
+  while (options_.ends_are_found && !moves_.empty()) end_some_moves();
   for (const RequestId id : live_) clients_.erase(id);
   live_.clear();
   flights_.clear();

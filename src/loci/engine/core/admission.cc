@@ -263,6 +263,16 @@ bool Admission::has_room_ahead(const CoreRequest& request, const CoreProbes& pro
   return true;
 }
 
+bool Admission::has_room_to_copy(const CoreRequest& request, const CoreProbes& probes) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (index_.available(group) < 1 + reserve(group, request)) return false;
+    const std::uint64_t taken = std::uint64_t{windows_.taken(group)} + transfers_.moving()[group];
+    if (windowed(group) && taken + 1 + probes.promised[group] > config_.groups[group].block_count)
+      return false;
+  }
+  return true;
+}
+
 std::vector<BlockPin> Admission::open_rotated(const CoreRequest& request, CoreProbes& probes,
                                               std::span<const std::uint32_t> begins) {
   std::vector<BlockPin> opened;

@@ -64,7 +64,8 @@ class Admission {
 
   struct Beside {
     bool others_run = false;  // some request is in the batch
-    std::size_t copies = 0;   // of the pass that is being formed
+    // Whose sources are held: of the pass that is being formed, and of those in flight.
+    std::size_t copies = 0;
   };
   // O(groups), and reserve().
   bool admissible(const CoreRequest& request, const CoreProbes& probes, const Beside& beside) const;
@@ -93,6 +94,9 @@ class Admission {
   // promised beside them: it never waits at admission for room that its own loads have.
   bool has_room_ahead(const CoreRequest& request, const CoreProbes& probes,
                       std::span<const std::uint32_t> begins) const;
+  // Whether the device has a slot for one more block, from which the request's first tokens will be copied;
+  // in groups with a window beside what the request is promised.
+  bool has_room_to_copy(const CoreRequest& request, const CoreProbes& probes) const;
   // The blocks that what a cut has moved is rotated into, and those between: they become known before anybody
   // is admitted who needs them. Pinned until their loads hold them.
   std::vector<BlockPin> open_rotated(const CoreRequest& request, CoreProbes& probes,

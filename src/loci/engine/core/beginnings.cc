@@ -11,21 +11,46 @@
 namespace loci {
 
 bool Beginnings::begin(CoreRequest& request, bool in_flight) {
-  if (windows_.any() || request.is_public || !config_.reuse || device_memory_.limited()) return false;
+  if (request.is_public || !config_.reuse || device_memory_.limited()) return false;
   const Tier slowest = restores_.slowest_for(request);
   if (slowest == Tier::kDevice || !prefixes_.may_have_beginning(request, slowest)) return false;
   const CoreProbes probes = restores_.choose(request, {.slowest = slowest, .in_flight = in_flight});
-  const std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, slowest);
+  const std::optional<CoreBeginning> found = find(request, probes, slowest);
   if (!found || !restores_.worth_loading(*found)) return false;
   if (!transfers_.loading(found->block)) {
     const std::vector<BlockPin> there = admission_.hold_there(probes);
-    for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-      if (index_.available(group) < 1 + admission_.reserve(group, request)) return false;
-    }
+    if (!admission_.has_room_to_copy(request, probes)) return false;
     transfers_.load_first({.key = found->key, .node = found->block});
   }
   request.beginning.change().found = found;
   return true;
+}
+
+std::optional<CoreBeginning> Beginnings::find(const CoreRequest& request, const CoreProbes& probes,
+                                              Tier slowest) const {
+  const std::uint32_t unknown = Prefixes::first_unknown(probes);
+  if (!windows_.any()) return prefixes_.find_beginning(request, probes, unknown, slowest);
+  const std::uint32_t start = probes.start / kBlockTokens;
+  for (std::uint32_t number = unknown + 1; number > start && number-- > probes.public_blocks;) {
+    if (!may_begin_so(probes, number, slowest, number == unknown)) continue;
+    std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, number, slowest);
+    if (!found || !windows_.can_start(probes, number, found->run, slowest)) continue;
+    found->there = number == start ? probes.start % kBlockTokens : 0;
+    found->computed_from = probes.start;
+    if (found->run > found->there) return found;
+  }
+  return std::nullopt;
+}
+
+// A known block is computed where a group's state of it is nowhere.
+bool Beginnings::may_begin_so(const CoreProbes& probes, std::uint32_t number, Tier slowest,
+                              bool is_unknown) const {
+  if (is_unknown) return true;
+  const BlockId node = probes.blocks[number].node;
+  const BlockId parent = prefixes_.find_parent(probes, number);
+  return parent != kNoBlock && index_.block(parent).full_children.size() > 1 &&
+         (!index_.block(node).has_part() || prefixes_.lacks_a_group(node)) &&
+         !transfers_.comes(node, slowest);
 }
 
 bool Beginnings::has_come(const CoreRequest& request) const {

@@ -18,6 +18,19 @@
 //
 // When "efgh" is saved the partial block goes: at most one is kept of a sequence.
 //
+// A model with windows goes on from one place, where every group has what the next token sees. So there the
+// last such place is looked for, and it may be the end of an earlier turn. Layers that see all, and layers
+// that see 8 tokens, after "abcdefghijklmn" and a process that was killed in the middle of the next turn:
+//
+//     all            abcd  efgh  ijkl  mnop  qrst  uvwx       whole blocks, saved as they filled
+//                                      mn..
+//     window of 8          efgh  ijkl  mn..                   saved when the first turn ended, because "n"
+//     was
+//                                                             its last token: the next one sees "hijklmn"
+//
+//     The next turn begins like the one that was killed. All its blocks are known, but after "mnop" there is
+//     nothing that the window sees. It goes on at "o", from a copy of "mn".
+//
 // It owns which beginning a request has looked for (RequestBeginning). It requires that the request
 // waits. It calls the index, the transfers, the prefixes, the windows, the device's memory, Restores and
 // Admission. Invariants, which check_invariants() tests (core.h has all):
@@ -58,8 +71,9 @@ class Beginnings {
         restores_(restores),
         admission_(admission) {}
 
-  // Begins to load the first tokens of the request's first unknown block, if a slower tier has them and they
-  // are worth it. True: they are on their way. `in_flight`: a pass is.
+  // Begins to load the first tokens of the request's first unknown block (with windows, of the last block at
+  // whose beginning the request can go on), if a slower tier has them and they are worth it. True: they are
+  // on their way. `in_flight`: a pass is.
   bool begin(CoreRequest& request, bool in_flight);
   // True: the load has ended, whether it brought the block or not. O(1).
   bool has_come(const CoreRequest& request) const;
@@ -68,6 +82,9 @@ class Beginnings {
   void check_invariants(const CoreRequest& request, Nanos now) const;
 
  private:
+  std::optional<CoreBeginning> find(const CoreRequest& request, const CoreProbes& probes, Tier slowest) const;
+  bool may_begin_so(const CoreProbes& probes, std::uint32_t number, Tier slowest, bool is_unknown) const;
+
   const CoreConfig& config_;
   BlockIndex& index_;
   Transfers& transfers_;

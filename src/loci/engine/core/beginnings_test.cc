@@ -22,15 +22,16 @@ namespace {
 // What the driver's disk has, for a process that begins anew.
 Recovered recovered_of(const TierDriver& d) {
   Recovered event{{}, 0, true};
-  for (const auto& [slot, move] : d.disk) event.entries.push_back({move.entry, 0, false, slot});
+  for (const auto& [place, move] : d.disk)
+    event.entries.push_back({move.entry, place.first, false, place.second});
   std::ranges::stable_sort(event.entries, {}, [](const RecoveredEntry& e) { return e.entry.depth; });
   return event;
 }
 
 std::vector<std::uint32_t> ends_of(const TierDriver& d) {
   std::vector<std::uint32_t> held;
-  for (const auto& [slot, move] : d.disk)
-    if (is_partial(move.entry.tokens)) held.push_back(tokens_held(move.entry.tokens));
+  for (const auto& [place, move] : d.disk)
+    if (place.first == 0 && is_partial(move.entry.tokens)) held.push_back(tokens_held(move.entry.tokens));
   std::ranges::sort(held);
   return held;
 }
@@ -236,6 +237,241 @@ TEST(Beginnings, ATokenThatNoModelHasIsRefused) {
   const auto* refused = std::get_if<Rejected>(&d.plan.outputs.front());
   ASSERT_NE(refused, nullptr);
   EXPECT_EQ(refused->status.code(), StatusCode::kInvalidArgument);
+}
+
+// --- saved ahead of their eviction ---
+
+// Nothing else of a sequence is on the disk before then, and an end is of no use alone.
+TEST(Beginnings, WhereSavesWaitForEvictionsEndsDoToo) {
+  CoreConfig config = tier_config(16, 0, 64);
+  config.save = "ahead";
+  config.swap_out_percent = 50;
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  EXPECT_TRUE(d.disk.empty()) << "13 slots are free, 8 are half of them";
+  d.run(2, run_of(1000, 200));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{6})) << "six are free: who has been idle longest";
+  for (int i = 0; i < 5; ++i) d.step(Tick{});
+  EXPECT_EQ(d.core.stats().partial_saved_total, 1u) << "once";
+  d.run(3, run_of(2000, 150));
+  d.run(5, run_of(3000, 200));
+  d.rows = 0;
+  d.run(4, run_of(0, 75));
+  EXPECT_EQ(d.rows, 5u);
+  EXPECT_EQ(d.starts.back().sources.disk, 70u);
+}
+
+TEST(Beginnings, AnEndThatWentOnIsSavedAheadAgain) {
+  CoreConfig config = tier_config(16, 0, 64);
+  config.save = "ahead";
+  config.swap_out_percent = 100;
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{6}));
+  d.run(2, run_of(0, 75));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{11}));
+}
+
+TEST(Beginnings, AStopSavesTheEndsThatWaited) {
+  CoreConfig config = tier_config(16, 0, 64);
+  config.save = "ahead";
+  TierDriver before(config);
+  before.run(1, run_of(0, 70));
+  EXPECT_TRUE(before.disk.empty());
+  before.step(Drain{kNever});
+  before.end_moves();
+  EXPECT_EQ(ends_of(before), (std::vector<std::uint32_t>{6}));
+  TierDriver d(config, false);
+  d.step(recovered_of(before));
+  d.run(2, run_of(0, 75));
+  EXPECT_EQ(d.rows, 5u);
+}
+
+// What a cancelled prompt leaves inside a block has no name, and nobody wished to save it.
+TEST(Beginnings, WhatNobodyWishedToSaveIsSavedBeforeItIsEvicted) {
+  CoreConfig config = tier_config(16, 0, 64);
+  config.max_batch_tokens = 40;
+  TierDriver d(config);
+  d.arrive(1, run_of(0, 200));
+  d.step(Cancel{RequestId(1)});
+  d.finish();
+  EXPECT_TRUE(ends_of(d).empty());
+  d.run(2, run_of(1000, 400));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{8, 16})) << "it was next, and the other one has ended";
+  d.run(3, run_of(2000, 420));
+  d.rows = 0;
+  d.run(4, run_of(0, 60));
+  EXPECT_EQ(d.rows, 20u);
+}
+
+// Its own tail is dropped at once, for the longer one.
+TEST(Beginnings, AnEndThatASiblingHasIsSavedFromTheSibling) {
+  CoreConfig config = tier_config(16, 0, 64);
+  config.max_batch_tokens = 40;
+  TierDriver before(config);
+  before.arrive(1, run_of(0, 200));
+  before.step(Cancel{RequestId(1)});
+  before.finish();
+  EXPECT_TRUE(ends_of(before).empty()) << "nothing is evicted soon";
+  before.run(2, run_of(0, 36));
+  EXPECT_EQ(ends_of(before), (std::vector<std::uint32_t>{8}));
+  TierDriver d(config, false);
+  d.step(recovered_of(before));
+  d.run(3, run_of(0, 38));
+  EXPECT_EQ(d.rows, 1u);
+}
+
+// --- windows ---
+
+// Layers that see all, and layers that see 64 tokens.
+CoreConfig window_config(std::uint32_t host = 0, std::uint32_t disk = 64) {
+  CoreConfig config = tier_config(32, host, disk);
+  config.groups.push_back(config.groups.front());
+  config.groups.back().window = 64;
+  config.restore = "kv";
+  return config;
+}
+
+// Where in its block a sequence ends decides how many blocks its next token sees.
+TEST(BeginningsWithWindows, NothingThatWasComputedIsComputedAgainAfterARestart) {
+  for (std::uint32_t held = 0; held < kBlockTokens; ++held) {
+    const std::uint32_t length = 5 * kBlockTokens + held;
+    TierDriver before(window_config());
+    before.run(1, run_of(0, length));
+    TierDriver d(window_config(), false);
+    d.step(recovered_of(before));
+    d.run(2, run_of(0, length + 9));
+    EXPECT_EQ(d.starts.back().sources.disk, length);
+    EXPECT_EQ(d.rows, 9u) << length;
+    d.run(3, run_of(0, length + 20));
+    EXPECT_EQ(d.rows, 20u) << length;
+  }
+}
+
+TEST(BeginningsWithWindows, NorAfterTheDeviceHasEvictedIt) {
+  TierDriver d(window_config(64, 0));
+  d.run(1, run_of(0, 191));
+  for (std::uint32_t i = 1; i <= 8; ++i) d.run(100 + i, run_of(1000 * i, 160));
+  d.rows = 0;
+  d.run(2, run_of(0, 200));
+  EXPECT_EQ(d.starts.back().sources.host, 191u);
+  EXPECT_EQ(d.rows, 9u);
+}
+
+TEST(BeginningsWithWindows, WhatTheEndsNextTokenSeesComesBehindIt) {
+  TierDriver before(window_config());
+  before.run(1, run_of(0, 191));
+  TierDriver d(window_config(), false);
+  d.step(recovered_of(before));
+  d.arrive(2, run_of(0, 200));
+  std::vector<std::pair<std::uint32_t, std::size_t>> loads;  // first token, parts
+  for (const Move& move : d.moves) loads.emplace_back(move.entry.tokens.front().value, move.parts.size());
+  EXPECT_EQ(loads, (std::vector<std::pair<std::uint32_t, std::size_t>>{
+                       {160, 2}, {0, 1}, {32, 1}, {64, 1}, {96, 1}, {128, 2}}))
+      << "the token after the end sees 128 and on";
+  d.finish();
+  EXPECT_EQ(d.rows, 9u);
+}
+
+// Its whole blocks were saved as they filled, but not what its window saw.
+TEST(BeginningsWithWindows, ATurnThatWasKilledGoesOnFromTheEndOfTheOneBefore) {
+  CoreConfig config = window_config();
+  config.max_batch_tokens = 64;
+  TierDriver before(config);
+  before.run(1, run_of(0, 102));
+  before.arrive(2, run_of(0, 300));
+  for (int i = 0; i < 3; ++i) {
+    before.done();
+    before.end_moves();
+  }
+  EXPECT_EQ(ends_of(before), (std::vector<std::uint32_t>{6}));
+  TierDriver d(config, false);
+  d.step(recovered_of(before));
+  d.run(3, run_of(0, 300));
+  EXPECT_EQ(d.starts.back().sources.disk, 102u);
+  EXPECT_EQ(d.rows, 198u);
+}
+
+TEST(BeginningsWithWindows, AnEndStaysWhereAWholeBlockHasNoStateOfItsWindow) {
+  CoreConfig config = window_config();
+  config.max_batch_tokens = 64;
+  TierDriver before(config);
+  before.run(1, run_of(0, 102));
+  before.run(2, run_of(0, 130));
+  EXPECT_EQ(ends_of(before), (std::vector<std::uint32_t>{2})) << "its window has the block of the first end";
+  before.run(3, run_of(0, 300));
+  EXPECT_EQ(ends_of(before), (std::vector<std::uint32_t>{2, 12}));
+  TierDriver d(config, false);
+  d.step(recovered_of(before));
+  d.run(4, run_of(0, 130) + run_of(700, 5));
+  EXPECT_EQ(d.starts.back().sources.disk, 130u) << "another question after the same answer";
+  EXPECT_EQ(d.rows, 5u);
+}
+
+// The same question once more, while the device has the whole blocks that followed in one group alone.
+TEST(BeginningsWithWindows, AnEndIsCopiedOnlyWhereTheDeviceLacksTheBlock) {
+  CoreConfig config = window_config();
+  config.max_batch_tokens = 64;
+  config.groups.back().block_count = 12;
+  TierDriver d(config);
+  d.run(1, run_of(0, 102));
+  d.run(2, run_of(0, 300));
+  d.run(3, run_of(5000, 300));  // takes the window's slots
+  d.rows = 0;
+  d.arrive(4, run_of(0, 140) + run_of(700, 5));
+  ASSERT_EQ(tokens_held(d.moves.front().entry.tokens), 6u);
+  while (!d.in_flight) end_first(d);
+  const std::vector<BlockCopy>& copies = d.in_flight->pass->copies;
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].group, 1u);
+  EXPECT_EQ(copies[0].tokens, 6u);
+  d.arrive(5, run_of(0, 140) + run_of(700, 5));  // while the first one fills the block
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 5u);
+  EXPECT_EQ(d.rows, 43u + 1u) << "the second one waited for the first one's blocks";
+}
+
+// A part of an end would be of no use.
+TEST(BeginningsWithWindows, AnEndIsSavedInAllGroupsOrInNone) {
+  CoreConfig config = window_config();
+  config.groups.back().disk_blocks = 1;
+  TierDriver d(config);
+  d.arrive(1, run_of(0, 102));
+  d.done();
+  ASSERT_EQ(d.moves.size(), 4u) << "three blocks, and the first one in the other group, too";
+  for (int i = 0; i < 3; ++i) end_first(d);
+  EXPECT_EQ(d.moves.size(), 1u) << "the disk's one slot of that group is still being written";
+  d.finish();
+  EXPECT_TRUE(ends_of(d).empty());
+}
+
+// Slots of windows are promised; those that a save holds nobody else can have.
+TEST(BeginningsWithWindows, WhatFindsNoRoomBesidePromisesWaits) {
+  CoreConfig config = window_config();
+  config.groups.back().block_count = 9;
+  TierDriver d(config);
+  d.arrive(1, run_of(9000, 100), 100);
+  while (d.core.stats().running == 0 || d.ends.size() + d.starts.size() < 1) d.done();
+  d.done();
+  d.arrive(2, run_of(0, 102));
+  d.done();
+  d.arrive(3, run_of(7000, 10), 60);
+  d.arrive(4, run_of(8000, 10), 60);
+  ASSERT_EQ(d.core.stats().queued, 2u);
+  d.end_moves();
+  while (d.ends.empty()) d.done();
+  ASSERT_EQ(d.core.stats().queued, 0u) << "what the second was promised others have been since";
+  d.end_moves();
+  EXPECT_TRUE(ends_of(d).empty());
+  d.step(Cancel{RequestId(3)});
+  d.step(Cancel{RequestId(4)});
+  d.done();
+  d.end_moves();
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{6, 10, 10})) << "of the third and fourth, too";
+  TierDriver after(config, false);
+  after.step(recovered_of(d));
+  after.run(5, run_of(0, 110));
+  EXPECT_EQ(after.rows, 8u);
 }
 
 }  // namespace

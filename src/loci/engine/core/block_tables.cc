@@ -25,7 +25,8 @@ BlockTables::BlockTables(const CoreConfig& config, BlockIndex& index, Transfers&
       flights_(flights),
       batch_(batch),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
-      saves_as_they_fill_(config.save == "through" && config.reuse) {}
+      saves_as_they_fill_(config.save == "through" && config.reuse),
+      saves_ends_(config.reuse && (config.save == "through" || windows.any())) {}
 
 // --- growth ---
 
@@ -155,12 +156,20 @@ void BlockTables::wish_copies(BlockId block) {
 }
 
 void BlockTables::wish_save_tail(const CoreRequest& request) {
-  if (!saves_as_they_fill_ || windows_.any() || request.is_public || !request.tail) return;
+  if (!saves_ends_ || request.is_public || !request.tail) return;
   const BlockId id = request.tail->block();
   const Block& tail = index_.block(id);
   if (tail.filled == 0) return;
-  const BlockTokens tokens = partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled));
-  transfers_.wish_save_tail(id, prefixes_.hasher().child(index_.block(tail.parent).key, tokens));
+  transfers_.wish_save_tail(id);
+  // It goes at once if a sibling has its tokens, which may not be saved: a block that is behind the window of
+  // its own sequence, or what a cancelled prompt has left.
+  const BlockId same = index_.same_beginning(id);
+  if (same == kNoBlock) return;
+  if (index_.block(same).kind == BlockKind::kTail) {
+    transfers_.wish_save_tail(same);
+  } else if (windows_.any() && index_.block(same).filled == kBlockTokens) {
+    transfers_.wish_save(same, Tier::kDevice, SaveScope::kAllGroups);
+  }
 }
 
 // What a request leaves in groups with a window: only what its next token sees is worth saving.

@@ -87,8 +87,9 @@ class BlockTables {
 
   // `pass`, which has ended, has brought the piece.
   void fill(CoreRequest& request, const CorePiece& piece, const CorePass& pass);
-  // A request's tail ends here, and its tokens are wished to be saved as a partial block. (Of groups with a
-  // window a sequence's end alone is of no use.)
+  // A request's tail ends here, for good or for a while, and its tokens are wished to be saved as a partial
+  // block. (Where blocks are saved ahead of their eviction alone, so are tails; but not in models with
+  // windows, where all that the next token sees is saved when its request ends.)
   void wish_save_tail(const CoreRequest& request);
   // Lets go of all blocks, the deepest first; what passes in flight still read they keep. What the blocks
   // have stays in the index.
@@ -116,6 +117,7 @@ class BlockTables {
   const Batch& batch_;
   std::uint32_t group_count_;
   bool saves_as_they_fill_;
+  bool saves_ends_;
 };
 
 }  // namespace loci

@@ -364,7 +364,7 @@ void Core::State::on(const Pause& event, Plan&) {
     leave_queue(request);
   request.paused = event.paused;
   event.paused ? ++paused_ : --paused_;
-  if (request.waits()) enqueue(request);
+  if (request.waits()) take_in(request);
 }
 
 void Core::State::on(const PeerQuestion& event, Plan& plan) {

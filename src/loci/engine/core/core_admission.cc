@@ -17,7 +17,8 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   CoreProbes probes = restores_.choose(request, rules);
   const RestoreForecast forecast =
       restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
-  const Admission::Beside beside{.others_run = !batch_.empty(), .copies = pass.copies.size()};
+  const Admission::Beside beside{.others_run = !batch_.empty(),
+                                 .copies = pass.copies.size() + flights_.copies()};
   if (request.lineage) admission_.fit_originals(request, probes, beside);
   rules.copies = admission_.copies_fit(probes, beside);
   if (windows_.any() && !rules.copies) probes = restores_.choose(request, rules);

@@ -73,7 +73,10 @@ void Core::State::charge(const CoreRequest& request, std::uint64_t tokens) {
 }
 
 void Core::State::suspend(CoreRequest& request) {
-  if (!request.paused) enqueue(request);
+  if (request.paused)
+    tables_.wish_save_tail(request);  // its client may be away for long
+  else
+    enqueue(request);
   stop_running(request);
   request.phase.become(RequestPhase::kSuspended);
   if (request.paused) return;

@@ -41,8 +41,10 @@ TEST(CorePause, OthersTakeItsMemoryAndTiersBringItBack) {
   EXPECT_FALSE(d.in_flight) << "nobody else is there";
   d.run(2, run_of(500, 100));
   d.step(pause(1, false));
-  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 2u);
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 3u) << "the end of what it has, and two blocks before that";
+  d.rows = 0;
   d.finish();
+  EXPECT_EQ(d.rows, 18u) << "one for each token that was missing";
   EXPECT_EQ(d.ends.back().usage.completion_tokens, 20u);
   EXPECT_EQ(d.ends.back().request, RequestId(1));
 }

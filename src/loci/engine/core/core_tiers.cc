@@ -89,7 +89,9 @@ void Core::State::on(const MovesEnded& event, Plan&) {
 void Core::State::save() {
   if (drained_ || deadlines_.drain_is_over(now_)) return peer_reads_.refuse_all();
   Transfers::SaveRules rules{.free_percent = deadlines_.drains() ? 100 : config_.swap_out_percent};
-  for (std::uint32_t group = 0; group < group_count_; ++group) rules.taken[group] = windows_.taken(group);
+  const auto copies = static_cast<std::uint32_t>(flights_.copies());
+  for (std::uint32_t group = 0; group < group_count_; ++group)
+    rules.taken[group] = windows_.taken(group) + copies;
   transfers_.save(rules);
   peer_reads_.serve(now_, rules);
 }

@@ -29,6 +29,12 @@ void Flights::enlist(CorePass& pass, CoreRequest& request) const {
   passes.computes_to = 0;
 }
 
+std::size_t Flights::copies() const {
+  std::size_t count = put_off_.copies.size();
+  for (const CorePass& pass : in_flight_) count += pass.copies.size();
+  return count;
+}
+
 CorePass Flights::form(std::uint32_t budget) {
   CorePass pass = std::exchange(put_off_, {});
   pass.budget = budget;

@@ -80,6 +80,8 @@ class Flights {
   const CorePass& last() const { return in_flight_.back(); }
   std::optional<OperationId> first_id() const;
   std::optional<OperationId> last_id() const;
+  // Whose sources are held: of passes in flight, and of one that was put off.
+  std::size_t copies() const;
 
   // --- a pass begins and ends ---
 

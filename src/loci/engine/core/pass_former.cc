@@ -307,6 +307,8 @@ std::uint64_t PassFormer::write(const CorePass& pass, Nanos patience, Plan& plan
   };
   for (const CoreCopy& copy : pass.copies) {
     for (std::uint32_t group = 0; group < group_count_; ++group) {
+      // (Others may read what is there in one of the groups.)
+      if (index_.block(copy.target.block).filled_in(group) >= copy.target.filled) continue;
       out.copies.push_back(
           {slot(copy.source.block(), group), slot(copy.target.block, group), copy.target.filled, group});
     }

@@ -70,8 +70,10 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
     found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kShared);
     if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
       find_original(*probes.lineage, i, rules, found);
-    if (!has_part && !found.load) {
+    if (!found.load && (!has_part || lacks_a_group(found.node))) {
       probe_siblings(parent, block_tokens, rules, found);
+      // (Others may read the parts that are there.)
+      if (has_part && found.source == CoreProbe::Source::kTakeOver) found.source = CoreProbe::Source::kCopy;
       if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
         probe_public_siblings(probes, block_tokens, found);
       }
@@ -107,18 +109,46 @@ bool Prefixes::may_have_beginning(CoreRequest& request, Tier slowest) const {
   const auto comes = [&](BlockId child) { return transfers_.comes(child, slowest); };
   // (Behind a public block another root's blocks follow.)
   if (known == request.names->public_ones) return true;
-  return index_.match_names(index_.find(request.names->keys[known - 1]), tokens, comes).run > 0;
+  const BlockId node = index_.find(request.names->keys[known - 1]);
+  if (index_.match_names(node, tokens, comes).run > 0) return true;
+  return has_windows_ && parts_from_others(node);  // it may go on from an earlier place
+}
+
+bool Prefixes::lacks_a_group(BlockId id) const {
+  const Block& block = index_.block(id);
+  if (block.appending) return false;
+  bool has_one = false, lacks_one = false;
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    const std::uint32_t filled = block.filled_in(group);
+    if (filled > 0 && filled < kBlockTokens) return false;
+    has_one = has_one || filled > 0;
+    lacks_one = lacks_one || filled == 0;
+  }
+  return has_one && lacks_one;
+}
+
+// Some block before or at the known one has siblings with names.
+bool Prefixes::parts_from_others(BlockId known) const {
+  while (index_.block(known).kind != BlockKind::kRoot) {
+    known = index_.block(known).parent;
+    if (index_.block(known).full_children.size() > 1) return true;
+  }
+  return false;
+}
+
+std::uint32_t Prefixes::first_unknown(const CoreProbes& probes) {
+  std::uint32_t number = probes.public_blocks;
+  while (number + 1 < probes.blocks.size() && probes.blocks[number].node != kNoBlock) ++number;
+  return number;
 }
 
 std::optional<CoreBeginning> Prefixes::find_beginning(const CoreRequest& request, const CoreProbes& probes,
-                                                      Tier slowest) const {
+                                                      std::uint32_t number, Tier slowest) const {
   const std::size_t last = probes.blocks.size() - 1;
-  std::size_t number = probes.public_blocks;
-  while (number < last && probes.blocks[number].node != kNoBlock) ++number;
   const CoreProbe& found = probes.blocks[number];
   const BlockId parent = find_parent(probes, number);
   if (found.load || parent == kNoBlock) return std::nullopt;
-  auto tokens = std::span<const TokenId>(request.tokens).subspan(number * kBlockTokens);
+  auto tokens = std::span<const TokenId>(request.tokens).subspan(std::size_t{number} * kBlockTokens);
   tokens = tokens.first(std::min<std::size_t>(tokens.size(), kBlockTokens));
   const ChildMatch match =
       index_.match_names(parent, tokens, [&](BlockId child) { return transfers_.comes(child, slowest); });
@@ -126,9 +156,10 @@ std::optional<CoreBeginning> Prefixes::find_beginning(const CoreRequest& request
   const auto most = static_cast<std::uint32_t>(tokens.size() - (number == last ? 1 : 0));
   CoreBeginning beginning{.block = match.child,
                           .key = {},
-                          .number = static_cast<std::uint32_t>(number),
+                          .number = number,
                           .there = found.run,
-                          .run = std::min(match.run, most)};
+                          .run = std::min(match.run, most),
+                          .computed_from = number * kBlockTokens + found.run};
   if (beginning.run <= beginning.there) return std::nullopt;
   beginning.key = index_.block(match.child).key;
   const CoreProbe probe{.key = {}, .node = match.child};

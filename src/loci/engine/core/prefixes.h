@@ -84,9 +84,14 @@ class Prefixes {
   std::uint32_t known_blocks(CoreRequest& request) const;
   // False: find_beginning() would find nothing. It needs no probe.
   bool may_have_beginning(CoreRequest& request, Tier slowest) const;
-  // The beginning that a tier not slower than `slowest` has of the first block that the probes do not know.
+  // The first block that the probes do not know.
+  static std::uint32_t first_unknown(const CoreProbes& probes);
+  // The device has the whole block in some groups and nothing of it in others, and nobody fills it. There a
+  // copy of its first tokens is of use.
+  bool lacks_a_group(BlockId id) const;
+  // The beginning that a tier not slower than `slowest` has of the block, which has no state of its own.
   std::optional<CoreBeginning> find_beginning(const CoreRequest& request, const CoreProbes& probes,
-                                              Tier slowest) const;
+                                              std::uint32_t number, Tier slowest) const;
   // The block's parent, if it is in the index.
   BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
   // The root or the gate below which the request's own blocks are.
@@ -137,6 +142,7 @@ class Prefixes {
     std::vector<BlockPin> blocks;
   };
 
+  bool parts_from_others(BlockId known) const;
   void probe_public(const CoreRequest& request, CoreProbes& probes) const;
   void probe_siblings(BlockId parent, std::span<const TokenId> tokens, const ProbeRules& rules,
                       CoreProbe& found) const;

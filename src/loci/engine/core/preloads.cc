@@ -76,6 +76,7 @@ void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_chang
 // `booked`: the tokens that running prompts lack. True: loads have begun, so they may lack fewer.
 bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
   Restores::Rules rules{.slowest = restores_.slowest_ahead(request), .in_flight = true};
+  if (request.before_queue->for_beginning) rules.coming = &*request.beginning->found;
   CoreProbes probes = restores_.choose(request, rules);
   restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
   const std::vector<BlockPin> there = admission_.hold_there(probes);

@@ -58,14 +58,16 @@ struct CoreProbe {
   bool too_slow = false;           // it could be loaded, but computing it is faster
 };
 
-// A block in a slower tier that begins with the same tokens as an unknown block of a request: the end of the
-// sequence that the request continues, or another continuation of it.
+// A block in a slower tier that begins with the same tokens as a block of a request whose state is nowhere:
+// the end of the sequence that the request continues, or another continuation of it.
 struct CoreBeginning {
   BlockId block = kNoBlock;
   ChainKey key;
   std::uint32_t number = 0;  // of the request's block that begins so
   std::uint32_t there = 0;   // tokens of that block that the device has
   std::uint32_t run = 0;     // that they have in common, more than `there`
+  // The first of the request's tokens that is computed without it.
+  std::uint32_t computed_from = 0;
   Tier from = Tier::kDisk;
   bool hidden = false;  // it is there as hidden states
 };

@@ -68,7 +68,7 @@ CoreProbes Restores::choose(const CoreRequest& request, const Rules& rules) cons
   if (windows_.any()) {
     windows_.find_parting(probes);
     if (!rules.copies) drop_copies(probes);
-    windows_.choose_start(probes, rules.slowest);
+    windows_.choose_start(probes, rules.slowest, rules.coming);
     if (request.is_public) windows_.compute_all(probes);
     windows_.promise(request, probes);
   }
@@ -204,8 +204,8 @@ bool Restores::worth_loading(const CoreBeginning& beginning) const {
   const CoreProbe probe{.key = {}, .node = beginning.block};
   const RestorableBlock block = restorable(probe, beginning.number);
   const RestoreLink link = transfers_.link(beginning.from);
-  const Nanos compute =
-      pass_times_.compute(beginning.number * kBlockTokens + beginning.there, beginning.run - beginning.there);
+  const std::uint32_t end = beginning.number * kBlockTokens + beginning.run;
+  const Nanos compute = pass_times_.compute(beginning.computed_from, end - beginning.computed_from);
   return link.booked + link.latency + block.load + block.charge < compute;
 }
 

@@ -59,6 +59,8 @@ class Restores {
     Tier slowest = Tier::kDevice;  // nothing is loaded from tiers beyond it
     bool copies = true;            // state of siblings may be copied (layer groups with a window)
     bool in_flight = false;        // a pass is
+    // What is on its way to a request in a model with windows; it goes on from there. May be null.
+    const CoreBeginning* coming = nullptr;
   };
   // What the request finds, and what it needs of the device.
   CoreProbes choose(const CoreRequest& request, const Rules& rules) const;

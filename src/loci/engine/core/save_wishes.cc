@@ -38,14 +38,18 @@ std::optional<SaveWishes::Wish> SaveWishes::take(Line line) {
   return std::nullopt;
 }
 
-void SaveWishes::add_tail(BlockId id, const ChainKey& key) {
+SaveWishes::TailWish SaveWishes::tail_wish(BlockId id, const ChainKey& key) const {
+  const Block& tail = index_.block(id);
+  return {id, index_.block(tail.parent).key, key,
+          partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled))};
+}
+
+void SaveWishes::add_tail(TailWish wish) {
   if (tails_.size() >= kTailsMax) {
     tails_.pop_front();
     ++dropped_;
   }
-  const Block& tail = index_.block(id);
-  tails_.push_back({id, index_.block(tail.parent).key, key,
-                    partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled))});
+  tails_.push_back(std::move(wish));
 }
 
 bool SaveWishes::is_there(const TailWish& wish) const {
@@ -63,7 +67,7 @@ std::size_t SaveWishes::waiting() const {
 }
 
 void SaveWishes::check_invariants() const {
-  for (const Line line : {Line::kFromDevice, Line::kFromHost, Line::kToShared}) {
+  for (const Line line : {Line::kFromDevice, Line::kFromHost, Line::kToShared, Line::kWindows}) {
     LOCI_CHECK(of(line).size() <= kWishesMax, "invariant 7: wishes are bounded");
     for (const Wish& wish : of(line)) {
       LOCI_CHECK(line == Line::kFromDevice || wish.form == StateForm::kKeysAndValues,

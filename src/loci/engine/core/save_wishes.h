@@ -39,8 +39,9 @@ class SaveWishes {
   // `index` must outlive it.
   explicit SaveWishes(const BlockIndex& index) : index_(index) {}
 
-  // Those from the device and from host memory go to the next tier.
-  enum class Line : std::uint8_t { kFromDevice, kFromHost, kToShared };
+  // Those from the device and from host memory go to the next tier. Where groups have windows, what requests
+  // left there waits for room of its own, and holds up no other wish.
+  enum class Line : std::uint8_t { kFromDevice, kFromHost, kToShared, kWindows };
   struct Wish {
     BlockId block;
     ChainKey key;
@@ -50,6 +51,8 @@ class SaveWishes {
   void add(Line line, BlockId id, SaveScope scope, StateForm form);
   // Its turn is the next.
   void add_first(Line line, BlockId id, SaveScope scope);
+  // The same of one that take() gave: it cannot be saved yet.
+  void keep_first(Line line, const Wish& wish) { of(line).push_front(wish); }
   bool empty(Line line) const { return of(line).empty(); }
   // The first whose block is there; absent: none is.
   std::optional<Wish> take(Line line);
@@ -61,7 +64,8 @@ class SaveWishes {
     ChainKey key;
     BlockTokens tokens;  // partial
   };
-  void add_tail(BlockId tail, const ChainKey& key);
+  TailWish tail_wish(BlockId tail, const ChainKey& key) const;
+  void add_tail(BlockId tail, const ChainKey& key) { add_tail(tail_wish(tail, key)); }
   bool has_tails() const { return !tails_.empty(); }
   // All of them. They cannot all be saved yet: the others are given back by keep_tails().
   std::deque<TailWish> take_tails() { return std::exchange(tails_, {}); }
@@ -76,12 +80,14 @@ class SaveWishes {
   void check_invariants() const;
 
  private:
+  void add_tail(TailWish wish);
+
   using Wishes = std::deque<Wish>;
   const Wishes& of(Line line) const { return lines_[static_cast<std::size_t>(line)]; }
   Wishes& of(Line line) { return lines_[static_cast<std::size_t>(line)]; }
 
   const BlockIndex& index_;
-  std::array<Wishes, 3> lines_;
+  std::array<Wishes, 4> lines_;
   std::deque<TailWish> tails_;
   std::uint64_t dropped_ = 0;
 };

@@ -30,7 +30,12 @@
 //     it). The load goes on writing to its own slot, which keep_slot() takes over, and has no effect.
 //   - A pass in flight may still read such a slot when the load has ended; then end() returns it.
 //   - The end of a sequence is saved from its tail, which has no name, as a partial block, which has one
-//     (partial_block.h). The tail stays unchanged, and nobody takes it over meanwhile.
+//     (partial_block.h), in all groups or in none. The tail stays unchanged, and nobody takes it over
+//     meanwhile.
+//   - A partial block is given up when another one has its tokens, in each group: in groups with a window a
+//     whole block that begins with them may have no state.
+//   - In groups with a window saves hold slots that nobody was promised. Where there are none, what is to be
+//     saved of them waits.
 //   - A block may be brought from another one that holds the same tokens at other positions (its *original*,
 //     see CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
 //
@@ -154,15 +159,15 @@ class Transfers {
   void wish_save(BlockId id, Tier from, SaveScope scope);
   // The same for saves from the device or host memory to the shared store; they come after all other saves.
   void wish_share(BlockId id, SaveScope scope);
-  // Wishes to save the end of a sequence as the partial block of that key once nobody uses it, if it is
-  // unchanged then.
-  void wish_save_tail(BlockId tail, const ChainKey& key);
+  // Wishes to save the end of a sequence as a partial block once nobody uses it, if it is unchanged then.
+  // (Others are saved when they are to be evicted next.)
+  void wish_save_tail(BlockId tail);
   // The form in which the block is saved as it fills, if its rows were captured: the configured share of a
   // sequence's blocks, evenly.
   StateForm form_to_save(BlockId id) const;
   struct SaveRules {
-    // Device slots of groups with a window that saves may not use: they are promised, public or read by a
-    // pass.
+    // Device slots of groups with a window that saves may not use: they are promised, public, read by a pass
+    // or copied from.
     GroupCounts taken{};
     // Saves blocks that are next to be evicted while less than this share of a pool is free or saved
     // (Pensieve §4.3.2).
@@ -298,11 +303,19 @@ class Transfers {
                   StateForm form);
   void hold_read_part(InFlight& move, std::uint32_t group, const SaveRules& rules);
   void save_wished(Tier from, const SaveRules& rules);
+  void save_windows(const SaveRules& rules);
+  bool has_room_to_hold(std::uint32_t group, const SaveRules& rules) const;
   void share(const SaveWishes::Wish& wish, const SaveRules& rules);
-  void begin_tail_save(const SaveWishes::TailWish& wish);
-  void save_tails();
+  enum class TailSave : std::uint8_t { kBegun, kNotNeeded, kWaits, kNoRoom };
+  ChainKey key_of_end(BlockId id) const;
+  TailSave begin_tail_save(const SaveWishes::TailWish& wish, SaveReason reason, const SaveRules& rules);
+  bool reserve_tail_parts(InFlight& move, std::optional<Tier> spare);
+  void save_tails(const SaveRules& rules);
+  void let_go_source(InFlight& move);
+  bool replaces(BlockId id, BlockId partial) const;
   void drop_replaced(BlockId id);
   std::vector<ChainKey> chunk_of(BlockId id) const;
+  bool save_next(BlockId next, Tier tier, const SaveRules& rules);
   void save_ahead(Tier tier, const SaveRules& rules);
 
   void check_rotation(const InFlight& move) const;
@@ -312,6 +325,7 @@ class Transfers {
   const CoreConfig& config_;
   const CostModel& costs_;
   BlockIndex& index_;
+  const ChainKeyHasher hasher_;  // of the names of sequences' ends
   std::uint32_t group_count_;
   Nanos now_ = 0;
   bool saves_;               // anything

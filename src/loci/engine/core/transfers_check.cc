@@ -99,7 +99,9 @@ void Transfers::check_invariants() const {
   for (const auto& [id, move] : moves_) {
     check_move(move);
     const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
-    for (const MovePart& part : move.parts) moving[part.group] += device && windowed(part.group);
+    const bool of_tail = move.original && move.to != Tier::kDevice;
+    for (std::uint32_t group = 0; of_tail && group < group_count_; ++group) moving[group] += windowed(group);
+    for (const MovePart& part : move.parts) moving[part.group] += !of_tail && device && windowed(part.group);
     if (move.to == Tier::kDevice) {
       loads[move.pin.block()].push_back(id);
       ++loads_from[static_cast<std::size_t>(move.from)];

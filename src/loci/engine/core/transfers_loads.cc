@@ -20,6 +20,7 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
     : config_(config),
       costs_(costs),
       index_(index),
+      hasher_(config.chain_secret, config.model_fingerprint),
       group_count_(index.group_count()),
       saves_(config.save != "off" && config.reuse),
       through_(config.save == "through"),
@@ -402,11 +403,9 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   end_read(move, outcome);
   const bool done = result == MoveResult::kDone;
   const bool shared = move.to == Tier::kShared;
+  if (move.original) index_.set_end_saved(move.original->block());  // (one that failed is not tried again)
+  if (move.from == Tier::kDevice) let_go_source(move);
   for (const MovePart& part : move.parts) {
-    if (move.from == Tier::kDevice) {
-      if (windowed(part.group)) --moving_[part.group];
-      index_.let_go(move.original ? *move.original : move.pin, part.group, Release::kUnused);
-    }
     if (!shared) index_.finish_copy(id, move.to, part.group, done);
     if (move.next_to_be_evicted) --saving_ahead_[index_of(move.from)][part.group];
   }

@@ -13,7 +13,9 @@ void Transfers::wish_save(BlockId id, Tier from, SaveScope scope) {
   if (!saves_) return;
   if (!has(Tier::kDisk) && (from == Tier::kHost || !has(Tier::kHost))) return;
   const bool fills = from == Tier::kDevice && scope == SaveScope::kWithoutWindows;
-  const auto line = from == Tier::kDevice ? SaveWishes::Line::kFromDevice : SaveWishes::Line::kFromHost;
+  const auto line = from == Tier::kHost              ? SaveWishes::Line::kFromHost
+                    : scope == SaveScope::kAllGroups ? SaveWishes::Line::kWindows
+                                                     : SaveWishes::Line::kFromDevice;
   wishes_.add(line, id, scope, fills ? form_to_save(id) : StateForm::kKeysAndValues);
 }
 
@@ -34,6 +36,12 @@ bool Transfers::may_write(Tier tier) const {
                              : has(Tier::kDisk) && disk_open_ && !disk_write_link_.paused(now_);
 }
 
+// One more of the group's device parts may be held. (In groups with a window slots are promised.)
+bool Transfers::has_room_to_hold(std::uint32_t group, const SaveRules& rules) const {
+  return !windowed(group) ||
+         std::uint64_t{rules.taken[group]} + moving_[group] < config_.groups[group].block_count;
+}
+
 // What `move` is to take along of the group, if the next tier lacks it and has room.
 bool Transfers::add_save_part(InFlight& move, std::uint32_t group, SaveReason reason,
                               const SaveRules& rules) {
@@ -43,10 +51,7 @@ bool Transfers::add_save_part(InFlight& move, std::uint32_t group, SaveReason re
   const LowerCopy* source = on_device ? nullptr : block.copy(move.from, group);
   const bool there = on_device ? block.filled_in(group) == kBlockTokens : source != nullptr && source->whole;
   if (!there || block.copied_below(move.to, group)) return false;
-  if (on_device && windowed(group)) {
-    const std::uint64_t held = std::uint64_t{rules.taken[group]} + moving_[group];
-    if (held >= config_.groups[group].block_count) return false;
-  }
+  if (on_device && !has_room_to_hold(group, rules)) return false;
   const SlotId from = on_device ? block.parts[group]->slot.slot() : source->slot.slot();
   if (on_device) {
     index_.hold(move.pin, group);
@@ -100,14 +105,32 @@ void Transfers::save_wished(Tier from, const SaveRules& rules) {
   }
 }
 
+// What requests have left in groups with a window. The first that finds no room waits, and the others behind
+// it: the blocks of one window are of use together.
+void Transfers::save_windows(const SaveRules& rules) {
+  constexpr auto kLine = SaveWishes::Line::kWindows;
+  const Tier to = has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  while (!wishes_.empty(kLine) && may_begin()) {
+    const std::optional<SaveWishes::Wish> wish = wishes_.take(kLine);
+    if (!wish) return;
+    const Block& block = index_.block(wish->block);
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const bool lacks = block.filled_in(group) == kBlockTokens && !block.copied_below(to, group);
+      if (lacks && !has_room_to_hold(group, rules)) return wishes_.keep_first(kLine, *wish);
+    }
+    begin_save(wish->block, Tier::kDevice, wish->scope, SaveReason::kWished, rules, wish->form);
+  }
+}
+
 void Transfers::save(const SaveRules& rules) {
   if (!saves_) return;
   for (const Tier from : {Tier::kDevice, Tier::kHost}) {
     if (!may_write(from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) continue;
     save_wished(from, rules);
+    if (from == Tier::kDevice) save_windows(rules);
     save_ahead(from, rules);
   }
-  save_tails();
+  save_tails(rules);
   constexpr auto kLine = SaveWishes::Line::kToShared;
   while (!wishes_.empty(kLine) && shares_in_flight_ < shares_max_ && !shared_write_link_.paused(now_)) {
     const std::optional<SaveWishes::Wish> wish = wishes_.take(kLine);
@@ -118,47 +141,110 @@ void Transfers::save(const SaveRules& rules) {
 
 // --- the ends of sequences ---
 
-void Transfers::wish_save_tail(BlockId id, const ChainKey& key) {
-  if (saves_ && (has(Tier::kDisk) || has(Tier::kHost))) wishes_.add_tail(id, key);
+void Transfers::wish_save_tail(BlockId id) {
+  if (saves_ && (has(Tier::kDisk) || has(Tier::kHost))) wishes_.add_tail(id, key_of_end(id));
+}
+
+// The name of the partial block that holds what the tail does.
+ChainKey Transfers::key_of_end(BlockId id) const {
+  const Block& tail = index_.block(id);
+  const BlockTokens tokens = partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled));
+  return hasher_.child(index_.block(tail.parent).key, tokens);
 }
 
 // Those whose turn has come. (A pass in flight may use one still.)
-void Transfers::save_tails() {
+void Transfers::save_tails(const SaveRules& rules) {
   if (!wishes_.has_tails() || !may_begin()) return;
   if (!may_write(has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) return;
   std::deque<SaveWishes::TailWish> later;
   for (const SaveWishes::TailWish& wish : wishes_.take_tails()) {
     if (!wishes_.is_there(wish)) continue;
-    if (may_begin() && index_.can_take_over(wish.tail)) {
-      begin_tail_save(wish);
-    } else {
-      later.push_back(wish);
-    }
+    const bool waits = !may_begin() || !index_.can_take_over(wish.tail) ||
+                       begin_tail_save(wish, SaveReason::kWished, rules) == TailSave::kWaits;
+    if (waits) later.push_back(wish);
   }
   wishes_.keep_tails(std::move(later));
 }
 
-void Transfers::begin_tail_save(const SaveWishes::TailWish& wish) {
+Transfers::TailSave Transfers::begin_tail_save(const SaveWishes::TailWish& wish, SaveReason reason,
+                                               const SaveRules& rules) {
   const Tier to = has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
   const BlockId parent = index_.block(wish.tail).parent;
   const std::uint32_t held = tokens_held(wish.tokens);
-  const auto kept = [&](BlockId id) { return index_.block(id).copied_below(to, 0); };
+  const auto kept = [&](BlockId id) {
+    bool all = true;
+    for (std::uint32_t group = 0; group < group_count_; ++group)
+      all = all && index_.block(id).copied_below(to, group);
+    return all;
+  };
   const std::span<const TokenId> tokens = std::span<const TokenId>(wish.tokens).first(held);
-  if (index_.match_names(parent, tokens, kept).run == held) return;
+  const BlockId same = index_.find(wish.key);
+  if ((same != kNoBlock && kept(same)) || index_.match_names(parent, tokens, kept).run == held) {
+    index_.set_end_saved(wish.tail);
+    return TailSave::kNotNeeded;
+  }
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!has_room_to_hold(group, rules)) return TailSave::kWaits;
+  }
   BlockPin tail = index_.pin(wish.tail);
   index_.hold_all(tail);  // a tail's parts give way together
   InFlight move{
       .from = Tier::kDevice, .to = to, .pin = index_.open_full(parent, wish.key, wish.tokens), .parts = {}};
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    const BlockId id = move.pin.block();
-    if (index_.block(id).copied_below(to, group)) continue;
-    if (const std::optional<SlotId> slot = index_.reserve_copy(id, to, group))
-      move.parts.push_back({group, index_.block(wish.tail).parts[group]->slot.slot(), *slot});
-  }
-  if (move.parts.empty()) return;
   move.original = std::move(tail);
+  move.next_to_be_evicted = reason == SaveReason::kNextToBeEvicted;
+  if (!reserve_tail_parts(move, move.next_to_be_evicted ? std::optional(move.from) : std::nullopt)) {
+    for (std::uint32_t group = 0; group < group_count_; ++group)
+      index_.let_go(*move.original, group, Release::kUnused);
+    return TailSave::kNoRoom;
+  }
+  for (std::uint32_t group = 0; group < group_count_; ++group) moving_[group] += windowed(group);
+  if (move.next_to_be_evicted) {
+    for (const MovePart& part : move.parts) ++saving_ahead_[0][part.group];
+  }
   ++saves_in_flight_;
   begin_move(std::move(move));
+  return TailSave::kBegun;
+}
+
+// All that its tier lacks of the partial block. False: there is not room for all of it, and nothing was
+// reserved.
+bool Transfers::reserve_tail_parts(InFlight& move, std::optional<Tier> spare) {
+  const BlockId id = move.pin.block();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (index_.block(id).copied_below(move.to, group)) continue;
+    const std::optional<SlotId> slot = index_.reserve_copy(id, move.to, group, spare);
+    if (!slot) {
+      for (const MovePart& part : move.parts) index_.finish_copy(id, move.to, part.group, false);
+      move.parts.clear();
+      return false;
+    }
+    move.parts.push_back({group, index_.block(move.source()).parts[group]->slot.slot(), *slot});
+  }
+  return true;
+}
+
+// The device parts that the move holds as its source.
+void Transfers::let_go_source(InFlight& move) {
+  const auto let_go = [&](BlockPin& pin, std::uint32_t group) {
+    moving_[group] -= windowed(group);
+    index_.let_go(pin, group, Release::kUnused);
+  };
+  if (move.original) {
+    for (std::uint32_t group = 0; group < group_count_; ++group) let_go(*move.original, group);
+  } else {
+    for (const MovePart& part : move.parts) let_go(move.pin, part.group);
+  }
+}
+
+// The slowest tier has the block in each group in which there is something of the partial one.
+bool Transfers::replaces(BlockId id, BlockId partial) const {
+  const Tier tier = has(Tier::kDisk) ? Tier::kDisk : Tier::kHost;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const LowerCopy* copy = index_.block(id).copy(tier, group);
+    const bool lacks = copy == nullptr || !copy->whole;
+    if (lacks && index_.block(partial).copied_below(Tier::kHost, group)) return false;
+  }
+  return true;
 }
 
 // The block is kept: partial ones that hold no more than its first tokens are of no use any more.
@@ -167,7 +253,7 @@ void Transfers::drop_replaced(BlockId id) {
   const std::span<const TokenId> tokens =
       std::span<const TokenId>(block.tokens).first(tokens_held(block.tokens));
   for (const BlockId partial : index_.partial_beginnings(block.parent, tokens)) {
-    if (partial != id) index_.forget(partial);
+    if (partial != id && replaces(id, partial)) index_.forget(partial);
   }
 }
 
@@ -183,12 +269,8 @@ void Transfers::hold_read_part(InFlight& move, std::uint32_t group, const SaveRu
     move.parts.push_back({group, copy->slot.slot(), kNoSlot});
     return;
   }
-  if (block.filled_in(group) < kBlockTokens) return;
-  if (windowed(group)) {
-    const std::uint64_t held = std::uint64_t{rules.taken[group]} + moving_[group];
-    if (held >= config_.groups[group].block_count) return;
-    ++moving_[group];
-  }
+  if (block.filled_in(group) < kBlockTokens || !has_room_to_hold(group, rules)) return;
+  moving_[group] += windowed(group);
   index_.hold(move.pin, group);
   move.parts.push_back({group, block.parts[group]->slot.slot(), kNoSlot});
 }
@@ -273,6 +355,24 @@ Transfers::Served Transfers::serve(BlockId id, PeerPlace place, std::uint8_t gro
   return served;
 }
 
+// Saves the part or copy that is to be evicted next, and what goes with it. False: it cannot be saved now.
+bool Transfers::save_next(BlockId next, Tier tier, const SaveRules& rules) {
+  const SaveReason reason = SaveReason::kNextToBeEvicted;
+  if (index_.block(next).kind == BlockKind::kTail) {
+    if (!index_.can_take_over(next)) return false;
+    const TailSave save = begin_tail_save(wishes_.tail_wish(next, key_of_end(next)), reason, rules);
+    return save == TailSave::kBegun || save == TailSave::kNotNeeded;
+  }
+  bool begun = false;
+  for (const ChainKey& key : chunk_of(next)) {
+    if (!may_begin()) break;
+    const BlockId id = index_.find(key);  // (making room for one may have ended another)
+    if (id == kNoBlock) continue;
+    begun |= begin_save(id, tier, SaveScope::kAllGroups, reason, rules, StateForm::kKeysAndValues);
+  }
+  return begun;
+}
+
 void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
   if (!has(tier)) return;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -282,16 +382,7 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
       const std::uint64_t soon = saving_ahead_[static_cast<std::size_t>(tier)][group];
       if ((index_.reclaimable(tier, group) + soon) * 100 >= wanted) break;
       const BlockId next = index_.next_unsaved(tier, group);
-      if (next == kNoBlock) break;
-      bool begun = false;
-      for (const ChainKey& key : chunk_of(next)) {
-        if (!may_begin()) break;
-        const BlockId id = index_.find(key);  // (making room for one may have ended another)
-        if (id == kNoBlock) continue;
-        begun |= begin_save(id, tier, SaveScope::kAllGroups, SaveReason::kNextToBeEvicted, rules,
-                            StateForm::kKeysAndValues);
-      }
-      if (!begun) break;
+      if (next == kNoBlock || !save_next(next, tier, rules)) break;
     }
   }
 }

@@ -92,7 +92,24 @@ bool Windows::usable(const CoreProbes& probes, std::uint32_t block, std::uint32_
   return true;
 }
 
-void Windows::choose_start(CoreProbes& probes, Tier slowest) const {
+bool Windows::is_there(const CoreProbe& found, std::uint32_t group, Tier slowest) const {
+  return found.node != kNoBlock && (index_.block(found.node).filled_in(group) == kBlockTokens ||
+                                    transfers_.comes(found.node, group, slowest));
+}
+
+bool Windows::can_start(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens,
+                        Tier slowest) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t position = block * kBlockTokens + tokens;
+    for (std::uint32_t i = first_visible(config_.groups[group].window, position) / kBlockTokens; i < block;
+         ++i) {
+      if (!is_there(probes.blocks[i], group, slowest)) return false;
+    }
+  }
+  return true;
+}
+
+void Windows::choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning* coming) const {
   GroupCounts runs{};
   bool whole = true;
   probes.start = 0;
@@ -100,13 +117,13 @@ void Windows::choose_start(CoreProbes& probes, Tier slowest) const {
     const CoreProbe& found = probes.blocks[i];
     const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
     std::uint32_t tokens = found.source == CoreProbe::Source::kNone ? 0 : found.run;
-    if (node != nullptr && node->has_part()) tokens = node->filled;
+    if (coming != nullptr && coming->number == i) tokens = std::max(tokens, coming->run);
+    if (node != nullptr && node->filled > 0) tokens = node->filled;
     if (tokens < kBlockTokens && usable(probes, i, tokens, runs, whole)) {
       probes.start = i * kBlockTokens + tokens;
     }
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const bool there = node != nullptr && (node->filled_in(group) == kBlockTokens ||
-                                             transfers_.comes(found.node, group, slowest));
+      const bool there = is_there(found, group, slowest);
       if (!windowed(group)) whole = whole && there;
       runs[group] = there ? runs[group] + 1 : 0;
     }
@@ -142,7 +159,9 @@ void Windows::find_parting(CoreProbes& probes) const {
   const BlockId parent = prefixes_.find_parent(probes, i);
   const CoreProbe& first = probes.blocks[i];
   if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;
-  if (index_.block(parent).children > 0) probes.parting = i * kBlockTokens + first.run;
+  // (The end of a sequence is where one goes on.)
+  const Block& above = index_.block(parent);
+  if (above.children > above.partial_children) probes.parting = i * kBlockTokens + first.run;
 }
 
 void Windows::promise(const CoreRequest& request, CoreProbes& probes) const {
@@ -179,7 +198,9 @@ void Windows::hold(CoreRequest& request, const CoreProbes& probes) {
     }
     if (start >= request.blocks.size()) continue;
     const Block& begun = index_.block(request.blocks[start].block());
-    if (probes.blocks[start].node != kNoBlock && begun.filled > 0) index_.hold(request.blocks[start], group);
+    const bool is_copied = probes.blocks[start].source == CoreProbe::Source::kCopy && begun.parts[group];
+    if (probes.blocks[start].node != kNoBlock && (begun.filled > 0 || is_copied))
+      index_.hold(request.blocks[start], group);
   }
 }
 

@@ -80,8 +80,12 @@ class Windows {
 
   // --- admission: what a request that waits finds, and where it goes on ---
 
-  // Chooses the last place to continue from. Siblings' state is of use only at that place.
-  void choose_start(CoreProbes& probes, Tier slowest) const;
+  // Chooses the last place to continue from. Siblings' state is of use only at that place. `coming`: the
+  // first tokens of one of the blocks are on their way; may be null.
+  void choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning* coming) const;
+  // Every group has, or gets from a tier not slower than `slowest`, what the token after `tokens` tokens of
+  // the block sees in blocks before it.
+  bool can_start(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, Tier slowest) const;
   // A public prefix holds all of its state in every group, so none of it is passed over.
   void compute_all(CoreProbes& probes) const;
   // Finds the place where the request parts from what others have computed and continued: other requests may
@@ -141,6 +145,7 @@ class Windows {
  private:
   bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,
               bool full_groups_whole) const;
+  bool is_there(const CoreProbe& found, std::uint32_t group, Tier slowest) const;
   bool lacks_before_start(const CoreProbes& probes, std::uint32_t block) const;
   bool let_go_behind_window(CoreRequest& request);
 

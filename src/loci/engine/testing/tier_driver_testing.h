@@ -34,7 +34,9 @@ inline CoreConfig tier_config(std::uint32_t device, std::uint32_t host, std::uin
 class TierDriver {
  public:
   explicit TierDriver(const CoreConfig& config, bool recovered = true)
-      : core(Core::make(config).value()), costs(config.costs) {
+      : core(Core::make(config).value()),
+        groups(static_cast<std::uint32_t>(config.groups.size())),
+        costs(config.costs) {
     if (recovered) step(Recovered{{}, 0, true});
   }
 
@@ -44,7 +46,7 @@ class TierDriver {
     moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
     record_changes.insert(record_changes.end(), plan.record_changes.begin(), plan.record_changes.end());
     for (const RecordChange& change : plan.record_changes)
-      if (change.kind == RecordChange::Kind::kForget) disk.erase(change.slot);
+      if (change.kind == RecordChange::Kind::kForget) disk.erase({change.group, change.slot});
     if (plan.pass) {
       in_flight = plan;
       for (const Span& span : plan.pass->spans) rows += span.tokens.size();
@@ -76,7 +78,8 @@ class TierDriver {
       for (const Move& move : std::exchange(moves, {})) {
         if (move.to == Tier::kDisk && result == MoveResult::kDone) {
           on_disk.push_back(move);
-          disk[move.parts.front().to] = move;
+          for (const MovePart& part : move.parts)
+            disk[{pool_of(part.group, move.form, groups), part.to}] = move;
         }
         ended.moves.push_back({move.id, result, took});
       }
@@ -104,6 +107,7 @@ class TierDriver {
   }
 
   Core core;
+  std::uint32_t groups;
   CostModel costs;
   bool passes_take_time = true;
   Nanos now = 0;
@@ -112,7 +116,7 @@ class TierDriver {
   std::vector<Move> moves;  // that have not ended
   std::vector<RecordChange> record_changes;
   std::vector<Move> on_disk;
-  std::map<SlotId, Move> disk;  // contents of group 0's slots
+  std::map<std::pair<std::uint32_t, SlotId>, Move> disk;  // by pool and slot, what was moved there
   std::vector<Started> starts;
   std::vector<Finished> ends;
   std::size_t rows = 0;  // rows that all passes have computed
