@@ -28,6 +28,7 @@ constexpr std::string_view kNotServing = "this server is loading or stopping", k
 constexpr std::size_t kGreetingsMax = 64;
 constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
 constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;   // between two looks for what fronts wait for
+constexpr std::size_t kBytesWithHead = 8 << 10;      // of a part
 constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
 HttpServer::Options http_options(const PeerServerOptions& options) {
@@ -54,22 +55,24 @@ HttpServer::Options http_options(const PeerServerOptions& options) {
 struct PeerServer::Exchanged {
   explicit Exchanged(asio::io_context& io) : woken(io), late(io) {}
 
-  // Calls back when it ends, wherever that is.
-  class Taken {
+  // Bytes that were given. They go back when it ends, wherever that is.
+  class Given {
    public:
-    explicit Taken(std::function<void()> call) : call_(std::move(call)) {}
-    ~Taken() { call_(); }
-    Taken(const Taken&) = delete;
-    Taken& operator=(const Taken&) = delete;
+    Given(std::vector<std::byte> bytes, Taken taken) : bytes_(std::move(bytes)), taken_(std::move(taken)) {}
+    ~Given() { taken_(std::move(bytes_)); }
+    Given(const Given&) = delete;
+    Given& operator=(const Given&) = delete;
+
+    std::span<const std::byte> bytes() const { return bytes_; }
 
    private:
-    const std::function<void()> call_;
+    std::vector<std::byte> bytes_;
+    const Taken taken_;
   };
   struct Part {
     PeerPlace place;
-    std::uint8_t groups = 0;  // bits: the one that came, or all that are gone
-    std::vector<std::byte> bytes;
-    std::unique_ptr<Taken> taken;  // null: it is gone
+    std::uint8_t groups = 0;       // bits: the one that came, or all that are gone
+    std::unique_ptr<Given> given;  // null: it is gone
   };
 
   std::deque<Part> parts;
@@ -139,18 +142,16 @@ void PeerServer::answered(PeerAnswer answer) {
   change(answer.id, [&](Exchanged& exchanged) { exchanged.answer = std::move(answer.groups); });
 }
 
-void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
-                      std::function<void()> taken) {
+void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) {
   Exchanged::Part part{.place = place,
                        .groups = static_cast<std::uint8_t>(1u << group),
-                       .bytes = std::move(bytes),
-                       .taken = std::make_unique<Exchanged::Taken>(std::move(taken))};
+                       .given = std::make_unique<Exchanged::Given>(std::move(bytes), std::move(taken))};
   change(place.read, [&](Exchanged& exchanged) { exchanged.parts.push_back(std::move(part)); });
 }
 
 void PeerServer::gone(PeerGone gone) {
   change(gone.place.read, [&](Exchanged& exchanged) {
-    exchanged.parts.push_back({.place = gone.place, .groups = gone.groups, .bytes = {}, .taken = {}});
+    exchanged.parts.push_back({.place = gone.place, .groups = gone.groups, .given = {}});
   });
 }
 
@@ -283,15 +284,18 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
     }
     for (std::uint8_t group = 0; group < options_.group_count && goes_on; ++group) {
       if ((part->groups >> group & 1) == 0) continue;
-      PeerPartHead head{.index = part->place.index,
-                        .group = group,
-                        .is_gone = part->taken == nullptr,
-                        .bytes = part->bytes.size()};
-      if (part->taken) check_peer_part(wants->wants[part->place.index].key, group, part->bytes, head.check);
-      const std::string top = write_peer_part_head(head);
+      const std::span<const std::byte> bytes =
+          part->given ? part->given->bytes() : std::span<const std::byte>();
+      PeerPartHead head{
+          .index = part->place.index, .group = group, .is_gone = !part->given, .bytes = bytes.size()};
+      if (part->given) check_peer_part(wants->wants[part->place.index].key, group, bytes, head.check);
+      // The head goes with the first bytes: alone it would wake the reader for nothing.
+      const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      const std::string_view first = content.substr(0, kBytesWithHead);
+      const std::string top = write_peer_part_head(head).append(first);
       goes_on = co_await exchange.stream(top);
-      const std::string_view bytes(reinterpret_cast<const char*>(part->bytes.data()), part->bytes.size());
-      if (goes_on && !bytes.empty()) goes_on = co_await exchange.stream(bytes);
+      const std::string_view rest = content.substr(first.size());
+      if (goes_on && !rest.empty()) goes_on = co_await exchange.stream(rest);
       --left;
     }
   }
