@@ -73,8 +73,11 @@ struct PeerServer::Exchanged {
     PeerPlace place;
     std::uint8_t groups = 0;       // bits: the one that came, or all that are gone
     std::unique_ptr<Given> given;  // null: it is gone
+    std::uint64_t check[2]{};      // of what is given
   };
 
+  // Of a read; written before the source knows of it, and not after.
+  std::shared_ptr<const std::vector<PeerWant>> wants;
   std::deque<Part> parts;
   std::optional<std::vector<std::uint8_t>> answer;
   // The network thread's.
@@ -146,6 +149,16 @@ void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byt
   Exchanged::Part part{.place = place,
                        .groups = static_cast<std::uint8_t>(1u << group),
                        .given = std::make_unique<Exchanged::Given>(std::move(bytes), std::move(taken))};
+  std::shared_ptr<const std::vector<PeerWant>> wants;
+  {
+    const MutexLock lock(mutex_);
+    const auto at = open_.find(place.read);
+    if (at != open_.end()) wants = at->second->wants;
+  }
+  if (!wants) return;
+  // Here, where the bytes have just been copied, and not on the connection's thread, which has more to do.
+  check_peer_part(wants->at(place.index).key, static_cast<std::uint8_t>(group), part.given->bytes(),
+                  part.check);
   change(place.read, [&](Exchanged& exchanged) { exchanged.parts.push_back(std::move(part)); });
 }
 
@@ -253,7 +266,8 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
   for (const PeerWant& want : wants->wants) left += static_cast<std::size_t>(std::popcount(want.groups));
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
-  PeerRead read{.id = id, .wants = wants->wants, .deadline = 0};
+  exchanged->wants = std::make_shared<const std::vector<PeerWant>>(wants->wants);
+  PeerRead read{.id = id, .wants = std::move(wants->wants), .deadline = 0};
   source.read(std::move(read), wants->time_limit);
   exchanged->answering = &exchange;
   exchange.watch([exchanged] { exchanged->woken.cancel(); });
@@ -286,9 +300,11 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
       if ((part->groups >> group & 1) == 0) continue;
       const std::span<const std::byte> bytes =
           part->given ? part->given->bytes() : std::span<const std::byte>();
-      PeerPartHead head{
-          .index = part->place.index, .group = group, .is_gone = !part->given, .bytes = bytes.size()};
-      if (part->given) check_peer_part(wants->wants[part->place.index].key, group, bytes, head.check);
+      const PeerPartHead head{.index = part->place.index,
+                              .group = group,
+                              .is_gone = !part->given,
+                              .bytes = bytes.size(),
+                              .check = {part->check[0], part->check[1]}};
       // The head goes with the first bytes: alone it would wake the reader for nothing.
       const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       const std::string_view first = content.substr(0, kBytesWithHead);
