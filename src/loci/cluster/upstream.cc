@@ -22,6 +22,31 @@ constexpr std::uint32_t kHeaderBytesMax = 64 << 10;
 
 }  // namespace
 
+struct Upstream::Piece {
+  using value_type = std::string_view;  // what was read last; it lies in the connection's buffer
+
+  class reader {
+   public:
+    template <bool is_request, class Fields>
+    reader(http::header<is_request, Fields>& /*header*/, value_type& piece) : piece_(piece) {}
+    template <class Length>
+    void init(const Length& /*length*/, error_code& error) {
+      error = {};
+    }
+    template <class Buffers>
+    std::size_t put(const Buffers& buffers, error_code& error) {
+      error = {};
+      const asio::const_buffer first(*asio::buffer_sequence_begin(buffers));
+      piece_ = {static_cast<const char*>(first.data()), first.size()};
+      return first.size();
+    }
+    void finish(error_code& error) { error = {}; }
+
+   private:
+    value_type& piece_;
+  };
+};
+
 Upstream::State::State(asio::io_context& io, TlsContext tls)
     : socket(tcp::socket(io), std::move(tls)), resolved(io), watchdog(io) {}
 
@@ -36,6 +61,8 @@ Upstream::Upstream(asio::io_context& io, TlsContext tls)
     : io_(io),
       state_(std::make_shared<State>(io, std::move(tls))),
       buffer_(kHeaderBytesMax + 2 * kPieceBytes) {}
+
+Upstream::~Upstream() = default;
 
 asio::awaitable<Status> Upstream::connect(const Member& member, Nanos timeout) {
   set_deadline(timeout);
@@ -88,7 +115,7 @@ asio::awaitable<bool> Upstream::send(std::string_view head, std::string_view bod
 }
 
 asio::awaitable<const Upstream::Header*> Upstream::read_header(bool is_head_request) {
-  parser_.emplace();
+  parser_ = std::make_unique<Parser>();
   parser_->header_limit(kHeaderBytesMax);
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
   if (is_head_request) parser_->skip(true);
@@ -108,17 +135,14 @@ std::optional<std::uint64_t> Upstream::content_length() const {
 asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
   // (Beast reads no more at once than the buffer has taken so far, which a short header leaves at 512 bytes.)
   buffer_.reserve(kPieceBytes);
-  piece_.resize(kPieceBytes);
   while (!parser_->is_done()) {
-    auto& body = parser_->get().body();
-    body.data = piece_.data();
-    body.size = piece_.size();
+    parser_->get().body() = {};
     error_code error;
     co_await http::async_read_some(state_->socket, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
-    const std::string_view got(piece_.data(), piece_.size() - body.size);
-    if (error && error != http::error::need_buffer) co_return std::nullopt;
-    if (!got.empty()) co_return got;
+    if (error) co_return std::nullopt;
+    // (Where it lies is not written to before the next read.)
+    if (const std::string_view got = parser_->get().body(); !got.empty()) co_return got;
   }
   co_return std::string_view();
 }
@@ -129,12 +153,12 @@ bool Upstream::is_reusable() const {
          !state_->has_timed_out && state_->socket.tcp().is_open();
 }
 
-// 128 KiB after an answer: a front may keep hundreds of idle connections to each of its instances.
+// What an answer took: a front may keep hundreds of idle connections to each of its instances.
 void Upstream::rest() {
   parser_.reset();
   buffer_.clear();
   buffer_.shrink_to_fit();
-  std::vector<char>().swap(piece_);
+  state_->socket.rest();
 }
 
 void Upstream::close() { state_->close(); }

@@ -9,7 +9,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <cstdint>
@@ -32,6 +31,7 @@ namespace loci {
 class Upstream {
  public:
   Upstream(boost::asio::io_context& io, TlsContext tls);
+  ~Upstream();
 
   // Errors: kUnavailable; kInvalidArgument if the member's certificate is not trusted.
   boost::asio::awaitable<Status> connect(const Member& member, Nanos timeout);
@@ -43,7 +43,8 @@ class Upstream {
   using Header = boost::beast::http::response_header<>;
   boost::asio::awaitable<const Header*> read_header(bool is_head_request);
   std::optional<std::uint64_t> content_length() const;  // if the header has one
-  // Reads more of the body; empty at its end. Absent: the connection broke before its end.
+  // Reads more of the body; empty at its end. Absent: the connection broke before its end. What it returns is
+  // valid until the next call.
   boost::asio::awaitable<std::optional<std::string_view>> read_piece();
   // True after the body's end, or directly after connect(): another request may follow.
   bool is_reusable() const;
@@ -59,7 +60,8 @@ class Upstream {
 
  private:
   static constexpr std::size_t kPieceBytes = 64 << 10;
-  using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
+  struct Piece;  // a body whose pieces are not copied
+  using Parser = boost::beast::http::response_parser<Piece>;
 
   // Shared with its timer, which may fire after the connection is gone.
   struct State : std::enable_shared_from_this<State> {
@@ -83,8 +85,7 @@ class Upstream {
   boost::asio::io_context& io_;
   const std::shared_ptr<State> state_;
   boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
-  std::vector<char> piece_;
+  std::unique_ptr<Parser> parser_;
 };
 
 // Idle connections, by the instance's number.

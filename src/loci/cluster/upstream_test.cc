@@ -207,7 +207,7 @@ TEST(UpstreamPool, IdleConnectionsHaveNoBuffers) {
   io.run();
   EXPECT_EQ(again, kConnections * body.size());
 #ifndef LOCI_SANITIZED  // whose allocators do not say what is allocated
-  EXPECT_GE(busy_bytes, idle_bytes + kConnections * (120 << 10));
+  EXPECT_GE(busy_bytes, idle_bytes + kConnections * (60 << 10));
 #endif
 }
 

@@ -27,6 +27,9 @@ namespace {
 
 // Of a pass, where nobody says: as many rows as let products come near the device's rate.
 constexpr std::uint32_t kPassTokensCpu = 512, kPassTokensGpu = 2048;
+// What reads from peers cost, until some were measured: a network of 10 Gbit/s, and memory at its other end.
+// If it is assumed to be slow, much is computed at first that would have come sooner.
+constexpr LinkCost kPeersAlone{1'000'000, std::uint64_t{1} << 30};
 
 std::uint32_t pass_tokens(const ServerConfig& config, std::uint32_t of_device) {
   return config.max_batch_tokens != 0 ? config.max_batch_tokens : of_device;
@@ -250,6 +253,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   LOCI_ASSIGN_OR_RETURN(const std::string shared_tier, open_shared_store(parts, tiers, options));
   LOCI_ASSIGN_OR_RETURN(parts.peers,
                         open_peer_state(config, cluster_secret, spec, info, options, parts.clock, parts.log));
+  if (parts.peers.server && !options.core.writes_shared) costs.curves.shared_read = kPeersAlone;
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(config, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   options.core.costs = limited_costs(costs.curves, io_limit);

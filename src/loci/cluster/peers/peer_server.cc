@@ -28,6 +28,7 @@ constexpr std::string_view kNotServing = "this server is loading or stopping", k
 constexpr std::size_t kGreetingsMax = 64;
 constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
 constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;   // between two looks for what fronts wait for
+constexpr std::size_t kBytesWithHead = 8 << 10;      // of a part
 constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
 HttpServer::Options http_options(const PeerServerOptions& options) {
@@ -54,24 +55,29 @@ HttpServer::Options http_options(const PeerServerOptions& options) {
 struct PeerServer::Exchanged {
   explicit Exchanged(asio::io_context& io) : woken(io), late(io) {}
 
-  // Calls back when it ends, wherever that is.
-  class Taken {
+  // Bytes that were given. They go back when it ends, wherever that is.
+  class Given {
    public:
-    explicit Taken(std::function<void()> call) : call_(std::move(call)) {}
-    ~Taken() { call_(); }
-    Taken(const Taken&) = delete;
-    Taken& operator=(const Taken&) = delete;
+    Given(std::vector<std::byte> bytes, Taken taken) : bytes_(std::move(bytes)), taken_(std::move(taken)) {}
+    ~Given() { taken_(std::move(bytes_)); }
+    Given(const Given&) = delete;
+    Given& operator=(const Given&) = delete;
+
+    std::span<const std::byte> bytes() const { return bytes_; }
 
    private:
-    const std::function<void()> call_;
+    std::vector<std::byte> bytes_;
+    const Taken taken_;
   };
   struct Part {
     PeerPlace place;
-    std::uint8_t groups = 0;  // bits: the one that came, or all that are gone
-    std::vector<std::byte> bytes;
-    std::unique_ptr<Taken> taken;  // null: it is gone
+    std::uint8_t groups = 0;       // bits: the one that came, or all that are gone
+    std::unique_ptr<Given> given;  // null: it is gone
+    std::uint64_t check[2]{};      // of what is given
   };
 
+  // Of a read; written before the source knows of it, and not after.
+  std::shared_ptr<const std::vector<PeerWant>> wants;
   std::deque<Part> parts;
   std::optional<std::vector<std::uint8_t>> answer;
   // The network thread's.
@@ -139,18 +145,26 @@ void PeerServer::answered(PeerAnswer answer) {
   change(answer.id, [&](Exchanged& exchanged) { exchanged.answer = std::move(answer.groups); });
 }
 
-void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
-                      std::function<void()> taken) {
+void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) {
   Exchanged::Part part{.place = place,
                        .groups = static_cast<std::uint8_t>(1u << group),
-                       .bytes = std::move(bytes),
-                       .taken = std::make_unique<Exchanged::Taken>(std::move(taken))};
+                       .given = std::make_unique<Exchanged::Given>(std::move(bytes), std::move(taken))};
+  std::shared_ptr<const std::vector<PeerWant>> wants;
+  {
+    const MutexLock lock(mutex_);
+    const auto at = open_.find(place.read);
+    if (at != open_.end()) wants = at->second->wants;
+  }
+  if (!wants) return;
+  // Here, where the bytes have just been copied, and not on the connection's thread, which has more to do.
+  check_peer_part(wants->at(place.index).key, static_cast<std::uint8_t>(group), part.given->bytes(),
+                  part.check);
   change(place.read, [&](Exchanged& exchanged) { exchanged.parts.push_back(std::move(part)); });
 }
 
 void PeerServer::gone(PeerGone gone) {
   change(gone.place.read, [&](Exchanged& exchanged) {
-    exchanged.parts.push_back({.place = gone.place, .groups = gone.groups, .bytes = {}, .taken = {}});
+    exchanged.parts.push_back({.place = gone.place, .groups = gone.groups, .given = {}});
   });
 }
 
@@ -252,7 +266,8 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
   for (const PeerWant& want : wants->wants) left += static_cast<std::size_t>(std::popcount(want.groups));
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
-  PeerRead read{.id = id, .wants = wants->wants, .deadline = 0};
+  exchanged->wants = std::make_shared<const std::vector<PeerWant>>(wants->wants);
+  PeerRead read{.id = id, .wants = std::move(wants->wants), .deadline = 0};
   source.read(std::move(read), wants->time_limit);
   exchanged->answering = &exchange;
   exchange.watch([exchanged] { exchanged->woken.cancel(); });
@@ -283,15 +298,20 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
     }
     for (std::uint8_t group = 0; group < options_.group_count && goes_on; ++group) {
       if ((part->groups >> group & 1) == 0) continue;
-      PeerPartHead head{.index = part->place.index,
-                        .group = group,
-                        .is_gone = part->taken == nullptr,
-                        .bytes = part->bytes.size()};
-      if (part->taken) check_peer_part(wants->wants[part->place.index].key, group, part->bytes, head.check);
-      const std::string top = write_peer_part_head(head);
+      const std::span<const std::byte> bytes =
+          part->given ? part->given->bytes() : std::span<const std::byte>();
+      const PeerPartHead head{.index = part->place.index,
+                              .group = group,
+                              .is_gone = !part->given,
+                              .bytes = bytes.size(),
+                              .check = {part->check[0], part->check[1]}};
+      // The head goes with the first bytes: alone it would wake the reader for nothing.
+      const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      const std::string_view first = content.substr(0, kBytesWithHead);
+      const std::string top = write_peer_part_head(head).append(first);
       goes_on = co_await exchange.stream(top);
-      const std::string_view bytes(reinterpret_cast<const char*>(part->bytes.data()), part->bytes.size());
-      if (goes_on && !bytes.empty()) goes_on = co_await exchange.stream(bytes);
+      const std::string_view rest = content.substr(first.size());
+      if (goes_on && !rest.empty()) goes_on = co_await exchange.stream(rest);
       --left;
     }
   }

@@ -72,8 +72,7 @@ class PeerServer final : public PeerOutlet {
   void stop();
 
   void answered(PeerAnswer answer) override;
-  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
-            std::function<void()> taken) override;
+  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) override;
   void gone(PeerGone gone) override;
 
  private:

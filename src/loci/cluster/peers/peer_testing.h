@@ -85,7 +85,8 @@ class FakePeer final : public PeerSource {
       for (std::uint32_t group = 0; group < 2; ++group) {
         if ((want.groups >> group & 1) == 0) continue;
         ++given_;
-        server_->give({read.id, i}, group, state_of(want.key, group), [this] { ++taken_; });
+        server_->give({read.id, i}, group, state_of(want.key, group),
+                      [this](std::vector<std::byte>) { ++taken_; });
       }
     }
   }

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 #include <xxhash.h>
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+// Has the functions choose the widest instructions of the machine: half the time, the same values.
+#include <xxh_x86dispatch.h>
+#endif
 
 #include <algorithm>
 #include <bit>

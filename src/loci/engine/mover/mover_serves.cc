@@ -29,7 +29,7 @@ class MoverServes::FromDisk final : public BlockReadSink {
  public:
   FromDisk(const MoverServes& serves, std::shared_ptr<Left> left) : serves_(serves), left_(std::move(left)) {
     for (const MovePart& part : left_->move.parts)
-      parts_.push_back({std::vector<std::byte>(serves.link_.group(part.group).block_bytes)});
+      parts_.push_back({serves.buffers_.take(serves.link_.group(part.group).block_bytes)});
   }
 
   void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
@@ -46,19 +46,18 @@ class MoverServes::FromDisk final : public BlockReadSink {
     const auto part = static_cast<std::uint32_t>(item);
     std::vector<std::byte> bytes;
     if (!end(item, bytes)) return;
-    if (status.ok()) {
-      serves_.give(left_, part, std::move(bytes));
-    } else {
-      serves_.fail(left_, part, status);
-    }
+    if (status.ok()) return serves_.give(left_, part, std::move(bytes));
+    serves_.buffers_.give_back(std::move(bytes));
+    serves_.fail(left_, part, status);
   }
 
   Nanos deadline() const { return left_->begun + serves_.link_.options.load_limit; }
   void give_up() {
     std::vector<std::byte> bytes;
     for (std::size_t item = 0; item < left_->move.parts.size(); ++item) {
-      if (end(item, bytes))
-        serves_.fail(left_, static_cast<std::uint32_t>(item), {StatusCode::kDeadlineExceeded, "too slow"});
+      if (!end(item, bytes)) continue;
+      serves_.buffers_.give_back(std::move(bytes));
+      serves_.fail(left_, static_cast<std::uint32_t>(item), {StatusCode::kDeadlineExceeded, "too slow"});
     }
   }
   bool over() const {
@@ -85,6 +84,28 @@ class MoverServes::FromDisk final : public BlockReadSink {
   mutable Mutex mutex_;
   std::vector<Part> parts_ GUARDED_BY(mutex_);
 };
+
+std::vector<std::byte> MoverServes::Buffers::take(std::uint64_t bytes) {
+  std::vector<std::byte> buffer;
+  {
+    const MutexLock lock(mutex_);
+    ++taken_;
+    if (!free_.empty()) {
+      buffer = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  buffer.resize(bytes);  // (Groups' parts differ in size.)
+  return buffer;
+}
+
+// As many are free at most as were taken at once, which the core bounds.
+void MoverServes::Buffers::give_back(std::vector<std::byte> buffer) {
+  std::vector<std::vector<std::byte>> freed;  // behind the lock
+  const MutexLock lock(mutex_);
+  free_.push_back(std::move(buffer));
+  if (--taken_ == 0) freed.swap(free_);
+}
 
 MoverServes::MoverServes(const MoverLink& link, BlockSource* disk, PeerOutlet* outlet)
     : link_(link), disk_(disk), outlet_(outlet) {}
@@ -114,12 +135,13 @@ bool MoverServes::step() {
     return true;
   }
   const MovePart& part = serve.move.parts[serve.part];
-  if (serve.buffer.empty()) serve.buffer.resize(link_.group(part.group).block_bytes);
+  if (serve.buffer.empty()) serve.buffer = buffers_.take(link_.group(part.group).block_bytes);
   const Result<bool> copied = copy(serve);
   if (copied.ok() && !*copied) return true;
   if (copied.ok()) {
     give(serve.left, serve.part, std::exchange(serve.buffer, {}));
   } else {
+    buffers_.give_back(std::exchange(serve.buffer, {}));
     fail(serve.left, serve.part, copied.status());
   }
   serve.index = 0;
@@ -165,7 +187,10 @@ Result<bool> MoverServes::copy(Serve& serve) const {
 void MoverServes::give(const std::shared_ptr<Left>& left, std::uint32_t part,
                        std::vector<std::byte> bytes) const {
   outlet_->give(*left->move.peer, left->move.parts[part].group, std::move(bytes),
-                [this, left] { end_part(*left); });
+                [this, left](std::vector<std::byte> buffer) {
+                  buffers_.give_back(std::move(buffer));
+                  end_part(*left);
+                });
 }
 
 void MoverServes::fail(const std::shared_ptr<Left>& left, std::uint32_t part, const Status& why) const {

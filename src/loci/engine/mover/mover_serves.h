@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/engine/mover/mover_link.h"
 #include "loci/engine/mover/peer_outlet.h"
 #include "loci/memory/block_source.h"
@@ -33,6 +34,18 @@ class MoverServes {
 
  private:
   class FromDisk;
+  // Memory of parts, which is used again while others are on their way: fresh memory costs as much as the
+  // copy. Thread-safe.
+  class Buffers {
+   public:
+    std::vector<std::byte> take(std::uint64_t bytes) EXCLUDES(mutex_);
+    void give_back(std::vector<std::byte> buffer) EXCLUDES(mutex_);
+
+   private:
+    Mutex mutex_;
+    std::size_t taken_ GUARDED_BY(mutex_) = 0;
+    std::vector<std::vector<std::byte>> free_ GUARDED_BY(mutex_);  // none while none is taken
+  };
   // The parts of a move that have not been given yet.
   struct Left;
   struct Serve {
@@ -56,6 +69,7 @@ class MoverServes {
   BlockSource* const disk_;
   PeerOutlet* const outlet_;
   std::deque<Serve> serves_;
+  mutable Buffers buffers_;
 };
 
 }  // namespace loci

@@ -10,17 +10,16 @@ class Outlet final : public PeerOutlet {
  public:
   using Part = std::pair<std::uint32_t, std::uint32_t>;  // block, group
   void answered(PeerAnswer) override { ADD_FAILURE() << "movers answer no questions"; }
-  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
-            std::function<void()> taken) override {
+  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) override {
     {
       const std::lock_guard lock(mutex_);
-      EXPECT_TRUE(given_.emplace(Part(place.index, group), std::move(bytes)).second);
+      EXPECT_TRUE(given_.emplace(Part(place.index, group), bytes).second);
       if (keeps_) {
-        kept_.push_back(std::move(taken));
+        kept_.emplace_back(std::move(taken), std::move(bytes));
         return;
       }
     }
-    taken();
+    taken(std::move(bytes));
   }
   void gone(PeerGone gone) override {
     const std::lock_guard lock(mutex_);
@@ -35,9 +34,20 @@ class Outlet final : public PeerOutlet {
     return gone_;
   }
   void keep() { keeps_ = true; }
-  void let_go() {
-    for (const auto& taken : kept_) taken();
-    kept_.clear();
+  // All that it keeps, but for the last ones.
+  void let_go(std::size_t but = 0) {
+    for (; kept_.size() > but; kept_.erase(kept_.begin()))
+      kept_.front().first(std::move(kept_.front().second));
+  }
+  std::size_t kept() {
+    const std::lock_guard lock(mutex_);
+    return kept_.size();
+  }
+  std::set<const std::byte*> places() {
+    const std::lock_guard lock(mutex_);
+    std::set<const std::byte*> places;
+    for (const auto& [taken, bytes] : kept_) places.insert(bytes.data());
+    return places;
   }
 
  private:
@@ -45,7 +55,7 @@ class Outlet final : public PeerOutlet {
   std::map<Part, std::vector<std::byte>> given_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> gone_;
   std::atomic<bool> keeps_{false};
-  std::vector<std::function<void()>> kept_;
+  std::vector<std::pair<Taken, std::vector<std::byte>>> kept_;
 };
 
 class MoverServesTest : public MoverTest {
@@ -118,6 +128,29 @@ TEST_P(MoverServesTest, AMoveEndsWhenItsBytesAreTaken) {
   EXPECT_EQ(ends_.count(), kBlocks);
   outlet_->let_go();
   for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+}
+
+TEST_P(MoverServesTest, MemoryIsUsedAgainWhileSomeIsOnItsWay) {
+  make_serving();
+  outlet_->keep();
+  const auto expected = on_device(0);
+  const std::size_t parts = kBlocks * groups();
+  const auto serve = [&](std::size_t until) {
+    std::vector<Move> all = serves(Tier::kDevice, 0);
+    mover_->start(std::move(all), {});
+    while (outlet_->kept() < until) std::this_thread::yield();
+    EXPECT_EQ(outlet_->take(), expected);
+    return outlet_->places();
+  };
+  const std::set<const std::byte*> first = serve(parts);
+  EXPECT_EQ(first.size(), parts);
+  outlet_->let_go(1);
+  const std::set<const std::byte*> second = serve(parts + 1);
+  EXPECT_EQ(second.size(), parts + 1) << "what is on its way is nobody else's";
+  std::size_t again = 0;
+  for (const std::byte* place : second) again += first.count(place);
+  EXPECT_EQ(again, parts);
+  outlet_->let_go();
 }
 
 TEST_P(MoverServesTest, WhatTheDiskDoesNotBringIsGivenUp) {

@@ -18,9 +18,9 @@ class PeerOutlet {
   virtual ~PeerOutlet() = default;
   virtual void answered(PeerAnswer answer) = 0;
   // Gives a block's part in the group: all its layers, in the backend's layout. The outlet calls `taken`
-  // once, from any thread, when it has freed the memory. Until then the core counts the part as in flight.
-  virtual void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
-                    std::function<void()> taken) = 0;
+  // once, from any thread, and gives the memory back by it. Until then the core counts the part as in flight.
+  using Taken = std::function<void(std::vector<std::byte>)>;
+  virtual void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) = 0;
   virtual void gone(PeerGone gone) = 0;
 };
 

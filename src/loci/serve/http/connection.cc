@@ -122,6 +122,7 @@ asio::awaitable<void> Connection::run() {
     body_charge_.release();
     if (gone_ || timed_out_ || exchange.status() == 0) break;
     if (!parser_->is_done() && !co_await skip_body()) break;
+    socket_.rest();
   }
   if (!gone_ && !timed_out_) co_await end_sending();
   close_now();

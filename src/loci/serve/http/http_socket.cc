@@ -9,6 +9,7 @@
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -18,14 +19,13 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 HttpSocket::HttpSocket(tcp::socket tcp, TlsContext tls) : tcp_(std::move(tcp)), context_(std::move(tls)) {
-  if (context_) tls_.emplace(tcp_, *context_);
+  if (context_) tls_.emplace(tcp_, context_->native_handle());
 }
 
 asio::awaitable<error_code> HttpSocket::handshake_as_server() {
   error_code error;
   if (!tls_) co_return error;
-  co_await tls_->async_handshake(asio::ssl::stream_base::server,
-                                 asio::redirect_error(asio::use_awaitable, error));
+  error = co_await tls_->handshake(TlsStream::Side::kServer);
   is_secured_ = !error;
   co_return error;
 }
@@ -42,8 +42,7 @@ asio::awaitable<error_code> HttpSocket::handshake_as_client(const std::string& h
   else
     is_asked = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
   if (!is_asked) co_return asio::error::invalid_argument;
-  co_await tls_->async_handshake(asio::ssl::stream_base::client,
-                                 asio::redirect_error(asio::use_awaitable, error));
+  error = co_await tls_->handshake(TlsStream::Side::kClient);
   is_secured_ = !error;
   co_return error;
 }
@@ -57,12 +56,7 @@ std::string HttpSocket::distrust() {
 asio::awaitable<void> HttpSocket::end_sending() {
   if (std::exchange(has_ended_, true)) co_return;
   error_code ignored;
-  if (is_secured_) {
-    // As if the peer had ended already: its answer is not waited for.
-    SSL* ssl = tls_->native_handle();
-    SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
-    co_await tls_->async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
-  }
+  if (is_secured_) co_await tls_->end_sending();
   tcp_.shutdown(tcp::socket::shutdown_send, ignored);
 }
 

@@ -5,13 +5,13 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "loci/base/status.h"
 #include "loci/serve/http/tls.h"
+#include "loci/serve/http/tls_stream.h"
 
 namespace loci {
 
@@ -49,11 +49,15 @@ class HttpSocket {
   // After the last write: the peer learns that nothing more comes, and that nothing was cut off. Does not
   // wait for the peer's own end; from here on only tcp() is read, to be dropped.
   boost::asio::awaitable<void> end_sending();
+  // Gives back the memory of TLS's buffers. While nothing is read or written.
+  void rest() {
+    if (tls_) tls_->rest();
+  }
 
  private:
   boost::asio::ip::tcp::socket tcp_;
   TlsContext context_;
-  std::optional<boost::asio::ssl::stream<boost::asio::ip::tcp::socket&>> tls_;
+  std::optional<TlsStream> tls_;
   bool is_secured_ = false;  // the handshake is done
   bool has_ended_ = false;
 };

@@ -29,6 +29,7 @@
 #include <thread>
 
 #include "loci/serve/http/server.h"
+#include "loci/serve/http/tls_testing.h"
 #include "loci/serve/telemetry/metrics.h"
 
 namespace loci {
@@ -37,17 +38,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-// A certificate for 127.0.0.1 that signs itself, and its key; `name` tells it from others.
-TlsFiles make_certificate(const std::filesystem::path& folder, const std::string& name) {
-  TlsFiles files{.certificate = folder / (name + ".pem"), .key = folder / (name + ".key")};
-  const std::string command = fmt::format(
-      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={} "
-      "-addext subjectAltName=IP:127.0.0.1 -keyout {} -out {} 2>/dev/null",
-      name, files.key, files.certificate);
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  return files;
-}
 
 class TlsFilesTest : public testing::Test {
  protected:
