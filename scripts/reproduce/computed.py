@@ -18,11 +18,13 @@ class Point:
     band: str
     why: str = ""
     how: str = "computed"
-    holds: object = None  # band D: whether the direction holds
+    holds: object = None  # whether the direction, or the order of the systems, holds; band D: that alone
 
     def inside(self):
         if self.band == "D":
             return bool(self.holds)
+        if self.holds is False:
+            return False
         low, high = self.theirs if isinstance(self.theirs, tuple) else (self.theirs, self.theirs)
         if self.band == "L":  # layers
             return low - 2 <= self.ours <= high + 2

@@ -35,7 +35,8 @@ def slug(paper, figure, title):
 
 
 def parameters(experiment, results):
-    out = ["", "### Parameters of its simulated runs", "", "| field of the scenario | value | from |", "|---|---|---|"]
+    title = f": {experiment['title']}" if "title" in experiment else ""
+    out = ["", f"### Parameters of its simulated runs{title}", "", "| field of the scenario | value | from |", "|---|---|---|"]
     for name, parameter in experiment["parameters"].items():
         source = parameter.get("from") or f"assumed: {parameter['assumed']}"
         if "second" in parameter:
@@ -54,8 +55,9 @@ def parameters(experiment, results):
     return out
 
 
-def runs_table(results):
-    out = ["", "### All runs", "", "| run | hit rate of turns, returning turns, % | tokens cached, of prompts | TTFT from admission mean, p90, s | from arrival mean, p90, s | s a token | requests/s | busy: prompts, decodes, waits for loads, s |",
+def runs_table(experiment, results):
+    title = f": {experiment['title']}" if "title" in experiment else ""
+    out = ["", f"### All runs{title}", "", "| run | hit rate of turns, returning turns, % | tokens cached, of prompts | TTFT from admission mean, p90, s | from arrival mean, p90, s | s a token | requests/s | busy: prompts, decodes, waits for loads, s |",
            "|---|---|---|---|---|---|---|---|"]
     for run, r in results.items():
         admission, arrival, busy = r["ttft_from_admission_s"], r["ttft_from_arrival_s"], r["busy_s"]
@@ -118,7 +120,7 @@ def write_paper(output, paper, title, rows, points, names, sources, args):
             out += ["", f"![{chart}]({name})"]
     for experiment, results in sources:
         if experiment["paper"] == paper:
-            out += parameters(experiment, results) + runs_table(results)
+            out += parameters(experiment, results) + runs_table(experiment, results)
     (output / f"{paper}.md").write_text("\n".join(out) + "\n")
 
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/policy/hidden_share.h"
 
+#include <algorithm>
+
 #include "loci/compute/backend.h"
 
 namespace loci {
@@ -11,6 +13,8 @@ using Wide = unsigned __int128;
 
 // Tokens whose mean price is that of a leading block that is computed.
 constexpr std::uint32_t kLeadingTokens = 1024;
+
+constexpr std::uint32_t kKeysAndValuesMin = 25;  // percent of the blocks
 
 // What a loaded block occupies.
 struct Occupied {
@@ -48,6 +52,11 @@ std::uint32_t hidden_share_percent(const CostModel& costs, std::uint64_t kv_byte
   }
   const Wide with = restored(best, hidden, kv, computed), without = restored(0, hidden, kv, computed);
   return 10 * with <= 9 * without ? best : 0;
+}
+
+FormShares form_shares(std::uint32_t hidden_percent) {
+  if (hidden_percent == 0) return {};
+  return {std::max(100 - hidden_percent, kKeysAndValuesMin), hidden_percent};
 }
 
 std::uint64_t hidden_pays_below(const CostModel& costs, std::uint64_t kv_bytes) {

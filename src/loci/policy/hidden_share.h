@@ -37,6 +37,15 @@ namespace loci {
 std::uint32_t hidden_share_percent(const CostModel& costs, std::uint64_t kv_bytes,
                                    std::uint64_t hidden_bytes);
 
+// How the disk's slots are divided between the forms, in blocks of a hundred that are saved. Blocks that were
+// to be hidden, and whose rows were not all captured, are keys and values too; so a quarter at least is for
+// these, and the sum may be more than a hundred.
+struct FormShares {
+  std::uint32_t keys_and_values = 100;
+  std::uint32_t hidden = 0;
+};
+FormShares form_shares(std::uint32_t hidden_percent);
+
 // Bytes a second of the disk's link: on a slower one all hidden blocks come sooner than all as keys and
 // values, as projecting a block takes less than loading its keys and values. 0: nobody measured projecting.
 std::uint64_t hidden_pays_below(const CostModel& costs, std::uint64_t kv_bytes);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include <algorithm>
 
 #include "loci/compute/backend.h"
@@ -81,6 +83,16 @@ TEST(HiddenShareTest, NoShareIsBetter) {
 TEST(HiddenShareTest, WhereItPays) {
   EXPECT_EQ(hidden_pays_below(costs(0), kKv), 0u);
   EXPECT_NEAR(static_cast<double>(hidden_pays_below(costs(1000), kKv)), 1e9, 1e6);
+}
+
+TEST(HiddenShareTest, KeysAndValuesAlwaysHaveRoom) {
+  const auto shares = [](std::uint32_t percent) {
+    const FormShares forms = form_shares(percent);
+    return std::pair(forms.keys_and_values, forms.hidden);
+  };
+  EXPECT_EQ(shares(0), std::pair(100u, 0u));
+  EXPECT_EQ(shares(30), std::pair(70u, 30u));
+  EXPECT_EQ(shares(100), std::pair(25u, 100u)) << "for what was not captured";
 }
 
 }  // namespace

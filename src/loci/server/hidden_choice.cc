@@ -3,17 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "loci/compute/hidden_form.h"
 #include "loci/policy/hidden_share.h"
 
 namespace loci {
-namespace {
-
-constexpr std::uint64_t kCaptureBytesMin = std::uint64_t{64} << 20;
-
-}  // namespace
 
 Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendInfo& info,
                                    const CostCurves& curves) {
@@ -40,14 +33,6 @@ Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendIn
       : curves.projection == 0 ? "none: nobody measured projecting (`loci profile MODEL` does)"
                                : "none: they would not come sooner, as measured";
   return choice;
-}
-
-std::uint32_t capture_places(const CoreConfig& core) {
-  if (core.hidden.disk_blocks == 0) return 0;
-  const CoreGroup& group = core.groups.front();
-  const std::uint64_t most = std::max(group.block_count * group.block_bytes / 8, kCaptureBytesMin);
-  const std::uint64_t wanted = 4 * (core.max_batch_tokens / kBlockTokens) + core.max_running;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(most / core.hidden.block_bytes, 1, wanted));
 }
 
 }  // namespace loci

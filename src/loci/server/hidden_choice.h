@@ -29,8 +29,4 @@ struct HiddenChoice {
 Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendInfo& info,
                                    const CostCurves& curves);
 
-// How many blocks' hidden states may wait in memory to be written: those of the blocks that a few passes
-// complete, but at most an eighth of the device's memory.
-std::uint32_t capture_places(const CoreConfig& core);
-
 }  // namespace loci

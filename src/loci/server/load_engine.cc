@@ -14,6 +14,7 @@
 #include "loci/base/hex.h"
 #include "loci/cluster/cluster_secret.h"
 #include "loci/compute/make_backend.h"
+#include "loci/engine/mover/capture_places.h"
 #include "loci/policy/pool_size.h"
 #include "loci/server/hidden_choice.h"
 #include "loci/server/overflow_rule.h"

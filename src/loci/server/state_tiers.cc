@@ -13,14 +13,14 @@
 
 #include "loci/base/units.h"
 #include "loci/memory/chain_key.h"
+#include "loci/policy/hidden_share.h"
 #include "loci/policy/pool_split.h"
 
 namespace loci {
 namespace {
 
 constexpr std::uint64_t kDefaultDiskBytesMax = std::uint64_t{16} << 30;
-constexpr std::uint32_t kKvPercentMin = 25;  // of the blocks, that there is room for beside hidden states
-constexpr const char* kSizeFile = "size";    // in a directory whose size nobody gave
+constexpr const char* kSizeFile = "size";  // in a directory whose size nobody gave
 
 std::vector<PoolGroup> pool_groups(const BackendInfo& backend) {
   std::vector<PoolGroup> groups;
@@ -105,14 +105,13 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
     options.shares.push_back(blocks_needed(pools[group], expected_tokens(pools, request.context_tokens)));
   }
   if (request.hidden_percent > 0) {
-    // Blocks that were to be hidden, and whose rows were not all captured, are keys and values too.
     const std::uint32_t share = options.shares.front();
+    const FormShares forms = form_shares(request.hidden_percent);
     options.groups.push_back({.layers = options.groups.front().layers,
                               .layer_slice_bytes = request.hidden_slice_bytes,
                               .form = StateForm::kHidden});
-    options.shares.front() =
-        std::max(1u, share * std::max(100 - request.hidden_percent, kKvPercentMin) / 100);
-    options.shares.push_back(std::max(1u, share * request.hidden_percent / 100));
+    options.shares.front() = std::max(1u, share * forms.keys_and_values / 100);
+    options.shares.push_back(std::max(1u, share * forms.hidden / 100));
   }
   options.io = request.disk_io;
   options.bytes_per_second = request.io_limit;

@@ -19,6 +19,7 @@ namespace loci::sim {
 enum class Happens : std::uint8_t {
   // To a process:
   kCopied,    // a copy on the device ends
+  kLayer,     // a load has brought another layer
   kPassEnd,   // a pass ends
   kPatience,  // a pass gives up waiting
   kTick,      // the core wanted to be woken

@@ -154,6 +154,7 @@ void Clients::see(const Started& started) {
   RequestRecord& record = of(started.request);
   if (record.admitted == kNever) record.admitted = agenda_.now();
   record.from = {started.sources.device, started.sources.host, started.sources.disk, started.sources.shared};
+  record.hidden = started.sources.hidden;
   record.planned = started.sources.restore.planned;
   live_.at(started.request.value).started = true;
   mix(started.request.value, started.cached_tokens);

@@ -14,12 +14,19 @@ BlockEntry dated(BlockEntry entry, Nanos now) {
 }  // namespace
 
 void DiskRecords::begin(const Move& move) {
-  for (const MovePart& part : move.parts) slots_.erase({part.group, part.to});
+  for (const MovePart& part : move.parts) slots_.erase({pool(move, part), part.to});
 }
 
 void DiskRecords::end(const Move& move, Nanos now) {
   for (const MovePart& part : move.parts)
-    slots_.insert_or_assign({part.group, part.to}, dated(move.entry, now));
+    slots_.insert_or_assign({pool(move, part), part.to}, dated(move.entry, now));
+}
+
+bool DiskRecords::has(const Move& move) const {
+  return std::ranges::all_of(move.parts, [&](const MovePart& part) {
+    const auto at = slots_.find({pool(move, part), part.from});
+    return at != slots_.end() && at->second.key == move.entry.key;
+  });
 }
 
 void DiskRecords::see(const RecordChange& change, Nanos now) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "loci/base/check.h"
+#include "loci/engine/core/link_breaker.h"
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
 #include "loci/policy/restore_plan.h"
@@ -36,7 +37,34 @@ class Maker {
     FaultOptions& faults = world.options.faults;
     faults.disk_slow_at = number(0, 20'000) * kNanosPerMilli;
     faults.disk_speed = one_in(2) ? 0 : number(1, 500) / 1000.0;
-    faults.disk_limit = number(100, 12'000) * kNanosPerMilli;
+    // What is given up sooner is no silence (LinkBreaker::kSilenceMin), and is asked for again without end.
+    faults.disk_limit = std::max(number(100, 12'000) * kNanosPerMilli, LinkBreaker::kSilenceMin);
+    return world;
+  }
+
+  FaultWorld make_hidden() {
+    FaultWorld world = make_lone();
+    WorldOptions& options = world.options;
+    CoreConfig& core = options.core;
+    CoreGroup& group = core.groups.front();
+    const std::uint32_t scale = large_ ? 40 : 1;
+    group.host_blocks = 0;
+    group.disk_blocks = scale * number(1, 100);
+    core.hole_records = number(0, group.disk_blocks / 2);
+    const std::uint64_t row_of_kv = group.block_bytes / (std::uint64_t{core.layers} * kBlockTokens);
+    options.model.hidden_row_bytes = number(1, static_cast<std::uint32_t>(row_of_kv) - 1);
+    core.hidden = {.disk_blocks = scale * number(1, 100),
+                   .block_bytes = options.model.hidden_token_bytes() * kBlockTokens,
+                   .share_percent = one_in(3) ? 100 : number(0, 100)};
+    core.save = "through";
+    if (one_in(2)) core.restore = one_in(2) ? "hcache" : "hidden";
+    options.machine.projection_flops = one_in(2) ? 0 : number(1, 100) * 1e11;
+    if (one_in(4)) options.machine.hidden_saving = HiddenSaving::kDirect;
+    options.machine.small_write = number(0, 500) * 1'000;
+    if (one_in(3)) options.machine.projecting = Projecting::kOnArrival;
+    options.device_keeps = one_in(2);
+    core.costs = PassModel(options.model, options.machine).curves();
+    if (one_in(3)) core.costs.projection = number(0, 100'000);  // what it believes
     return world;
   }
 
@@ -162,6 +190,8 @@ class Maker {
 
 FaultWorld random_fault_world(Random& random, WorldSize size) { return Maker(random, size).make_lone(); }
 
+FaultWorld random_hidden_world(Random& random, WorldSize size) { return Maker(random, size).make_hidden(); }
+
 FaultWorld random_cluster_world(Random& random, WorldSize size) { return Maker(random, size).make_cluster(); }
 
 WorldReport run_fault_world(const FaultWorld& world) {
@@ -171,6 +201,7 @@ WorldReport run_fault_world(const FaultWorld& world) {
     LOCI_CHECK(record.outcome != Outcome::kWaits, "every request ends");
     std::uint64_t found = 0;
     for (const std::uint32_t tokens : record.from) found += tokens;
+    LOCI_CHECK(record.hidden <= record.from[2], "hidden states are of the disk");
     LOCI_CHECK(found <= record.prompt_tokens, "no more is found than a prompt has");
   }
   return report;

@@ -26,6 +26,8 @@ struct FaultWorld {
 FaultWorld random_fault_world(Random& random, WorldSize size);
 // Two to five such instances behind one to three fronts; at random times each dies.
 FaultWorld random_cluster_world(Random& random, WorldSize size);
+// One whose disk has blocks as hidden states, which are projected when they are read.
+FaultWorld random_hidden_world(Random& random, WorldSize size);
 // Runs the world, and tests that all requests of the trace are accounted for.
 WorldReport run_fault_world(const FaultWorld& world);
 

@@ -58,6 +58,57 @@ TEST(FaultWorlds, LargeOnesLoseNothingEither) {
   EXPECT_GT(restarts, 0u);
 }
 
+WorldReport run_hidden(std::uint64_t seed, WorldSize size) {
+  Random random(seed);
+  return run_fault_world(random_hidden_world(random, size));
+}
+
+TEST(HiddenFaultWorlds, LoseNothingWhateverGoesWrong) {
+  std::uint64_t saved = 0, loaded = 0, not_captured = 0, failed = 0, poisoned = 0, recovered = 0, hidden = 0;
+  Nanos projecting = 0, waits = 0;
+  const std::uint64_t seeds = test_rounds(300);
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE(seed);
+    const WorldReport report = run_hidden(seed, WorldSize::kSmall);
+    saved += report.hidden_saved;
+    loaded += report.hidden_loaded;
+    not_captured += report.hidden_not_captured;
+    projecting += report.projecting_time;
+    waits += report.capture_wait;
+    failed += report.failed_moves;
+    poisoned += report.poisoned_spans;
+    recovered += report.recovered;
+    for (const RequestRecord& record : report.requests) hidden += record.hidden;
+  }
+  // Or they show nothing.
+  EXPECT_GT(saved, 4 * seeds);
+  EXPECT_GT(loaded, seeds);
+  EXPECT_GT(not_captured, seeds / 20);
+  EXPECT_GT(projecting, 0);
+  EXPECT_GT(waits, 0) << "direct saves make passes longer";
+  EXPECT_GT(failed, seeds / 2);
+  EXPECT_GT(poisoned, seeds / 60);
+  EXPECT_GT(recovered, seeds / 2);
+  EXPECT_GT(hidden, seeds * kBlockTokens);
+}
+
+TEST(HiddenFaultWorlds, LargeOnesLoseNothingEither) {
+  std::uint64_t loaded = 0;
+  for (std::uint64_t seed = 1; seed <= test_rounds(6); ++seed)
+    loaded += run_hidden(seed, WorldSize::kLarge).hidden_loaded;
+  EXPECT_GT(loaded, 0u);
+}
+
+TEST(HiddenFaultWorlds, ASeedRepeats) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Random random(seed);
+    const FaultWorld world = random_hidden_world(random, WorldSize::kSmall);
+    const WorldReport first = run_fault_world(world), again = run_hidden(seed, WorldSize::kSmall);
+    EXPECT_EQ(report_json(world.trace, world.options, first).dump(),
+              report_json(world.trace, world.options, again).dump());
+  }
+}
+
 WorldReport run_cluster(std::uint64_t seed, WorldSize size) {
   Random random(seed);
   return run_fault_world(random_cluster_world(random, size));
@@ -170,14 +221,30 @@ TEST(LedgerDeathTest, NamesWhatDoesNotAddUp) {
   one.sampled();
   EXPECT_DEATH(one.check(stats), "each sampled token is told of");
   stats.tokens_generated_total = 1;
-  one.began(CoreLink::kHostSave, 100);
+  one.began({.link = CoreLink::kHostSave, .bytes = 100});
   EXPECT_DEATH(one.check(stats), "each move is in flight or has ended");
-  one.ended(CoreLink::kHostSave, 60, MoveResult::kFailed);
+  one.ended({.link = CoreLink::kHostSave, .bytes = 60}, MoveResult::kFailed);
   EXPECT_DEATH(one.check(stats), "each move ends once, with its result");
   ++stats.moves[static_cast<std::size_t>(CoreLink::kHostSave)]
         .ended[static_cast<std::size_t>(MoveResult::kFailed)];
   one.check(stats);
   EXPECT_DEATH(one.check_end(stats), "bytes that began to move have ended or were lost");
+}
+
+TEST(LedgerDeathTest, CountsEachFormByItself) {
+  CoreStats stats;
+  const Ledger::Load hidden{CoreLink::kDiskLoad, StateForm::kHidden, 100};
+  Ledger one;
+  one.began(hidden);
+  one.ended(hidden, MoveResult::kDone);
+  ++stats.moves[static_cast<std::size_t>(CoreLink::kDiskLoad)].ended[0];
+  EXPECT_DEATH(one.check_end(stats), "blocks move as hidden states as often as the core says");
+  ++stats.hidden_loaded_total;
+  one.check_end(stats);
+  Ledger other;  // it began as keys and values
+  other.began({CoreLink::kDiskLoad, StateForm::kKeysAndValues, 100});
+  other.ended(hidden, MoveResult::kDone);
+  EXPECT_DEATH(other.check_end(stats), "bytes that began to move have ended or were lost");
 }
 
 TEST(SeedRunner, RunsEachSeedOnceWhateverTheThreads) {

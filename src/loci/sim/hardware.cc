@@ -96,6 +96,21 @@ Nanos PassModel::prefill(std::uint32_t before, std::uint32_t count) const {
   return time({&span, 1}).total();
 }
 
+Nanos PassModel::projecting(std::uint64_t tokens) const {
+  if (measured_) return measured_->curves().projection * static_cast<Nanos>(tokens);
+  const double flops = machine_.projection_flops > 0 ? machine_.projection_flops : machine_.product_flops;
+  return nanos(4.0 * model_.width * model_.state_width * model_.layers * static_cast<double>(tokens) / flops);
+}
+
+Nanos PassModel::capturing(std::uint64_t rows) const {
+  const auto copied = [&](const LinkCost& link) {
+    const double bytes = static_cast<double>(rows * model_.hidden_token_bytes());
+    return bytes / static_cast<double>(std::max<std::uint64_t>(link.bytes_per_second, 1));
+  };
+  if (machine_.hidden_saving == HiddenSaving::kTwoStages) return nanos(copied(machine_.host_save));
+  return nanos(copied(machine_.disk_write)) + static_cast<Nanos>(rows * model_.layers) * machine_.small_write;
+}
+
 CostCurves PassModel::curves() const {
   if (measured_) return measured_->curves();
   CostCurves curves;
@@ -105,6 +120,7 @@ CostCurves PassModel::curves() const {
     const double flops = 4.0 * before * model_.width * model_.layers;
     curves.attention.push_back(nanos(flops / machine_.attention_flops));
   }
+  curves.projection = std::max<Nanos>(1, projecting(1));
   curves.host_charge = curves.disk_charge = 0;  // the machine's links take nothing of its processor
   curves.pass = machine_.fixed + nanos(model_.weight_bytes / machine_.memory_bandwidth);
   curves.host_load = machine_.host_load;
@@ -155,6 +171,7 @@ Machine machine_of(const MachinePreset& preset, std::uint32_t processors, const 
   machine.name = preset.name;
   machine.product_flops = preset.peak_flops * processors * efficiency.products;
   machine.attention_flops = preset.peak_flops * processors * efficiency.attention;
+  machine.projection_flops = preset.peak_flops * processors * efficiency.projection;
   machine.memory_bandwidth = preset.memory_bandwidth * processors * efficiency.memory;
   machine.host_load = machine.host_save = {20'000, preset.link_bandwidth};
   machine.disk_read = {100'000, preset.disk_read};

@@ -62,6 +62,24 @@ TEST(PassModel, SplitPassesReadTheWeightsTwice) {
   EXPECT_NEAR(static_cast<double>(apart - together), 21e6, 1e4);
 }
 
+// HCache §3.2: 4 n D² operations in a layer, where keys and values are as wide as the hidden state.
+TEST(PassModel, HiddenStatesAreTwoProductsALayer) {
+  Machine machine = small_machine();
+  const PassModel model(small_model(), machine);
+  // 4 * 32 * 1000 * 500 * 10 / 1e12 = 0.64 ms; 8 rows have 160,000 bytes.
+  EXPECT_EQ(model.projecting(32), 640'000);
+  EXPECT_EQ(model.curves().projection, 20'000) << "of a token";
+  EXPECT_EQ(model.capturing(8), 160'000);
+  machine.projection_flops = 2e12;
+  machine.hidden_saving = HiddenSaving::kDirect;
+  const PassModel other(small_model(), machine);
+  EXPECT_EQ(other.projecting(32), 320'000);
+  EXPECT_EQ(other.capturing(8), 8 * 10 * machine.small_write + 320'000) << "each row, one after another";
+  ModelShape narrow = small_model();
+  narrow.hidden_row_bytes = 500;
+  EXPECT_EQ(PassModel(narrow, small_machine()).capturing(8), 40'000);
+}
+
 // AttentionStore §2.4: LLaMA-65B on four A100 computes 2K tokens in 360 ms and loads 5 GB in 192 ms.
 TEST(PassModel, ReachesACalibrationPoint) {
   const ModelShape* model = nullptr;

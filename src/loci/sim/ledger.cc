@@ -17,6 +17,8 @@ void Ledger::check(const CoreStats& stats) const {
   LOCI_CHECK(in_flight_ == stats.moves_in_flight, "each move is in flight or has ended");
   for (std::size_t link = 0; link < kCoreLinks; ++link)
     LOCI_CHECK(results_[link] == stats.moves[link].ended, "each move ends once, with its result");
+  LOCI_CHECK(hidden_saved_ == stats.hidden_saved_total && hidden_loaded_ == stats.hidden_loaded_total,
+             "blocks move as hidden states as often as the core says");
 }
 
 void Ledger::check_end(const CoreStats& stats) const {

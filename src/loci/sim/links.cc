@@ -81,8 +81,27 @@ void Links::begin(Nanos now) {
     moving.left = static_cast<double>(lane.cost.latency) +
                   static_cast<double>(moving.transfer.bytes) * 1e9 /
                       static_cast<double>(std::max<std::uint64_t>(lane.cost.bytes_per_second, 1));
+    moving.all = moving.left;
     lane.moving = std::move(moving);
   }
+}
+
+const Transfer* Links::moving(Way way) const {
+  return lanes_[way].moving ? &lanes_[way].moving->transfer : nullptr;
+}
+
+Links::Layers Links::layers(Way way, std::uint32_t count, Nanos now) const {
+  const Moving& moving = *lanes_[way].moving;
+  const double done = moving.all - moving.left + static_cast<double>(now - now_) * rate(way);
+  const double each = moving.all / count;
+  Layers layers;
+  layers.brought =
+      each <= 0 ? count : static_cast<std::uint32_t>(std::clamp(done / each, 0.0, double(count)));
+  if (layers.brought + 1 < count && rate(way) > 0) {
+    const double left = (each * (layers.brought + 1) - done) / rate(way);
+    layers.next = now + std::max<Nanos>(1, static_cast<Nanos>(std::ceil(left)));
+  }
+  return layers;
 }
 
 std::optional<Nanos> Links::next() const {

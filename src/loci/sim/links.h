@@ -57,6 +57,15 @@ class Links {
   // The transfers that end at `now`, which next() gave.
   std::vector<Transfer> end(Nanos now);
   std::size_t in_flight() const;
+  // What moves on the way; null: nothing.
+  const Transfer* moving(Way way) const;
+  // How many of so many layers it has brought by `now`, which is not later than next(), and when it brings
+  // the next one at the present rates; kNever: not before it has ended. Something must move.
+  struct Layers {
+    std::uint32_t brought = 0;
+    Nanos next = kNever;
+  };
+  Layers layers(Way way, std::uint32_t count, Nanos now) const;
   // From now on the way moves at this share of its rate; 0: nothing moves on it.
   void set_speed(Nanos now, Way way, double speed);
   // Ends and returns all transfers that move or wait; those that moved come first.
@@ -66,6 +75,7 @@ class Links {
   struct Moving {
     Transfer transfer;
     double left = 0;  // nanoseconds of work at the way's full rate
+    double all = 0;
   };
   struct Lane {
     LinkCost cost;

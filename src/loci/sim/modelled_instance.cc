@@ -46,7 +46,9 @@ ModelledInstance::ModelledInstance(const WorldOptions& options, std::uint32_t nu
       report_(report),
       pass_model_(options.model, options.machine),
       links_(options.machine, options.faults.disk_limit),
-      faults_(faults_of(options.faults, number)) {}
+      faults_(faults_of(options.faults, number)),
+      disk_(static_cast<std::uint32_t>(options.core.groups.size())),
+      hidden_(options.core) {}
 
 void ModelledInstance::open_feed() {
   const ClusterOptions& cluster = options_.cluster;
@@ -78,16 +80,18 @@ void ModelledInstance::schedule(Happens what, Nanos after, std::uint64_t which) 
 void ModelledInstance::take(const Happening& one) {
   switch (one.what) {
     case Happens::kCancel: step(Cancel{RequestId(one.which)}); break;
+    case Happens::kLayer: bring_layers(one.which); break;
     case Happens::kPassEnd: end_pass(one.which); break;
     case Happens::kPatience: lose_patience(one.which); break;
     case Happens::kTick:
       if (one.which == ticks_) step(Tick{});
       break;
     case Happens::kCopied: {
-      MovesEnded ended;
-      ended.moves.push_back({OperationId(one.which), MoveResult::kDone, kDeviceCopy});
-      ledger_.ended(CoreLink::kHostLoad, 0, MoveResult::kDone);
-      step(ended);
+      const auto ended = at_once_.extract(one.which);
+      LOCI_CHECK(!ended.empty(), "a move that takes no link ends once");
+      count_end(one.which, ended.mapped());
+      end_move(one.which, ended.mapped());
+      step(MovesEnded{{{OperationId(one.which), ended.mapped(), kDeviceCopy}}});
       break;
     }
     case Happens::kSpell: {
@@ -117,11 +121,23 @@ void ModelledInstance::arrive(Arrival arrival, const PromptNames& names) {
   const std::vector<ChainKey> keys = arrival.keys;
   const RequestId id = arrival.request;
   const std::size_t tokens = arrival.prompt.size();
+  if (!options_.device_keeps) drop_kept();
   ledger_.arrived();
   step(std::move(arrival));
   if (!is_told || !clients_.is_live(id)) return;  // refused
   feed_->prompt(names, keys, tokens);
   published_ = true;
+}
+
+// What nobody needs leaves the device's memory, a few blocks in each step.
+void ModelledInstance::drop_kept() {
+  step(MemoryRoom{.slots = std::vector<std::uint32_t>(options_.core.groups.size(), 0)});
+  for (std::uint64_t before = 0, given = core_.stats().given_back_total; given != before;) {
+    before = given;
+    step(Tick{});
+    given = core_.stats().given_back_total;
+  }
+  step(MemoryRoom{});
 }
 
 void ModelledInstance::step(const Event& event) {
@@ -141,7 +157,10 @@ void ModelledInstance::step(const Event& event) {
   // Before the pass, which samples the token behind those that are there.
   for (const Output& output : plan.outputs) see(output);
   if (plan.pass) start_pass(plan);
-  if (options_.check) ledger_.check(core_.stats());
+  if (options_.check) {
+    ledger_.check(core_.stats());
+    hidden_.check(core_.stats().hidden_loaded_total);
+  }
   std::move(plan.asks.begin(), plan.asks.end(), std::back_inserter(outbox_.asks));
   std::move(plan.peer_answers.begin(), plan.peer_answers.end(), std::back_inserter(outbox_.answers));
   std::move(plan.peer_gone.begin(), plan.peer_gone.end(), std::back_inserter(outbox_.gone));
@@ -183,9 +202,32 @@ void ModelledInstance::see(const Finished& finished) {
 // --- moves ---
 
 std::uint64_t ModelledInstance::bytes_of(const Move& move) const {
+  if (move.form == StateForm::kHidden) return options_.core.hidden.block_bytes;  // of one group
   std::uint64_t bytes = 0;
   for (const MovePart& part : move.parts) bytes += options_.core.groups[part.group].block_bytes;
   return bytes;
+}
+
+// It takes no link.
+void ModelledInstance::end_at_once(const Move& move, MoveResult result) {
+  at_once_.emplace(move.id.value, result);
+  agenda_.add({now() + kDeviceCopy, Happens::kCopied, number_, move.id.value});
+}
+
+// Hidden states are written from the block's capture, whose rows have left the device in their passes;
+// directly they are on the disk since then.
+void ModelledInstance::start_save(const Move& move, std::uint64_t bytes) {
+  const bool hidden = move.form == StateForm::kHidden && move.to == Tier::kDisk;
+  if (hidden && !hidden_.take_capture(move)) return end_at_once(move, MoveResult::kNotCaptured);
+  report_.bytes_moved[static_cast<std::size_t>(link_of(move))] += bytes;
+  if (move.to == Tier::kDisk && restarts()) {
+    disk_.begin(move);
+    writes_.emplace(move.id.value, move);
+  }
+  if (move.peer) gives_.emplace(move.id.value, *move.peer);
+  if (hidden && options_.machine.hidden_saving == HiddenSaving::kDirect)
+    return end_at_once(move, MoveResult::kDone);
+  links_.add(now(), {move.from, move.to, bytes, {move.id.value}});
 }
 
 // The loads of one plan over one link travel together, as far as the plan says so; all else goes block by
@@ -195,35 +237,34 @@ void ModelledInstance::start_moves(const Plan& plan) {
   std::array<OperationId, kTiers> together{};
   for (const Move& move : plan.moves) {
     const std::uint64_t bytes = bytes_of(move);
-    const CoreLink link = link_of(move);
-    ledger_.began(link, is_copy(move) ? 0 : bytes);
-    if (is_copy(move)) {
-      agenda_.add({now() + kDeviceCopy, Happens::kCopied, number_, move.id.value});
-      continue;
-    }
-    report_.bytes_moved[static_cast<std::size_t>(link)] += bytes;
-    if (move.to == Tier::kDisk && restarts()) {
-      disk_.begin(move);
-      writes_.emplace(move.id.value, move);
-    }
-    if (move.peer) gives_.emplace(move.id.value, *move.peer);
+    const Ledger::Load load{link_of(move), move.form, is_copy(move) ? 0 : bytes};
+    ledger_.began(load);
+    moving_.emplace(move.id.value, load);
+    if (move.from == Tier::kDisk && restarts())
+      LOCI_CHECK(disk_.has(move), "what is read from the disk is there, in its form");
     if (move.to != Tier::kDevice) {
-      links_.add(now(), {move.from, move.to, bytes, {move.id.value}});
+      start_save(move, bytes);
       continue;
     }
+    for (const MovePart& part : move.parts) hidden_.begin_load(part.to);
+    if (is_copy(move)) {
+      end_at_once(move, MoveResult::kDone);
+      continue;
+    }
+    report_.bytes_moved[static_cast<std::size_t>(load.link)] += bytes;
     // A transfer goes by the number of its first move; from peers each block comes by itself.
     std::uint64_t transfer = move.id.value;
     if (move.from == Tier::kShared) {
       outbox_.loads.push_back(move);
     } else {
       const auto tier = static_cast<std::size_t>(move.from);
-      Transfer& load = loads[tier];
-      if (std::exchange(together[tier], move.together) != move.together && !load.moves.empty())
-        links_.add(now(), std::exchange(load, {}));
-      load.from = move.from;
-      load.bytes += bytes;
-      load.moves.push_back(move.id.value);
-      transfer = load.moves.front();
+      Transfer& joint = loads[tier];
+      if (std::exchange(together[tier], move.together) != move.together && !joint.moves.empty())
+        links_.add(now(), std::exchange(joint, {}));
+      joint.from = move.from;
+      joint.bytes += bytes;
+      joint.moves.push_back(move.id.value);
+      transfer = joint.moves.front();
     }
     for (const MovePart& part : move.parts) arriving_[place(part.group, part.to)] = transfer;
     targets_[move.id.value] = move.parts;
@@ -231,6 +272,7 @@ void ModelledInstance::start_moves(const Plan& plan) {
   for (Transfer& load : loads) {
     if (!load.moves.empty()) links_.add(now(), std::move(load));
   }
+  watch_layers();
 }
 
 void ModelledInstance::end_transfers() {
@@ -243,11 +285,11 @@ void ModelledInstance::end_transfers() {
       links_.add(now(), std::move(transfer));
       continue;
     }
-    std::uint64_t bytes = transfer.bytes;
+    if (watched_ == transfer.moves.front() && result == MoveResult::kDone)
+      project_now(options_.core.layers - watched_layers_, watched_blocks_);
     for (const std::uint64_t move : transfer.moves) {
       ended.moves.push_back({OperationId(move), result, transfer.ended - transfer.began});
-      const CoreLink link = link_of(Move{.id = {}, .from = transfer.from, .to = transfer.to, .parts = {}});
-      ledger_.ended(link, std::exchange(bytes, 0), result);
+      count_end(move, result);
       end_move(move, result);
     }
     if (result != MoveResult::kDone) report_.failed_moves += transfer.moves.size();
@@ -259,19 +301,74 @@ void ModelledInstance::end_transfers() {
     result == MoveResult::kDone ? arrived(transfer) : failed(transfer);
   }
   if (!ended.moves.empty()) step(ended);
+  watch_layers();
+}
+
+// The load that moves now, if some of it is to be projected as it comes.
+void ModelledInstance::watch_layers() {
+  const Transfer* moving = projects_on_arrival() ? links_.moving(Links::kDiskRead) : nullptr;
+  if (moving == nullptr || moving->moves.front() == watched_ || moving->to != Tier::kDevice) return;
+  watched_ = moving->moves.front();
+  watched_layers_ = 0;
+  watched_blocks_ = 0;
+  for (const std::uint64_t move : moving->moves)
+    watched_blocks_ += moving_.at(move).form == StateForm::kHidden;
+  if (watched_blocks_ > 0) bring_layers(watched_);
+}
+
+void ModelledInstance::bring_layers(std::uint64_t transfer) {
+  const Transfer* moving = links_.moving(Links::kDiskRead);
+  if (moving == nullptr || moving->moves.front() != transfer) return;  // it has ended
+  const Links::Layers layers = links_.layers(Links::kDiskRead, options_.core.layers, now());
+  project_now(layers.brought - watched_layers_, watched_blocks_);
+  watched_layers_ = layers.brought;
+  if (layers.next != kNever) agenda_.add({layers.next, Happens::kLayer, number_, transfer});
+}
+
+// Before all else that the processor does.
+void ModelledInstance::project_now(std::uint32_t layers, std::uint64_t blocks) {
+  const Nanos work =
+      pass_model_.projecting(blocks * kBlockTokens) * static_cast<Nanos>(layers) / options_.core.layers;
+  if (work == 0) return;
+  projector_free_ = std::max(projector_free_, now()) + work;
+  if (is_counted()) report_.projecting_time += work;
+  if (!pass_) return;
+  pass_->delay(work);
+  if (!pass_->waits()) plan_end();
 }
 
 void ModelledInstance::end_peer_load(OperationId move, MoveResult result, Nanos began) {
   const auto parts = targets_.find(move.value);
   LOCI_CHECK(parts != targets_.end(), "what a peer gives was asked for, and ends once");
-  std::uint64_t bytes = 0;
-  for (const MovePart& part : parts->second) bytes += options_.core.groups[part.group].block_bytes;
-  ledger_.ended(CoreLink::kSharedLoad, bytes, result);
+  const std::uint64_t bytes = moving_.at(move.value).bytes;
+  count_end(move.value, result);
   end_move(move.value, result);
   const Transfer transfer{Tier::kShared, Tier::kDevice, bytes, {move.value}, began, now()};
   result == MoveResult::kDone ? arrived(transfer) : failed(transfer);
   if (result != MoveResult::kDone) ++report_.failed_moves;
   step(MovesEnded{{{move, result, now() - began}}});
+}
+
+void ModelledInstance::count_end(std::uint64_t move, MoveResult result) {
+  const auto ended = moving_.extract(move);
+  LOCI_CHECK(!ended.empty(), "a move ends once");
+  const Ledger::Load& load = ended.mapped();
+  ledger_.ended(load, result);
+  if (load.form != StateForm::kHidden) return;
+  const bool done = result == MoveResult::kDone;
+  if (load.link == CoreLink::kDiskSave) {
+    report_.hidden_saved += done;
+    report_.hidden_not_captured += result == MoveResult::kNotCaptured;
+    return;
+  }
+  report_.hidden_loaded += done;
+  for (const MovePart& part : targets_.at(move)) {
+    if (!done) continue;
+    if (projects_on_arrival())
+      hidden_.come_projected();
+    else if (hidden_.come(part.to))
+      pass_->project();  // layer by layer, as it has come
+  }
 }
 
 void ModelledInstance::end_move(std::uint64_t move, MoveResult result) {
@@ -281,7 +378,10 @@ void ModelledInstance::end_move(std::uint64_t move, MoveResult result) {
   }
   const auto found = targets_.find(move);
   if (found == targets_.end()) return;
-  for (const MovePart& part : found->second) arriving_.erase(place(part.group, part.to));
+  for (const MovePart& part : found->second) {
+    arriving_.erase(place(part.group, part.to));
+    if (result != MoveResult::kDone) hidden_.unclaim(part.to);
+  }
   targets_.erase(found);
 }
 
@@ -298,7 +398,8 @@ void ModelledInstance::failed(const Transfer& transfer) {
 
 void ModelledInstance::start_pass(const Plan& plan) {
   LOCI_CHECK(!pass_, "one pass at a time");
-  pass_is_counted_ = report_.requests.size() >= options_.warm_up && now() <= report_.counted_until;
+  pass_is_counted_ = is_counted();
+  pass_ends_ = kNever;
   ++report_.passes;
   PassDone done{plan.pass->id, {}};
   std::uint64_t rows = 0;
@@ -314,8 +415,12 @@ void ModelledInstance::start_pass(const Plan& plan) {
     if (plan.spans[i].sample) outcome.sample = clients_.next_token(plan.spans[i].request);
   }
   ledger_.pass(rows);
-  pass_.emplace(std::move(done), pass_model_.time(shapes_), now(), options_.core.layers);
+  const RunningPass::Hidden hidden{pass_model_.projecting(kBlockTokens),
+                                   pass_model_.capturing(hidden_.begin(*plan.pass))};
+  pass_.emplace(std::move(done), pass_model_.time(shapes_), hidden, now(), options_.core.layers);
   for (std::size_t i = 0; i < plan.spans.size() && !arriving_.empty(); ++i) await(plan.pass->spans[i], i);
+  if (hidden_.is_on()) read(*plan.pass);
+  if (projector_free_ > now()) pass_->delay(projector_free_ - now());
   if (!pass_->waits()) return plan_end();
   if (plan.pass->patience != kWaitsForEver)
     agenda_.add({now() + plan.pass->patience, Happens::kPatience, number_, plan.pass->id.value});
@@ -330,27 +435,59 @@ void ModelledInstance::await(const Span& span, std::size_t number) {
   }
 }
 
+// What it reads of hidden states it projects, and what it writes replaces them. (There is one group.)
+void ModelledInstance::read(const Pass& pass) {
+  const auto project = [this](SlotId slot) {
+    if (hidden_.project(slot)) pass_->project();
+  };
+  for (const BlockCopy& copy : pass.copies) {
+    project(copy.from);
+    hidden_.replace(copy.to);
+  }
+  for (const Span& span : pass.spans) {
+    const BlockTable& table = span.tables.front();
+    const std::uint32_t whole = std::max(span.position, table.write_from) / kBlockTokens;
+    for (std::uint32_t block = 0; block < table.blocks.size(); ++block) {
+      const SlotId slot = table.blocks[block];
+      if (block >= whole) {
+        hidden_.replace(slot);
+      } else if (arriving_.contains(place(0, slot))) {
+        hidden_.claim(slot);
+      } else {
+        project(slot);
+      }
+    }
+  }
+}
+
 void ModelledInstance::plan_end() {
-  agenda_.add({pass_->ends(now()), Happens::kPassEnd, number_, pass_->done().pass.value});
+  const Nanos ends = pass_->ends(now());
+  if (std::exchange(pass_ends_, ends) != ends)
+    agenda_.add({ends, Happens::kPassEnd, number_, pass_->done().pass.value});
 }
 
 void ModelledInstance::lose_patience(std::uint64_t id) {
   if (!pass_ || pass_->done().pass.value != id || !pass_->waits()) return;
   pass_->give_up();
+  hidden_.unclaim_all();
   plan_end();
 }
 
 void ModelledInstance::end_pass(std::uint64_t id) {
   LOCI_CHECK(pass_ && pass_->done().pass.value == id, "the pass that ends runs");
-  const RunningPass pass = std::move(*pass_);
+  if (now() < pass_ends_) return;  // something else came between
+  RunningPass pass = std::move(*pass_);
   pass_.reset();
+  hidden_.end(pass.done(), pass.projected_blocks());
   report_.poisoned_spans += pass.failed_spans();
   if (pass_is_counted_) {
     report_.prompt_time += pass.time().prompts;
     report_.decode_time += pass.time().decodes;
-    report_.load_wait += now() - pass.began() - pass.time().total();
+    report_.projecting_time += pass.projecting();
+    report_.capture_wait += pass.lasts() - pass.time().total() - pass.projecting() - pass.delay();
+    report_.load_wait += now() - pass.began() - pass.lasts();
   }
-  step(pass.done());
+  step(std::move(pass).take_done());
 }
 
 // --- processes ---
@@ -363,7 +500,11 @@ void ModelledInstance::add_counts() {
 
 void ModelledInstance::die() {
   ledger_.check(core_.stats());
+  hidden_.check(core_.stats().hidden_loaded_total);
   ledger_.restart();
+  hidden_ = ModelledHidden(options_.core);
+  watched_ = 0;
+  projector_free_ = 0;
   ++report_.restarts;
   add_counts();
   for (const Transfer& transfer : links_.drop(now())) {
@@ -376,6 +517,8 @@ void ModelledInstance::die() {
   gives_.clear();
   arriving_.clear();
   targets_.clear();
+  moving_.clear();
+  at_once_.clear();
   outbox_ = {};
   if (pass_) report_.poisoned_spans += pass_->failed_spans();
   pass_.reset();
@@ -391,7 +534,7 @@ void ModelledInstance::come_back(DiskAfterDeath disk) {
   lives_ = true;
   ++process_;
   if (disk == DiskAfterDeath::kLost) {
-    disk_ = {};
+    disk_ = DiskRecords(static_cast<std::uint32_t>(options_.core.groups.size()));
     ++report_.disks_lost;
   }
   open_feed();

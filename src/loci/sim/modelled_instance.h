@@ -26,6 +26,7 @@
 #include "loci/sim/hardware.h"
 #include "loci/sim/ledger.h"
 #include "loci/sim/links.h"
+#include "loci/sim/modelled_hidden.h"
 #include "loci/sim/running_pass.h"
 #include "loci/sim/world.h"
 
@@ -77,7 +78,11 @@ class ModelledInstance {
   Faults& faults() { return faults_; }
 
   const Core& core() const { return core_; }
-  const Ledger& ledger() const { return ledger_; }
+  // Aborts if something is lost at the end of the run.
+  void check_end() const {
+    ledger_.check_end(core_.stats());
+    hidden_.check(core_.stats().hidden_loaded_total);
+  }
   BlockFeed* feed() { return feed_.get(); }
   Outbox take_outbox() { return std::exchange(outbox_, {}); }
   const Status& status() const { return status_; }
@@ -90,18 +95,31 @@ class ModelledInstance {
   void see(const Output& output);
   void see(const Finished& finished);
   void start_moves(const Plan& plan);
-  void start_load(const Move& move, std::uint64_t bytes);
+  void start_save(const Move& move, std::uint64_t bytes);
+  void end_at_once(const Move& move, MoveResult result);
   void end_move(std::uint64_t move, MoveResult result);
+  void count_end(std::uint64_t move, MoveResult result);
   void arrived(const Transfer& transfer);
   void failed(const Transfer& transfer);
   void start_pass(const Plan& plan);
   void await(const Span& span, std::size_t number);
+  void read(const Pass& pass);
+  void watch_layers();
+  void bring_layers(std::uint64_t transfer);
+  void project_now(std::uint32_t layers, std::uint64_t blocks);
   void plan_end();
   void end_pass(std::uint64_t id);
   void lose_patience(std::uint64_t id);
   void schedule(Happens what, Nanos after, std::uint64_t which);
   void open_feed();
   std::uint64_t bytes_of(const Move& move) const;
+  void drop_kept();
+  bool projects_on_arrival() const {
+    return hidden_.is_on() && options_.machine.projecting == Projecting::kOnArrival;
+  }
+  bool is_counted() const {
+    return report_.requests.size() >= options_.warm_up && now() <= report_.counted_until;
+  }
   bool restarts() const { return options_.faults.restarts > 0; }
   Nanos now() const { return agenda_.now(); }
 
@@ -117,6 +135,7 @@ class ModelledInstance {
   Links links_;
   Faults faults_;
   DiskRecords disk_;  // where there are restarts
+  ModelledHidden hidden_;
   Ledger ledger_;
   std::unique_ptr<BlockFeed> feed_;  // null: nobody reads it
   Status status_;
@@ -124,12 +143,20 @@ class ModelledInstance {
   std::uint64_t process_ = 1;
   std::uint64_t ticks_ = 0;
   std::optional<RunningPass> pass_;
+  Nanos pass_ends_ = kNever;      // as planned; kNever: it still waits
   bool pass_is_counted_ = false;  // the warm-up had arrived when it began
   std::vector<SpanShape> shapes_;
   std::unordered_map<std::uint64_t, std::uint64_t> arriving_;  // slots that loads write: their transfer
   std::unordered_map<std::uint64_t, MoveParts> targets_;       // of loads, by move
+  std::unordered_map<std::uint64_t, Ledger::Load> moving_;     // what has not ended, by move
+  std::unordered_map<std::uint64_t, MoveResult> at_once_;      // moves that take no link: their results
   std::unordered_map<std::uint64_t, Move> writes_;      // to the disk, by move, where there are restarts
   std::unordered_map<std::uint64_t, PeerPlace> gives_;  // to peers, by move
+  // Where hidden states are projected on arrival: the load whose layers are watched, how many blocks of it
+  // are hidden, and how many layers are projected; and when the processor has projected all.
+  std::uint64_t watched_ = 0, watched_blocks_ = 0;
+  std::uint32_t watched_layers_ = 0;
+  Nanos projector_free_ = 0;
   Outbox outbox_;
 };
 

@@ -35,10 +35,11 @@ struct Sums {
   std::array<std::uint64_t, kOutcomes> outcomes{};
   std::uint64_t counted = 0, prompt = 0, history = 0, reused = 0, reply = 0, computed = 0;
   std::array<std::uint64_t, kTiers> from{};
+  std::uint64_t hidden = 0;
   std::uint64_t returning = 0, hits = 0, host_hits = 0;
   Nanos first = kNever, last = 0;
   std::uint64_t done = 0, said = 0;  // requests, and tokens of replies, of the throughput
-  std::vector<double> from_arrival, from_admission, waited, per_token, pauses;
+  std::vector<double> from_arrival, from_admission, waited, per_token, between_tokens, pauses;
 };
 
 void add(const RequestRecord& record, Sums& sums) {
@@ -53,6 +54,7 @@ void add(const RequestRecord& record, Sums& sums) {
     sums.from[tier] += record.from[tier];
     cached += record.from[tier];
   }
+  sums.hidden += record.hidden;
   sums.reused += std::min(cached, record.history_tokens);
   sums.computed += record.prompt_tokens - std::min(record.prompt_tokens, cached);
   sums.first = std::min(sums.first, record.arrived);
@@ -71,6 +73,8 @@ void add(const RequestRecord& record, Sums& sums) {
   sums.last = std::max(sums.last, record.ended);
   ++sums.done;
   sums.per_token.push_back(ratio(seconds(record.ended - record.arrived), record.reply_tokens));
+  if (record.reply_tokens > 1)
+    sums.between_tokens.push_back(seconds(record.ended - record.first_token) / (record.reply_tokens - 1));
 }
 
 // What was done from the first counted arrival to the end of the counted time, whenever it arrived. A run
@@ -95,6 +99,7 @@ Ordered tokens_json(const Sums& sums) {
           {"from_device", sums.from[0]},
           {"from_host", sums.from[1]},
           {"from_disk", sums.from[2]},
+          {"from_disk_hidden", sums.hidden},
           {"from_peers", sums.from[3]},
           {"share_reusable", ratio(static_cast<double>(sums.history), prompt)},
           {"share_cached",
@@ -153,16 +158,18 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   json["ttft_from_admission_s"] = summary(sums.from_admission);
   json["queued_s"] = summary(sums.waited);
   json["latency_per_token_s"] = summary(sums.per_token);
+  json["between_tokens_s"] = summary(sums.between_tokens);
   const double lasted = sums.first == kNever ? 0 : seconds(std::max<Nanos>(0, sums.last - sums.first));
-  const Nanos busy = report.prompt_time + report.decode_time + report.load_wait;
+  const Nanos hidden = report.projecting_time + report.capture_wait;
+  const Nanos busy = report.prompt_time + report.decode_time + hidden + report.load_wait;
   json["throughput"] = {{"requests_per_s", ratio(static_cast<double>(sums.done), lasted)},
                         {"reply_tokens_per_s", ratio(static_cast<double>(sums.said), lasted)},
                         {"prompt_tokens_per_busy_s", ratio(static_cast<double>(sums.prompt),
                                                            seconds(report.prompt_time + report.load_wait))}};
-  json["busy_s"] = {{"prompts", seconds(report.prompt_time)},
-                    {"decodes", seconds(report.decode_time)},
-                    {"waits_for_loads", seconds(report.load_wait)},
-                    {"total", seconds(busy)}};
+  json["busy_s"] = {
+      {"prompts", seconds(report.prompt_time)},        {"decodes", seconds(report.decode_time)},
+      {"projecting", seconds(report.projecting_time)}, {"waits_for_captures", seconds(report.capture_wait)},
+      {"waits_for_loads", seconds(report.load_wait)},  {"total", seconds(busy)}};
   json["duration_s"] = seconds(report.duration);
   json["passes"] = report.passes;
   json["suspensions"] = report.suspensions;
@@ -170,6 +177,12 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   if (options.faults.restarts > 0) {
     json["deaths"] = report.restarts;
     json["disks_lost"] = report.disks_lost;
+  }
+  if (const CoreHidden& forms = options.core.hidden; forms.disk_blocks > 0) {
+    json["hidden"] = {{"share_percent", forms.share_percent},
+                      {"blocks_saved", report.hidden_saved},
+                      {"blocks_not_captured", report.hidden_not_captured},
+                      {"blocks_loaded", report.hidden_loaded}};
   }
   if (options.cluster.instances > 0) json["cluster"] = cluster_json(options, report.cluster, sums);
   Ordered& moved = json["bytes_moved"];
@@ -224,6 +237,16 @@ std::string report_text(const Ordered& report) {
   if (report.contains("deaths"))
     text += fmt::format("{} processes ended, {} of them with their disk\n",
                         report["deaths"].get<std::uint64_t>(), report["disks_lost"].get<std::uint64_t>());
+  if (report.contains("hidden")) {
+    const Ordered& hidden = report["hidden"];
+    const auto count = [&](const char* name) { return hidden[name].get<std::uint64_t>(); };
+    text += fmt::format(
+        "hidden states: {} % of the blocks wanted; {} saved, {} not captured, {} loaded; projecting took "
+        "{:.1f} "
+        "s\n",
+        count("share_percent"), count("blocks_saved"), count("blocks_not_captured"), count("blocks_loaded"),
+        number("busy_s", "projecting"));
+  }
   if (report.contains("cluster")) text += cluster_text(report["cluster"]);
   for (const auto& [name, count] : report["outcomes"].items()) {
     if (name != "done" && count.get<std::uint64_t>() > 0)

@@ -13,9 +13,10 @@ bool has(const std::vector<std::uint64_t>& transfers, std::uint64_t transfer) {
 
 }  // namespace
 
-RunningPass::RunningPass(PassDone done, PassTime time, Nanos began, std::uint32_t layers)
+RunningPass::RunningPass(PassDone done, PassTime time, Hidden hidden, Nanos began, std::uint32_t layers)
     : done_(std::move(done)),
       time_(time),
+      hidden_(hidden),
       began_(began),
       layers_(std::max(layers, 1u)),
       reads_(done_.spans.size()) {}
@@ -26,12 +27,12 @@ void RunningPass::read(std::size_t span, std::uint64_t transfer) {
 }
 
 // Layer k of n is there at began + (ended - began)(k + 1) / n and computed no sooner: of the pass that reads
-// it the first layer or the last decides.
+// it the first layer or the last decides (ends()).
 bool RunningPass::arrived(const Transfer& transfer) {
   if (std::erase(awaited_, transfer.moves.front()) == 0) return false;
-  const Nanos lasts = time_.total();
   const Nanos first = transfer.began + (transfer.ended - transfer.began) / layers_;
-  ready_ = std::max({ready_, first + lasts, transfer.ended + lasts / layers_});
+  first_layer_ = std::max(first_layer_.value_or(first), first);
+  last_layer_ = std::max(last_layer_.value_or(transfer.ended), transfer.ended);
   return awaited_.empty();
 }
 
@@ -44,7 +45,16 @@ void RunningPass::give_up() {
   for (const std::uint64_t late : std::exchange(awaited_, {})) poison(late);
 }
 
-Nanos RunningPass::ends(Nanos now) const { return std::max({began_ + time_.total(), ready_, now}); }
+Nanos RunningPass::ends(Nanos now) const {
+  const Nanos all = lasts();
+  const Nanos ready = last_layer_ ? std::max(*first_layer_ + all, *last_layer_ + all / layers_) : 0;
+  return std::max({began_ + all, ready, now});
+}
+
+PassDone RunningPass::take_done() && {
+  done_.projected = {projected_ * static_cast<std::uint64_t>(layers_), projecting()};
+  return std::move(done_);
+}
 
 void RunningPass::poison(std::uint64_t transfer) {
   for (std::size_t i = 0; i < reads_.size(); ++i) {

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "loci/policy/baselines.h"
+#include "loci/policy/hidden_share.h"
+#include "loci/server/hidden_choice.h"
 #include "loci/server/profile/profile_file.h"
 #include "loci/sim/fields.h"
 #include "loci/sim/packed_file.h"
@@ -18,6 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kMost = 1e18;
+constexpr Nanos kNanosPerMicro = 1'000;
 constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 million tokens
 // Bytes of this machine's memory.
 constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfRequest = 120;
@@ -57,6 +60,7 @@ void read_model(Fields& fields, ModelShape& model) {
   own.read("state_width", model.state_width, 1, 1u << 20);
   own.read("state_bytes", model.state_bytes, 1, 8);
   own.read("context_tokens", model.context_tokens, 2, kTraceTokensMax);
+  own.read("hidden_row_bytes", model.hidden_row_bytes, 1, 1u << 24);
   if (billions == 0) own.wrong("parameters_billions", "a number", "nothing");
   own.finish();
 }
@@ -86,9 +90,15 @@ void refuse_rates(Fields& fields) {
   const char* const expected = "nothing, since the machine's profile has measured it";
   if (fields.has("processors")) fields.wrong("processors", expected, fields.raw("processors").dump());
   Fields reached = fields.object("efficiency");
-  for (const char* name : {"products", "attention", "memory"}) {
+  for (const char* name : {"products", "attention", "memory", "projection"}) {
     if (reached.has(name)) reached.wrong(name, expected, reached.raw(name).dump());
   }
+}
+
+void read_time(Fields& fields, const char* name, Nanos unit, Nanos& time) {
+  double count = static_cast<double>(time) / static_cast<double>(unit);
+  fields.read(name, count, 0, 1e9);
+  time = static_cast<Nanos>(std::llround(count * static_cast<double>(unit)));
 }
 
 void read_machine(Fields& fields, Machine& machine) {
@@ -101,6 +111,9 @@ void read_machine(Fields& fields, Machine& machine) {
   reached.read("products", efficiency.products, 1e-3, 1);
   reached.read("attention", efficiency.attention, 1e-4, 1);
   reached.read("memory", efficiency.memory, 1e-3, 1);
+  reached.read("projection", efficiency.projection, 1e-3, 1);
+  std::string projects = "in-passes";
+  reached.read("projects", projects, {"in-passes", "on-arrival"});
   reached.read("fixed_ms", fixed_ms, 0, 1e6);
   reached.finish();
   const Json& json = fields.raw("machine");
@@ -121,6 +134,7 @@ void read_machine(Fields& fields, Machine& machine) {
     machine = machine_of(*found, processors, efficiency);
   }
   machine.fixed = static_cast<Nanos>(std::llround(fixed_ms * 1e6));
+  if (projects == "on-arrival") machine.projecting = Projecting::kOnArrival;
   Fields links = fields.object("links");
   read_link(links, "host_load_gb_s", machine.host_load);
   read_link(links, "host_save_gb_s", machine.host_save);
@@ -128,13 +142,11 @@ void read_machine(Fields& fields, Machine& machine) {
   read_link(links, "disk_write_gb_s", machine.disk_write);
   links.read("duplex_percent", machine.duplex_percent, 1, 100);
   links.read("disk_shared", machine.disk_shared);
+  std::string saving = "two-stage";
+  links.read("hidden_saving", saving, {"two-stage", "direct"});
+  if (saving == "direct") machine.hidden_saving = HiddenSaving::kDirect;
+  read_time(links, "small_write_us", kNanosPerMicro, machine.small_write);
   links.finish();
-}
-
-void read_time(Fields& fields, const char* name, Nanos unit, Nanos& time) {
-  double count = static_cast<double>(time) / static_cast<double>(unit);
-  fields.read(name, count, 0, 1e9);
-  time = static_cast<Nanos>(std::llround(count * static_cast<double>(unit)));
 }
 
 // Blocks of a tier: by its bytes or by tokens.
@@ -155,15 +167,17 @@ std::uint32_t blocks_of(Fields& fields, const char* gigabytes, const char* token
   return static_cast<std::uint32_t>(count / kBlockTokens);
 }
 
-void read_memory(Fields fields, const ModelShape& model, CoreConfig& core) {
+void read_memory(Fields fields, WorldOptions& world) {
+  const ModelShape& model = world.model;
   CoreGroup group;
   group.block_bytes = model.token_bytes() * kBlockTokens;
   group.block_count = blocks_of(fields, "device_gb", "device_tokens", group.block_bytes, 1024);
   group.host_blocks = blocks_of(fields, "host_gb", "host_tokens", group.block_bytes, 0);
   group.disk_blocks = blocks_of(fields, "disk_gb", "disk_tokens", group.block_bytes, 0);
+  fields.read("device_keeps", world.device_keeps);
   fields.finish();
-  core.groups = {group};
-  core.hole_records = group.disk_blocks / 4;
+  world.core.groups = {group};
+  world.core.hole_records = group.disk_blocks / 4;
 }
 
 // The policies, each by its own name; those of a baseline may not be given another value.
@@ -182,7 +196,8 @@ void read_policies(Fields& fields, PolicySet& policies, Overflow& overflow) {
   fields.read("admission", policies.admission, {"fcfs", "fpf", "relaxed-fpf"});
   fields.read("admission_looks", policies.admission_looks, 1, 1u << 20);
   fields.read("restore", policies.restore,
-              {"kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "auto"});
+              {"kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "hidden",
+               "hcache", "auto"});
   fields.read("reuse", policies.reuse);
   fields.read("save", policies.save, {"through", "ahead", "off"});
   fields.read("swap_out_percent", policies.swap_out_percent, 0, 100);
@@ -195,10 +210,14 @@ void read_policies(Fields& fields, PolicySet& policies, Overflow& overflow) {
     fields.wrong("baseline", "no other field of the policies that contradicts it", name);
 }
 
-void read_engine(Fields fields, WorldOptions& world) {
+// `hidden`: which share of the blocks the disk is to hold as hidden states, as a server's option.
+void read_engine(Fields fields, WorldOptions& world, std::string& hidden) {
   CoreConfig& core = world.core;
   Overflow of_baseline = Overflow::kStop;
   read_policies(fields, core, of_baseline);
+  fields.read("hidden", hidden, {"off", "auto", "on"});
+  if (hidden != "off" && fields.has("baseline"))
+    fields.wrong("hidden", "off beside a baseline, which has none", hidden);
   fields.read("batch_tokens", core.max_batch_tokens, 1, 1u << 20);
   fields.read("running", core.max_running, 1, 1u << 16);
   core.max_queued = UINT32_MAX / 2;
@@ -226,10 +245,11 @@ void read_engine(Fields fields, WorldOptions& world) {
 
 // Believed costs: the real ones times these.
 void read_belief(Fields fields, WorldOptions& world) {
-  double compute = 1, host = 1, disk = 1;
+  double compute = 1, host = 1, disk = 1, projection = 1;
   fields.read("compute", compute, 1e-3, 1e3);
   fields.read("host", host, 1e-6, 1e6);
   fields.read("disk", disk, 1e-6, 1e6);
+  fields.read("projection", projection, 1e-3, 1e3);
   fields.finish();
   CostCurves curves = PassModel(world.model, world.machine).curves();
   const auto times = [](Nanos& cost, double by) {
@@ -237,6 +257,7 @@ void read_belief(Fields fields, WorldOptions& world) {
   };
   times(curves.token, compute);
   times(curves.pass, compute);
+  times(curves.projection, projection);
   for (Nanos& cost : curves.attention) times(cost, compute);
   const auto slower = [&](LinkCost& link, double by) {
     times(link.latency, by);
@@ -248,6 +269,49 @@ void read_belief(Fields fields, WorldOptions& world) {
   slower(curves.disk_read, disk);
   slower(curves.disk_write, disk);
   world.core.costs = std::move(curves);
+}
+
+// The bytes of the disk, which are of keys and values so far, divided between both forms, as a server's.
+void divide_disk(std::uint32_t percent, std::uint64_t hidden_bytes, CoreConfig& core) {
+  CoreGroup& group = core.groups.front();
+  const auto [of_kv, of_hidden] = form_shares(percent);
+  const double bytes = static_cast<double>(group.disk_blocks) * static_cast<double>(group.block_bytes);
+  const double each = bytes / (of_kv * static_cast<double>(group.block_bytes) +
+                               of_hidden * static_cast<double>(hidden_bytes));
+  group.disk_blocks = std::max(1u, static_cast<std::uint32_t>(each * of_kv));
+  core.hidden = {.disk_blocks = std::max(1u, static_cast<std::uint32_t>(each * of_hidden)),
+                 .block_bytes = hidden_bytes,
+                 .share_percent = percent};
+  core.hole_records = (group.disk_blocks + core.hidden.disk_blocks) / 4;
+}
+
+// As a server chooses, by what the core believes that projecting costs (server/hidden_choice.h).
+void choose_hidden_share(const std::string& wanted, Fields& fields, WorldOptions& world) {
+  const CoreGroup& group = world.core.groups.front();
+  if (wanted == "off" || group.disk_blocks == 0) {
+    if (wanted == "on") fields.wrong("engine.hidden", "a disk (memory.disk_gb) for them", wanted);
+    return;
+  }
+  const std::uint32_t layers = world.model.layers;
+  BackendInfo info;
+  info.layers = layers;
+  info.projects = true;
+  info.hidden_row_bytes = world.model.hidden_token_bytes() / layers;
+  info.block_bytes = group.block_bytes;
+  LayerGroup all;
+  all.layer_slice_bytes = group.block_bytes / layers;
+  info.groups = {all};
+  const Result<HiddenChoice> choice =
+      choose_hidden({.wanted = wanted,
+                     .save = world.core.save,
+                     .host_bytes = std::uint64_t{group.host_blocks} * group.block_bytes},
+                    info, world.core.costs);
+  if (!choice.ok())
+    return fields.wrong("engine.hidden", "off or auto (" + choice.status().message() + ")", wanted);
+  if (choice->percent == 0) return;
+  if (world.core.costs.projection == 0)
+    return fields.wrong("engine.hidden", "a profile that has measured projecting (`loci profile`)", wanted);
+  divide_disk(choice->percent, choice->slice_bytes * layers, world.core);
 }
 
 void read_shape(Fields fields, ConversationShape& shape) {
@@ -300,6 +364,7 @@ void read_workload(Fields fields, WorkloadOptions& workload) {
   fields.read("conversations", workload.conversations, 1, kTraceRequestsMax);
   fields.read("rate", workload.rate, 1e-9, 1e9);
   fields.read("think_s", workload.think_s, 0, 1e9);
+  fields.read("think", workload.think, {"exponential", "constant"});
   fields.read("tokens_max", workload.tokens_max, 0, kTraceTokensMax);
   fields.read("contexts", workload.contexts, 1, 1u << 24);
   fields.read("context_tokens", workload.context_tokens, 1, kTraceTokensMax);
@@ -365,9 +430,11 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   WorldOptions& world = scenario.world;
   read_model(fields, world.model);
   read_machine(fields, world.machine);
-  read_memory(fields.object("memory"), world.model, world.core);
-  read_engine(fields.object("engine"), world);
+  read_memory(fields.object("memory"), world);
+  std::string hidden = "off";
+  read_engine(fields.object("engine"), world, hidden);
   read_belief(fields.object("belief"), world);
+  choose_hidden_share(hidden, fields, world);
   if (fields.has("cluster")) {
     world.cluster.instances = 4;
     read_cluster(fields.object("cluster"), world.cluster);
@@ -421,7 +488,8 @@ std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
     }
   }
   const CoreGroup& group = options.core.groups.front();
-  const std::uint64_t slots = (std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks) *
+  const std::uint64_t slots = (std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks +
+                               options.core.hidden.disk_blocks) *
                               std::max(1u, options.cluster.instances);
   return std::min(slots, tokens / kBlockTokens * 2) * kBytesOfBlock + tokens * sizeof(TokenId) +
          requests * kBytesOfRequest + pieces * sizeof(Piece);

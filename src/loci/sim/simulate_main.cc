@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // simulate: random worlds around the production core, a seed each, until one breaks a promise. Each seed runs
-// a world that knows what every token must be (core_world.h) and two on modelled hardware on which things go
-// wrong (fault_worlds.h): one server, and instances behind fronts that die.
+// a world that knows what every token must be (core_world.h) and three on modelled hardware on which things
+// go wrong (fault_worlds.h): one server, one whose disk has hidden states, and instances behind fronts that
+// die.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -36,7 +37,9 @@ std::uint64_t run_faults(std::uint64_t seed) {
   Random random(seed);
   const auto size = seed % kLargeOneIn == 0 ? sim::WorldSize::kLarge : sim::WorldSize::kSmall;
   const std::uint64_t alone = sim::run_fault_world(sim::random_fault_world(random, size)).digest;
-  return mix64(alone ^ mix64(sim::run_fault_world(sim::random_cluster_world(random, size)).digest));
+  const std::uint64_t cluster = sim::run_fault_world(sim::random_cluster_world(random, size)).digest;
+  const std::uint64_t hidden = sim::run_fault_world(sim::random_hidden_world(random, size)).digest;
+  return mix64(alone ^ mix64(cluster ^ mix64(hidden)));
 }
 
 int simulate(SeedRange seeds, unsigned threads) {

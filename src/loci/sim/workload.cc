@@ -23,6 +23,11 @@ double normal(Random& random) {
 
 double exponential(Random& random, double mean) { return -std::log(1 - random.unit()) * mean; }
 
+Nanos think(Random& random, const WorkloadOptions& options) {
+  const double seconds = options.think == "constant" ? options.think_s : exponential(random, options.think_s);
+  return static_cast<Nanos>(seconds * 1e9);
+}
+
 // A whole number of at least 1 whose mean is about `mean`.
 std::uint32_t length(Random& random, double mean, double sigma) {
   const double drawn = mean * std::exp(sigma * normal(random) - sigma * sigma / 2);
@@ -157,7 +162,7 @@ Trace conversations(const WorkloadOptions& options, const ConversationShape& sha
     for (const auto& [input, reply] : drawn.turns) {
       Turn turn;
       if (talk.turns.empty()) turn.at = static_cast<Nanos>(at * 1e9);
-      if (!talk.turns.empty()) turn.after = static_cast<Nanos>(exponential(random, options.think_s) * 1e9);
+      if (!talk.turns.empty()) turn.after = think(random, options);
       turn.pieces = {{random.next(), input}};
       turn.reply_tokens = reply;
       talk.turns.push_back(std::move(turn));
@@ -226,7 +231,7 @@ Trace documents(const WorkloadOptions& options) {
         turn.at = static_cast<Nanos>(at * 1e9);
         turn.pieces.push_back({random.next(), options.context_tokens});
       } else {
-        turn.after = static_cast<Nanos>(exponential(random, options.think_s) * 1e9);
+        turn.after = think(random, options);
       }
       turn.pieces.push_back({random.next(), options.body_tokens});
       turn.reply_tokens = options.reply_tokens;
@@ -275,6 +280,9 @@ Status check(const WorkloadOptions& options) {
   if (!std::isfinite(options.think_s) || options.think_s < 0 || options.think_s > 1e9)
     return invalid_argument(fmt::format("expected seconds from 0 to 10^9, found {}", options.think_s),
                             "workload.think_s");
+  if (options.think != "exponential" && options.think != "constant")
+    return invalid_argument(fmt::format("expected exponential or constant, found '{}'", options.think),
+                            "workload.think");
   if (!std::isfinite(options.zipf) || options.zipf < 0 || options.zipf > 10)
     return invalid_argument(fmt::format("expected 0 to 10, found {}", options.zipf), "workload.zipf");
   const std::pair<std::uint32_t, const char*> tokens[] = {{options.context_tokens, "workload.context_tokens"},

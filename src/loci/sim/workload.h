@@ -36,7 +36,8 @@ struct WorkloadOptions {
   std::string kind = "sharegpt-pensieve";
   std::uint32_t conversations = 1000;
   double rate = 1;                    // conversations a second, Poisson
-  double think_s = 60;                // exponential, from a reply's end to the next turn
+  double think_s = 60;                // mean, from a reply's end to the next turn
+  std::string think = "exponential";  // or "constant"
   std::uint32_t tokens_max = 16'384;  // a conversation ends before it gets longer; 0: no limit
   std::uint64_t seed = 1;
   ConversationShape shape;  // for the kind "conversations"

@@ -128,9 +128,8 @@ class World {
   void finish() {
     report_.duration = agenda_.now();
     for (const auto& instance : instances_) {
-      const CoreStats stats = instance->core().stats();
       if (instance->lives()) instance->add_counts();
-      if (instance->lives() && !report_.stopped) instance->ledger().check_end(stats);
+      if (instance->lives() && !report_.stopped) instance->check_end();
     }
     report_.stats = first().core().stats();
     const Clients::Counts& told = clients_.counts();

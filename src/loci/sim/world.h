@@ -49,6 +49,8 @@ struct WorldOptions {
   ModelShape model;
   Machine machine;         // what passes and moves really cost
   bool stateless = false;  // no state is reused: each prompt begins with a token of its own
+  // False: what no running request needs leaves the device's memory before a request arrives.
+  bool device_keeps = true;
   Overflow overflow = Overflow::kStop;
   FaultOptions faults;                      // if it has restarts, no event log can be written
   ClusterOptions cluster;                   // likewise if it has instances
@@ -78,6 +80,7 @@ struct RequestRecord {
   std::uint32_t history_tokens = 0;  // of these, tokens that an earlier turn of the conversation had
   std::uint32_t reply_tokens = 0;
   std::array<std::uint32_t, kTiers> from{};
+  std::uint32_t hidden = 0;  // of the disk's tokens, those that came as hidden states
   Outcome outcome = Outcome::kWaits;
   std::uint32_t moved = 0;  // how many instances died while they had it
   Nanos pause = 0;          // the longest time from such a death to the next new token
@@ -111,10 +114,14 @@ struct WorldReport {
   // For passes that began after the warm-up had arrived, and not later than `counted_until`: the time of
   // prompts, that of decodes, and the further time for which passes waited for loads.
   Nanos prompt_time = 0, decode_time = 0, load_wait = 0;
+  // Likewise: for what they projected of hidden states, and for copying their own out beyond that.
+  Nanos projecting_time = 0, capture_wait = 0;
   Nanos prompt_work = 0;  // of all tokens of prompts that were computed (PassModel::work)
   std::uint64_t passes = 0;
   std::uint64_t poisoned_spans = 0;
   std::uint64_t failed_moves = 0;
+  // Blocks, as hidden states, and saves for which not all of a block was captured.
+  std::uint64_t hidden_saved = 0, hidden_loaded = 0, hidden_not_captured = 0;
   std::uint64_t restarts = 0;                           // ends of processes
   std::uint64_t disks_lost = 0;                         // of these, those whose disk was lost too
   std::uint64_t suspensions = 0;                        // of requests, in all processes

@@ -289,6 +289,39 @@ TEST(CoreTiers, DecodesWaitNoLongerThanComputingTakes) {
   d.finish();
 }
 
+// What comes as hidden states is projected in the pass that reads it, which takes so much longer and may wait
+// so much longer for its layers.
+TEST(CoreTiers, ProjectingIsAPartOfThePassThatJoins) {
+  CoreConfig config = tier_config(8, 0, 32);
+  config.hidden = {
+      .disk_blocks = 32, .block_bytes = config.groups.front().block_bytes / 2, .share_percent = 100};
+  config.costs.disk_read = {250 * kNanosPerMilli, 1u << 30};
+  config.costs.token = 100 * kNanosPerMilli;
+  config.costs.attention = {0};
+  config.costs.pass = kNanosPerMilli;
+  for (const Nanos token : {0, 1, 5}) {  // ms, to project
+    config.costs.projection = token * kNanosPerMilli;
+    TierDriver d(config);
+    d.run(1, run_of(0, 64));
+    d.run(2, run_of(5000, 250));
+    d.passes_take_time = false;
+    d.arrive(3, run_of(9000, 10), 50);  // decodes
+    d.done();
+    d.arrive(4, run_of(0, 66));
+    d.done();
+    ASSERT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u);
+    if (token < 5) {
+      EXPECT_EQ(d.spans(), "3:11+1") << "twice 250 ms are more than three rows and two blocks take";
+    } else {
+      EXPECT_EQ(d.spans(), "3:11+1 4:64+2");
+      EXPECT_EQ(d.plan.pass->patience, (300 + 2 * 160) * kNanosPerMilli) << "three rows, two blocks";
+    }
+    d.end_moves();
+    d.finish();
+    EXPECT_EQ(d.core.stats().hidden_loaded_total, 2u);
+  }
+}
+
 TEST(CoreTiers, ADiskThatDoesNotAnswerIsNotCountedOn) {
   CoreConfig config = tier_config(12, 0, 64);
   config.costs.disk_read = {kNanosPerMilli, 1u << 30};

@@ -81,6 +81,16 @@ bool PassFormer::any_loading(const CoreRequest& request) const {
                      [&](std::uint32_t i) { return transfers_.loading(request.blocks[i].block()); });
 }
 
+// What a pass that reads its loads takes more, where they come as hidden states.
+Nanos PassFormer::projecting(const CoreRequest& request) const {
+  if (config_.hidden.disk_blocks == 0) return 0;
+  const auto hidden = std::count_if(request.loads.begin(), request.loads.end(), [&](std::uint32_t i) {
+    const BlockId block = request.blocks[i].block();
+    return transfers_.loading(block) && transfers_.from_hidden({.key = {}, .node = block});
+  });
+  return pass_times_.project_block() * hidden;
+}
+
 // The first of its blocks that is being loaded.
 std::uint32_t PassFormer::first_loading(const CoreRequest& request) const {
   const auto found = std::find_if(request.loads.begin(), request.loads.end(), [&](std::uint32_t i) {
@@ -112,7 +122,7 @@ bool PassFormer::joins(CoreRequest& request, const CorePass& pass) {
   const auto own = static_cast<std::uint32_t>(std::min<std::uint64_t>(pass.budget, missing_tokens(request)));
   work.rows.add(request.length() - own, own);
   if (work.kind == PassKind::kDecodes) work.kind = PassKind::kBoth;
-  const Nanos lasts = pass_times_.predict(work);
+  const Nanos lasts = pass_times_.predict(work) + projecting(request);
   if (decodes) {
     // What is late is not waited for: nobody knows for how long. Else layer k of n arrives by
     // arrives * (k + 1) / n and is used at pass * k / n.
@@ -293,7 +303,11 @@ Nanos PassFormer::patience_of(const CorePass& pass) const {
                                  [&](const CoreSpan& span) { return any_loading(*span.request); });
   if (!waits) return kWaitsForEver;
   const PassWork work = work_of(pass);
-  const Nanos lasts = pass_times_.predict(work);
+  Nanos lasts = pass_times_.predict(work);
+  const CoreRequest* last = nullptr;  // a request's spans stand together
+  for (const CoreSpan& span : pass.spans) {
+    if (std::exchange(last, span.request) != span.request) lasts += projecting(*span.request);
+  }
   return decodes_wait(work) ? std::max(kPatienceOfDecodes, lasts) : lasts + kPatienceAlone;
 }
 

@@ -127,6 +127,7 @@ class PassFormer {
   std::vector<PromptRun> prompt_runs() const;
   void keep_to_time(CorePass& pass, std::vector<PromptRun> runs, std::uint32_t tokens_max) const;
   bool any_loading(const CoreRequest& request) const;
+  Nanos projecting(const CoreRequest& request) const;
   std::uint32_t first_loading(const CoreRequest& request) const;
   bool decodes_wait(const PassWork& work) const;
   bool joins(CoreRequest& request, const CorePass& pass);

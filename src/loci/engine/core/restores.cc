@@ -253,8 +253,9 @@ ContextSources Restores::sources(const CoreRequest& request, const CoreProbes& p
     const std::uint32_t count = last ? request.length() - begin : kBlockTokens;
     const std::uint32_t there = tokens_there(probes, i, with_copies);
     if (found.load) {
-      from.of(transfers_.load_tier(found)) += kBlockTokens;
-      if (transfers_.from_hidden(found)) from.hidden += kBlockTokens;
+      const Tier tier = transfers_.load_tier(found);
+      from.of(tier) += kBlockTokens;
+      if (tier == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += kBlockTokens;
       continue;
     }
     const bool may_be_preloaded = !last && there == count && i < request.preload->blocks.size();

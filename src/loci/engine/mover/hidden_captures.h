@@ -18,10 +18,8 @@
 // Only for models without windows, which have one layer group.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,15 +29,10 @@
 #include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/engine/mover/capture_places.h"
 #include "loci/memory/block_entry.h"
 
 namespace loci {
-
-struct CaptureStats {
-  std::uint32_t places = 0;
-  std::uint64_t displaced_total = 0;  // captures that gave way to others
-  std::uint64_t unplaced_total = 0;   // blocks for which no place was free
-};
 
 // Thread-safe; begin() and end() are called by one thread.
 class HiddenCaptures {
@@ -48,9 +41,9 @@ class HiddenCaptures {
   static Result<std::unique_ptr<HiddenCaptures>> make(const BackendInfo& backend, std::uint32_t places);
 
   // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
-  void begin(Pass& pass);
+  void begin(Pass& pass) EXCLUDES(mutex_);
   // Call it after the pass; `results` are those of its spans.
-  void end(std::span<const SpanResult> results);
+  void end(std::span<const SpanResult> results) EXCLUDES(mutex_);
 
   // Call it when something else is written to the slot.
   void forget(SlotId slot) EXCLUDES(mutex_);
@@ -62,42 +55,19 @@ class HiddenCaptures {
   CaptureStats stats() const;
 
  private:
-  struct Capture {
-    std::uint32_t place = 0;
-    std::uint32_t rows = 0;
-    std::uint32_t position = 0;  // of the first row
-    std::array<TokenId, kBlockTokens> tokens{};
-    std::uint64_t written = 0;  // number of the pass that wrote last
-    bool open = false;
-  };
-  // A span's rows of one block.
-  struct Piece {
-    std::uint32_t span = 0;
-    std::uint32_t token = 0;  // its first token, in the span
-    SlotId slot;
-    std::uint32_t row = 0;  // of the block
-    std::uint32_t count = 0;
-    std::uint32_t position = 0;  // of the block
-  };
-
   HiddenCaptures(const BackendInfo& backend, HostMemory memory, std::uint32_t places);
-  void drop(std::map<SlotId, Capture>::iterator capture) REQUIRES(mutex_);
-  Capture* capture_for(const Piece& piece) REQUIRES(mutex_);
-  void add(const Piece& piece, Capture& capture) REQUIRES(mutex_);
+  void copy(const CapturePlaces::Piece& piece, std::uint32_t place) REQUIRES(mutex_);
 
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
   const HostMemory memory_;
   // For the running pass:
-  std::vector<Piece> pieces_;
-  std::vector<std::vector<TokenId>> tokens_;     // [span]
+  std::vector<CapturePlaces::Piece> pieces_;
+  std::vector<std::uint64_t> span_tokens_;       // [span]
   std::vector<std::vector<std::byte>> buffers_;  // [span][layer][token][row]
-  std::uint64_t passes_ = 0;
 
   mutable Mutex mutex_;  // also guards the captures' bytes, except those of open captures
-  std::map<SlotId, Capture> captures_ GUARDED_BY(mutex_);
-  std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
-  CaptureStats stats_ GUARDED_BY(mutex_);
+  CapturePlaces places_ GUARDED_BY(mutex_);
 };
 
 }  // namespace loci
