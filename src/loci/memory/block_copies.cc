@@ -98,7 +98,7 @@ BlockEntry BlockIndex::entry(BlockId id) const {
 // A whole block's whole part, which no slower tier has, or a tail's, which was not saved.
 bool BlockIndex::savable(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts) const {
   const Block& b = block(id);
-  if (b.kind == BlockKind::kTail) return saves_tails_ && !b.end_saved;
+  if (b.kind == BlockKind::kTail) return saves_tails_ && !b.end_settled;
   return facts.elsewhere == 0 && b.kind == BlockKind::kFull &&
          (tier != Tier::kDevice || b.parts[group]->filled == kBlockTokens);
 }
@@ -198,7 +198,7 @@ void BlockIndex::set_wanted(BlockId id, std::uint32_t wanted) {
   }
 }
 
-void BlockIndex::set_end_saved(BlockId tail) {
+void BlockIndex::settle_end(BlockId tail) {
   Block& b = at(tail);
   LOCI_CHECK(b.kind == BlockKind::kTail, "the end of a sequence is a tail");
   for (std::uint32_t group = 0; group < group_count(); ++group) {
@@ -207,7 +207,7 @@ void BlockIndex::set_end_saved(BlockId tail) {
     Pool& p = pool(Tier::kDevice, group);
     if (p.unsaved != nullptr && savable(tail, Tier::kDevice, group, facts)) p.unsaved->erase(tail, facts);
   }
-  b.end_saved = true;
+  b.end_settled = true;
 }
 
 BlockId BlockIndex::next_unsaved(Tier tier, std::uint32_t group) {

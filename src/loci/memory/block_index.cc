@@ -221,7 +221,7 @@ void BlockIndex::destroy(BlockId id) {
   if (b.kind == BlockKind::kFull && b.lost != MissReason::kNeverSeen) lost_.add(b.key, b.lost);
   b.lost = MissReason::kNeverSeen;
   b.wanted = kNotWanted;
-  b.end_saved = false;
+  b.end_settled = false;
   if (b.parent != kNoBlock) --at(b.parent).children;
   b.kind = BlockKind::kUnused;
   b.parent = kNoBlock;
@@ -336,7 +336,7 @@ BlockPin BlockIndex::promote(BlockPin tail, const ChainKey& key, std::span<const
              "a tail's tokens are the first of what it becomes");
   std::copy(tokens.begin(), tokens.end(), b.tokens.begin());
   b.kind = BlockKind::kFull;
-  b.end_saved = false;
+  b.end_settled = false;
   register_key(tail.block(), key);
   return tail;
 }
@@ -373,7 +373,7 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   const BlockId existing_id = find(key);
   if (existing_id == kNoBlock) {
     b.kind = BlockKind::kFull;
-    b.end_saved = false;
+    b.end_settled = false;
     register_key(id, key);
     return {std::move(tail), {}, {}};
   }

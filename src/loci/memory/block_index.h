@@ -297,13 +297,14 @@ class BlockIndex {
   bool recover_copy(BlockId id, std::uint32_t pool, SlotId slot, Nanos last_used);
   // The same of a hole's record.
   bool recover_hole(BlockId id, SlotId slot);
-  // The block whose part or copy is to be saved next, because no slower tier has one; a tail, if slower tiers
-  // were not given what it holds; kNoBlock: none.
+  // The block whose part or copy is to be saved next, because no slower tier has one; a tail, if it is not
+  // settled; kNoBlock: none.
   BlockId next_unsaved(Tier tier, std::uint32_t group);
-  // Slower tiers were given what the tail holds, as the first tokens of a block of theirs. It counts as saved
-  // until its tokens change.
-  void set_end_saved(BlockId tail);
-  // Slots of the tier that are free, or hold what a slower tier has too and nobody uses.
+  // Nothing more is saved of what the tail holds until its tokens change: slower tiers have it as the first
+  // tokens of a block of theirs, or it was tried.
+  void settle_end(BlockId tail);
+  // Slots of the tier that are free, or hold what nobody uses and what a slower tier has too, or will not
+  // get.
   std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
   // The tier uses no more than so many of the pool's slots from now on...
   void limit(Tier tier, std::uint32_t pool, std::uint32_t slots);

@@ -47,7 +47,7 @@ void BlockIndex::check_block(BlockId id) const {
       LOCI_CHECK(found != named.end() && *found == id, "invariant 4: its tokens lead to it, too");
       LOCI_CHECK(tokens_held(b.tokens) > 0, "invariant 6: a full node holds something");
     }
-    LOCI_CHECK(!b.end_saved, "invariant 4: only tails are ends");
+    LOCI_CHECK(!b.end_settled, "invariant 4: only tails are ends");
   } else {
     LOCI_CHECK(b.children == 0, "invariant 5: tails are leaves");
   }
@@ -123,7 +123,7 @@ void BlockIndex::check_tier(Tier tier, std::span<const std::uint32_t> detached) 
         below |= 1u << static_cast<unsigned>(copy.tier);
     }
     LOCI_CHECK(elsewhere == below, "invariant 10: what remains elsewhere is known");
-    unsaved[group] += b.kind == BlockKind::kTail ? saves_tails_ && !b.end_saved : below == 0 && whole;
+    unsaved[group] += b.kind == BlockKind::kTail ? saves_tails_ && !b.end_settled : below == 0 && whole;
   };
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];

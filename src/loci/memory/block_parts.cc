@@ -162,7 +162,7 @@ void BlockIndex::append(const AppendToken& token, std::span<const TokenId> token
     LOCI_CHECK(b.parts[group] && !b.parts[group]->evictable(), "a pass writes all parts of a block");
     b.parts[group]->filled = filled;
   }
-  b.end_saved = false;
+  b.end_settled = false;
   set_filled(token.block(), filled, tokens);
 }
 
@@ -175,7 +175,7 @@ void BlockIndex::truncate(const AppendToken& token, std::uint32_t filled) {
     LOCI_CHECK(b.parts[group] && !b.parts[group]->evictable(), "its user holds all of it");
     b.parts[group]->filled = filled;
   }
-  b.end_saved = false;
+  b.end_settled = false;
   set_filled(token.block(), filled, {});
 }
 

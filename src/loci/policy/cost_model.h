@@ -48,7 +48,8 @@ struct CostCurves {
   LinkCost host_save = {20'000, std::uint64_t{5} << 30};
   LinkCost disk_read = {200'000, std::uint64_t{1} << 30};
   LinkCost disk_write = {200'000, std::uint64_t{1} << 29};
-  LinkCost shared_read = {1'000'000, std::uint64_t{1} << 28};  // from a store that servers share
+  LinkCost shared_read = {1'000'000, std::uint64_t{1} << 28};  // from a store that servers share;
+                                                               // from peers alone: server/load_engine.cc
   friend bool operator==(const CostCurves&, const CostCurves&) = default;
 };
 

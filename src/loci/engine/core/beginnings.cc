@@ -31,8 +31,11 @@ std::optional<CoreBeginning> Beginnings::find(const CoreRequest& request, const 
   const std::uint32_t unknown = Prefixes::first_unknown(probes);
   if (!windows_.any()) return prefixes_.find_beginning(request, probes, unknown, slowest);
   const std::uint32_t start = probes.start / kBlockTokens;
-  for (std::uint32_t number = unknown + 1; number > start && number-- > probes.public_blocks;) {
-    if (!may_begin_so(probes, number, slowest, number == unknown)) continue;
+  // From the last on; none before where the request goes on anyway.
+  const std::uint32_t first = std::max(start, probes.public_blocks);
+  for (std::uint32_t left = unknown + 1; left > first; --left) {
+    const std::uint32_t number = left - 1;
+    if (number != unknown && !is_computed(probes, number, slowest)) continue;
     std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, number, slowest);
     if (!found || !windows_.can_start(probes, number, found->run, slowest)) continue;
     found->there = number == start ? probes.start % kBlockTokens : 0;
@@ -42,10 +45,7 @@ std::optional<CoreBeginning> Beginnings::find(const CoreRequest& request, const 
   return std::nullopt;
 }
 
-// A known block is computed where a group's state of it is nowhere.
-bool Beginnings::may_begin_so(const CoreProbes& probes, std::uint32_t number, Tier slowest,
-                              bool is_unknown) const {
-  if (is_unknown) return true;
+bool Beginnings::is_computed(const CoreProbes& probes, std::uint32_t number, Tier slowest) const {
   const BlockId node = probes.blocks[number].node;
   const BlockId parent = prefixes_.find_parent(probes, number);
   return parent != kNoBlock && index_.block(parent).full_children.size() > 1 &&

@@ -16,7 +16,7 @@
 //     admission      "efgh" gets a slot, and a copy of "ef"
 //     pass           compute "gh", "i"
 //
-// When "efgh" is saved the partial block goes: at most one is kept of a sequence.
+// Without windows, when "efgh" is saved the partial block goes: at most one is kept of a sequence.
 //
 // A model with windows goes on from one place, where every group has what the next token sees. So there the
 // last such place is looked for, and it may be the end of an earlier turn. Layers that see all, and layers
@@ -24,12 +24,11 @@
 //
 //     all            abcd  efgh  ijkl  mnop  qrst  uvwx       whole blocks, saved as they filled
 //                                      mn..
-//     window of 8          efgh  ijkl  mn..                   saved when the first turn ended, because "n"
-//     was
-//                                                             its last token: the next one sees "hijklmn"
+//     window of 8          efgh  ijkl  mn..                   saved when the first turn ended
 //
-//     The next turn begins like the one that was killed. All its blocks are known, but after "mnop" there is
-//     nothing that the window sees. It goes on at "o", from a copy of "mn".
+//     "n" was that turn's last token, and the next one sees "hijklmn". The next turn begins like the one that
+//     was killed. All its blocks are known, but after "mnop" there is nothing that the window sees. It goes
+//     on at "o", from a copy of "mn".
 //
 // It owns which beginning a request has looked for (RequestBeginning). It requires that the request
 // waits. It calls the index, the transfers, the prefixes, the windows, the device's memory, Restores and
@@ -53,7 +52,8 @@
 
 namespace loci {
 
-// Thread-compatible; used by whoever steps the core. O(blocks · log(children)) of the request, unless noted.
+// Thread-compatible; used by whoever steps the core. O(blocks · log(children)) of the request
+// where no group has a window, else O(blocks · ends), of those that are kept of its sequence; unless noted.
 class Beginnings {
  public:
   static constexpr Nanos kWaitMax = 500 * kNanosPerMilli;  // as a pass waits for loads where nobody decodes
@@ -83,7 +83,8 @@ class Beginnings {
 
  private:
   std::optional<CoreBeginning> find(const CoreRequest& request, const CoreProbes& probes, Tier slowest) const;
-  bool may_begin_so(const CoreProbes& probes, std::uint32_t number, Tier slowest, bool is_unknown) const;
+  // Of a known block: a group's state of it is nowhere, and it has a sibling, whose first tokens may serve.
+  bool is_computed(const CoreProbes& probes, std::uint32_t number, Tier slowest) const;
 
   const CoreConfig& config_;
   BlockIndex& index_;

@@ -229,7 +229,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   // (What is to be deleted is deleted first: the disk would have it again at the next start.)
   const bool forgets = forgotten_.has_more() || forgets_until_drained();
-  if (forgets_until_drained()) plan.wake_at = std::min(plan.wake_at, deadlines_.drained_at());
+  if (forgets_until_drained()) plan.wake_at = std::min(plan.wake_at, deadlines_.drain_deadline());
   drained_ = drained_ ||
              (deadlines_.drains() && requests_.empty() && flights_.empty() && transfers_.idle() && !forgets);
   plan.drained = drained_;

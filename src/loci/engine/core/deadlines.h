@@ -38,7 +38,7 @@ class Deadlines {
   // The server drains, and by then all requests end. The earliest such time counts.
   void drain(Nanos until) { drain_ = std::min(until, drain_.value_or(kNever)); }
   bool drains() const { return drain_.has_value(); }
-  Nanos drained_at() const { return drain_.value_or(kNever); }
+  Nanos drain_deadline() const { return drain_.value_or(kNever); }
   bool drain_is_over(Nanos now) const { return drain_ && *drain_ <= now; }
 
   // The first time after `now` at which somebody's has come; kNever: there is none. `any`: there are

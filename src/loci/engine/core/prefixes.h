@@ -32,7 +32,7 @@
 //     originals.
 //   - Public prefixes belong to nobody. Only the prefix's own request writes to their blocks, while it runs.
 //
-// It owns the hash of the keys, the pins of public blocks, and the keys of a request's blocks (RequestNames).
+// It owns the hash of keys, the pins of public blocks, and the keys of a request's blocks (RequestNames).
 // It requires that the index and the transfers outlive it, and calls only these two. Invariants, which
 // check_invariants() tests (core.h has all):
 //   2. Exactly the blocks of the present prefixes are public.
@@ -89,7 +89,7 @@ class Prefixes {
   // The device has the whole block in some groups and nothing of it in others, and nobody fills it. There a
   // copy of its first tokens is of use.
   bool lacks_a_group(BlockId id) const;
-  // The beginning that a tier not slower than `slowest` has of the block, which has no state of its own.
+  // The beginning that a tier not slower than `slowest` has of the block, which lacks state in some group.
   std::optional<CoreBeginning> find_beginning(const CoreRequest& request, const CoreProbes& probes,
                                               std::uint32_t number, Tier slowest) const;
   // The block's parent, if it is in the index.

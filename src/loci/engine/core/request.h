@@ -57,7 +57,7 @@ struct RequestQuestion {
 
 // beginnings.h
 struct RequestBeginning {
-  // The first tokens of a block whose state is nowhere are being loaded from a slower tier, or were.
+  // The first tokens of a block that lacks state in some group are being loaded from a slower tier, or were.
   std::optional<CoreBeginning> found;
 };
 

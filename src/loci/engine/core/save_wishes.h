@@ -6,9 +6,11 @@
 //     add(kFromDevice, A)  add(kFromDevice, B)     waiting: A B
 //     A is evicted
 //     take(kFromDevice) -> B                       A is not there any more
+//     take(kWindows) -> C                          no slot is free of promises
+//     keep_first(kWindows, C)                      C and those behind it wait; kFromDevice goes on
 //
-// It owns the wishes. It requires that blocks are there when they are wished, and that keep_tails() gets what
-// take_tails() has given. It calls only the index. Invariants, which check_invariants() tests (core.h has
+// It owns the wishes. It requires that blocks are there when they are wished, and that keep_first() and
+// keep_tails() get what take() and take_tails() have just given. It calls only the index. Invariants, which check_invariants() tests (core.h has
 // all):
 //   4. A tail's wish has the tokens of a partial block. Only what is saved from the device has a choice of
 //      forms.
@@ -51,7 +53,7 @@ class SaveWishes {
   void add(Line line, BlockId id, SaveScope scope, StateForm form);
   // Its turn is the next.
   void add_first(Line line, BlockId id, SaveScope scope);
-  // The same of one that take() gave: it cannot be saved yet.
+  // Puts back the one that take() has just given, since it cannot be saved yet.
   void keep_first(Line line, const Wish& wish) { of(line).push_front(wish); }
   bool empty(Line line) const { return of(line).empty(); }
   // The first whose block is there; absent: none is.

@@ -40,9 +40,9 @@
 //     see CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
 //
 // It owns the moves in flight with their pins, the claims of blocks being loaded, the wishes to save
-// (save_wishes.h), and the knowledge of the links. It requires that nobody else reads or writes copies in
-// slower tiers, and that pins and slots which it returned or was lent are dropped before the index. It calls
-// only the index.
+// (save_wishes.h), the knowledge of the links, and a hash for the names of sequences' ends. It requires that
+// nobody else reads or writes copies in slower tiers, and that pins and slots which it returned or was lent
+// are dropped before the index. It calls only the index.
 //
 // Invariants, which check_invariants() tests (core.h has all):
 //   3. A move's source stays and its target is reserved and unseen until it has ended; it holds its parts on
@@ -275,6 +275,10 @@ class Transfers {
 
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   bool has(Tier tier) const { return index_.has_tier(tier); }
+  // To which of this server's tiers what `from` has is saved.
+  Tier next_own(Tier from) const {
+    return from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  }
   std::uint64_t block_bytes(BlockId id) const;
   // Bytes that loading the copy brings.
   std::uint64_t copy_bytes(const LowerCopy& copy) const;
@@ -306,7 +310,12 @@ class Transfers {
   void save_windows(const SaveRules& rules);
   bool has_room_to_hold(std::uint32_t group, const SaveRules& rules) const;
   void share(const SaveWishes::Wish& wish, const SaveRules& rules);
-  enum class TailSave : std::uint8_t { kBegun, kNotNeeded, kWaits, kNoRoom };
+  enum class TailSave : std::uint8_t {
+    kBegun,
+    kNotNeeded,  // slower tiers have it
+    kWaits,      // for slots of windows that nobody was promised; the wish stays
+    kNoRoom,     // in the next tier; the wish goes
+  };
   ChainKey key_of_end(BlockId id) const;
   TailSave begin_tail_save(const SaveWishes::TailWish& wish, SaveReason reason, const SaveRules& rules);
   bool reserve_tail_parts(InFlight& move, std::optional<Tier> spare);

@@ -403,7 +403,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   end_read(move, outcome);
   const bool done = result == MoveResult::kDone;
   const bool shared = move.to == Tier::kShared;
-  if (move.original) index_.set_end_saved(move.original->block());  // (one that failed is not tried again)
+  if (move.original) index_.settle_end(move.original->block());  // (one that failed is not tried again)
   if (move.from == Tier::kDevice) let_go_source(move);
   for (const MovePart& part : move.parts) {
     if (!shared) index_.finish_copy(id, move.to, part.group, done);

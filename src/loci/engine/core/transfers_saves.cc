@@ -77,7 +77,7 @@ bool Transfers::add_save_part(InFlight& move, std::uint32_t group, SaveReason re
 // Saves what `from` has of the block and the next tier lacks. False: nothing was begun.
 bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules,
                            StateForm form) {
-  const Tier to = from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  const Tier to = next_own(from);
   if (!may_write(to)) return false;
   InFlight move{.from = from, .to = to, .pin = index_.pin(id), .parts = {}, .form = form};
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -86,7 +86,7 @@ bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason re
   if (move.parts.empty()) return false;
   move.next_to_be_evicted = reason == SaveReason::kNextToBeEvicted;
   if (move.next_to_be_evicted) {
-    for (const MovePart& part : move.parts) ++saving_ahead_[static_cast<std::size_t>(from)][part.group];
+    for (const MovePart& part : move.parts) ++saving_ahead_[index_of(from)][part.group];
   }
   ++saves_in_flight_;
   begin_move(std::move(move));
@@ -109,7 +109,7 @@ void Transfers::save_wished(Tier from, const SaveRules& rules) {
 // it: the blocks of one window are of use together.
 void Transfers::save_windows(const SaveRules& rules) {
   constexpr auto kLine = SaveWishes::Line::kWindows;
-  const Tier to = has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  const Tier to = next_own(Tier::kDevice);
   while (!wishes_.empty(kLine) && may_begin()) {
     const std::optional<SaveWishes::Wish> wish = wishes_.take(kLine);
     if (!wish) return;
@@ -125,7 +125,7 @@ void Transfers::save_windows(const SaveRules& rules) {
 void Transfers::save(const SaveRules& rules) {
   if (!saves_) return;
   for (const Tier from : {Tier::kDevice, Tier::kHost}) {
-    if (!may_write(from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) continue;
+    if (!may_write(next_own(from))) continue;
     save_wished(from, rules);
     if (from == Tier::kDevice) save_windows(rules);
     save_ahead(from, rules);
@@ -155,7 +155,7 @@ ChainKey Transfers::key_of_end(BlockId id) const {
 // Those whose turn has come. (A pass in flight may use one still.)
 void Transfers::save_tails(const SaveRules& rules) {
   if (!wishes_.has_tails() || !may_begin()) return;
-  if (!may_write(has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) return;
+  if (!may_write(next_own(Tier::kDevice))) return;
   std::deque<SaveWishes::TailWish> later;
   for (const SaveWishes::TailWish& wish : wishes_.take_tails()) {
     if (!wishes_.is_there(wish)) continue;
@@ -168,7 +168,7 @@ void Transfers::save_tails(const SaveRules& rules) {
 
 Transfers::TailSave Transfers::begin_tail_save(const SaveWishes::TailWish& wish, SaveReason reason,
                                                const SaveRules& rules) {
-  const Tier to = has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  const Tier to = next_own(Tier::kDevice);
   const BlockId parent = index_.block(wish.tail).parent;
   const std::uint32_t held = tokens_held(wish.tokens);
   const auto kept = [&](BlockId id) {
@@ -180,7 +180,7 @@ Transfers::TailSave Transfers::begin_tail_save(const SaveWishes::TailWish& wish,
   const std::span<const TokenId> tokens = std::span<const TokenId>(wish.tokens).first(held);
   const BlockId same = index_.find(wish.key);
   if ((same != kNoBlock && kept(same)) || index_.match_names(parent, tokens, kept).run == held) {
-    index_.set_end_saved(wish.tail);
+    index_.settle_end(wish.tail);
     return TailSave::kNotNeeded;
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -199,7 +199,7 @@ Transfers::TailSave Transfers::begin_tail_save(const SaveWishes::TailWish& wish,
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) moving_[group] += windowed(group);
   if (move.next_to_be_evicted) {
-    for (const MovePart& part : move.parts) ++saving_ahead_[0][part.group];
+    for (const MovePart& part : move.parts) ++saving_ahead_[index_of(move.from)][part.group];
   }
   ++saves_in_flight_;
   begin_move(std::move(move));

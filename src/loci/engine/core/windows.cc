@@ -154,8 +154,7 @@ void Windows::compute_all(CoreProbes& probes) const {
 }
 
 void Windows::find_parting(CoreProbes& probes) const {
-  std::uint32_t i = probes.public_blocks;
-  while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) ++i;
+  const std::uint32_t i = Prefixes::first_unknown(probes);
   const BlockId parent = prefixes_.find_parent(probes, i);
   const CoreProbe& first = probes.blocks[i];
   if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;

@@ -127,7 +127,7 @@ class Engine {
   void set_costs(CostCurves costs);
   // Refuses new requests; running ones may go on for `grace` and are then cut off.
   void drain(Nanos grace);
-  // Waits until all requests and moves have ended after drain(). False: the time limit came first.
+  // Waits until all requests, moves and deletions have ended after drain(). False: the time limit came first.
   bool wait_drained(Nanos time_limit);
 
   // Ok, or kUnavailable for good once the device is lost: then every request has ended, and new ones are

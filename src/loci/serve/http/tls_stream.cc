@@ -20,6 +20,8 @@ using boost::system::error_code;
 namespace {
 
 constexpr std::size_t kInputBytesMin = 17 << 10;  // a record with its head and its tag
+// What is sealed at once with its heads and tags, a handshake's messages, and what OpenSSL answers by itself.
+constexpr std::size_t kUnsentBytesMax = 256 << 10;
 
 }  // namespace
 
@@ -44,7 +46,10 @@ struct TlsStream::Bio {
     TlsStream& of = stream(bio);
     BIO_clear_retry_flags(bio);
     std::vector<char>& out = of.is_sending_ ? of.later_ : of.out_;
-    if (bytes > 0) out.insert(out.end(), from, from + bytes);
+    if (bytes <= 0) return bytes;
+    // Whoever asks for new keys again and again reads none of the answers.
+    if (of.out_.size() + of.later_.size() + static_cast<std::size_t>(bytes) > kUnsentBytesMax) return -1;
+    out.insert(out.end(), from, from + bytes);
     return bytes;
   }
   static long control(BIO* /*bio*/, int command, long /*number*/, void* /*pointer*/) {

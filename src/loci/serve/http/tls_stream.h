@@ -3,8 +3,9 @@
 // each call of the system. This one moves many, which saves who reads much a third of the processor time
 // (docs/decisions/peers.md).
 //
-// Bytes go through two buffers of its own, which grow with what comes and goes, and which rest() frees: an
-// idle connection then has 17 KiB where it waits for input, and nothing else.
+// Bytes go through buffers of its own, which grow with what comes and goes, to 256 KiB each way, and which
+// rest() frees: an idle connection then has 17 KiB where it waits for input, and nothing else. What OpenSSL
+// answers by itself while it opens what has come (new keys, alerts) is sent with the next write.
 //
 //     async_write_some()  -> SSL_write -> out_ -> socket    seals up to 128 KiB, then sends them
 //     async_read_some()   <- SSL_read  <- in_  <- socket    opens what has come, as far as there is room
