@@ -150,7 +150,7 @@ asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
 bool Upstream::is_reusable() const {
   const bool is_unused = !parser_ && !state_->is_closed;
   return (is_unused || (parser_ && parser_->is_done() && parser_->keep_alive())) && buffer_.size() == 0 &&
-         !state_->has_timed_out && state_->socket.tcp().is_open();
+         !state_->socket.has_input() && !state_->has_timed_out && state_->socket.tcp().is_open();
 }
 
 // What an answer took: a front may keep hundreds of idle connections to each of its instances.

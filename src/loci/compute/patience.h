@@ -25,7 +25,7 @@ class Patience {
       return true;
     }
     // An atomic has no wait with a time limit, so it is polled: at first all the time, then at intervals that
-    // grow with what was waited. What brings the blocks may need this processor.
+    // grow with this wait. What brings the blocks may need this processor.
     constexpr Nanos kBusy = 200'000, kBusyInAll = 2'000'000, kLookMin = 50'000, kLookMax = 500'000;
     const auto begin = std::chrono::steady_clock::now();
     const Nanos busy = std::min(kBusy, kBusyInAll - busy_);
@@ -35,22 +35,20 @@ class Patience {
       if (waited < busy) {
         std::this_thread::yield();
       } else {
-        const Nanos look = std::clamp((waited_ + waited) / 64, kLookMin, kLookMax);
+        const Nanos look = std::clamp(waited / 8, kLookMin, kLookMax);
         std::this_thread::sleep_for(std::chrono::nanoseconds(look));
       }
       waited = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
       changed = word.load(std::memory_order_acquire) != value;
     }
     busy_ += std::min(busy, waited);
-    waited_ += waited;
     left_ -= std::min(left_, waited);
     return changed;
   }
 
  private:
   Nanos left_;
-  Nanos waited_ = 0;  // so far
-  Nanos busy_ = 0;    // of it, without sleeping
+  Nanos busy_ = 0;  // of what was waited so far, without sleeping
 };
 
 }  // namespace loci

@@ -66,5 +66,50 @@ TEST_F(BlockTiersTest, WhatIsBroughtTakesNoRoomFromWhatIsNeededBefore) {
   index_.check_invariants();
 }
 
+// The device has an order of what is to be saved before it is evicted, in which ends of sequences are.
+class BlockEndsTest : public BlockIndexTest {
+ protected:
+  BlockEndsTest() : BlockIndexTest(tiers()) {}
+  static IndexPools tiers() {
+    IndexPools all = pools({4});
+    all.device.front().unsaved = std::make_unique<OldestFirst>();
+    all.disk.push_back({4, std::make_unique<OldestFirst>(), nullptr});
+    return all;
+  }
+  BlockId next() { return index_.next_unsaved(Tier::kDevice, 0); }
+};
+
+TEST_F(BlockEndsTest, AnEndIsToBeSavedUntilItIsSettledAndAgainOnceItHasGrown) {
+  const BlockPin r = root();
+  BlockId id;
+  {
+    const BlockPin pin = tail(r.block(), tokens_of({1, 2, 3}));
+    id = pin.block();
+    EXPECT_EQ(next(), kNoBlock) << "somebody uses it";
+  }
+  EXPECT_EQ(next(), id);
+  EXPECT_EQ(index_.reclaimable(Tier::kDevice, 0), 3u);
+  index_.settle_end(id);
+  EXPECT_EQ(next(), kNoBlock);
+  EXPECT_EQ(index_.reclaimable(Tier::kDevice, 0), 4u);
+  index_.check_invariants();
+  {
+    BlockPin pin = index_.pin(id);
+    index_.hold(pin, 0);
+    const auto token = index_.claim(id);
+    index_.append(*token, tokens_of({4}));
+  }
+  EXPECT_EQ(next(), id);
+  {
+    BlockPin pin = index_.pin(id);
+    index_.hold(pin, 0);
+    index_.settle_end(id);
+    const auto token = index_.claim(id);
+    index_.truncate(*token, 2);
+  }
+  EXPECT_EQ(next(), id);
+  index_.check_invariants();
+}
+
 }  // namespace
 }  // namespace loci

@@ -301,7 +301,7 @@ class BlockIndex {
   // settled; kNoBlock: none.
   BlockId next_unsaved(Tier tier, std::uint32_t group);
   // Nothing more is saved of what the tail holds until its tokens change: slower tiers have it as the first
-  // tokens of a block of theirs, or it was tried.
+  // tokens of a block of theirs, or had no room, or failed.
   void settle_end(BlockId tail);
   // Slots of the tier that are free, or hold what nobody uses and what a slower tier has too, or will not
   // get.

@@ -55,7 +55,7 @@ std::uint32_t Admission::reserve(std::uint32_t group, const CoreRequest& request
   return static_cast<std::uint32_t>(std::min(sum, most));
 }
 
-bool Admission::admissible(const CoreRequest& request, const CoreProbes& probes, const Beside& beside) const {
+bool Admission::admissible(const CoreProbes& probes, const Beside& beside) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
       const std::size_t needed =
@@ -63,8 +63,7 @@ bool Admission::admissible(const CoreRequest& request, const CoreProbes& probes,
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
-    const std::uint32_t kept = beside.others_run ? reserve(group, request) : 0;
-    if (probes.slots[group] + probes.pins[group] + kept > index_.available(group)) return false;
+    if (probes.slots[group] + probes.pins[group] + beside.kept[group] > index_.available(group)) return false;
   }
   return true;
 }
@@ -99,9 +98,9 @@ bool Admission::copies_fit(const CoreProbes& probes, const Beside& beside) const
   return true;
 }
 
-void Admission::fit_originals(const CoreRequest& request, CoreProbes& probes, const Beside& beside) const {
+void Admission::fit_originals(CoreProbes& probes, const Beside& beside) const {
   for (CoreProbe& found : probes.blocks) {
-    if (admissible(request, probes, beside)) return;
+    if (admissible(probes, beside)) return;
     if (found.original == kNoBlock) continue;
     restores_.drop_original(probes, found);
   }

@@ -62,13 +62,15 @@ class Admission {
 
   // --- whether there is room ---
 
+  // Of one attempt to admit a request.
   struct Beside {
     bool others_run = false;  // some request is in the batch
     // Whose sources are held: of the pass that is being formed, and of those in flight.
     std::size_t copies = 0;
+    GroupCounts kept{};  // reserve() by group, where others run
   };
-  // O(groups), and reserve().
-  bool admissible(const CoreRequest& request, const CoreProbes& probes, const Beside& beside) const;
+  // O(groups).
+  bool admissible(const CoreProbes& probes, const Beside& beside) const;
   // Whether those that run keep to the room of memory with the request beside them. A quarter of the pool is
   // theirs however small the room is, or one long request would keep all others waiting. O(groups).
   bool keeps_to_room(const CoreProbes& probes, const Beside& beside) const;
@@ -76,7 +78,7 @@ class Admission {
   bool copies_fit(const CoreProbes& probes, const Beside& beside) const;
   // Originals on the device are held beside their new blocks for a while. Where there is no room for both the
   // first of them are computed instead.
-  void fit_originals(const CoreRequest& request, CoreProbes& probes, const Beside& beside) const;
+  void fit_originals(CoreProbes& probes, const Beside& beside) const;
 
   // --- taking it ---
 

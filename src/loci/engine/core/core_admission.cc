@@ -17,12 +17,13 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   CoreProbes probes = restores_.choose(request, rules);
   const RestoreForecast forecast =
       restores_.plan(request, probes, rules, Restores::load_beside(request, batch_, queue_, booked));
-  const Admission::Beside beside{.others_run = !batch_.empty(),
-                                 .copies = pass.copies.size() + flights_.copies()};
-  if (request.lineage) admission_.fit_originals(request, probes, beside);
+  Admission::Beside beside{.others_run = !batch_.empty(), .copies = pass.copies.size() + flights_.copies()};
+  for (std::uint32_t group = 0; beside.others_run && group < group_count_; ++group)
+    beside.kept[group] = admission_.reserve(group, request);
+  if (request.lineage) admission_.fit_originals(probes, beside);
   rules.copies = admission_.copies_fit(probes, beside);
   if (windows_.any() && !rules.copies) probes = restores_.choose(request, rules);
-  if (!admission_.admissible(request, probes, beside) || !admission_.keeps_to_room(probes, beside)) {
+  if (!admission_.admissible(probes, beside) || !admission_.keeps_to_room(probes, beside)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
     if (batch_.empty() && transfers_.idle() && flights_.empty())

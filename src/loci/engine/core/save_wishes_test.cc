@@ -59,6 +59,20 @@ TEST_F(SaveWishesTest, ABlockThatTookItsPlaceIsAnother) {
   EXPECT_EQ(next(Line::kFromDevice), kNoBlock);
 }
 
+TEST_F(SaveWishesTest, WhatCannotBeSavedYetKeepsItsTurnAndHoldsUpNoOtherLine) {
+  const BlockPin a = computed(100), b = computed(200), c = computed(300);
+  wish(Line::kWindows, a);
+  wish(Line::kWindows, b);
+  wish(Line::kFromDevice, c);
+  const std::optional<SaveWishes::Wish> first = wishes_.take(Line::kWindows);
+  ASSERT_TRUE(first);
+  wishes_.keep_first(Line::kWindows, *first);
+  EXPECT_EQ(next(Line::kFromDevice), c.block());
+  EXPECT_EQ(next(Line::kWindows), a.block());
+  EXPECT_EQ(next(Line::kWindows), b.block());
+  EXPECT_EQ(next(Line::kWindows), kNoBlock);
+}
+
 TEST_F(SaveWishesTest, LinesHaveTurnsOfTheirOwn) {
   const BlockPin a = computed(100), b = computed(200);
   wish(Line::kFromDevice, a);

@@ -361,7 +361,8 @@ bool Transfers::save_next(BlockId next, Tier tier, const SaveRules& rules) {
   if (index_.block(next).kind == BlockKind::kTail) {
     if (!index_.can_take_over(next)) return false;
     const TailSave save = begin_tail_save(wishes_.tail_wish(next, key_of_end(next)), reason, rules);
-    return save == TailSave::kBegun || save == TailSave::kNotNeeded;
+    if (save == TailSave::kNoRoom) index_.settle_end(next);  // whole blocks behind it may have room
+    return save != TailSave::kWaits;
   }
   bool begun = false;
   for (const ChainKey& key : chunk_of(next)) {

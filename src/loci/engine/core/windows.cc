@@ -99,7 +99,8 @@ bool Windows::is_there(const CoreProbe& found, std::uint32_t group, Tier slowest
 
 bool Windows::can_start(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens,
                         Tier slowest) const {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
+  // (Of narrow windows there is least to look at, and they lack most.)
+  for (std::uint32_t group = group_count_; group-- > 0;) {
     const std::uint32_t position = block * kBlockTokens + tokens;
     for (std::uint32_t i = first_visible(config_.groups[group].window, position) / kBlockTokens; i < block;
          ++i) {

@@ -28,8 +28,10 @@ struct MoverServes::Left {
 class MoverServes::FromDisk final : public BlockReadSink {
  public:
   FromDisk(const MoverServes& serves, std::shared_ptr<Left> left) : serves_(serves), left_(std::move(left)) {
-    for (const MovePart& part : left_->move.parts)
+    for (const MovePart& part : left_->move.parts) {
       parts_.push_back({serves.buffers_.take(serves.link_.group(part.group).block_bytes)});
+      std::ranges::fill(parts_.back().bytes, std::byte{0});  // of another's state nothing may be left
+    }
   }
 
   void slices(std::size_t item, std::uint32_t first, std::uint32_t count,

@@ -377,6 +377,7 @@ asio::awaitable<void> Exchange::unwatch() {
 
 asio::awaitable<std::optional<ApiError>> Exchange::read_body() {
   std::optional<ApiError> error = co_await connection_.read_body(request_);
+  connection_.socket_.rest();  // a large body has made TLS's buffer large, and the reply may take long
   received_at_ = connection_.context_.clock.now();
   co_return error;
 }

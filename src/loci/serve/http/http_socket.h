@@ -49,6 +49,8 @@ class HttpSocket {
   // After the last write: the peer learns that nothing more comes, and that nothing was cut off. Does not
   // wait for the peer's own end; from here on only tcp() is read, to be dropped.
   boost::asio::awaitable<void> end_sending();
+  // True: TLS has read more than was asked of it.
+  bool has_input() const { return tls_ && tls_->has_input(); }
   // Gives back the memory of TLS's buffers. While nothing is read or written.
   void rest() {
     if (tls_) tls_->rest();

@@ -20,8 +20,8 @@ using boost::system::error_code;
 namespace {
 
 constexpr std::size_t kInputBytesMin = 17 << 10;  // a record with its head and its tag
-// What is sealed at once with its heads and tags, a handshake's messages, and what OpenSSL answers by itself.
-constexpr std::size_t kUnsentBytesMax = 256 << 10;
+// Of a handshake's messages, and of what OpenSSL answers by itself to what it opens.
+constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
 }  // namespace
 
@@ -47,8 +47,9 @@ struct TlsStream::Bio {
     BIO_clear_retry_flags(bio);
     std::vector<char>& out = of.is_sending_ ? of.later_ : of.out_;
     if (bytes <= 0) return bytes;
-    // Whoever asks for new keys again and again reads none of the answers.
-    if (of.out_.size() + of.later_.size() + static_cast<std::size_t>(bytes) > kUnsentBytesMax) return -1;
+    if (!of.is_sealing_) of.answer_bytes_ += static_cast<std::size_t>(bytes);
+    // Whoever begins handshakes or asks for new keys again and again may read none of the answers.
+    if (of.answer_bytes_ > kAnswerBytesMax) return -1;
     out.insert(out.end(), from, from + bytes);
     return bytes;
   }
@@ -166,7 +167,9 @@ void TlsStream::seal(std::span<asio::const_buffer> pieces, error_code& error) {
 void TlsStream::seal_record(asio::const_buffer content, error_code& error) {
   ERR_clear_error();
   std::size_t taken = 0;
+  is_sealing_ = true;
   const int result = SSL_write_ex(ssl_.get(), content.data(), content.size(), &taken);
+  is_sealing_ = false;
   if (result == 1) {
     LOCI_CHECK(taken == content.size(), "a stream that takes all that is sealed takes whole records");
     records_.push_back({content.size(), out_.size()});
@@ -191,6 +194,7 @@ std::size_t TlsStream::sent(std::size_t bytes) {
     out_.clear();
     records_.clear();
     out_begin_ = next_record_ = 0;
+    answer_bytes_ = later_.size();
   }
   out_.insert(out_.end(), later_.begin(), later_.end());
   later_.clear();

@@ -22,7 +22,9 @@
 #include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/cancellation_type.hpp>
 #include <boost/asio/compose.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <cstddef>
@@ -51,6 +53,8 @@ class TlsStream {
   boost::asio::awaitable<boost::system::error_code> handshake(Side side);
   // Says that nothing more comes. The other side's end is not waited for.
   boost::asio::awaitable<void> end_sending();
+  // True: something has come that was not read.
+  bool has_input() const { return in_begin_ != in_end_ || SSL_has_pending(ssl_.get()) == 1; }
   // Gives back the memory of its buffers; the next read or write takes it again. While nothing goes on.
   void rest();
 
@@ -110,7 +114,9 @@ class TlsStream {
   std::vector<char> out_;  // what is to be sent, from out_begin_ on
   std::size_t out_begin_ = 0;
   bool is_sending_ = false;  // out_ is in the system's hands
-  std::vector<char> later_;  // what OpenSSL says meanwhile
+  bool is_sealing_ = false;
+  std::size_t answer_bytes_ = 0;  // of out_ and later_, that nobody has sealed
+  std::vector<char> later_;       // what OpenSSL says meanwhile
   std::vector<Record> records_;
   std::size_t next_record_ = 0;  // that is not sent whole
 };
@@ -122,6 +128,7 @@ struct TlsStream::Read {
   enum class Step : std::uint8_t { kBegin, kInput, kPosted } step = Step::kBegin;
   boost::system::error_code error{};
   std::size_t bytes = 0;
+  bool is_cancelled = false;
 
   template <class Self>
   void operator()(Self& self, boost::system::error_code result = {}, std::size_t came = 0) {
@@ -130,6 +137,8 @@ struct TlsStream::Read {
     if (step == Step::kInput) {
       of.received(came);
       error = of.error_of_input(result);
+      // What came may be no whole record; what was cancelled meanwhile waits for no more.
+      if (!error && self.cancelled() != boost::asio::cancellation_type::none) is_cancelled = true;
     }
     std::size_t room = 0;
     for (auto at = boost::asio::buffer_sequence_begin(buffers);
@@ -140,6 +149,7 @@ struct TlsStream::Read {
       if (bytes < room) break;
     }
     if (bytes > 0) error = {};  // the next read finds it again
+    if (!error && bytes == 0 && is_cancelled) error = boost::asio::error::operation_aborted;
     if (!error && bytes == 0 && room > 0) {
       step = Step::kInput;
       of.tcp_.async_read_some(of.input_room(), std::move(self));
@@ -166,6 +176,8 @@ struct TlsStream::Write {
     if (step == Step::kOutput) {
       bytes = of.sent(went);
       if (result || bytes > 0) return self.complete(result, result ? 0 : bytes);
+      if (self.cancelled() != boost::asio::cancellation_type::none)
+        return self.complete(boost::asio::error::operation_aborted, 0);
     } else if (!of.has_sealed()) {
       seal_buffers();
     }

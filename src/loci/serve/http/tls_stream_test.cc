@@ -233,6 +233,17 @@ TEST_F(TlsStreamTest, AWriteEndsWhenARecordOfItIsSent) {
   EXPECT_EQ(got, data);
 }
 
+// As where the other side asks for answers and sends nothing that ends a read.
+TEST_F(TlsStreamTest, WhatOpenSslSaysAndNobodySendsIsBounded) {
+  SSL* const ssl = server_->native_handle();
+  std::size_t said = 0;
+  while (said < 100'000 && SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 &&
+         SSL_do_handshake(ssl) == 1)
+    ++said;
+  EXPECT_GT(said, 100u);
+  EXPECT_LT(said, 10'000u);
+}
+
 TEST_F(TlsStreamTest, AnEndThatWasSaidIsTold) {
   error_code error;
   EXPECT_TRUE(run({[&]() -> asio::awaitable<void> { co_await client_->end_sending(); },
