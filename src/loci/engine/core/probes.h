@@ -58,8 +58,8 @@ struct CoreProbe {
   bool too_slow = false;           // it could be loaded, but computing it is faster
 };
 
-// A block in a slower tier that begins with the same tokens as a block of a request that lacks state in some group:
-// the end of the sequence that the request continues, or another continuation of it.
+// A block in a slower tier that begins with the same tokens as a block of a request that lacks state in some
+// group: the end of the sequence that the request continues, or another continuation of it.
 struct CoreBeginning {
   BlockId block = kNoBlock;
   ChainKey key;
