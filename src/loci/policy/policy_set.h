@@ -44,7 +44,8 @@ struct PolicySet {
   // What is next to be evicted is judged, and saved, in runs of so many tokens of a sequence (Pensieve
   // §4.3.1); whole blocks.
   std::uint32_t swap_chunk_tokens = kBlockTokens;
-  std::uint32_t decode_reserve_percent = 10;  // of the device's blocks at most, free of admission (Pensieve §4.3.5)
+  std::uint32_t decode_reserve_percent =
+      10;  // of the device's blocks at most, free of admission (Pensieve §4.3.5)
   // Of the requests that wait, at most so many are looked ahead to (AttentionStore §3.3): what they need is
   // evicted last, and brought from disk into host memory. 0: none.
   std::uint32_t lookahead_requests = 32;

@@ -173,9 +173,9 @@ struct CostsMeasured {
 
 // The client does not read the request's reply: until it does, the request leaves the batch or the queue. Its
 // state stays where it is, is saved and may be evicted like that of a conversation at rest. Later the request
-// continues like one that has arrived: it may wait for the end of its sequence first. Not every pause is granted (CoreConfig::max_queued bounds them), and
-// a pause of an unknown request is ignored. Whoever pauses a request must resume or cancel it within a
-// bounded time.
+// continues like one that has arrived: it may wait for the end of its sequence first. Not every pause is
+// granted (CoreConfig::max_queued bounds them), and a pause of an unknown request is ignored. Whoever pauses
+// a request must resume or cancel it within a bounded time.
 struct Pause {
   RequestId request;
   bool paused = true;  // false: it goes on

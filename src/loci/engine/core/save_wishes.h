@@ -10,8 +10,8 @@
 //     keep_first(kWindows, C)                      C and those behind it wait; kFromDevice goes on
 //
 // It owns the wishes. It requires that blocks are there when they are wished, and that keep_first() and
-// keep_tails() get what take() and take_tails() have just given. It calls only the index. Invariants, which check_invariants() tests (core.h has
-// all):
+// keep_tails() get what take() and take_tails() have just given. It calls only the index. Invariants, which
+// check_invariants() tests (core.h has all):
 //   4. A tail's wish has the tokens of a partial block. Only what is saved from the device has a choice of
 //      forms.
 //   7. The wishes are bounded.
