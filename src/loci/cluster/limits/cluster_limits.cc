@@ -248,7 +248,10 @@ Status ClusterLimits::renew() {
     const MutexLock lock(mutex_);
     servers_ = members;
   }
-  return renewals_++ % kRenewalsToClear == 0 ? table_->clear() : Status();
+  // (Where it failed it is the next renewal's: the database is not back before.)
+  if (renewals_ % kRenewalsToClear == 0) LOCI_RETURN_IF_ERROR(table_->clear());
+  ++renewals_;
+  return {};
 }
 
 void ClusterLimits::log_change(const Status& now) {

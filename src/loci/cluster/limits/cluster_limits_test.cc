@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/limits/cluster_limits.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/sinks/ringbuffer_sink.h>
@@ -314,7 +316,8 @@ TEST_F(ClusterLimitsTest, ADatabaseThatCountsNothingIsNotBack) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_NE(renewed(), "0") << "renewals work";
   EXPECT_FALSE(ask(*one_, "a", limits));
-  EXPECT_EQ(lines->last_raw().size(), 1u) << "it said once that nobody counts";
+  EXPECT_EQ(lines->last_raw().size(), 1u)
+      << "it said once that nobody counts: " << fmt::format("{}", fmt::join(lines->last_formatted(), ""));
   sql("ALTER TABLE loci.away RENAME TO tenant_limits");
   bool is_back = false;
   for (int i = 0; i < 500 && !is_back; ++i) {
