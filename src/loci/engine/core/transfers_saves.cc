@@ -193,6 +193,8 @@ Transfers::TailSave Transfers::begin_tail_save(const SaveWishes::TailWish& wish,
   move.original = std::move(tail);
   move.next_to_be_evicted = reason == SaveReason::kNextToBeEvicted;
   if (!reserve_tail_parts(move, move.next_to_be_evicted ? std::optional(move.from) : std::nullopt)) {
+    // Whole blocks that come behind it may have room. (Once it is let go it may be there no more.)
+    if (move.next_to_be_evicted) index_.settle_end(wish.tail);
     for (std::uint32_t group = 0; group < group_count_; ++group)
       index_.let_go(*move.original, group, Release::kUnused);
     return TailSave::kNoRoom;
@@ -361,7 +363,6 @@ bool Transfers::save_next(BlockId next, Tier tier, const SaveRules& rules) {
   if (index_.block(next).kind == BlockKind::kTail) {
     if (!index_.can_take_over(next)) return false;
     const TailSave save = begin_tail_save(wishes_.tail_wish(next, key_of_end(next)), reason, rules);
-    if (save == TailSave::kNoRoom) index_.settle_end(next);  // whole blocks behind it may have room
     return save != TailSave::kWaits;
   }
   bool begun = false;
