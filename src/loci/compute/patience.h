@@ -48,7 +48,7 @@ class Patience {
 
  private:
   Nanos left_;
-  Nanos busy_ = 0;  // of what was waited so far, without sleeping
+  Nanos busy_ = 0;  // how long it has polled so far without sleeping
 };
 
 }  // namespace loci

@@ -141,7 +141,7 @@ struct alignas(64) Block {
   std::uint32_t partial_children = 0;  // how many of the children are partial
   std::uint32_t disk_children = 0;     // children that are on_disk
   std::optional<Tier> told;            // BlockPlace::tier, as told last
-  bool end_settled = false;            // of a tail: nothing more is saved of what it holds
+  bool end_settled = false;            // of a tail: its tokens need no save (BlockIndex::settle_end())
   std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
   LowerCopies copies;                                            // at most one a tier and group
   std::optional<SlotReservation> hole;                           // its record among the disk's holes

@@ -66,7 +66,7 @@ TEST_F(BlockTiersTest, WhatIsBroughtTakesNoRoomFromWhatIsNeededBefore) {
   index_.check_invariants();
 }
 
-// The device has an order of what is to be saved before it is evicted, in which ends of sequences are.
+// The device saves blocks and ends of sequences before it evicts them.
 class BlockEndsTest : public BlockIndexTest {
  protected:
   BlockEndsTest() : BlockIndexTest(tiers()) {}

@@ -300,8 +300,8 @@ class BlockIndex {
   // The block whose part or copy is to be saved next, because no slower tier has one; a tail, if it is not
   // settled; kNoBlock: none.
   BlockId next_unsaved(Tier tier, std::uint32_t group);
-  // Nothing more is saved of what the tail holds until its tokens change: slower tiers have it as the first
-  // tokens of a block of theirs, or had no room, or failed.
+  // Says that the tail's tokens need no save: a slower tier has them, had no room for them, or failed to take
+  // them. Once the tail has grown or was shortened it is to be saved again.
   void settle_end(BlockId tail);
   // Slots of the tier that are free, or hold what nobody uses and what a slower tier has too, or will not
   // get.

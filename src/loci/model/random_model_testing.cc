@@ -187,13 +187,7 @@ void add_sizes(GgufWriter& writer, const RandomModelOptions& options, std::uint3
 }
 
 void add_tokenizer(GgufWriter& writer, BpeVocabulary vocabulary) {
-  writer.add("tokenizer.ggml.model", std::string("gpt2"));
-  writer.add("tokenizer.ggml.pre", std::string("smollm"));
-  writer.add_strings("tokenizer.ggml.tokens", std::move(vocabulary.tokens));
-  writer.add_ints("tokenizer.ggml.token_type", std::move(vocabulary.token_types));
-  writer.add_strings("tokenizer.ggml.merges", std::move(vocabulary.merges));
-  writer.add("tokenizer.ggml.bos_token_id", std::uint32_t{1});
-  writer.add("tokenizer.ggml.eos_token_id", std::uint32_t{2});
+  add_bpe_vocabulary(writer, std::move(vocabulary));
   writer.add("tokenizer.ggml.unknown_token_id", std::uint32_t{0});
   writer.add("tokenizer.ggml.padding_token_id", std::uint32_t{2});
   writer.add("tokenizer.ggml.add_bos_token", false);

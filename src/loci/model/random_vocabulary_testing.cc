@@ -93,4 +93,14 @@ BpeVocabulary make_bpe_vocabulary(std::uint32_t size) {
   return builder.take();
 }
 
+void add_bpe_vocabulary(GgufWriter& writer, BpeVocabulary vocabulary) {
+  writer.add("tokenizer.ggml.model", std::string("gpt2"));
+  writer.add("tokenizer.ggml.pre", std::string("smollm"));
+  writer.add_strings("tokenizer.ggml.tokens", std::move(vocabulary.tokens));
+  writer.add_ints("tokenizer.ggml.token_type", std::move(vocabulary.token_types));
+  writer.add_strings("tokenizer.ggml.merges", std::move(vocabulary.merges));
+  writer.add("tokenizer.ggml.bos_token_id", std::uint32_t{1});
+  writer.add("tokenizer.ggml.eos_token_id", std::uint32_t{2});
+}
+
 }  // namespace loci

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "loci/model/gguf_writer_testing.h"
+
 namespace loci {
 
 struct BpeVocabulary {
@@ -17,6 +19,9 @@ struct BpeVocabulary {
 // A vocabulary of `size` tokens, at least the control tokens and bytes, at most about 866,000. 0: the control
 // tokens, the bytes, and parts of a few frequent words.
 BpeVocabulary make_bpe_vocabulary(std::uint32_t size);
+
+// Adds it as a model's tokenizer, whose turns begin with token 1 and end with token 2.
+void add_bpe_vocabulary(GgufWriter& writer, BpeVocabulary vocabulary);
 
 // ChatML, as SmolLM2 and others use it, without a default system message.
 extern const char* const kChatMlTemplate;

@@ -71,13 +71,7 @@ inline GgufWriter byte_level_writer(std::vector<std::string> control, std::vecto
     vocabulary.token_types.push_back(4);
   }
   GgufWriter writer;
-  writer.add("tokenizer.ggml.model", std::string("gpt2"));
-  writer.add("tokenizer.ggml.pre", std::string("smollm"));
-  writer.add_strings("tokenizer.ggml.tokens", std::move(vocabulary.tokens));
-  writer.add_ints("tokenizer.ggml.token_type", std::move(vocabulary.token_types));
-  writer.add_strings("tokenizer.ggml.merges", std::move(vocabulary.merges));
-  writer.add("tokenizer.ggml.bos_token_id", std::uint32_t{1});
-  writer.add("tokenizer.ggml.eos_token_id", std::uint32_t{2});
+  add_bpe_vocabulary(writer, std::move(vocabulary));
   return writer;
 }
 

@@ -146,38 +146,8 @@ TEST(CoreExhaustive, EverySmallWorldWithPassesAheadKeepsItsPromises) {
               (unsigned long long)digest);
 }
 
-// The ends of sequences: kept on the disk, gone on from, parted from, and found by another process.
-TEST(CoreExhaustive, EverySmallWorldWithADiskKeepsItsPromises) {
-  CoreWorldOptions options;
-  options.events = events_of_a_world() + 3;
-  options.vocabulary = 2;
-  options.live_max = 3;
-  options.new_tokens_max = 1;
-  options.cancels = false;
-  options.restarts = true;
-  options.prompts = {letters(40, 0), letters(40, 30), letters(36, 1)};
-  options.config.layers = 1;
-  options.config.max_queued = 4;
-  options.config.hole_records = 4;
-  std::uint64_t worlds = 0, digest = 0, ends_loaded = 0;
-  for (const std::uint32_t blocks : {3u, 6u}) {
-    for (const std::uint32_t disk : {2u, 12u}) {
-      options.config.groups = {
-          {.window = 0, .block_count = blocks, .disk_blocks = disk, .block_bytes = 1000}};
-      options.config.context_tokens = blocks * kBlockTokens;
-      options.config.max_batch_tokens = 100;
-      options.config.eviction = "lru";
-      worlds += run_all(options, digest, &ends_loaded);
-    }
-  }
-  EXPECT_GT(ends_loaded, kSanitized ? 5u : 100u);
-  EXPECT_GT(worlds, kSanitized ? 500u : 10'000u);
-  std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
-              (unsigned long long)digest);
-}
-
-// The same in models with windows, where an end is of use only with what its next token sees.
-TEST(CoreExhaustive, EverySmallWorldWithWindowsAndADiskKeepsItsPromises) {
+// Turns that go on from one another or part inside a block, and processes that end.
+CoreWorldOptions disk_worlds() {
   CoreWorldOptions options;
   options.events = events_of_a_world() + 3;
   options.vocabulary = 2;
@@ -191,6 +161,30 @@ TEST(CoreExhaustive, EverySmallWorldWithWindowsAndADiskKeepsItsPromises) {
   options.config.hole_records = 4;
   options.config.max_batch_tokens = 100;
   options.config.eviction = "lru";
+  return options;
+}
+
+// The ends of sequences: kept on the disk, gone on from, parted from, and found by another process.
+TEST(CoreExhaustive, EverySmallWorldWithADiskKeepsItsPromises) {
+  CoreWorldOptions options = disk_worlds();
+  std::uint64_t worlds = 0, digest = 0, ends_loaded = 0;
+  for (const std::uint32_t blocks : {3u, 6u}) {
+    for (const std::uint32_t disk : {2u, 12u}) {
+      options.config.groups = {
+          {.window = 0, .block_count = blocks, .disk_blocks = disk, .block_bytes = 1000}};
+      options.config.context_tokens = blocks * kBlockTokens;
+      worlds += run_all(options, digest, &ends_loaded);
+    }
+  }
+  EXPECT_GT(ends_loaded, kSanitized ? 5u : 100u);
+  EXPECT_GT(worlds, kSanitized ? 500u : 10'000u);
+  std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
+              (unsigned long long)digest);
+}
+
+// The same in models with windows, where an end is of use only with what its next token sees.
+TEST(CoreExhaustive, EverySmallWorldWithWindowsAndADiskKeepsItsPromises) {
+  CoreWorldOptions options = disk_worlds();
   std::uint64_t worlds = 0, digest = 0, ends_loaded = 0;
   for (const std::uint32_t blocks : {3u, 6u}) {
     for (const std::uint32_t disk : {2u, 12u}) {

@@ -73,7 +73,7 @@ struct PeerServer::Exchanged {
     PeerPlace place;
     std::uint8_t groups = 0;       // bits: the one that came, or all that are gone
     std::unique_ptr<Given> given;  // null: it is gone
-    std::uint64_t check[2]{};      // of what is given
+    std::uint64_t check[2]{};      // check_peer_part() of the bytes that are given
   };
 
   // Of a read; written before the source knows of it, and not after.

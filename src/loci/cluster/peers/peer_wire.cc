@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 #include <xxhash.h>
-#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
-// Has the functions choose the widest instructions of the machine: half the time, the same values.
-#include <xxh_x86dispatch.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the same sums, by the widest instructions that there are
 #endif
 
 #include <algorithm>
