@@ -43,6 +43,9 @@ struct AttentionTask {
   static constexpr std::uint32_t kPromptTile = 1;  // else a decode tile
   static constexpr std::uint32_t kWhole = 2;       // it reads everything that its pairs see, and writes
                                                    // `output`
+  // A plan for attend_warpgroups: of two decode tiles that one thread block works on, which follow each other.
+  static constexpr std::uint32_t kFirst = 4;
+  static constexpr std::uint32_t kSecond = 8;
   std::uint32_t run = 0;
   std::uint32_t first_pair = 0;  // of the run
   std::uint32_t pairs = 0;
@@ -91,7 +94,12 @@ struct AttentionArguments {
   std::uint32_t stages_max = 3;  // steps of the context that are copied ahead, if they fit
   ElementType type = ElementType::kBFloat16;
   bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel for both kinds
+  bool warpgroups = false;    // as AttentionShape's, of the plan; prompt tiles run in attend_warpgroups
 };
+
+// Whether prompt tiles may run in attend_warpgroups: on Hopper, of head sizes 64 and 128, and not in
+// deterministic mode, because it sums in an order of its own.
+bool attention_has_warpgroups(const DeviceProperties& device, std::uint32_t head_dim, bool deterministic);
 
 // Queues the attention of one layer: one kernel, and another if merges_max > 0. Head sizes 64, 80, 96, 128
 // and 256 have kernels; other multiples of 16 use the kernel of the next larger size.

@@ -68,7 +68,9 @@ class Batch {
                                .kv_heads = kKvHeads,
                                .head_dim = kHeadDim,
                                .multiprocessors = bench.device().properties().multiprocessors,
-                               .deterministic = deterministic};
+                               .deterministic = deterministic,
+                               .warpgroups = attention_has_warpgroups(bench.device().properties(), kHeadDim,
+                                                                      deterministic)};
     const auto runs_max = static_cast<std::uint32_t>(runs.size());
     const AttentionLimits limits = attention_limits(shape, runs_max, rows);
     AttentionPlan plan;
@@ -103,6 +105,7 @@ class Batch {
     a_.split_keys = deterministic ? kAttentionSplitKeys : 0;
     a_.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
     a_.prompt_tiles = plan.prompt_tiles;
+    a_.warpgroups = shape.warpgroups;
   }
 
   double measure_ms() {
