@@ -119,7 +119,7 @@ LOCI_DEVICE void commit_products() { asm volatile("wgmma.commit_group.sync.align
   LOCI_SUMS_4(d, n), LOCI_SUMS_4(d, n + 1), LOCI_SUMS_4(d, n + 2), LOCI_SUMS_4(d, n + 3)
 #define LOCI_SUMS_32(d) LOCI_SUMS_16(d, 0), LOCI_SUMS_16(d, 4)
 #define LOCI_SUMS_64(d) LOCI_SUMS_32(d), LOCI_SUMS_16(d, 8), LOCI_SUMS_16(d, 12)
-#define LOCI_NAMES_32                                                                                   \
+#define LOCI_NAMES_32                                                                                  \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
   "%27,%28,%29,%30,%31"
 #define LOCI_NAMES_64                                                                                     \
@@ -137,22 +137,22 @@ LOCI_DEVICE void wait_products(float (&d)[16][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %64;" : LOCI_SUMS_64(d) : "n"(Groups) : "memory");
 }
 
-#define LOCI_MULTIPLY_SHARED(type)                                                                \
-  asm volatile(                                                                                   \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" LOCI_NAMES_64             \
-      "}, %64, %65, p, 1, 1, 0, 0;\n}\n"                                                          \
-      : LOCI_SUMS_64(d)                                                                           \
+#define LOCI_MULTIPLY_SHARED(type)                                                    \
+  asm volatile(                                                                       \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                    \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" LOCI_NAMES_64 \
+      "}, %64, %65, p, 1, 1, 0, 0;\n}\n"                                              \
+      : LOCI_SUMS_64(d)                                                               \
       : "l"(a), "l"(b), "r"(static_cast<unsigned>(add)))
-#define LOCI_MULTIPLY_REGISTERS_64(type)                                                             \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" LOCI_NAMES_32        \
-               "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                              \
-               : LOCI_SUMS_32(d)                                                                     \
+#define LOCI_MULTIPLY_REGISTERS_64(type)                                                      \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" LOCI_NAMES_32 \
+               "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                       \
+               : LOCI_SUMS_32(d)                                                              \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define LOCI_MULTIPLY_REGISTERS_128(type)                                                            \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" LOCI_NAMES_64       \
-               "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                                              \
-               : LOCI_SUMS_64(d)                                                                     \
+#define LOCI_MULTIPLY_REGISTERS_128(type)                                                      \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" LOCI_NAMES_64 \
+               "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                                        \
+               : LOCI_SUMS_64(d)                                                               \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 // d[64][128] (+)= a[64][16] * b[128][16]^T. Both are tiles of shared memory (tile_of_rows()). Sums are as

@@ -36,9 +36,9 @@ bool make_tile_map(const TileMapShape& shape, TileMap& map) {
   const cuuint32_t steps[3] = {1, 1, 1};
   // Bits are copied as they are: the type matters to nothing that is used here.
   const CUresult error =
-      encode(&made, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, const_cast<void*>(shape.base), size, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&made, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, const_cast<void*>(shape.base), size, strides, box,
+             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (error != CUDA_SUCCESS) return false;
   static_assert(sizeof(made) == sizeof(map));
   std::memcpy(&map, &made, sizeof(map));

@@ -40,7 +40,8 @@ struct PromptRing {
 
   LOCI_DEVICE explicit PromptRing(std::byte* shared)
       : begin(shared + (1024 - shared_address(shared) % 1024) % 1024),
-        arrivals(reinterpret_cast<Arrivals*>(begin + Shape::kQueryBytes + Shape::kStages * Shape::kStageBytes)) {}
+        arrivals(
+            reinterpret_cast<Arrivals*>(begin + Shape::kQueryBytes + Shape::kStages * Shape::kStageBytes)) {}
   LOCI_DEVICE std::byte* keys(std::uint32_t stage) const {
     return begin + Shape::kQueryBytes + stage * Shape::kStageBytes;
   }
@@ -89,7 +90,8 @@ struct RingPlace {
 
 // One thread: copies all steps of a task.
 template <int kHead>
-LOCI_DEVICE void copy_context(const WarpgroupParams& all, const TaskView& view, const PromptRing<kHead>& ring) {
+LOCI_DEVICE void copy_context(const WarpgroupParams& all, const TaskView& view,
+                              const PromptRing<kHead>& ring) {
   using Shape = WarpgroupShape<kHead>;
   constexpr std::uint32_t kBlocks = kWarpgroupKeys / 32;
   const AttentionParams& p = all.p;
@@ -113,8 +115,8 @@ LOCI_DEVICE void copy_context(const WarpgroupParams& all, const TaskView& view, 
     for (std::uint32_t i = 0; i < kBlocks; ++i) {
 #pragma unroll
       for (int half = 0; half < kHead / 64; ++half) {
-        copy_tile_async(to + half * (kWarpgroupKeys * 128) + i * (32 * 128), all.map, half * 64, row, slots[i],
-                        arrivals);
+        copy_tile_async(to + half * (kWarpgroupKeys * 128) + i * (32 * 128), all.map, half * 64, row,
+                        slots[i], arrivals);
       }
     }
   };
@@ -134,10 +136,10 @@ template <class T, int kHead>
 class PromptGroup {
  public:
   using Shape = WarpgroupShape<kHead>;
-  static constexpr int kTiles = kHead / 8;                    // of eight dimensions
-  static constexpr int kScoreTiles = kWarpgroupKeys / 8;      // of eight keys
-  static constexpr std::uint32_t kPairs = kWarpgroupPairs;    // of the group
-  static constexpr std::uint32_t kTurn = 3;                   // number of the first group's barrier
+  static constexpr int kTiles = kHead / 8;                  // of eight dimensions
+  static constexpr int kScoreTiles = kWarpgroupKeys / 8;    // of eight keys
+  static constexpr std::uint32_t kPairs = kWarpgroupPairs;  // of the group
+  static constexpr std::uint32_t kTurn = 3;                 // number of the first group's barrier
 
   LOCI_DEVICE PromptGroup(const AttentionParams& p, const TaskView& view, const PromptRing<kHead>& ring)
       : p_(p), view_(view), ring_(ring), steps_(p, view), group_(GroupTeam::group()) {}
@@ -249,7 +251,8 @@ class PromptGroup {
     if (first + key < steps_.begin || first + key >= steps_.end) {
 #pragma unroll 1
       for (std::uint32_t chunk = 0; chunk < kHead / 8; ++chunk) {
-        copy_async_16(ring_.values(at.stage) + Shape::offset(kWarpgroupKeys, key, chunk), p_.a.queries, false);
+        copy_async_16(ring_.values(at.stage) + Shape::offset(kWarpgroupKeys, key, chunk), p_.a.queries,
+                      false);
       }
     }
     copy_async_commit();
@@ -267,7 +270,8 @@ class PromptGroup {
         first < TaskView::first_visible(p_, last_row)) {
       const std::uint32_t high[2] = {view_.position(p_, pair(0)), view_.position(p_, pair(1))};
       // Positions beyond the task's are another task's.
-      const std::uint32_t low[2] = {TaskView::first_visible(p_, high[0]), TaskView::first_visible(p_, high[1])};
+      const std::uint32_t low[2] = {TaskView::first_visible(p_, high[0]),
+                                    TaskView::first_visible(p_, high[1])};
       const std::uint32_t to[2] = {min(high[0], steps_.end - 1), min(high[1], steps_.end - 1)};
       mask_scores(s, first, low, to);
     }
@@ -334,7 +338,7 @@ class PromptGroup {
   const TaskView& view_;
   const PromptRing<kHead>& ring_;
   const PromptSteps steps_;
-  const std::uint32_t group_;         // 0 or 1
+  const std::uint32_t group_;  // 0 or 1
   float o_[kTiles][4];
   std::uint32_t a_[kScoreTiles / 2][4];  // probabilities
   SoftmaxState state_;

@@ -9,8 +9,8 @@ namespace loci::cuda {
 
 struct WarpgroupParams;
 
-inline constexpr std::uint32_t kWarpgroupKeys = 128;    // positions of the context that a step reads
-inline constexpr std::uint32_t kWarpgroupPairs = 64;    // of each of the two groups that multiply
+inline constexpr std::uint32_t kWarpgroupKeys = 128;  // positions of the context that a step reads
+inline constexpr std::uint32_t kWarpgroupPairs = 64;  // of each of the two groups that multiply
 inline constexpr std::uint32_t kWarpgroupThreads = 384;
 inline constexpr std::uint32_t kWarpgroupDecodeStages = 3;  // of each of two decode tiles
 
@@ -23,8 +23,7 @@ struct WarpgroupShape {
   static constexpr std::uint32_t kPromptBytes = 1024 + kQueryBytes + kStages * kStageBytes + 4 * kStages * 8;
   static constexpr std::uint32_t kDecodeBytes =
       TileShape<kHead>::kDecodeBytes + kWarpgroupDecodeStages * TileShape<kHead>::kStageBytes;
-  static constexpr std::uint32_t kBytes =
-      kPromptBytes > 2 * kDecodeBytes ? kPromptBytes : 2 * kDecodeBytes;
+  static constexpr std::uint32_t kBytes = kPromptBytes > 2 * kDecodeBytes ? kPromptBytes : 2 * kDecodeBytes;
   static_assert(kBytes <= 227 * 1024);
 
   // Of a tile of `rows` rows, which lies as columns 0 to 63 of all rows and then columns 64 to 127: where a

@@ -32,6 +32,7 @@ void AsyncUnits::begin(std::byte* shared, std::uint32_t bytes, std::uint32_t war
   bytes_ = bytes;
   random_ = seed * 2 + 1;
   wake_ = std::move(wake);
+  late_ = draw(2) == 0;
   view_.clear();  // as large as shared memory once something uses it
   barriers_.clear();
   copies_.clear();
@@ -55,7 +56,7 @@ std::uint64_t AsyncUnits::draw(std::uint64_t below) {
 }
 
 bool AsyncUnits::advance(bool must) {
-  if (copies_.empty() || (!must && draw(64) != 0)) return false;
+  if (copies_.empty() || (!must && (late_ || draw(64) != 0))) return false;
   const std::size_t drawn = draw(copies_.size());
   const Copy copy = copies_[drawn];
   copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(drawn));
@@ -102,7 +103,8 @@ void AsyncUnits::run(const Copy& copy) {
   if (view_.empty()) view_.assign(bytes_, std::byte{0xff});
   const TileMapShape shape = shape_of(copy.map);
   const std::uint32_t rows = shape.box_rows;
-  LOCI_CHECK(copy.to + std::size_t{rows} * 128 <= shared_ + bytes_, "a tile lies in the block's shared memory");
+  LOCI_CHECK(copy.to + std::size_t{rows} * 128 <= shared_ + bytes_,
+             "a tile lies in the block's shared memory");
   const auto inside = [](std::int64_t at, std::uint64_t size) {
     return at >= 0 && static_cast<std::uint64_t>(at) < size;
   };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The asynchronous units of one block of the simulated device: barriers in shared memory, the copy engine,
 // and the products of warpgroups. They read and write shared memory through a *view* of their own. What
-// threads write by copy_async_16() comes into it when the thread publishes it; what threads write plainly never
-// does, so no kernel may prepare operands in that way. (The other direction is simple: tiles come into shared
-// memory and the view at once.)
+// threads write by copy_async_16() comes into it when the thread publishes it; what threads write plainly
+// never does, so no kernel may prepare operands in that way. (The other direction is simple: tiles come into
+// shared memory and the view at once.)
 //
-// A tile's bytes come at any time before somebody could know of them. A product reads its operands at any time
-// between its issue and its wait, and its sums are NaNs until then. Both are drawn at random.
+// A tile's bytes come at any time before somebody could know of them. A product reads its operands at any
+// time between its issue and its wait, and its sums are NaNs until then. Both are drawn at random.
 #pragma once
 
 #include <cstddef>
@@ -73,10 +73,10 @@ class AsyncUnits {
   };
   struct Warp {
     bool fenced = false;
-    std::deque<Product> products;          // under way, in order; some of them done
-    std::vector<std::size_t> groups;       // ends of committed groups in `products`
-    std::map<const float*, Sums> sums;     // by lane 0's
-    std::uint64_t issued = 0;              // a digest of all products
+    std::deque<Product> products;       // under way, in order; some of them done
+    std::vector<std::size_t> groups;    // ends of committed groups in `products`
+    std::map<const float*, Sums> sums;  // by lane 0's
+    std::uint64_t issued = 0;           // a digest of all products
   };
 
   void run(const Copy& copy);
@@ -89,6 +89,7 @@ class AsyncUnits {
   std::byte* shared_ = nullptr;
   std::uint32_t bytes_ = 0;
   std::uint64_t random_ = 1;
+  bool late_ = false;  // in this block tiles come when nothing else can go on
   std::function<void(const void*)> wake_;
   std::vector<std::byte> view_;
   std::map<const void*, Barrier> barriers_;
