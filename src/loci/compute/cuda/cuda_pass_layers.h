@@ -78,8 +78,8 @@ class PassLayers {
   };
 
   template <class T>
-  const T* at(std::uint32_t offset) const {
-    return reinterpret_cast<const T*>(buffers_.descriptors.data() + offset);
+  T* at(std::uint32_t offset) const {
+    return reinterpret_cast<T*>(buffers_.descriptors.data() + offset);
   }
   void begin(const PassLaunch& launch, Stream& stream);
   void run_layer(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t layer, Stream& stream);

@@ -2,6 +2,8 @@
 // attend(): which kernel, with how many stages; and the kernel that merges partial results.
 #include "loci/compute/cuda/attention/attention.h"
 
+#include <cstdlib>
+
 #include "loci/base/check.h"
 #include "loci/compute/cuda/attention/attention_kernels.h"
 #include "loci/compute/cuda/attention/attention_tile.cuh"
@@ -106,20 +108,26 @@ void launch_warpgroups(const AttentionParams& params, Stream& stream) {
   // How many slots there are is not known here: as many as any device has memory for.
   constexpr std::uint64_t kMemoryMax = std::uint64_t{1} << 44, kSlotsMax = std::uint64_t{1} << 31;
   const std::uint64_t slots = kMemoryMax / a.state.slot_stride;
-  const bool made = make_tile_map({.base = a.state.base,
-                                   .size = {a.state.head_dim, 2 * 32 * a.state.kv_heads,
-                                            slots < kSlotsMax ? slots : kSlotsMax},
-                                   .stride_bytes = {std::uint64_t{a.state.head_dim} * 2, a.state.slot_stride},
-                                   .box_rows = 32},
-                                  all.map);
+  const bool made = make_tile_map(
+      {.base = a.state.base,
+       .size = {a.state.head_dim, 2 * 32 * a.state.kv_heads, slots < kSlotsMax ? slots : kSlotsMax},
+       .stride_bytes = {std::uint64_t{a.state.head_dim} * 2, a.state.slot_stride},
+       .box_rows = 32},
+      all.map);
   if (!made) {
-    return stream.note_failure(Status(StatusCode::kInternal, "the driver refused a map of attention's state"));
+    return stream.note_failure(
+        Status(StatusCode::kInternal, "the driver refused a map of attention's state"));
   }
-  const WarpgroupKernel kernel = (a.type == ElementType::kHalf
-                                      ? warpgroup_kernel_half
-                                      : warpgroup_kernel_bfloat16)(a.state.head_dim);
+  const WarpgroupKernel kernel =
+      (a.type == ElementType::kHalf ? warpgroup_kernel_half : warpgroup_kernel_bfloat16)(a.state.head_dim);
+  // A block a multiprocessor, which takes one task after the other.
+  std::uint32_t blocks = min(a.tasks_max, stream.device().properties().multiprocessors);
+  if (const char* v = std::getenv("LOCI_ATTENTION_VARIANT")) {
+    if (v[0] == '1') all.turns = false;
+    if (v[0] == '2') blocks = a.tasks_max;
+  }
   launch("attend_warpgroups", kernel.kernel,
-         {.grid = {a.tasks_max}, .block = {kWarpgroupThreads}, .shared_bytes = kernel.shared_bytes}, all, stream);
+         {.grid = {blocks}, .block = {kWarpgroupThreads}, .shared_bytes = kernel.shared_bytes}, all, stream);
 }
 
 }  // namespace

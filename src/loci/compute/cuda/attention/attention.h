@@ -43,7 +43,8 @@ struct AttentionTask {
   static constexpr std::uint32_t kPromptTile = 1;  // else a decode tile
   static constexpr std::uint32_t kWhole = 2;       // it reads everything that its pairs see, and writes
                                                    // `output`
-  // A plan for attend_warpgroups: of two decode tiles that one thread block works on, which follow each other.
+  // A plan for attend_warpgroups: of two decode tiles that one thread block works on, which follow each
+  // other.
   static constexpr std::uint32_t kFirst = 4;
   static constexpr std::uint32_t kSecond = 8;
   std::uint32_t run = 0;
@@ -79,13 +80,15 @@ struct AttentionArguments {
   const AttentionRun* runs = nullptr;
   const AttentionTask* tasks = nullptr;
   const AttentionMerge* merges = nullptr;
-  const std::uint32_t* counts = nullptr;  // [2]: tasks, merges; beyond them launched blocks do nothing
-  std::uint32_t tasks_max = 0;            // launched: a graph is launched again with fewer
-  std::uint32_t merges_max = 0;           // 0: the kernel that merges is not launched
-  float* partial_values = nullptr;        // [unit][16][head_dim]; 16-byte aligned
-  float* partial_statistics = nullptr;    // [unit][16][2]: maximum (base 2), sum; 8-byte aligned
-  const float* sinks = nullptr;           // [heads] or null: one more score for each head, whose value vector
-                                          // is zero
+  // [4]: tasks, merges; beyond them launched blocks do nothing. The last two are counters of
+  // attend_warpgroups: 0 before a launch, and again after it.
+  std::uint32_t* counts = nullptr;
+  std::uint32_t tasks_max = 0;          // launched: a graph is launched again with fewer
+  std::uint32_t merges_max = 0;         // 0: the kernel that merges is not launched
+  float* partial_values = nullptr;      // [unit][16][head_dim]; 16-byte aligned
+  float* partial_statistics = nullptr;  // [unit][16][2]: maximum (base 2), sum; 8-byte aligned
+  const float* sinks = nullptr;         // [heads] or null: one more score for each head, whose value vector
+                                        // is zero
   std::uint32_t heads = 0;
   std::uint32_t window = 0;      // 0: all tokens before
   std::uint32_t split_keys = 0;  // kAttentionSplitKeys in deterministic mode, else 0

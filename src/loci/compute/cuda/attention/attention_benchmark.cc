@@ -94,7 +94,7 @@ class Batch {
     a_.runs = upload(runs);
     a_.tasks = upload(plan.tasks);
     a_.merges = upload(plan.merges);
-    a_.counts = upload(std::vector<std::uint32_t>{tasks, merges});
+    a_.counts = upload(std::vector<std::uint32_t>{tasks, merges, 0, 0});
     a_.tasks_max = tasks;
     a_.merges_max = merges;
     a_.partial_values =

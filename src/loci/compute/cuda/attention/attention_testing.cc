@@ -138,7 +138,7 @@ Prepared World::prepare(const Case& c, std::uint32_t runs_max) {
   pass.runs = test_.filled(runs_max * sizeof(AttentionRun));
   pass.tasks = test_.filled(limits.tasks * sizeof(AttentionTask));
   pass.merges = test_.filled(std::max(1u, limits.merges) * sizeof(AttentionMerge));
-  pass.counts = test_.filled(8);
+  pass.counts = test_.filled(16);
   pass.values = test_.filled(std::max<std::uint64_t>(16, limits.values_bytes));
   pass.statistics = test_.filled(std::max<std::uint64_t>(16, limits.statistics_bytes));
   AttentionArguments& a = pass.arguments;
@@ -196,7 +196,7 @@ void World::replace(Prepared& pass, const Case& c) {
   send(pass.tasks, plan.tasks);
   send(pass.merges, plan.merges);
   send(pass.counts,
-       std::vector<std::uint32_t>{static_cast<std::uint32_t>(plan.tasks.size()), pass.merges_count});
+       std::vector<std::uint32_t>{static_cast<std::uint32_t>(plan.tasks.size()), pass.merges_count, 0, 0});
   test_.stream().fill(pass.output.data(), 0xff, pass.output.size());
 }
 

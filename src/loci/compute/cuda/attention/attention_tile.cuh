@@ -42,6 +42,8 @@ struct TaskView {
 
   LOCI_DEVICE TaskView(const AttentionParams& p, std::uint32_t index)
       : task(p.a.tasks[index]), run(p.a.runs[task.run]) {}
+  LOCI_DEVICE TaskView(const AttentionTask& its_task, const AttentionRun& its_run)
+      : task(its_task), run(its_run) {}
   // Of a pair of the task; beyond its last one: the last one's.
   LOCI_DEVICE std::uint32_t position(const AttentionParams& p, std::uint32_t pair) const {
     return run.position + (task.first_pair + min(pair, task.pairs - 1)) / p.ratio;

@@ -17,13 +17,16 @@ inline constexpr std::uint32_t kWarpgroupDecodeStages = 3;  // of each of two de
 template <int kHead>
 struct WarpgroupShape {
   static_assert(kHead == 64 || kHead == 128);
-  static constexpr std::uint32_t kQueryBytes = 2 * kWarpgroupPairs * kHead * 2;
-  static constexpr std::uint32_t kStageBytes = 2 * kWarpgroupKeys * kHead * 2;  // keys, then values
+  static constexpr std::uint32_t kQueryBytes = 2 * kWarpgroupPairs * kHead * 2;  // of one of two tasks
+  static constexpr std::uint32_t kStageBytes = 2 * kWarpgroupKeys * kHead * 2;   // keys, then values
   static constexpr std::uint32_t kStages = kHead == 64 ? 4 : 2;
-  static constexpr std::uint32_t kPromptBytes = 1024 + kQueryBytes + kStages * kStageBytes + 4 * kStages * 8;
+  static constexpr std::uint32_t kPromptBytes = 2 * kQueryBytes + kStages * kStageBytes;
   static constexpr std::uint32_t kDecodeBytes =
       TileShape<kHead>::kDecodeBytes + kWarpgroupDecodeStages * TileShape<kHead>::kStageBytes;
-  static constexpr std::uint32_t kBytes = kPromptBytes > 2 * kDecodeBytes ? kPromptBytes : 2 * kDecodeBytes;
+  // What prompts and decodes have one after the other, and behind it two tasks and the barriers.
+  static constexpr std::uint32_t kTileBytes =
+      kPromptBytes > 2 * kDecodeBytes ? kPromptBytes : 2 * kDecodeBytes;
+  static constexpr std::uint32_t kBytes = 1024 + kTileBytes + 320;
   static_assert(kBytes <= 227 * 1024);
 
   // Of a tile of `rows` rows, which lies as columns 0 to 63 of all rows and then columns 64 to 127: where a
