@@ -243,7 +243,9 @@ void AttentionPlanner::write(AttentionPlan& plan) const {
 
 // Each decode tile's task is followed by the next one's in the list, so that a thread block has two.
 void AttentionPlanner::pair_decodes(AttentionPlan& plan) const {
-  const auto decodes = [](const AttentionTask& task) { return (task.flags & AttentionTask::kPromptTile) == 0; };
+  const auto decodes = [](const AttentionTask& task) {
+    return (task.flags & AttentionTask::kPromptTile) == 0;
+  };
   std::vector<AttentionTask> paired;
   paired.reserve(plan.tasks.size());
   std::size_t next = 0;  // where decode tiles are looked for: those before it are in `paired`
