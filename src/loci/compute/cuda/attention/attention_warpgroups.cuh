@@ -38,7 +38,8 @@ struct GroupTeam {
 template <int kHead>
 struct PromptRing {
   using Shape = WarpgroupShape<kHead>;
-  static constexpr std::uint32_t kStages = Shape::kStages;
+  static constexpr std::uint32_t kKeyStages = Shape::kKeyStages, kValueStages = Shape::kValueStages;
+  static constexpr std::uint32_t kStages = kKeyStages + kValueStages;
   // A task on its way to those who work on it. No pairs: there are no more.
   struct Next {
     AttentionTask task;
@@ -53,26 +54,26 @@ struct PromptRing {
       : begin(shared + (1024 - shared_address(shared) % 1024) % 1024),
         tasks(reinterpret_cast<Next*>(begin + Shape::kTileBytes)),
         arrivals(reinterpret_cast<Arrivals*>(begin + Shape::kTileBytes + 112)) {
-    static_assert(2 * sizeof(Next) <= 112 && 112 + (4 * kStages + 6) * sizeof(Arrivals) <= 320);
+    static_assert(2 * sizeof(Next) <= 112 && 112 + (2 * kStages + 6) * sizeof(Arrivals) <= 320);
   }
   LOCI_DEVICE std::byte* queries(std::uint32_t place) const { return begin + place * Shape::kQueryBytes; }
   LOCI_DEVICE std::byte* keys(std::uint32_t stage) const {
-    return begin + 2 * Shape::kQueryBytes + stage * Shape::kStageBytes;
+    return begin + 2 * Shape::kQueryBytes + stage * Shape::kStepBytes;
   }
-  LOCI_DEVICE std::byte* values(std::uint32_t stage) const { return keys(stage) + Shape::kStageBytes / 2; }
+  LOCI_DEVICE std::byte* values(std::uint32_t stage) const { return keys(kKeyStages + stage); }
   LOCI_DEVICE Arrivals* keys_here(std::uint32_t stage) const { return arrivals + stage; }
-  LOCI_DEVICE Arrivals* values_here(std::uint32_t stage) const { return arrivals + kStages + stage; }
-  LOCI_DEVICE Arrivals* keys_used(std::uint32_t stage) const { return arrivals + 2 * kStages + stage; }
-  LOCI_DEVICE Arrivals* values_used(std::uint32_t stage) const { return arrivals + 3 * kStages + stage; }
-  LOCI_DEVICE Arrivals* task_here(std::uint32_t place) const { return arrivals + 4 * kStages + place; }
-  LOCI_DEVICE Arrivals* queries_here(std::uint32_t place) const { return arrivals + 4 * kStages + 2 + place; }
-  LOCI_DEVICE Arrivals* task_used(std::uint32_t place) const { return arrivals + 4 * kStages + 4 + place; }
+  LOCI_DEVICE Arrivals* values_here(std::uint32_t stage) const { return arrivals + kKeyStages + stage; }
+  LOCI_DEVICE Arrivals* keys_used(std::uint32_t stage) const { return arrivals + kStages + stage; }
+  LOCI_DEVICE Arrivals* values_used(std::uint32_t stage) const {
+    return arrivals + kStages + kKeyStages + stage;
+  }
+  LOCI_DEVICE Arrivals* task_here(std::uint32_t place) const { return arrivals + 2 * kStages + place; }
+  LOCI_DEVICE Arrivals* queries_here(std::uint32_t place) const { return arrivals + 2 * kStages + 2 + place; }
+  LOCI_DEVICE Arrivals* task_used(std::uint32_t place) const { return arrivals + 2 * kStages + 4 + place; }
   LOCI_DEVICE void begin_all() const {
     for (std::uint32_t stage = 0; stage < kStages; ++stage) {
-      begin_arrivals(keys_here(stage), 1);
-      begin_arrivals(values_here(stage), 1);
+      begin_arrivals(keys_here(stage), 1);  // of values too
       begin_arrivals(keys_used(stage), kMultiplyWarps);
-      begin_arrivals(values_used(stage), kMultiplyWarps);
     }
     for (std::uint32_t place = 0; place < 2; ++place) {
       begin_arrivals(task_here(place), 1);
@@ -172,15 +173,26 @@ class ContextCopier {
     const std::uint32_t* table = all_.p.a.tables + view.run.table + steps.first / 32;
     const int keys_row = static_cast<int>(view.task.kv_head * 32);
     const int values_row = static_cast<int>((all_.p.a.state.kv_heads + view.task.kv_head) * 32);
-    int slots[kBlocks];
+    int slots[kBlocks], following[kBlocks];
     find(slots, table, steps, 0);
-    for (std::uint32_t step = 0; step < steps.count; ++step, at_.next()) {
-      await_arrivals(ring_.keys_used(at_.stage), at_.parity ^ 1);
-      copy(slots, ring_.keys(at_.stage), keys_row, ring_.keys_here(at_.stage));
-      await_arrivals(ring_.values_used(at_.stage), at_.parity ^ 1);
-      copy(slots, ring_.values(at_.stage), values_row, ring_.values_here(at_.stage));
-      if (step + 1 < steps.count) find(slots, table, steps, step + 1);
+    copy_keys(slots, keys_row);
+    // The keys of a step are wanted before the values of the one before it.
+    for (std::uint32_t step = 0; step < steps.count; ++step) {
+      if (step + 1 < steps.count) {
+        find(following, table, steps, step + 1);
+        copy_keys(following, keys_row);
+      }
+      await_arrivals(ring_.values_used(values_.stage), values_.parity ^ 1);
+      copy(slots, ring_.values(values_.stage), values_row, ring_.values_here(values_.stage));
+      values_.next();
+#pragma unroll
+      for (std::uint32_t i = 0; i < kBlocks; ++i) slots[i] = following[i];
     }
+  }
+  LOCI_DEVICE void copy_keys(const int (&slots)[kBlocks], int row) {
+    await_arrivals(ring_.keys_used(keys_.stage), keys_.parity ^ 1);
+    copy(slots, ring_.keys(keys_.stage), row, ring_.keys_here(keys_.stage));
+    keys_.next();
   }
 
   // Blocks that no row sees may have no slot: below zero, they are outside of the map.
@@ -195,7 +207,7 @@ class ContextCopier {
   }
 
   LOCI_DEVICE void copy(const int (&slots)[kBlocks], std::byte* to, int row, Arrivals* arrivals) const {
-    arrive_expecting(arrivals, Shape::kStageBytes / 2);
+    arrive_expecting(arrivals, Shape::kStepBytes);
 #pragma unroll
     for (std::uint32_t i = 0; i < kBlocks; ++i) {
 #pragma unroll
@@ -209,7 +221,8 @@ class ContextCopier {
   const WarpgroupParams& all_;
   const PromptRing<kHead>& ring_;
   const std::uint32_t count_;
-  RingPlace<Shape::kStages> at_;
+  RingPlace<Shape::kKeyStages> keys_;
+  RingPlace<Shape::kValueStages> values_;
 };
 
 // The other warps of that warpgroup: copy the queries of prompts, up to one task ahead. Zeros beyond a task's
@@ -439,7 +452,9 @@ class PromptGroup {
   const PromptRing<kHead>& ring_;
   const std::uint32_t group_;  // 0 or 1
   const bool turns_;
-  RingPlace<Shape::kStages> keys_, values_;  // of the step whose keys, or values, come next
+  // Of the step whose keys, or values, come next.
+  RingPlace<Shape::kKeyStages> keys_;
+  RingPlace<Shape::kValueStages> values_;
   float o_[kTiles][4];
   std::uint32_t a_[kScoreTiles / 2][4];  // probabilities
   SoftmaxState state_;
