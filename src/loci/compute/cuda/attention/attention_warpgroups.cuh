@@ -117,7 +117,7 @@ struct RingPlace {
   }
 };
 
-// One thread: finds the block's tasks, one after the other, and copies the keys and values of prompts. It is
+// A warp: finds the block's tasks, one after the other, and copies the keys and values of prompts. It is
 // ahead of those who work on them by what the ring holds, also from task to task.
 template <int kHead>
 class ContextCopier {
@@ -133,17 +133,12 @@ class ContextCopier {
       while (index < count_ && (all_.p.a.tasks[index].flags & AttentionTask::kSecond) != 0)
         index = following();
       await_arrivals(ring_.task_used(place.stage), place.parity ^ 1);
-      typename PromptRing<kHead>::Next& next = ring_.tasks[place.stage];
-      if (index >= count_) {
-        next.task.pairs = 0;
-        arrive(ring_.task_here(place.stage));
-        break;
-      }
+      if (index >= count_) break;
       const TaskView view(all_.p, index);
-      next.task = view.task;
-      next.run = view.run;
-      next.index = index;
-      arrive(ring_.task_here(place.stage));
+      if (lane_id() == 0) {
+        ring_.tasks[place.stage] = {view.task, view.run, index};
+        arrive(ring_.task_here(place.stage));
+      }
       index = following();
       if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
         copy(view);
@@ -152,7 +147,11 @@ class ContextCopier {
         await_arrivals(ring_.task_used(place.stage), place.parity);
       }
     }
-    leave();
+    if (lane_id() == 0) {
+      ring_.tasks[place.stage].task.pairs = 0;
+      arrive(ring_.task_here(place.stage));
+      leave();
+    }
   }
 
  private:
@@ -160,7 +159,11 @@ class ContextCopier {
 
   // Whichever block is free takes the longest task that is left.
   LOCI_DEVICE std::uint32_t blocks() const { return min(gridDim.x, count_); }
-  LOCI_DEVICE std::uint32_t following() const { return blocks() + atomicAdd(all_.p.a.counts + 2, 1u); }
+  LOCI_DEVICE std::uint32_t following() const {
+    std::uint32_t taken = 0;
+    if (lane_id() == 0) taken = atomicAdd(all_.p.a.counts + 2, 1u);
+    return blocks() + __shfl_sync(~0u, taken, 0);
+  }
   // The last block leaves the counters as they were.
   LOCI_DEVICE void leave() const {
     if (atomicAdd(all_.p.a.counts + 3, 1u) + 1 < blocks()) return;
@@ -173,20 +176,22 @@ class ContextCopier {
     const std::uint32_t* table = all_.p.a.tables + view.run.table + steps.first / 32;
     const int keys_row = static_cast<int>(view.task.kv_head * 32);
     const int values_row = static_cast<int>((all_.p.a.state.kv_heads + view.task.kv_head) * 32);
-    int slots[kBlocks], following[kBlocks];
-    find(slots, table, steps, 0);
+    int slots[kBlocks], next[kBlocks];
+    spread(slot_of(table, steps, 0), slots);
+    int ahead = slot_of(table, steps, 1);  // read a step before it is used
     copy_keys(slots, keys_row);
     // The keys of a step are wanted before the values of the one before it.
     for (std::uint32_t step = 0; step < steps.count; ++step) {
       if (step + 1 < steps.count) {
-        find(following, table, steps, step + 1);
-        copy_keys(following, keys_row);
+        spread(ahead, next);
+        ahead = slot_of(table, steps, step + 2);
+        copy_keys(next, keys_row);
       }
       await_arrivals(ring_.values_used(values_.stage), values_.parity ^ 1);
       copy(slots, ring_.values(values_.stage), values_row, ring_.values_here(values_.stage));
       values_.next();
 #pragma unroll
-      for (std::uint32_t i = 0; i < kBlocks; ++i) slots[i] = following[i];
+      for (std::uint32_t i = 0; i < kBlocks; ++i) slots[i] = next[i];
     }
   }
   LOCI_DEVICE void copy_keys(const int (&slots)[kBlocks], int row) {
@@ -195,18 +200,20 @@ class ContextCopier {
     keys_.next();
   }
 
-  // Blocks that no row sees may have no slot: below zero, they are outside of the map.
-  LOCI_DEVICE static void find(int (&slots)[kBlocks], const std::uint32_t* table, const PromptSteps& steps,
-                               std::uint32_t step) {
+  // Of a step, in lanes 0 to 3. Blocks that no row sees may have no slot: below zero, they are outside of the
+  // map.
+  LOCI_DEVICE static int slot_of(const std::uint32_t* table, const PromptSteps& steps, std::uint32_t step) {
+    const std::uint32_t block = step * kBlocks + lane_id() % kBlocks, position = steps.first + 32 * block;
+    const bool seen = position + 32 > steps.begin && position < steps.end;
+    return seen ? static_cast<int>(__ldg(table + block)) : -1;
+  }
+  LOCI_DEVICE static void spread(int slot, int (&slots)[kBlocks]) {
 #pragma unroll
-    for (std::uint32_t i = 0; i < kBlocks; ++i) {
-      const std::uint32_t position = steps.first + step * kWarpgroupKeys + 32 * i;
-      const bool seen = position + 32 > steps.begin && position < steps.end;
-      slots[i] = seen ? static_cast<int>(__ldg(table + step * kBlocks + i)) : -1;
-    }
+    for (std::uint32_t i = 0; i < kBlocks; ++i) slots[i] = __shfl_sync(~0u, slot, static_cast<int>(i));
   }
 
   LOCI_DEVICE void copy(const int (&slots)[kBlocks], std::byte* to, int row, Arrivals* arrivals) const {
+    if (!elected()) return;
     arrive_expecting(arrivals, Shape::kStepBytes);
 #pragma unroll
     for (std::uint32_t i = 0; i < kBlocks; ++i) {
@@ -507,11 +514,14 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   __syncthreads();
   await_previous();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
-    if (threadIdx.x == 0) ContextCopier<kHead>(all, ring).run();
-    if (threadIdx.x >= 32) copy_queries<kHead>(all.p, ring);
+    give_registers<56>();
+    if (warp_id() == 0) {
+      ContextCopier<kHead>(all, ring).run();
+    } else {
+      copy_queries<kHead>(all.p, ring);
+    }
   } else {
-    take_registers<232>();
+    take_registers<224>();
     multiply_tasks<T, kHead>(all, ring);
   }
 #endif

@@ -65,6 +65,10 @@ template <int kRegisters>
 void give_registers() {}
 template <int kRegisters>
 void take_registers() {}
+inline bool elected() {
+  simulated::meet_warp(simulated::Meeting::kWarp, nullptr, [](void* const(&)[32]) {});
+  return simulated::this_lane() == 0;
+}
 inline void keep_behind(float) {}
 inline void begin_products() { simulated::begin_products(); }
 inline void commit_products() { simulated::commit_products(); }
