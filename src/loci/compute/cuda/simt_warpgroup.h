@@ -99,6 +99,11 @@ LOCI_DEVICE void copy_tile_async(void* to, const TileMap& map, int x, int y, int
       : "memory");
 }
 
+// A hint that copies by the map will follow.
+LOCI_DEVICE void prefetch_map(const TileMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // What the thread wrote to shared memory becomes visible to products and copies of tiles that are issued
 // behind a later barrier.
 LOCI_DEVICE void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -262,6 +262,51 @@ LOCI_DEVICE void copy_queries(const AttentionParams& p, const PromptRing<kHead>&
   }
 }
 
+// softmax_half() of both rows. A scheduler has one warp of a group, so no other one fills the time between
+// operations that need each other: maxima and sums are four chains for each row.
+template <int kTiles>
+LOCI_DEVICE void softmax_rows(float (&s)[kTiles][4], float multiplier, SoftmaxState& state,
+                              float (&factor)[2]) {
+  constexpr int kChains = 4;
+  float largest[2][kChains], total[2][kChains], base[2];
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float both = fmaxf(s[j][2 * half], s[j][2 * half + 1]);
+      float& chain = largest[half][j % kChains];
+      chain = j < kChains ? both : fmaxf(chain, both);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float(&m)[kChains] = largest[half];
+    m[0] = fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3]));
+    m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 1));
+    m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 2));
+    const float before = state.maximum[half];
+    state.maximum[half] = fmaxf(before, m[0]);
+    base[half] = state.maximum[half] == lowest() ? 0.0f : state.maximum[half] * multiplier;
+    factor[half] = exp2_fast(before * multiplier - base[half]);
+  }
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float &one = s[j][2 * half], &two = s[j][2 * half + 1];
+      one = exp2_fast(fmaf(one, multiplier, -base[half]));
+      two = exp2_fast(fmaf(two, multiplier, -base[half]));
+      float& chain = total[half][j % kChains];
+      chain = j < kChains ? one + two : chain + (one + two);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float(&t)[kChains] = total[half];
+    state.sum[half] = fmaf(state.sum[half], factor[half], (t[0] + t[1]) + (t[2] + t[3]));
+  }
+}
+
 // A warpgroup with 64 pairs of a task.
 template <class T, int kHead>
 class PromptGroup {
@@ -285,6 +330,7 @@ class PromptGroup {
   LOCI_DEVICE void run(const TaskView& view, std::uint32_t place, std::uint32_t queries_parity) {
     const PromptSteps steps(p_, view);
     const unsigned queries = shared_address(ring_.queries(place)) + group_ * (kPairs * 128);
+    const Seen seen = seen_by_all(view, steps);
     state_.reset();
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) o_[n][0] = o_[n][1] = o_[n][2] = o_[n][3] = 0;
@@ -300,7 +346,7 @@ class PromptGroup {
     wait_products<0>(s);
     arrive_warp(ring_.keys_used(keys_.stage));
     keys_.next();
-    make_probabilities(s, view, steps, 0, factor);
+    make_probabilities(s, view, steps, seen, 0, factor);
     pack(s);
     for (std::uint32_t step = 1; step < steps.count; ++step) {
       await_arrivals(ring_.keys_here(keys_.stage), keys_.parity);
@@ -316,7 +362,7 @@ class PromptGroup {
       wait_products<1>(s);
       arrive_warp(ring_.keys_used(keys_.stage));
       keys_.next();
-      make_probabilities(s, view, steps, step, factor);
+      make_probabilities(s, view, steps, seen, step, factor);
       keep_behind(state_.sum[0] + state_.sum[1]);
       wait_products<0>(o_);
       arrive_warp(ring_.values_used(values_.stage));
@@ -381,23 +427,30 @@ class PromptGroup {
     GroupTeam::meet();
   }
 
-  LOCI_DEVICE void make_probabilities(float (&s)[kScoreTiles][4], const TaskView& view,
-                                      const PromptSteps& steps, std::uint32_t step, float (&factor)[2]) {
-    if (p_.inner != 0) cap_scores(s, p_.inner);
-    const std::uint32_t first = steps.first + step * kWarpgroupKeys;
+  // Positions that all of the group's rows see, and no part of another task.
+  struct Seen {
+    std::uint32_t from, to;
+  };
+  LOCI_DEVICE Seen seen_by_all(const TaskView& view, const PromptSteps& steps) const {
     const std::uint32_t first_row = view.position(p_, group_ * kPairs),
                         last_row = view.position(p_, group_ * kPairs + kPairs - 1);
-    if (first + kWarpgroupKeys - 1 > first_row || first + kWarpgroupKeys > steps.end ||
-        first < TaskView::first_visible(p_, last_row)) {
+    // Kept, not computed in each step: they are quotients.
+    return {opaque(TaskView::first_visible(p_, last_row)), opaque(min(first_row, steps.end - 1))};
+  }
+
+  LOCI_DEVICE void make_probabilities(float (&s)[kScoreTiles][4], const TaskView& view,
+                                      const PromptSteps& steps, const Seen& seen, std::uint32_t step,
+                                      float (&factor)[2]) {
+    if (p_.inner != 0) cap_scores(s, p_.inner);
+    const std::uint32_t first = steps.first + step * kWarpgroupKeys;
+    if (first < seen.from || first + kWarpgroupKeys - 1 > seen.to) {
       const std::uint32_t rows[2] = {view.position(p_, pair(0)), view.position(p_, pair(1))};
       const std::uint32_t low[2] = {TaskView::first_visible(p_, rows[0]),
                                     TaskView::first_visible(p_, rows[1])};
-      // Positions beyond the task's are another task's.
       const std::uint32_t high[2] = {min(rows[0], steps.end - 1), min(rows[1], steps.end - 1)};
       mask_scores(s, first, low, high);
     }
-    softmax_half(s, 0, p_.multiplier, state_, factor[0]);
-    softmax_half(s, 1, p_.multiplier, state_, factor[1]);
+    softmax_rows(s, p_.multiplier, state_, factor);
   }
 
   LOCI_DEVICE void scale_values(const float (&factor)[2]) {
@@ -510,7 +563,10 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   // Descriptors are there before the pass's first kernel.
   if (blockIdx.x >= all.p.a.counts[0]) return await_previous();
   const PromptRing<kHead> ring(shared_memory<std::byte>());
-  if (threadIdx.x == 0) ring.begin_all();
+  if (threadIdx.x == 0) {
+    prefetch_map(all.map);
+    ring.begin_all();
+  }
   __syncthreads();
   await_previous();
   if (threadIdx.x < kWarpgroup) {

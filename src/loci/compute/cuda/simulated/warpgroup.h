@@ -54,6 +54,7 @@ inline void await_arrivals(Arrivals* arrivals, unsigned parity) {
 inline void copy_tile_async(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals) {
   simulated::copy_tile(to, map, x, y, z, arrivals);
 }
+inline void prefetch_map(const TileMap&) {}
 inline void publish_shared() { simulated::publish_shared(); }
 inline void meet_at_barrier(unsigned number, unsigned threads) {
   simulated::meet_at_barrier(number, threads, true);
