@@ -124,28 +124,31 @@ class ContextCopier {
  public:
   using Shape = WarpgroupShape<kHead>;
 
+  // Reads the block's first task: before await_previous().
   LOCI_DEVICE ContextCopier(const WarpgroupParams& all, const PromptRing<kHead>& ring)
-      : all_(all), ring_(ring), count_(all.p.a.counts[0]) {}
+      : all_(all), ring_(ring), count_(all.p.a.counts[0]), index_(blockIdx.x), view_(all.p, blockIdx.x) {}
 
   LOCI_DEVICE void run() {
     RingPlace<2> place;
-    for (std::uint32_t index = blockIdx.x;; place.next()) {
-      while (index < count_ && (all_.p.a.tasks[index].flags & AttentionTask::kSecond) != 0)
-        index = following();
+    for (;; place.next()) {
+      while (index_ < count_ && (view_.task.flags & AttentionTask::kSecond) != 0) {
+        index_ = following();
+        read();
+      }
       await_arrivals(ring_.task_used(place.stage), place.parity ^ 1);
-      if (index >= count_) break;
-      const TaskView view(all_.p, index);
+      if (index_ >= count_) break;
       if (lane_id() == 0) {
-        ring_.tasks[place.stage] = {view.task, view.run, index};
+        ring_.tasks[place.stage] = {view_.task, view_.run, index_};
         arrive(ring_.task_here(place.stage));
       }
-      index = following();
-      if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
-        copy(view);
+      index_ = following();
+      if ((view_.task.flags & AttentionTask::kPromptTile) != 0) {
+        copy();
       } else {
         // Decode tiles lie where the ring does.
         await_arrivals(ring_.task_used(place.stage), place.parity);
       }
+      read();
     }
     if (lane_id() == 0) {
       ring_.tasks[place.stage].task.pairs = 0;
@@ -164,6 +167,9 @@ class ContextCopier {
     if (lane_id() == 0) taken = atomicAdd(all_.p.a.counts + 2, 1u);
     return blocks() + __shfl_sync(~0u, taken, 0);
   }
+  LOCI_DEVICE void read() {
+    if (index_ < count_) view_ = TaskView(all_.p, index_);
+  }
   // The last block leaves the counters as they were.
   LOCI_DEVICE void leave() const {
     if (atomicAdd(all_.p.a.counts + 3, 1u) + 1 < blocks()) return;
@@ -171,11 +177,11 @@ class ContextCopier {
     all_.p.a.counts[3] = 0;
   }
 
-  LOCI_DEVICE void copy(const TaskView& view) {
-    const PromptSteps steps(all_.p, view);
-    const std::uint32_t* table = all_.p.a.tables + view.run.table + steps.first / 32;
-    const int keys_row = static_cast<int>(view.task.kv_head * 32);
-    const int values_row = static_cast<int>((all_.p.a.state.kv_heads + view.task.kv_head) * 32);
+  LOCI_DEVICE void copy() {
+    const PromptSteps steps(all_.p, view_);
+    const std::uint32_t* table = all_.p.a.tables + view_.run.table + steps.first / 32;
+    const int keys_row = static_cast<int>(view_.task.kv_head * 32);
+    const int values_row = static_cast<int>((all_.p.a.state.kv_heads + view_.task.kv_head) * 32);
     int slots[kBlocks], next[kBlocks];
     spread(slot_of(table, steps, 0), slots);
     int ahead = slot_of(table, steps, 1);  // read a step before it is used
@@ -228,6 +234,8 @@ class ContextCopier {
   const WarpgroupParams& all_;
   const PromptRing<kHead>& ring_;
   const std::uint32_t count_;
+  std::uint32_t index_;  // of the next task
+  TaskView view_;        // and what it is
   RingPlace<Shape::kKeyStages> keys_;
   RingPlace<Shape::kValueStages> values_;
 };
@@ -563,6 +571,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   // Descriptors are there before the pass's first kernel.
   if (blockIdx.x >= all.p.a.counts[0]) return await_previous();
   const PromptRing<kHead> ring(shared_memory<std::byte>());
+  ContextCopier<kHead> copier(all, ring);
   if (threadIdx.x == 0) {
     prefetch_map(all.map);
     ring.begin_all();
@@ -572,7 +581,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     give_registers<56>();
     if (warp_id() == 0) {
-      ContextCopier<kHead>(all, ring).run();
+      copier.run();
     } else {
       copy_queries<kHead>(all.p, ring);
     }
