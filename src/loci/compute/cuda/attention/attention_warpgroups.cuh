@@ -240,35 +240,62 @@ class ContextCopier {
   RingPlace<Shape::kValueStages> values_;
 };
 
-// The other warps of that warpgroup: copy the queries of prompts, up to one task ahead. Zeros beyond a task's
+// The other warps of that warpgroup copy the queries of prompts, up to one task ahead. Zeros beyond a task's
 // pairs.
 template <int kHead>
-LOCI_DEVICE void copy_queries(const AttentionParams& p, const PromptRing<kHead>& ring) {
+class QueryCopier {
+ public:
   using Shape = WarpgroupShape<kHead>;
-  constexpr std::uint32_t kChunks = kHead / 8, kRows = 2 * kWarpgroupPairs;
-  constexpr std::uint32_t kThreads = 32 * PromptRing<kHead>::kQueryWarps;
-  for (RingPlace<2> place;; place.next()) {
-    await_arrivals(ring.task_here(place.stage), place.parity);
-    const TaskView view(ring.tasks[place.stage].task, ring.tasks[place.stage].run);
-    if (view.task.pairs == 0) return;
-    if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
-#pragma unroll 4
-      for (std::uint32_t piece = threadIdx.x - 32; piece < kRows * kChunks; piece += kThreads) {
-        const std::uint32_t row = piece / kChunks, chunk = piece % kChunks;
-        const bool valid = row < view.task.pairs;
-        const std::byte* from = static_cast<const std::byte*>(p.a.queries);
-        if (valid) from += (view.at(p, row) + chunk * 8) * 2;
-        copy_async_16(ring.queries(place.stage) + Shape::offset(kRows, row, chunk), from, valid);
+
+  LOCI_DEVICE QueryCopier(const AttentionParams& p, const PromptRing<kHead>& ring) : p_(p), ring_(ring) {}
+
+  LOCI_DEVICE void run() const {
+    for (RingPlace<2> place;; place.next()) {
+      await_arrivals(ring_.task_here(place.stage), place.parity);
+      const TaskView view(ring_.tasks[place.stage].task, ring_.tasks[place.stage].run);
+      if (view.task.pairs == 0) return;
+      if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
+        copy(view, ring_.queries(place.stage));
+        publish_shared();
+        __syncwarp();
+        arrive_warp(ring_.queries_here(place.stage));
       }
-      copy_async_commit();
-      copy_async_wait<0>();
-      publish_shared();
-      __syncwarp();
-      arrive_warp(ring.queries_here(place.stage));
+      arrive_warp(ring_.task_used(place.stage));
     }
-    arrive_warp(ring.task_used(place.stage));
   }
-}
+
+ private:
+  static constexpr std::uint32_t kChunks = kHead / 8, kRows = 2 * kWarpgroupPairs;
+  static constexpr std::uint32_t kAtATime = 32 * PromptRing<kHead>::kQueryWarps / kChunks;  // rows
+
+  // From pair to pair by addition: quotients take longer than the copies.
+  LOCI_DEVICE void copy(const TaskView& view, std::byte* to) const {
+    const std::uint32_t thread = threadIdx.x - 32, chunk = thread % kChunks, ratio = p_.ratio;
+    const std::uint32_t rows = kAtATime / ratio, heads = kAtATime % ratio;
+    const std::size_t step = (std::size_t{rows} * p_.a.heads + heads) * (kHead * 2);
+    const std::size_t next_row = std::size_t{p_.a.heads - ratio} * (kHead * 2);
+    const std::uint32_t first = thread / kChunks;
+    std::uint32_t head = (view.task.first_pair + first) % ratio;
+    const auto* queries = static_cast<const std::byte*>(p_.a.queries);
+    const std::byte* from = queries + (view.at(p_, first) + chunk * 8) * 2;
+#pragma unroll 4
+    for (std::uint32_t row = first; row < kRows; row += kAtATime) {
+      const bool valid = row < view.task.pairs;
+      copy_async_16(to + Shape::offset(kRows, row, chunk), valid ? from : queries, valid);
+      from += step;
+      head += heads;
+      if (head >= ratio) {
+        head -= ratio;
+        from += next_row;
+      }
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+  }
+
+  const AttentionParams& p_;
+  const PromptRing<kHead>& ring_;
+};
 
 // softmax_half() of both rows. A scheduler has one warp of a group, so no other one fills the time between
 // operations that need each other: maxima and sums are four chains for each row.
@@ -583,7 +610,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     if (warp_id() == 0) {
       copier.run();
     } else {
-      copy_queries<kHead>(all.p, ring);
+      QueryCopier<kHead>(all.p, ring).run();
     }
   } else {
     take_registers<224>();
