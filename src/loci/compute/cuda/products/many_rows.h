@@ -235,11 +235,13 @@ struct WarpSums {
 };
 
 // Adds the products of one staged unit. Missing rows are zeros and are multiplied too: a branch would keep
-// the compiler from mixing loads and products of neighbouring rows.
+// the compiler from mixing loads and products of neighbouring rows. A sum's second product waits for its
+// first one, so those of several rows lie between them.
 template <MatrixFormat F, class T, std::uint32_t kRows>
 LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row,
                                 WarpSums<ManyRowsShape<F, kRows>::kWarpRows>& sums) {
   using Shape = ManyRowsShape<F, kRows>;
+  constexpr int kRowTiles = WarpSums<Shape::kWarpRows>::kRowTiles, kTogether = kRowTiles < 4 ? kRowTiles : 4;
   const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
   typename Staged<F, T, kRows>::Weights weights[2];
   weights[0].load(stage, warp_id() % 4 * 2);
@@ -250,15 +252,26 @@ LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row,
     weights[0].fragments(block, fragments[0]);
     weights[1].fragments(block, fragments[1]);
 #pragma unroll
-    for (int n = 0; n < WarpSums<Shape::kWarpRows>::kRowTiles; ++n) {
-      const std::uint32_t row = first_row + static_cast<std::uint32_t>(n) * 8 + g;
-      const uint4 input = read_shared(stage + Shape::kWeightBytes +
-                                      panel_place(kRows, row, static_cast<std::uint32_t>(block) * 4 + t));
-      const std::uint32_t first[2] = {input.x, input.y}, second[2] = {input.z, input.w};
+    for (int n = 0; n < kRowTiles; n += kTogether) {
+      uint4 input[kTogether];
 #pragma unroll
-      for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n], fragments[m].first, first);
+      for (int i = 0; i < kTogether; ++i) {
+        const std::uint32_t row = first_row + static_cast<std::uint32_t>(n + i) * 8 + g;
+        input[i] = read_shared(stage + Shape::kWeightBytes +
+                               panel_place(kRows, row, static_cast<std::uint32_t>(block) * 4 + t));
+      }
 #pragma unroll
-      for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n], fragments[m].second, second);
+      for (int i = 0; i < kTogether; ++i) {
+        const std::uint32_t first[2] = {input[i].x, input[i].y};
+#pragma unroll
+        for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n + i], fragments[m].first, first);
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const std::uint32_t second[2] = {input[i].z, input[i].w};
+#pragma unroll
+        for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n + i], fragments[m].second, second);
+      }
     }
   }
 }
@@ -331,8 +344,9 @@ template <class Shape, std::uint32_t kRows>
 LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, std::uint32_t tile,
                                float* sums) {
   float* to = p.partials + (std::uint64_t{tile} * p.segments + blockIdx.z) * kRows * kBigTileRows;
-  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
-    to[i] = sums[i / kBigTileRows * Shape::kSumStride + i % kBigTileRows];
+  for (std::uint32_t i = threadIdx.x * 4; i < work.rows.count * kBigTileRows; i += Shape::kThreads * 4) {
+    *reinterpret_cast<float4*>(to + i) =
+        *reinterpret_cast<const float4*>(sums + i / kBigTileRows * Shape::kSumStride + i % kBigTileRows);
   }
   __threadfence();
   __syncthreads();  // all threads have written, and `sums` may be overwritten
@@ -342,7 +356,31 @@ LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, st
   const bool last = *arrived + 1 == p.segments;
   if (last && threadIdx.x == 0) p.arrivals[tile] = 0;  // for the next launch
   __threadfence();
+  __syncthreads();  // all have read `arrived`
   return last;
+}
+
+// Adds up the segments' sums of a tile, in their order, and leaves them in `sums`. One block does this while
+// others have nothing left to do, so it asks for all that a few outputs need at once.
+template <class Shape, std::uint32_t kRows>
+LOCI_DEVICE void add_partials(const ProductParams& p, const BlockWork& work, std::uint32_t tile,
+                              float* sums) {
+  const float* from = p.partials + std::uint64_t{tile} * p.segments * kRows * kBigTileRows;
+#pragma unroll 2
+  for (std::uint32_t i = threadIdx.x * 4; i < work.rows.count * kBigTileRows; i += Shape::kThreads * 4) {
+    float4 parts[kSegmentsMax];
+#pragma unroll
+    for (std::uint32_t s = 0; s < kSegmentsMax; ++s) {
+      if (s < p.segments) parts[s] = *reinterpret_cast<const float4*>(from + s * kRows * kBigTileRows + i);
+    }
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (std::uint32_t s = 0; s < kSegmentsMax; ++s) {
+      if (s < p.segments) sum.x += parts[s].x, sum.y += parts[s].y, sum.z += parts[s].z, sum.w += parts[s].w;
+    }
+    *reinterpret_cast<float4*>(sums + i / kBigTileRows * Shape::kSumStride + i % kBigTileRows) = sum;
+  }
+  __syncthreads();
 }
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
@@ -357,25 +395,22 @@ __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRows
   work.outputs = min(kBigTileRows, p.outputs - work.output);
   const bool spread = p.partials != nullptr;
   const std::uint32_t first = spread ? blockIdx.z : 0;
-  WarpSums<Shape::kWarpRows> total;
-  sum_segments<F, T, kRows>(p, work, first, spread ? first + 1 : p.segments, total);
   auto* sums = shared_memory<float>();
-  place_sums<Shape::kWarpRows, Shape::kSumStride>(total, sums);
-  const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
-  if (spread && !leave_partial<Shape, kRows>(p, work, tile, sums)) return;
-  const float* partials =
-      spread ? p.partials + std::uint64_t{tile} * p.segments * kRows * kBigTileRows : nullptr;
+  {
+    WarpSums<Shape::kWarpRows> total;
+    sum_segments<F, T, kRows>(p, work, first, spread ? first + 1 : p.segments, total);
+    place_sums<Shape::kWarpRows, Shape::kSumStride>(total, sums);
+  }
+  if (spread) {
+    const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
+    if (!leave_partial<Shape, kRows>(p, work, tile, sums)) return;
+    add_partials<Shape, kRows>(p, work, tile, sums);
+  }
   for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
     const std::uint32_t row = i / kBigTileRows, o = i % kBigTileRows;
     if (o >= work.outputs) continue;
-    float sum = 0;
-    if (spread) {
-      for (std::uint32_t s = 0; s < p.segments; ++s)
-        sum += partials[std::uint64_t{s} * kRows * kBigTileRows + i];
-    } else {
-      sum = sums[row * Shape::kSumStride + o];
-    }
-    store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o, sum);
+    store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o,
+                 sums[row * Shape::kSumStride + o]);
   }
 }
 

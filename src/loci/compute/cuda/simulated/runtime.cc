@@ -43,6 +43,7 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
                               .multiprocessors = w.options.multiprocessors,
                               .memory_bytes = w.options.memory_bytes,
                               .l2_bytes = std::uint64_t{1} << 20,
+                              .shared_bytes = 228u << 10,
                               .shared_bytes_max = 227u << 10,
                               .simulated = true};
   LOCI_RETURN_IF_ERROR(check_capability(properties, "80,89,90a"));
