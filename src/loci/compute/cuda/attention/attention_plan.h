@@ -26,6 +26,7 @@ struct AttentionShape {
   std::uint32_t window = 0;
   std::uint32_t multiprocessors = 0;
   bool deterministic = false;
+  bool warpgroups = false;  // attention_has_warpgroups(): plans with prompt tiles are for attend_warpgroups
 };
 
 // Sizes that suffice for all plans of at most this many runs, and rows of all runs together.
@@ -69,6 +70,9 @@ class AttentionPlanner {
   };
   static constexpr std::uint64_t kNoSplit = UINT64_MAX;
 
+  // How many thread blocks of one key/value head run at a time.
+  std::uint32_t lanes() const;
+  std::uint64_t step_cost(const Tile& tile) const;
   void make_tiles(std::span<const AttentionRun> runs);
   // Splits tiles that cost more than `cap` into pieces of about that cost. False: a limit would be exceeded.
   bool split(std::uint64_t cap);
@@ -78,12 +82,13 @@ class AttentionPlanner {
   std::uint64_t makespan();
   void choose();
   void write(AttentionPlan& plan) const;
+  void pair_decodes(AttentionPlan& plan) const;
 
   const AttentionShape shape_;
   const AttentionLimits limits_;
   const std::uint32_t ratio_;
-  const std::uint32_t lanes_;  // thread blocks of one key/value head that run at a time
   std::vector<Tile> tiles_;
+  bool by_warpgroups_ = false;  // this plan is for attend_warpgroups
   std::vector<Piece> pieces_;
   std::vector<std::uint64_t> ends_;  // of lanes, a heap
 };

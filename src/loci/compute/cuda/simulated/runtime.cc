@@ -323,8 +323,10 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   }
   const Thunk thunk = *static_cast<const Thunk*>(kernel);
   // As aligned as any params struct.
-  const std::size_t words = (params_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
-  const std::shared_ptr<std::max_align_t[]> copy(new std::max_align_t[words]);
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  const std::shared_ptr<Line[]> copy(new Line[(params_bytes + sizeof(Line) - 1) / sizeof(Line)]);
   std::memcpy(copy.get(), params, params_bytes);
   const auto run = [device = device_, name, thunk, shape, copy](const std::function<void()>& previous) {
     World& here = world();
