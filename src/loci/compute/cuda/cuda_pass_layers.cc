@@ -102,25 +102,15 @@ void PassLayers::prepare_attention(const PassHooks& hooks, const CudaLayer& weig
 }
 
 void PassLayers::place(const PassLaunch& launch, std::uint32_t layer, Stream& stream) {
-  const CudaLayer& weights = weights_.layers()[layer];
   const DescriptorLayout& layout = *launch.layout;
-  PlaceArguments arguments;
+  PlaceArguments arguments = place_arguments(spec_, weights_, element_, layer);
   arguments.qkv = buffers_.qkv.data();
   arguments.queries = buffers_.queries.data();
   arguments.state = launch.states[layer];
   arguments.positions = at<std::uint32_t>(layout.positions);
   arguments.places = at<std::uint32_t>(layout.groups[launch.group_of[layer]].places);
-  arguments.query_norm = weights.query_norm;
-  arguments.key_norm = weights.key_norm;
-  arguments.norm_epsilon = spec_.norm_epsilon;
-  if (const auto rope = spec_.layers[layer].rope; rope && weights_.ropes()[*rope].dimensions > 0) {
-    arguments.rope = weights_.ropes()[*rope].table;
-    arguments.rope_dimensions = weights_.ropes()[*rope].dimensions;
-    arguments.rope_layout = weights_.ropes()[*rope].layout;
-  }
   arguments.rows = launch.rows_in_layer[layer];
   arguments.heads = spec_.heads;
-  arguments.type = element_;
   place_rows(arguments, stream);
 }
 

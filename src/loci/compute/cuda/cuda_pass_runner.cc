@@ -64,11 +64,19 @@ Result<std::unique_ptr<CudaPassRunner>> CudaPassRunner::make(const ModelSpec& sp
                                                              const CudaWeights& weights, const Device& device,
                                                              BlockPool& blocks,
                                                              const CudaPassRunnerOptions& options) {
-  const std::uint32_t product_rows = options.rows_max * std::max(1u, spec.expert_uses);
+  const std::uint32_t product_rows =
+      std::max(options.rows_max * std::max(1u, spec.expert_uses), kBlockTokens);
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Products> products,
                         Products::make(device, options.element, options.deterministic, product_rows));
   std::unique_ptr<CudaPassRunner> runner(
       new CudaPassRunner(spec, weights, device, blocks, options, std::move(products)));
+  if (blocks.groups().size() == 1 &&
+      runner->hidden_row_bytes() * kBlockTokens < blocks.groups()[0].layer_slice_bytes) {
+    LOCI_ASSIGN_OR_RETURN(
+        std::unique_ptr<HiddenProjection> projection,
+        HiddenProjection::make(spec, weights, device, *runner->products_, options.element, options.rows_max));
+    runner->projector_ = std::make_unique<PassProjector>(device, blocks, std::move(projection));
+  }
   const PassNeeds needs = runner->initial_needs();
   LOCI_RETURN_IF_ERROR(runner->buffers_.reserve(needs));
   for (Flight& flight : runner->flights_) {
@@ -113,6 +121,16 @@ void CudaPassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
       flight.poisoned[arrival.span] = 1;
     }
   }
+  if (projector_ == nullptr) return;
+  // Only now: whoever else needs a layer that is claimed would wait as long as this pass for another block.
+  arrived_.clear();
+  for (const PassArrival& arrival : arrivals_) {
+    if (arrival.awaited_by(flight.pass, layer, blocks_.group_of(layer)) &&
+        flight.poisoned[arrival.span] == 0) {
+      arrived_.push_back(arrival.slot);
+    }
+  }
+  projector_->project(layer, arrived_, stream_, flight.projections);
 }
 
 // --- issuing ---
@@ -122,6 +140,7 @@ void CudaPassRunner::begin(Pass pass) {
   Flight& flight = flights_[begun_++ % flights_.size()];
   flight.pass = std::move(pass);
   flight.captured.clear();
+  flight.projections.clear();
   flight.poisoned.assign(flight.pass.spans.size(), 0);
   flight.status = issue(flight);
   stream_.record(flight.done);
@@ -150,7 +169,11 @@ Status CudaPassRunner::issue(Flight& flight) {
   // (What is copied has arrived, or its fill has failed: it is not waited for in vain.)
   mark_whole_blocks(
       flight.pass, blocks_,
-      [this](SlotId slot, std::uint32_t of) { return blocks_.wait_layer(of, {&slot, 1}, stream_); },
+      [&](SlotId slot, std::uint32_t of) {
+        if (!blocks_.wait_layer(of, {&slot, 1}, stream_)) return false;
+        if (projector_ != nullptr) projector_->project(of, {&slot, 1}, stream_, flight.projections);
+        return true;
+      },
       arrivals_);
   patience_ = Patience(flight.pass.patience);
   std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
@@ -287,6 +310,8 @@ void CudaPassRunner::finish(std::vector<SpanResult>& results) {
   LOCI_CHECK(begun_ > ended_, "a pass has begun");
   Flight& flight = flights_[ended_++ % flights_.size()];
   flight.done.synchronize();
+  blocks_.projections_done(flight.projections.last());
+  projected_ = {};
   Status status = flight.status;
   if (status.ok()) status = device_.status();
   results.assign(flight.pass.spans.size(), {});
@@ -294,6 +319,7 @@ void CudaPassRunner::finish(std::vector<SpanResult>& results) {
     for (SpanResult& result : results) result.status = status;
     return;
   }
+  projected_ = flight.projections.projected();
   for (const Captured& captured : flight.captured) {
     if (flight.poisoned[captured.span] != 0) continue;
     std::memcpy(captured.to, flight.hidden.data() + captured.from, captured.bytes);

@@ -4,7 +4,8 @@
 // is free to plan and queue the next pass.
 //
 // A pass that reads blocks which are still arriving is issued layer by layer as they come, so begin() returns
-// when the copies of the last of them are queued.
+// when the copies of the last of them are queued. Layers that came as hidden states are projected where the
+// pass reads them first (cuda_hidden_projector.h).
 //
 // Thread-compatible: one thread begins and finishes.
 #pragma once
@@ -19,6 +20,7 @@
 #include "loci/compute/backend.h"
 #include "loci/compute/cuda/block_pool.h"
 #include "loci/compute/cuda/cuda_graphs.h"
+#include "loci/compute/cuda/cuda_hidden_projector.h"
 #include "loci/compute/cuda/cuda_pass_buffers.h"
 #include "loci/compute/cuda/cuda_pass_layers.h"
 #include "loci/compute/cuda/cuda_pass_plan.h"
@@ -55,6 +57,8 @@ class CudaPassRunner {
   // that error as their status.
   void begin(Pass pass);
   void finish(std::vector<SpanResult>& results);
+  // What the pass that finish() ended last has projected.
+  const Projected& projected() const { return projected_; }
   const std::string& library() const { return products_->library(); }  // of products
   std::uint64_t hidden_row_bytes() const { return std::uint64_t{spec_.hidden} * 2; }
 
@@ -74,6 +78,7 @@ class CudaPassRunner {
     std::vector<Segment> segments;
     std::vector<std::uint8_t> poisoned;  // [span]
     std::vector<Captured> captured;
+    PassProjections projections;
     std::uint32_t sampled_rows = 0;
     Status status;  // the error that kept it from being issued
     // Pinned memory:
@@ -107,6 +112,7 @@ class CudaPassRunner {
   const std::unique_ptr<Products> products_;
   PassBuffers buffers_;
   PassLayers layers_;
+  std::unique_ptr<PassProjector> projector_;  // null: this model's hidden states are no smaller form
   PassPlan plan_;
   DescriptorLayout layout_;
   DecodeGraphs graphs_;
@@ -116,6 +122,8 @@ class CudaPassRunner {
   bool taking_ = false;
   Patience patience_;                  // of the last pass that was issued
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the last pass was issued
+  std::vector<SlotId> arrived_;        // of one layer, for spans that are not poisoned
+  Projected projected_;
   std::vector<Flight> flights_;
   std::uint64_t begun_ = 0, ended_ = 0;
 };

@@ -220,4 +220,19 @@ Result<CudaWeights> CudaWeights::load(const ModelSpec& spec, const Device& devic
   return weights;
 }
 
+PlaceArguments place_arguments(const ModelSpec& spec, const CudaWeights& weights, ElementType element,
+                               std::uint32_t layer) {
+  PlaceArguments arguments;
+  arguments.query_norm = weights.layers()[layer].query_norm;
+  arguments.key_norm = weights.layers()[layer].key_norm;
+  arguments.norm_epsilon = spec.norm_epsilon;
+  if (const auto rope = spec.layers[layer].rope; rope && weights.ropes()[*rope].dimensions > 0) {
+    arguments.rope = weights.ropes()[*rope].table;
+    arguments.rope_dimensions = weights.ropes()[*rope].dimensions;
+    arguments.rope_layout = weights.ropes()[*rope].layout;
+  }
+  arguments.type = element;
+  return arguments;
+}
+
 }  // namespace loci::cuda

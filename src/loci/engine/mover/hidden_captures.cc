@@ -25,18 +25,21 @@ HiddenCaptures::HiddenCaptures(const BackendInfo& backend, HostMemory memory, st
       places_(backend.layers, places) {}
 
 void HiddenCaptures::begin(Pass& pass) {
+  Begun& begun = begun_.emplace_back(std::exchange(spare_, {}));
   {
     const MutexLock lock(mutex_);
-    pieces_ = places_.begin(pass);
+    begun.pieces = places_.begin(pass);
   }
-  span_tokens_.assign(pass.spans.size(), 0);
-  buffers_.resize(std::max(buffers_.size(), pass.spans.size()));
-  for (const CapturePlaces::Piece& piece : pieces_) {
+  begun.span_tokens.assign(pass.spans.size(), 0);
+  begun.buffers.resize(std::max(begun.buffers.size(), pass.spans.size()));
+  begun.token_of.clear();
+  for (const Span& span : pass.spans) begun.token_of.push_back(span.token_of);
+  for (const CapturePlaces::Piece& piece : begun.pieces) {
     Span& span = pass.spans[piece.span];
     if (!span.capture.empty()) continue;
-    span_tokens_[piece.span] = span.tokens.size();
+    begun.span_tokens[piece.span] = span.tokens.size();
     const std::uint64_t bytes = span.tokens.size() * row_bytes_;
-    std::vector<std::byte>& buffer = buffers_[piece.span];
+    std::vector<std::byte>& buffer = begun.buffers[piece.span];
     buffer.resize(layers_ * bytes);
     for (std::uint32_t layer = 0; layer < layers_; ++layer)
       span.capture.push_back(std::span(buffer).subspan(layer * bytes, bytes));
@@ -44,23 +47,38 @@ void HiddenCaptures::begin(Pass& pass) {
 }
 
 void HiddenCaptures::end(std::span<const SpanResult> results) {
-  for (const CapturePlaces::Piece& piece : std::exchange(pieces_, {})) {
+  LOCI_CHECK(!begun_.empty(), "a pass ends that has begun");
+  Begun pass = std::move(begun_.front());
+  begun_.pop_front();
+  for (CapturePlaces::Piece& piece : pass.pieces) {
+    const bool whole = results[piece.span].status.ok() && learn_token(pass, piece);
     const MutexLock lock(mutex_);
-    if (!results[piece.span].status.ok()) {
-      places_.forget(piece.slot);
+    if (!whole) {
+      places_.lost(piece);
     } else if (const std::optional<std::uint32_t> place = places_.add(piece)) {
-      copy(piece, *place);
+      copy(pass, piece, *place);
     }
   }
+  samples_.clear();
+  for (const SpanResult& result : results) samples_.push_back(result.sample);
+  spare_ = std::move(pass);
 }
 
-void HiddenCaptures::copy(const CapturePlaces::Piece& piece, std::uint32_t place) {
-  const std::vector<std::byte>& from = buffers_[piece.span];
+bool HiddenCaptures::learn_token(const Begun& pass, CapturePlaces::Piece& piece) const {
+  const std::optional<std::uint32_t> from = pass.token_of[piece.span];
+  if (!from) return true;
+  if (*from >= samples_.size() || !samples_[*from]) return false;
+  piece.tokens[piece.row] = *samples_[*from];
+  return true;
+}
+
+void HiddenCaptures::copy(const Begun& pass, const CapturePlaces::Piece& piece, std::uint32_t place) {
+  const std::vector<std::byte>& from = pass.buffers[piece.span];
   const std::uint64_t block = kBlockTokens * row_bytes_;
   std::byte* to = memory_.data() + place * layers_ * block + piece.row * row_bytes_;
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
     std::memcpy(to + layer * block,
-                from.data() + (layer * span_tokens_[piece.span] + piece.token) * row_bytes_,
+                from.data() + (layer * pass.span_tokens[piece.span] + piece.token) * row_bytes_,
                 piece.count * row_bytes_);
   }
 }

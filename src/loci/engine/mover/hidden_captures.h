@@ -15,12 +15,17 @@
 // longest ago and is not being read gives way. If a block has no whole capture its keys and values are saved
 // instead, so nobody ever waits for a capture.
 //
+// A pass may begin while another is in flight. If its tokens are the samples of the pass before, they become
+// known with the end of that one.
+//
 // Only for models without windows, which have one layer group.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,7 +47,7 @@ class HiddenCaptures {
 
   // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
   void begin(Pass& pass) EXCLUDES(mutex_);
-  // Call it after the pass; `results` are those of its spans.
+  // Call it after the pass that began first; `results` are those of its spans.
   void end(std::span<const SpanResult> results) EXCLUDES(mutex_);
 
   // Call it when something else is written to the slot.
@@ -56,15 +61,23 @@ class HiddenCaptures {
 
  private:
   HiddenCaptures(const BackendInfo& backend, HostMemory memory, std::uint32_t places);
-  void copy(const CapturePlaces::Piece& piece, std::uint32_t place) REQUIRES(mutex_);
+  // A pass in flight.
+  struct Begun {
+    std::vector<CapturePlaces::Piece> pieces;
+    std::vector<std::optional<std::uint32_t>> token_of;  // [span]
+    std::vector<std::uint64_t> span_tokens;              // [span]
+    std::vector<std::vector<std::byte>> buffers;         // [span][layer][token][row]
+  };
+  // False: its token is not known, because the pass before has not sampled it.
+  bool learn_token(const Begun& pass, CapturePlaces::Piece& piece) const;
+  void copy(const Begun& pass, const CapturePlaces::Piece& piece, std::uint32_t place) REQUIRES(mutex_);
 
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
   const HostMemory memory_;
-  // For the running pass:
-  std::vector<CapturePlaces::Piece> pieces_;
-  std::vector<std::uint64_t> span_tokens_;       // [span]
-  std::vector<std::vector<std::byte>> buffers_;  // [span][layer][token][row]
+  std::deque<Begun> begun_;
+  Begun spare_;                                  // its memory is used again
+  std::vector<std::optional<TokenId>> samples_;  // [span] of the pass that ended last
 
   mutable Mutex mutex_;  // also guards the captures' bytes, except those of open captures
   CapturePlaces places_ GUARDED_BY(mutex_);

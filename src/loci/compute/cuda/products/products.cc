@@ -60,6 +60,7 @@ class DeviceProducts : public Products {
   void multiply(const ProductArguments& arguments, Stream& stream) override {
     for (const MatrixPart& part : arguments.matrix->parts) {
       ProductParams params = params_of(arguments, part);
+      if (params.outputs == 0) continue;
       if (is_packed(part.format) && library_ != nullptr && params.rows >= kDecodedRows &&
           decoded_.size() > 0) {
         multiply_decoded(params, part.format, stream);
@@ -72,6 +73,7 @@ class DeviceProducts : public Products {
   void multiply_experts(const ProductArguments& arguments, const std::uint32_t* offsets,
                         std::uint32_t experts, Stream& stream) override {
     LOCI_CHECK(experts == arguments.matrix->experts, "a mixture's matrix was loaded for its experts");
+    LOCI_CHECK(arguments.first_output == 0 && arguments.outputs == 0, "experts make all their outputs");
     for (const MatrixPart& part : arguments.matrix->parts) {
       ProductParams params = params_of(arguments, part);
       params.offsets = offsets;
@@ -83,25 +85,39 @@ class DeviceProducts : public Products {
   const std::string& library() const override { return about_; }
 
  private:
+  // The part's share of a product: it may have no outputs.
   ProductParams params_of(const ProductArguments& arguments, const MatrixPart& part) const {
     const DeviceMatrix& matrix = *arguments.matrix;
     LOCI_CHECK(arguments.input_stride % 8 == 0 && arguments.input_stride >= matrix.columns,
                "rows of inputs are aligned and as wide as the matrix");
     LOCI_CHECK(reinterpret_cast<std::uintptr_t>(arguments.input) % 16 == 0, "inputs are aligned to 16 bytes");
+    const std::uint32_t part_end = part.first_output + part.outputs;
+    const std::uint32_t begin = std::max(part.first_output, arguments.first_output);
+    const std::uint32_t end =
+        arguments.outputs == 0 ? part_end : std::min(part_end, arguments.first_output + arguments.outputs);
     ProductParams p;
+    if (begin >= end) return p;  // of no outputs
+    const std::uint32_t before = begin - part.first_output;
     p.weights = matrix.data.data() + part.data_offset;
-    p.tile_bytes = is_packed(part.format) ? tile_bytes(part.format, matrix.columns) : 0;
-    p.outputs = part.outputs;
+    if (is_packed(part.format)) {
+      LOCI_CHECK(before % kTileRows == 0, "outputs of packed weights begin with a tile");
+      p.tile_bytes = tile_bytes(part.format, matrix.columns);
+      p.weights += before / kTileRows * p.tile_bytes;
+    } else {
+      p.weights += std::uint64_t{before} * matrix.columns * 2;
+    }
+    p.outputs = end - begin;
     p.columns = matrix.columns;
     p.segments = segments_of(matrix.columns);
     p.mode = arguments.mode;
     p.input = arguments.input;
     p.input_stride = arguments.input_stride;
     p.rows = arguments.rows;
-    p.output = static_cast<std::byte*>(arguments.output) + part.first_output * element_bytes(arguments.mode);
+    p.output = static_cast<std::byte*>(arguments.output) +
+               (begin - arguments.first_output) * element_bytes(arguments.mode);
     p.output_stride = arguments.output_stride;
     p.bias_stride = matrix.outputs();
-    p.bias = arguments.bias == nullptr ? nullptr : arguments.bias + part.first_output;
+    p.bias = arguments.bias == nullptr ? nullptr : arguments.bias + begin;
     return p;
   }
 
