@@ -75,6 +75,14 @@ LOCI_DEVICE void await_arrivals(Arrivals* arrivals, unsigned parity) {
       : "memory");
 }
 
+// Keeps what follows from being moved before `v`, which is never below zero, is computed: ptxas moves waits for
+// products ahead of what was written before them, and so undoes their overlap.
+LOCI_DEVICE void keep_behind(float v) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p trap;\n}\n" ::"f"(v)
+      : "memory");
+}
+
 // Begins to copy the box at (x, y, z) of a map, by one thread; its bytes arrive at `arrivals`. `to` is a
 // multiple of 1024.
 LOCI_DEVICE void copy_tile_async(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals) {

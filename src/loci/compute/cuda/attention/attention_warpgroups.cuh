@@ -297,6 +297,7 @@ class PromptGroup {
       arrive_warp(ring_.keys_used(keys_.stage));
       keys_.next();
       make_probabilities(s, view, steps, step, factor);
+      keep_behind(state_.sum[0] + state_.sum[1]);
       wait_products<0>(o_);
       arrive_warp(ring_.values_used(values_.stage));
       values_.next();

@@ -65,6 +65,7 @@ template <int kRegisters>
 void give_registers() {}
 template <int kRegisters>
 void take_registers() {}
+inline void keep_behind(float) {}
 inline void begin_products() { simulated::begin_products(); }
 inline void commit_products() { simulated::commit_products(); }
 template <int Groups, int kTiles>
