@@ -266,6 +266,49 @@ TEST_F(MultiplyTest, StackedTensorsAreOneMatrix) {
   }
 }
 
+// Of outputs in the middle of a matrix, across its parts, however many rows there are.
+TEST_F(MultiplyTest, OutputsInTheMiddleAreThoseOfTheWhole) {
+  const std::uint32_t columns = 512;
+  const TestTensor query = random_tensor("query", TensorType::kQ4_K, 48, columns, 1);
+  const TestTensor key = random_tensor("key", TensorType::kQ4_K, 32, columns, 2);
+  const TestTensor value = random_tensor("value", TensorType::kQ6_K, 32, columns, 3);
+  const TestTensor plain = random_tensor("plain", TensorType::kF16, 112, columns, 5);
+  const ElementType type = ElementType::kHalf;
+  const auto with = products(type, true);
+  std::vector<float> bias;
+  for (int o = 0; o < 112; ++o) bias.push_back(static_cast<float>(o));
+  const Memory device_bias = upload(bias);
+  for (const DeviceMatrix& matrix :
+       {load(type, {query.view, key.view, value.view}), load(type, {plain.view})}) {
+    for (const std::uint32_t rows : {3u, 40u, 150u}) {
+      const std::vector<std::uint16_t> input = random_elements(type, rows * columns, 4);
+      const Outcome all =
+          run(*with, matrix, input, columns, rows, ProductOutput::kElements, device_bias.as<float>());
+      const Memory from = upload(input);
+      for (const auto& [first, count] : {std::pair(48u, 64u), {80u, 32u}, {64u, 0u}}) {
+        const std::uint32_t outputs = count == 0 ? 112 - first : count;
+        const Memory to = filled(rows * outputs * std::uint64_t{2});
+        ProductArguments some{&matrix,
+                              from.data(),
+                              columns,
+                              rows,
+                              to.data(),
+                              outputs,
+                              ProductOutput::kElements,
+                              device_bias.as<float>()};
+        some.first_output = first;
+        some.outputs = count;
+        with->multiply(some, stream());
+        const std::vector<std::uint16_t> found = download<std::uint16_t>(to);
+        for (std::uint32_t row = 0; row < rows; ++row) {
+          for (std::uint32_t o = 0; o < outputs; ++o)
+            ASSERT_EQ(found[row * outputs + o], all.bits(row, first + o)) << rows << " " << first << " " << o;
+        }
+      }
+    }
+  }
+}
+
 // Experts without rows, with one, with many; their tensors stacked expert by expert.
 TEST_F(MultiplyTest, ExpertsMultiplyTheirOwnRows) {
   for (const Case& c : {kCases[1], kCases[3], kCases[5]}) {
