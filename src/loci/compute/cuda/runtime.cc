@@ -124,7 +124,6 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
                               .multiprocessors = static_cast<std::uint32_t>(found.multiProcessorCount),
                               .memory_bytes = found.totalGlobalMem,
                               .l2_bytes = static_cast<std::uint64_t>(found.l2CacheSize),
-                              .shared_bytes = static_cast<std::uint32_t>(found.sharedMemPerMultiprocessor),
                               .shared_bytes_max = static_cast<std::uint32_t>(found.sharedMemPerBlockOptin)};
   LOCI_RETURN_IF_ERROR(check_capability(properties, LOCI_CUDA_ARCHITECTURES));
   std::unique_ptr<Device> device(new Device(std::move(properties)));

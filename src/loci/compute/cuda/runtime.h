@@ -35,7 +35,6 @@ struct DeviceProperties {
   std::uint32_t multiprocessors = 0;
   std::uint64_t memory_bytes = 0;
   std::uint64_t l2_bytes = 0;
-  std::uint32_t shared_bytes = 0;      // shared memory of a multiprocessor
   std::uint32_t shared_bytes_max = 0;  // the most that a thread block may have
   bool simulated = false;              // runs on this processor: tests choose small shapes
 };

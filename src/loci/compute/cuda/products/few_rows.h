@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 8 rows, at the memory's rate. A warp multiplies 16 outputs with one segment of the
-// columns. Asynchronous copies bring the weights into the warp's own ring in shared memory (4 or 12 KB, so
-// that a multiprocessor has room for two blocks), a unit at a time, and with each unit the activations of its
-// columns: both are requested as early, as a read of a busy memory takes long from the second-level cache
-// too. From the ring each weight goes to registers once. (A ring in registers would not work: the machine
-// tracks loads by six counters, and waiting for one load waits for all loads on its counter.) The 8 rows of
-// activations are the second operand. If there are fewer rows, the last one is repeated. The warps of one
-// tile write their sums to shared memory, where they are added in order.
+// columns. Asynchronous copies bring the weights into the warp's own ring of units in shared memory (4
+// or 12 KB, so that a multiprocessor has room for two blocks; where a block may not have that, 8); from there
+// each weight goes to registers once. (A ring in registers would not work: the machine tracks loads by six
+// counters, and waiting for one load waits for all loads on its counter.) The 8 rows of activations are the
+// second operand; they are small and stay in the first-level cache. If there are fewer rows, the last one is
+// repeated. The warps of one tile write their sums to shared memory, where they are added in order.
 //
 // A block is 8 warps, which work on 8 / segments tiles at a time, a group. A block computes every
 // gridDim.y-th group, and its copies continue across groups, so that memory is never idle between two of
-// them. The first copies of weights begin before the kernel that computes the activations has ended.
+// them. The first copies begin before the kernel that computes the activations has ended.
 //
 // Grid: (tiles of rows, the number of groups or, if less, of blocks that run at a time).
 #pragma once
@@ -23,21 +22,9 @@
 namespace loci::cuda {
 
 inline constexpr std::uint32_t kFewRowsWarps = 8;
-inline constexpr std::uint32_t kFewRowsBlocks = 2;  // of a multiprocessor
-
-// How a launch uses shared memory.
-struct FewRowsShape {
-  std::uint32_t tile_rows = kFewRows;
-  // A warp's ring: stages of a unit of weights and the activations of its columns for a tile of rows. All but
-  // one are on their way while one is multiplied.
-  std::uint32_t depth = 2;
-  std::uint32_t stage_bytes = 0;
-  std::uint32_t shared_bytes = 0;  // of a block
-  LOCI_HOST_DEVICE constexpr std::uint32_t ring_bytes() const { return depth * stage_bytes; }
-};
 
 struct FewRowsParams : ProductParams {
-  FewRowsShape shape;
+  std::uint32_t depth = 2;  // stages of a warp's ring: all but one are on their way while one is multiplied
 };
 
 // Where a warp copies weights from: its place in the segment, and how it advances from unit to unit. A lane
@@ -126,6 +113,21 @@ struct SourceOf<MatrixFormat::kBFloat16, T> {
   using Type = PlainSource<T>;
 };
 
+// Two blocks of a unit: `half` 0 or, of units of four, 1.
+template <class Source, class T>
+LOCI_DEVICE void multiply_half(const typename Source::Unit& weights, int half, const uint4 (&input)[2],
+                               float (&sums)[4]) {
+#pragma unroll
+  for (int block = 0; block < 2; ++block) {
+    BlockFragments of;
+    Source::fragments(weights, 2 * half + block, of);
+    const std::uint32_t first[2] = {input[block].x, input[block].y};
+    const std::uint32_t second[2] = {input[block].z, input[block].w};
+    mma_16x8x16<T>(sums, of.first, first);
+    mma_16x8x16<T>(sums, of.second, second);
+  }
+}
+
 // One warp's work: the units of its segment in the block's first group, then those in the next one.
 template <MatrixFormat F, class T>
 class FewRowsWarp {
@@ -133,32 +135,21 @@ class FewRowsWarp {
   using Source = typename SourceOf<F, T>::Type;
   using Unit = typename Source::Unit;
   static constexpr std::uint32_t kColumns = Source::kColumns;
+  static constexpr std::uint32_t kHalfColumns = 2 * kBlockColumns;
+  static constexpr int kHalves = kColumns / kHalfColumns;
   static constexpr std::uint32_t kWarpSums = kTileRows * kFewRows;
   static constexpr std::uint32_t kSums = kFewRowsWarps * kWarpSums;
-  // Activations in a stage: neighbouring rows are 64 bytes apart modulo the 128 of all banks, so that 8 lanes
-  // read 16 bytes each of two rows without a conflict.
-  static constexpr std::uint32_t kRowPitch = kColumns * 2 + 64;
-  static constexpr std::uint32_t kRowChunks = kColumns / 8;
-  // Shared memory: [turn] sums, then [warp][stage] rings.
+  // Shared memory: [turn] sums, then [warp][unit] rings.
   static constexpr std::uint32_t kSumBytes = 2 * kSums * sizeof(float);
-  static_assert(Source::kDepthMax >= 2 && Source::kDepthMax <= 3 && Source::kUnitBytes % 16 == 0);
-
-  // A ring is as deep as a multiprocessor has room for with kFewRowsBlocks blocks (each takes 1 KB more than
-  // it asks for); where even two stages do not fit a block, tiles have fewer rows.
-  static constexpr FewRowsShape shape_of(std::uint32_t rows, const DeviceProperties& device) {
-    FewRowsShape shape{.tile_rows = std::min(rows, kFewRows), .depth = Source::kDepthMax};
-    while (true) {
-      shape.stage_bytes = Source::kUnitBytes + shape.tile_rows * kRowPitch;
-      shape.shared_bytes = kSumBytes + kFewRowsWarps * shape.ring_bytes();
-      if (shape.depth > 2 && kFewRowsBlocks * (shape.shared_bytes + 1024) > device.shared_bytes) {
-        --shape.depth;
-      } else if (shape.tile_rows > 1 && shape.shared_bytes > device.shared_bytes_max) {
-        shape.tile_rows = (shape.tile_rows + 1) / 2;
-      } else {
-        return shape;
-      }
-    }
+  static constexpr std::uint32_t shared_bytes(std::uint32_t depth) {
+    return kSumBytes + kFewRowsWarps * depth * Source::kUnitBytes;
   }
+  // As deep as it should be, or as a block's share of the device's memory lets it be.
+  static constexpr std::uint32_t depth_on(const DeviceProperties& device) {
+    return shared_bytes(Source::kDepthMax) <= device.shared_bytes_max ? Source::kDepthMax : 2;
+  }
+  static_assert(Source::kDepthMax == 2 || Source::kDepthMax == 3);
+  static_assert(Source::kUnitBytes % 16 == 0);
 
   LOCI_DEVICE FewRowsWarp(const FewRowsParams& p, const RowTile& rows)
       : p_(p),
@@ -167,7 +158,7 @@ class FewRowsWarp {
         begin_(segment_begin(p, warp_id() % p.segments) / kColumns),
         end_(segment_begin(p, warp_id() % p.segments + 1) / kColumns),
         groups_((p.outputs + tiles_each_ * kTileRows - 1) / (tiles_each_ * kTileRows)),
-        ring_(shared_memory<std::byte>() + kSumBytes + warp_id() * p.shape.ring_bytes()),
+        ring_(shared_memory<std::byte>() + kSumBytes + warp_id() * p.depth * Source::kUnitBytes),
         copying_(blockIdx.y),
         copying_unit_(begin_),
         source_(source_of(blockIdx.y)) {}
@@ -175,36 +166,40 @@ class FewRowsWarp {
   // `await` is called when copies of weights have begun, before activations are read.
   template <class Await>
   LOCI_DEVICE void run(const Await& await) {
-    const std::uint32_t stage = p_.shape.stage_bytes, ring = p_.shape.ring_bytes();
-    for (std::uint32_t at = 0; at + stage < ring; at += stage) {
-      copy_weights(at);
-      copy_async_commit();
-    }
+    for (std::uint32_t d = 0; d + 1 < p_.depth; ++d) copy(d);
     await();
-    std::uint32_t input_unit = begin_;
-    for (std::uint32_t at = 0; at + stage < ring; at += stage) {
-      copy_inputs(at, input_unit);
-      copy_async_commit();
-    }
-    std::uint32_t group = blockIdx.y, unit = begin_, turn = 0, reading = 0, writing = ring - stage;
+    // Missing rows are the last row again; their sums are not used.
+    const std::uint32_t row = rows_.first + min(lane_id() / 4, rows_.count - 1);
+    const T* const inputs =
+        static_cast<const T*>(p_.input) + std::uint64_t{row} * p_.input_stride + lane_id() % 4 * 8;
+    uint4 input[2], next_input[2];  // of a half unit, and of the next one
+    load_input(inputs, begin_ * kColumns, input);
+    std::uint32_t group = blockIdx.y, unit = begin_, turn = 0, reading = 0, writing = p_.depth - 1;
     float sums[4] = {0, 0, 0, 0};
     while (group < groups_) {
-      if (p_.shape.depth == 2) {
+      if (p_.depth == 2) {
         copy_async_wait<0>();
       } else {
         copy_async_wait<1>();
       }
       __syncwarp();  // the unit has arrived for all lanes, and all have read the one that is overwritten next
       Unit weights;
-      Source::load(ring_ + reading, weights);
-      copy_weights(writing);
-      copy_inputs(writing, input_unit);
-      copy_async_commit();
-      multiply(weights, ring_ + reading + Source::kUnitBytes, sums);
-      reading = reading + stage == ring ? 0 : reading + stage;
-      writing = writing + stage == ring ? 0 : writing + stage;
-      if (++unit < end_) continue;
-      unit = begin_;
+      Source::load(ring_ + reading * Source::kUnitBytes, weights);
+      copy(writing);
+      reading = reading + 1 == p_.depth ? 0 : reading + 1;
+      writing = writing + 1 == p_.depth ? 0 : writing + 1;
+      const bool ends = unit + 1 == end_;
+      const std::uint32_t next = ends ? begin_ : unit + 1;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const std::uint32_t column = half + 1 < kHalves ? unit * kColumns + kHalfColumns : next * kColumns;
+        load_input(inputs, column, next_input);
+        multiply_half<Source, T>(weights, half, input, sums);
+        input[0] = next_input[0];
+        input[1] = next_input[1];
+      }
+      unit = next;
+      if (!ends) continue;
       leave(sums, turn);
       __syncthreads();
       store(group, turn);
@@ -222,48 +217,31 @@ class FewRowsWarp {
     return Source(p_, rows_.expert * p_.outputs + output, p_.outputs - output, begin_);
   }
 
-  // Copies the weights of the next unit, if there is one, to the stage at `at` of the ring.
-  LOCI_DEVICE void copy_weights(std::uint32_t at) {
-    if (copying_ >= groups_) return;
-    const std::uint32_t lane_begin = copying_unit_ * kColumns + lane_id() % 4 * 8;
-    source_.copy(ring_ + at, lane_begin < p_.columns ? p_.columns - lane_begin : 0);
-    if (++copying_unit_ < end_) {
-      source_.advance();
-    } else {
-      copying_unit_ = begin_;
-      copying_ += gridDim.y;
-      source_ = source_of(copying_);
+  // Copies the next unit, if there is one, to its place in the ring. It commits a group of copies in any
+  // case, because groups are counted.
+  LOCI_DEVICE void copy(std::uint32_t place) {
+    if (copying_ < groups_) {
+      const std::uint32_t lane_begin = copying_unit_ * kColumns + lane_id() % 4 * 8;
+      source_.copy(ring_ + place * Source::kUnitBytes, lane_begin < p_.columns ? p_.columns - lane_begin : 0);
+      if (++copying_unit_ < end_) {
+        source_.advance();
+      } else {
+        copying_unit_ = begin_;
+        copying_ += gridDim.y;
+        source_ = source_of(copying_);
+      }
     }
+    copy_async_commit();
   }
 
-  // Copies the activations of the unit, and goes on to the next one. Columns beyond the matrix are zeros.
-  LOCI_DEVICE void copy_inputs(std::uint32_t at, std::uint32_t& unit) const {
-    constexpr std::uint32_t kAtOnce = 32 / kRowChunks;  // rows
-    const std::uint32_t chunk = lane_id() % kRowChunks, row = lane_id() / kRowChunks;
-    const std::uint32_t column = unit * kColumns + chunk * 8;
-    const bool there = column < p_.columns;
-    const T* from = static_cast<const T*>(p_.input) + std::uint64_t{rows_.first + row} * p_.input_stride +
-                    (there ? column : 0);
-    std::byte* to = ring_ + at + Source::kUnitBytes + row * kRowPitch + chunk * 16;
+  // Loads the lane's activations of the half unit at `first`.
+  LOCI_DEVICE void load_input(const T* inputs, std::uint32_t first, uint4 (&to)[2]) const {
+    const bool whole = first + kHalfColumns <= p_.columns;
 #pragma unroll
-    for (std::uint32_t i = 0; i < kFewRows; i += kAtOnce) {
-      if (i + row >= rows_.count) break;
-      copy_async_16(to + i * kRowPitch, from + i * std::uint64_t{p_.input_stride}, there);
-    }
-    unit = unit + 1 < end_ ? unit + 1 : begin_;
-  }
-
-  // Adds the products of a unit. Missing rows are the last row again; their sums are not used.
-  LOCI_DEVICE void multiply(const Unit& weights, const std::byte* inputs, float (&sums)[4]) const {
-    inputs += min(lane_id() / 4, rows_.count - 1) * kRowPitch + lane_id() % 4 * 16;
-#pragma unroll
-    for (int block = 0; block < static_cast<int>(kColumns / kBlockColumns); ++block) {
-      BlockFragments of;
-      Source::fragments(weights, block, of);
-      const uint4 input = read_shared(inputs + block * kBlockColumns * 2);
-      const std::uint32_t first[2] = {input.x, input.y}, second[2] = {input.z, input.w};
-      mma_16x8x16<T>(sums, of.first, first);
-      mma_16x8x16<T>(sums, of.second, second);
+    for (std::uint32_t block = 0; block < 2; ++block) {
+      const std::uint32_t column = first + block * kBlockColumns;
+      const bool there = whole || column + lane_id() % 4 * 8 < p_.columns;
+      to[block] = there ? *reinterpret_cast<const uint4*>(inputs + column) : make_uint4(0, 0, 0, 0);
     }
   }
 
@@ -305,28 +283,29 @@ class FewRowsWarp {
 };
 
 template <MatrixFormat F, class T>
-__global__ void __launch_bounds__(kFewRowsWarps * 32, kFewRowsBlocks) few_rows(FewRowsParams p) {
+__global__ void __launch_bounds__(kFewRowsWarps * 32, 2) few_rows(FewRowsParams p) {
   release_next();
   if (p.offsets != nullptr) {  // the kernels before this one compute which rows belong to which expert
     await_previous();
-    const RowTile rows = find_rows(p, p.shape.tile_rows, blockIdx.x);
+    const RowTile rows = find_rows(p, kFewRows, blockIdx.x);
     if (rows.count > 0) FewRowsWarp<F, T>(p, rows).run([] {});
   } else {
-    const RowTile rows = find_rows(p, p.shape.tile_rows, blockIdx.x);
+    const RowTile rows = find_rows(p, kFewRows, blockIdx.x);
     FewRowsWarp<F, T>(p, rows).run([] { await_previous(); });
   }
 }
 
 template <MatrixFormat F, class T>
 void launch_few_rows(const ProductParams& p, Stream& stream) {
-  const DeviceProperties& device = stream.device().properties();
+  constexpr std::uint32_t kBlocks = 2;  // of a multiprocessor
   const std::uint32_t groups = ceil_div(p.outputs, kTileRows * (kFewRowsWarps / p.segments));
-  const std::uint32_t at_a_time = kFewRowsBlocks * device.multiprocessors;
-  const FewRowsParams params{p, FewRowsWarp<F, T>::shape_of(p.rows, device)};
+  const DeviceProperties& device = stream.device().properties();
+  const std::uint32_t at_a_time = kBlocks * device.multiprocessors;
+  const FewRowsParams params{p, FewRowsWarp<F, T>::depth_on(device)};
   LaunchShape shape;
-  shape.grid = {row_tiles(p, params.shape.tile_rows), groups < at_a_time ? groups : at_a_time, 1};
+  shape.grid = {row_tiles(p, kFewRows), groups < at_a_time ? groups : at_a_time, 1};
   shape.block = {kFewRowsWarps * 32, 1, 1};
-  shape.shared_bytes = params.shape.shared_bytes;
+  shape.shared_bytes = FewRowsWarp<F, T>::shared_bytes(params.depth);
   launch("few_rows", few_rows<F, T>, shape, params, stream);
 }
 

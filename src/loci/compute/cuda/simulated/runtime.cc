@@ -43,7 +43,6 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
                               .multiprocessors = w.options.multiprocessors,
                               .memory_bytes = w.options.memory_bytes,
                               .l2_bytes = std::uint64_t{1} << 20,
-                              .shared_bytes = 228u << 10,
                               .shared_bytes_max = 227u << 10,
                               .simulated = true};
   LOCI_RETURN_IF_ERROR(check_capability(properties, "80,89,90a"));
@@ -78,7 +77,8 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
                                           index == 0 ? "device" : "pinned host", limit - w.used[index]),
                               what);
   }
-  const std::uint64_t rounded = (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
+  const std::uint64_t rounded =
+      (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
   const std::uint64_t mapped = (rounded + kPage - 1) / kPage * kPage;
   void* pages = mmap(nullptr, mapped + kPage, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -107,7 +107,8 @@ Memory::~Memory() {
   w.run_all();
   const auto found = w.pieces.find(data_);
   w.used[kind_ == MemoryKind::kDevice ? 0 : 1] -= bytes_;
-  const std::uint64_t rounded = (bytes_ + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
+  const std::uint64_t rounded =
+      (bytes_ + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
   std::byte* pages = data_ + rounded - found->second.mapped;
   simulated::allow(pages, found->second.mapped);
   munmap(pages, found->second.mapped + kPage);
