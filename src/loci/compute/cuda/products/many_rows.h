@@ -19,7 +19,6 @@
 #include <cstdint>
 
 #include "loci/compute/cuda/launch.h"
-#include "loci/compute/cuda/products/decode_rows.h"
 #include "loci/compute/cuda/products/few_rows.h"
 #include "loci/compute/cuda/products/product_parts.h"
 
@@ -235,13 +234,11 @@ struct WarpSums {
 };
 
 // Adds the products of one staged unit. Missing rows are zeros and are multiplied too: a branch would keep
-// the compiler from mixing loads and products of neighbouring rows. A sum's second product waits for its
-// first one, so those of several rows lie between them.
+// the compiler from mixing loads and products of neighbouring rows.
 template <MatrixFormat F, class T, std::uint32_t kRows>
 LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row,
                                 WarpSums<ManyRowsShape<F, kRows>::kWarpRows>& sums) {
   using Shape = ManyRowsShape<F, kRows>;
-  constexpr int kRowTiles = WarpSums<Shape::kWarpRows>::kRowTiles, kTogether = kRowTiles < 4 ? kRowTiles : 4;
   const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
   typename Staged<F, T, kRows>::Weights weights[2];
   weights[0].load(stage, warp_id() % 4 * 2);
@@ -252,26 +249,15 @@ LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row,
     weights[0].fragments(block, fragments[0]);
     weights[1].fragments(block, fragments[1]);
 #pragma unroll
-    for (int n = 0; n < kRowTiles; n += kTogether) {
-      uint4 input[kTogether];
+    for (int n = 0; n < WarpSums<Shape::kWarpRows>::kRowTiles; ++n) {
+      const std::uint32_t row = first_row + static_cast<std::uint32_t>(n) * 8 + g;
+      const uint4 input = read_shared(stage + Shape::kWeightBytes +
+                                      panel_place(kRows, row, static_cast<std::uint32_t>(block) * 4 + t));
+      const std::uint32_t first[2] = {input.x, input.y}, second[2] = {input.z, input.w};
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const std::uint32_t row = first_row + static_cast<std::uint32_t>(n + i) * 8 + g;
-        input[i] = read_shared(stage + Shape::kWeightBytes +
-                               panel_place(kRows, row, static_cast<std::uint32_t>(block) * 4 + t));
-      }
+      for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n], fragments[m].first, first);
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const std::uint32_t first[2] = {input[i].x, input[i].y};
-#pragma unroll
-        for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n + i], fragments[m].first, first);
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const std::uint32_t second[2] = {input[i].z, input[i].w};
-#pragma unroll
-        for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n + i], fragments[m].second, second);
-      }
+      for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n], fragments[m].second, second);
     }
   }
 }
@@ -383,6 +369,23 @@ LOCI_DEVICE void add_partials(const ProductParams& p, const BlockWork& work, std
   __syncthreads();
 }
 
+// Stores the outputs of the block, whose sums are in `sums`. Where segments are spread over blocks, the last
+// one of a tile stores those of all.
+template <class Shape, class T, std::uint32_t kRows>
+LOCI_DEVICE void store_block(const ProductParams& p, const BlockWork& work, float* sums) {
+  if (p.partials != nullptr) {
+    const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
+    if (!leave_partial<Shape, kRows>(p, work, tile, sums)) return;
+    add_partials<Shape, kRows>(p, work, tile, sums);
+  }
+  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
+    const std::uint32_t row = i / kBigTileRows, o = i % kBigTileRows;
+    if (o >= work.outputs) continue;
+    store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o,
+                 sums[row * Shape::kSumStride + o]);
+  }
+}
+
 template <MatrixFormat F, class T, std::uint32_t kRows>
 __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRowsShape<F, kRows>::kBlocks))
     many_rows(ProductParams p) {
@@ -401,17 +404,7 @@ __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRows
     sum_segments<F, T, kRows>(p, work, first, spread ? first + 1 : p.segments, total);
     place_sums<Shape::kWarpRows, Shape::kSumStride>(total, sums);
   }
-  if (spread) {
-    const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
-    if (!leave_partial<Shape, kRows>(p, work, tile, sums)) return;
-    add_partials<Shape, kRows>(p, work, tile, sums);
-  }
-  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
-    const std::uint32_t row = i / kBigTileRows, o = i % kBigTileRows;
-    if (o >= work.outputs) continue;
-    store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o,
-                 sums[row * Shape::kSumStride + o]);
-  }
+  store_block<Shape, T, kRows>(p, work, sums);
 }
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
@@ -423,15 +416,6 @@ void launch_many_rows(const ProductParams& p, Stream& stream) {
   shape.block = {Shape::kThreads, 1, 1};
   shape.shared_bytes = Shape::kSharedBytes;
   launch("many_rows", many_rows<F, T, kRows>, shape, p, stream);
-}
-
-template <MatrixFormat F, class T>
-constexpr ProductLaunchers launchers_of() {
-  ProductLaunchers launchers{launch_few_rows<F, T>,       launch_many_rows<F, T, 16>,
-                             launch_many_rows<F, T, 32>,  launch_many_rows<F, T, 64>,
-                             launch_many_rows<F, T, 128>, nullptr};
-  if constexpr (is_packed(F)) launchers.decode = launch_decode_rows<F, T>;
-  return launchers;
 }
 
 }  // namespace loci::cuda
