@@ -75,20 +75,33 @@ LOCI_DEVICE void await_arrivals(Arrivals* arrivals, unsigned parity) {
       : "memory");
 }
 
+// True in one lane of the whole warp, always the same one. The compiler knows that what runs there runs once.
+LOCI_DEVICE bool elected() {
+  unsigned is;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n"
+               : "=r"(is)::"memory");
+  return is != 0;
+}
+
 // Keeps what follows from being moved before `v`, which is never below zero, is computed: ptxas moves waits
 // for products ahead of what was written before them, and so undoes their overlap.
 LOCI_DEVICE void keep_behind(float v) {
   asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p trap;\n}\n" ::"f"(v) : "memory");
 }
 
-// Begins to copy the box at (x, y, z) of a map, by one thread; its bytes arrive at `arrivals`. `to` is a
-// multiple of 1024.
+// Begins to copy the box at (x, y, z) of a map, by one thread (where a warp is, elected()); its bytes arrive
+// at `arrivals`. `to` is a multiple of 1024.
 LOCI_DEVICE void copy_tile_async(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
       "[%5];" ::"r"(shared_address(to)),
       "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(arrivals))
       : "memory");
+}
+
+// A hint that copies by the map will follow.
+LOCI_DEVICE void prefetch_map(const TileMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
 // What the thread wrote to shared memory becomes visible to products and copies of tiles that are issued

@@ -167,7 +167,29 @@ bool AttentionPlanner::split(std::uint64_t cap) {
     if (a.cost != b.cost) return a.cost > b.cost;
     return a.tile != b.tile ? a.tile < b.tile : a.index < b.index;
   });
+  if (by_warpgroups_) alternate();
   return true;
+}
+
+void AttentionPlanner::alternate() {
+  const auto prompt = [&](const Piece& piece) {
+    return (tiles_[piece.tile].flags & AttentionTask::kPromptTile) != 0;
+  };
+  std::uint64_t all[2] = {0, 0}, taken[2] = {0, 0};
+  for (const Piece& piece : pieces_) all[prompt(piece)] += piece.cost;
+  alternated_.clear();
+  std::size_t at[2] = {0, 0};
+  const auto find = [&](bool kind) {
+    while (at[kind] < pieces_.size() && prompt(pieces_[at[kind]]) != kind) ++at[kind];
+    return at[kind] < pieces_.size();
+  };
+  while (alternated_.size() < pieces_.size()) {
+    const bool decodes = find(false), prompts = find(true);
+    const bool kind = prompts && (!decodes || taken[1] * all[0] <= taken[0] * all[1]);
+    taken[kind] += pieces_[at[kind]].cost;
+    alternated_.push_back(pieces_[at[kind]++]);
+  }
+  pieces_.swap(alternated_);
 }
 
 std::uint64_t AttentionPlanner::makespan() {

@@ -40,7 +40,7 @@ struct AttentionLimits {
 AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max, std::uint32_t rows_max);
 
 struct AttentionPlan {
-  std::vector<AttentionTask> tasks;  // the longest first
+  std::vector<AttentionTask> tasks;  // the longest first; for attend_warpgroups, of prompts and of decodes
   std::vector<AttentionMerge> merges;
   std::uint32_t units = 0;  // used
   bool prompt_tiles = false;
@@ -78,6 +78,8 @@ class AttentionPlanner {
   bool split(std::uint64_t cap);
   void split_tile(std::uint32_t tile, std::uint64_t cap);
   std::uint32_t units_of(const Piece& piece) const;
+  // Puts prompts and decodes in turns, by their shares of the cost: one kind multiplies, the other one reads.
+  void alternate();
   // The time at which the last thread block ends, if they start in the order of `pieces_`.
   std::uint64_t makespan();
   void choose();
@@ -89,7 +91,7 @@ class AttentionPlanner {
   const std::uint32_t ratio_;
   std::vector<Tile> tiles_;
   bool by_warpgroups_ = false;  // this plan is for attend_warpgroups
-  std::vector<Piece> pieces_;
+  std::vector<Piece> pieces_, alternated_;
   std::vector<std::uint64_t> ends_;  // of lanes, a heap
 };
 

@@ -240,6 +240,26 @@ TEST(AttentionPlanTest, WorkIsEven) {
   }
 }
 
+// Of a plan for attend_warpgroups, each tenth of the list has work of both kinds.
+TEST(AttentionPlanTest, PromptsAndDecodesAlternate) {
+  const AttentionShape shape{
+      .heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132, .warpgroups = true};
+  std::vector<AttentionRun> runs;
+  for (std::uint32_t i = 0; i < 48; ++i) runs.push_back({i, 1, 8191, 0});
+  runs.push_back({48, 1024, 7168, 0});
+  AttentionPlan plan;
+  plan_and_check(shape, runs, plan);
+  const std::size_t tenth = plan.tasks.size() / 10;
+  for (std::size_t i = 0; i < 10; ++i) {
+    const auto begin = plan.tasks.begin() + static_cast<std::ptrdiff_t>(i * tenth);
+    const auto prompts =
+        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(tenth),
+                      [](const auto& task) { return (task.flags & AttentionTask::kPromptTile) != 0; });
+    EXPECT_GT(prompts, 0) << "tenth " << i;
+    EXPECT_LT(static_cast<std::size_t>(prompts), tenth) << "tenth " << i;
+  }
+}
+
 TEST(AttentionPlanTest, BoundsKnowNoContext) {
   const AttentionShape shape{.heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132};
   const AttentionLimits limits = attention_limits(shape, 64, 64);

@@ -38,7 +38,8 @@ struct GroupTeam {
 template <int kHead>
 struct PromptRing {
   using Shape = WarpgroupShape<kHead>;
-  static constexpr std::uint32_t kStages = Shape::kStages;
+  static constexpr std::uint32_t kKeyStages = Shape::kKeyStages, kValueStages = Shape::kValueStages;
+  static constexpr std::uint32_t kStages = kKeyStages + kValueStages;
   // A task on its way to those who work on it. No pairs: there are no more.
   struct Next {
     AttentionTask task;
@@ -53,26 +54,26 @@ struct PromptRing {
       : begin(shared + (1024 - shared_address(shared) % 1024) % 1024),
         tasks(reinterpret_cast<Next*>(begin + Shape::kTileBytes)),
         arrivals(reinterpret_cast<Arrivals*>(begin + Shape::kTileBytes + 112)) {
-    static_assert(2 * sizeof(Next) <= 112 && 112 + (4 * kStages + 6) * sizeof(Arrivals) <= 320);
+    static_assert(2 * sizeof(Next) <= 112 && 112 + (2 * kStages + 6) * sizeof(Arrivals) <= 320);
   }
   LOCI_DEVICE std::byte* queries(std::uint32_t place) const { return begin + place * Shape::kQueryBytes; }
   LOCI_DEVICE std::byte* keys(std::uint32_t stage) const {
-    return begin + 2 * Shape::kQueryBytes + stage * Shape::kStageBytes;
+    return begin + 2 * Shape::kQueryBytes + stage * Shape::kStepBytes;
   }
-  LOCI_DEVICE std::byte* values(std::uint32_t stage) const { return keys(stage) + Shape::kStageBytes / 2; }
+  LOCI_DEVICE std::byte* values(std::uint32_t stage) const { return keys(kKeyStages + stage); }
   LOCI_DEVICE Arrivals* keys_here(std::uint32_t stage) const { return arrivals + stage; }
-  LOCI_DEVICE Arrivals* values_here(std::uint32_t stage) const { return arrivals + kStages + stage; }
-  LOCI_DEVICE Arrivals* keys_used(std::uint32_t stage) const { return arrivals + 2 * kStages + stage; }
-  LOCI_DEVICE Arrivals* values_used(std::uint32_t stage) const { return arrivals + 3 * kStages + stage; }
-  LOCI_DEVICE Arrivals* task_here(std::uint32_t place) const { return arrivals + 4 * kStages + place; }
-  LOCI_DEVICE Arrivals* queries_here(std::uint32_t place) const { return arrivals + 4 * kStages + 2 + place; }
-  LOCI_DEVICE Arrivals* task_used(std::uint32_t place) const { return arrivals + 4 * kStages + 4 + place; }
+  LOCI_DEVICE Arrivals* values_here(std::uint32_t stage) const { return arrivals + kKeyStages + stage; }
+  LOCI_DEVICE Arrivals* keys_used(std::uint32_t stage) const { return arrivals + kStages + stage; }
+  LOCI_DEVICE Arrivals* values_used(std::uint32_t stage) const {
+    return arrivals + kStages + kKeyStages + stage;
+  }
+  LOCI_DEVICE Arrivals* task_here(std::uint32_t place) const { return arrivals + 2 * kStages + place; }
+  LOCI_DEVICE Arrivals* queries_here(std::uint32_t place) const { return arrivals + 2 * kStages + 2 + place; }
+  LOCI_DEVICE Arrivals* task_used(std::uint32_t place) const { return arrivals + 2 * kStages + 4 + place; }
   LOCI_DEVICE void begin_all() const {
     for (std::uint32_t stage = 0; stage < kStages; ++stage) {
-      begin_arrivals(keys_here(stage), 1);
-      begin_arrivals(values_here(stage), 1);
+      begin_arrivals(keys_here(stage), 1);  // of values too
       begin_arrivals(keys_used(stage), kMultiplyWarps);
-      begin_arrivals(values_used(stage), kMultiplyWarps);
     }
     for (std::uint32_t place = 0; place < 2; ++place) {
       begin_arrivals(task_here(place), 1);
@@ -116,7 +117,7 @@ struct RingPlace {
   }
 };
 
-// One thread: finds the block's tasks, one after the other, and copies the keys and values of prompts. It is
+// A warp: finds the block's tasks, one after the other, and copies the keys and values of prompts. It is
 // ahead of those who work on them by what the ring holds, also from task to task.
 template <int kHead>
 class ContextCopier {
@@ -132,17 +133,12 @@ class ContextCopier {
       while (index < count_ && (all_.p.a.tasks[index].flags & AttentionTask::kSecond) != 0)
         index = following();
       await_arrivals(ring_.task_used(place.stage), place.parity ^ 1);
-      typename PromptRing<kHead>::Next& next = ring_.tasks[place.stage];
-      if (index >= count_) {
-        next.task.pairs = 0;
-        arrive(ring_.task_here(place.stage));
-        break;
-      }
+      if (index >= count_) break;
       const TaskView view(all_.p, index);
-      next.task = view.task;
-      next.run = view.run;
-      next.index = index;
-      arrive(ring_.task_here(place.stage));
+      if (lane_id() == 0) {
+        ring_.tasks[place.stage] = {view.task, view.run, index};
+        arrive(ring_.task_here(place.stage));
+      }
       index = following();
       if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
         copy(view);
@@ -151,7 +147,11 @@ class ContextCopier {
         await_arrivals(ring_.task_used(place.stage), place.parity);
       }
     }
-    leave();
+    if (lane_id() == 0) {
+      ring_.tasks[place.stage].task.pairs = 0;
+      arrive(ring_.task_here(place.stage));
+      leave();
+    }
   }
 
  private:
@@ -159,7 +159,11 @@ class ContextCopier {
 
   // Whichever block is free takes the longest task that is left.
   LOCI_DEVICE std::uint32_t blocks() const { return min(gridDim.x, count_); }
-  LOCI_DEVICE std::uint32_t following() const { return blocks() + atomicAdd(all_.p.a.counts + 2, 1u); }
+  LOCI_DEVICE std::uint32_t following() const {
+    std::uint32_t taken = 0;
+    if (lane_id() == 0) taken = atomicAdd(all_.p.a.counts + 2, 1u);
+    return blocks() + __shfl_sync(~0u, taken, 0);
+  }
   // The last block leaves the counters as they were.
   LOCI_DEVICE void leave() const {
     if (atomicAdd(all_.p.a.counts + 3, 1u) + 1 < blocks()) return;
@@ -172,30 +176,45 @@ class ContextCopier {
     const std::uint32_t* table = all_.p.a.tables + view.run.table + steps.first / 32;
     const int keys_row = static_cast<int>(view.task.kv_head * 32);
     const int values_row = static_cast<int>((all_.p.a.state.kv_heads + view.task.kv_head) * 32);
-    int slots[kBlocks];
-    find(slots, table, steps, 0);
-    for (std::uint32_t step = 0; step < steps.count; ++step, at_.next()) {
-      await_arrivals(ring_.keys_used(at_.stage), at_.parity ^ 1);
-      copy(slots, ring_.keys(at_.stage), keys_row, ring_.keys_here(at_.stage));
-      await_arrivals(ring_.values_used(at_.stage), at_.parity ^ 1);
-      copy(slots, ring_.values(at_.stage), values_row, ring_.values_here(at_.stage));
-      if (step + 1 < steps.count) find(slots, table, steps, step + 1);
+    int slots[kBlocks], next[kBlocks];
+    spread(slot_of(table, steps, 0), slots);
+    int ahead = slot_of(table, steps, 1);  // read a step before it is used
+    copy_keys(slots, keys_row);
+    // The keys of a step are wanted before the values of the one before it.
+    for (std::uint32_t step = 0; step < steps.count; ++step) {
+      if (step + 1 < steps.count) {
+        spread(ahead, next);
+        ahead = slot_of(table, steps, step + 2);
+        copy_keys(next, keys_row);
+      }
+      await_arrivals(ring_.values_used(values_.stage), values_.parity ^ 1);
+      copy(slots, ring_.values(values_.stage), values_row, ring_.values_here(values_.stage));
+      values_.next();
+#pragma unroll
+      for (std::uint32_t i = 0; i < kBlocks; ++i) slots[i] = next[i];
     }
   }
+  LOCI_DEVICE void copy_keys(const int (&slots)[kBlocks], int row) {
+    await_arrivals(ring_.keys_used(keys_.stage), keys_.parity ^ 1);
+    copy(slots, ring_.keys(keys_.stage), row, ring_.keys_here(keys_.stage));
+    keys_.next();
+  }
 
-  // Blocks that no row sees may have no slot: below zero, they are outside of the map.
-  LOCI_DEVICE static void find(int (&slots)[kBlocks], const std::uint32_t* table, const PromptSteps& steps,
-                               std::uint32_t step) {
+  // Of a step, in lanes 0 to 3. Blocks that no row sees may have no slot: below zero, they are outside of the
+  // map.
+  LOCI_DEVICE static int slot_of(const std::uint32_t* table, const PromptSteps& steps, std::uint32_t step) {
+    const std::uint32_t block = step * kBlocks + lane_id() % kBlocks, position = steps.first + 32 * block;
+    const bool seen = position + 32 > steps.begin && position < steps.end;
+    return seen ? static_cast<int>(__ldg(table + block)) : -1;
+  }
+  LOCI_DEVICE static void spread(int slot, int (&slots)[kBlocks]) {
 #pragma unroll
-    for (std::uint32_t i = 0; i < kBlocks; ++i) {
-      const std::uint32_t position = steps.first + step * kWarpgroupKeys + 32 * i;
-      const bool seen = position + 32 > steps.begin && position < steps.end;
-      slots[i] = seen ? static_cast<int>(__ldg(table + step * kBlocks + i)) : -1;
-    }
+    for (std::uint32_t i = 0; i < kBlocks; ++i) slots[i] = __shfl_sync(~0u, slot, static_cast<int>(i));
   }
 
   LOCI_DEVICE void copy(const int (&slots)[kBlocks], std::byte* to, int row, Arrivals* arrivals) const {
-    arrive_expecting(arrivals, Shape::kStageBytes / 2);
+    if (!elected()) return;
+    arrive_expecting(arrivals, Shape::kStepBytes);
 #pragma unroll
     for (std::uint32_t i = 0; i < kBlocks; ++i) {
 #pragma unroll
@@ -209,7 +228,8 @@ class ContextCopier {
   const WarpgroupParams& all_;
   const PromptRing<kHead>& ring_;
   const std::uint32_t count_;
-  RingPlace<Shape::kStages> at_;
+  RingPlace<Shape::kKeyStages> keys_;
+  RingPlace<Shape::kValueStages> values_;
 };
 
 // The other warps of that warpgroup: copy the queries of prompts, up to one task ahead. Zeros beyond a task's
@@ -242,6 +262,51 @@ LOCI_DEVICE void copy_queries(const AttentionParams& p, const PromptRing<kHead>&
   }
 }
 
+// softmax_half() of both rows. A scheduler has one warp of a group, so no other one fills the time between
+// operations that need each other: maxima and sums are four chains for each row.
+template <int kTiles>
+LOCI_DEVICE void softmax_rows(float (&s)[kTiles][4], float multiplier, SoftmaxState& state,
+                              float (&factor)[2]) {
+  constexpr int kChains = 4;
+  float largest[2][kChains], total[2][kChains], base[2];
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float both = fmaxf(s[j][2 * half], s[j][2 * half + 1]);
+      float& chain = largest[half][j % kChains];
+      chain = j < kChains ? both : fmaxf(chain, both);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float(&m)[kChains] = largest[half];
+    m[0] = fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3]));
+    m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 1));
+    m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], 2));
+    const float before = state.maximum[half];
+    state.maximum[half] = fmaxf(before, m[0]);
+    base[half] = state.maximum[half] == lowest() ? 0.0f : state.maximum[half] * multiplier;
+    factor[half] = exp2_fast(before * multiplier - base[half]);
+  }
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float &one = s[j][2 * half], &two = s[j][2 * half + 1];
+      one = exp2_fast(fmaf(one, multiplier, -base[half]));
+      two = exp2_fast(fmaf(two, multiplier, -base[half]));
+      float& chain = total[half][j % kChains];
+      chain = j < kChains ? one + two : chain + (one + two);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float(&t)[kChains] = total[half];
+    state.sum[half] = fmaf(state.sum[half], factor[half], (t[0] + t[1]) + (t[2] + t[3]));
+  }
+}
+
 // A warpgroup with 64 pairs of a task.
 template <class T, int kHead>
 class PromptGroup {
@@ -265,6 +330,7 @@ class PromptGroup {
   LOCI_DEVICE void run(const TaskView& view, std::uint32_t place, std::uint32_t queries_parity) {
     const PromptSteps steps(p_, view);
     const unsigned queries = shared_address(ring_.queries(place)) + group_ * (kPairs * 128);
+    const Seen seen = seen_by_all(view, steps);
     state_.reset();
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) o_[n][0] = o_[n][1] = o_[n][2] = o_[n][3] = 0;
@@ -280,7 +346,7 @@ class PromptGroup {
     wait_products<0>(s);
     arrive_warp(ring_.keys_used(keys_.stage));
     keys_.next();
-    make_probabilities(s, view, steps, 0, factor);
+    make_probabilities(s, view, steps, seen, 0, factor);
     pack(s);
     for (std::uint32_t step = 1; step < steps.count; ++step) {
       await_arrivals(ring_.keys_here(keys_.stage), keys_.parity);
@@ -296,7 +362,7 @@ class PromptGroup {
       wait_products<1>(s);
       arrive_warp(ring_.keys_used(keys_.stage));
       keys_.next();
-      make_probabilities(s, view, steps, step, factor);
+      make_probabilities(s, view, steps, seen, step, factor);
       keep_behind(state_.sum[0] + state_.sum[1]);
       wait_products<0>(o_);
       arrive_warp(ring_.values_used(values_.stage));
@@ -361,23 +427,30 @@ class PromptGroup {
     GroupTeam::meet();
   }
 
-  LOCI_DEVICE void make_probabilities(float (&s)[kScoreTiles][4], const TaskView& view,
-                                      const PromptSteps& steps, std::uint32_t step, float (&factor)[2]) {
-    if (p_.inner != 0) cap_scores(s, p_.inner);
-    const std::uint32_t first = steps.first + step * kWarpgroupKeys;
+  // Positions that all of the group's rows see, and no part of another task.
+  struct Seen {
+    std::uint32_t from, to;
+  };
+  LOCI_DEVICE Seen seen_by_all(const TaskView& view, const PromptSteps& steps) const {
     const std::uint32_t first_row = view.position(p_, group_ * kPairs),
                         last_row = view.position(p_, group_ * kPairs + kPairs - 1);
-    if (first + kWarpgroupKeys - 1 > first_row || first + kWarpgroupKeys > steps.end ||
-        first < TaskView::first_visible(p_, last_row)) {
+    // Kept, not computed in each step: they are quotients.
+    return {opaque(TaskView::first_visible(p_, last_row)), opaque(min(first_row, steps.end - 1))};
+  }
+
+  LOCI_DEVICE void make_probabilities(float (&s)[kScoreTiles][4], const TaskView& view,
+                                      const PromptSteps& steps, const Seen& seen, std::uint32_t step,
+                                      float (&factor)[2]) {
+    if (p_.inner != 0) cap_scores(s, p_.inner);
+    const std::uint32_t first = steps.first + step * kWarpgroupKeys;
+    if (first < seen.from || first + kWarpgroupKeys - 1 > seen.to) {
       const std::uint32_t rows[2] = {view.position(p_, pair(0)), view.position(p_, pair(1))};
       const std::uint32_t low[2] = {TaskView::first_visible(p_, rows[0]),
                                     TaskView::first_visible(p_, rows[1])};
-      // Positions beyond the task's are another task's.
       const std::uint32_t high[2] = {min(rows[0], steps.end - 1), min(rows[1], steps.end - 1)};
       mask_scores(s, first, low, high);
     }
-    softmax_half(s, 0, p_.multiplier, state_, factor[0]);
-    softmax_half(s, 1, p_.multiplier, state_, factor[1]);
+    softmax_rows(s, p_.multiplier, state_, factor);
   }
 
   LOCI_DEVICE void scale_values(const float (&factor)[2]) {
@@ -439,7 +512,9 @@ class PromptGroup {
   const PromptRing<kHead>& ring_;
   const std::uint32_t group_;  // 0 or 1
   const bool turns_;
-  RingPlace<Shape::kStages> keys_, values_;  // of the step whose keys, or values, come next
+  // Of the step whose keys, or values, come next.
+  RingPlace<Shape::kKeyStages> keys_;
+  RingPlace<Shape::kValueStages> values_;
   float o_[kTiles][4];
   std::uint32_t a_[kScoreTiles / 2][4];  // probabilities
   SoftmaxState state_;
@@ -488,15 +563,21 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   // Descriptors are there before the pass's first kernel.
   if (blockIdx.x >= all.p.a.counts[0]) return await_previous();
   const PromptRing<kHead> ring(shared_memory<std::byte>());
-  if (threadIdx.x == 0) ring.begin_all();
+  if (threadIdx.x == 0) {
+    prefetch_map(all.map);
+    ring.begin_all();
+  }
   __syncthreads();
   await_previous();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
-    if (threadIdx.x == 0) ContextCopier<kHead>(all, ring).run();
-    if (threadIdx.x >= 32) copy_queries<kHead>(all.p, ring);
+    give_registers<56>();
+    if (warp_id() == 0) {
+      ContextCopier<kHead>(all, ring).run();
+    } else {
+      copy_queries<kHead>(all.p, ring);
+    }
   } else {
-    take_registers<232>();
+    take_registers<224>();
     multiply_tasks<T, kHead>(all, ring);
   }
 #endif

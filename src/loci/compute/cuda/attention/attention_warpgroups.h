@@ -18,9 +18,11 @@ template <int kHead>
 struct WarpgroupShape {
   static_assert(kHead == 64 || kHead == 128);
   static constexpr std::uint32_t kQueryBytes = 2 * kWarpgroupPairs * kHead * 2;  // of one of two tasks
-  static constexpr std::uint32_t kStageBytes = 2 * kWarpgroupKeys * kHead * 2;   // keys, then values
-  static constexpr std::uint32_t kStages = kHead == 64 ? 4 : 2;
-  static constexpr std::uint32_t kPromptBytes = 2 * kQueryBytes + kStages * kStageBytes;
+  static constexpr std::uint32_t kStepBytes = kWarpgroupKeys * kHead * 2;        // of keys, or of values
+  // Values are used longer than keys, because their products come a step later.
+  static constexpr std::uint32_t kKeyStages = kHead == 64 ? 4 : 2;
+  static constexpr std::uint32_t kValueStages = kHead == 64 ? 4 : 3;
+  static constexpr std::uint32_t kPromptBytes = 2 * kQueryBytes + (kKeyStages + kValueStages) * kStepBytes;
   static constexpr std::uint32_t kDecodeBytes =
       TileShape<kHead>::kDecodeBytes + kWarpgroupDecodeStages * TileShape<kHead>::kStageBytes;
   // What prompts and decodes have one after the other, and behind it two tasks and the barriers.

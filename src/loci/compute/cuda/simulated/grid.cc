@@ -165,6 +165,13 @@ class BlockRunner {
 
   AsyncUnits& units() { return units_; }
   std::uint32_t warp() const { return current_ / 32; }
+  // Now and then, lets all others run first: what is asynchronous may come late.
+  void dawdle() {
+    for (std::size_t rounds = draw(8) == 0 ? 1 + draw(8) : 0; rounds > 0; --rounds) {
+      ready_.insert(ready_.begin(), current_);
+      yield();
+    }
+  }
   // Until wake(at).
   void wait(const void* at) {
     waiting_[at].push_back(current_);
@@ -344,6 +351,7 @@ void copy_tile(void* to, const TileMap& map, int x, int y, int z, Arrivals* arri
   running->units().copy_tile(static_cast<std::byte*>(to), map, x, y, z, arrivals);
 }
 void publish_shared() {
+  running->dawdle();
   for (const std::span<std::byte> bytes : lane().unpublished) running->units().publish(bytes);
   lane().unpublished.clear();
 }
@@ -367,6 +375,7 @@ void commit_products() {
             [](void* const(&)[32]) { running->units().commit_products(running->warp()); });
 }
 void wait_products(std::uint32_t groups) {
+  running->dawdle();
   meet_warp(Meeting::kProducts, &groups, [](void* const(&lanes)[32]) {
     running->units().wait_products(running->warp(), *static_cast<std::uint32_t*>(lanes[0]));
   });

@@ -56,6 +56,7 @@ inline void await_arrivals(Arrivals* arrivals, unsigned parity) {
 inline void copy_tile_async(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals) {
   simulated::copy_tile(to, map, x, y, z, arrivals);
 }
+inline void prefetch_map(const TileMap&) {}
 inline void publish_shared() { simulated::publish_shared(); }
 inline void store_for_products(void* to, std::uint32_t value) { simulated::store_for_products(to, value); }
 inline void meet_at_barrier(unsigned number, unsigned threads) {
@@ -68,6 +69,10 @@ template <int kRegisters>
 void give_registers() {}
 template <int kRegisters>
 void take_registers() {}
+inline bool elected() {
+  simulated::meet_warp(simulated::Meeting::kWarp, nullptr, [](void* const(&)[32]) {});
+  return simulated::this_lane() == 0;
+}
 inline void keep_behind(float) {}
 inline void begin_products() { simulated::begin_products(); }
 inline void commit_products() { simulated::commit_products(); }

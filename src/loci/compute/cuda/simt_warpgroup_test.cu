@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/compute/cuda/warpgroup_testing.h"
+#include "loci/compute/cuda/simt_warpgroup_testing.h"
 
 #include "loci/compute/cuda/simt_warpgroup.h"
 
@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   std::uint32_t fragments[4][4];
   if constexpr (kForm == WarpgroupForm::kShared) {
     static_assert(kRows == 128);
+#pragma unroll
     for (int k = 0; k < 4; ++k) {
       multiply_shared<T>(d, tile_of_rows(shared_address(a) + 32 * k),
                          tile_of_rows(shared_address(b) + 32 * k), k > 0);

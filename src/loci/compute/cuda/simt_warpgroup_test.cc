@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "loci/compute/cuda/check/device_testing.h"
-#include "loci/compute/cuda/warpgroup_testing.h"
+#include "loci/compute/cuda/simt_warpgroup_testing.h"
 
 namespace loci::cuda {
 namespace {

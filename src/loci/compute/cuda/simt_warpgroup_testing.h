@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers of warpgroup_test.cu: one product of a warpgroup for each form and layout that kernels use.
+// Launchers of simt_simt_warpgroup_test.cu: one product of a warpgroup for each form and layout that kernels
+// use.
 #pragma once
 
 #include <cstdint>
