@@ -28,7 +28,7 @@
 namespace loci::cuda {
 namespace {
 
-constexpr BenchModelShape kSmall{2, 64, 4, 4, 16, 96, 72, 512, 10000};
+constexpr BenchModelShape kSmallLlama2{2, 64, 4, 4, 16, 96, 72, 512, 10000};
 constexpr std::uint32_t kQuestion = 32;  // tokens
 
 enum class Way : std::uint8_t { kResident, kKeysAndValues, kHidden, kHiddenStaged };
@@ -222,7 +222,7 @@ void bench_restore(Bench& bench) {
     std::vector<std::uint32_t> contexts{1024, 4096};
     if (bench.quick()) contexts = {4096};
     if (bench.small()) contexts = {64, 128};
-    const std::unique_ptr<BenchModel> model = make_bench_model(bench.small() ? kSmall : kLlama2With7b);
+    const std::unique_ptr<BenchModel> model = make_bench_model(bench.small() ? kSmallLlama2 : kLlama2With7b);
     const Result<std::unique_ptr<Restore>> restore = Restore::make(bench, *model, contexts.back());
     if (!restore.ok()) return bench.table().fail("restore/", restore.status());
     for (const std::uint32_t context : contexts) bench_context(bench, **restore, context);
