@@ -16,7 +16,7 @@
 #include "loci/compute/backend.h"
 #include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/check/bench.h"
-#include "loci/compute/cuda/check/bench_model.h"
+#include "loci/compute/cuda/check/bench_model_testing.h"
 #include "loci/compute/cuda/cuda_backend.h"
 
 namespace loci::cuda {

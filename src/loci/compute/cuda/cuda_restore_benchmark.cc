@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -20,7 +20,7 @@
 #include "loci/base/check.h"
 #include "loci/compute/cuda/block_pool.h"
 #include "loci/compute/cuda/check/bench.h"
-#include "loci/compute/cuda/check/bench_model.h"
+#include "loci/compute/cuda/check/bench_model_testing.h"
 #include "loci/compute/cuda/cuda_pass_runner.h"
 #include "loci/compute/cuda/cuda_weights.h"
 #include "loci/compute/layer_groups.h"
@@ -58,9 +58,9 @@ class Restore {
     for (std::uint32_t i = 0; i < blocks; ++i) made->slots_.emplace_back((i * 7 + 3) % blocks * 2);
     made->slots_.emplace_back(2 * blocks);
     LOCI_ASSIGN_OR_RETURN(made->host_, made->blocks_->allocate_host(made->group().block_bytes * blocks));
-    auto* values = reinterpret_cast<std::uint16_t*>(made->host_.data());
-    for (std::uint64_t i = 0; i < made->host_.size() / 2; ++i)
-      values[i] = model.matrices[i % model.matrices.size()];
+    const std::uint64_t piece = 2 * model.matrices.size();
+    for (std::uint64_t at = 0; at < made->host_.size(); at += piece)
+      std::memcpy(made->host_.data() + at, model.matrices.data(), std::min(piece, made->host_.size() - at));
     return made;
   }
 
