@@ -327,6 +327,40 @@ TEST_F(CudaHiddenFaultsTest, DecodeStepsThatCaptureAreGraphs) {
   EXPECT_EQ(simulated::counters().graphs, 0u);
 }
 
+// In many orders of the device's operations: the next step may begin before the rows of this one are on the
+// host.
+TEST_F(CudaHiddenFaultsTest, StepsDoNotOverwriteWhatTheOneBeforeKeeps) {
+  constexpr std::uint32_t kSteps = 8;
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const auto backend = make_backend(spec_, {});
+  const CaptureBuffers plain(*backend, kSteps), ahead(*backend, kSteps);
+  const auto begin = [&](const CaptureBuffers& to, std::uint32_t at) {
+    Pass pass;
+    pass.spans.push_back(make_span(tokens, at, at + 1, same_slots(*backend, slots(0, 1)), spec_.layer_count(),
+                                   LogitsWanted::kLast));
+    pass.spans[0].sampling = DeviceSampling{};
+    pass.spans[0].capture = to.tokens(at, 1);
+    backend->begin(std::move(pass));
+  };
+  for (std::uint32_t at = 0; at < kSteps; ++at) {
+    begin(plain, at);
+    backend->finish(results_);
+  }
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    simulated::set_options({.seed = seed});
+    begin(ahead, 0);
+    for (std::uint32_t at = 0; at < kSteps; ++at) {
+      if (at + 1 < kSteps) begin(ahead, at + 1);
+      backend->finish(results_);
+    }
+    for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) {
+      ASSERT_TRUE(
+          std::equal(ahead.layer(layer).begin(), ahead.layer(layer).end(), plain.layer(layer).begin()))
+          << "seed " << seed;
+    }
+  }
+}
+
 TEST_F(CudaHiddenFaultsTest, APassThatProjectsTakesNoMemoryAndIsNoGraph) {
   const auto backend = make_backend(spec_, {});
   simulated::set_options({});
