@@ -212,6 +212,10 @@ TEST_F(HiddenCapturesTest, WhatIsForgottenInFlightIsNotAdded) {
   end(first);
   end(second);
   EXPECT_FALSE(has(5, 0));
+  begin(first = pass_of(span(0, 32, {5})));
+  captures_->forget(SlotId(5));
+  end(first);
+  EXPECT_FALSE(has(5, 0));
   begin(first = pass_of(span(0, 20, {5})));
   begin(second = pass_of(span(20, 32, {5})));
   end(first, false);  // its span fails, so what follows lacks rows
