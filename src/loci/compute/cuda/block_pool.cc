@@ -177,9 +177,9 @@ std::uint32_t BlockPool::position(std::uint32_t group, SlotId slot) const {
   return pools_[group].positions[slot.value];
 }
 
-void BlockPool::hold_layer(std::uint32_t layer, SlotId slot, Stream& stream) {
+std::shared_ptr<Event> BlockPool::arrival_of(std::uint32_t layer, SlotId slot) const {
   const Layer place = layers_[layer];
-  loads_.hold(stream, ticket(place.group, slot, place.index).load(std::memory_order_relaxed));
+  return loads_.tickets().event_of(ticket(place.group, slot, place.index).load(std::memory_order_relaxed));
 }
 
 CopyTicket BlockPool::note_projections(Stream& stream) {

@@ -89,8 +89,8 @@ class BlockPool {
   std::optional<std::uint32_t> claim_hidden(std::uint32_t layer, SlotId slot);
   // Position of the first token of a block that came as hidden states.
   std::uint32_t position(std::uint32_t group, SlotId slot) const;
-  // Makes all later work of `stream` wait for the layer's copies into a slot whose layer was claimed.
-  void hold_layer(std::uint32_t layer, SlotId slot, Stream& stream);
+  // The event behind the layer's copies into a slot whose layer was claimed; null: they are done.
+  std::shared_ptr<Event> arrival_of(std::uint32_t layer, SlotId slot) const;
   // A ticket for what has been queued on the stream of passes. Only for the thread that issues passes.
   CopyTicket note_projections(Stream& stream);
   // Says that the claimed layer's slice will be there when the ticket is done.

@@ -16,13 +16,13 @@
 #include "loci/compute/backend.h"
 #include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/check/bench.h"
-#include "loci/compute/cuda/check/bench_model.h"
+#include "loci/compute/cuda/check/bench_model_testing.h"
 #include "loci/compute/cuda/cuda_backend.h"
 
 namespace loci::cuda {
 namespace {
 
-constexpr BenchModelShape kSmall{2, 64, 4, 2, 16, 96, 72, 512, 500000};
+constexpr BenchModelShape kSmallLlama{2, 64, 4, 2, 16, 96, 72, 512, 500000};
 
 class ModelBench {
  public:
@@ -207,7 +207,7 @@ void bench_prompts(Bench& bench, ModelBench& model, const ModelSpec& spec) {
 }  // namespace
 
 void bench_models(Bench& bench) {
-  const std::unique_ptr<BenchModel> model = make_bench_model(bench.small() ? kSmall : kLlama8b);
+  const std::unique_ptr<BenchModel> model = make_bench_model(bench.small() ? kSmallLlama : kLlama8b);
   {
     ModelBench with_graphs(bench, *model, true);
     if (!with_graphs.status().ok()) return bench.table().fail("models/llama-8b", with_graphs.status());

@@ -293,17 +293,85 @@ TEST_F(CudaHiddenFaultsTest, ALostDeviceEndsProjectionsToo) {
   }
 }
 
+TEST_F(CudaHiddenFaultsTest, DecodeStepsThatCaptureAreGraphs) {
+  const auto backend = make_backend(spec_, {});
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const CaptureBuffers buffers(*backend, 40);
+  const auto run = [&](std::uint32_t at, bool capture) {
+    const std::uint64_t graphs = simulated::counters().graphs;
+    Pass pass;
+    pass.spans.push_back(make_span(tokens, at, at + 1, same_slots(*backend, slots(0, 2)), spec_.layer_count(),
+                                   LogitsWanted::kLast));
+    if (capture) pass.spans[0].capture = buffers.tokens(at, 1);
+    run_pass(*backend, pass, results_);
+    EXPECT_TRUE(results_[0].status.ok());
+    return simulated::counters().graphs - graphs;
+  };
+  EXPECT_EQ(run(0, true), 0u) << "the first of its bucket";
+  EXPECT_EQ(run(1, true), 1u);
+  EXPECT_EQ(run(2, true), 1u);
+  EXPECT_EQ(run(3, false), 0u) << "another graph";
+  EXPECT_EQ(run(4, false), 1u);
+  EXPECT_EQ(run(5, true), 1u);
+  // Where the device has no room for what a graph keeps, steps run plainly.
+  const auto without = make_backend(spec_, {});
+  simulated::set_options({.memory_bytes = 1});
+  for (std::uint32_t at = 0; at < 3; ++at) {
+    Pass pass;
+    pass.spans.push_back(make_span(tokens, at, at + 1, same_slots(*without, slots(0, 2)), spec_.layer_count(),
+                                   LogitsWanted::kLast));
+    pass.spans[0].capture = buffers.tokens(at, 1);
+    run_pass(*without, pass, results_);
+    EXPECT_TRUE(results_[0].status.ok()) << results_[0].status.to_string();
+  }
+  EXPECT_EQ(simulated::counters().graphs, 0u);
+}
+
+// In many orders of the device's operations: the next step may begin before the rows of this one are on the
+// host.
+TEST_F(CudaHiddenFaultsTest, StepsDoNotOverwriteWhatTheOneBeforeKeeps) {
+  constexpr std::uint32_t kSteps = 8;
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const auto backend = make_backend(spec_, {});
+  const CaptureBuffers plain(*backend, kSteps), ahead(*backend, kSteps);
+  const auto begin = [&](const CaptureBuffers& to, std::uint32_t at) {
+    Pass pass;
+    pass.spans.push_back(make_span(tokens, at, at + 1, same_slots(*backend, slots(0, 1)), spec_.layer_count(),
+                                   LogitsWanted::kLast));
+    pass.spans[0].sampling = DeviceSampling{};
+    pass.spans[0].capture = to.tokens(at, 1);
+    backend->begin(std::move(pass));
+  };
+  for (std::uint32_t at = 0; at < kSteps; ++at) {
+    begin(plain, at);
+    backend->finish(results_);
+  }
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    simulated::set_options({.seed = seed});
+    begin(ahead, 0);
+    for (std::uint32_t at = 0; at < kSteps; ++at) {
+      if (at + 1 < kSteps) begin(ahead, at + 1);
+      backend->finish(results_);
+    }
+    for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) {
+      ASSERT_TRUE(
+          std::equal(ahead.layer(layer).begin(), ahead.layer(layer).end(), plain.layer(layer).begin()))
+          << "seed " << seed;
+    }
+  }
+}
+
 TEST_F(CudaHiddenFaultsTest, APassThatProjectsTakesNoMemoryAndIsNoGraph) {
   const auto backend = make_backend(spec_, {});
   simulated::set_options({});
   const auto decode = [&] {
     const std::uint64_t graphs = simulated::counters().graphs;
-    run_pass(*backend,
-             {{},
-              {},
-              {make_span(random_tokens(3, 40, spec_.vocabulary), 32, 33, same_slots(*backend, slots(0, 2)),
-                         spec_.layer_count(), LogitsWanted::kLast)}},
-             results_);
+    Pass pass;
+    pass.spans.push_back(make_span(random_tokens(3, 40, spec_.vocabulary), 32, 33,
+                                   same_slots(*backend, slots(0, 2)), spec_.layer_count(),
+                                   LogitsWanted::kLast));
+    pass.spans[0].sampling = DeviceSampling{};
+    run_pass(*backend, pass, results_);
     EXPECT_TRUE(results_[0].status.ok());
     return simulated::counters().graphs - graphs;
   };

@@ -2,6 +2,7 @@
 #include "loci/compute/cuda/cuda_hidden_projection.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "loci/compute/pass.h"
 
@@ -40,6 +41,8 @@ void HiddenProjection::project(std::uint32_t layer, const LayerState& state,
     stage.count = static_cast<std::uint32_t>(now.size());
     std::copy(now.begin(), now.end(), stage.blocks);
     stage_hidden(stage, stream);
+    // Without the stage place_rows() would read positions that nobody wrote.
+    if (Status refused = stream.take_failure(); !refused.ok()) return stream.note_failure(std::move(refused));
     project_staged(layer, state, stage.count * kBlockTokens, stream);
   }
 }

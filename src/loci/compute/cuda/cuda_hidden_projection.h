@@ -2,7 +2,7 @@
 // Makes keys and values of hidden states (HCache §3.2) on the device: the product of K and V with captured
 // rows, biases, norms of heads, rotation, rounding, each as in a pass that computes the tokens. The rows are
 // the elements that such a pass's product read. So the bits are the same wherever products have one order of
-// sums (with --deterministic); else they differ as those of two batches do.
+// sums (in deterministic mode); else they differ as those of two batches do.
 //
 // The rows of many blocks of a layer are staged one after the other and multiplied at once:
 //

@@ -90,9 +90,10 @@ Result<std::unique_ptr<MoverProjector>> MoverProjector::make(const ModelSpec& sp
 void MoverProjector::project_up_to(SlotId slot, std::uint32_t layer) {
   while (const std::optional<std::uint32_t> next = blocks_.claim_hidden(layer, slot)) {
     const HiddenBlock block{slot.value, blocks_.position(blocks_.group_of(layer), slot)};
+    const std::shared_ptr<Event> arrival = blocks_.arrival_of(*next, slot);
     {
       const MutexLock lock(mutex_);
-      blocks_.hold_layer(*next, slot, stream_);
+      if (arrival != nullptr) stream_.wait(*arrival);
       projection_->project(*next, blocks_.layer(*next), {&block, 1}, stream_);
       finish();
     }

@@ -44,9 +44,8 @@ struct Computed {
     tokens = random_tokens(7, kTokens, spec.vocabulary);
     Random random(7);
     const auto backend = make_backend(spec, options, kSlots);
-    const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
     const Tables tables = same_slots(*backend, slots(0, kBlocks + 1));
-    rows.assign(spec.layer_count(), Bytes(kHidden * row_bytes));
+    const CaptureBuffers captured(*backend, kHidden);
     std::vector<SpanResult> results;
     for (std::uint32_t done = 0; done < kHidden;) {
       const auto count = static_cast<std::uint32_t>(
@@ -54,8 +53,7 @@ struct Computed {
       Pass pass;
       pass.spans.push_back(
           make_span(tokens, done, done + count, tables, spec.layer_count(), LogitsWanted::kLast));
-      for (Bytes& layer : rows)
-        pass.spans[0].capture.push_back(std::span(layer).subspan(done * row_bytes, count * row_bytes));
+      pass.spans[0].capture = captured.tokens(done, count);
       run_pass(*backend, pass, results);
       LOCI_CHECK(results[0].status.ok(), "nothing fails here");
       done += count;
@@ -64,6 +62,8 @@ struct Computed {
              {{}, {}, {make_span(tokens, kHidden, kTokens, tables, spec.layer_count(), LogitsWanted::kAll)}},
              results);
     logits = bits_of(results[0].logits);
+    for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer)
+      rows.emplace_back(captured.layer(layer).begin(), captured.layer(layer).end());
     slices.assign(spec.layer_count(), std::vector<Bytes>(kBlocks));
     for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer) {
       for (std::uint32_t block = 0; block < kBlocks; ++block) {
@@ -326,6 +326,50 @@ TEST_P(CudaHiddenTest, PassesAheadReadWhatThePassBeforeProjects) {
   EXPECT_EQ(decode(*to, kThere), expected);
 }
 
+// Decode steps that capture are graphs, one begun behind another; some requests want no rows, and which do
+// changes. The rows of two requests lie together on the host, but not in the pass.
+TEST_P(CudaHiddenTest, StepsCaptureWhatPromptsDo) {
+  constexpr std::uint32_t kPrompt = 40, kSteps = 16, kPlain = 3;
+  const auto to = backend();
+  const std::vector<TokenId> between = random_tokens(9, kTokens, spec_.vocabulary);
+  const auto span_of = [&](std::uint32_t i, std::uint32_t begin, std::uint32_t end, LogitsWanted logits) {
+    return make_span(i == 1 ? between : computed().tokens, begin, end, same_slots(*to, slots(2 * i, 2)),
+                     layers_, logits);
+  };
+  Pass prompt;
+  for (std::uint32_t i = 0; i < 3; ++i) prompt.spans.push_back(span_of(i, 0, kPrompt, {}));
+  run_pass(*to, prompt, results_);
+  const CaptureBuffers rows(*to, 2 * kSteps);
+  const auto wants = [](std::uint32_t step, std::uint32_t which) {
+    return step >= kPlain && step % (which == 0 ? 5 : 3) != 0;
+  };
+  const auto begin = [&](std::uint32_t step) {
+    Pass pass;
+    for (std::uint32_t i = 0; i < 3; ++i)
+      pass.spans.push_back(span_of(i, kPrompt + step, kPrompt + step + 1, LogitsWanted::kLast));
+    pass.spans[step % 2].sampling = DeviceSampling{};  // so rows are not in the spans' order
+    for (std::uint32_t which = 0; which < 2; ++which) {
+      if (wants(step, which)) pass.spans[2 * which].capture = rows.tokens(2 * step + which, 1);
+    }
+    to->begin(std::move(pass));
+  };
+  begin(0);
+  for (std::uint32_t step = 0; step < kSteps; ++step) {
+    if (step + 1 < kSteps) begin(step + 1);
+    to->finish(results_);
+    for (const SpanResult& result : results_) ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+    const std::uint64_t row_bytes = to->info().hidden_row_bytes;
+    for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+      const auto wanted = std::span(computed().rows[layer]).subspan((kPrompt + step) * row_bytes, row_bytes);
+      for (std::uint32_t which = 0; which < 2; ++which) {
+        const auto found = rows.layer(layer).subspan((2 * step + which) * row_bytes, row_bytes);
+        if (!wants(step, which)) continue;
+        ASSERT_TRUE(std::equal(found.begin(), found.end(), wanted.begin())) << step << " " << which;
+      }
+    }
+  }
+}
+
 // Without --deterministic the product of many blocks may sum in another order than those of the passes that
 // computed them.
 TEST_P(CudaHiddenTest, WithoutAnOrderOfSumsItIsClose) {
@@ -393,19 +437,18 @@ TEST(CudaHiddenFormTest, WhatIsNotSmallerOrHasWindowsIsRefused) {
   EXPECT_NE(message.find("values 128"), std::string::npos) << message;
   // It can still be projected in host memory.
   const ModelSpec& spec = narrow->spec;
-  Bytes rows(kBlockTokens * backend->info().hidden_row_bytes);
   Bytes slice(backend->info().groups[0].layer_slice_bytes);
-  std::vector<Bytes> captured(spec.layer_count(), rows);
+  const CaptureBuffers captured(*backend, 32);
   Pass pass;
   const std::vector<TokenId> tokens = random_tokens(3, 32, spec.vocabulary);
   pass.spans.push_back(make_span(tokens, 0, 32, same_slots(*backend, slots(0, 1)), spec.layer_count(), {}));
-  for (Bytes& layer : captured) pass.spans[0].capture.emplace_back(layer);
+  pass.spans[0].capture = captured.tokens(0, 32);
   std::vector<SpanResult> results;
   run_pass(*backend, pass, results);
   for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer) {
     Bytes computed(slice.size());
     save_slice(*backend, SlotId(0), layer, computed);
-    backend->project(layer, 0, captured[layer], slice);
+    backend->project(layer, 0, captured.layer(layer), slice);
     EXPECT_EQ(slice, computed) << layer;
   }
   RandomModelOptions options = wide(TensorType::kF16, 16, false);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -53,10 +52,9 @@ CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights
               shape_.attention.warpgroups),
       plan_(shape_),
       graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
+      capturing_graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
       stream_(device),
-      outlet_(device),
-      made_(device),
-      taken_(device) {
+      outlet_(device, hidden_row_bytes()) {
   for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
 }
 
@@ -139,7 +137,6 @@ void CudaPassRunner::begin(Pass pass) {
   LOCI_CHECK(begun_ - ended_ < kInFlight, "not more passes begin than may be on their way");
   Flight& flight = flights_[begun_++ % flights_.size()];
   flight.pass = std::move(pass);
-  flight.captured.clear();
   flight.projections.clear();
   flight.poisoned.assign(flight.pass.spans.size(), 0);
   flight.status = issue(flight);
@@ -177,18 +174,12 @@ Status CudaPassRunner::issue(Flight& flight) {
       arrivals_);
   patience_ = Patience(flight.pass.patience);
   std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
+  if (bucket > 0 && plan_.captures() && !reserve_captures(flight, bucket)) bucket = 0;
   LOCI_RETURN_IF_ERROR(reserve(flight, bucket));
   plan_.write(layout_, flight.descriptors.data());
   stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
   if (bucket > 0) {
-    const PassLaunch launch = launch_of(bucket);
-    const Status refused = graphs_.launch(bucket, buffers_.generation(), stream_,
-                                          [&] { layers_.issue(launch, {}, bucket, stream_); });
-    if (!refused.ok() && options_.warn) {
-      options_.warn(fmt::format("decode steps of up to {} requests run without a graph: {}", bucket,
-                                refused.message()));
-    }
-    copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
+    issue_graph(flight, bucket, plan_.captures());
   } else {
     issue_plainly(flight);
   }
@@ -210,12 +201,6 @@ Status CudaPassRunner::reserve_pinned(Memory& memory, std::uint64_t bytes, const
   return {};
 }
 
-std::uint64_t CudaPassRunner::captured_bytes(const Pass& pass) const {
-  std::uint64_t rows = 0;
-  for (const Span& span : pass.spans) rows += span.capture.size() * span.tokens.size();
-  return rows * hidden_row_bytes();
-}
-
 Status CudaPassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   plan_.lay_out(bucket, layout_);
   PassNeeds needs;
@@ -230,8 +215,6 @@ Status CudaPassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   LOCI_RETURN_IF_ERROR(reserve_pinned(flight.descriptors, plan_.descriptor_bytes(), kDescriptors));
   LOCI_RETURN_IF_ERROR(
       reserve_pinned(flight.samples, needs.spans * sizeof(std::uint32_t), "samples (pinned)"));
-  LOCI_RETURN_IF_ERROR(
-      reserve_pinned(flight.hidden, captured_bytes(flight.pass), "captured hidden states (pinned)"));
   const std::uint64_t logits_rows = plan_.wanted_rows() - plan_.sampled_rows();
   return reserve_pinned(flight.logits, logits_rows * spec_.vocabulary * sizeof(float), "logits (pinned)");
 }
@@ -253,46 +236,43 @@ PassLaunch CudaPassRunner::launch_of(std::uint32_t bucket) const {
   return launch;
 }
 
+bool CudaPassRunner::reserve_captures(Flight& flight, std::uint32_t bucket) {
+  const std::uint64_t bytes = std::uint64_t{spec_.layer_count()} * bucket * hidden_row_bytes();
+  return buffers_.reserve_inputs(bucket).ok() && outlet_.reserve(flight.captures, bytes).ok();
+}
+
+void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool captures) {
+  PassLaunch launch = launch_of(bucket);
+  if (captures) launch.inputs = buffers_.inputs.data();
+  DecodeGraphs& graphs = captures ? capturing_graphs_ : graphs_;
+  const Status refused = graphs.launch(bucket, buffers_.generation(), stream_,
+                                       [&] { layers_.issue(launch, {}, bucket, stream_); });
+  if (!refused.ok() && options_.warn) {
+    options_.warn(
+        fmt::format("decode steps of up to {} requests run without a graph: {}", bucket, refused.message()));
+  }
+  if (captures) {
+    outlet_.copy_all(flight.pass, flight.segments, buffers_.inputs.data(), spec_.layer_count(), bucket,
+                     flight.captures, stream_);
+  }
+  copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
+}
+
 void CudaPassRunner::issue_plainly(Flight& flight) {
-  std::uint64_t used = 0;  // of flight.hidden
   PassHooks hooks;
   hooks.await = [&](std::uint32_t layer) { await_blocks(flight, layer); };
   hooks.logits = [&](std::uint32_t begin, std::uint32_t end, const float* logits) {
     copy_logits(flight, begin, end, logits);
   };
-  if (captured_bytes(flight.pass) > 0) {
-    hooks.hidden = [&](std::uint32_t layer, const void* normed) { copy_hidden(flight, layer, normed, used); };
-    hooks.overwrite = [&] {
-      if (std::exchange(taking_, false)) stream_.wait(taken_);
+  if (plan_.captures()) {
+    hooks.hidden = [&](std::uint32_t layer, const std::byte* normed) {
+      outlet_.copy_layer(flight.pass, flight.segments, layer, normed, stream_);
     };
+    hooks.overwrite = [&] { outlet_.before_overwrite(stream_); };
   }
   const std::uint64_t logits_rows = buffers_.logits.size() / (sizeof(float) * spec_.vocabulary);
   layers_.issue(launch_of(0), hooks, static_cast<std::uint32_t>(logits_rows), stream_);
   if (hooks.overwrite) hooks.overwrite();
-}
-
-void CudaPassRunner::copy_hidden(Flight& flight, std::uint32_t layer, const void* normed,
-                                 std::uint64_t& used) {
-  const std::uint64_t row_bytes = hidden_row_bytes();
-  std::vector<CopyPiece> pieces;
-  for (const Segment& segment : flight.segments) {
-    const Span& span = flight.pass.spans[segment.span];
-    if (span.capture.empty() || layer >= segment.end_layer) continue;
-    LOCI_CHECK(span.capture[layer].size() == row_bytes * span.tokens.size(),
-               "a capture buffer has a row for each token");
-    const std::uint64_t bytes = segment.count * row_bytes;
-    pieces.push_back({flight.hidden.data() + used,
-                      static_cast<const std::byte*>(normed) + segment.row * row_bytes, bytes});
-    flight.captured.push_back(
-        {used, span.capture[layer].data() + segment.token * row_bytes, bytes, segment.span});
-    used += bytes;
-  }
-  if (pieces.empty()) return;
-  stream_.record(made_);
-  outlet_.wait(made_);
-  outlet_.copy_pieces(pieces);
-  outlet_.record(taken_);
-  taking_ = true;
 }
 
 void CudaPassRunner::copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end,
@@ -310,6 +290,7 @@ void CudaPassRunner::finish(std::vector<SpanResult>& results) {
   LOCI_CHECK(begun_ > ended_, "a pass has begun");
   Flight& flight = flights_[ended_++ % flights_.size()];
   flight.done.synchronize();
+  flight.captures.taken.synchronize();
   blocks_.projections_done(flight.projections.last());
   projected_ = {};
   Status status = flight.status;
@@ -320,10 +301,6 @@ void CudaPassRunner::finish(std::vector<SpanResult>& results) {
     return;
   }
   projected_ = flight.projections.projected();
-  for (const Captured& captured : flight.captured) {
-    if (flight.poisoned[captured.span] != 0) continue;
-    std::memcpy(captured.to, flight.hidden.data() + captured.from, captured.bytes);
-  }
   for (const Segment& segment : flight.segments) {
     SpanResult& result = results[segment.span];
     if (segment.sampled) {

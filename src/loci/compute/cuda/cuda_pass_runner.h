@@ -19,6 +19,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/compute/cuda/block_pool.h"
+#include "loci/compute/cuda/cuda_captures.h"
 #include "loci/compute/cuda/cuda_graphs.h"
 #include "loci/compute/cuda/cuda_hidden_projector.h"
 #include "loci/compute/cuda/cuda_pass_buffers.h"
@@ -63,21 +64,14 @@ class CudaPassRunner {
   std::uint64_t hidden_row_bytes() const { return std::uint64_t{spec_.hidden} * 2; }
 
  private:
-  // Rows of one layer's captured input; they lie in the flight's pinned memory until the pass has ended.
-  struct Captured {
-    std::uint64_t from = 0;  // offset
-    std::byte* to = nullptr;
-    std::uint64_t bytes = 0;
-    std::uint32_t span = 0;
-  };
   // A pass in flight. There is room for one more than may be in flight, because the results of the last one
   // that ended are still read.
   struct Flight {
-    explicit Flight(const Device& device) : done(device) {}
+    explicit Flight(const Device& device) : captures(device), done(device) {}
     Pass pass;
     std::vector<Segment> segments;
     std::vector<std::uint8_t> poisoned;  // [span]
-    std::vector<Captured> captured;
+    PassCaptures captures;
     PassProjections projections;
     std::uint32_t sampled_rows = 0;
     Status status;  // the error that kept it from being issued
@@ -85,7 +79,6 @@ class CudaPassRunner {
     Memory descriptors;
     Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
     Memory samples;  // u32 [spans]
-    Memory hidden;   // captured inputs
     Event done;
   };
 
@@ -97,10 +90,12 @@ class CudaPassRunner {
   Status issue(Flight& flight);
   Status reserve(Flight& flight, std::uint32_t bucket);
   Status reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const;
-  std::uint64_t captured_bytes(const Pass& pass) const;
   PassLaunch launch_of(std::uint32_t bucket) const;
+  // Launches the bucket's graph. `captures`: it keeps the layers' inputs.
+  void issue_graph(Flight& flight, std::uint32_t bucket, bool captures);
   void issue_plainly(Flight& flight);
-  void copy_hidden(Flight& flight, std::uint32_t layer, const void* normed, std::uint64_t& used);
+  // True: there is room for the inputs that a graph keeps.
+  bool reserve_captures(Flight& flight, std::uint32_t bucket);
   void copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end, const float* logits);
   void await_blocks(Flight& flight, std::uint32_t layer);
 
@@ -115,11 +110,9 @@ class CudaPassRunner {
   std::unique_ptr<PassProjector> projector_;  // null: this model's hidden states are no smaller form
   PassPlan plan_;
   DescriptorLayout layout_;
-  DecodeGraphs graphs_;
+  DecodeGraphs graphs_, capturing_graphs_;
   Stream stream_;  // computes
-  Stream outlet_;  // copies captured inputs to the host meanwhile
-  Event made_, taken_;
-  bool taking_ = false;
+  CaptureOutlet outlet_;
   Patience patience_;                  // of the last pass that was issued
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the last pass was issued
   std::vector<SlotId> arrived_;        // of one layer, for spans that are not poisoned

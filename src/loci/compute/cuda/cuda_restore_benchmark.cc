@@ -5,10 +5,14 @@
 // that answers, from before its loads are queued to its end; the loads are queued layer by layer by another
 // thread, as movers do. Limits are the bytes over the link, and the products over the matrix rate, whichever
 // takes longer.
+//
+// And what it costs to capture hidden states while replies are written, beside steps that capture nothing
+// (HCache §6.3.2: 4 % at most).
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
+#include <cstring>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -20,7 +24,7 @@
 #include "loci/base/check.h"
 #include "loci/compute/cuda/block_pool.h"
 #include "loci/compute/cuda/check/bench.h"
-#include "loci/compute/cuda/check/bench_model.h"
+#include "loci/compute/cuda/check/bench_model_testing.h"
 #include "loci/compute/cuda/cuda_pass_runner.h"
 #include "loci/compute/cuda/cuda_weights.h"
 #include "loci/compute/layer_groups.h"
@@ -28,7 +32,7 @@
 namespace loci::cuda {
 namespace {
 
-constexpr BenchModelShape kSmall{2, 64, 4, 4, 16, 96, 72, 512, 10000};
+constexpr BenchModelShape kSmallLlama2{2, 64, 4, 4, 16, 96, 72, 512, 10000};
 constexpr std::uint32_t kQuestion = 32;  // tokens
 
 enum class Way : std::uint8_t { kResident, kKeysAndValues, kHidden, kHiddenStaged };
@@ -43,7 +47,7 @@ class Restore {
     CudaPassRunnerOptions options;
     options.element = ElementType::kBFloat16;
     options.rows_max = bench.small() ? 96 : 2048;
-    options.spans_max = 4;
+    options.spans_max = bench.small() ? 4 : 64;
     options.context_tokens = context_max + kQuestion;
     made->rows_max_ = options.rows_max;
     LOCI_ASSIGN_OR_RETURN(made->weights_,
@@ -58,9 +62,9 @@ class Restore {
     for (std::uint32_t i = 0; i < blocks; ++i) made->slots_.emplace_back((i * 7 + 3) % blocks * 2);
     made->slots_.emplace_back(2 * blocks);
     LOCI_ASSIGN_OR_RETURN(made->host_, made->blocks_->allocate_host(made->group().block_bytes * blocks));
-    auto* values = reinterpret_cast<std::uint16_t*>(made->host_.data());
-    for (std::uint64_t i = 0; i < made->host_.size() / 2; ++i)
-      values[i] = model.matrices[i % model.matrices.size()];
+    const std::uint64_t piece = 2 * model.matrices.size();
+    for (std::uint64_t at = 0; at < made->host_.size(); at += piece)
+      std::memcpy(made->host_.data() + at, model.matrices.data(), std::min(piece, made->host_.size() - at));
     return made;
   }
 
@@ -112,7 +116,50 @@ class Restore {
   }
   const Status& status() const { return status_; }
 
+  // Of decode steps of so many requests behind 64 tokens, each begun while the one before runs.
+  double step_ms(std::uint32_t batch, bool captures) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::uint32_t kSets = 3;  // two passes are in flight
+    const std::uint32_t steps = kBlockTokens, uncounted = 8;
+    const std::uint64_t layer_bytes = batch * runner_->hidden_row_bytes();
+    const std::uint64_t set_bytes = model_.spec.layer_count() * layer_bytes;
+    Result<HostMemory> rows = blocks_->allocate_host(captures ? kSets * set_bytes : 1);
+    if (!rows.ok()) {
+      status_ = rows.status();
+      return 0;
+    }
+    const auto begin = [&](std::uint32_t step) {
+      Pass pass;
+      for (std::uint32_t i = 0; i < batch; ++i) {
+        Span& span = pass.spans.emplace_back();
+        span.tokens = {TokenId(i % model_.spec.vocabulary)};
+        span.position = kStepContext + step;
+        span.layers = {0, model_.spec.layer_count()};
+        BlockTable& table = span.tables.emplace_back();
+        for (std::uint32_t k = 0; k < kStepBlocks; ++k) table.blocks.emplace_back(i * kStepBlocks + k);
+        span.logits = LogitsWanted::kLast;
+        span.sampling = DeviceSampling{};
+        for (std::uint32_t layer = 0; captures && layer < model_.spec.layer_count(); ++layer) {
+          std::byte* at = rows->data() + step % kSets * set_bytes + layer * layer_bytes;
+          span.capture.emplace_back(at + i * runner_->hidden_row_bytes(), runner_->hidden_row_bytes());
+        }
+      }
+      runner_->begin(std::move(pass));
+    };
+    Clock::time_point counted;
+    begin(0);
+    for (std::uint32_t step = 0; step < steps; ++step) {
+      if (step == uncounted) counted = Clock::now();
+      if (step + 1 < steps) begin(step + 1);
+      runner_->finish(results_);
+      if (status_.ok()) status_ = results_[0].status;
+    }
+    return std::chrono::duration<double, std::milli>(Clock::now() - counted).count() / (steps - uncounted);
+  }
+
  private:
+  static constexpr std::uint32_t kStepContext = 64, kStepBlocks = kStepContext / kBlockTokens + 1;
+
   Restore(Bench& bench, const BenchModel& model) : bench_(bench), model_(model) {}
 
   const LayerGroup& group() const { return blocks_->groups()[0]; }
@@ -215,6 +262,26 @@ void bench_context(Bench& bench, Restore& restore, std::uint32_t context) {
        .note = fmt::format("of the matrix rate; {:.2f} ms, {:.2f} us a token", ms, ms / context * 1e3)});
 }
 
+// In turn, so that what disturbs one disturbs both; the best of each.
+void bench_steps(Bench& bench, Restore& restore) {
+  for (const std::uint32_t batch : bench.small() ? std::vector{2u} : std::vector{1u, 16u, 64u}) {
+    const std::string name = fmt::format("restore/llama-2-7b step of {} captured", batch);
+    if (!bench.wanted(name)) continue;
+    double plain = 1e30, captured = 1e30;
+    for (std::uint32_t i = 0; i < (bench.small() ? 1u : 4u); ++i) {
+      plain = std::min(plain, restore.step_ms(batch, false));
+      captured = std::min(captured, restore.step_ms(batch, true));
+    }
+    bench.table().add({.name = name,
+                       .measured = captured,
+                       .unit = "ms",
+                       .limit = plain,
+                       .better = BenchRow::Better::kLower,
+                       .note = fmt::format("beside steps that capture nothing; {:.1f} MB a step to the host",
+                                           restore.hidden_bytes(batch) / 1e6)});
+  }
+}
+
 }  // namespace
 
 void bench_restore(Bench& bench) {
@@ -222,10 +289,11 @@ void bench_restore(Bench& bench) {
     std::vector<std::uint32_t> contexts{1024, 4096};
     if (bench.quick()) contexts = {4096};
     if (bench.small()) contexts = {64, 128};
-    const std::unique_ptr<BenchModel> model = make_bench_model(bench.small() ? kSmall : kLlama2With7b);
+    const std::unique_ptr<BenchModel> model = make_bench_model(bench.small() ? kSmallLlama2 : kLlama2With7b);
     const Result<std::unique_ptr<Restore>> restore = Restore::make(bench, *model, contexts.back());
     if (!restore.ok()) return bench.table().fail("restore/", restore.status());
     for (const std::uint32_t context : contexts) bench_context(bench, **restore, context);
+    bench_steps(bench, **restore);
     if (!(*restore)->status().ok()) bench.table().fail("restore/", (*restore)->status());
   });
 }

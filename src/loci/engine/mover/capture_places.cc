@@ -78,7 +78,7 @@ std::optional<std::uint32_t> CapturePlaces::add(const Piece& piece) {
   if (capture == nullptr) return std::nullopt;
   std::copy_n(piece.tokens.begin() + piece.row, piece.count, capture->tokens.begin() + piece.row);
   capture->rows = piece.row + piece.count;
-  capture->written = passes_;
+  capture->written = piece.pass;
   return capture->place;
 }
 
@@ -96,7 +96,7 @@ CapturePlaces::Capture* CapturePlaces::capture_for(const Piece& piece) {
   if (free_.empty()) {
     auto oldest = captures_.end();
     for (auto it = captures_.begin(); it != captures_.end(); ++it) {
-      if (it->second.open || it->second.written == passes_) continue;
+      if (it->second.open || it->second.written == piece.pass) continue;
       if (oldest == captures_.end() || it->second.written < oldest->second.written) oldest = it;
     }
     if (oldest == captures_.end()) {

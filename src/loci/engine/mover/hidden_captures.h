@@ -27,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "loci/base/host_memory.h"
@@ -39,11 +40,16 @@
 
 namespace loci {
 
+// The thread that calls begin() and end() copies no rows. The backend writes them into buffers that come from
+// Backend::allocate_host(); a thread of this class copies them from there to the captures. Passes that wait
+// for that thread are few; if it falls behind, what a pass has captured is dropped.
+//
 // Thread-safe; begin() and end() are called by one thread.
 class HiddenCaptures {
  public:
-  // `places`: the number of blocks. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<HiddenCaptures>> make(const BackendInfo& backend, std::uint32_t places);
+  // `places`: the number of blocks. The backend must outlive it. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<HiddenCaptures>> make(Backend& backend, std::uint32_t places);
+  ~HiddenCaptures();
 
   // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
   void begin(Pass& pass) EXCLUDES(mutex_);
@@ -53,34 +59,53 @@ class HiddenCaptures {
   // Call it when something else is written to the slot.
   void forget(SlotId slot) EXCLUDES(mutex_);
   // The capture of the block in the slot, [layer][token][row]; empty unless it is whole and has the entry's
-  // tokens at the entry's place. It stays until close(), which ends it.
-  std::span<const std::byte> open(SlotId slot, const BlockEntry& entry);
-  void close(SlotId slot);
+  // tokens at the entry's place. It stays until close(), which ends it. Waits for the copies of passes that
+  // have ended.
+  std::span<const std::byte> open(SlotId slot, const BlockEntry& entry) EXCLUDES(mutex_);
+  void close(SlotId slot) EXCLUDES(mutex_);
 
-  CaptureStats stats() const;
+  // Waits likewise.
+  CaptureStats stats() const EXCLUDES(mutex_);
 
  private:
-  HiddenCaptures(const BackendInfo& backend, HostMemory memory, std::uint32_t places);
-  // A pass in flight.
+  // A pass in flight, or one that has ended and whose rows are to be copied.
   struct Begun {
     std::vector<CapturePlaces::Piece> pieces;
     std::vector<std::optional<std::uint32_t>> token_of;  // [span]
-    std::vector<std::uint64_t> span_tokens;              // [span]
-    std::vector<std::vector<std::byte>> buffers;         // [span][layer][token][row]
+    std::vector<std::uint64_t> first_row;                // [span]: of its tokens in the buffer
+    std::uint64_t rows = 0;                              // of all spans that are captured
+    HostMemory buffer;                                   // [layer][rows][row]
+    std::vector<bool> whole;                             // [piece]: it may be added
   };
+  static constexpr std::uint64_t kWaitingRows = 4096;  // of passes that have ended; one pass may have more
+
+  HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places);
+  // False: there is no memory.
+  bool make_room(Begun& begun) const;
   // False: its token is not known, because the pass before has not sampled it.
   bool learn_token(const Begun& pass, CapturePlaces::Piece& piece) const;
-  void copy(const Begun& pass, const CapturePlaces::Piece& piece, std::uint32_t place) REQUIRES(mutex_);
+  void run() EXCLUDES(mutex_);  // the thread
+  void keep(const Begun& pass) EXCLUDES(mutex_);
+  void copy(const Begun& pass, const CapturePlaces::Piece& piece, std::uint32_t place) const;
+  void wait_for_copies(MutexLock& lock) const REQUIRES(mutex_);
 
+  Backend& backend_;
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
+  // Of places that are not open only the thread writes the bytes, and nobody reads them.
   const HostMemory memory_;
+  // Only for the thread that calls begin() and end():
   std::deque<Begun> begun_;
-  Begun spare_;                                  // its memory is used again
   std::vector<std::optional<TokenId>> samples_;  // [span] of the pass that ended last
 
-  mutable Mutex mutex_;  // also guards the captures' bytes, except those of open captures
+  mutable Mutex mutex_;
+  mutable Condition changed_;
   CapturePlaces places_ GUARDED_BY(mutex_);
+  std::deque<Begun> ended_ GUARDED_BY(mutex_);         // the first one is being copied
+  std::vector<Begun> spare_ GUARDED_BY(mutex_);        // their memory is used again
+  std::uint64_t waiting_rows_ GUARDED_BY(mutex_) = 0;  // in them
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
 };
 
 }  // namespace loci

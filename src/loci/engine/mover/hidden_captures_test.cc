@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "loci/compute/backend_testing.h"
+
 namespace loci {
 namespace {
 
@@ -23,7 +25,10 @@ class HiddenCapturesTest : public testing::Test {
     info_.hidden_row_bytes = kRow;
     make(2);
   }
-  void make(std::uint32_t places) { captures_ = std::move(HiddenCaptures::make(info_, places)).value(); }
+  void make(std::uint32_t places) {
+    backend_ = std::make_unique<EmptyBackend>(info_);
+    captures_ = std::move(HiddenCaptures::make(*backend_, places)).value();
+  }
 
   static std::byte byte_of(std::uint32_t layer, std::uint32_t position) {
     return static_cast<std::byte>(layer * 100 + position % 97);
@@ -90,6 +95,7 @@ class HiddenCapturesTest : public testing::Test {
   }
 
   BackendInfo info_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<HiddenCaptures> captures_;
 };
 
@@ -205,6 +211,10 @@ TEST_F(HiddenCapturesTest, WhatIsForgottenInFlightIsNotAdded) {
   begin(second);
   end(first);
   end(second);
+  EXPECT_FALSE(has(5, 0));
+  begin(first = pass_of(span(0, 32, {5})));
+  captures_->forget(SlotId(5));
+  end(first);
   EXPECT_FALSE(has(5, 0));
   begin(first = pass_of(span(0, 20, {5})));
   begin(second = pass_of(span(20, 32, {5})));

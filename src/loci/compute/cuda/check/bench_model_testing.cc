@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/compute/cuda/check/bench_model.h"
+#include "loci/compute/cuda/check/bench_model_testing.h"
 
 #include <algorithm>
 #include <cmath>
