@@ -266,11 +266,12 @@ void bench_prompt(Bench& bench) {
   }
 }
 
-void bench_mixed(Bench& bench) {
-  const std::string name = "attention/mixed 48 decodes at 8K and 1K prompt rows at 8K";
+void bench_mixed(Bench& bench, std::uint32_t prompt_rows) {
+  const std::string name =
+      "attention/mixed 48 decodes at 8K and " + short_number(prompt_rows) + " prompt rows at 8K";
   if (!bench.wanted(name)) return;
   std::vector<Request> decodes = equal(48, {1, 8192});
-  std::vector<Request> prompts = equal(1, {1024, 8192});
+  std::vector<Request> prompts = equal(1, {prompt_rows, 8192});
   if (bench.small()) {
     decodes = equal(2, {1, 90});
     prompts = {{20, 60}};
@@ -296,7 +297,7 @@ void bench_attention(Bench& bench) {
   bench_pools(bench);
   bench_scattered(bench);
   bench_prompt(bench);
-  bench_mixed(bench);
+  for (const std::uint32_t rows : {64u, 1024u}) bench_mixed(bench, rows);
 }
 
 }  // namespace loci::cuda

@@ -124,28 +124,31 @@ class ContextCopier {
  public:
   using Shape = WarpgroupShape<kHead>;
 
+  // Reads the block's first task: before await_previous().
   LOCI_DEVICE ContextCopier(const WarpgroupParams& all, const PromptRing<kHead>& ring)
-      : all_(all), ring_(ring), count_(all.p.a.counts[0]) {}
+      : all_(all), ring_(ring), count_(all.p.a.counts[0]), index_(blockIdx.x), view_(all.p, blockIdx.x) {}
 
   LOCI_DEVICE void run() {
     RingPlace<2> place;
-    for (std::uint32_t index = blockIdx.x;; place.next()) {
-      while (index < count_ && (all_.p.a.tasks[index].flags & AttentionTask::kSecond) != 0)
-        index = following();
+    for (;; place.next()) {
+      while (index_ < count_ && (view_.task.flags & AttentionTask::kSecond) != 0) {
+        index_ = following();
+        read();
+      }
       await_arrivals(ring_.task_used(place.stage), place.parity ^ 1);
-      if (index >= count_) break;
-      const TaskView view(all_.p, index);
+      if (index_ >= count_) break;
       if (lane_id() == 0) {
-        ring_.tasks[place.stage] = {view.task, view.run, index};
+        ring_.tasks[place.stage] = {view_.task, view_.run, index_};
         arrive(ring_.task_here(place.stage));
       }
-      index = following();
-      if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
-        copy(view);
+      index_ = following();
+      if ((view_.task.flags & AttentionTask::kPromptTile) != 0) {
+        copy();
       } else {
         // Decode tiles lie where the ring does.
         await_arrivals(ring_.task_used(place.stage), place.parity);
       }
+      read();
     }
     if (lane_id() == 0) {
       ring_.tasks[place.stage].task.pairs = 0;
@@ -164,6 +167,9 @@ class ContextCopier {
     if (lane_id() == 0) taken = atomicAdd(all_.p.a.counts + 2, 1u);
     return blocks() + __shfl_sync(~0u, taken, 0);
   }
+  LOCI_DEVICE void read() {
+    if (index_ < count_) view_ = TaskView(all_.p, index_);
+  }
   // The last block leaves the counters as they were.
   LOCI_DEVICE void leave() const {
     if (atomicAdd(all_.p.a.counts + 3, 1u) + 1 < blocks()) return;
@@ -171,11 +177,11 @@ class ContextCopier {
     all_.p.a.counts[3] = 0;
   }
 
-  LOCI_DEVICE void copy(const TaskView& view) {
-    const PromptSteps steps(all_.p, view);
-    const std::uint32_t* table = all_.p.a.tables + view.run.table + steps.first / 32;
-    const int keys_row = static_cast<int>(view.task.kv_head * 32);
-    const int values_row = static_cast<int>((all_.p.a.state.kv_heads + view.task.kv_head) * 32);
+  LOCI_DEVICE void copy() {
+    const PromptSteps steps(all_.p, view_);
+    const std::uint32_t* table = all_.p.a.tables + view_.run.table + steps.first / 32;
+    const int keys_row = static_cast<int>(view_.task.kv_head * 32);
+    const int values_row = static_cast<int>((all_.p.a.state.kv_heads + view_.task.kv_head) * 32);
     int slots[kBlocks], next[kBlocks];
     spread(slot_of(table, steps, 0), slots);
     int ahead = slot_of(table, steps, 1);  // read a step before it is used
@@ -228,39 +234,68 @@ class ContextCopier {
   const WarpgroupParams& all_;
   const PromptRing<kHead>& ring_;
   const std::uint32_t count_;
+  std::uint32_t index_;  // of the next task
+  TaskView view_;        // and what it is
   RingPlace<Shape::kKeyStages> keys_;
   RingPlace<Shape::kValueStages> values_;
 };
 
-// The other warps of that warpgroup: copy the queries of prompts, up to one task ahead. Zeros beyond a task's
+// The other warps of that warpgroup copy the queries of prompts, up to one task ahead. Zeros beyond a task's
 // pairs.
 template <int kHead>
-LOCI_DEVICE void copy_queries(const AttentionParams& p, const PromptRing<kHead>& ring) {
+class QueryCopier {
+ public:
   using Shape = WarpgroupShape<kHead>;
-  constexpr std::uint32_t kChunks = kHead / 8, kRows = 2 * kWarpgroupPairs;
-  constexpr std::uint32_t kThreads = 32 * PromptRing<kHead>::kQueryWarps;
-  for (RingPlace<2> place;; place.next()) {
-    await_arrivals(ring.task_here(place.stage), place.parity);
-    const TaskView view(ring.tasks[place.stage].task, ring.tasks[place.stage].run);
-    if (view.task.pairs == 0) return;
-    if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
-#pragma unroll 4
-      for (std::uint32_t piece = threadIdx.x - 32; piece < kRows * kChunks; piece += kThreads) {
-        const std::uint32_t row = piece / kChunks, chunk = piece % kChunks;
-        const bool valid = row < view.task.pairs;
-        const std::byte* from = static_cast<const std::byte*>(p.a.queries);
-        if (valid) from += (view.at(p, row) + chunk * 8) * 2;
-        copy_async_16(ring.queries(place.stage) + Shape::offset(kRows, row, chunk), from, valid);
+
+  LOCI_DEVICE QueryCopier(const AttentionParams& p, const PromptRing<kHead>& ring) : p_(p), ring_(ring) {}
+
+  LOCI_DEVICE void run() const {
+    for (RingPlace<2> place;; place.next()) {
+      await_arrivals(ring_.task_here(place.stage), place.parity);
+      const TaskView view(ring_.tasks[place.stage].task, ring_.tasks[place.stage].run);
+      if (view.task.pairs == 0) return;
+      if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
+        copy(view, ring_.queries(place.stage));
+        publish_shared();
+        __syncwarp();
+        arrive_warp(ring_.queries_here(place.stage));
       }
-      copy_async_commit();
-      copy_async_wait<0>();
-      publish_shared();
-      __syncwarp();
-      arrive_warp(ring.queries_here(place.stage));
+      arrive_warp(ring_.task_used(place.stage));
     }
-    arrive_warp(ring.task_used(place.stage));
   }
-}
+
+ private:
+  static constexpr std::uint32_t kChunks = kHead / 8, kRows = 2 * kWarpgroupPairs;
+  static constexpr std::uint32_t kAtATime = 32 * PromptRing<kHead>::kQueryWarps / kChunks;  // rows
+
+  // From pair to pair by addition: quotients take longer than the copies.
+  LOCI_DEVICE void copy(const TaskView& view, std::byte* to) const {
+    const std::uint32_t thread = threadIdx.x - 32, chunk = thread % kChunks, ratio = p_.ratio;
+    const std::uint32_t rows = kAtATime / ratio, heads = kAtATime % ratio;
+    const std::size_t step = (std::size_t{rows} * p_.a.heads + heads) * (kHead * 2);
+    const std::size_t next_row = std::size_t{p_.a.heads - ratio} * (kHead * 2);
+    const std::uint32_t first = thread / kChunks;
+    std::uint32_t head = (view.task.first_pair + first) % ratio;
+    const auto* queries = static_cast<const std::byte*>(p_.a.queries);
+    const std::byte* from = queries + (view.at(p_, first) + chunk * 8) * 2;
+#pragma unroll 4
+    for (std::uint32_t row = first; row < kRows; row += kAtATime) {
+      const bool valid = row < view.task.pairs;
+      copy_async_16(to + Shape::offset(kRows, row, chunk), valid ? from : queries, valid);
+      from += step;
+      head += heads;
+      if (head >= ratio) {
+        head -= ratio;
+        from += next_row;
+      }
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+  }
+
+  const AttentionParams& p_;
+  const PromptRing<kHead>& ring_;
+};
 
 // softmax_half() of both rows. A scheduler has one warp of a group, so no other one fills the time between
 // operations that need each other: maxima and sums are four chains for each row.
@@ -563,6 +598,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   // Descriptors are there before the pass's first kernel.
   if (blockIdx.x >= all.p.a.counts[0]) return await_previous();
   const PromptRing<kHead> ring(shared_memory<std::byte>());
+  ContextCopier<kHead> copier(all, ring);
   if (threadIdx.x == 0) {
     prefetch_map(all.map);
     ring.begin_all();
@@ -572,9 +608,9 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     give_registers<56>();
     if (warp_id() == 0) {
-      ContextCopier<kHead>(all, ring).run();
+      copier.run();
     } else {
-      copy_queries<kHead>(all.p, ring);
+      QueryCopier<kHead>(all.p, ring).run();
     }
   } else {
     take_registers<224>();

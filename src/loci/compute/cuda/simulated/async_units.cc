@@ -3,7 +3,7 @@
 // layouts of shared memory.
 #include "loci/compute/cuda/simulated/async_units.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -109,19 +109,20 @@ void AsyncUnits::run(const Copy& copy) {
     return at >= 0 && static_cast<std::uint64_t>(at) < size;
   };
   for (std::uint32_t row = 0; row < rows; ++row) {
-    for (std::uint32_t column = 0; column < 64; ++column) {
-      const std::int64_t x = copy.x + column, y = copy.y + row;
-      std::uint16_t bits = 0;
-      if (inside(x, shape.size[0]) && inside(y, shape.size[1]) && inside(copy.z, shape.size[2])) {
-        std::memcpy(&bits,
-                    static_cast<const std::byte*>(shape.base) + x * 2 +
-                        y * static_cast<std::int64_t>(shape.stride_bytes[0]) +
-                        copy.z * static_cast<std::int64_t>(shape.stride_bytes[1]),
-                    2);
+    std::uint16_t bits[64] = {};
+    const std::int64_t y = copy.y + row;
+    if (inside(y, shape.size[1]) && inside(copy.z, shape.size[2])) {
+      const std::byte* from = static_cast<const std::byte*>(shape.base) +
+                              y * static_cast<std::int64_t>(shape.stride_bytes[0]) +
+                              copy.z * static_cast<std::int64_t>(shape.stride_bytes[1]);
+      for (std::int64_t i = 0; i < 64; ++i) {
+        if (inside(copy.x + i, shape.size[0])) std::memcpy(bits + i, from + (copy.x + i) * 2, 2);
       }
-      const std::uint64_t to = permuted(address(copy.to) + row * 128 + column * 2) - kFirst;
-      std::memcpy(shared_ + to, &bits, 2);
-      std::memcpy(view_.data() + to, &bits, 2);
+    }
+    for (std::uint32_t chunk = 0; chunk < 8; ++chunk) {
+      const std::uint64_t to = permuted(address(copy.to) + row * 128 + chunk * 16) - kFirst;
+      std::memcpy(shared_ + to, bits + 8 * chunk, 16);
+      std::memcpy(view_.data() + to, bits + 8 * chunk, 16);
     }
   }
   Barrier& barrier = barriers_[copy.arrivals];
@@ -197,12 +198,12 @@ void AsyncUnits::run(Warp& warp, std::size_t end) {
   }
 }
 
-float AsyncUnits::element(MmaType type, std::uint64_t address) const {
+void AsyncUnits::read_chunk(MmaType type, std::uint64_t address, float (&values)[8]) const {
   const std::uint64_t at = permuted(address) - kFirst;
-  LOCI_CHECK(at + 2 <= view_.size(), "a product's tile lies in the block's shared memory");
-  std::uint16_t bits;
-  std::memcpy(&bits, view_.data() + at, 2);
-  return value_of(type, bits);
+  LOCI_CHECK(at + 16 <= view_.size(), "a product's tile lies in the block's shared memory");
+  std::uint16_t bits[8];
+  std::memcpy(bits, view_.data() + at, 16);
+  for (int i = 0; i < 8; ++i) values[i] = value_of(type, bits[i]);
 }
 
 void AsyncUnits::run(std::uint32_t warp_in_group, Product& product, Sums& sums) {
@@ -211,12 +212,14 @@ void AsyncUnits::run(std::uint32_t warp_in_group, Product& product, Sums& sums) 
   LOCI_CHECK(first.b_tile >> 62 == 1 && (first.a != nullptr || first.a_tile >> 62 == 1),
              "tiles are permuted in 128 bytes");
   float a[16][16], b[16][128];
+  float chunk[8];
   if (first.a == nullptr) {
     const std::uint64_t start = field(first.a_tile, 0), stride = field(first.a_tile, 32);
     for (std::uint64_t r = 0; r < 16; ++r) {
       const std::uint64_t row = 16 * warp_in_group + r;
-      for (std::uint64_t k = 0; k < 16; ++k) {
-        a[r][k] = element(first.type, start + row / 8 * stride + row % 8 * 128 + k * 2);
+      for (std::uint64_t k = 0; k < 16; k += 8) {
+        read_chunk(first.type, start + row / 8 * stride + row % 8 * 128 + k * 2, chunk);
+        std::copy_n(chunk, 8, a[r] + k);
       }
     }
   } else {
@@ -231,12 +234,28 @@ void AsyncUnits::run(std::uint32_t warp_in_group, Product& product, Sums& sums) 
   const std::uint64_t start = field(first.b_tile, 0), leading = field(first.b_tile, 16),
                       stride = field(first.b_tile, 32);
   const auto columns = static_cast<std::uint64_t>(first.columns);
-  for (std::uint64_t k = 0; k < 16; ++k) {
+  // Rows of b's columns with a in shared memory, rows of b's rows with a in registers: the two forms that
+  // simt_warpgroup.h has.
+  if (first.a == nullptr) {
     for (std::uint64_t n = 0; n < columns; ++n) {
+<<<<<<< HEAD
       const std::uint64_t at = first.b_rows
                                    ? start + n / 8 * stride + n % 8 * 128 + k * 2
                                    : start + n / 64 * leading + n % 64 * 2 + k / 8 * stride + k % 8 * 128;
       b[k][n] = element(first.type, at);
+=======
+      for (std::uint64_t k = 0; k < 16; k += 8) {
+        read_chunk(first.type, start + n / 8 * stride + n % 8 * 128 + k * 2, chunk);
+        for (std::uint64_t i = 0; i < 8; ++i) b[k + i][n] = chunk[i];
+      }
+    }
+  } else {
+    for (std::uint64_t k = 0; k < 16; ++k) {
+      for (std::uint64_t n = 0; n < columns; n += 8) {
+        read_chunk(first.type, start + n / 64 * leading + n % 64 * 2 + k / 8 * stride + k % 8 * 128, chunk);
+        std::copy_n(chunk, 8, b[k] + n);
+      }
+>>>>>>> wgmma
     }
   }
   for (std::uint64_t r = 0; r < 16; ++r) {

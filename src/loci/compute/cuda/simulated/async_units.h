@@ -84,7 +84,8 @@ class AsyncUnits {
   void run(Warp& warp, std::size_t end);
   void run(std::uint32_t warp_in_group, Product& product, Sums& sums);
   void complete(Barrier& barrier, const void* arrivals);
-  float element(MmaType type, std::uint64_t address) const;
+  // Eight values of a permuted row.
+  void read_chunk(MmaType type, std::uint64_t address, float (&values)[8]) const;
   std::uint64_t draw(std::uint64_t below);
 
   std::byte* shared_ = nullptr;
