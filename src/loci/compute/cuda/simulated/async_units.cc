@@ -234,16 +234,8 @@ void AsyncUnits::run(std::uint32_t warp_in_group, Product& product, Sums& sums) 
   const std::uint64_t start = field(first.b_tile, 0), leading = field(first.b_tile, 16),
                       stride = field(first.b_tile, 32);
   const auto columns = static_cast<std::uint64_t>(first.columns);
-  // Rows of b's columns with a in shared memory, rows of b's rows with a in registers: the two forms that
-  // simt_warpgroup.h has.
-  if (first.a == nullptr) {
+  if (first.b_rows) {
     for (std::uint64_t n = 0; n < columns; ++n) {
-<<<<<<< HEAD
-      const std::uint64_t at = first.b_rows
-                                   ? start + n / 8 * stride + n % 8 * 128 + k * 2
-                                   : start + n / 64 * leading + n % 64 * 2 + k / 8 * stride + k % 8 * 128;
-      b[k][n] = element(first.type, at);
-=======
       for (std::uint64_t k = 0; k < 16; k += 8) {
         read_chunk(first.type, start + n / 8 * stride + n % 8 * 128 + k * 2, chunk);
         for (std::uint64_t i = 0; i < 8; ++i) b[k + i][n] = chunk[i];
@@ -255,7 +247,6 @@ void AsyncUnits::run(std::uint32_t warp_in_group, Product& product, Sums& sums) 
         read_chunk(first.type, start + n / 64 * leading + n % 64 * 2 + k / 8 * stride + k % 8 * 128, chunk);
         std::copy_n(chunk, 8, b[k] + n);
       }
->>>>>>> wgmma
     }
   }
   for (std::uint64_t r = 0; r < 16; ++r) {
