@@ -62,6 +62,12 @@ def tiny_model(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def wide_model(request, tmp_path_factory):
+    """Like the tiny one, with keys and values twice as wide as hidden states."""
+    return random_model(request, tmp_path_factory, "tiny-wide")
+
+
+@pytest.fixture(scope="session")
 def windows_model(request, tmp_path_factory):
     """The same with layers that see only 128 tokens."""
     return random_model(request, tmp_path_factory, "tiny-windows")

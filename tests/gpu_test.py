@@ -20,6 +20,7 @@ pytestmark = pytest.mark.serve(model="tiny", program="loci-simulated-gpu")
 CONVERSATIONS, TURNS = 5, 3
 ROOM = "2MiB"   # for all conversations
 TIGHT = "160KiB"  # for two
+WIDE_ROOM, WIDE_TIGHT = "6MiB", "480KiB"  # of the model whose hidden states are smaller than its keys and values
 
 
 def flags(memory, *more, host="0", deterministic=True):
@@ -91,9 +92,9 @@ RIGHT = {}
 
 def right(binary, model, **fields):
     """What a server says with room for everything, one conversation after the other."""
-    key = json.dumps(fields, sort_keys=True)
+    key = json.dumps([model, fields], sort_keys=True)
     if key not in RIGHT:
-        with Server(binary, model, *flags(ROOM)) as server:
+        with Server(binary, model, *flags(WIDE_ROOM)) as server:
             RIGHT[key] = [talk(server, i, **fields)[0] for i in range(CONVERSATIONS)]
     return RIGHT[key]
 
@@ -142,16 +143,20 @@ def test_from_host_memory(binary, model):
         expect(moved(server, "host_load") > 0, "nothing came from host memory")
 
 
+PROFILES = {}
+
+
 def slow_to_compute(binary, model, folder):
     """A profile by which every token is better loaded than computed: no GPU needs a disk for so small a model."""
     path = os.path.join(folder, "profile.json")
-    subprocess.run([binary, "profile", model, "--device", "cuda:0", "--deterministic", "--no-disk", "--output", path],
-                   check=True, stdout=subprocess.DEVNULL)
-    with open(path, encoding="utf-8") as file:
-        profile = json.load(file)
-    profile["costs"]["token_ns"] = 10 ** 9
+    if model not in PROFILES:
+        subprocess.run([binary, "profile", model, "--device", "cuda:0", "--deterministic", "--no-disk", "--output", path],
+                       check=True, stdout=subprocess.DEVNULL)
+        with open(path, encoding="utf-8") as file:
+            PROFILES[model] = json.load(file)
+        PROFILES[model]["costs"]["token_ns"] = 10 ** 9
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(profile, file)
+        json.dump(PROFILES[model], file)
     return path
 
 
@@ -167,6 +172,101 @@ def test_from_disk_after_a_kill(binary, model):
                 said, _ = talk(server, i, histories[i], [TURNS - 1], logprobs=3)
                 expect_same([said], [right(binary, model, logprobs=3)[i][TURNS - 1:]], f"conversation {i} from disk")
             expect(moved(server, "disk_load") > 0, "nothing came from disk")
+
+
+def hidden_blocks(server, link):
+    return server.metrics()[f'loci_hidden_blocks_total{{link="{link}"}}']
+
+
+@pytest.mark.parametrize("restore", ["hidden", "hcache"])
+def test_hidden_states_from_disk(binary, wide_model, restore):
+    with tempfile.TemporaryDirectory() as folder:
+        profile = slow_to_compute(binary, wide_model, folder)
+        with open(profile, encoding="utf-8") as file:
+            expect(json.load(file)["costs"]["projection_ns"] > 0, "the price of projecting is measured")
+        hidden = ["--disk", f"{folder}/disk:32MiB", "--profile", profile, "--hidden", "on", "--restore", restore]
+        with Server(binary, wide_model, *flags(WIDE_TIGHT, *hidden)) as server:
+            expect_same(turn_by_turn(server, logprobs=3), right(binary, wide_model, logprobs=3), f"as hidden states by {restore}")
+            saved, loaded = hidden_blocks(server, "disk_save"), hidden_blocks(server, "disk_load")
+            expect(saved > 20, f"{saved} blocks went to the disk as hidden states")
+            expect(loaded > 20, f"{loaded} blocks came back as hidden states")
+            expect_equal(moved(server, "disk_save", "failures"), 0, "saves that failed")
+
+
+def test_hidden_states_of_passes_ahead(binary, wide_model):
+    """Tokens that the device samples are fed to passes that begin before the host sees them: these rows are captured, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        hidden = ["--disk", f"{folder}/disk:32MiB", "--profile", slow_to_compute(binary, wide_model, folder), "--hidden", "on"]
+        with killed(Server(binary, wide_model, *flags(WIDE_ROOM, *hidden))) as server:
+            prompts = [completion(server, question(i, 0), max_tokens=1)["choices"][0]["text"] for i in range(CONVERSATIONS)]
+            wait_saved(server)
+            before = hidden_blocks(server, "disk_save")
+            replies = [completion(server, question(i, 0), max_tokens=150)["choices"][0]["text"] for i in range(CONVERSATIONS)]
+            wait_saved(server)
+            expect(hidden_blocks(server, "disk_save") >= before + 3 * CONVERSATIONS, "the replies' blocks are hidden states")
+            expect(all(reply.startswith(prompt) for prompt, reply in zip(prompts, replies)), "the same replies")
+        said = []
+        for more in ([], hidden):
+            with Server(binary, wide_model, *flags(WIDE_ROOM, *more)) as server:
+                said.append([completion(server, question(i, 0) + replies[i] + question(i, 1), logprobs=3)["choices"][0]
+                             for i in range(CONVERSATIONS)])
+                if more:
+                    expect(hidden_blocks(server, "disk_load") > 3 * CONVERSATIONS, "they came from the disk")
+        expect_equal(said[1], said[0], "what is said behind replies that came back as hidden states")
+
+
+def test_hidden_states_of_requests_at_once(binary, wide_model):
+    with tempfile.TemporaryDirectory() as folder:
+        hidden = ["--disk", f"{folder}/disk:32MiB", "--profile", slow_to_compute(binary, wide_model, folder), "--hidden", "on"]
+        with Server(binary, wide_model, *flags(WIDE_TIGHT, *hidden)) as server:
+            for round_ in range(2):
+                expect_same(talk_at_once(server), right(binary, wide_model), f"round {round_}")
+            expect(hidden_blocks(server, "disk_load") > 0, "some came as hidden states")
+
+
+def cut_after_a_restart(binary, model, folder, *more):
+    """A conversation outgrows the context on a server that has its state on the disk alone: what is kept is rotated. The
+    reply, how much of its prompt was there, and how many blocks came as hidden states."""
+    serving = flags(WIDE_ROOM, "--context", "1024", "--context-overflow", "truncate", "--disk", f"{folder}/disk:32MiB",
+                    "--profile", slow_to_compute(binary, model, folder), *more)
+    messages = []
+
+    def chat(server, content):
+        messages.append({"role": "user", "content": content})
+        reply = server.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": 12, "logprobs": True})
+        expect_equal(reply.status, 200, reply.text[:300])
+        choice, usage = reply.json["choices"][0], reply.json["usage"]
+        messages.append({"role": "assistant", "content": choice["message"]["content"]})
+        return usage["prompt_tokens"], usage["prompt_tokens_details"], choice
+    with killed(Server(binary, model, *serving)) as server:
+        turn, size = 0, 0
+        while size < 650:
+            size, _, _ = chat(server, question(0, turn))
+            turn += 1
+        wait_saved(server)
+    with Server(binary, model, *serving) as server:
+        _, details, choice = chat(server, question(0, turn) + question(0, turn + 1))
+        expect(details.get("dropped_tokens", 0) > 0, f"it was cut: {details}")
+        expect(details["cached_tokens"] > 100, f"what was kept came back: {details}")
+        return (details, choice), hidden_blocks(server, "disk_load")
+
+
+def test_hidden_states_at_other_positions(binary, wide_model):
+    """The kept part of a history that is cut comes back with the bits that its keys and values have."""
+    found = []
+    for more in ([], ["--hidden", "on"]):
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(cut_after_a_restart(binary, wide_model, folder, *more))
+    expect_equal(found[1][0], found[0][0], "what is said behind rotated state, in either form")
+    expect(found[0][1] == 0 and found[1][1] > 3, f"{found[1][1]} blocks came as hidden states")
+
+
+def test_hidden_states_that_are_not_smaller(binary, model):
+    try:
+        with tempfile.TemporaryDirectory() as folder, Server(binary, model, *flags(ROOM, "--disk", f"{folder}/d:16MiB", "--hidden", "on")):
+            expect(False, "a server with larger hidden states")
+    except AssertionError as error:
+        expect("128 bytes" in str(error) and "values 128" in str(error), str(error))
 
 
 def test_clients_that_leave(binary, model):

@@ -92,8 +92,8 @@ struct Span {
   // spans of one token, whose tokens[0] is then ignored.
   std::optional<std::uint32_t> token_of;
   // Where to store the input of each layer's QKV projection, in the form that the projection consumes (H of
-  // HCache §4). Empty, or one buffer of BackendInfo::hidden_row_bytes * tokens.size() for each layer of the
-  // range.
+  // HCache §4). Empty, or for each layer of the range BackendInfo::hidden_row_bytes * tokens.size() bytes of
+  // Backend::allocate_host(), into which a device copies by itself.
   std::vector<std::span<std::byte>> capture;
 };
 

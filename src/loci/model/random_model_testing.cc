@@ -20,6 +20,7 @@ struct Shape {
 
 const Shape kShapes[] = {
     {"tiny", {}},
+    {"tiny-wide", {.type = TensorType::kF16, .kv_heads = 4, .layers = 3}},
     {"tiny-windows", {.layers = 4, .vocabulary = 8192, .window = 128}},
     {"smollm2-135m",
      {.type = TensorType::kQ4_1,

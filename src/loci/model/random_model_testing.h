@@ -47,7 +47,8 @@ inline constexpr std::uint32_t kSmallestVocabulary = 3 + 256;
 // number of blocks, sizes of zero, a vocabulary that is too small or too large.
 Result<GgufWriter> make_random_model(const RandomModelOptions& options);
 
-// Shapes of real models: "tiny", "tiny-windows" (of its four layers two see 128 tokens), "smollm2-135m",
+// Shapes of real models: "tiny", "tiny-wide" (keys and values twice as wide as hidden states),
+// "tiny-windows" (of its four layers two see 128 tokens), "smollm2-135m",
 // "llama-150m" (rows that K-quants can hold), "llama-1b" (Llama 3.2 1B). Errors: kInvalidArgument with the
 // list.
 Result<RandomModelOptions> find_random_model_shape(std::string_view name);

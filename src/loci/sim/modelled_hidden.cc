@@ -34,7 +34,7 @@ void ModelledHidden::end(const PassDone& done, std::uint64_t projected) {
     if (done.spans[piece.span].ok)
       places_->add(piece);
     else
-      places_->forget(piece.slot);
+      places_->lost(piece);
   }
 }
 

@@ -12,9 +12,20 @@
 namespace loci::cuda {
 namespace {
 
+// A slot's word: how many layers are queued, how many of them were hidden states and have been projected,
+// and what is known of the rest.
 constexpr std::uint32_t kFailed = 1u << 31;
-constexpr std::uint32_t kSettled = 1u << 30;  // the copies are done, too
-constexpr std::uint32_t kLayers = kSettled - 1;
+constexpr std::uint32_t kSettled = 1u << 30;     // all layers are slices, whose copies are done, too
+constexpr std::uint32_t kProjecting = 1u << 29;  // somebody projects a layer
+constexpr std::uint32_t kHidden = 1u << 28;      // the layers come as hidden states
+constexpr std::uint32_t kOneProjected = 1u << 12;
+constexpr std::uint32_t kLayers = kOneProjected - 1;
+constexpr std::uint32_t queued_of(std::uint32_t word) { return word & kLayers; }
+constexpr std::uint32_t projected_of(std::uint32_t word) { return word / kOneProjected & kLayers; }
+// Layer `index` of the group came as hidden states, which nobody has projected.
+constexpr bool is_hidden(std::uint32_t word, std::uint32_t index) {
+  return (word & kHidden) != 0 && index >= projected_of(word) && index < queued_of(word);
+}
 
 constexpr std::uint64_t kStagingBytes = 16u << 20;  // of loads: more than a disk brings while one is copied
 constexpr std::uint32_t kStagingBuffersMin = 4;
@@ -34,11 +45,13 @@ BlockPool::BlockPool(const Device& device, std::vector<LayerGroup> groups, std::
       saves_(device, "loci-saves"),
       reads_(device, "loci-reads"),
       staged_loads_(loads_),
-      staged_reads_(reads_) {
+      staged_reads_(reads_),
+      projections_(device) {
   for (std::uint32_t g = 0; g < groups_.size(); ++g) {
     LayerGroup& group = groups_[g];
     group.layer_slice_bytes = slice_bytes_;
     group.block_bytes = slice_bytes_ * group.layers.size();
+    LOCI_CHECK(group.layers.size() <= kLayers, "a slot's word counts the layers");
     for (std::uint32_t i = 0; i < group.layers.size(); ++i) {
       layers_.resize(std::max<std::size_t>(layers_.size(), group.layers[i] + 1));
       layers_[group.layers[i]] = {g, i};
@@ -67,6 +80,8 @@ Status BlockPool::allocate(std::uint32_t group, std::uint32_t count) {
   const std::size_t tickets = std::size_t{count} * layers_of(group);
   pool.states = std::make_unique<std::atomic<std::uint32_t>[]>(count);
   pool.tickets = std::make_unique<std::atomic<CopyTicket>[]>(tickets);
+  pool.positions = std::make_unique<std::uint32_t[]>(count);
+  pool.projections = std::make_unique<std::atomic<CopyTicket>[]>(count);
   pool.count = count;
   for (std::uint32_t slot = 0; slot < count; ++slot) set_whole(group, SlotId(slot));
   return device_.status();
@@ -100,9 +115,14 @@ bool BlockPool::is_whole(std::uint32_t group, SlotId slot) const {
   std::atomic<std::uint32_t>& word = state(group, slot);
   std::uint32_t now = word.load(std::memory_order_acquire);
   if ((now & kSettled) != 0) return true;
-  // Copies are in order: the last layer's is the last.
-  if (now != layers_of(group) || !loads_.done(ticket(group, slot, layers_of(group) - 1))) return false;
-  word.compare_exchange_strong(now, now | kSettled, std::memory_order_acq_rel);
+  const std::uint32_t layers = layers_of(group);
+  const bool slices = (now & kHidden) == 0 || projected_of(now) == layers;
+  // Copies are in order: the last layer's is the last. (What passes have projected comes before what they
+  // compute from now on.)
+  if (queued_of(now) != layers || (now & kFailed) != 0 || !slices ||
+      !loads_.done(ticket(group, slot, layers - 1)))
+    return false;
+  word.compare_exchange_strong(now, layers | kSettled, std::memory_order_acq_rel);
   return true;
 }
 
@@ -119,7 +139,8 @@ bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, S
     while (true) {
       const std::uint32_t now = word.load(std::memory_order_acquire);
       if ((now & kSettled) != 0) break;
-      if ((now & kLayers) > place.index) {
+      if ((now & kFailed) != 0 && is_hidden(now, place.index)) return false;
+      if (queued_of(now) > place.index) {
         last = std::max(last, ticket(place.group, slot, place.index).load(std::memory_order_relaxed));
         break;
       }
@@ -135,6 +156,63 @@ bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, S
   return true;
 }
 
+// --- projecting ---
+
+std::optional<std::uint32_t> BlockPool::claim_hidden(std::uint32_t layer, SlotId slot) {
+  const Layer place = layers_[layer];
+  std::atomic<std::uint32_t>& word = state(place.group, slot);
+  std::uint32_t now = word.load(std::memory_order_acquire);
+  while (is_hidden(now, place.index) && (now & kFailed) == 0) {
+    if ((now & kProjecting) != 0) {
+      word.wait(now, std::memory_order_acquire);
+      now = word.load(std::memory_order_acquire);
+    } else if (word.compare_exchange_weak(now, now | kProjecting, std::memory_order_acq_rel)) {
+      return groups_[place.group].layers[projected_of(now)];
+    }
+  }
+  return std::nullopt;
+}
+
+std::uint32_t BlockPool::position(std::uint32_t group, SlotId slot) const {
+  return pools_[group].positions[slot.value];
+}
+
+std::shared_ptr<Event> BlockPool::arrival_of(std::uint32_t layer, SlotId slot) const {
+  const Layer place = layers_[layer];
+  return loads_.tickets().event_of(ticket(place.group, slot, place.index).load(std::memory_order_relaxed));
+}
+
+CopyTicket BlockPool::note_projections(Stream& stream) {
+  std::shared_ptr<Event> event = projections_.take_event();
+  stream.record(*event);
+  projections_.add(++projections_queued_, std::move(event));
+  return projections_queued_;
+}
+
+void BlockPool::projected(std::uint32_t layer, SlotId slot, CopyTicket ticket) {
+  const std::uint32_t group = layers_[layer].group;
+  if (ticket > 0) pools_[group].projections[slot.value].store(ticket, std::memory_order_relaxed);
+  std::atomic<std::uint32_t>& word = state(group, slot);
+  word.fetch_sub(kProjecting - kOneProjected, std::memory_order_release);  // one more, and the claim ends
+  word.notify_all();
+}
+
+void BlockPool::projection_failed(std::uint32_t layer, SlotId slot) {
+  std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
+  word.fetch_or(kFailed, std::memory_order_release);
+  word.fetch_and(~kProjecting, std::memory_order_release);
+  word.notify_all();
+}
+
+template <class Piece>
+CopyTicket BlockPool::projections_of(std::uint32_t group, std::span<const Piece> pieces) const {
+  CopyTicket last = 0;
+  for (const Piece& piece : pieces) {
+    last = std::max(last, pools_[group].projections[piece.slot.value].load(std::memory_order_relaxed));
+  }
+  return last;
+}
+
 // --- movers ---
 
 Result<HostMemory> BlockPool::allocate_host(std::uint64_t bytes) const {
@@ -145,7 +223,15 @@ Result<HostMemory> BlockPool::allocate_host(std::uint64_t bytes) const {
 }
 
 void BlockPool::begin_fill(std::uint32_t group, SlotId slot) {
-  state(group, slot).store(0, std::memory_order_release);
+  // (Whoever projects what the slot had before has queued it, so what comes now waits for that.)
+  std::atomic<std::uint32_t>& word = state(group, slot);
+  std::uint32_t now = word.load(std::memory_order_acquire);
+  do {
+    while ((now & kProjecting) != 0) {
+      word.wait(now, std::memory_order_acquire);
+      now = word.load(std::memory_order_acquire);
+    }
+  } while (!word.compare_exchange_weak(now, 0, std::memory_order_acq_rel));
 }
 
 void BlockPool::check_piece(std::uint32_t group, SlotId slot, LayerRange layers, std::size_t bytes) const {
@@ -169,7 +255,7 @@ void BlockPool::load(std::uint32_t group, LayerRange layers, std::span<const Loa
   for (const LoadPiece& piece : pieces) {
     copies.push_back({slice(group, piece.slot, layers.begin), piece.bytes.data(), piece.bytes.size()});
   }
-  const CopyTicket queued = loads_.copy(copies);
+  const CopyTicket queued = loads_.copy(copies, {{projections_, projections_of(group, pieces)}});
   for (const LoadPiece& piece : pieces) {
     for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
       ticket(group, piece.slot, i).store(queued, std::memory_order_relaxed);
@@ -184,11 +270,48 @@ void BlockPool::load_staged(std::uint32_t group, LayerRange layers, std::span<co
       std::byte* staged = staged_loads_.take();
       std::memcpy(staged, piece.bytes.data() + (i - layers.begin) * slice_bytes_, slice_bytes_);
       const CopyPiece copy{slice(group, piece.slot, i), staged, slice_bytes_};
-      const CopyTicket queued = loads_.copy({&copy, 1});
+      const CopyTicket projected = projections_of(group, std::span(&piece, 1));
+      const CopyTicket queued = loads_.copy({&copy, 1}, {{projections_, projected}});
       staged_loads_.give(staged, queued);
       ticket(group, piece.slot, i).store(queued, std::memory_order_relaxed);
       layers_queued(group, piece.slot, i + 1);
     }
+  }
+}
+
+void BlockPool::hidden_queued(std::uint32_t group, const HiddenPiece& piece, std::uint32_t index,
+                              CopyTicket queued) {
+  ticket(group, piece.slot, index).store(queued, std::memory_order_relaxed);
+  std::uint32_t& said = pools_[group].positions[piece.slot.value];
+  if (index == 0) said = piece.position;  // said once: a pass may read it while later layers arrive
+  LOCI_CHECK(said == piece.position, "a block's layers are of one position");
+  std::atomic<std::uint32_t>& word = state(group, piece.slot);
+  word.fetch_add(index == 0 ? kHidden + 1 : 1, std::memory_order_release);
+  word.notify_all();
+}
+
+void BlockPool::load_hidden(std::uint32_t group, std::uint32_t index, std::span<const HiddenPiece> pieces,
+                            BytesHeld held) {
+  std::vector<CopyPiece> copies;
+  for (const HiddenPiece& piece : pieces) {
+    const std::uint32_t now = state(group, piece.slot).load(std::memory_order_relaxed);
+    LOCI_CHECK(index < layers_of(group) && piece.rows.size() < slice_bytes_, "a layer's hidden states");
+    LOCI_CHECK((now & kSettled) == 0 && queued_of(now) == index, "a fill's layers come in order");
+    copies.push_back({slice(group, piece.slot, index), piece.rows.data(), piece.rows.size()});
+  }
+  const CopyTicket projected = projections_of(group, pieces);
+  if (held == BytesHeld::kUntilCopied) {
+    const CopyTicket queued = loads_.copy(copies, {{projections_, projected}});
+    for (const HiddenPiece& piece : pieces) hidden_queued(group, piece, index, queued);
+    return;
+  }
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::byte* staged = staged_loads_.take();
+    std::memcpy(staged, pieces[i].rows.data(), pieces[i].rows.size());
+    copies[i].from = staged;
+    const CopyTicket queued = loads_.copy({&copies[i], 1}, {{projections_, projected}});
+    staged_loads_.give(staged, queued);
+    hidden_queued(group, pieces[i], index, queued);
   }
 }
 
@@ -203,7 +326,7 @@ void BlockPool::save(std::uint32_t group, LayerRange layers, std::span<const Sav
     brought = std::max(brought, ticket(group, piece.slot, layers.end - 1).load(std::memory_order_relaxed));
     copies.push_back({piece.bytes.data(), slice(group, piece.slot, layers.begin), piece.bytes.size()});
   }
-  saves_.copy(copies, &loads_, brought);
+  saves_.copy(copies, {{loads_.tickets(), brought}, {projections_, projections_of(group, pieces)}});
 }
 
 void BlockPool::save_staged(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
@@ -211,7 +334,9 @@ void BlockPool::save_staged(std::uint32_t group, LayerRange layers, std::span<co
     for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
       std::byte* staged = staged_reads_.take();
       const CopyPiece copy{staged, slice(group, piece.slot, i), slice_bytes_};
-      reads_.wait(reads_.copy({&copy, 1}, &loads_, ticket(group, piece.slot, i)));
+      const CopyTicket brought = ticket(group, piece.slot, i);
+      const CopyTicket projected = projections_of(group, std::span(&piece, 1));
+      reads_.wait(reads_.copy({&copy, 1}, {{loads_.tickets(), brought}, {projections_, projected}}));
       std::memcpy(piece.bytes.data() + (i - layers.begin) * slice_bytes_, staged, slice_bytes_);
       staged_reads_.give(staged, 0);
     }

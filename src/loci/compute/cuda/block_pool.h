@@ -10,6 +10,11 @@
 // backend.h: while a slot is loaded only passes that wait for it use it. A save reads what passes that have
 // ended have written, or what loads bring; for those it waits on the device.
 //
+// A layer may come as hidden states (HCache §3.2). They lie where its slice will be, until a pass projects
+// them on its stream, or a mover does (cuda_hidden_projector.h). Whoever projects claims the layer first. A
+// pass's projections have tickets, too: copies out of a slot, and those that bring the slot's next block,
+// wait for them on the device. Layers are projected in order.
+//
 // No kernel gathers or scatters anything here: a slot is one piece of memory, and so is one layer of it, both
 // in host memory and on the device. Blocks that lie apart are pieces of one call.
 //
@@ -21,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +40,13 @@
 #include "loci/compute/patience.h"
 
 namespace loci::cuda {
+
+// The host's side of a load of hidden states: a layer of one block.
+struct HiddenPiece {
+  SlotId slot;
+  std::uint32_t position = 0;       // of the block's first token
+  std::span<const std::byte> rows;  // [kBlockTokens][width], less than the layer's slice
+};
 
 class BlockPool {
  public:
@@ -68,11 +81,33 @@ class BlockPool {
     return wait_layer(layer, slots, stream, for_ever);
   }
 
+  // --- projecting: passes, and movers that save ---
+
+  // Claims the slot's first layer that still holds hidden states, if `layer` is not before it. The caller
+  // must then make its slice of it, and call projected() or projection_failed(). Absent: `layer` holds a
+  // slice, has not arrived, or can no longer be projected. Sleeps while somebody else projects a layer.
+  std::optional<std::uint32_t> claim_hidden(std::uint32_t layer, SlotId slot);
+  // Position of the first token of a block that came as hidden states.
+  std::uint32_t position(std::uint32_t group, SlotId slot) const;
+  // The event behind the layer's copies into a slot whose layer was claimed; null: they are done.
+  std::shared_ptr<Event> arrival_of(std::uint32_t layer, SlotId slot) const;
+  // A ticket for what has been queued on the stream of passes. Only for the thread that issues passes.
+  CopyTicket note_projections(Stream& stream);
+  // Says that the claimed layer's slice will be there when the ticket is done.
+  void projected(std::uint32_t layer, SlotId slot, CopyTicket ticket);
+  // Says that the device refused: who reads the layer ends with kDataLoss.
+  void projection_failed(std::uint32_t layer, SlotId slot);
+  // Says that these tickets are done.
+  void projections_done(CopyTicket ticket) { projections_.retire(ticket); }
+
   // --- movers, as backend.h says ---
 
   Result<HostMemory> allocate_host(std::uint64_t bytes) const;
   void begin_fill(std::uint32_t group, SlotId slot);
   void load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces, BytesHeld held);
+  // The slots' layer `index`, counted in the group, comes as hidden states. After begin_fill() alone.
+  void load_hidden(std::uint32_t group, std::uint32_t index, std::span<const HiddenPiece> pieces,
+                   BytesHeld held);
   void fill_failed(std::uint32_t group, SlotId slot);
   void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces, BytesHeld held);
   void after_loads(Copied done) { loads_.when_done(std::move(done)); }
@@ -86,8 +121,12 @@ class BlockPool {
   struct Pool {
     std::uint32_t count = 0;
     Memory blocks;
-    // By slot: the number of layers whose copies are queued, or kFailed, or kSettled.
+    // By slot: the number of layers whose copies are queued, that of layers that came as hidden states and
+    // were projected since, and flags (block_pool.cc).
     std::unique_ptr<std::atomic<std::uint32_t>[]> states;
+    // By slot: position(), and the ticket of the last projection that a pass has queued.
+    std::unique_ptr<std::uint32_t[]> positions;
+    std::unique_ptr<std::atomic<CopyTicket>[]> projections;
     // [slot][layer of the group]: the ticket of the last copy into it. Read after `states`.
     std::unique_ptr<std::atomic<CopyTicket>[]> tickets;
   };
@@ -107,6 +146,11 @@ class BlockPool {
   void save_staged(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces);
   // Notes that the slot's layers before `end`, counted in the group, are queued.
   void layers_queued(std::uint32_t group, SlotId slot, std::uint32_t end);
+  // The same of one layer that comes as hidden states.
+  void hidden_queued(std::uint32_t group, const HiddenPiece& piece, std::uint32_t index, CopyTicket queued);
+  // The last projection of any of these slots.
+  template <class Piece>
+  CopyTicket projections_of(std::uint32_t group, std::span<const Piece> pieces) const;
 
   const Device& device_;
   const std::uint32_t kv_heads_;
@@ -118,6 +162,8 @@ class BlockPool {
   // Loads and saves use the two directions of the link. Reads are saves that somebody waits for.
   CopyStream loads_, saves_, reads_;
   StagingRing staged_loads_, staged_reads_;
+  Tickets projections_;                // of passes
+  CopyTicket projections_queued_ = 0;  // only for the thread that issues passes
   // The stream of the pass that waited last; only for the thread that issues passes.
   const Stream* held_by_ = nullptr;
   CopyTicket held_ = 0;

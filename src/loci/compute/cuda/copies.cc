@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace loci::cuda {
 
@@ -18,70 +18,32 @@ CopyStream::~CopyStream() {
   stream_.synchronize();
 }
 
-CopyTicket CopyStream::copy(std::span<const CopyPiece> pieces, CopyStream* other, CopyTicket ticket) {
-  const std::shared_ptr<Event> event = take_event();
-  const std::shared_ptr<Event> before = other == nullptr ? nullptr : other->event_of(ticket);
+CopyTicket CopyStream::copy(std::span<const CopyPiece> pieces, std::initializer_list<After> after) {
+  std::shared_ptr<Event> event = tickets_.take_event();
+  std::vector<std::shared_ptr<Event>> before;
+  for (const auto& [of, ticket] : after) before.push_back(of.event_of(ticket));
   CopyTicket queued = 0;
   {
     const MutexLock lock(queue_mutex_);
-    if (before != nullptr) stream_.wait(*before);
+    for (const std::shared_ptr<Event>& each : before) {
+      if (each != nullptr) stream_.wait(*each);
+    }
     stream_.copy_pieces(pieces);
     stream_.record(*event);
     queued = ++queued_;
   }
-  const MutexLock lock(mutex_);
-  events_.emplace(queued, event);
+  tickets_.add(queued, std::move(event));
   return queued;
 }
 
-void CopyStream::hold(Stream& stream, CopyTicket ticket) {
-  if (const std::shared_ptr<Event> event = event_of(ticket)) stream.wait(*event);
-}
-
-void CopyStream::wait(CopyTicket ticket) {
-  if (const std::shared_ptr<Event> event = event_of(ticket)) {
-    event->synchronize();
-    retire(ticket);
-  }
-}
-
 void CopyStream::when_done(std::function<void(const Status&)> told) {
+  const CopyTicket last = tickets_.last();
   {
     const MutexLock lock(mutex_);
-    const CopyTicket last = events_.empty() ? 0 : events_.rbegin()->first;
     calls_.push_back({last, std::move(told)});
     if (!thread_.joinable()) thread_ = std::thread([this] { tell(); });
   }
   changed_.notify_all();
-}
-
-std::shared_ptr<Event> CopyStream::take_event() {
-  {
-    const MutexLock lock(mutex_);
-    if (!spare_.empty()) {
-      std::shared_ptr<Event> event = std::move(spare_.back());
-      spare_.pop_back();
-      return event;
-    }
-  }
-  return std::make_shared<Event>(device_);
-}
-
-std::shared_ptr<Event> CopyStream::event_of(CopyTicket ticket) {
-  const MutexLock lock(mutex_);
-  const auto found =
-      ticket <= done_.load(std::memory_order_relaxed) ? events_.end() : events_.lower_bound(ticket);
-  return found == events_.end() ? nullptr : found->second;
-}
-
-void CopyStream::retire(CopyTicket ticket) {
-  const MutexLock lock(mutex_);
-  const auto end = events_.upper_bound(ticket);
-  for (auto each = events_.begin(); each != end; ++each) {
-    if (each->second.use_count() == 1) spare_.push_back(std::move(each->second));
-  }
-  events_.erase(events_.begin(), end);
-  if (ticket > done_.load(std::memory_order_relaxed)) done_.store(ticket, std::memory_order_release);
 }
 
 void CopyStream::tell() {

@@ -5,46 +5,44 @@
 // Each ticket has an event, recorded after its copies. A stream that computes waits for a ticket's event, so
 // it goes on as soon as its own bytes are there, whatever was queued after them.
 //
-// Thread-safe. One mutex is for threads that queue copies, another for tickets; no thread holds both. So a
-// thread that waits for a ticket is not delayed by one that queues copies.
+// Thread-safe. One mutex is for threads that queue copies, others for tickets and for calls; no thread holds
+// two. So a thread that waits for a ticket is not delayed by one that queues copies.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <thread>
-#include <vector>
 
 #include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/compute/cuda/runtime.h"
+#include "loci/compute/cuda/tickets.h"
 
 namespace loci::cuda {
-
-// Counts up; 0 has always been done.
-using CopyTicket = std::uint64_t;
 
 class CopyStream {
  public:
   // `name`: the thread's name, for people who look at the process.
-  CopyStream(const Device& device, const char* name) : device_(device), name_(name), stream_(device) {}
+  CopyStream(const Device& device, const char* name)
+      : device_(device), name_(name), stream_(device), tickets_(device) {}
   // Waits for all copies and for all calls of when_done().
   ~CopyStream();
 
   // Queues pieces after everything that was queued before; among themselves they are copied in any order.
-  // With `other`, they wait until its `ticket` is done.
-  CopyTicket copy(std::span<const CopyPiece> pieces, CopyStream* other = nullptr, CopyTicket ticket = 0);
+  // They wait until the tickets in `after` are done.
+  CopyTicket copy(std::span<const CopyPiece> pieces, std::initializer_list<After> after = {});
 
+  const Tickets& tickets() const { return tickets_; }
   // True: the ticket is known to be done. It may be done without being known yet.
-  bool done(CopyTicket ticket) const { return ticket <= done_.load(std::memory_order_acquire); }
+  bool done(CopyTicket ticket) const { return tickets_.done(ticket); }
   // Makes all later work of `stream` wait for the ticket.
-  void hold(Stream& stream, CopyTicket ticket);
+  void hold(Stream& stream, CopyTicket ticket) const { tickets_.hold(stream, ticket); }
   // Sleeps until the ticket is done; returns at once if the device is lost.
-  void wait(CopyTicket ticket);
+  void wait(CopyTicket ticket) { tickets_.wait(ticket); }
   // Calls `told` once, on this stream's thread, when all tickets that the caller has seen are done, or with
   // the device's error if it is lost. Calls come in order and must not block.
   void when_done(std::function<void(const Status&)> told);
@@ -55,11 +53,6 @@ class CopyStream {
     std::function<void(const Status&)> told;
   };
 
-  std::shared_ptr<Event> take_event();
-  // The event of this ticket, or of the next one that has an event and is not known to be done. Null: this
-  // ticket is done.
-  std::shared_ptr<Event> event_of(CopyTicket ticket);
-  void retire(CopyTicket ticket);
   void tell();  // runs on the thread
 
   const Device& device_;
@@ -69,17 +62,13 @@ class CopyStream {
   Stream stream_ GUARDED_BY(queue_mutex_);
   CopyTicket queued_ GUARDED_BY(queue_mutex_) = 0;
 
+  Tickets tickets_;
+
   Mutex mutex_;
   Condition changed_;
-  // Events of tickets that are not known to be done. They are shared with threads that wait outside the
-  // mutex, and used again when none does.
-  std::map<CopyTicket, std::shared_ptr<Event>> events_ GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<Event>> spare_ GUARDED_BY(mutex_);
   std::deque<Call> calls_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_ GUARDED_BY(mutex_);  // starts with the first call of when_done()
-
-  std::atomic<CopyTicket> done_{0};
 };
 
 }  // namespace loci::cuda

@@ -13,6 +13,7 @@
 #include "loci/compute/check_model.h"
 #include "loci/compute/cpu/thread_pool.h"
 #include "loci/compute/cuda/block_pool.h"
+#include "loci/compute/cuda/cuda_hidden_projector.h"
 #include "loci/compute/cuda/cuda_key_rotation.h"
 #include "loci/compute/cuda/cuda_pass_runner.h"
 #include "loci/compute/cuda/cuda_weights.h"
@@ -31,13 +32,14 @@ struct Parts {
   std::unique_ptr<Device> device;
   CudaWeights weights;
   std::unique_ptr<BlockPool> blocks;
+  std::unique_ptr<MoverProjector> projector;
   std::unique_ptr<CudaPassRunner> runner;
 };
 
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<Parts> parts, const CudaPassRunnerOptions& options)
-      : parts_(std::move(parts)), element_(options.element) {
+      : parts_(std::move(parts)), element_(options.element), context_tokens_(options.context_tokens) {
     const ModelSpec& spec = parts_->spec;
     const DeviceProperties& device = parts_->device->properties();
     const char* element = element_ == ElementType::kHalf ? "f16" : "bf16";
@@ -53,6 +55,7 @@ class CudaBackend final : public Backend {
     info_.groups = parts_->blocks->groups();
     for (const LayerGroup& group : info_.groups) info_.block_bytes += group.block_bytes;
     info_.hidden_row_bytes = parts_->runner->hidden_row_bytes();
+    info_.projects = true;
     info_.weight_bytes = parts_->weights.size_bytes();
     info_.positions = positions_of(spec);
     info_.samples = true;
@@ -86,7 +89,7 @@ class CudaBackend final : public Backend {
     --begun_;
     parts_->runner->finish(results);
   }
-  Projected projected() const override { return {}; }
+  Projected projected() const override { return parts_->runner->projected(); }
   // Logits that the host samples: there are few threads, for few rows.
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
     host_threads_.run_each(count, task);
@@ -97,13 +100,17 @@ class CudaBackend final : public Backend {
             BytesHeld held) override {
     parts_->blocks->load(group, layers, pieces, held);
   }
-  void load_hidden(std::uint32_t /*group*/, SlotId /*slot*/, std::uint32_t /*layer*/,
-                   std::uint32_t /*position*/, std::span<const std::byte> /*rows*/) override {
-    refuse_hidden();
+  void load_hidden(std::uint32_t group, SlotId slot, std::uint32_t layer, std::uint32_t position,
+                   std::span<const std::byte> rows) override {
+    check_rows(position, rows);
+    const HiddenPiece piece{slot, position, rows};
+    parts_->blocks->load_hidden(group, layer, {&piece, 1}, BytesHeld::kDuringCall);
   }
   void fill_failed(std::uint32_t group, SlotId slot) override { parts_->blocks->fill_failed(group, slot); }
   void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
             BytesHeld held) const override {
+    const std::uint32_t last = info_.groups[group].layers[layers.end - 1];
+    for (const SavePiece& piece : pieces) parts_->projector->project_up_to(piece.slot, last);
     parts_->blocks->save(group, layers, pieces, held);
   }
   void after_loads(Copied done) const override { parts_->blocks->after_loads(std::move(done)); }
@@ -116,16 +123,24 @@ class CudaBackend final : public Backend {
   void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
     clear_block_tokens(parts_->spec, layer, first, slice);
   }
-  void project(std::uint32_t /*layer*/, std::uint32_t /*position*/, std::span<const std::byte> /*rows*/,
-               std::span<std::byte> /*slice*/) const override {
-    refuse_hidden();
+  void project(std::uint32_t layer, std::uint32_t position, std::span<const std::byte> rows,
+               std::span<std::byte> slice) const override {
+    check_rows(position, rows);
+    LOCI_CHECK(layer < info_.layers && slice.size() == info_.groups[0].layer_slice_bytes,
+               "not a layer's slice");
+    parts_->projector->project(layer, position, rows, slice);
   }
 
  private:
-  static void refuse_hidden() { LOCI_CHECK(false, "the CUDA backend takes no hidden states"); }
+  void check_rows(std::uint32_t position, std::span<const std::byte> rows) const {
+    LOCI_CHECK(rows.size() == kBlockTokens * info_.hidden_row_bytes, "a block's rows");
+    LOCI_CHECK(std::uint64_t{position} + kBlockTokens <= context_tokens_,
+               "a position within the context that the backend was made for");
+  }
 
   const std::unique_ptr<Parts> parts_;
   const ElementType element_;
+  const std::uint32_t context_tokens_;
   BackendInfo info_;
   std::uint32_t begun_ = 0;  // and not ended
   cpu::ThreadPool host_threads_{std::clamp(cpu::physical_core_count() / 2, 1u, 8u)};
@@ -176,6 +191,8 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
                         CudaWeights::load(spec, device, runner.element, runner.context_tokens));
   LOCI_ASSIGN_OR_RETURN(parts->blocks,
                         BlockPool::make(device, layer_groups(spec), spec.kv_heads, spec.head_dim));
+  LOCI_ASSIGN_OR_RETURN(parts->projector, MoverProjector::make(parts->spec, parts->weights, device,
+                                                               *parts->blocks, runner.element));
   LOCI_ASSIGN_OR_RETURN(parts->runner,
                         CudaPassRunner::make(parts->spec, parts->weights, device, *parts->blocks, runner));
   LOCI_RETURN_IF_ERROR(device.status());

@@ -151,10 +151,10 @@ TEST_P(CudaBackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   ASSERT_EQ(row_bytes, spec_.hidden * 2u);
   run_pass(*backend, {{}, {}, {make_span(whole.tokens, 0, 5, tables, layers_, LogitsWanted::kNone)}},
            results_);
-  std::vector<std::vector<std::byte>> captured(layers_, std::vector<std::byte>(32 * row_bytes));
+  const CaptureBuffers captured(*backend, 32);
   Pass pass;
   pass.spans.push_back(make_span(whole.tokens, 5, 37, tables, layers_, LogitsWanted::kLast));
-  for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
+  pass.spans[0].capture = captured.tokens(0, 32);
   run_pass(*backend, pass, results_);
   const bool half = backend->info().layout.ends_with(",f16,deterministic");
   const auto value_of = [&](std::uint16_t bits) {
@@ -167,7 +167,7 @@ TEST_P(CudaBackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
     const LayerSpec& weights = spec_.layers[layer];
     if (weights.value_bias.present()) decode_row(weights.value_bias, 0, bias);
-    const auto* hidden = reinterpret_cast<const std::uint16_t*>(captured[layer].data());
+    const auto* hidden = reinterpret_cast<const std::uint16_t*>(captured.layer(layer).data());
     save_slice(*backend, SlotId(0), layer, slice);
     const auto* state = reinterpret_cast<const std::uint16_t*>(slice.data());
     for (std::uint32_t i = 0; i < spec_.kv_width(); i += 5) {

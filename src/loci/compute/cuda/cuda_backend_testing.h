@@ -126,6 +126,29 @@ inline std::vector<std::uint16_t> state_of(const Backend& backend, const ModelSp
   return all;
 }
 
+// Buffers for Span::capture of `tokens` tokens: one for each layer, of memory that the device copies into.
+class CaptureBuffers {
+ public:
+  CaptureBuffers(Backend& backend, std::uint32_t tokens)
+      : row_bytes_(backend.info().hidden_row_bytes),
+        layer_bytes_(tokens * row_bytes_),
+        memory_(std::move(backend.allocate_host(layer_bytes_ * backend.info().layers)).value()) {}
+  // Of tokens [begin, begin + count).
+  std::vector<std::span<std::byte>> tokens(std::uint32_t begin, std::uint32_t count) const {
+    std::vector<std::span<std::byte>> layers;
+    for (std::uint64_t at = 0; at < memory_.size(); at += layer_bytes_)
+      layers.emplace_back(memory_.data() + at + begin * row_bytes_, count * row_bytes_);
+    return layers;
+  }
+  std::span<std::byte> layer(std::uint32_t layer) const {
+    return {memory_.data() + layer * layer_bytes_, layer_bytes_};
+  }
+
+ private:
+  std::uint64_t row_bytes_, layer_bytes_;
+  HostMemory memory_;
+};
+
 // The logits of every token of a sequence, and its state, computed in a pass of its own.
 struct Expected {
   std::vector<TokenId> tokens;

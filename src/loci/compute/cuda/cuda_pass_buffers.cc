@@ -81,6 +81,11 @@ Status PassBuffers::reserve(const PassNeeds& needs) {
   return grow_samples(needs.spans * kIndex);
 }
 
+Status PassBuffers::reserve_inputs(std::uint32_t rows) {
+  const std::uint64_t bytes = std::uint64_t{spec_.layer_count()} * rows * spec_.hidden * kElement;
+  return grow({&inputs, bytes}, "hidden states that decode steps keep (option hidden)");
+}
+
 std::uint64_t PassBuffers::size_bytes() const {
   std::uint64_t bytes = 0;
   for (const Memory* memory : {&descriptors,
@@ -96,6 +101,7 @@ std::uint64_t PassBuffers::size_bytes() const {
                                &activated,
                                &partial_values,
                                &partial_statistics,
+                               &inputs,
                                &logits,
                                &samples,
                                &sample_workspace,

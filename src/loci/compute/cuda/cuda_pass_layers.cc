@@ -17,7 +17,7 @@ void PassLayers::leave(const float* change, const RowNorm& post) {
 }
 
 void PassLayers::add_changes(const PassHooks& hooks, const RowNorm& norm, const RowNorm* beside,
-                             std::uint32_t rows, Stream& stream) {
+                             std::uint32_t rows, std::byte* normed, Stream& stream) {
   if (hooks.overwrite) hooks.overwrite();
   AddNormArguments arguments;
   arguments.residual = buffers_.residual.as<float>();
@@ -26,7 +26,7 @@ void PassLayers::add_changes(const PassHooks& hooks, const RowNorm& norm, const 
   arguments.post = changes_.post;
   arguments.post2 = changes_.post2;
   arguments.norm = norm;
-  arguments.output = buffers_.normed.data();
+  arguments.output = normed;
   if (beside != nullptr) {
     arguments.norm2 = *beside;
     arguments.output2 = buffers_.normed_beside.data();
@@ -96,31 +96,21 @@ void PassLayers::issue(const PassLaunch& launch, const PassHooks& hooks, std::ui
 }
 
 void PassLayers::prepare_attention(const PassHooks& hooks, const CudaLayer& weights, std::uint32_t rows,
-                                   Stream& stream) {
+                                   std::byte* input, Stream& stream) {
   const bool two = spec_.parallel && weights.ffn_norm.present();
-  add_changes(hooks, weights.attention_norm, two ? &weights.ffn_norm : nullptr, rows, stream);
+  add_changes(hooks, weights.attention_norm, two ? &weights.ffn_norm : nullptr, rows, input, stream);
 }
 
 void PassLayers::place(const PassLaunch& launch, std::uint32_t layer, Stream& stream) {
-  const CudaLayer& weights = weights_.layers()[layer];
   const DescriptorLayout& layout = *launch.layout;
-  PlaceArguments arguments;
+  PlaceArguments arguments = place_arguments(spec_, weights_, element_, layer);
   arguments.qkv = buffers_.qkv.data();
   arguments.queries = buffers_.queries.data();
   arguments.state = launch.states[layer];
   arguments.positions = at<std::uint32_t>(layout.positions);
   arguments.places = at<std::uint32_t>(layout.groups[launch.group_of[layer]].places);
-  arguments.query_norm = weights.query_norm;
-  arguments.key_norm = weights.key_norm;
-  arguments.norm_epsilon = spec_.norm_epsilon;
-  if (const auto rope = spec_.layers[layer].rope; rope && weights_.ropes()[*rope].dimensions > 0) {
-    arguments.rope = weights_.ropes()[*rope].table;
-    arguments.rope_dimensions = weights_.ropes()[*rope].dimensions;
-    arguments.rope_layout = weights_.ropes()[*rope].layout;
-  }
   arguments.rows = launch.rows_in_layer[layer];
   arguments.heads = spec_.heads;
-  arguments.type = element_;
   place_rows(arguments, stream);
 }
 
@@ -157,9 +147,12 @@ void PassLayers::run_layer(const PassLaunch& launch, const PassHooks& hooks, std
   const std::uint32_t rows = launch.rows_in_layer[layer], after = launch.rows_after[layer];
   if (rows == 0) return;
   const CudaLayer& weights = weights_.layers()[layer];
-  prepare_attention(hooks, weights, rows, stream);
-  if (hooks.hidden) hooks.hidden(layer, buffers_.normed.data());
-  multiply(weights.qkv, buffers_.normed.data(), rows, buffers_.qkv.data(), ProductOutput::kElements, stream);
+  std::byte* normed = buffers_.normed.data();
+  std::byte* attention_input =
+      launch.inputs == nullptr ? normed : launch.inputs + std::uint64_t{layer} * rows * spec_.hidden * 2;
+  prepare_attention(hooks, weights, rows, attention_input, stream);
+  if (hooks.hidden) hooks.hidden(layer, attention_input);
+  multiply(weights.qkv, attention_input, rows, buffers_.qkv.data(), ProductOutput::kElements, stream);
   // Before the layer's new keys and values: a block that arrives is written beside them.
   if (hooks.await) hooks.await(layer);
   place(launch, layer, stream);
@@ -167,9 +160,10 @@ void PassLayers::run_layer(const PassLaunch& launch, const PassHooks& hooks, std
   attend_layer(launch, layer, stream);
   multiply_and_add(weights.attention_output, buffers_.attended.data(), after, weights.attention_post_norm,
                    buffers_.attention_change, stream);
-  const void* input =
-      spec_.parallel && weights.ffn_norm.present() ? buffers_.normed_beside.data() : buffers_.normed.data();
-  if (!spec_.parallel) add_changes(hooks, weights.ffn_norm, nullptr, after, stream);
+  const void* input = !spec_.parallel              ? normed
+                      : weights.ffn_norm.present() ? buffers_.normed_beside.data()
+                                                   : attention_input;
+  if (!spec_.parallel) add_changes(hooks, weights.ffn_norm, nullptr, after, normed, stream);
   if (weights.mixture()) {
     run_mixture(weights, input, after, stream);
   } else {
@@ -234,7 +228,7 @@ void PassLayers::run_mixture(const CudaLayer& weights, const void* input, std::u
 
 void PassLayers::run_output(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows,
                             Stream& stream) {
-  add_changes(hooks, weights_.output_norm(), nullptr, launch.wanted_rows, stream);
+  add_changes(hooks, weights_.output_norm(), nullptr, launch.wanted_rows, buffers_.normed.data(), stream);
   for (std::uint32_t begin = 0; begin < launch.wanted_rows; begin += logits_rows) {
     const std::uint32_t end = std::min(launch.wanted_rows, begin + logits_rows);
     ProductArguments arguments;

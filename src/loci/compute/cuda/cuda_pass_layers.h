@@ -37,12 +37,15 @@ struct PassLaunch {
   bool feeds = false;
   std::uint32_t copies[kLayerGroupsMax] = {};
   std::vector<LayerState> states;  // [layer]
+  // Where the input of each layer's first product is kept, elements [layer][rows_in_layer][hidden]; null: it
+  // is in PassBuffers::normed, which the next one overwrites.
+  std::byte* inputs = nullptr;
 };
 
 // Calls between the operations of a pass; a graph has none.
 struct PassHooks {
   // Called when the input of the layer's first product is in `normed`, elements [rows_in_layer][hidden].
-  std::function<void(std::uint32_t layer, const void* normed)> hidden;
+  std::function<void(std::uint32_t layer, const std::byte* normed)> hidden;
   // Called before `normed` is overwritten.
   std::function<void()> overwrite;
   // Called before the layer's new keys and values are written and its attention begins: by then its blocks
@@ -84,7 +87,7 @@ class PassLayers {
   void begin(const PassLaunch& launch, Stream& stream);
   void run_layer(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t layer, Stream& stream);
   void prepare_attention(const PassHooks& hooks, const CudaLayer& weights, std::uint32_t rows,
-                         Stream& stream);
+                         std::byte* input, Stream& stream);
   void place(const PassLaunch& launch, std::uint32_t layer, Stream& stream);
   void attend_layer(const PassLaunch& launch, std::uint32_t layer, Stream& stream);
   void feed_forward(const CudaLayer& weights, const void* input, std::uint32_t rows, Stream& stream);
@@ -95,7 +98,7 @@ class PassLayers {
   // Adds changes_ to the residual and clears them. Then writes its norm into `normed`, and that of `beside`,
   // if given, into `normed_beside`.
   void add_changes(const PassHooks& hooks, const RowNorm& norm, const RowNorm* beside, std::uint32_t rows,
-                   Stream& stream);
+                   std::byte* normed, Stream& stream);
   void multiply(const CudaProjection& projection, const void* input, std::uint32_t rows, void* output,
                 ProductOutput mode, Stream& stream);
   // Adds the product to the residual stream; or, if a norm comes between, writes it into `change`, to be

@@ -58,7 +58,7 @@ void PassPlan::make(const Pass& pass, std::span<const std::uint32_t> slots) {
 
 void PassPlan::add_segments(const Pass& pass) {
   segments_.clear();
-  feeds_ = false;
+  feeds_ = captures_ = false;
   decode_step_ = !pass.spans.empty() && pass.copies.empty();
   for (std::uint32_t i = 0; i < pass.spans.size(); ++i) {
     const Span& span = pass.spans[i];
@@ -71,7 +71,8 @@ void PassPlan::add_segments(const Pass& pass) {
       segments_.push_back({i, count - wanted, wanted, 0, shape_.layers, true, span.sampling.has_value()});
     }
     feeds_ |= span.token_of.has_value();
-    decode_step_ &= count == 1 && wanted == 1 && span.capture.empty();
+    captures_ |= !span.capture.empty();
+    decode_step_ &= count == 1 && wanted == 1;
   }
   std::stable_sort(segments_.begin(), segments_.end(), [](const Segment& a, const Segment& b) {
     if (a.wanted != b.wanted) return a.wanted;

@@ -80,6 +80,7 @@ class PassPlan {
   // True if the pass has only decode steps, each of one token whose logits are wanted, so that a graph can
   // run it.
   bool is_decode_step() const { return decode_step_; }
+  bool captures() const { return captures_; }  // some spans want their hidden states
   const std::vector<Segment>& segments() const { return segments_; }
   std::uint32_t rows() const { return rows_; }
   std::uint32_t wanted_rows() const { return wanted_rows_; }
@@ -124,7 +125,7 @@ class PassPlan {
   const PassShape& shape_;
   std::vector<Segment> segments_;
   std::uint32_t rows_ = 0, wanted_rows_ = 0, sampled_rows_ = 0;
-  bool feeds_ = false, decode_step_ = false;
+  bool feeds_ = false, decode_step_ = false, captures_ = false;
   std::vector<std::uint32_t> tokens_, sources_, positions_;  // [row]
   std::vector<SampleRow> samples_;
   std::vector<std::uint32_t> places_[kLayerGroupsMax];  // [row]

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -53,10 +52,9 @@ CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights
               shape_.attention.warpgroups),
       plan_(shape_),
       graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
+      capturing_graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
       stream_(device),
-      outlet_(device),
-      made_(device),
-      taken_(device) {
+      outlet_(device, hidden_row_bytes()) {
   for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
 }
 
@@ -64,11 +62,19 @@ Result<std::unique_ptr<CudaPassRunner>> CudaPassRunner::make(const ModelSpec& sp
                                                              const CudaWeights& weights, const Device& device,
                                                              BlockPool& blocks,
                                                              const CudaPassRunnerOptions& options) {
-  const std::uint32_t product_rows = options.rows_max * std::max(1u, spec.expert_uses);
+  const std::uint32_t product_rows =
+      std::max(options.rows_max * std::max(1u, spec.expert_uses), kBlockTokens);
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Products> products,
                         Products::make(device, options.element, options.deterministic, product_rows));
   std::unique_ptr<CudaPassRunner> runner(
       new CudaPassRunner(spec, weights, device, blocks, options, std::move(products)));
+  if (blocks.groups().size() == 1 &&
+      runner->hidden_row_bytes() * kBlockTokens < blocks.groups()[0].layer_slice_bytes) {
+    LOCI_ASSIGN_OR_RETURN(
+        std::unique_ptr<HiddenProjection> projection,
+        HiddenProjection::make(spec, weights, device, *runner->products_, options.element, options.rows_max));
+    runner->projector_ = std::make_unique<PassProjector>(device, blocks, std::move(projection));
+  }
   const PassNeeds needs = runner->initial_needs();
   LOCI_RETURN_IF_ERROR(runner->buffers_.reserve(needs));
   for (Flight& flight : runner->flights_) {
@@ -113,6 +119,16 @@ void CudaPassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
       flight.poisoned[arrival.span] = 1;
     }
   }
+  if (projector_ == nullptr) return;
+  // Only now: whoever else needs a layer that is claimed would wait as long as this pass for another block.
+  arrived_.clear();
+  for (const PassArrival& arrival : arrivals_) {
+    if (arrival.awaited_by(flight.pass, layer, blocks_.group_of(layer)) &&
+        flight.poisoned[arrival.span] == 0) {
+      arrived_.push_back(arrival.slot);
+    }
+  }
+  projector_->project(layer, arrived_, stream_, flight.projections);
 }
 
 // --- issuing ---
@@ -121,7 +137,7 @@ void CudaPassRunner::begin(Pass pass) {
   LOCI_CHECK(begun_ - ended_ < kInFlight, "not more passes begin than may be on their way");
   Flight& flight = flights_[begun_++ % flights_.size()];
   flight.pass = std::move(pass);
-  flight.captured.clear();
+  flight.projections.clear();
   flight.poisoned.assign(flight.pass.spans.size(), 0);
   flight.status = issue(flight);
   stream_.record(flight.done);
@@ -150,22 +166,20 @@ Status CudaPassRunner::issue(Flight& flight) {
   // (What is copied has arrived, or its fill has failed: it is not waited for in vain.)
   mark_whole_blocks(
       flight.pass, blocks_,
-      [this](SlotId slot, std::uint32_t of) { return blocks_.wait_layer(of, {&slot, 1}, stream_); },
+      [&](SlotId slot, std::uint32_t of) {
+        if (!blocks_.wait_layer(of, {&slot, 1}, stream_)) return false;
+        if (projector_ != nullptr) projector_->project(of, {&slot, 1}, stream_, flight.projections);
+        return true;
+      },
       arrivals_);
   patience_ = Patience(flight.pass.patience);
   std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
+  if (bucket > 0 && plan_.captures() && !reserve_captures(flight, bucket)) bucket = 0;
   LOCI_RETURN_IF_ERROR(reserve(flight, bucket));
   plan_.write(layout_, flight.descriptors.data());
   stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
   if (bucket > 0) {
-    const PassLaunch launch = launch_of(bucket);
-    const Status refused = graphs_.launch(bucket, buffers_.generation(), stream_,
-                                          [&] { layers_.issue(launch, {}, bucket, stream_); });
-    if (!refused.ok() && options_.warn) {
-      options_.warn(fmt::format("decode steps of up to {} requests run without a graph: {}", bucket,
-                                refused.message()));
-    }
-    copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
+    issue_graph(flight, bucket, plan_.captures());
   } else {
     issue_plainly(flight);
   }
@@ -187,12 +201,6 @@ Status CudaPassRunner::reserve_pinned(Memory& memory, std::uint64_t bytes, const
   return {};
 }
 
-std::uint64_t CudaPassRunner::captured_bytes(const Pass& pass) const {
-  std::uint64_t rows = 0;
-  for (const Span& span : pass.spans) rows += span.capture.size() * span.tokens.size();
-  return rows * hidden_row_bytes();
-}
-
 Status CudaPassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   plan_.lay_out(bucket, layout_);
   PassNeeds needs;
@@ -207,8 +215,6 @@ Status CudaPassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   LOCI_RETURN_IF_ERROR(reserve_pinned(flight.descriptors, plan_.descriptor_bytes(), kDescriptors));
   LOCI_RETURN_IF_ERROR(
       reserve_pinned(flight.samples, needs.spans * sizeof(std::uint32_t), "samples (pinned)"));
-  LOCI_RETURN_IF_ERROR(
-      reserve_pinned(flight.hidden, captured_bytes(flight.pass), "captured hidden states (pinned)"));
   const std::uint64_t logits_rows = plan_.wanted_rows() - plan_.sampled_rows();
   return reserve_pinned(flight.logits, logits_rows * spec_.vocabulary * sizeof(float), "logits (pinned)");
 }
@@ -230,46 +236,43 @@ PassLaunch CudaPassRunner::launch_of(std::uint32_t bucket) const {
   return launch;
 }
 
+bool CudaPassRunner::reserve_captures(Flight& flight, std::uint32_t bucket) {
+  const std::uint64_t bytes = std::uint64_t{spec_.layer_count()} * bucket * hidden_row_bytes();
+  return buffers_.reserve_inputs(bucket).ok() && outlet_.reserve(flight.captures, bytes).ok();
+}
+
+void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool captures) {
+  PassLaunch launch = launch_of(bucket);
+  if (captures) launch.inputs = buffers_.inputs.data();
+  DecodeGraphs& graphs = captures ? capturing_graphs_ : graphs_;
+  const Status refused = graphs.launch(bucket, buffers_.generation(), stream_,
+                                       [&] { layers_.issue(launch, {}, bucket, stream_); });
+  if (!refused.ok() && options_.warn) {
+    options_.warn(
+        fmt::format("decode steps of up to {} requests run without a graph: {}", bucket, refused.message()));
+  }
+  if (captures) {
+    outlet_.copy_all(flight.pass, flight.segments, buffers_.inputs.data(), spec_.layer_count(), bucket,
+                     flight.captures, stream_);
+  }
+  copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
+}
+
 void CudaPassRunner::issue_plainly(Flight& flight) {
-  std::uint64_t used = 0;  // of flight.hidden
   PassHooks hooks;
   hooks.await = [&](std::uint32_t layer) { await_blocks(flight, layer); };
   hooks.logits = [&](std::uint32_t begin, std::uint32_t end, const float* logits) {
     copy_logits(flight, begin, end, logits);
   };
-  if (captured_bytes(flight.pass) > 0) {
-    hooks.hidden = [&](std::uint32_t layer, const void* normed) { copy_hidden(flight, layer, normed, used); };
-    hooks.overwrite = [&] {
-      if (std::exchange(taking_, false)) stream_.wait(taken_);
+  if (plan_.captures()) {
+    hooks.hidden = [&](std::uint32_t layer, const std::byte* normed) {
+      outlet_.copy_layer(flight.pass, flight.segments, layer, normed, stream_);
     };
+    hooks.overwrite = [&] { outlet_.before_overwrite(stream_); };
   }
   const std::uint64_t logits_rows = buffers_.logits.size() / (sizeof(float) * spec_.vocabulary);
   layers_.issue(launch_of(0), hooks, static_cast<std::uint32_t>(logits_rows), stream_);
   if (hooks.overwrite) hooks.overwrite();
-}
-
-void CudaPassRunner::copy_hidden(Flight& flight, std::uint32_t layer, const void* normed,
-                                 std::uint64_t& used) {
-  const std::uint64_t row_bytes = hidden_row_bytes();
-  std::vector<CopyPiece> pieces;
-  for (const Segment& segment : flight.segments) {
-    const Span& span = flight.pass.spans[segment.span];
-    if (span.capture.empty() || layer >= segment.end_layer) continue;
-    LOCI_CHECK(span.capture[layer].size() == row_bytes * span.tokens.size(),
-               "a capture buffer has a row for each token");
-    const std::uint64_t bytes = segment.count * row_bytes;
-    pieces.push_back({flight.hidden.data() + used,
-                      static_cast<const std::byte*>(normed) + segment.row * row_bytes, bytes});
-    flight.captured.push_back(
-        {used, span.capture[layer].data() + segment.token * row_bytes, bytes, segment.span});
-    used += bytes;
-  }
-  if (pieces.empty()) return;
-  stream_.record(made_);
-  outlet_.wait(made_);
-  outlet_.copy_pieces(pieces);
-  outlet_.record(taken_);
-  taking_ = true;
 }
 
 void CudaPassRunner::copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end,
@@ -287,6 +290,9 @@ void CudaPassRunner::finish(std::vector<SpanResult>& results) {
   LOCI_CHECK(begun_ > ended_, "a pass has begun");
   Flight& flight = flights_[ended_++ % flights_.size()];
   flight.done.synchronize();
+  flight.captures.taken.synchronize();
+  blocks_.projections_done(flight.projections.last());
+  projected_ = {};
   Status status = flight.status;
   if (status.ok()) status = device_.status();
   results.assign(flight.pass.spans.size(), {});
@@ -294,10 +300,7 @@ void CudaPassRunner::finish(std::vector<SpanResult>& results) {
     for (SpanResult& result : results) result.status = status;
     return;
   }
-  for (const Captured& captured : flight.captured) {
-    if (flight.poisoned[captured.span] != 0) continue;
-    std::memcpy(captured.to, flight.hidden.data() + captured.from, captured.bytes);
-  }
+  projected_ = flight.projections.projected();
   for (const Segment& segment : flight.segments) {
     SpanResult& result = results[segment.span];
     if (segment.sampled) {

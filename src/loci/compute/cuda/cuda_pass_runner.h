@@ -4,7 +4,8 @@
 // is free to plan and queue the next pass.
 //
 // A pass that reads blocks which are still arriving is issued layer by layer as they come, so begin() returns
-// when the copies of the last of them are queued.
+// when the copies of the last of them are queued. Layers that came as hidden states are projected where the
+// pass reads them first (cuda_hidden_projector.h).
 //
 // Thread-compatible: one thread begins and finishes.
 #pragma once
@@ -18,7 +19,9 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/compute/cuda/block_pool.h"
+#include "loci/compute/cuda/cuda_captures.h"
 #include "loci/compute/cuda/cuda_graphs.h"
+#include "loci/compute/cuda/cuda_hidden_projector.h"
 #include "loci/compute/cuda/cuda_pass_buffers.h"
 #include "loci/compute/cuda/cuda_pass_layers.h"
 #include "loci/compute/cuda/cuda_pass_plan.h"
@@ -55,32 +58,27 @@ class CudaPassRunner {
   // that error as their status.
   void begin(Pass pass);
   void finish(std::vector<SpanResult>& results);
+  // What the pass that finish() ended last has projected.
+  const Projected& projected() const { return projected_; }
   const std::string& library() const { return products_->library(); }  // of products
   std::uint64_t hidden_row_bytes() const { return std::uint64_t{spec_.hidden} * 2; }
 
  private:
-  // Rows of one layer's captured input; they lie in the flight's pinned memory until the pass has ended.
-  struct Captured {
-    std::uint64_t from = 0;  // offset
-    std::byte* to = nullptr;
-    std::uint64_t bytes = 0;
-    std::uint32_t span = 0;
-  };
   // A pass in flight. There is room for one more than may be in flight, because the results of the last one
   // that ended are still read.
   struct Flight {
-    explicit Flight(const Device& device) : done(device) {}
+    explicit Flight(const Device& device) : captures(device), done(device) {}
     Pass pass;
     std::vector<Segment> segments;
     std::vector<std::uint8_t> poisoned;  // [span]
-    std::vector<Captured> captured;
+    PassCaptures captures;
+    PassProjections projections;
     std::uint32_t sampled_rows = 0;
     Status status;  // the error that kept it from being issued
     // Pinned memory:
     Memory descriptors;
     Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
     Memory samples;  // u32 [spans]
-    Memory hidden;   // captured inputs
     Event done;
   };
 
@@ -92,10 +90,12 @@ class CudaPassRunner {
   Status issue(Flight& flight);
   Status reserve(Flight& flight, std::uint32_t bucket);
   Status reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const;
-  std::uint64_t captured_bytes(const Pass& pass) const;
   PassLaunch launch_of(std::uint32_t bucket) const;
+  // Launches the bucket's graph. `captures`: it keeps the layers' inputs.
+  void issue_graph(Flight& flight, std::uint32_t bucket, bool captures);
   void issue_plainly(Flight& flight);
-  void copy_hidden(Flight& flight, std::uint32_t layer, const void* normed, std::uint64_t& used);
+  // True: there is room for the inputs that a graph keeps.
+  bool reserve_captures(Flight& flight, std::uint32_t bucket);
   void copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end, const float* logits);
   void await_blocks(Flight& flight, std::uint32_t layer);
 
@@ -107,15 +107,16 @@ class CudaPassRunner {
   const std::unique_ptr<Products> products_;
   PassBuffers buffers_;
   PassLayers layers_;
+  std::unique_ptr<PassProjector> projector_;  // null: this model's hidden states are no smaller form
   PassPlan plan_;
   DescriptorLayout layout_;
-  DecodeGraphs graphs_;
+  DecodeGraphs graphs_, capturing_graphs_;
   Stream stream_;  // computes
-  Stream outlet_;  // copies captured inputs to the host meanwhile
-  Event made_, taken_;
-  bool taking_ = false;
+  CaptureOutlet outlet_;
   Patience patience_;                  // of the last pass that was issued
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the last pass was issued
+  std::vector<SlotId> arrived_;        // of one layer, for spans that are not poisoned
+  Projected projected_;
   std::vector<Flight> flights_;
   std::uint64_t begun_ = 0, ended_ = 0;
 };

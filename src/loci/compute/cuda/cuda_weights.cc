@@ -14,7 +14,7 @@ namespace loci::cuda {
 namespace {
 
 constexpr const char* kWhat = "the model's weights (a smaller model or quantisation needs less)";
-constexpr std::uint64_t kAlignment = 64;  // floats between the begins of vectors: 256 bytes
+constexpr std::uint64_t kVectorAlignment = 64;  // floats between the begins of vectors: 256 bytes
 
 // Vectors of f32, gathered on the host and uploaded at once. Where they will be is known in the end.
 class Vectors {
@@ -31,7 +31,7 @@ class Vectors {
     for (std::uint32_t expert = 0; expert < experts; ++expert) {
       for (const Part& part : parts) add_part(*part.tensor, part.count, expert);
     }
-    values_.resize((values_.size() + kAlignment - 1) / kAlignment * kAlignment);
+    values_.resize((values_.size() + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment);
   }
   void add(const TensorView& tensor, const float*& to) { add({{&tensor, tensor.columns}}, 1, to); }
   void add(const NormSpec& norm, const ModelSpec& spec, RowNorm& to) {
@@ -218,6 +218,21 @@ Result<CudaWeights> CudaWeights::load(const ModelSpec& spec, const Device& devic
   }
   weights.size_bytes_ += weights.vectors_.size() + weights.rotations_.size();
   return weights;
+}
+
+PlaceArguments place_arguments(const ModelSpec& spec, const CudaWeights& weights, ElementType element,
+                               std::uint32_t layer) {
+  PlaceArguments arguments;
+  arguments.query_norm = weights.layers()[layer].query_norm;
+  arguments.key_norm = weights.layers()[layer].key_norm;
+  arguments.norm_epsilon = spec.norm_epsilon;
+  if (const auto rope = spec.layers[layer].rope; rope && weights.ropes()[*rope].dimensions > 0) {
+    arguments.rope = weights.ropes()[*rope].table;
+    arguments.rope_dimensions = weights.ropes()[*rope].dimensions;
+    arguments.rope_layout = weights.ropes()[*rope].layout;
+  }
+  arguments.type = element;
+  return arguments;
 }
 
 }  // namespace loci::cuda

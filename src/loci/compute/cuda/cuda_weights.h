@@ -75,4 +75,8 @@ class CudaWeights {
   std::uint64_t size_bytes_ = 0;
 };
 
+// Of place_rows(), what depends on the layer alone: norms of heads, rotation.
+PlaceArguments place_arguments(const ModelSpec& spec, const CudaWeights& weights, ElementType element,
+                               std::uint32_t layer);
+
 }  // namespace loci::cuda

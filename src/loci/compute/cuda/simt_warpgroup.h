@@ -108,6 +108,11 @@ LOCI_DEVICE void prefetch_map(const TileMap& map) {
 // behind a later barrier.
 LOCI_DEVICE void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Writes to shared memory what products will read.
+LOCI_DEVICE void store_for_products(void* to, std::uint32_t value) {
+  *static_cast<std::uint32_t*>(to) = value;
+}
+
 // A barrier of some of the block's warps: `threads` that come here or to arrive_at_barrier(). Number 0 is
 // __syncthreads()'s.
 LOCI_DEVICE void meet_at_barrier(unsigned number, unsigned threads) {
@@ -155,6 +160,11 @@ template <int Groups>
 LOCI_DEVICE void wait_products(float (&d)[16][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %64;" : LOCI_SUMS_64(d) : "n"(Groups) : "memory");
 }
+// Where all sums go on being added to: until registers that older groups read may be written again.
+template <int Groups>
+LOCI_DEVICE void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Groups) : "memory");
+}
 
 #define LOCI_MULTIPLY_SHARED(type)                                                    \
   asm volatile(                                                                       \
@@ -163,14 +173,14 @@ LOCI_DEVICE void wait_products(float (&d)[16][4]) {
       "}, %64, %65, p, 1, 1, 0, 0;\n}\n"                                              \
       : LOCI_SUMS_64(d)                                                               \
       : "l"(a), "l"(b), "r"(static_cast<unsigned>(add)))
-#define LOCI_MULTIPLY_REGISTERS_64(type)                                                      \
+#define LOCI_MULTIPLY_REGISTERS_64(type, columns)                                             \
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" LOCI_NAMES_32 \
-               "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                       \
+               "}, {%32,%33,%34,%35}, %36, 1, 1, 1, " columns ";"                             \
                : LOCI_SUMS_32(d)                                                              \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define LOCI_MULTIPLY_REGISTERS_128(type)                                                      \
+#define LOCI_MULTIPLY_REGISTERS_128(type, columns)                                             \
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" LOCI_NAMES_64 \
-               "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                                        \
+               "}, {%64,%65,%66,%67}, %68, 1, 1, 1, " columns ";"                              \
                : LOCI_SUMS_64(d)                                                               \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
@@ -191,14 +201,31 @@ LOCI_DEVICE void multiply_registers(float (&d)[kTiles][4], const std::uint32_t (
   static_assert(kTiles == 8 || kTiles == 16);
   if constexpr (kTiles == 8) {
     if constexpr (std::is_same_v<T, Half>) {
-      LOCI_MULTIPLY_REGISTERS_64("f16");
+      LOCI_MULTIPLY_REGISTERS_64("f16", "1");
     } else {
-      LOCI_MULTIPLY_REGISTERS_64("bf16");
+      LOCI_MULTIPLY_REGISTERS_64("bf16", "1");
     }
   } else if constexpr (std::is_same_v<T, Half>) {
-    LOCI_MULTIPLY_REGISTERS_128("f16");
+    LOCI_MULTIPLY_REGISTERS_128("f16", "1");
   } else {
-    LOCI_MULTIPLY_REGISTERS_128("bf16");
+    LOCI_MULTIPLY_REGISTERS_128("bf16", "1");
+  }
+}
+// The same, where b is a tile_of_rows(): a row for each of its columns.
+template <class T, int kTiles>
+LOCI_DEVICE void multiply_registers_by_rows(float (&d)[kTiles][4], const std::uint32_t (&a)[4],
+                                            std::uint64_t b) {
+  static_assert(kTiles == 8 || kTiles == 16);
+  if constexpr (kTiles == 8) {
+    if constexpr (std::is_same_v<T, Half>) {
+      LOCI_MULTIPLY_REGISTERS_64("f16", "0");
+    } else {
+      LOCI_MULTIPLY_REGISTERS_64("bf16", "0");
+    }
+  } else if constexpr (std::is_same_v<T, Half>) {
+    LOCI_MULTIPLY_REGISTERS_128("f16", "0");
+  } else {
+    LOCI_MULTIPLY_REGISTERS_128("bf16", "0");
   }
 }
 

@@ -25,12 +25,23 @@ CapturePlaces::CapturePlaces(std::uint32_t layers, std::uint32_t places) : layer
   for (std::uint32_t place = places; place-- > 0;) free_.push_back(place);
 }
 
-// Its rows are the block's first, or stand behind those that are captured.
+// Its rows are the block's first, or stand behind those that are captured, or that passes in flight bring.
+// (Or they replace the last of these, which a request has computed ahead of its end.)
 bool CapturePlaces::follows(const Piece& piece) const {
   if (piece.row == 0) return true;
+  if (const auto coming = coming_.find(piece.slot); coming != coming_.end())
+    return coming->second.rows >= piece.row && coming->second.position == piece.position;
   const auto found = captures_.find(piece.slot);
-  return found != captures_.end() && found->second.rows == piece.row &&
+  return found != captures_.end() && found->second.rows >= piece.row &&
          found->second.position == piece.position && !found->second.open;
+}
+
+bool CapturePlaces::ended(const Piece& piece) {
+  const auto coming = coming_.find(piece.slot);
+  LOCI_CHECK(coming != coming_.end(), "what ends has begun");
+  const bool counts = piece.pass >= coming->second.void_before;
+  if (--coming->second.pieces == 0) coming_.erase(coming);
+  return counts;
 }
 
 std::vector<CapturePlaces::Piece> CapturePlaces::begin(const Pass& pass) {
@@ -44,13 +55,17 @@ std::vector<CapturePlaces::Piece> CapturePlaces::begin(const Pass& pass) {
     const auto end = span.position + static_cast<std::uint32_t>(span.tokens.size());
     for (std::uint32_t at = std::max(span.position, table.write_from); at < end;) {
       const std::uint32_t row = at % kBlockTokens, count = std::min(kBlockTokens - row, end - at);
-      Piece piece{i, at - span.position, table.blocks[at / kBlockTokens], row, count, at - row};
+      Piece piece{i, at - span.position, table.blocks[at / kBlockTokens], row, count, at - row, {}, passes_};
       at += count;
       if (!follows(piece)) {
         forget(piece.slot);
         continue;
       }
       std::copy_n(span.tokens.begin() + piece.token, count, piece.tokens.begin() + row);
+      Coming& coming = coming_[piece.slot];
+      ++coming.pieces;
+      coming.rows = row + count;
+      coming.position = piece.position;
       pieces.push_back(piece);
     }
   }
@@ -58,11 +73,12 @@ std::vector<CapturePlaces::Piece> CapturePlaces::begin(const Pass& pass) {
 }
 
 std::optional<std::uint32_t> CapturePlaces::add(const Piece& piece) {
+  if (!ended(piece)) return std::nullopt;
   Capture* const capture = capture_for(piece);
   if (capture == nullptr) return std::nullopt;
   std::copy_n(piece.tokens.begin() + piece.row, piece.count, capture->tokens.begin() + piece.row);
   capture->rows = piece.row + piece.count;
-  capture->written = passes_;
+  capture->written = piece.pass;
   return capture->place;
 }
 
@@ -70,7 +86,8 @@ std::optional<std::uint32_t> CapturePlaces::add(const Piece& piece) {
 CapturePlaces::Capture* CapturePlaces::capture_for(const Piece& piece) {
   auto found = captures_.find(piece.slot);
   if (found != captures_.end() && found->second.open) return nullptr;
-  if (found != captures_.end() && found->second.rows != piece.row) {
+  if (found != captures_.end() &&
+      (piece.row == 0 || found->second.rows < piece.row || found->second.position != piece.position)) {
     drop(found);
     found = captures_.end();
   }
@@ -79,7 +96,7 @@ CapturePlaces::Capture* CapturePlaces::capture_for(const Piece& piece) {
   if (free_.empty()) {
     auto oldest = captures_.end();
     for (auto it = captures_.begin(); it != captures_.end(); ++it) {
-      if (it->second.open || it->second.written == passes_) continue;
+      if (it->second.open || it->second.written == piece.pass) continue;
       if (oldest == captures_.end() || it->second.written < oldest->second.written) oldest = it;
     }
     if (oldest == captures_.end()) {
@@ -106,7 +123,16 @@ void CapturePlaces::drop(std::map<SlotId, Capture>::iterator capture) {
   captures_.erase(capture);
 }
 
+void CapturePlaces::lost(const Piece& piece) {
+  ended(piece);
+  forget(piece.slot);
+}
+
 void CapturePlaces::forget(SlotId slot) {
+  if (const auto coming = coming_.find(slot); coming != coming_.end()) {
+    coming->second.rows = 0;
+    coming->second.void_before = passes_ + 1;
+  }
   if (const auto found = captures_.find(slot); found != captures_.end()) drop(found);
 }
 

@@ -28,6 +28,9 @@ struct CaptureStats {
 // complete, but at most an eighth of the device's memory. 0 where none are.
 std::uint32_t capture_places(const CoreConfig& core);
 
+// Passes may begin while others are in flight. They end in the order in which they began: each piece with
+// add() or lost().
+//
 // Thread-compatible. O(log places) for each block, O(places) where one gives way.
 class CapturePlaces {
  public:
@@ -39,7 +42,10 @@ class CapturePlaces {
     std::uint32_t row = 0;  // of the block
     std::uint32_t count = 0;
     std::uint32_t position = 0;  // of the block
+    // Of its rows. If the span's token is fed on the device (Span::token_of), it is not known before the pass
+    // ends: then the caller puts it here.
     std::array<TokenId, kBlockTokens> tokens{};
+    std::uint64_t pass = 0;  // number of its pass
   };
 
   // `layers`: of the model; a span that ends below the last one is of no use.
@@ -51,8 +57,10 @@ class CapturePlaces {
   // Call it for each piece after the pass. The place to put its rows into; absent: there is none, or the
   // block was forgotten meanwhile.
   std::optional<std::uint32_t> add(const Piece& piece);
+  // The same if the piece's span has failed: the block is forgotten.
+  void lost(const Piece& piece);
 
-  // Something else is written to the slot, or a piece's span has failed.
+  // Something else is written to the slot.
   void forget(SlotId slot);
   // The place of the block in the slot; absent unless all of it is captured and it has the entry's tokens at
   // the entry's place. It stays until close(), which ends it.
@@ -70,13 +78,24 @@ class CapturePlaces {
     std::uint64_t written = 0;  // number of the pass that wrote last
     bool open = false;
   };
+  // Pieces of passes in flight in one slot.
+  struct Coming {
+    std::uint32_t pieces = 0;
+    std::uint32_t rows = 0;         // of the block, when they have been added; 0: nothing follows them
+    std::uint32_t position = 0;     // of the block
+    std::uint64_t void_before = 0;  // pieces of passes before this number are not added
+  };
+
   bool follows(const Piece& piece) const;
+  // True: the piece counts.
+  bool ended(const Piece& piece);
   void drop(std::map<SlotId, Capture>::iterator capture);
   Capture* capture_for(const Piece& piece);
 
   const std::uint32_t layers_;
   std::uint64_t passes_ = 0;
   std::map<SlotId, Capture> captures_;
+  std::map<SlotId, Coming> coming_;
   std::vector<std::uint32_t> free_;
   CaptureStats stats_;
 };

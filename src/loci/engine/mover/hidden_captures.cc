@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/mover/hidden_captures.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -10,59 +12,156 @@
 
 namespace loci {
 
-Result<std::unique_ptr<HiddenCaptures>> HiddenCaptures::make(const BackendInfo& backend,
-                                                             std::uint32_t places) {
-  LOCI_CHECK(backend.groups.size() == 1 && places > 0, "captures are of one group");
+Result<std::unique_ptr<HiddenCaptures>> HiddenCaptures::make(Backend& backend, std::uint32_t places) {
+  const BackendInfo& info = backend.info();
+  LOCI_CHECK(info.groups.size() == 1 && places > 0, "captures are of one group");
   LOCI_ASSIGN_OR_RETURN(HostMemory memory,
-                        HostMemory::map(places * backend.layers * backend.hidden_row_bytes * kBlockTokens));
+                        HostMemory::map(places * info.layers * info.hidden_row_bytes * kBlockTokens));
   return std::unique_ptr<HiddenCaptures>(new HiddenCaptures(backend, std::move(memory), places));
 }
 
-HiddenCaptures::HiddenCaptures(const BackendInfo& backend, HostMemory memory, std::uint32_t places)
-    : layers_(backend.layers),
-      row_bytes_(backend.hidden_row_bytes),
+HiddenCaptures::HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places)
+    : backend_(backend),
+      layers_(backend.info().layers),
+      row_bytes_(backend.info().hidden_row_bytes),
       memory_(std::move(memory)),
-      places_(backend.layers, places) {}
+      places_(layers_, places),
+      thread_([this] { run(); }) {}
 
-void HiddenCaptures::begin(Pass& pass) {
+HiddenCaptures::~HiddenCaptures() {
   {
     const MutexLock lock(mutex_);
-    pieces_ = places_.begin(pass);
+    stopping_ = true;
   }
-  span_tokens_.assign(pass.spans.size(), 0);
-  buffers_.resize(std::max(buffers_.size(), pass.spans.size()));
-  for (const CapturePlaces::Piece& piece : pieces_) {
-    Span& span = pass.spans[piece.span];
-    if (!span.capture.empty()) continue;
-    span_tokens_[piece.span] = span.tokens.size();
-    const std::uint64_t bytes = span.tokens.size() * row_bytes_;
-    std::vector<std::byte>& buffer = buffers_[piece.span];
-    buffer.resize(layers_ * bytes);
-    for (std::uint32_t layer = 0; layer < layers_; ++layer)
-      span.capture.push_back(std::span(buffer).subspan(layer * bytes, bytes));
+  changed_.notify_all();
+  thread_.join();
+}
+
+// --- passes ---
+
+void HiddenCaptures::begin(Pass& pass) {
+  Begun begun;
+  {
+    const MutexLock lock(mutex_);
+    if (!spare_.empty()) {
+      begun = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    begun.pieces = places_.begin(pass);
   }
+  begun.rows = 0;
+  begun.first_row.assign(pass.spans.size(), UINT64_MAX);
+  begun.token_of.clear();
+  for (const Span& span : pass.spans) begun.token_of.push_back(span.token_of);
+  for (const CapturePlaces::Piece& piece : begun.pieces) {
+    std::uint64_t& first = begun.first_row[piece.span];
+    if (first == UINT64_MAX)
+      first = std::exchange(begun.rows, begun.rows + pass.spans[piece.span].tokens.size());
+  }
+  const bool room = make_room(begun);
+  begun.whole.assign(begun.pieces.size(), room);
+  for (std::size_t i = 0; room && i < pass.spans.size(); ++i) {
+    if (begun.first_row[i] == UINT64_MAX) continue;
+    for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+      std::byte* rows = begun.buffer.data() + (layer * begun.rows + begun.first_row[i]) * row_bytes_;
+      pass.spans[i].capture.emplace_back(rows, pass.spans[i].tokens.size() * row_bytes_);
+    }
+  }
+  begun_.push_back(std::move(begun));
+}
+
+// Grows by doubling: pinned memory is dear to take.
+bool HiddenCaptures::make_room(Begun& begun) const {
+  const std::uint64_t bytes = layers_ * begun.rows * row_bytes_;
+  if (bytes <= begun.buffer.size()) return true;
+  const std::uint64_t wanted = std::max(bytes, 2 * begun.buffer.size());
+  begun.buffer = HostMemory();
+  Result<HostMemory> larger = backend_.allocate_host(wanted);
+  if (!larger.ok() && wanted > bytes) larger = backend_.allocate_host(bytes);
+  if (!larger.ok()) return false;
+  begun.buffer = std::move(*larger);
+  return true;
 }
 
 void HiddenCaptures::end(std::span<const SpanResult> results) {
-  for (const CapturePlaces::Piece& piece : std::exchange(pieces_, {})) {
+  LOCI_CHECK(!begun_.empty(), "a pass ends that has begun");
+  Begun pass = std::move(begun_.front());
+  begun_.pop_front();
+  for (std::size_t i = 0; i < pass.pieces.size(); ++i) {
+    const bool ok = results[pass.pieces[i].span].status.ok() && learn_token(pass, pass.pieces[i]);
+    pass.whole[i] = pass.whole[i] && ok;
+  }
+  samples_.clear();
+  for (const SpanResult& result : results) samples_.push_back(result.sample);
+  {
     const MutexLock lock(mutex_);
-    if (!results[piece.span].status.ok()) {
-      places_.forget(piece.slot);
-    } else if (const std::optional<std::uint32_t> place = places_.add(piece)) {
-      copy(piece, *place);
+    if (waiting_rows_ > 0 && waiting_rows_ + pass.rows > kWaitingRows) {
+      pass.whole.assign(pass.pieces.size(), false);
+      spare_.emplace_back().buffer = std::move(pass.buffer);
+      pass.rows = 0;
     }
+    waiting_rows_ += pass.rows;
+    ended_.push_back(std::move(pass));
+  }
+  changed_.notify_all();
+}
+
+bool HiddenCaptures::learn_token(const Begun& pass, CapturePlaces::Piece& piece) const {
+  const std::optional<std::uint32_t> from = pass.token_of[piece.span];
+  if (!from) return true;
+  if (*from >= samples_.size() || !samples_[*from]) return false;
+  piece.tokens[piece.row] = *samples_[*from];
+  return true;
+}
+
+// --- the thread ---
+
+void HiddenCaptures::run() {
+  pthread_setname_np(pthread_self(), "loci-captures");
+  MutexLock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&]() REQUIRES(mutex_) { return stopping_ || !ended_.empty(); });
+    if (stopping_) return;
+    Begun pass = std::move(ended_.front());
+    lock.unlock();
+    keep(pass);
+    lock.lock();
+    ended_.pop_front();
+    waiting_rows_ -= pass.rows;
+    spare_.push_back(std::move(pass));
+    changed_.notify_all();
   }
 }
 
-void HiddenCaptures::copy(const CapturePlaces::Piece& piece, std::uint32_t place) {
-  const std::vector<std::byte>& from = buffers_[piece.span];
+void HiddenCaptures::keep(const Begun& pass) {
+  for (std::size_t i = 0; i < pass.pieces.size(); ++i) {
+    std::optional<std::uint32_t> place;
+    {
+      const MutexLock lock(mutex_);
+      if (pass.whole[i]) {
+        place = places_.add(pass.pieces[i]);
+      } else {
+        places_.lost(pass.pieces[i]);
+      }
+    }
+    if (place) copy(pass, pass.pieces[i], *place);
+  }
+}
+
+void HiddenCaptures::copy(const Begun& pass, const CapturePlaces::Piece& piece, std::uint32_t place) const {
   const std::uint64_t block = kBlockTokens * row_bytes_;
+  const std::uint64_t first = pass.first_row[piece.span] + piece.token;
   std::byte* to = memory_.data() + place * layers_ * block + piece.row * row_bytes_;
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-    std::memcpy(to + layer * block,
-                from.data() + (layer * span_tokens_[piece.span] + piece.token) * row_bytes_,
+    std::memcpy(to + layer * block, pass.buffer.data() + (layer * pass.rows + first) * row_bytes_,
                 piece.count * row_bytes_);
   }
+}
+
+// --- movers ---
+
+void HiddenCaptures::wait_for_copies(MutexLock& lock) const {
+  changed_.wait(lock, [&]() REQUIRES(mutex_) { return ended_.empty(); });
 }
 
 void HiddenCaptures::forget(SlotId slot) {
@@ -71,7 +170,8 @@ void HiddenCaptures::forget(SlotId slot) {
 }
 
 std::span<const std::byte> HiddenCaptures::open(SlotId slot, const BlockEntry& entry) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
+  wait_for_copies(lock);
   const std::optional<std::uint32_t> place = places_.open(slot, entry);
   if (!place) return {};
   const std::uint64_t bytes = layers_ * kBlockTokens * row_bytes_;
@@ -84,7 +184,8 @@ void HiddenCaptures::close(SlotId slot) {
 }
 
 CaptureStats HiddenCaptures::stats() const {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
+  wait_for_copies(lock);
   return places_.stats();
 }
 

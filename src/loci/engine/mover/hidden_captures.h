@@ -15,13 +15,19 @@
 // longest ago and is not being read gives way. If a block has no whole capture its keys and values are saved
 // instead, so nobody ever waits for a capture.
 //
+// A pass may begin while another is in flight. If its tokens are the samples of the pass before, they become
+// known with the end of that one.
+//
 // Only for models without windows, which have one layer group.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "loci/base/host_memory.h"
@@ -34,40 +40,72 @@
 
 namespace loci {
 
+// The thread that calls begin() and end() copies no rows. The backend writes them into buffers that come from
+// Backend::allocate_host(); a thread of this class copies them from there to the captures. Passes that wait
+// for that thread are few; if it falls behind, what a pass has captured is dropped.
+//
 // Thread-safe; begin() and end() are called by one thread.
 class HiddenCaptures {
  public:
-  // `places`: the number of blocks. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<HiddenCaptures>> make(const BackendInfo& backend, std::uint32_t places);
+  // `places`: the number of blocks. The backend must outlive it. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<HiddenCaptures>> make(Backend& backend, std::uint32_t places);
+  ~HiddenCaptures();
 
   // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
   void begin(Pass& pass) EXCLUDES(mutex_);
-  // Call it after the pass; `results` are those of its spans.
+  // Call it after the pass that began first; `results` are those of its spans.
   void end(std::span<const SpanResult> results) EXCLUDES(mutex_);
 
   // Call it when something else is written to the slot.
   void forget(SlotId slot) EXCLUDES(mutex_);
   // The capture of the block in the slot, [layer][token][row]; empty unless it is whole and has the entry's
-  // tokens at the entry's place. It stays until close(), which ends it.
-  std::span<const std::byte> open(SlotId slot, const BlockEntry& entry);
-  void close(SlotId slot);
+  // tokens at the entry's place. It stays until close(), which ends it. Waits for the copies of passes that
+  // have ended.
+  std::span<const std::byte> open(SlotId slot, const BlockEntry& entry) EXCLUDES(mutex_);
+  void close(SlotId slot) EXCLUDES(mutex_);
 
-  CaptureStats stats() const;
+  // Waits likewise.
+  CaptureStats stats() const EXCLUDES(mutex_);
 
  private:
-  HiddenCaptures(const BackendInfo& backend, HostMemory memory, std::uint32_t places);
-  void copy(const CapturePlaces::Piece& piece, std::uint32_t place) REQUIRES(mutex_);
+  // A pass in flight, or one that has ended and whose rows are to be copied.
+  struct Begun {
+    std::vector<CapturePlaces::Piece> pieces;
+    std::vector<std::optional<std::uint32_t>> token_of;  // [span]
+    std::vector<std::uint64_t> first_row;                // [span]: of its tokens in the buffer
+    std::uint64_t rows = 0;                              // of all spans that are captured
+    HostMemory buffer;                                   // [layer][rows][row]
+    std::vector<bool> whole;                             // [piece]: it may be added
+  };
+  static constexpr std::uint64_t kWaitingRows = 4096;  // of passes that have ended; one pass may have more
 
+  HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places);
+  // False: there is no memory.
+  bool make_room(Begun& begun) const;
+  // False: its token is not known, because the pass before has not sampled it.
+  bool learn_token(const Begun& pass, CapturePlaces::Piece& piece) const;
+  void run() EXCLUDES(mutex_);  // the thread
+  void keep(const Begun& pass) EXCLUDES(mutex_);
+  void copy(const Begun& pass, const CapturePlaces::Piece& piece, std::uint32_t place) const;
+  void wait_for_copies(MutexLock& lock) const REQUIRES(mutex_);
+
+  Backend& backend_;
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
+  // Of places that are not open only the thread writes the bytes, and nobody reads them.
   const HostMemory memory_;
-  // For the running pass:
-  std::vector<CapturePlaces::Piece> pieces_;
-  std::vector<std::uint64_t> span_tokens_;       // [span]
-  std::vector<std::vector<std::byte>> buffers_;  // [span][layer][token][row]
+  // Only for the thread that calls begin() and end():
+  std::deque<Begun> begun_;
+  std::vector<std::optional<TokenId>> samples_;  // [span] of the pass that ended last
 
-  mutable Mutex mutex_;  // also guards the captures' bytes, except those of open captures
+  mutable Mutex mutex_;
+  mutable Condition changed_;
   CapturePlaces places_ GUARDED_BY(mutex_);
+  std::deque<Begun> ended_ GUARDED_BY(mutex_);         // the first one is being copied
+  std::vector<Begun> spare_ GUARDED_BY(mutex_);        // their memory is used again
+  std::uint64_t waiting_rows_ GUARDED_BY(mutex_) = 0;  // in them
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
 };
 
 }  // namespace loci

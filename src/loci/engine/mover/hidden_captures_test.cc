@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
+
+#include "loci/compute/backend_testing.h"
 
 namespace loci {
 namespace {
@@ -22,7 +25,10 @@ class HiddenCapturesTest : public testing::Test {
     info_.hidden_row_bytes = kRow;
     make(2);
   }
-  void make(std::uint32_t places) { captures_ = std::move(HiddenCaptures::make(info_, places)).value(); }
+  void make(std::uint32_t places) {
+    backend_ = std::make_unique<EmptyBackend>(info_);
+    captures_ = std::move(HiddenCaptures::make(*backend_, places)).value();
+  }
 
   static std::byte byte_of(std::uint32_t layer, std::uint32_t position) {
     return static_cast<std::byte>(layer * 100 + position % 97);
@@ -37,6 +43,10 @@ class HiddenCapturesTest : public testing::Test {
   }
   // As a backend would.
   void run(Pass pass, bool ok = true) {
+    begin(pass);
+    end(pass, ok);
+  }
+  void begin(Pass& pass) {
     captures_->begin(pass);
     for (const Span& one : pass.spans) {
       for (std::uint32_t layer = 0; layer < one.capture.size(); ++layer) {
@@ -46,9 +56,17 @@ class HiddenCapturesTest : public testing::Test {
         }
       }
     }
+  }
+  void end(const Pass& pass, bool ok = true, std::optional<std::uint32_t> sample = {}) {
     std::vector<SpanResult> results(pass.spans.size());
     if (!ok) results[0].status = data_loss("the test says so");
+    if (sample) results[0].sample = TokenId(*sample);
     captures_->end(results);
+  }
+  static Pass pass_of(Span one) {
+    Pass pass;
+    pass.spans.push_back(std::move(one));
+    return pass;
   }
   void run(Span one, bool ok = true) {
     Pass pass;
@@ -77,6 +95,7 @@ class HiddenCapturesTest : public testing::Test {
   }
 
   BackendInfo info_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<HiddenCaptures> captures_;
 };
 
@@ -138,6 +157,72 @@ TEST_F(HiddenCapturesTest, TheOldestGivesWayButNotToItsOwnPass) {
   EXPECT_TRUE(has(2, 1));
   EXPECT_FALSE(has(3, 2)) << "there are two places";
   EXPECT_EQ(captures_->stats().unplaced_total, 1u);
+}
+
+// A pass begins while the one before it is in flight, and is fed its samples.
+TEST_F(HiddenCapturesTest, PassesAheadFillBlocksToo) {
+  const auto decode = [](std::uint32_t at) {
+    Span fed = span(at, at + 1, {5, 6});
+    fed.tokens[0] = TokenId(UINT32_MAX);
+    fed.token_of = 0;
+    return pass_of(std::move(fed));
+  };
+  Pass before = pass_of(span(0, 28, {5}));
+  begin(before);
+  for (std::uint32_t at = 28; at < 33; ++at) {
+    Pass next = decode(at);
+    begin(next);
+    end(before, true, at * 7);  // the token at `at`
+    before = std::move(next);
+  }
+  end(before);
+  EXPECT_TRUE(has(5, 0));
+  // A sample that is another token; one that did not come.
+  for (const std::optional<std::uint32_t> sample : {std::optional(5u), std::optional<std::uint32_t>()}) {
+    before = pass_of(span(0, 31, {5}));
+    begin(before);
+    Pass next = decode(31);
+    begin(next);
+    end(before, true, sample);
+    end(next);
+    EXPECT_FALSE(has(5, 0));
+  }
+}
+
+TEST_F(HiddenCapturesTest, WhatAPassAheadComputedInVainIsReplaced) {
+  run(span(0, 20, {5}));
+  run(span(20, 21, {5}));
+  Span other = span(20, 32, {5});
+  run(std::move(other));
+  EXPECT_TRUE(has(5, 0)) << "the 21st row came twice";
+  // In flight it is replaced, too.
+  Pass first = pass_of(span(0, 21, {5})), second = pass_of(span(20, 32, {5}));
+  begin(first);
+  begin(second);
+  end(first);
+  end(second);
+  EXPECT_TRUE(has(5, 0));
+}
+
+TEST_F(HiddenCapturesTest, WhatIsForgottenInFlightIsNotAdded) {
+  Pass first = pass_of(span(0, 20, {5})), second = pass_of(span(20, 32, {5}));
+  begin(first);
+  captures_->forget(SlotId(5));  // a load
+  begin(second);
+  end(first);
+  end(second);
+  EXPECT_FALSE(has(5, 0));
+  begin(first = pass_of(span(0, 32, {5})));
+  captures_->forget(SlotId(5));
+  end(first);
+  EXPECT_FALSE(has(5, 0));
+  begin(first = pass_of(span(0, 20, {5})));
+  begin(second = pass_of(span(20, 32, {5})));
+  end(first, false);  // its span fails, so what follows lacks rows
+  end(second);
+  EXPECT_FALSE(has(5, 0));
+  run(span(0, 32, {5}));
+  EXPECT_TRUE(has(5, 0));
 }
 
 TEST_F(HiddenCapturesTest, WhatIsReadStays) {

@@ -40,8 +40,7 @@ struct PassEnd {
 // Thread-compatible.
 class PassExecutor {
  public:
-  // All arguments must outlive it. `captures` may be null; if not, the backend must have no passes
-  // ahead.
+  // All arguments must outlive it. `captures` may be null.
   PassExecutor(Backend& backend, ConstraintWorker& constraints, HiddenCaptures* captures)
       : backend_(backend), constraints_(constraints), captures_(captures) {}
 

@@ -144,5 +144,6 @@ void bench_attention(Bench& bench);  // attention/
 void bench_products(Bench& bench);   // products/
 void bench_rows(Bench& bench);       // rows/
 void bench_models(Bench& bench);     // a Llama-8B-shaped model: decode, prefill
+void bench_restore(Bench& bench);    // a Llama-2-7B-shaped one: state from host memory, in all ways
 
 }  // namespace loci::cuda

@@ -17,8 +17,8 @@ struct Benchmark {
 };
 
 constexpr Benchmark kBenchmarks[] = {
-    {"attention/", bench_attention}, {"models/", bench_models}, {"movement/", bench_movement},
-    {"products/", bench_products},   {"rows/", bench_rows},
+    {"attention/", bench_attention}, {"models/", bench_models},   {"movement/", bench_movement},
+    {"products/", bench_products},   {"restore/", bench_restore}, {"rows/", bench_rows},
 };
 
 int usage() {

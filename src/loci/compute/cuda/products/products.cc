@@ -31,15 +31,21 @@ struct Choice {
   bool spread = false;
 };
 
-Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::uint32_t multiprocessors) {
+// `any_order`: sums may be in the order of the fastest kernel, whose bits are its own.
+Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::uint32_t multiprocessors,
+              bool any_order) {
   // Of a mixture the rows of one expert on average.
   const std::uint32_t rows = p.offsets == nullptr ? p.rows : ceil_div(p.rows, p.experts);
   if (rows <= kFewRows) return {launchers.few, kFewRows, false};
   const std::uint32_t big_tiles = ceil_div(p.outputs, kBigTileRows);
   const auto tiles = [&](std::uint32_t tile_rows) { return big_tiles * row_tiles(p, tile_rows); };
-  if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) return {launchers.many128, 128, false};
+  const bool warpgroups = any_order && rows > 32 && launchers.warpgroup64 != nullptr;
+  if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) {
+    return {warpgroups ? launchers.warpgroup128 : launchers.many128, 128, false};
+  }
   Choice choice = rows <= 16   ? Choice{launchers.many16, 16, false}
                   : rows <= 32 ? Choice{launchers.many32, 32, false}
+                  : warpgroups ? Choice{launchers.warpgroup64, 64, false}
                                : Choice{launchers.many64, 64, false};
   choice.spread = p.offsets == nullptr && p.segments > 1 && tiles(choice.tile_rows) < multiprocessors;
   return choice;
@@ -47,10 +53,12 @@ Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::ui
 
 class DeviceProducts : public Products {
  public:
-  DeviceProducts(const Device& device, ElementType type, std::unique_ptr<LibraryProducts> library,
-                 std::string about, Memory workspace, std::uint64_t partials_bytes, Memory decoded)
+  DeviceProducts(const Device& device, ElementType type, bool deterministic,
+                 std::unique_ptr<LibraryProducts> library, std::string about, Memory workspace,
+                 std::uint64_t partials_bytes, Memory decoded)
       : multiprocessors_(device.properties().multiprocessors),
         type_(type),
+        any_order_(!deterministic && device.properties().capability == 90),
         library_(std::move(library)),
         about_(std::move(about)),
         workspace_(std::move(workspace)),
@@ -60,6 +68,7 @@ class DeviceProducts : public Products {
   void multiply(const ProductArguments& arguments, Stream& stream) override {
     for (const MatrixPart& part : arguments.matrix->parts) {
       ProductParams params = params_of(arguments, part);
+      if (params.outputs == 0) continue;
       if (is_packed(part.format) && library_ != nullptr && params.rows >= kDecodedRows &&
           decoded_.size() > 0) {
         multiply_decoded(params, part.format, stream);
@@ -72,6 +81,7 @@ class DeviceProducts : public Products {
   void multiply_experts(const ProductArguments& arguments, const std::uint32_t* offsets,
                         std::uint32_t experts, Stream& stream) override {
     LOCI_CHECK(experts == arguments.matrix->experts, "a mixture's matrix was loaded for its experts");
+    LOCI_CHECK(arguments.first_output == 0 && arguments.outputs == 0, "experts make all their outputs");
     for (const MatrixPart& part : arguments.matrix->parts) {
       ProductParams params = params_of(arguments, part);
       params.offsets = offsets;
@@ -83,25 +93,39 @@ class DeviceProducts : public Products {
   const std::string& library() const override { return about_; }
 
  private:
+  // The part's share of a product: it may have no outputs.
   ProductParams params_of(const ProductArguments& arguments, const MatrixPart& part) const {
     const DeviceMatrix& matrix = *arguments.matrix;
     LOCI_CHECK(arguments.input_stride % 8 == 0 && arguments.input_stride >= matrix.columns,
                "rows of inputs are aligned and as wide as the matrix");
     LOCI_CHECK(reinterpret_cast<std::uintptr_t>(arguments.input) % 16 == 0, "inputs are aligned to 16 bytes");
+    const std::uint32_t part_end = part.first_output + part.outputs;
+    const std::uint32_t begin = std::max(part.first_output, arguments.first_output);
+    const std::uint32_t end =
+        arguments.outputs == 0 ? part_end : std::min(part_end, arguments.first_output + arguments.outputs);
     ProductParams p;
+    if (begin >= end) return p;  // of no outputs
+    const std::uint32_t before = begin - part.first_output;
     p.weights = matrix.data.data() + part.data_offset;
-    p.tile_bytes = is_packed(part.format) ? tile_bytes(part.format, matrix.columns) : 0;
-    p.outputs = part.outputs;
+    if (is_packed(part.format)) {
+      LOCI_CHECK(before % kTileRows == 0, "outputs of packed weights begin with a tile");
+      p.tile_bytes = tile_bytes(part.format, matrix.columns);
+      p.weights += before / kTileRows * p.tile_bytes;
+    } else {
+      p.weights += std::uint64_t{before} * matrix.columns * 2;
+    }
+    p.outputs = end - begin;
     p.columns = matrix.columns;
     p.segments = segments_of(matrix.columns);
     p.mode = arguments.mode;
     p.input = arguments.input;
     p.input_stride = arguments.input_stride;
     p.rows = arguments.rows;
-    p.output = static_cast<std::byte*>(arguments.output) + part.first_output * element_bytes(arguments.mode);
+    p.output = static_cast<std::byte*>(arguments.output) +
+               (begin - arguments.first_output) * element_bytes(arguments.mode);
     p.output_stride = arguments.output_stride;
     p.bias_stride = matrix.outputs();
-    p.bias = arguments.bias == nullptr ? nullptr : arguments.bias + part.first_output;
+    p.bias = arguments.bias == nullptr ? nullptr : arguments.bias + begin;
     return p;
   }
 
@@ -154,7 +178,7 @@ class DeviceProducts : public Products {
 
   void run(ProductParams& p, MatrixFormat format, Stream& stream) const {
     if (p.rows == 0) return;
-    const Choice choice = choose(product_launchers(format, type_), p, multiprocessors_);
+    const Choice choice = choose(product_launchers(format, type_), p, multiprocessors_, any_order_);
     if (choice.spread) {
       const std::uint64_t tiles = ceil_div(p.outputs, kBigTileRows) * row_tiles(p, choice.tile_rows);
       const std::uint64_t bytes = tiles * p.segments * choice.tile_rows * kBigTileRows * sizeof(float);
@@ -167,6 +191,7 @@ class DeviceProducts : public Products {
 
   const std::uint32_t multiprocessors_;
   const ElementType type_;
+  const bool any_order_;  // and the device has the kernels that use it
   const std::unique_ptr<LibraryProducts> library_;
   const std::string about_;
   const Memory workspace_;  // partial sums, then arrivals
@@ -214,9 +239,9 @@ Result<std::unique_ptr<Products>> Products::make(const Device& device, ElementTy
   Stream stream(device);
   stream.fill(workspace.data() + partials, 0, arrivals);
   stream.synchronize();
-  return std::unique_ptr<Products>(std::make_unique<DeviceProducts>(device, type, std::move(library),
-                                                                    std::move(about), std::move(workspace),
-                                                                    partials, std::move(decoded)));
+  return std::unique_ptr<Products>(
+      std::make_unique<DeviceProducts>(device, type, deterministic, std::move(library), std::move(about),
+                                       std::move(workspace), partials, std::move(decoded)));
 }
 
 }  // namespace loci::cuda

@@ -36,6 +36,10 @@ struct ProductArguments {
   std::uint32_t output_stride = 0;
   ProductOutput mode = ProductOutput::kElements;
   const float* bias = nullptr;  // [outputs] or null
+  // Only outputs [first_output, first_output + outputs) of the matrix; 0: all from the first one on. Of a
+  // packed part they begin at a multiple of 16. Column 0 of the output is the first one. Not in a mixture.
+  std::uint32_t first_output = 0;
+  std::uint32_t outputs = 0;
 };
 
 // Products of one device. Thread-compatible; one stream at a time, because it has one workspace. May be

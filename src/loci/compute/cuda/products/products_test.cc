@@ -240,6 +240,38 @@ TEST_F(MultiplyTest, LaunchersAgree) {
   }
 }
 
+// Hopper's own kernel of packed weights, where the order of sums is free: ragged tiles, one segment and
+// several, spread over blocks and not, and the same bits each time.
+TEST_F(MultiplyTest, WarpgroupsAgreeWithFloat64) {
+  if (device().properties().capability != 90) GTEST_SKIP() << "it has no warpgroups";
+  std::mt19937 random(3);
+  for (const Case& c : kCases) {
+    if (tensor_type_info(c.stored).block_elements == 1) continue;
+    SCOPED_TRACE(name_of(c));
+    const auto with = products(c.type, false, 255);
+    for (const std::uint32_t rows : {33u, 64u, 100u, 130u}) {
+      // 17,000 outputs are as many tiles as no device has multiprocessors.
+      const std::uint32_t columns = 256 * (1 + random() % (simulated() ? 3 : 20));
+      const std::uint32_t outputs = simulated()  ? 1 + random() % 150
+                                    : rows == 64 ? 17000 + random() % 1000
+                                                 : 1 + random() % 5000;
+      SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(columns) + " columns, " +
+                   std::to_string(outputs) + " outputs");
+      const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, rows);
+      const DeviceMatrix matrix = load(c.type, {tensor.view});
+      const std::vector<std::uint16_t> input =
+          random_elements(c.type, std::uint64_t{rows} * columns, rows + 1);
+      const Outcome result = run(*with, matrix, input, columns, rows, ProductOutput::kFloats, nullptr);
+      for (const std::uint32_t row : {0u, 7u, 30u, rows - 2}) {
+        expect_near(result, tensor, 0, c.type, input, columns, {}, row, row + 2);
+      }
+      result.expect_margin();
+      const Outcome again = run(*with, matrix, input, columns, rows, ProductOutput::kFloats, nullptr);
+      ASSERT_EQ(std::memcmp(result.floats.data(), again.floats.data(), result.floats.size() * 4), 0);
+    }
+  }
+}
+
 TEST_F(MultiplyTest, StackedTensorsAreOneMatrix) {
   const TestTensor query = random_tensor("query", TensorType::kQ4_K, 40, 512, 1);
   const TestTensor key = random_tensor("key", TensorType::kQ4_K, 20, 512, 2);
@@ -263,6 +295,49 @@ TEST_F(MultiplyTest, StackedTensorsAreOneMatrix) {
       for (std::uint32_t o = 0; o < alone.rows; ++o) EXPECT_EQ(one.bits(row, o), all.bits(row, first + o));
     }
     first += alone.rows;
+  }
+}
+
+// Of outputs in the middle of a matrix, across its parts, however many rows there are.
+TEST_F(MultiplyTest, OutputsInTheMiddleAreThoseOfTheWhole) {
+  const std::uint32_t columns = 512;
+  const TestTensor query = random_tensor("query", TensorType::kQ4_K, 48, columns, 1);
+  const TestTensor key = random_tensor("key", TensorType::kQ4_K, 32, columns, 2);
+  const TestTensor value = random_tensor("value", TensorType::kQ6_K, 32, columns, 3);
+  const TestTensor plain = random_tensor("plain", TensorType::kF16, 112, columns, 5);
+  const ElementType type = ElementType::kHalf;
+  const auto with = products(type, true);
+  std::vector<float> bias;
+  for (int o = 0; o < 112; ++o) bias.push_back(static_cast<float>(o));
+  const Memory device_bias = upload(bias);
+  for (const DeviceMatrix& matrix :
+       {load(type, {query.view, key.view, value.view}), load(type, {plain.view})}) {
+    for (const std::uint32_t rows : {3u, 40u, 150u}) {
+      const std::vector<std::uint16_t> input = random_elements(type, rows * columns, 4);
+      const Outcome all =
+          run(*with, matrix, input, columns, rows, ProductOutput::kElements, device_bias.as<float>());
+      const Memory from = upload(input);
+      for (const auto& [first, count] : {std::pair(48u, 64u), {80u, 32u}, {64u, 0u}}) {
+        const std::uint32_t outputs = count == 0 ? 112 - first : count;
+        const Memory to = filled(rows * outputs * std::uint64_t{2});
+        ProductArguments some{&matrix,
+                              from.data(),
+                              columns,
+                              rows,
+                              to.data(),
+                              outputs,
+                              ProductOutput::kElements,
+                              device_bias.as<float>()};
+        some.first_output = first;
+        some.outputs = count;
+        with->multiply(some, stream());
+        const std::vector<std::uint16_t> found = download<std::uint16_t>(to);
+        for (std::uint32_t row = 0; row < rows; ++row) {
+          for (std::uint32_t o = 0; o < outputs; ++o)
+            ASSERT_EQ(found[row * outputs + o], all.bits(row, first + o)) << rows << " " << first << " " << o;
+        }
+      }
+    }
   }
 }
 

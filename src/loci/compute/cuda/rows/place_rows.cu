@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heads of new tokens, and tokens of blocks. A head is a group of lanes' work, a run of 8 values a lane;
-// rotation takes its partners from the other lanes through shared memory, so that any layout and number of
-// rotated dimensions goes.
+// Heads of new tokens, tokens of blocks, and rows of blocks that came as hidden states. A head is a group of
+// lanes' work, a run of 8 values a lane; rotation takes its partners from the other lanes through shared
+// memory, so that any layout and number of rotated dimensions goes.
 #include "loci/base/check.h"
 #include "loci/compute/cuda/launch.h"
 #include "loci/compute/cuda/rows/elements.h"
@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::uint32_t kPlaceThreads = 128;
 constexpr std::uint32_t kCopyThreads = 128;
+constexpr std::uint32_t kStageThreads = 256;
+constexpr std::uint32_t kStageRuns = 4;  // of a thread
 
 // Over a group of kLanes neighbouring lanes.
 template <int kLanes>
@@ -123,6 +125,25 @@ __global__ __launch_bounds__(kCopyThreads) void copy_block_tokens(CopyParams p) 
   for (unsigned i = threadIdx.x; i < runs; i += kCopyThreads) to[i] = from[i];
 }
 
+// blockIdx.x: a block of state; blockIdx.y: a piece of its rows.
+__global__ __launch_bounds__(kStageThreads) void stage_blocks(StageArguments p) {
+  follow_previous();
+  const HiddenBlock block = p.blocks[blockIdx.x];
+  const auto* from = reinterpret_cast<const uint4*>(p.state.keys(block.slot, 0));
+  auto* to = reinterpret_cast<uint4*>(p.rows + blockIdx.x * p.block_bytes);
+  const unsigned runs = static_cast<unsigned>(p.block_bytes / sizeof(uint4));
+  const unsigned begin = blockIdx.y * kStageThreads * kStageRuns + threadIdx.x;
+#pragma unroll
+  for (unsigned k = 0; k < kStageRuns; ++k) {
+    const unsigned i = begin + k * kStageThreads;
+    if (i < runs) to[i] = from[i];
+  }
+  if (blockIdx.y == 0 && threadIdx.x < 32) {
+    p.positions[blockIdx.x * 32 + threadIdx.x] = block.position + threadIdx.x;
+    p.places[blockIdx.x * 32 + threadIdx.x] = block.slot * 32 + threadIdx.x;
+  }
+}
+
 }  // namespace
 
 void place_rows(const PlaceArguments& arguments, Stream& stream) {
@@ -153,6 +174,18 @@ void copy_tokens(const LayerState& state, const TokenCopy* copies, std::uint32_t
              "heads begin at 16 bytes");
   launch("copy_tokens", copy_block_tokens, {.grid = {count, 2 * state.kv_heads}, .block = {kCopyThreads}},
          CopyParams{state, copies}, stream);
+}
+
+void stage_hidden(const StageArguments& arguments, Stream& stream) {
+  const StageArguments& a = arguments;
+  LOCI_CHECK(a.count <= StageArguments::kBlocksMax, "not more blocks than a launch names");
+  LOCI_CHECK(a.block_bytes % sizeof(uint4) == 0 && aligned_16(a.state.base) &&
+                 a.state.slot_stride % 16 == 0 && aligned_16(a.rows),
+             "rows begin at 16 bytes");
+  launch("stage_hidden", stage_blocks,
+         {.grid = {a.count, ceil_div(a.block_bytes / sizeof(uint4), kStageThreads * kStageRuns)},
+          .block = {kStageThreads}},
+         a, stream);
 }
 
 }  // namespace loci::cuda

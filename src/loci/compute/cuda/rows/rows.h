@@ -52,7 +52,7 @@ void add_norm(const AddNormArguments& arguments, Stream& stream);
 // NaN its lowest. head_dim is a multiple of 8 up to 256.
 struct PlaceArguments {
   const void* qkv = nullptr;  // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
-  void* queries = nullptr;    // elements [rows][heads][head_dim]
+  void* queries = nullptr;    // elements [rows][heads][head_dim]; with heads = 0 there are none
   LayerState state;
   const std::uint32_t* positions = nullptr;  // [rows]
   // [rows]: slot * 32 + position % 32 where the row's keys and values go; kNowhere: their state is there
@@ -127,6 +127,26 @@ struct TokenCopy {
   std::uint32_t from = 0, to = 0, tokens = 0;  // slots
 };
 void copy_tokens(const LayerState& state, const TokenCopy* copies, std::uint32_t count, Stream& stream);
+
+// A block that came as hidden states: the rows [32][width] that the products of keys and values consume lie
+// where the layer's slice will be.
+struct HiddenBlock {
+  std::uint32_t slot = 0;
+  std::uint32_t position = 0;  // of its first token
+};
+// Copies the rows of such blocks out of one layer's slices, one block after the other, and says where
+// place_rows() is to put what they make.
+struct StageArguments {
+  static constexpr std::uint32_t kBlocksMax = 64;
+  LayerState state;
+  std::uint64_t block_bytes = 0;       // of a block's rows; a multiple of 16
+  std::byte* rows = nullptr;           // [count][block_bytes]
+  std::uint32_t* positions = nullptr;  // [count * 32]
+  std::uint32_t* places = nullptr;     // [count * 32]: PlaceArguments::places
+  std::uint32_t count = 0;             // at most kBlocksMax
+  HiddenBlock blocks[kBlocksMax];      // [count]
+};
+void stage_hidden(const StageArguments& arguments, Stream& stream);
 
 // --- logits and samples ---
 

@@ -130,9 +130,9 @@ void AsyncUnits::run(const Copy& copy) {
   complete(barrier, copy.arrivals);
 }
 
-void AsyncUnits::publish(const std::byte* at) {
+void AsyncUnits::publish(std::span<const std::byte> bytes) {
   if (view_.empty()) view_.assign(bytes_, std::byte{0xff});
-  std::memcpy(view_.data() + (at - shared_), at, 16);
+  std::memcpy(view_.data() + (bytes.data() - shared_), bytes.data(), bytes.size());
 }
 
 void AsyncUnits::begin_products(std::uint32_t warp) { warps_[warp].fenced = true; }
@@ -234,9 +234,7 @@ void AsyncUnits::run(std::uint32_t warp_in_group, Product& product, Sums& sums) 
   const std::uint64_t start = field(first.b_tile, 0), leading = field(first.b_tile, 16),
                       stride = field(first.b_tile, 32);
   const auto columns = static_cast<std::uint64_t>(first.columns);
-  // Rows of b's columns with a in shared memory, rows of b's rows with a in registers: the two forms that
-  // simt_warpgroup.h has.
-  if (first.a == nullptr) {
+  if (first.b_rows) {
     for (std::uint64_t n = 0; n < columns; ++n) {
       for (std::uint64_t k = 0; k < 16; k += 8) {
         read_chunk(first.type, start + n / 8 * stride + n % 8 * 128 + k * 2, chunk);

@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "loci/compute/cuda/simulated/warpgroup.h"
@@ -39,8 +40,8 @@ class AsyncUnits {
   void arrive(const void* arrivals, std::uint32_t bytes);
   bool phase_ended(const void* arrivals, unsigned parity);
   void copy_tile(std::byte* to, const TileMap& map, int x, int y, int z, const void* arrivals);
-  // 16 bytes that a thread wrote are visible to the units.
-  void publish(const std::byte* at);
+  // Bytes that a thread wrote are visible to the units.
+  void publish(std::span<const std::byte> bytes);
 
   // Of a warp. The operands are of its 32 lanes.
   void begin_products(std::uint32_t warp);

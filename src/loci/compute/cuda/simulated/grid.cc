@@ -329,7 +329,7 @@ void wait_copies(std::size_t groups_left) {
     } else {
       std::memset(copy.to, 0, 16);
     }
-    mine.unpublished.push_back(static_cast<std::byte*>(copy.to));
+    mine.unpublished.emplace_back(static_cast<std::byte*>(copy.to), 16);
   }
   mine.copies.erase(mine.copies.begin(), mine.copies.begin() + static_cast<std::ptrdiff_t>(end));
   mine.copy_groups.erase(mine.copy_groups.begin(),
@@ -352,8 +352,13 @@ void copy_tile(void* to, const TileMap& map, int x, int y, int z, Arrivals* arri
 }
 void publish_shared() {
   running->dawdle();
-  for (const std::byte* at : lane().unpublished) running->units().publish(at);
+  for (const std::span<std::byte> bytes : lane().unpublished) running->units().publish(bytes);
   lane().unpublished.clear();
+}
+void store_for_products(void* to, std::uint32_t value) {
+  check_shared(to, sizeof(value));
+  std::memcpy(to, &value, sizeof(value));
+  lane().unpublished.emplace_back(static_cast<std::byte*>(to), sizeof(value));
 }
 void meet_at_barrier(unsigned number, unsigned threads, bool wait) {
   running->meet_at_barrier(number, threads, wait);

@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "loci/base/check.h"
@@ -60,7 +61,8 @@ struct Lane {
   std::uint32_t shared_bytes = 0;
   std::vector<AsyncCopy> copies;         // those that are not done yet, in order
   std::vector<std::size_t> copy_groups;  // ends of committed groups in `copies`
-  std::vector<std::byte*> unpublished;   // what copies have brought that publish_shared() has not published
+  // What copies and store_for_products() have written that publish_shared() has not published.
+  std::vector<std::span<std::byte>> unpublished;
 };
 Lane& lane();
 

@@ -25,6 +25,7 @@ void arrive(Arrivals* arrivals, std::uint32_t bytes);
 void await_arrivals(Arrivals* arrivals, unsigned parity);
 void copy_tile(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals);
 void publish_shared();
+void store_for_products(void* to, std::uint32_t value);
 void meet_at_barrier(unsigned number, unsigned threads, bool wait);
 void begin_products();
 void commit_products();
@@ -37,6 +38,7 @@ struct WarpProduct {
   float* d;
   const std::uint32_t* a;
   std::uint64_t a_tile, b_tile;
+  bool b_rows;  // b's tile is of rows, not of columns
   bool add;
 };
 void multiply(const WarpProduct& product);
@@ -56,6 +58,7 @@ inline void copy_tile_async(void* to, const TileMap& map, int x, int y, int z, A
 }
 inline void prefetch_map(const TileMap&) {}
 inline void publish_shared() { simulated::publish_shared(); }
+inline void store_for_products(void* to, std::uint32_t value) { simulated::store_for_products(to, value); }
 inline void meet_at_barrier(unsigned number, unsigned threads) {
   simulated::meet_at_barrier(number, threads, true);
 }
@@ -77,16 +80,24 @@ template <int Groups, int kTiles>
 void wait_products(float (&)[kTiles][4]) {
   simulated::wait_products(Groups);
 }
+template <int Groups>
+void wait_products() {
+  simulated::wait_products(Groups);
+}
 template <class T>
 constexpr simulated::MmaType kMmaType =
     std::is_same_v<T, Half> ? simulated::MmaType::kHalf : simulated::MmaType::kBFloat16;
 template <class T>
 void multiply_shared(float (&d)[16][4], std::uint64_t a, std::uint64_t b, bool add) {
-  simulated::multiply({kMmaType<T>, 128, &d[0][0], nullptr, a, b, add});
+  simulated::multiply({kMmaType<T>, 128, &d[0][0], nullptr, a, b, true, add});
 }
 template <class T, int kTiles>
 void multiply_registers(float (&d)[kTiles][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  simulated::multiply({kMmaType<T>, 8 * kTiles, &d[0][0], a, 0, b, true});
+  simulated::multiply({kMmaType<T>, 8 * kTiles, &d[0][0], a, 0, b, false, true});
+}
+template <class T, int kTiles>
+void multiply_registers_by_rows(float (&d)[kTiles][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  simulated::multiply({kMmaType<T>, 8 * kTiles, &d[0][0], a, 0, b, true, true});
 }
 template <class T>
 std::uint32_t pack2(float low, float high);
