@@ -70,8 +70,14 @@ class AttentionPlanner {
   };
   static constexpr std::uint64_t kNoSplit = UINT64_MAX;
 
-  // How many thread blocks of one key/value head run at a time.
+  // Key/value heads whose tasks are played through: all heads are alike. For attend_warpgroups, two: a block
+  // has decode tiles of both at a time.
+  std::uint32_t played_heads() const { return by_warpgroups_ && shape_.kv_heads > 1 ? 2 : 1; }
+  // How many thread blocks of these run at a time.
   std::uint32_t lanes() const;
+  bool is_prompt(const Piece& piece) const {
+    return (tiles_[piece.tile].flags & AttentionTask::kPromptTile) != 0;
+  }
   std::uint64_t step_cost(const Tile& tile) const;
   void make_tiles(std::span<const AttentionRun> runs);
   // Splits tiles that cost more than `cap` into pieces of about that cost. False: a limit would be exceeded.

@@ -240,6 +240,48 @@ TEST(AttentionPlanTest, WorkIsEven) {
   }
 }
 
+// As blocks of attend_warpgroups take tasks, decodes two at a time; in quarters of a decode tile's step.
+double efficiency_of_warpgroups(const AttentionPlan& plan, std::uint32_t multiprocessors) {
+  std::vector<double> ends(multiprocessors);
+  double total = 0, last = 0;
+  for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
+    const auto steps = [&](std::size_t task) {
+      return round_up(plan.tasks[task].key_end, 64) - plan.tasks[task].key_begin / 64;
+    };
+    const std::uint32_t flags = plan.tasks[i].flags;
+    if ((flags & AttentionTask::kSecond) != 0) continue;
+    double cost = 4.0 * steps(i);
+    if ((flags & AttentionTask::kPromptTile) == 0) {
+      cost = 6.0 * ((flags & AttentionTask::kFirst) != 0 ? std::max(steps(i), steps(i + 1)) : steps(i));
+    }
+    auto& first = *std::min_element(ends.begin(), ends.end());
+    first += cost;
+    total += cost;
+    last = std::max(last, first);
+  }
+  return total / (last * multiprocessors);
+}
+
+TEST(AttentionPlanTest, WorkOfWarpgroupsIsEven) {
+  AttentionPlan plan;
+  for (const std::uint32_t kv_heads : {1u, 2u, 8u}) {
+    const AttentionShape shape{.heads = 4 * kv_heads,
+                               .kv_heads = kv_heads,
+                               .head_dim = 128,
+                               .multiprocessors = 132,
+                               .warpgroups = true};
+    for (const std::uint32_t rows : {64u, 1024u}) {
+      std::vector<AttentionRun> runs;
+      for (std::uint32_t i = 0; i < 48 * 8 / kv_heads; ++i) runs.push_back({i, 1, 8191, 0});
+      runs.push_back({static_cast<std::uint32_t>(runs.size()), rows * 8 / kv_heads, 8192 - rows, 0});
+      plan_and_check(shape, runs, plan);
+      EXPECT_GT(efficiency_of_warpgroups(plan, 132), 0.8) << kv_heads << " heads, " << rows << " rows";
+    }
+    plan_and_check(shape, {{0, 8192, 0, 0}}, plan);
+    EXPECT_GT(efficiency_of_warpgroups(plan, 132), 0.85) << kv_heads;
+  }
+}
+
 // Of a plan for attend_warpgroups, each tenth of the list has work of both kinds.
 TEST(AttentionPlanTest, PromptsAndDecodesAlternate) {
   const AttentionShape shape{
