@@ -24,7 +24,9 @@ constexpr std::uint64_t kMergeCost = 24;    // one more kernel
 // Of attend_warpgroups, which has a multiprocessor for itself: a step of a prompt tile, and one of two decode
 // tiles at a time.
 constexpr std::uint64_t kGroupsPromptCost = 4;
-constexpr std::uint64_t kGroupsDecodesCost = 6;
+constexpr std::uint64_t kGroupsDecodesCost = 8;
+// attend_mixed hides prompts behind decodes that read, as long as they are few: at most this share of them.
+constexpr std::uint64_t kFewPrompts = 3;
 
 constexpr std::uint32_t divide_up(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint32_t>((a + b - 1) / b);
@@ -82,7 +84,6 @@ std::uint64_t AttentionPlanner::step_cost(const Tile& tile) const {
 
 void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
   tiles_.clear();
-  by_warpgroups_ = false;
   for (std::uint32_t r = 0; r < runs.size(); ++r) {
     const AttentionRun& run = runs[r];
     LOCI_CHECK(run.rows > 0, "a run has rows");
@@ -100,10 +101,22 @@ void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
       tile.key_begin = visible / kAttentionTileKeys * kAttentionTileKeys;
       tile.key_end = run.position + (first + tile.pairs - 1) / ratio_ + 1;
       tile.flags = prompt ? AttentionTask::kPromptTile : 0;
-      by_warpgroups_ |= prompt && shape_.warpgroups;
       tiles_.push_back(tile);
     }
   }
+}
+
+void AttentionPlanner::choose_kernel() {
+  std::uint64_t prompts = 0, decodes = 0;
+  for (const Tile& tile : tiles_) {
+    const std::uint64_t steps = steps_of(tile.key_begin, tile.key_end);
+    if ((tile.flags & AttentionTask::kPromptTile) != 0) {
+      prompts += steps * kGroupsPromptCost;
+    } else {
+      decodes += steps * kGroupsDecodesCost / 2;
+    }
+  }
+  by_warpgroups_ = shape_.warpgroups && prompts > decodes / kFewPrompts;
 }
 
 void AttentionPlanner::split_tile(std::uint32_t index, std::uint64_t cap) {
@@ -238,9 +251,10 @@ void AttentionPlanner::choose() {
   std::uint64_t best = kNoSplit;
   split(best);
   std::uint64_t least = makespan();
-  // Pieces of a lane's share, a half and a third of it; twice a share where the others exceed a limit.
-  for (std::uint64_t halves = 1; halves <= (by_warpgroups_ ? 4 : 2) * kGrains;
-       halves += halves == 1 ? 1 : 2) {
+  // Pieces of a lane's share, a half and a third of it; twice a share where the others exceed a limit. Blocks
+  // that have a multiprocessor for themselves end more unevenly, so more is tried for them.
+  const std::uint64_t most = (by_warpgroups_ ? 4 : 2) * kGrains;
+  for (std::uint64_t halves = 1; halves <= most; halves += halves == 1 || by_warpgroups_ ? 1 : 2) {
     const std::uint64_t cap = divide_up(2 * total, lanes * halves);
     if (cap >= longest || !split(cap)) continue;
     const std::uint64_t span = makespan();
@@ -313,8 +327,10 @@ void AttentionPlanner::pair_decodes(AttentionPlan& plan) const {
 
 void AttentionPlanner::plan(std::span<const AttentionRun> runs, AttentionPlan& plan) {
   make_tiles(runs);
+  choose_kernel();
   choose();
   write(plan);
+  plan.warpgroups = by_warpgroups_;
   if (by_warpgroups_) pair_decodes(plan);
 }
 

@@ -26,7 +26,7 @@ struct AttentionShape {
   std::uint32_t window = 0;
   std::uint32_t multiprocessors = 0;
   bool deterministic = false;
-  bool warpgroups = false;  // attention_has_warpgroups(): plans with prompt tiles are for attend_warpgroups
+  bool warpgroups = false;  // attention_has_warpgroups(): a plan may be for attend_warpgroups
 };
 
 // Sizes that suffice for all plans of at most this many runs, and rows of all runs together.
@@ -44,6 +44,7 @@ struct AttentionPlan {
   std::vector<AttentionMerge> merges;
   std::uint32_t units = 0;  // used
   bool prompt_tiles = false;
+  bool warpgroups = false;  // it is for attend_warpgroups
 };
 
 class AttentionPlanner {
@@ -80,6 +81,7 @@ class AttentionPlanner {
   }
   std::uint64_t step_cost(const Tile& tile) const;
   void make_tiles(std::span<const AttentionRun> runs);
+  void choose_kernel();
   // Splits tiles that cost more than `cap` into pieces of about that cost. False: a limit would be exceeded.
   bool split(std::uint64_t cap);
   void split_tile(std::uint32_t tile, std::uint64_t cap);

@@ -283,27 +283,32 @@ LOCI_DEVICE void multiply_tasks(const WarpgroupParams& all, const PromptRing<kHe
   const AttentionParams& p = all.p;
   const std::uint32_t group = GroupTeam::group();
   PromptGroup<T, kHead> prompt(p, ring, all.turns);
-  std::uint32_t queries_parity = 0;  // a bit for each place
-  for (RingPlace<2> place;; place.next()) {
-    await_arrivals(ring.task_here(place.stage), place.parity);
-    const TaskView view(ring.tasks[place.stage].task, ring.tasks[place.stage].run);
+  // Few registers are left: bits 0 and 1 are the parities of the queries in each place, bit 2 says that the
+  // task before was a prompt tile, and the others count tasks.
+  constexpr std::uint32_t kPromptBefore = 4, kOne = 8;
+  for (std::uint32_t state = 0;; state += kOne) {
+    const std::uint32_t place = state / kOne % 2, parity = state / (2 * kOne) % 2;
+    await_arrivals(ring.task_here(place), parity);
+    const TaskView view(ring.task(place).task, ring.task(place).run);
     if (view.task.pairs == 0) break;
     if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
-      prompt.run(view, place.stage, queries_parity >> place.stage & 1);
-      queries_parity ^= 1u << place.stage;
+      prompt.run(view, place, state >> place & 1);
+      state = (state ^ 1u << place) | kPromptBefore;
     } else {
-      // Two decode tiles lie where the ring does: both groups are done with it before, and with them after.
-      meet_at_barrier(kDecodeBarrier, 2 * kWarpgroup);
-      const std::uint32_t index = ring.tasks[place.stage].index;
+      // A decode tile of each group lies where the ring does: both are done with that. From decode to decode
+      // the groups need not wait for each other.
+      if ((state & kPromptBefore) != 0) meet_at_barrier(kDecodeBarrier, 2 * kWarpgroup);
+      state &= ~kPromptBefore;
+      const std::uint32_t index = ring.task(place).index;
       if (group == 0 || (view.task.flags & AttentionTask::kFirst) != 0) {
+        GroupTeam::meet();  // all its warps are done with the one before
         const TaskView mine(p, index + group);
         DecodeTile<T, kHead, GroupTeam>(p, mine).run(ring.begin +
                                                      group * WarpgroupShape<kHead>::kDecodeBytes);
       }
       publish_shared();
-      meet_at_barrier(kDecodeBarrier, 2 * kWarpgroup);
     }
-    arrive_warp(ring.task_used(place.stage));
+    arrive_warp(ring.task_used(state / kOne % 2));
   }
   prompt.end();
 }

@@ -41,29 +41,33 @@ struct PromptRing {
     std::uint32_t index;
   };
   std::byte* begin;  // a multiple of 1024
-  Next* tasks;       // [2]
-  Arrivals* arrivals;
 
   LOCI_DEVICE explicit PromptRing(std::byte* shared)
-      : begin(shared + (1024 - shared_address(shared) % 1024) % 1024),
-        tasks(reinterpret_cast<Next*>(begin + Shape::kTileBytes)),
-        arrivals(reinterpret_cast<Arrivals*>(begin + Shape::kTileBytes + 112)) {
+      : begin(shared + (1024 - shared_address(shared) % 1024) % 1024) {
     static_assert(2 * sizeof(Next) <= 112 && 112 + (2 * kStages + 6) * sizeof(Arrivals) <= 320);
+  }
+  LOCI_DEVICE Next& task(std::uint32_t place) const {
+    return reinterpret_cast<Next*>(begin + Shape::kTileBytes)[place];
   }
   LOCI_DEVICE std::byte* queries(std::uint32_t place) const { return begin + place * Shape::kQueryBytes; }
   LOCI_DEVICE std::byte* keys(std::uint32_t stage) const {
     return begin + 2 * Shape::kQueryBytes + stage * Shape::kStepBytes;
   }
   LOCI_DEVICE std::byte* values(std::uint32_t stage) const { return keys(kKeyStages + stage); }
-  LOCI_DEVICE Arrivals* keys_here(std::uint32_t stage) const { return arrivals + stage; }
-  LOCI_DEVICE Arrivals* values_here(std::uint32_t stage) const { return arrivals + kKeyStages + stage; }
-  LOCI_DEVICE Arrivals* keys_used(std::uint32_t stage) const { return arrivals + kStages + stage; }
+  LOCI_DEVICE Arrivals* keys_here(std::uint32_t stage) const { return arrivals() + stage; }
+  LOCI_DEVICE Arrivals* values_here(std::uint32_t stage) const { return arrivals() + kKeyStages + stage; }
+  LOCI_DEVICE Arrivals* keys_used(std::uint32_t stage) const { return arrivals() + kStages + stage; }
   LOCI_DEVICE Arrivals* values_used(std::uint32_t stage) const {
-    return arrivals + kStages + kKeyStages + stage;
+    return arrivals() + kStages + kKeyStages + stage;
   }
-  LOCI_DEVICE Arrivals* task_here(std::uint32_t place) const { return arrivals + 2 * kStages + place; }
-  LOCI_DEVICE Arrivals* queries_here(std::uint32_t place) const { return arrivals + 2 * kStages + 2 + place; }
-  LOCI_DEVICE Arrivals* task_used(std::uint32_t place) const { return arrivals + 2 * kStages + 4 + place; }
+  LOCI_DEVICE Arrivals* task_here(std::uint32_t place) const { return arrivals() + 2 * kStages + place; }
+  LOCI_DEVICE Arrivals* queries_here(std::uint32_t place) const {
+    return arrivals() + 2 * kStages + 2 + place;
+  }
+  LOCI_DEVICE Arrivals* task_used(std::uint32_t place) const { return arrivals() + 2 * kStages + 4 + place; }
+  LOCI_DEVICE Arrivals* arrivals() const {
+    return reinterpret_cast<Arrivals*>(begin + Shape::kTileBytes + 112);
+  }
   LOCI_DEVICE void begin_all() const {
     for (std::uint32_t stage = 0; stage < kStages; ++stage) {
       begin_arrivals(keys_here(stage), 1);  // of values too
@@ -123,7 +127,8 @@ class ContextCopier {
       : all_(all), ring_(ring), count_(all.p.a.counts[0]), index_(blockIdx.x), view_(all.p, blockIdx.x) {}
 
   LOCI_DEVICE void run() {
-    RingPlace<2> place;
+    RingPlace<2> place, before;
+    bool decodes = false;  // the task before was of decode tiles
     for (;; place.next()) {
       while (index_ < count_ && (view_.task.flags & AttentionTask::kSecond) != 0) {
         index_ = following();
@@ -131,21 +136,21 @@ class ContextCopier {
       }
       await_arrivals(ring_.task_used(place.stage), place.parity ^ 1);
       if (index_ >= count_) break;
+      const bool prompt = (view_.task.flags & AttentionTask::kPromptTile) != 0;
+      // Decode tiles lie where the ring and the queries do.
+      if (prompt && decodes) await_arrivals(ring_.task_used(before.stage), before.parity);
       if (lane_id() == 0) {
-        ring_.tasks[place.stage] = {view_.task, view_.run, index_};
+        ring_.task(place.stage) = {view_.task, view_.run, index_};
         arrive(ring_.task_here(place.stage));
       }
       index_ = following();
-      if ((view_.task.flags & AttentionTask::kPromptTile) != 0) {
-        copy();
-      } else {
-        // Decode tiles lie where the ring does.
-        await_arrivals(ring_.task_used(place.stage), place.parity);
-      }
+      if (prompt) copy();
+      decodes = !prompt;
+      before = place;
       read();
     }
     if (lane_id() == 0) {
-      ring_.tasks[place.stage].task.pairs = 0;
+      ring_.task(place.stage).task.pairs = 0;
       arrive(ring_.task_here(place.stage));
       leave();
     }
@@ -246,7 +251,7 @@ class QueryCopier {
   LOCI_DEVICE void run() const {
     for (RingPlace<2> place;; place.next()) {
       await_arrivals(ring_.task_here(place.stage), place.parity);
-      const TaskView view(ring_.tasks[place.stage].task, ring_.tasks[place.stage].run);
+      const TaskView view(ring_.task(place.stage).task, ring_.task(place.stage).run);
       if (view.task.pairs == 0) return;
       if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
         copy(view, ring_.queries(place.stage));
