@@ -60,14 +60,13 @@ class PassLayers {
  public:
   // All arguments must outlive this.
   PassLayers(const ModelSpec& spec, const CudaWeights& weights, Products& products, PassBuffers& buffers,
-             ElementType element, bool deterministic, bool warpgroups)
+             ElementType element, bool deterministic)
       : spec_(spec),
         weights_(weights),
         products_(products),
         buffers_(buffers),
         element_(element),
-        deterministic_(deterministic),
-        warpgroups_(warpgroups) {}
+        deterministic_(deterministic) {}
 
   // Logits are computed for `logits_rows` rows at a time.
   void issue(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows, Stream& stream);
@@ -113,7 +112,6 @@ class PassLayers {
   PassBuffers& buffers_;
   const ElementType element_;
   const bool deterministic_;
-  const bool warpgroups_;  // AttentionShape's
   Changes changes_;
 };
 

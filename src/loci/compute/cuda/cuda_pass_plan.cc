@@ -222,6 +222,7 @@ void PassPlan::lay_out(std::uint32_t bucket, DescriptorLayout& layout) {
     to.merges = places.array<AttentionMerge>(to.merges_max);
     to.counts = places.array<std::uint32_t>(4);
     to.prompt_tiles = attention.plan.prompt_tiles;
+    to.warpgroups = attention.plan.warpgroups;
   }
   layout.tables = places.array<std::uint32_t>(tables_.size());
   bytes_ = places.bytes();

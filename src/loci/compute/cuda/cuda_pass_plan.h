@@ -64,7 +64,7 @@ struct DescriptorLayout {
     std::uint32_t merges = 0;  // AttentionMerge []
     std::uint32_t counts = 0;  // u32 [4]
     std::uint32_t tasks_max = 0, merges_max = 0;
-    bool prompt_tiles = false;
+    bool prompt_tiles = false, warpgroups = false;
   };
   std::vector<Attention> attentions;  // by PassPlan::attention_of()
   std::uint32_t tables = 0;           // u32 []: slots of all groups; last, of any length

@@ -146,7 +146,7 @@ void attend(const AttentionArguments& arguments, Stream& stream) {
   params.inner = arguments.softcap != 0 ? arguments.scale / arguments.softcap : 0;
   params.warp_rows = (kWarpPairsMax - 1) / params.ratio + 1;
   const bool half = arguments.type == ElementType::kHalf;
-  if (arguments.prompt_tiles && arguments.warpgroups) {
+  if (arguments.warpgroups) {
     launch_warpgroups(params, stream);
   } else {
     const AttentionKernel kernel = (half ? attention_kernel_half : attention_kernel_bfloat16)(

@@ -97,7 +97,7 @@ struct AttentionArguments {
   std::uint32_t stages_max = 3;  // steps of the context that are copied ahead, if they fit
   ElementType type = ElementType::kBFloat16;
   bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel for both kinds
-  bool warpgroups = false;    // as AttentionShape's, of the plan; prompt tiles run in attend_warpgroups
+  bool warpgroups = false;    // the plan is for attend_warpgroups
 };
 
 // Whether prompt tiles may run in attend_warpgroups: on Hopper, of head sizes 64 and 128, and not in

@@ -106,7 +106,7 @@ class Batch {
     a_.split_keys = deterministic ? kAttentionSplitKeys : 0;
     a_.scale = 1 / std::sqrt(static_cast<float>(head_dim));
     a_.prompt_tiles = plan.prompt_tiles;
-    a_.warpgroups = shape.warpgroups;
+    a_.warpgroups = plan.warpgroups;
   }
 
   double measure_ms() {

@@ -21,9 +21,12 @@ constexpr std::uint64_t kWarpStepCost = 1;  // of a prompt tile, on top, for eac
 constexpr std::uint64_t kPieceCost = 8;     // begin and end
 constexpr std::uint64_t kPartialCost = 4;   // writing a partial
 constexpr std::uint64_t kMergeCost = 24;    // one more kernel
-// Of attend_warpgroups, which has a multiprocessor for itself and two decode tiles at a time.
+// Of attend_warpgroups, which has a multiprocessor for itself: a step of a prompt tile, and one of two decode
+// tiles at a time.
 constexpr std::uint64_t kGroupsPromptCost = 4;
-constexpr std::uint64_t kGroupsDecodeCost = 3;
+constexpr std::uint64_t kGroupsDecodesCost = 8;
+// attend_mixed hides prompts behind decodes that read, as long as they are few: at most this share of them.
+constexpr std::uint64_t kFewPrompts = 3;
 
 constexpr std::uint32_t divide_up(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint32_t>((a + b - 1) / b);
@@ -69,19 +72,18 @@ AttentionPlanner::AttentionPlanner(const AttentionShape& shape, const AttentionL
 }
 
 std::uint32_t AttentionPlanner::lanes() const {
-  const std::uint32_t blocks = by_warpgroups_ ? 1 : kBlocksPerMultiprocessor;
+  const std::uint32_t blocks = by_warpgroups_ ? played_heads() : kBlocksPerMultiprocessor;
   return std::max(1u, shape_.multiprocessors * blocks / shape_.kv_heads);
 }
 
 std::uint64_t AttentionPlanner::step_cost(const Tile& tile) const {
   const bool prompt = (tile.flags & AttentionTask::kPromptTile) != 0;
-  if (by_warpgroups_) return prompt ? kGroupsPromptCost : kGroupsDecodeCost;
+  if (by_warpgroups_) return prompt ? kGroupsPromptCost : kGroupsDecodesCost;
   return kStepCost + (prompt ? divide_up(tile.pairs, 32) * kWarpStepCost : 0);
 }
 
 void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
   tiles_.clear();
-  by_warpgroups_ = false;
   for (std::uint32_t r = 0; r < runs.size(); ++r) {
     const AttentionRun& run = runs[r];
     LOCI_CHECK(run.rows > 0, "a run has rows");
@@ -99,10 +101,22 @@ void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
       tile.key_begin = visible / kAttentionTileKeys * kAttentionTileKeys;
       tile.key_end = run.position + (first + tile.pairs - 1) / ratio_ + 1;
       tile.flags = prompt ? AttentionTask::kPromptTile : 0;
-      by_warpgroups_ |= prompt && shape_.warpgroups;
       tiles_.push_back(tile);
     }
   }
+}
+
+void AttentionPlanner::choose_kernel() {
+  std::uint64_t prompts = 0, decodes = 0;
+  for (const Tile& tile : tiles_) {
+    const std::uint64_t steps = steps_of(tile.key_begin, tile.key_end);
+    if ((tile.flags & AttentionTask::kPromptTile) != 0) {
+      prompts += steps * kGroupsPromptCost;
+    } else {
+      decodes += steps * kGroupsDecodesCost / 2;
+    }
+  }
+  by_warpgroups_ = shape_.warpgroups && prompts > decodes / kFewPrompts;
 }
 
 void AttentionPlanner::split_tile(std::uint32_t index, std::uint64_t cap) {
@@ -172,20 +186,25 @@ bool AttentionPlanner::split(std::uint64_t cap) {
 }
 
 void AttentionPlanner::alternate() {
-  const auto prompt = [&](const Piece& piece) {
-    return (tiles_[piece.tile].flags & AttentionTask::kPromptTile) != 0;
-  };
   std::uint64_t all[2] = {0, 0}, taken[2] = {0, 0};
-  for (const Piece& piece : pieces_) all[prompt(piece)] += piece.cost;
+  for (const Piece& piece : pieces_) all[is_prompt(piece)] += piece.cost;
+  const std::uint64_t end = (all[0] * played_heads() / 2 + all[1] * played_heads()) / lanes();
   alternated_.clear();
   std::size_t at[2] = {0, 0};
   const auto find = [&](bool kind) {
-    while (at[kind] < pieces_.size() && prompt(pieces_[at[kind]]) != kind) ++at[kind];
+    while (at[kind] < pieces_.size() && is_prompt(pieces_[at[kind]]) != kind) ++at[kind];
     return at[kind] < pieces_.size();
+  };
+  // When the kind's next piece should begin: they are spread evenly, and the last one ends in time.
+  const auto begin = [&](bool kind) {
+    const std::uint64_t cost = pieces_[at[kind]].cost;
+    return end <= cost ? 0.0
+                       : static_cast<double>(end - cost) * static_cast<double>(taken[kind]) /
+                             static_cast<double>(all[kind]);
   };
   while (alternated_.size() < pieces_.size()) {
     const bool decodes = find(false), prompts = find(true);
-    const bool kind = prompts && (!decodes || taken[1] * all[0] <= taken[0] * all[1]);
+    const bool kind = prompts && (!decodes || begin(true) <= begin(false));
     taken[kind] += pieces_[at[kind]].cost;
     alternated_.push_back(pieces_[at[kind]++]);
   }
@@ -194,13 +213,25 @@ void AttentionPlanner::alternate() {
 
 std::uint64_t AttentionPlanner::makespan() {
   std::uint64_t last = 0;
-  bool merges = false;
+  bool merges = false, half = false;  // half: a block has a decode tile and room for another one
   ends_.assign(lanes(), 0);
   for (const Piece& piece : pieces_) {
-    std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
-    ends_.back() += piece.cost;
-    last = std::max(last, ends_.back());
-    std::push_heap(ends_.begin(), ends_.end(), std::greater<>());
+    // How many blocks the piece takes.
+    std::uint32_t blocks = 1;
+    if (by_warpgroups_) {
+      if (is_prompt(piece)) {
+        blocks = played_heads();
+      } else if (played_heads() == 1) {
+        half = !half;
+        blocks = half ? 1 : 0;
+      }
+    }
+    for (; blocks > 0; --blocks) {
+      std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
+      ends_.back() += piece.cost;
+      last = std::max(last, ends_.back());
+      std::push_heap(ends_.begin(), ends_.end(), std::greater<>());
+    }
     merges |= piece.count > 1;
   }
   return last + (merges ? kMergeCost : 0);
@@ -210,15 +241,20 @@ void AttentionPlanner::choose() {
   std::uint64_t total = 0, longest = 0;
   for (const Tile& tile : tiles_) {
     const std::uint64_t cost = steps_of(tile.key_begin, tile.key_end) * step_cost(tile);
-    total += cost;
+    // Of played_heads() heads: two decode tiles are one block's, or half of one is.
+    total += !by_warpgroups_                                  ? cost
+             : (tile.flags & AttentionTask::kPromptTile) != 0 ? cost * played_heads()
+                                                              : cost * played_heads() / 2;
     longest = std::max(longest, cost);
   }
   const std::uint32_t lanes = this->lanes();
   std::uint64_t best = kNoSplit;
   split(best);
   std::uint64_t least = makespan();
-  // Pieces of a lane's share, a half and a third of it; twice a share where the others exceed a limit.
-  for (std::uint64_t halves = 1; halves <= 2 * kGrains; halves += halves == 1 ? 1 : 2) {
+  // Pieces of a lane's share, a half and a third of it; twice a share where the others exceed a limit. Blocks
+  // that have a multiprocessor for themselves end more unevenly, so more is tried for them.
+  const std::uint64_t most = (by_warpgroups_ ? 4 : 2) * kGrains;
+  for (std::uint64_t halves = 1; halves <= most; halves += halves == 1 || by_warpgroups_ ? 1 : 2) {
     const std::uint64_t cap = divide_up(2 * total, lanes * halves);
     if (cap >= longest || !split(cap)) continue;
     const std::uint64_t span = makespan();
@@ -291,8 +327,10 @@ void AttentionPlanner::pair_decodes(AttentionPlan& plan) const {
 
 void AttentionPlanner::plan(std::span<const AttentionRun> runs, AttentionPlan& plan) {
   make_tiles(runs);
+  choose_kernel();
   choose();
   write(plan);
+  plan.warpgroups = by_warpgroups_;
   if (by_warpgroups_) pair_decodes(plan);
 }
 

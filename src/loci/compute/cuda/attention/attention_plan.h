@@ -26,7 +26,7 @@ struct AttentionShape {
   std::uint32_t window = 0;
   std::uint32_t multiprocessors = 0;
   bool deterministic = false;
-  bool warpgroups = false;  // attention_has_warpgroups(): plans with prompt tiles are for attend_warpgroups
+  bool warpgroups = false;  // attention_has_warpgroups(): a plan may be for attend_warpgroups
 };
 
 // Sizes that suffice for all plans of at most this many runs, and rows of all runs together.
@@ -44,6 +44,7 @@ struct AttentionPlan {
   std::vector<AttentionMerge> merges;
   std::uint32_t units = 0;  // used
   bool prompt_tiles = false;
+  bool warpgroups = false;  // it is for attend_warpgroups
 };
 
 class AttentionPlanner {
@@ -70,10 +71,17 @@ class AttentionPlanner {
   };
   static constexpr std::uint64_t kNoSplit = UINT64_MAX;
 
-  // How many thread blocks of one key/value head run at a time.
+  // Key/value heads whose tasks are played through: all heads are alike. For attend_warpgroups, two: a block
+  // has decode tiles of both at a time.
+  std::uint32_t played_heads() const { return by_warpgroups_ && shape_.kv_heads > 1 ? 2 : 1; }
+  // How many thread blocks of these run at a time.
   std::uint32_t lanes() const;
+  bool is_prompt(const Piece& piece) const {
+    return (tiles_[piece.tile].flags & AttentionTask::kPromptTile) != 0;
+  }
   std::uint64_t step_cost(const Tile& tile) const;
   void make_tiles(std::span<const AttentionRun> runs);
+  void choose_kernel();
   // Splits tiles that cost more than `cap` into pieces of about that cost. False: a limit would be exceeded.
   bool split(std::uint64_t cap);
   void split_tile(std::uint32_t tile, std::uint64_t cap);

@@ -90,7 +90,8 @@ struct Checked {
         ASSERT_LT(i + 1, plan.tasks.size());
       }
     }
-    if (shape.warpgroups && plan.prompt_tiles) {
+    ASSERT_TRUE(!plan.warpgroups || (shape.warpgroups && plan.prompt_tiles));
+    if (plan.warpgroups) {
       ASSERT_LE(alone, 1u);
     } else {
       for (const AttentionTask& task : plan.tasks) ASSERT_LT(task.flags, AttentionTask::kFirst);
@@ -240,7 +241,62 @@ TEST(AttentionPlanTest, WorkIsEven) {
   }
 }
 
-// Of a plan for attend_warpgroups, each tenth of the list has work of both kinds.
+// As blocks of attend_warpgroups take tasks, decodes two at a time; in quarters of a decode tile's step.
+double efficiency_of_warpgroups(const AttentionPlan& plan, std::uint32_t multiprocessors) {
+  std::vector<double> ends(multiprocessors);
+  double total = 0, last = 0;
+  for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
+    const auto steps = [&](std::size_t task) {
+      return round_up(plan.tasks[task].key_end, 64) - plan.tasks[task].key_begin / 64;
+    };
+    const std::uint32_t flags = plan.tasks[i].flags;
+    if ((flags & AttentionTask::kSecond) != 0) continue;
+    double cost = 4.0 * steps(i);
+    if ((flags & AttentionTask::kPromptTile) == 0) {
+      cost = 8.0 * ((flags & AttentionTask::kFirst) != 0 ? std::max(steps(i), steps(i + 1)) : steps(i));
+    }
+    auto& first = *std::min_element(ends.begin(), ends.end());
+    first += cost;
+    total += cost;
+    last = std::max(last, first);
+  }
+  return total / (last * multiprocessors);
+}
+
+TEST(AttentionPlanTest, WorkOfWarpgroupsIsEven) {
+  AttentionPlan plan;
+  for (const std::uint32_t kv_heads : {1u, 2u, 8u}) {
+    const AttentionShape shape{.heads = 4 * kv_heads,
+                               .kv_heads = kv_heads,
+                               .head_dim = 128,
+                               .multiprocessors = 132,
+                               .warpgroups = true};
+    for (const std::uint32_t rows : {1024u, 2048u}) {
+      std::vector<AttentionRun> runs;
+      for (std::uint32_t i = 0; i < 48 * 8 / kv_heads; ++i) runs.push_back({i, 1, 8191, 0});
+      runs.push_back({static_cast<std::uint32_t>(runs.size()), rows * 8 / kv_heads, 8192 - rows, 0});
+      plan_and_check(shape, runs, plan);
+      ASSERT_TRUE(plan.warpgroups);
+      EXPECT_GT(efficiency_of_warpgroups(plan, 132), 0.8) << kv_heads << " heads, " << rows << " rows";
+    }
+    plan_and_check(shape, {{0, 8192, 0, 0}}, plan);
+    EXPECT_GT(efficiency_of_warpgroups(plan, 132), 0.85) << kv_heads;
+  }
+}
+
+TEST(AttentionPlanTest, FewPromptsAreHiddenBehindDecodes) {
+  const AttentionShape shape{
+      .heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132, .warpgroups = true};
+  std::vector<AttentionRun> runs;
+  for (std::uint32_t i = 0; i < 48; ++i) runs.push_back({i, 1, 8191, 0});
+  runs.push_back({48, 64, 8128, 0});
+  AttentionPlan plan;
+  plan_and_check(shape, runs, plan);
+  EXPECT_TRUE(plan.prompt_tiles);
+  EXPECT_FALSE(plan.warpgroups);
+}
+
+// Of a plan for attend_warpgroups, each quarter of the list has work of both kinds.
 TEST(AttentionPlanTest, PromptsAndDecodesAlternate) {
   const AttentionShape shape{
       .heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132, .warpgroups = true};
@@ -249,14 +305,14 @@ TEST(AttentionPlanTest, PromptsAndDecodesAlternate) {
   runs.push_back({48, 1024, 7168, 0});
   AttentionPlan plan;
   plan_and_check(shape, runs, plan);
-  const std::size_t tenth = plan.tasks.size() / 10;
-  for (std::size_t i = 0; i < 10; ++i) {
-    const auto begin = plan.tasks.begin() + static_cast<std::ptrdiff_t>(i * tenth);
+  const std::size_t quarter = plan.tasks.size() / 4;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto begin = plan.tasks.begin() + static_cast<std::ptrdiff_t>(i * quarter);
     const auto prompts =
-        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(tenth),
+        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(quarter),
                       [](const auto& task) { return (task.flags & AttentionTask::kPromptTile) != 0; });
-    EXPECT_GT(prompts, 0) << "tenth " << i;
-    EXPECT_LT(static_cast<std::size_t>(prompts), tenth) << "tenth " << i;
+    EXPECT_GT(prompts, 0) << "quarter " << i;
+    EXPECT_LT(static_cast<std::size_t>(prompts), quarter) << "quarter " << i;
   }
 }
 

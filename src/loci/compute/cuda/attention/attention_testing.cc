@@ -162,7 +162,6 @@ Prepared World::prepare(const Case& c, std::uint32_t runs_max) {
   a.softcap = c.softcap;
   a.stages_max = c.stages_max;
   a.type = type_;
-  a.warpgroups = shape.warpgroups;
   replace(pass, c);
   return pass;
 }
@@ -183,6 +182,7 @@ void World::replace(Prepared& pass, const Case& c) {
   AttentionPlan plan;
   AttentionPlanner(shape, limits).plan(runs, plan);
   pass.arguments.prompt_tiles = plan.prompt_tiles;
+  pass.arguments.warpgroups = plan.warpgroups;
   pass.merges_count = static_cast<std::uint32_t>(plan.merges.size());
   const auto send = [&](const Memory& to, const auto& values) {
     ASSERT_LE(values.size() * sizeof(values[0]), to.size());
