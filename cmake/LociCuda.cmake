@@ -110,7 +110,7 @@ function(loci_cuda_libraries)
       set_source_files_properties(${ARG_KERNELS} simulated/grid.cc simulated/tensor_cores.cc PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
     endif()
     loci_library(cuda_simulated SOURCES ${ARG_KERNELS} ${ARG_SHARED} ${ARG_SIMULATED} DEPENDS ${ARG_DEPENDS} Boost::context)
-    target_compile_options(loci_cuda_simulated PUBLIC -Wno-unknown-pragmas)  # nvcc's: unroll
+    target_compile_options(loci_cuda_simulated PUBLIC -Wno-unknown-pragmas -Wno-psabi)  # nvcc's: unroll; params aligned to 64
   endif()
 endfunction()
 

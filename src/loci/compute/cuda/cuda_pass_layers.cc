@@ -138,6 +138,7 @@ void PassLayers::attend_layer(const PassLaunch& launch, std::uint32_t layer, Str
   arguments.softcap = spec_.attention_softcap;
   arguments.type = element_;
   arguments.prompt_tiles = from.prompt_tiles;
+  arguments.warpgroups = warpgroups_;
   attend(arguments, stream);
 }
 

@@ -60,13 +60,14 @@ class PassLayers {
  public:
   // All arguments must outlive this.
   PassLayers(const ModelSpec& spec, const CudaWeights& weights, Products& products, PassBuffers& buffers,
-             ElementType element, bool deterministic)
+             ElementType element, bool deterministic, bool warpgroups)
       : spec_(spec),
         weights_(weights),
         products_(products),
         buffers_(buffers),
         element_(element),
-        deterministic_(deterministic) {}
+        deterministic_(deterministic),
+        warpgroups_(warpgroups) {}
 
   // Logits are computed for `logits_rows` rows at a time.
   void issue(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows, Stream& stream);
@@ -80,8 +81,8 @@ class PassLayers {
   };
 
   template <class T>
-  const T* at(std::uint32_t offset) const {
-    return reinterpret_cast<const T*>(buffers_.descriptors.data() + offset);
+  T* at(std::uint32_t offset) const {
+    return reinterpret_cast<T*>(buffers_.descriptors.data() + offset);
   }
   void begin(const PassLaunch& launch, Stream& stream);
   void run_layer(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t layer, Stream& stream);
@@ -112,6 +113,7 @@ class PassLayers {
   PassBuffers& buffers_;
   const ElementType element_;
   const bool deterministic_;
+  const bool warpgroups_;  // AttentionShape's
   Changes changes_;
 };
 

@@ -220,7 +220,7 @@ void PassPlan::lay_out(std::uint32_t bucket, DescriptorLayout& layout) {
     to.merges_max = bucket > 0 ? limits.merges : static_cast<std::uint32_t>(attention.plan.merges.size());
     to.tasks = places.array<AttentionTask>(to.tasks_max);
     to.merges = places.array<AttentionMerge>(to.merges_max);
-    to.counts = places.array<std::uint32_t>(2);
+    to.counts = places.array<std::uint32_t>(4);
     to.prompt_tiles = attention.plan.prompt_tiles;
   }
   layout.tables = places.array<std::uint32_t>(tables_.size());
@@ -247,7 +247,7 @@ void PassPlan::write(const DescriptorLayout& layout, std::byte* memory) const {
     put(memory, layout.attentions[i].merges, plan.merges);
     put(memory, layout.attentions[i].counts,
         std::vector{static_cast<std::uint32_t>(plan.tasks.size()),
-                    static_cast<std::uint32_t>(plan.merges.size())});
+                    static_cast<std::uint32_t>(plan.merges.size()), 0u, 0u});
   }
   put(memory, layout.tables, tables_);
 }

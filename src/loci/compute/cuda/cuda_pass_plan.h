@@ -62,7 +62,7 @@ struct DescriptorLayout {
   struct Attention {
     std::uint32_t tasks = 0;   // AttentionTask []
     std::uint32_t merges = 0;  // AttentionMerge []
-    std::uint32_t counts = 0;  // u32 [2]
+    std::uint32_t counts = 0;  // u32 [4]
     std::uint32_t tasks_max = 0, merges_max = 0;
     bool prompt_tiles = false;
   };

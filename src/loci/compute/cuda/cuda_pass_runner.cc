@@ -31,6 +31,8 @@ PassShape pass_shape(const ModelSpec& spec, const Device& device, const BlockPoo
   shape.attention.head_dim = spec.head_dim;
   shape.attention.multiprocessors = device.properties().multiprocessors;
   shape.attention.deterministic = options.deterministic;
+  shape.attention.warpgroups =
+      attention_has_warpgroups(device.properties(), spec.head_dim, options.deterministic);
   return shape;
 }
 
@@ -46,7 +48,8 @@ CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights
       shape_(pass_shape(spec, device, blocks, options)),
       products_(std::move(products)),
       buffers_(spec, weights, device),
-      layers_(spec, weights, *products_, buffers_, options.element, options.deterministic),
+      layers_(spec, weights, *products_, buffers_, options.element, options.deterministic,
+              shape_.attention.warpgroups),
       plan_(shape_),
       graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
       capturing_graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),

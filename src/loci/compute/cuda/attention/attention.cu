@@ -2,9 +2,12 @@
 // attend(): which kernel, with how many stages; and the kernel that merges partial results.
 #include "loci/compute/cuda/attention/attention.h"
 
+#include <cstdlib>
+
 #include "loci/base/check.h"
 #include "loci/compute/cuda/attention/attention_kernels.h"
 #include "loci/compute/cuda/attention/attention_tile.cuh"
+#include "loci/compute/cuda/attention/attention_warpgroups.cuh"
 #include "loci/compute/cuda/launch.h"
 
 namespace loci::cuda {
@@ -95,7 +98,43 @@ void check(const AttentionArguments& a) {
   LOCI_CHECK(a.split_keys % kAttentionTileKeys == 0, "splits are of whole steps");
 }
 
+void launch_warpgroups(const AttentionParams& params, Stream& stream) {
+  const AttentionArguments& a = params.a;
+  LOCI_CHECK(attention_has_warpgroups(stream.device().properties(), a.state.head_dim, a.split_keys != 0),
+             "attention by warpgroups is for Hopper, and not for deterministic mode");
+  WarpgroupParams all;
+  all.p = params;
+  all.p.stages = min(a.stages_max, kWarpgroupDecodeStages);
+  // How many slots there are is not known here: as many as any device has memory for.
+  constexpr std::uint64_t kMemoryMax = std::uint64_t{1} << 44, kSlotsMax = std::uint64_t{1} << 31;
+  const std::uint64_t slots = kMemoryMax / a.state.slot_stride;
+  const bool made = make_tile_map(
+      {.base = a.state.base,
+       .size = {a.state.head_dim, 2 * 32 * a.state.kv_heads, slots < kSlotsMax ? slots : kSlotsMax},
+       .stride_bytes = {std::uint64_t{a.state.head_dim} * 2, a.state.slot_stride},
+       .box_rows = 32},
+      all.map);
+  if (!made) {
+    return stream.note_failure(
+        Status(StatusCode::kInternal, "the driver refused a map of attention's state"));
+  }
+  const WarpgroupKernel kernel =
+      (a.type == ElementType::kHalf ? warpgroup_kernel_half : warpgroup_kernel_bfloat16)(a.state.head_dim);
+  // A block a multiprocessor, which takes one task after the other.
+  std::uint32_t blocks = min(a.tasks_max, stream.device().properties().multiprocessors);
+  if (const char* v = std::getenv("LOCI_ATTENTION_VARIANT")) {
+    if (v[0] == '1') all.turns = false;
+    if (v[0] == '2') blocks = a.tasks_max;
+  }
+  launch("attend_warpgroups", kernel.kernel,
+         {.grid = {blocks}, .block = {kWarpgroupThreads}, .shared_bytes = kernel.shared_bytes}, all, stream);
+}
+
 }  // namespace
+
+bool attention_has_warpgroups(const DeviceProperties& device, std::uint32_t head_dim, bool deterministic) {
+  return device.capability == 90 && (head_dim == 64 || head_dim == 128) && !deterministic;
+}
 
 void attend(const AttentionArguments& arguments, Stream& stream) {
   check(arguments);
@@ -105,16 +144,20 @@ void attend(const AttentionArguments& arguments, Stream& stream) {
   params.ratio = arguments.heads / arguments.state.kv_heads;
   params.multiplier = (arguments.softcap != 0 ? arguments.softcap : arguments.scale) * kLog2E;
   params.inner = arguments.softcap != 0 ? arguments.scale / arguments.softcap : 0;
-  const bool half = arguments.type == ElementType::kHalf;
-  const AttentionKernel kernel = (half ? attention_kernel_half : attention_kernel_bfloat16)(
-      arguments.state.head_dim, arguments.prompt_tiles);
   params.warp_rows = (kWarpPairsMax - 1) / params.ratio + 1;
-  params.stages = stages_of(kernel, stream.device().properties().shared_bytes_max, arguments.stages_max);
-  launch(arguments.prompt_tiles ? "attend_mixed" : "attend_decode", kernel.kernel,
-         {.grid = {arguments.tasks_max},
-          .block = {kAttentionThreads},
-          .shared_bytes = kernel.fixed_bytes + params.stages * kernel.stage_bytes},
-         params, stream);
+  const bool half = arguments.type == ElementType::kHalf;
+  if (arguments.prompt_tiles && arguments.warpgroups) {
+    launch_warpgroups(params, stream);
+  } else {
+    const AttentionKernel kernel = (half ? attention_kernel_half : attention_kernel_bfloat16)(
+        arguments.state.head_dim, arguments.prompt_tiles);
+    params.stages = stages_of(kernel, stream.device().properties().shared_bytes_max, arguments.stages_max);
+    launch(arguments.prompt_tiles ? "attend_mixed" : "attend_decode", kernel.kernel,
+           {.grid = {arguments.tasks_max},
+            .block = {kAttentionThreads},
+            .shared_bytes = kernel.fixed_bytes + params.stages * kernel.stage_bytes},
+           params, stream);
+  }
   launch("merge_partials", half ? merge_partials<Half> : merge_partials<BFloat16>,
          {.grid = {arguments.merges_max, kAttentionDecodePairs / kMergeWarps}, .block = {32 * kMergeWarps}},
          params, stream);

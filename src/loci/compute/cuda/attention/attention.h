@@ -43,6 +43,10 @@ struct AttentionTask {
   static constexpr std::uint32_t kPromptTile = 1;  // else a decode tile
   static constexpr std::uint32_t kWhole = 2;       // it reads everything that its pairs see, and writes
                                                    // `output`
+  // A plan for attend_warpgroups: of two decode tiles that one thread block works on, which follow each
+  // other.
+  static constexpr std::uint32_t kFirst = 4;
+  static constexpr std::uint32_t kSecond = 8;
   std::uint32_t run = 0;
   std::uint32_t first_pair = 0;  // of the run
   std::uint32_t pairs = 0;
@@ -76,13 +80,15 @@ struct AttentionArguments {
   const AttentionRun* runs = nullptr;
   const AttentionTask* tasks = nullptr;
   const AttentionMerge* merges = nullptr;
-  const std::uint32_t* counts = nullptr;  // [2]: tasks, merges; beyond them launched blocks do nothing
-  std::uint32_t tasks_max = 0;            // launched: a graph is launched again with fewer
-  std::uint32_t merges_max = 0;           // 0: the kernel that merges is not launched
-  float* partial_values = nullptr;        // [unit][16][head_dim]; 16-byte aligned
-  float* partial_statistics = nullptr;    // [unit][16][2]: maximum (base 2), sum; 8-byte aligned
-  const float* sinks = nullptr;           // [heads] or null: one more score for each head, whose value vector
-                                          // is zero
+  // [4]: tasks, merges; beyond them launched blocks do nothing. The last two are counters of
+  // attend_warpgroups: 0 before a launch, and again after it.
+  std::uint32_t* counts = nullptr;
+  std::uint32_t tasks_max = 0;          // launched: a graph is launched again with fewer
+  std::uint32_t merges_max = 0;         // 0: the kernel that merges is not launched
+  float* partial_values = nullptr;      // [unit][16][head_dim]; 16-byte aligned
+  float* partial_statistics = nullptr;  // [unit][16][2]: maximum (base 2), sum; 8-byte aligned
+  const float* sinks = nullptr;         // [heads] or null: one more score for each head, whose value vector
+                                        // is zero
   std::uint32_t heads = 0;
   std::uint32_t window = 0;      // 0: all tokens before
   std::uint32_t split_keys = 0;  // kAttentionSplitKeys in deterministic mode, else 0
@@ -91,7 +97,12 @@ struct AttentionArguments {
   std::uint32_t stages_max = 3;  // steps of the context that are copied ahead, if they fit
   ElementType type = ElementType::kBFloat16;
   bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel for both kinds
+  bool warpgroups = false;    // as AttentionShape's, of the plan; prompt tiles run in attend_warpgroups
 };
+
+// Whether prompt tiles may run in attend_warpgroups: on Hopper, of head sizes 64 and 128, and not in
+// deterministic mode, because it sums in an order of its own.
+bool attention_has_warpgroups(const DeviceProperties& device, std::uint32_t head_dim, bool deterministic);
 
 // Queues the attention of one layer: one kernel, and another if merges_max > 0. Head sizes 64, 80, 96, 128
 // and 256 have kernels; other multiples of 16 use the kernel of the next larger size.

@@ -45,8 +45,8 @@ std::string short_number(std::uint32_t value) {
 class Batch {
  public:
   Batch(Bench& bench, const std::vector<Request>& requests, Slots slots, bool deterministic = false,
-        const ServingPool* pool = nullptr)
-      : bench_(bench) {
+        const ServingPool* pool = nullptr, std::uint32_t head_dim = kHeadDim)
+      : bench_(bench), head_dim_(head_dim) {
     std::vector<AttentionRun> runs;
     std::uint32_t rows = 0, blocks = 0;
     for (const Request& request : requests) {
@@ -64,11 +64,14 @@ class Batch {
       }
     }
     if (slots == Slots::kScattered) std::shuffle(tables.begin(), tables.end(), std::mt19937(blocks));
-    const AttentionShape shape{.heads = kHeads,
-                               .kv_heads = kKvHeads,
-                               .head_dim = kHeadDim,
-                               .multiprocessors = bench.device().properties().multiprocessors,
-                               .deterministic = deterministic};
+    const std::uint64_t layer_bytes = kLayerBytes / kHeadDim * head_dim;
+    const AttentionShape shape{
+        .heads = kHeads,
+        .kv_heads = kKvHeads,
+        .head_dim = head_dim,
+        .multiprocessors = bench.device().properties().multiprocessors,
+        .deterministic = deterministic,
+        .warpgroups = attention_has_warpgroups(bench.device().properties(), head_dim, deterministic)};
     const auto runs_max = static_cast<std::uint32_t>(runs.size());
     const AttentionLimits limits = attention_limits(shape, runs_max, rows);
     AttentionPlan plan;
@@ -76,23 +79,23 @@ class Batch {
     const auto merges = static_cast<std::uint32_t>(plan.merges.size());
     plan.merges.resize(std::max(1u, merges));
     const auto tasks = static_cast<std::uint32_t>(plan.tasks.size());
-    row_values_ = std::uint64_t{rows} * kHeads * kHeadDim;
+    row_values_ = std::uint64_t{rows} * kHeads * head_dim;
     a_.queries = keep(bench.random_values(row_values_, ElementType::kBFloat16, 1));
     a_.output = keep(bench.memory(MemoryKind::kDevice, row_values_ * 2));
     if (pool == nullptr) {
-      a_.state.base = keep(bench.random_values(blocks * kLayerBytes / 2, ElementType::kBFloat16, 2));
-      a_.state.slot_stride = kLayerBytes;
+      a_.state.base = keep(bench.random_values(blocks * layer_bytes / 2, ElementType::kBFloat16, 2));
+      a_.state.slot_stride = layer_bytes;
     } else {
       a_.state.base = pool->memory.data() + kLayers / 2 * kLayerBytes;
       a_.state.slot_stride = kLayers * kLayerBytes;
     }
     a_.state.kv_heads = kKvHeads;
-    a_.state.head_dim = kHeadDim;
+    a_.state.head_dim = head_dim;
     a_.tables = upload(tables);
     a_.runs = upload(runs);
     a_.tasks = upload(plan.tasks);
     a_.merges = upload(plan.merges);
-    a_.counts = upload(std::vector<std::uint32_t>{tasks, merges});
+    a_.counts = upload(std::vector<std::uint32_t>{tasks, merges, 0, 0});
     a_.tasks_max = tasks;
     a_.merges_max = merges;
     a_.partial_values =
@@ -101,8 +104,9 @@ class Batch {
         reinterpret_cast<float*>(keep(bench.memory(MemoryKind::kDevice, limits.statistics_bytes)));
     a_.heads = kHeads;
     a_.split_keys = deterministic ? kAttentionSplitKeys : 0;
-    a_.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
+    a_.scale = 1 / std::sqrt(static_cast<float>(head_dim));
     a_.prompt_tiles = plan.prompt_tiles;
+    a_.warpgroups = shape.warpgroups;
   }
 
   double measure_ms() {
@@ -110,9 +114,9 @@ class Batch {
   }
   // That it must move: keys and values once, queries, output.
   double bytes() const {
-    return static_cast<double>(keys_) * 2 * kKvHeads * kHeadDim * 2 + static_cast<double>(row_values_) * 4;
+    return static_cast<double>(keys_) * 2 * kKvHeads * head_dim_ * 2 + static_cast<double>(row_values_) * 4;
   }
-  double operations() const { return static_cast<double>(scores_) * kHeads * kHeadDim * 4; }
+  double operations() const { return static_cast<double>(scores_) * kHeads * head_dim_ * 4; }
 
  private:
   std::byte* keep(Memory memory) {
@@ -131,6 +135,7 @@ class Batch {
   }
 
   Bench& bench_;
+  const std::uint32_t head_dim_;
   AttentionArguments a_;
   std::vector<Memory> kept_;
   std::uint64_t keys_ = 0, scores_ = 0, row_values_ = 0;
@@ -230,32 +235,43 @@ void bench_scattered(Bench& bench) {
   }
 }
 
+struct PromptBench {
+  Request request;
+  std::uint32_t head_dim = kHeadDim;
+  bool deterministic = false;
+};
+
 void bench_prompt(Bench& bench) {
-  std::vector<Request> shapes{{1024, 1024},   {2048, 2048},   {4096, 4096}, {8192, 8192},
-                              {16384, 16384}, {32768, 32768}, {512, 32768}};
-  if (bench.quick()) shapes = {{1024, 1024}, {8192, 8192}};
-  if (bench.small()) shapes = {{40, 70}};
-  for (const Request& shape : shapes) {
+  std::vector<PromptBench> shapes{
+      {{1024, 1024}},   {{2048, 2048}}, {{4096, 4096}},     {{8192, 8192}},
+      {{16384, 16384}}, {{512, 32768}}, {{8192, 8192}, 64}, {{8192, 8192}, kHeadDim, true}};
+  if (!bench.quick()) shapes.push_back({{32768, 32768}});
+  if (bench.small()) shapes = {{{40, 70}}};
+  for (const PromptBench& shape : shapes) {
     const std::string name =
-        "attention/prompt " + short_number(shape.rows) + " of " + short_number(shape.context);
+        std::string("attention/prompt ") + (shape.deterministic ? "deterministic " : "") +
+        short_number(shape.request.rows) + " of " + short_number(shape.request.context) +
+        (shape.head_dim != kHeadDim ? " head size " + std::to_string(shape.head_dim) : "");
     if (!bench.wanted(name)) continue;
     bench.attempt(name, [&] {
-      Batch batch(bench, {shape}, Slots::kScattered);
+      Batch batch(bench, {shape.request}, Slots::kScattered, shape.deterministic, nullptr, shape.head_dim);
+      const bool judged = !shape.deterministic && shape.head_dim == kHeadDim && shape.request.rows >= 8192;
       bench.table().add({.name = name,
                          .measured = batch.operations() / batch.measure_ms() / 1e9,
                          .unit = "TFLOP/s",
                          .limit = bench.limits().matrix_tflops,
-                         .bar = shape.rows >= 8192 ? 0.45 : 0,
+                         .bar = judged ? 0.45 : 0,
                          .note = "of dense products; causal"});
     });
   }
 }
 
-void bench_mixed(Bench& bench) {
-  const std::string name = "attention/mixed 48 decodes at 8K and 1K prompt rows at 8K";
+void bench_mixed(Bench& bench, std::uint32_t prompt_rows) {
+  const std::string name =
+      "attention/mixed 48 decodes at 8K and " + short_number(prompt_rows) + " prompt rows at 8K";
   if (!bench.wanted(name)) return;
   std::vector<Request> decodes = equal(48, {1, 8192});
-  std::vector<Request> prompts = equal(1, {1024, 8192});
+  std::vector<Request> prompts = equal(1, {prompt_rows, 8192});
   if (bench.small()) {
     decodes = equal(2, {1, 90});
     prompts = {{20, 60}};
@@ -281,7 +297,7 @@ void bench_attention(Bench& bench) {
   bench_pools(bench);
   bench_scattered(bench);
   bench_prompt(bench);
-  bench_mixed(bench);
+  for (const std::uint32_t rows : {64u, 1024u}) bench_mixed(bench, rows);
 }
 
 }  // namespace loci::cuda

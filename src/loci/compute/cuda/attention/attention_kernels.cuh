@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDecodeBlocks<kHead>) atten
   if (blockIdx.x >= p.a.counts[0]) return await_previous();
   const TaskView view(p, blockIdx.x);
   await_previous();
-  DecodeTile<T, kHead>(p, view).run();
+  DecodeTile<T, kHead>(p, view).run(shared_memory<std::byte>());
 }
 
 template <class T, int kHead>
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kPromptBlocks<kHead>) atten
   if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
     PromptTile<T, kHead>(p, view).run();
   } else {
-    DecodeTile<T, kHead>(p, view).run();
+    DecodeTile<T, kHead>(p, view).run(shared_memory<std::byte>());
   }
 }
 

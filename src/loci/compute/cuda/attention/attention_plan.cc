@@ -21,6 +21,9 @@ constexpr std::uint64_t kWarpStepCost = 1;  // of a prompt tile, on top, for eac
 constexpr std::uint64_t kPieceCost = 8;     // begin and end
 constexpr std::uint64_t kPartialCost = 4;   // writing a partial
 constexpr std::uint64_t kMergeCost = 24;    // one more kernel
+// Of attend_warpgroups, which has a multiprocessor for itself and two decode tiles at a time.
+constexpr std::uint64_t kGroupsPromptCost = 4;
+constexpr std::uint64_t kGroupsDecodeCost = 3;
 
 constexpr std::uint32_t divide_up(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint32_t>((a + b - 1) / b);
@@ -36,10 +39,6 @@ std::uint32_t splits_of(std::uint32_t begin, std::uint32_t end) {
 
 std::uint32_t splits_between(std::uint32_t from, std::uint32_t to) {
   return to / kAttentionSplitKeys - from / kAttentionSplitKeys;
-}
-
-std::uint64_t step_cost(std::uint32_t flags, std::uint32_t pairs) {
-  return kStepCost + ((flags & AttentionTask::kPromptTile) != 0 ? divide_up(pairs, 32) * kWarpStepCost : 0);
 }
 
 }  // namespace
@@ -65,15 +64,24 @@ AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs
 }
 
 AttentionPlanner::AttentionPlanner(const AttentionShape& shape, const AttentionLimits& limits)
-    : shape_(shape),
-      limits_(limits),
-      ratio_(shape.heads / shape.kv_heads),
-      lanes_(std::max(1u, shape.multiprocessors * kBlocksPerMultiprocessor / shape.kv_heads)) {
+    : shape_(shape), limits_(limits), ratio_(shape.heads / shape.kv_heads) {
   LOCI_CHECK(shape.heads % shape.kv_heads == 0, "each key/value head serves as many heads");
+}
+
+std::uint32_t AttentionPlanner::lanes() const {
+  const std::uint32_t blocks = by_warpgroups_ ? 1 : kBlocksPerMultiprocessor;
+  return std::max(1u, shape_.multiprocessors * blocks / shape_.kv_heads);
+}
+
+std::uint64_t AttentionPlanner::step_cost(const Tile& tile) const {
+  const bool prompt = (tile.flags & AttentionTask::kPromptTile) != 0;
+  if (by_warpgroups_) return prompt ? kGroupsPromptCost : kGroupsDecodeCost;
+  return kStepCost + (prompt ? divide_up(tile.pairs, 32) * kWarpStepCost : 0);
 }
 
 void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
   tiles_.clear();
+  by_warpgroups_ = false;
   for (std::uint32_t r = 0; r < runs.size(); ++r) {
     const AttentionRun& run = runs[r];
     LOCI_CHECK(run.rows > 0, "a run has rows");
@@ -91,6 +99,7 @@ void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
       tile.key_begin = visible / kAttentionTileKeys * kAttentionTileKeys;
       tile.key_end = run.position + (first + tile.pairs - 1) / ratio_ + 1;
       tile.flags = prompt ? AttentionTask::kPromptTile : 0;
+      by_warpgroups_ |= prompt && shape_.warpgroups;
       tiles_.push_back(tile);
     }
   }
@@ -98,7 +107,7 @@ void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
 
 void AttentionPlanner::split_tile(std::uint32_t index, std::uint64_t cap) {
   const Tile& tile = tiles_[index];
-  const std::uint64_t each = step_cost(tile.flags, tile.pairs);
+  const std::uint64_t each = step_cost(tile);
   const std::uint32_t steps = steps_of(tile.key_begin, tile.key_end);
   const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       std::max<std::uint64_t>(kShortestSteps, cap / each + (cap % each != 0 ? 1 : 0)), UINT32_MAX));
@@ -158,13 +167,35 @@ bool AttentionPlanner::split(std::uint64_t cap) {
     if (a.cost != b.cost) return a.cost > b.cost;
     return a.tile != b.tile ? a.tile < b.tile : a.index < b.index;
   });
+  if (by_warpgroups_) alternate();
   return true;
+}
+
+void AttentionPlanner::alternate() {
+  const auto prompt = [&](const Piece& piece) {
+    return (tiles_[piece.tile].flags & AttentionTask::kPromptTile) != 0;
+  };
+  std::uint64_t all[2] = {0, 0}, taken[2] = {0, 0};
+  for (const Piece& piece : pieces_) all[prompt(piece)] += piece.cost;
+  alternated_.clear();
+  std::size_t at[2] = {0, 0};
+  const auto find = [&](bool kind) {
+    while (at[kind] < pieces_.size() && prompt(pieces_[at[kind]]) != kind) ++at[kind];
+    return at[kind] < pieces_.size();
+  };
+  while (alternated_.size() < pieces_.size()) {
+    const bool decodes = find(false), prompts = find(true);
+    const bool kind = prompts && (!decodes || taken[1] * all[0] <= taken[0] * all[1]);
+    taken[kind] += pieces_[at[kind]].cost;
+    alternated_.push_back(pieces_[at[kind]++]);
+  }
+  pieces_.swap(alternated_);
 }
 
 std::uint64_t AttentionPlanner::makespan() {
   std::uint64_t last = 0;
   bool merges = false;
-  ends_.assign(lanes_, 0);
+  ends_.assign(lanes(), 0);
   for (const Piece& piece : pieces_) {
     std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
     ends_.back() += piece.cost;
@@ -178,16 +209,17 @@ std::uint64_t AttentionPlanner::makespan() {
 void AttentionPlanner::choose() {
   std::uint64_t total = 0, longest = 0;
   for (const Tile& tile : tiles_) {
-    const std::uint64_t cost = steps_of(tile.key_begin, tile.key_end) * step_cost(tile.flags, tile.pairs);
+    const std::uint64_t cost = steps_of(tile.key_begin, tile.key_end) * step_cost(tile);
     total += cost;
     longest = std::max(longest, cost);
   }
+  const std::uint32_t lanes = this->lanes();
   std::uint64_t best = kNoSplit;
   split(best);
   std::uint64_t least = makespan();
   // Pieces of a lane's share, a half and a third of it; twice a share where the others exceed a limit.
   for (std::uint64_t halves = 1; halves <= 2 * kGrains; halves += halves == 1 ? 1 : 2) {
-    const std::uint64_t cap = divide_up(2 * total, lanes_ * halves);
+    const std::uint64_t cap = divide_up(2 * total, lanes * halves);
     if (cap >= longest || !split(cap)) continue;
     const std::uint64_t span = makespan();
     if (span < least) {
@@ -231,10 +263,37 @@ void AttentionPlanner::write(AttentionPlan& plan) const {
   }
 }
 
+// Each decode tile's task is followed by the next one's in the list, so that a thread block has two.
+void AttentionPlanner::pair_decodes(AttentionPlan& plan) const {
+  const auto decodes = [](const AttentionTask& task) {
+    return (task.flags & AttentionTask::kPromptTile) == 0;
+  };
+  std::vector<AttentionTask> paired;
+  paired.reserve(plan.tasks.size());
+  std::size_t next = 0;  // where decode tiles are looked for: those before it are in `paired`
+  for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
+    if (!decodes(plan.tasks[i])) {
+      paired.push_back(plan.tasks[i]);
+      continue;
+    }
+    if (i < next) continue;
+    paired.push_back(plan.tasks[i]);
+    next = i + 1;
+    while (next < plan.tasks.size() && !decodes(plan.tasks[next])) ++next;
+    if (next == plan.tasks.size()) continue;
+    paired.back().flags |= AttentionTask::kFirst;
+    paired.push_back(plan.tasks[next]);
+    paired.back().flags |= AttentionTask::kSecond;
+    ++next;
+  }
+  plan.tasks.swap(paired);
+}
+
 void AttentionPlanner::plan(std::span<const AttentionRun> runs, AttentionPlan& plan) {
   make_tiles(runs);
   choose();
   write(plan);
+  if (by_warpgroups_) pair_decodes(plan);
 }
 
 }  // namespace loci::cuda

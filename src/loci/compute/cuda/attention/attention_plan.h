@@ -26,6 +26,7 @@ struct AttentionShape {
   std::uint32_t window = 0;
   std::uint32_t multiprocessors = 0;
   bool deterministic = false;
+  bool warpgroups = false;  // attention_has_warpgroups(): plans with prompt tiles are for attend_warpgroups
 };
 
 // Sizes that suffice for all plans of at most this many runs, and rows of all runs together.
@@ -39,7 +40,7 @@ struct AttentionLimits {
 AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max, std::uint32_t rows_max);
 
 struct AttentionPlan {
-  std::vector<AttentionTask> tasks;  // the longest first
+  std::vector<AttentionTask> tasks;  // the longest first; for attend_warpgroups, of prompts and of decodes
   std::vector<AttentionMerge> merges;
   std::uint32_t units = 0;  // used
   bool prompt_tiles = false;
@@ -69,22 +70,28 @@ class AttentionPlanner {
   };
   static constexpr std::uint64_t kNoSplit = UINT64_MAX;
 
+  // How many thread blocks of one key/value head run at a time.
+  std::uint32_t lanes() const;
+  std::uint64_t step_cost(const Tile& tile) const;
   void make_tiles(std::span<const AttentionRun> runs);
   // Splits tiles that cost more than `cap` into pieces of about that cost. False: a limit would be exceeded.
   bool split(std::uint64_t cap);
   void split_tile(std::uint32_t tile, std::uint64_t cap);
   std::uint32_t units_of(const Piece& piece) const;
+  // Puts prompts and decodes in turns, by their shares of the cost: one kind multiplies, the other one reads.
+  void alternate();
   // The time at which the last thread block ends, if they start in the order of `pieces_`.
   std::uint64_t makespan();
   void choose();
   void write(AttentionPlan& plan) const;
+  void pair_decodes(AttentionPlan& plan) const;
 
   const AttentionShape shape_;
   const AttentionLimits limits_;
   const std::uint32_t ratio_;
-  const std::uint32_t lanes_;  // thread blocks of one key/value head that run at a time
   std::vector<Tile> tiles_;
-  std::vector<Piece> pieces_;
+  bool by_warpgroups_ = false;  // this plan is for attend_warpgroups
+  std::vector<Piece> pieces_, alternated_;
   std::vector<std::uint64_t> ends_;  // of lanes, a heap
 };
 

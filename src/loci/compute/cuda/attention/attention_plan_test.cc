@@ -75,6 +75,28 @@ struct Checked {
     }
   }
 
+  // Decode tiles stand two by two in a plan for attend_warpgroups; one may be left.
+  void pairs() const {
+    std::uint32_t alone = 0;
+    for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
+      const std::uint32_t flags = plan.tasks[i].flags;
+      const bool first = (flags & AttentionTask::kFirst) != 0, second = (flags & AttentionTask::kSecond) != 0;
+      const bool prompt = (flags & AttentionTask::kPromptTile) != 0;
+      ASSERT_FALSE(prompt && (first || second));
+      const bool follows = i > 0 && (plan.tasks[i - 1].flags & AttentionTask::kFirst) != 0;
+      ASSERT_EQ(second, follows);
+      alone += !prompt && !first && !second;
+      if (first) {
+        ASSERT_LT(i + 1, plan.tasks.size());
+      }
+    }
+    if (shape.warpgroups && plan.prompt_tiles) {
+      ASSERT_LE(alone, 1u);
+    } else {
+      for (const AttentionTask& task : plan.tasks) ASSERT_LT(task.flags, AttentionTask::kFirst);
+    }
+  }
+
   void units(const std::map<Tile, std::vector<AttentionTask>>& by_tile) const {
     std::set<std::uint32_t> used;
     std::map<Tile, AttentionMerge> merges;
@@ -127,6 +149,7 @@ void plan_and_check(const AttentionShape& shape, const std::vector<AttentionRun>
   std::map<Checked::Tile, std::vector<AttentionTask>> by_tile;
   checked.tiles(by_tile);
   if (!testing::Test::HasFatalFailure()) checked.units(by_tile);
+  checked.pairs();
 }
 
 TEST(AttentionPlanTest, SmallWorldsAreCoveredExactly) {
@@ -141,7 +164,8 @@ TEST(AttentionPlanTest, SmallWorldsAreCoveredExactly) {
                                        .head_dim = rows == 33 ? 256u : 128u,
                                        .window = window,
                                        .multiprocessors = 3,
-                                       .deterministic = deterministic};
+                                       .deterministic = deterministic,
+                                       .warpgroups = !deterministic && ratio != 3};
             plan_and_check(shape, {{0, rows, position, 0}, {rows, 1, 700, 0}}, plan);
             ASSERT_FALSE(HasFailure()) << "ratio " << ratio << " window " << window << " rows " << rows
                                        << " position " << position << " deterministic " << deterministic;
@@ -165,7 +189,8 @@ TEST(AttentionPlanTest, RandomBatchesAreCoveredExactly) {
                                .head_dim = below(2) == 0 ? 64u : 256u,
                                .window = below(3) == 0 ? 1 + below(5000) : 0,
                                .multiprocessors = 1 + below(140),
-                               .deterministic = below(2) == 0};
+                               .deterministic = trial % 2 == 0,
+                               .warpgroups = trial % 4 == 1};
     std::vector<AttentionRun> runs;
     std::uint32_t row = 0;
     for (std::uint32_t r = 0, count = 1 + below(40); r < count; ++r) {
@@ -212,6 +237,26 @@ TEST(AttentionPlanTest, WorkIsEven) {
     // Many short contexts are not worth a second kernel.
     decode(std::vector<std::uint32_t>(256, 512));
     EXPECT_TRUE(plan.merges.empty());
+  }
+}
+
+// Of a plan for attend_warpgroups, each tenth of the list has work of both kinds.
+TEST(AttentionPlanTest, PromptsAndDecodesAlternate) {
+  const AttentionShape shape{
+      .heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132, .warpgroups = true};
+  std::vector<AttentionRun> runs;
+  for (std::uint32_t i = 0; i < 48; ++i) runs.push_back({i, 1, 8191, 0});
+  runs.push_back({48, 1024, 7168, 0});
+  AttentionPlan plan;
+  plan_and_check(shape, runs, plan);
+  const std::size_t tenth = plan.tasks.size() / 10;
+  for (std::size_t i = 0; i < 10; ++i) {
+    const auto begin = plan.tasks.begin() + static_cast<std::ptrdiff_t>(i * tenth);
+    const auto prompts =
+        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(tenth),
+                      [](const auto& task) { return (task.flags & AttentionTask::kPromptTile) != 0; });
+    EXPECT_GT(prompts, 0) << "tenth " << i;
+    EXPECT_LT(static_cast<std::size_t>(prompts), tenth) << "tenth " << i;
   }
 }
 

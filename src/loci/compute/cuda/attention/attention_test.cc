@@ -40,6 +40,89 @@ TEST_F(CudaAttentionTest, PromptsOfEveryHeadSizeAndType) {
       c.spans = {{.length = 45}, {.length = 170}};
       c.runs = {{0, 45, 0}, {1, 21, 149}};
       check(c, head_dim);
+      c.warpgroups = false;
+      check(c, head_dim);
+    }
+  }
+}
+
+// attend_warpgroups has steps of 128 positions from a multiple of 64 on, and halves of 64 pairs.
+TEST_F(CudaAttentionTest, PromptsWhoseEndsAreRagged) {
+  for (const ElementType type : {ElementType::kHalf, ElementType::kBFloat16}) {
+    for (const std::uint32_t head_dim : {64u, 128u}) {
+      for (const std::uint32_t rows : {17u, 63u, 64u, 65u, 127u, 128u, 129u}) {
+        for (const std::uint32_t before : {0u, 1u, 63u, 64u, 100u, 128u, 191u}) {
+          if (simulated() &&
+              (rows + before + head_dim / 64 + (type == ElementType::kHalf ? 1 : 0)) % 3 != 0) {
+            continue;
+          }
+          Case c;
+          c.heads = 1;
+          c.kv_heads = 1;
+          c.head_dim = head_dim;
+          c.type = type;
+          c.spans = {{.length = before + rows}};
+          c.runs = {{0, rows, before}};
+          check(c, rows + before);
+          ASSERT_FALSE(HasFailure()) << rows << " rows behind " << before << ", head size " << head_dim;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, PromptsOfEveryRatioThroughWindows) {
+  for (const std::uint32_t head_dim : {64u, 128u}) {
+    for (const std::uint32_t ratio : {1u, 3u, 4u, 8u}) {
+      for (const std::uint32_t window : {1u, 50u, 130u, 300u}) {
+        Case c;
+        c.heads = ratio;
+        c.kv_heads = 1;
+        c.head_dim = head_dim;
+        c.window = window;
+        c.sinks = ratio == 4;
+        c.softcap = ratio == 8 ? 20.0f : 0.0f;
+        c.spans = {{.length = 500}, {.length = 70}};
+        c.runs = {{0, 45, 455}, {1, 70, 0}};
+        check(c, window);
+        ASSERT_FALSE(HasFailure()) << "ratio " << ratio << " window " << window << " head size " << head_dim;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, PromptsAreSplit) {
+  for (const std::uint32_t head_dim : {64u, 128u}) {
+    for (const std::uint32_t multiprocessors : {8u, 12u, 30u}) {
+      Case c;
+      c.heads = 8;
+      c.kv_heads = 2;
+      c.head_dim = head_dim;
+      c.sinks = true;
+      c.plan_multiprocessors = multiprocessors;
+      c.spans = {{.length = simulated() ? 1100u : 5000u}};
+      c.runs = {{0, 30, c.spans[0].length - 30}};
+      EXPECT_GT(check(c, multiprocessors), 0u);
+    }
+  }
+}
+
+// Blocks of attend_warpgroups take prompts and pairs of decodes one after the other, in any order.
+TEST_F(CudaAttentionTest, PromptsAmongDecodes) {
+  for (const std::uint32_t head_dim : {64u, 128u}) {
+    for (const std::uint32_t kv_heads : {1u, 2u, 3u}) {
+      Case c;
+      c.heads = 4 * kv_heads;
+      c.kv_heads = kv_heads;
+      c.head_dim = head_dim;
+      c.type = kv_heads == 2 ? ElementType::kHalf : ElementType::kBFloat16;
+      c.plan_multiprocessors = 4;
+      for (std::uint32_t i = 0; i < 7; ++i) {
+        const std::uint32_t length = 40 + 50 * i, rows = i % 3 == 1 ? 35 : 1;
+        c.spans.push_back({.length = length});
+        c.runs.push_back({i, rows, length - rows});
+      }
+      check(c, kv_heads);
     }
   }
 }
@@ -124,7 +207,7 @@ TEST_F(CudaAttentionTest, RandomBatches) {
   const auto below = [&](std::uint32_t n) {
     return std::uniform_int_distribution<std::uint32_t>(0, n - 1)(random);
   };
-  const int trials = simulated() ? 12 : 20;  // the float64 one takes about a second each
+  const int trials = simulated() ? 16 : 30;  // the float64 one takes about a second each
   for (int trial = 0; trial < trials; ++trial) {
     Case c;
     c.kv_heads = 1 + below(2);
@@ -135,6 +218,8 @@ TEST_F(CudaAttentionTest, RandomBatches) {
     c.softcap = below(4) == 0 ? 30.0f : 0.0f;
     c.sinks = below(3) == 0;
     c.deterministic = below(2) == 0;
+    c.warpgroups = below(4) != 0;
+    if (c.warpgroups && below(2) == 0) c.head_dim = below(2) == 0 ? 64 : 128;
     c.plan_multiprocessors = 1 + below(20);
     c.stages_max = 1 + below(4);
     c.query_scale = below(2) == 0 ? 1.0f : 4.0f;
@@ -201,15 +286,25 @@ TEST_F(CudaAttentionTest, DeterministicBitsKnowNoBatch) {
 }
 
 TEST_F(CudaAttentionTest, TheSamePlanGivesTheSameBits) {
-  Case c;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 128;
-  c.plan_multiprocessors = 8;
-  c.spans = {{.length = 900}, {.length = 100}};
-  c.runs = {{0, 1, 899}, {1, 30, 70}};
-  World world(*this, c, 3);
-  EXPECT_EQ(world.attend(c).bits, world.attend(c).bits);
+  for (const bool warpgroups : {true, false}) {
+    Case c;
+    c.heads = 4;
+    c.kv_heads = 2;
+    c.head_dim = 128;
+    c.warpgroups = warpgroups;
+    c.plan_multiprocessors = 8;
+    c.spans = {{.length = 900}, {.length = 100}};
+    c.runs = {{0, 1, 899}, {1, 30, 70}};
+    World world(*this, c, 3);
+    // The same memory is launched again: what a launch counts, it leaves at zero.
+    const auto pass = world.prepare(c);
+    attend(pass.arguments, stream());
+    const auto first = world.result(pass).bits;
+    stream().fill(pass.output.data(), 0xff, pass.output.size());
+    attend(pass.arguments, stream());
+    EXPECT_EQ(world.result(pass).bits, first);
+    EXPECT_EQ(world.attend(c).bits, first);
+  }
 }
 
 // A graph is launched again with another plan: fewer tasks, longer contexts.

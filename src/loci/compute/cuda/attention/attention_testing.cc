@@ -113,16 +113,22 @@ void World::fill_slots(const Case& c, std::mt19937_64& random) {
   state_.head_dim = head_dim_;
 }
 
+AttentionShape World::shape_of(const Case& c) const {
+  const DeviceProperties& device = test_.device().properties();
+  return {.heads = heads_,
+          .kv_heads = kv_heads_,
+          .head_dim = head_dim_,
+          .window = c.window,
+          .multiprocessors = c.plan_multiprocessors,
+          .deterministic = c.deterministic,
+          .warpgroups = c.warpgroups && attention_has_warpgroups(device, head_dim_, c.deterministic)};
+}
+
 Prepared World::prepare(const Case& c, std::uint32_t runs_max) {
   runs_max = std::max(runs_max, static_cast<std::uint32_t>(c.runs.size()));
   std::uint32_t rows = 0;
   for (const Run& run : c.runs) rows += run.rows;
-  const AttentionShape shape{.heads = heads_,
-                             .kv_heads = kv_heads_,
-                             .head_dim = head_dim_,
-                             .window = c.window,
-                             .multiprocessors = c.plan_multiprocessors,
-                             .deterministic = c.deterministic};
+  const AttentionShape shape = shape_of(c);
   const AttentionLimits limits = attention_limits(shape, runs_max, 2 * rows);
   Prepared pass;
   const std::uint64_t row_bytes = std::uint64_t{heads_} * head_dim_ * 2;
@@ -132,7 +138,7 @@ Prepared World::prepare(const Case& c, std::uint32_t runs_max) {
   pass.runs = test_.filled(runs_max * sizeof(AttentionRun));
   pass.tasks = test_.filled(limits.tasks * sizeof(AttentionTask));
   pass.merges = test_.filled(std::max(1u, limits.merges) * sizeof(AttentionMerge));
-  pass.counts = test_.filled(8);
+  pass.counts = test_.filled(16);
   pass.values = test_.filled(std::max<std::uint64_t>(16, limits.values_bytes));
   pass.statistics = test_.filled(std::max<std::uint64_t>(16, limits.statistics_bytes));
   AttentionArguments& a = pass.arguments;
@@ -156,6 +162,7 @@ Prepared World::prepare(const Case& c, std::uint32_t runs_max) {
   a.softcap = c.softcap;
   a.stages_max = c.stages_max;
   a.type = type_;
+  a.warpgroups = shape.warpgroups;
   replace(pass, c);
   return pass;
 }
@@ -171,12 +178,7 @@ void World::replace(Prepared& pass, const Case& c) {
                    from + static_cast<std::ptrdiff_t>(std::size_t{run.rows} * heads_ * head_dim_));
   }
   pass.rows = static_cast<std::uint32_t>(queries.size() / (std::size_t{heads_} * head_dim_));
-  const AttentionShape shape{.heads = heads_,
-                             .kv_heads = kv_heads_,
-                             .head_dim = head_dim_,
-                             .window = c.window,
-                             .multiprocessors = c.plan_multiprocessors,
-                             .deterministic = c.deterministic};
+  const AttentionShape shape = shape_of(c);
   AttentionLimits limits = attention_limits(shape, static_cast<std::uint32_t>(runs.size()), pass.rows);
   AttentionPlan plan;
   AttentionPlanner(shape, limits).plan(runs, plan);
@@ -194,7 +196,7 @@ void World::replace(Prepared& pass, const Case& c) {
   send(pass.tasks, plan.tasks);
   send(pass.merges, plan.merges);
   send(pass.counts,
-       std::vector<std::uint32_t>{static_cast<std::uint32_t>(plan.tasks.size()), pass.merges_count});
+       std::vector<std::uint32_t>{static_cast<std::uint32_t>(plan.tasks.size()), pass.merges_count, 0, 0});
   test_.stream().fill(pass.output.data(), 0xff, pass.output.size());
 }
 

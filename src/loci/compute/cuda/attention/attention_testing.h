@@ -30,6 +30,7 @@ struct Case {
   bool sinks = false;
   ElementType type = ElementType::kBFloat16;
   bool deterministic = false;
+  bool warpgroups = true;  // where they can be had
   std::uint32_t plan_multiprocessors = 2;
   std::uint32_t stages_max = 3;
   float query_scale = 1;
@@ -39,6 +40,7 @@ struct Case {
 
 class AttentionTest : public DeviceTest {
  public:
+  using DeviceTest::device;
   using DeviceTest::filled;
   using DeviceTest::pinned;
   using DeviceTest::simulated;
@@ -85,6 +87,7 @@ class World {
   std::vector<std::uint16_t> row(const Outcome& outcome, std::uint32_t row) const;
 
  private:
+  AttentionShape shape_of(const Case& c) const;
   float value_of(std::uint16_t bits) const;
   std::uint16_t bits_of(float value) const;
   std::size_t state_at(std::uint32_t span, std::uint32_t position, std::uint32_t kv_head) const;

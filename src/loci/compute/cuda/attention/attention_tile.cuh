@@ -26,6 +26,13 @@ struct AttentionParams {
   float inner = 0;              // under a softcap: of q·k before tanh
 };
 
+// The threads that work on a task together: all of a thread block, in the kernels of this file's tiles.
+struct BlockTeam {
+  LOCI_DEVICE static std::uint32_t thread() { return threadIdx.x; }
+  LOCI_DEVICE static std::uint32_t warp() { return warp_id(); }
+  LOCI_DEVICE static void meet() { __syncthreads(); }
+};
+
 LOCI_DEVICE float lowest() { return __uint_as_float(0xff800000u); }  // minus infinity
 
 // What all threads of a block know of its task.
@@ -35,6 +42,8 @@ struct TaskView {
 
   LOCI_DEVICE TaskView(const AttentionParams& p, std::uint32_t index)
       : task(p.a.tasks[index]), run(p.a.runs[task.run]) {}
+  LOCI_DEVICE TaskView(const AttentionTask& its_task, const AttentionRun& its_run)
+      : task(its_task), run(its_run) {}
   // Of a pair of the task; beyond its last one: the last one's.
   LOCI_DEVICE std::uint32_t position(const AttentionParams& p, std::uint32_t pair) const {
     return run.position + (task.first_pair + min(pair, task.pairs - 1)) / p.ratio;
@@ -74,7 +83,7 @@ struct TaskView {
 
 // Steps of one key/value head's context on their way to shared memory: a ring of stages, each a step's keys
 // and then its values. Positions that the task does not see become zeros and are not read.
-template <int kHead>
+template <int kHead, class Team = BlockTeam>
 class ContextReader {
  public:
   using Layout = RowLayout<kHead>;
@@ -100,10 +109,10 @@ class ContextReader {
     const std::uint32_t stage = stage_;
     stage_ = stage + 1 == p_.stages ? 0 : stage + 1;
     if (p_.stages == 1) {
-      __syncthreads();
+      Team::meet();
       issue(step, 0);
       copy_async_wait<0>();
-      __syncthreads();
+      Team::meet();
     } else {
       if (p_.stages == 2) {
         copy_async_wait<0>();
@@ -112,7 +121,7 @@ class ContextReader {
       } else {
         copy_async_wait<2>();
       }
-      __syncthreads();
+      Team::meet();
       issue(step + p_.stages - 1, stage == 0 ? p_.stages - 1 : stage - 1);
     }
     return ring_ + stage * (2 * kKeyBytes);
@@ -160,7 +169,7 @@ class ContextReader {
                     *other = head + slots_[1] * state.slot_stride;
 #pragma unroll kUnrolled
     for (std::uint32_t i = 0; i < kPieces; ++i) {
-      const std::uint32_t piece = threadIdx.x + i * kAttentionThreads;
+      const std::uint32_t piece = Team::thread() + i * kAttentionThreads;
       const std::uint32_t key = piece / Layout::kChunks, chunk = piece % Layout::kChunks;
       const std::byte* from = (key < 32 ? block : other) + ((key % 32) * chunks + chunk) * 16;
       const std::uint32_t offset = Layout::offset(key, chunk);
@@ -178,11 +187,11 @@ class ContextReader {
 };
 
 // The task's queries to shared memory; zeros beyond its pairs. They arrive with the first step.
-template <int kHead>
+template <int kHead, class Team = BlockTeam>
 LOCI_DEVICE void load_queries(const AttentionParams& p, const TaskView& view, std::byte* to,
                               std::uint32_t rows) {
   using Layout = RowLayout<kHead>;
-  for (std::uint32_t piece = threadIdx.x; piece < rows * Layout::kChunks; piece += kAttentionThreads) {
+  for (std::uint32_t piece = Team::thread(); piece < rows * Layout::kChunks; piece += kAttentionThreads) {
     const std::uint32_t pair = piece / Layout::kChunks, chunk = piece % Layout::kChunks;
     const bool valid = pair < view.task.pairs && chunk < p.a.state.head_dim / 8;
     const std::byte* from = static_cast<const std::byte*>(p.a.queries);
@@ -236,10 +245,11 @@ LOCI_DEVICE void multiply_pair(float (&left)[4], float (&right)[4], const std::u
 }
 
 // cap * tanh(scale * q·k / cap), but for the factor, which is in the multiplier.
-LOCI_DEVICE void cap_scores(float (&s)[8][4], float inner) {
+template <int kTiles>
+LOCI_DEVICE void cap_scores(float (&s)[kTiles][4], float inner) {
   const float twice = inner * 2.885390082f;  // 2 log2(e)
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
+  for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[j][i] = 1.0f - __fdividef(2.0f, exp2_fast(s[j][i] * twice) + 1.0f);
   }
@@ -247,10 +257,11 @@ LOCI_DEVICE void cap_scores(float (&s)[8][4], float inner) {
 
 // Scores of keys that rows g and g + 8 do not see become minus infinity. `first` is the step's first
 // position; each row sees [low, high].
-LOCI_DEVICE void mask_scores(float (&s)[8][4], std::uint32_t first, const std::uint32_t (&low)[2],
+template <int kTiles>
+LOCI_DEVICE void mask_scores(float (&s)[kTiles][4], std::uint32_t first, const std::uint32_t (&low)[2],
                              const std::uint32_t (&high)[2]) {
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
+  for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t key = first + 8 * j + 2 * (lane_id() % 4) + i % 2;
@@ -281,12 +292,13 @@ struct SoftmaxState {
 
 // Scores to probabilities, and by what the sums before are to be multiplied; half 0 is row g, half 1 row g
 // + 8.
-LOCI_DEVICE void softmax_half(float (&s)[8][4], int half, float multiplier, SoftmaxState& state,
+template <int kTiles>
+LOCI_DEVICE void softmax_half(float (&s)[kTiles][4], int half, float multiplier, SoftmaxState& state,
                               float& factor) {
   const int i = 2 * half;
   float largest = fmaxf(s[0][i], s[0][i + 1]);
 #pragma unroll
-  for (int j = 1; j < 8; ++j) largest = fmaxf(largest, fmaxf(s[j][i], s[j][i + 1]));
+  for (int j = 1; j < kTiles; ++j) largest = fmaxf(largest, fmaxf(s[j][i], s[j][i + 1]));
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
   const float before = state.maximum[half];
@@ -295,7 +307,7 @@ LOCI_DEVICE void softmax_half(float (&s)[8][4], int half, float multiplier, Soft
   factor = exp2_fast(before * multiplier - base);
   float total = 0;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
+  for (int j = 0; j < kTiles; ++j) {
     s[j][i] = exp2_fast(fmaf(s[j][i], multiplier, -base));
     s[j][i + 1] = exp2_fast(fmaf(s[j][i + 1], multiplier, -base));
     total += s[j][i];

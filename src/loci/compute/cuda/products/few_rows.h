@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 8 rows, at the memory's rate. A warp multiplies 16 outputs with one segment of the
-// columns. Asynchronous copies bring the weights into the warp's own ring of kDepth units in shared memory (4
-// or 12 KB, so that a multiprocessor has room for two blocks); from there each weight goes to registers once.
-// (A ring in registers would not work: the machine tracks loads by six counters, and waiting for one load
-// waits for all loads on its counter.) The 8 rows of activations are the second operand; they are small and
-// stay in the first-level cache. If there are fewer rows, the last one is repeated. The warps of one tile
-// write their sums to shared memory, where they are added in order.
+// columns. Asynchronous copies bring the weights into the warp's own ring of units in shared memory (4
+// or 12 KB, so that a multiprocessor has room for two blocks; where a block may not have that, 8); from there
+// each weight goes to registers once. (A ring in registers would not work: the machine tracks loads by six
+// counters, and waiting for one load waits for all loads on its counter.) The 8 rows of activations are the
+// second operand; they are small and stay in the first-level cache. If there are fewer rows, the last one is
+// repeated. The warps of one tile write their sums to shared memory, where they are added in order.
 //
 // A block is 8 warps, which work on 8 / segments tiles at a time, a group. A block computes every
 // gridDim.y-th group, and its copies continue across groups, so that memory is never idle between two of
@@ -23,13 +23,17 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kFewRowsWarps = 8;
 
+struct FewRowsParams : ProductParams {
+  std::uint32_t depth = 2;  // stages of a warp's ring: all but one are on their way while one is multiplied
+};
+
 // Where a warp copies weights from: its place in the segment, and how it advances from unit to unit. A lane
 // reads the copied bytes back with load().
 template <MatrixFormat F, class T>
 struct PackedSource {
   static constexpr std::uint32_t kColumns = unit_columns(F);
   static constexpr std::uint32_t kUnitBytes = unit_bytes(F);
-  static constexpr std::uint32_t kDepth = 4096 / kUnitBytes;
+  static constexpr std::uint32_t kDepthMax = 4096 / kUnitBytes;
   static constexpr std::uint32_t kChunks = kUnitBytes / 16;
   using Unit = PackedUnit<F>;
   const std::byte* at;  // the lane's first chunk
@@ -59,7 +63,7 @@ struct PlainSource {
   static constexpr std::uint32_t kColumns = 128;
   static constexpr std::uint32_t kBlocks = kColumns / kBlockColumns;
   static constexpr std::uint32_t kUnitBytes = kTileRows * kColumns * 2;
-  static constexpr std::uint32_t kDepth = 3;
+  static constexpr std::uint32_t kDepthMax = 3;
   using Unit = PlainUnit<kBlocks>;
   const T* rows[2];  // g and g + 8, or the matrix's last row if it ends before; its products are not used
 
@@ -133,22 +137,28 @@ class FewRowsWarp {
   static constexpr std::uint32_t kColumns = Source::kColumns;
   static constexpr std::uint32_t kHalfColumns = 2 * kBlockColumns;
   static constexpr int kHalves = kColumns / kHalfColumns;
-  static constexpr std::uint32_t kDepth = Source::kDepth;
   static constexpr std::uint32_t kWarpSums = kTileRows * kFewRows;
   static constexpr std::uint32_t kSums = kFewRowsWarps * kWarpSums;
   // Shared memory: [turn] sums, then [warp][unit] rings.
   static constexpr std::uint32_t kSumBytes = 2 * kSums * sizeof(float);
-  static constexpr std::uint32_t kSharedBytes = kSumBytes + kFewRowsWarps * kDepth * Source::kUnitBytes;
-  static_assert(kDepth >= 2 && Source::kUnitBytes % 16 == 0);
+  static constexpr std::uint32_t shared_bytes(std::uint32_t depth) {
+    return kSumBytes + kFewRowsWarps * depth * Source::kUnitBytes;
+  }
+  // As deep as it should be, or as a block's share of the device's memory lets it be.
+  static constexpr std::uint32_t depth_on(const DeviceProperties& device) {
+    return shared_bytes(Source::kDepthMax) <= device.shared_bytes_max ? Source::kDepthMax : 2;
+  }
+  static_assert(Source::kDepthMax == 2 || Source::kDepthMax == 3);
+  static_assert(Source::kUnitBytes % 16 == 0);
 
-  LOCI_DEVICE FewRowsWarp(const ProductParams& p, const RowTile& rows)
+  LOCI_DEVICE FewRowsWarp(const FewRowsParams& p, const RowTile& rows)
       : p_(p),
         rows_(rows),
         tiles_each_(kFewRowsWarps / p.segments),
         begin_(segment_begin(p, warp_id() % p.segments) / kColumns),
         end_(segment_begin(p, warp_id() % p.segments + 1) / kColumns),
         groups_((p.outputs + tiles_each_ * kTileRows - 1) / (tiles_each_ * kTileRows)),
-        ring_(shared_memory<std::byte>() + kSumBytes + warp_id() * kDepth * Source::kUnitBytes),
+        ring_(shared_memory<std::byte>() + kSumBytes + warp_id() * p.depth * Source::kUnitBytes),
         copying_(blockIdx.y),
         copying_unit_(begin_),
         source_(source_of(blockIdx.y)) {}
@@ -156,7 +166,7 @@ class FewRowsWarp {
   // `await` is called when copies of weights have begun, before activations are read.
   template <class Await>
   LOCI_DEVICE void run(const Await& await) {
-    for (std::uint32_t d = 0; d + 1 < kDepth; ++d) copy(d);
+    for (std::uint32_t d = 0; d + 1 < p_.depth; ++d) copy(d);
     await();
     // Missing rows are the last row again; their sums are not used.
     const std::uint32_t row = rows_.first + min(lane_id() / 4, rows_.count - 1);
@@ -164,16 +174,20 @@ class FewRowsWarp {
         static_cast<const T*>(p_.input) + std::uint64_t{row} * p_.input_stride + lane_id() % 4 * 8;
     uint4 input[2], next_input[2];  // of a half unit, and of the next one
     load_input(inputs, begin_ * kColumns, input);
-    std::uint32_t group = blockIdx.y, unit = begin_, turn = 0, reading = 0, writing = kDepth - 1;
+    std::uint32_t group = blockIdx.y, unit = begin_, turn = 0, reading = 0, writing = p_.depth - 1;
     float sums[4] = {0, 0, 0, 0};
     while (group < groups_) {
-      copy_async_wait<kDepth - 2>();
+      if (p_.depth == 2) {
+        copy_async_wait<0>();
+      } else {
+        copy_async_wait<1>();
+      }
       __syncwarp();  // the unit has arrived for all lanes, and all have read the one that is overwritten next
       Unit weights;
       Source::load(ring_ + reading * Source::kUnitBytes, weights);
       copy(writing);
-      reading = reading + 1 == kDepth ? 0 : reading + 1;
-      writing = writing + 1 == kDepth ? 0 : writing + 1;
+      reading = reading + 1 == p_.depth ? 0 : reading + 1;
+      writing = writing + 1 == p_.depth ? 0 : writing + 1;
       const bool ends = unit + 1 == end_;
       const std::uint32_t next = ends ? begin_ : unit + 1;
 #pragma unroll
@@ -258,7 +272,7 @@ class FewRowsWarp {
     }
   }
 
-  const ProductParams& p_;
+  const FewRowsParams& p_;
   const RowTile& rows_;
   const std::uint32_t tiles_each_;
   const std::uint32_t begin_, end_;  // units of the segment
@@ -269,7 +283,7 @@ class FewRowsWarp {
 };
 
 template <MatrixFormat F, class T>
-__global__ void __launch_bounds__(kFewRowsWarps * 32, 2) few_rows(ProductParams p) {
+__global__ void __launch_bounds__(kFewRowsWarps * 32, 2) few_rows(FewRowsParams p) {
   release_next();
   if (p.offsets != nullptr) {  // the kernels before this one compute which rows belong to which expert
     await_previous();
@@ -285,12 +299,14 @@ template <MatrixFormat F, class T>
 void launch_few_rows(const ProductParams& p, Stream& stream) {
   constexpr std::uint32_t kBlocks = 2;  // of a multiprocessor
   const std::uint32_t groups = ceil_div(p.outputs, kTileRows * (kFewRowsWarps / p.segments));
-  const std::uint32_t at_a_time = kBlocks * stream.device().properties().multiprocessors;
+  const DeviceProperties& device = stream.device().properties();
+  const std::uint32_t at_a_time = kBlocks * device.multiprocessors;
+  const FewRowsParams params{p, FewRowsWarp<F, T>::depth_on(device)};
   LaunchShape shape;
   shape.grid = {row_tiles(p, kFewRows), groups < at_a_time ? groups : at_a_time, 1};
   shape.block = {kFewRowsWarps * 32, 1, 1};
-  shape.shared_bytes = FewRowsWarp<F, T>::kSharedBytes;
-  launch("few_rows", few_rows<F, T>, shape, p, stream);
+  shape.shared_bytes = FewRowsWarp<F, T>::shared_bytes(params.depth);
+  launch("few_rows", few_rows<F, T>, shape, params, stream);
 }
 
 }  // namespace loci::cuda

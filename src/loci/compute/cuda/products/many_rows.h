@@ -19,7 +19,6 @@
 #include <cstdint>
 
 #include "loci/compute/cuda/launch.h"
-#include "loci/compute/cuda/products/decode_rows.h"
 #include "loci/compute/cuda/products/few_rows.h"
 #include "loci/compute/cuda/products/product_parts.h"
 
@@ -331,8 +330,9 @@ template <class Shape, std::uint32_t kRows>
 LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, std::uint32_t tile,
                                float* sums) {
   float* to = p.partials + (std::uint64_t{tile} * p.segments + blockIdx.z) * kRows * kBigTileRows;
-  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
-    to[i] = sums[i / kBigTileRows * Shape::kSumStride + i % kBigTileRows];
+  for (std::uint32_t i = threadIdx.x * 4; i < work.rows.count * kBigTileRows; i += Shape::kThreads * 4) {
+    *reinterpret_cast<float4*>(to + i) =
+        *reinterpret_cast<const float4*>(sums + i / kBigTileRows * Shape::kSumStride + i % kBigTileRows);
   }
   __threadfence();
   __syncthreads();  // all threads have written, and `sums` may be overwritten
@@ -342,7 +342,48 @@ LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, st
   const bool last = *arrived + 1 == p.segments;
   if (last && threadIdx.x == 0) p.arrivals[tile] = 0;  // for the next launch
   __threadfence();
+  __syncthreads();  // all have read `arrived`
   return last;
+}
+
+// Adds up the segments' sums of a tile, in their order, and leaves them in `sums`. One block does this while
+// others have nothing left to do, so it asks for all that a few outputs need at once.
+template <class Shape, std::uint32_t kRows>
+LOCI_DEVICE void add_partials(const ProductParams& p, const BlockWork& work, std::uint32_t tile,
+                              float* sums) {
+  const float* from = p.partials + std::uint64_t{tile} * p.segments * kRows * kBigTileRows;
+#pragma unroll 2
+  for (std::uint32_t i = threadIdx.x * 4; i < work.rows.count * kBigTileRows; i += Shape::kThreads * 4) {
+    float4 parts[kSegmentsMax];
+#pragma unroll
+    for (std::uint32_t s = 0; s < kSegmentsMax; ++s) {
+      if (s < p.segments) parts[s] = *reinterpret_cast<const float4*>(from + s * kRows * kBigTileRows + i);
+    }
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (std::uint32_t s = 0; s < kSegmentsMax; ++s) {
+      if (s < p.segments) sum.x += parts[s].x, sum.y += parts[s].y, sum.z += parts[s].z, sum.w += parts[s].w;
+    }
+    *reinterpret_cast<float4*>(sums + i / kBigTileRows * Shape::kSumStride + i % kBigTileRows) = sum;
+  }
+  __syncthreads();
+}
+
+// Stores the outputs of the block, whose sums are in `sums`. Where segments are spread over blocks, the last
+// one of a tile stores those of all.
+template <class Shape, class T, std::uint32_t kRows>
+LOCI_DEVICE void store_block(const ProductParams& p, const BlockWork& work, float* sums) {
+  if (p.partials != nullptr) {
+    const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
+    if (!leave_partial<Shape, kRows>(p, work, tile, sums)) return;
+    add_partials<Shape, kRows>(p, work, tile, sums);
+  }
+  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
+    const std::uint32_t row = i / kBigTileRows, o = i % kBigTileRows;
+    if (o >= work.outputs) continue;
+    store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o,
+                 sums[row * Shape::kSumStride + o]);
+  }
 }
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
@@ -357,26 +398,13 @@ __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRows
   work.outputs = min(kBigTileRows, p.outputs - work.output);
   const bool spread = p.partials != nullptr;
   const std::uint32_t first = spread ? blockIdx.z : 0;
-  WarpSums<Shape::kWarpRows> total;
-  sum_segments<F, T, kRows>(p, work, first, spread ? first + 1 : p.segments, total);
   auto* sums = shared_memory<float>();
-  place_sums<Shape::kWarpRows, Shape::kSumStride>(total, sums);
-  const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
-  if (spread && !leave_partial<Shape, kRows>(p, work, tile, sums)) return;
-  const float* partials =
-      spread ? p.partials + std::uint64_t{tile} * p.segments * kRows * kBigTileRows : nullptr;
-  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
-    const std::uint32_t row = i / kBigTileRows, o = i % kBigTileRows;
-    if (o >= work.outputs) continue;
-    float sum = 0;
-    if (spread) {
-      for (std::uint32_t s = 0; s < p.segments; ++s)
-        sum += partials[std::uint64_t{s} * kRows * kBigTileRows + i];
-    } else {
-      sum = sums[row * Shape::kSumStride + o];
-    }
-    store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o, sum);
+  {
+    WarpSums<Shape::kWarpRows> total;
+    sum_segments<F, T, kRows>(p, work, first, spread ? first + 1 : p.segments, total);
+    place_sums<Shape::kWarpRows, Shape::kSumStride>(total, sums);
   }
+  store_block<Shape, T, kRows>(p, work, sums);
 }
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
@@ -388,15 +416,6 @@ void launch_many_rows(const ProductParams& p, Stream& stream) {
   shape.block = {Shape::kThreads, 1, 1};
   shape.shared_bytes = Shape::kSharedBytes;
   launch("many_rows", many_rows<F, T, kRows>, shape, p, stream);
-}
-
-template <MatrixFormat F, class T>
-constexpr ProductLaunchers launchers_of() {
-  ProductLaunchers launchers{launch_few_rows<F, T>,       launch_many_rows<F, T, 16>,
-                             launch_many_rows<F, T, 32>,  launch_many_rows<F, T, 64>,
-                             launch_many_rows<F, T, 128>, nullptr};
-  if constexpr (is_packed(F)) launchers.decode = launch_decode_rows<F, T>;
-  return launchers;
 }
 
 }  // namespace loci::cuda

@@ -78,7 +78,8 @@ struct DecodeParams {
 };
 
 // The launchers of a format. Few: tiles of up to 8 rows, and a warp for each segment (few_rows.h). Many:
-// blocks of 16, 32, 64 or 128 rows and 128 outputs, through shared memory (many_rows.h).
+// blocks of 16, 32, 64 or 128 rows and 128 outputs, through shared memory (many_rows.h). Warpgroup: of 64 or
+// 128 rows, on Hopper alone, with other sums' order (warpgroup_rows.h).
 inline constexpr std::uint32_t kFewRows = 8;
 struct ProductLaunchers {
   void (*few)(const ProductParams&, Stream&);
@@ -86,7 +87,10 @@ struct ProductLaunchers {
   void (*many32)(const ProductParams&, Stream&);
   void (*many64)(const ProductParams&, Stream&);
   void (*many128)(const ProductParams&, Stream&);
-  void (*decode)(const DecodeParams&, Stream&);  // null for matrices of elements
+  // Null for matrices of elements:
+  void (*warpgroup64)(const ProductParams&, Stream&) = nullptr;
+  void (*warpgroup128)(const ProductParams&, Stream&) = nullptr;
+  void (*decode)(const DecodeParams&, Stream&) = nullptr;
 };
 
 // Half matrices have Half elements, BFloat16 matrices BFloat16 elements; packed matrices have either.

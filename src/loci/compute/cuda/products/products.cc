@@ -31,15 +31,21 @@ struct Choice {
   bool spread = false;
 };
 
-Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::uint32_t multiprocessors) {
+// `any_order`: sums may be in the order of the fastest kernel, whose bits are its own.
+Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::uint32_t multiprocessors,
+              bool any_order) {
   // Of a mixture the rows of one expert on average.
   const std::uint32_t rows = p.offsets == nullptr ? p.rows : ceil_div(p.rows, p.experts);
   if (rows <= kFewRows) return {launchers.few, kFewRows, false};
   const std::uint32_t big_tiles = ceil_div(p.outputs, kBigTileRows);
   const auto tiles = [&](std::uint32_t tile_rows) { return big_tiles * row_tiles(p, tile_rows); };
-  if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) return {launchers.many128, 128, false};
+  const bool warpgroups = any_order && rows > 32 && launchers.warpgroup64 != nullptr;
+  if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) {
+    return {warpgroups ? launchers.warpgroup128 : launchers.many128, 128, false};
+  }
   Choice choice = rows <= 16   ? Choice{launchers.many16, 16, false}
                   : rows <= 32 ? Choice{launchers.many32, 32, false}
+                  : warpgroups ? Choice{launchers.warpgroup64, 64, false}
                                : Choice{launchers.many64, 64, false};
   choice.spread = p.offsets == nullptr && p.segments > 1 && tiles(choice.tile_rows) < multiprocessors;
   return choice;
@@ -47,10 +53,12 @@ Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::ui
 
 class DeviceProducts : public Products {
  public:
-  DeviceProducts(const Device& device, ElementType type, std::unique_ptr<LibraryProducts> library,
-                 std::string about, Memory workspace, std::uint64_t partials_bytes, Memory decoded)
+  DeviceProducts(const Device& device, ElementType type, bool deterministic,
+                 std::unique_ptr<LibraryProducts> library, std::string about, Memory workspace,
+                 std::uint64_t partials_bytes, Memory decoded)
       : multiprocessors_(device.properties().multiprocessors),
         type_(type),
+        any_order_(!deterministic && device.properties().capability == 90),
         library_(std::move(library)),
         about_(std::move(about)),
         workspace_(std::move(workspace)),
@@ -170,7 +178,7 @@ class DeviceProducts : public Products {
 
   void run(ProductParams& p, MatrixFormat format, Stream& stream) const {
     if (p.rows == 0) return;
-    const Choice choice = choose(product_launchers(format, type_), p, multiprocessors_);
+    const Choice choice = choose(product_launchers(format, type_), p, multiprocessors_, any_order_);
     if (choice.spread) {
       const std::uint64_t tiles = ceil_div(p.outputs, kBigTileRows) * row_tiles(p, choice.tile_rows);
       const std::uint64_t bytes = tiles * p.segments * choice.tile_rows * kBigTileRows * sizeof(float);
@@ -183,6 +191,7 @@ class DeviceProducts : public Products {
 
   const std::uint32_t multiprocessors_;
   const ElementType type_;
+  const bool any_order_;  // and the device has the kernels that use it
   const std::unique_ptr<LibraryProducts> library_;
   const std::string about_;
   const Memory workspace_;  // partial sums, then arrivals
@@ -230,9 +239,9 @@ Result<std::unique_ptr<Products>> Products::make(const Device& device, ElementTy
   Stream stream(device);
   stream.fill(workspace.data() + partials, 0, arrivals);
   stream.synchronize();
-  return std::unique_ptr<Products>(std::make_unique<DeviceProducts>(device, type, std::move(library),
-                                                                    std::move(about), std::move(workspace),
-                                                                    partials, std::move(decoded)));
+  return std::unique_ptr<Products>(
+      std::make_unique<DeviceProducts>(device, type, deterministic, std::move(library), std::move(about),
+                                       std::move(workspace), partials, std::move(decoded)));
 }
 
 }  // namespace loci::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of Q4_0 matrices.
-#include "loci/compute/cuda/products/many_rows.h"
+#include "loci/compute/cuda/products/launchers.h"
 
 namespace loci::cuda {
 

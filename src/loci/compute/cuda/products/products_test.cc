@@ -240,6 +240,38 @@ TEST_F(MultiplyTest, LaunchersAgree) {
   }
 }
 
+// Hopper's own kernel of packed weights, where the order of sums is free: ragged tiles, one segment and
+// several, spread over blocks and not, and the same bits each time.
+TEST_F(MultiplyTest, WarpgroupsAgreeWithFloat64) {
+  if (device().properties().capability != 90) GTEST_SKIP() << "it has no warpgroups";
+  std::mt19937 random(3);
+  for (const Case& c : kCases) {
+    if (tensor_type_info(c.stored).block_elements == 1) continue;
+    SCOPED_TRACE(name_of(c));
+    const auto with = products(c.type, false, 255);
+    for (const std::uint32_t rows : {33u, 64u, 100u, 130u}) {
+      // 17,000 outputs are as many tiles as no device has multiprocessors.
+      const std::uint32_t columns = 256 * (1 + random() % (simulated() ? 3 : 20));
+      const std::uint32_t outputs = simulated()  ? 1 + random() % 150
+                                    : rows == 64 ? 17000 + random() % 1000
+                                                 : 1 + random() % 5000;
+      SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(columns) + " columns, " +
+                   std::to_string(outputs) + " outputs");
+      const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, rows);
+      const DeviceMatrix matrix = load(c.type, {tensor.view});
+      const std::vector<std::uint16_t> input =
+          random_elements(c.type, std::uint64_t{rows} * columns, rows + 1);
+      const Outcome result = run(*with, matrix, input, columns, rows, ProductOutput::kFloats, nullptr);
+      for (const std::uint32_t row : {0u, 7u, 30u, rows - 2}) {
+        expect_near(result, tensor, 0, c.type, input, columns, {}, row, row + 2);
+      }
+      result.expect_margin();
+      const Outcome again = run(*with, matrix, input, columns, rows, ProductOutput::kFloats, nullptr);
+      ASSERT_EQ(std::memcmp(result.floats.data(), again.floats.data(), result.floats.size() * 4), 0);
+    }
+  }
+}
+
 TEST_F(MultiplyTest, StackedTensorsAreOneMatrix) {
   const TestTensor query = random_tensor("query", TensorType::kQ4_K, 40, 512, 1);
   const TestTensor key = random_tensor("key", TensorType::kQ4_K, 20, 512, 2);

@@ -4,12 +4,14 @@
 #include <sys/mman.h>
 
 #include <boost/context/detail/fcontext.hpp>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "loci/base/check.h"
-#include "loci/compute/cuda/simt.h"
+#include "loci/compute/cuda/simt_warpgroup.h"
+#include "loci/compute/cuda/simulated/async_units.h"
 #include "loci/compute/cuda/simulated/sanitizers.h"
 
 namespace loci::cuda::simulated {
@@ -96,6 +98,9 @@ class BlockRunner {
     awaiting_.clear();
     at_barrier_.clear();
     ready_.clear();
+    waiting_.clear();
+    barriers_.assign(kBarriers, {});
+    units_.begin(shared_, shape_.shared_bytes, threads_ / 32, random_, [this](const void* at) { wake(at); });
     eager_ = draw(2) == 0;
     for (std::uint32_t i = 0; i < threads_; ++i) {
       Fiber& fiber = fibers_[i];
@@ -108,12 +113,14 @@ class BlockRunner {
       fiber.lane.shared_bytes = shape_.shared_bytes;
       fiber.lane.copies.clear();
       fiber.lane.copy_groups.clear();
+      fiber.lane.unpublished.clear();
       fiber.ended = false;
       fiber.stack = stacks_.bottom(i);
       fiber.at = context::make_fcontext(fiber.stack + kStackBytes, kStackBytes, &enter);
       ready_.push_back(i);
     }
     while (alive_ > 0) {
+      while (units_.advance(ready_.empty()) && ready_.empty()) continue;
       if (ready_.empty() && !awaiting_.empty()) end_previous();
       LOCI_CHECK(!ready_.empty(),
                  "a kernel hangs: threads wait for others that have ended or wait elsewhere");
@@ -123,6 +130,7 @@ class BlockRunner {
       ready_.pop_back();
       resume(fibers_[current_]);
     }
+    units_.end(name_);
     if (!awaited_) {
       check_failed(
           name_,
@@ -153,6 +161,36 @@ class BlockRunner {
     if (previous_ended_) return;
     awaiting_.push_back(current_);
     yield();
+  }
+
+  AsyncUnits& units() { return units_; }
+  std::uint32_t warp() const { return current_ / 32; }
+  // Now and then, lets all others run first: what is asynchronous may come late.
+  void dawdle() {
+    for (std::size_t rounds = draw(8) == 0 ? 1 + draw(8) : 0; rounds > 0; --rounds) {
+      ready_.insert(ready_.begin(), current_);
+      yield();
+    }
+  }
+  // Until wake(at).
+  void wait(const void* at) {
+    waiting_[at].push_back(current_);
+    yield();
+  }
+
+  void meet_at_barrier(unsigned number, unsigned threads, bool waits) {
+    LOCI_CHECK(number > 0 && number < kBarriers && threads % 32 == 0 && threads > 0,
+               "barriers of some of a block's warps have numbers 1 to 15");
+    Barrier& barrier = barriers_[number];
+    LOCI_CHECK(barrier.arrived == 0 || barrier.threads == threads,
+               "all who come to a barrier say the same of it");
+    barrier.threads = threads;
+    if (++barrier.arrived == threads) {
+      barrier.arrived = 0;
+      wake(&barrier);
+    } else if (waits) {
+      wait(&barrier);
+    }
   }
 
   void meet_block() {
@@ -196,6 +234,13 @@ class BlockRunner {
     context::jump_fcontext(scheduler_, &fibers_[current_]);
   }
 
+  void wake(const void* at) {
+    const auto found = waiting_.find(at);
+    if (found == waiting_.end()) return;
+    ready_.insert(ready_.end(), found->second.begin(), found->second.end());
+    waiting_.erase(found);
+  }
+
   void end_previous() {
     previous_();
     previous_ended_ = true;
@@ -236,6 +281,14 @@ class BlockRunner {
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
   std::vector<std::uint32_t> ready_, at_barrier_, awaiting_;
+  // Of some of the block's warps; __syncthreads() is none of them.
+  struct Barrier {
+    std::uint32_t arrived = 0, threads = 0;
+  };
+  static constexpr std::size_t kBarriers = 16;
+  std::vector<Barrier> barriers_;
+  std::map<const void*, std::vector<std::uint32_t>> waiting_;  // threads, by what they wait for
+  AsyncUnits units_;
   std::vector<std::byte> around_shared_;
   std::byte* shared_ = nullptr;  // of around_shared_
   context::fcontext_t scheduler_ = nullptr;
@@ -276,11 +329,61 @@ void wait_copies(std::size_t groups_left) {
     } else {
       std::memset(copy.to, 0, 16);
     }
+    mine.unpublished.emplace_back(static_cast<std::byte*>(copy.to), 16);
   }
   mine.copies.erase(mine.copies.begin(), mine.copies.begin() + static_cast<std::ptrdiff_t>(end));
   mine.copy_groups.erase(mine.copy_groups.begin(),
                          mine.copy_groups.begin() + static_cast<std::ptrdiff_t>(groups));
   for (std::size_t& group : mine.copy_groups) group -= end;
+}
+
+unsigned shared_address(const void* pointer) { return running->units().address(pointer); }
+void begin_arrivals(Arrivals* arrivals, unsigned count) {
+  check_shared(arrivals, sizeof(Arrivals));
+  running->units().begin_arrivals(arrivals, count);
+}
+void publish_arrivals() {}
+void arrive(Arrivals* arrivals, std::uint32_t bytes) { running->units().arrive(arrivals, bytes); }
+void await_arrivals(Arrivals* arrivals, unsigned parity) {
+  while (!running->units().phase_ended(arrivals, parity)) running->wait(arrivals);
+}
+void copy_tile(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals) {
+  running->units().copy_tile(static_cast<std::byte*>(to), map, x, y, z, arrivals);
+}
+void publish_shared() {
+  running->dawdle();
+  for (const std::span<std::byte> bytes : lane().unpublished) running->units().publish(bytes);
+  lane().unpublished.clear();
+}
+void store_for_products(void* to, std::uint32_t value) {
+  check_shared(to, sizeof(value));
+  std::memcpy(to, &value, sizeof(value));
+  lane().unpublished.emplace_back(static_cast<std::byte*>(to), sizeof(value));
+}
+void meet_at_barrier(unsigned number, unsigned threads, bool wait) {
+  running->meet_at_barrier(number, threads, wait);
+}
+
+// Operations of a warp's products: each warp of a warpgroup runs for itself, as far ahead of the others as
+// barriers let it.
+void begin_products() {
+  meet_warp(Meeting::kProducts, nullptr,
+            [](void* const(&)[32]) { running->units().begin_products(running->warp()); });
+}
+void commit_products() {
+  meet_warp(Meeting::kProducts, nullptr,
+            [](void* const(&)[32]) { running->units().commit_products(running->warp()); });
+}
+void wait_products(std::uint32_t groups) {
+  running->dawdle();
+  meet_warp(Meeting::kProducts, &groups, [](void* const(&lanes)[32]) {
+    running->units().wait_products(running->warp(), *static_cast<std::uint32_t*>(lanes[0]));
+  });
+}
+void multiply(const WarpProduct& product) {
+  WarpProduct mine = product;
+  meet_warp(Meeting::kProducts, &mine,
+            [](void* const(&lanes)[32]) { running->units().multiply(running->warp(), lanes); });
 }
 
 void run_grid(const char* name, const LaunchShape& shape, std::uint64_t seed,

@@ -22,7 +22,7 @@ namespace loci::cuda {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kAlignment = 256;
+constexpr std::uint64_t kAllocationAlignment = 256;
 
 }  // namespace
 
@@ -77,7 +77,8 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
                                           index == 0 ? "device" : "pinned host", limit - w.used[index]),
                               what);
   }
-  const std::uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::uint64_t rounded =
+      (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
   const std::uint64_t mapped = (rounded + kPage - 1) / kPage * kPage;
   void* pages = mmap(nullptr, mapped + kPage, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -106,7 +107,8 @@ Memory::~Memory() {
   w.run_all();
   const auto found = w.pieces.find(data_);
   w.used[kind_ == MemoryKind::kDevice ? 0 : 1] -= bytes_;
-  const std::uint64_t rounded = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+  const std::uint64_t rounded =
+      (bytes_ + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
   std::byte* pages = data_ + rounded - found->second.mapped;
   simulated::allow(pages, found->second.mapped);
   munmap(pages, found->second.mapped + kPage);
@@ -322,8 +324,10 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   }
   const Thunk thunk = *static_cast<const Thunk*>(kernel);
   // As aligned as any params struct.
-  const std::size_t words = (params_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
-  const std::shared_ptr<std::max_align_t[]> copy(new std::max_align_t[words]);
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  const std::shared_ptr<Line[]> copy(new Line[(params_bytes + sizeof(Line) - 1) / sizeof(Line)]);
   std::memcpy(copy.get(), params, params_bytes);
   const auto run = [device = device_, name, thunk, shape, copy](const std::function<void()>& previous) {
     World& here = world();

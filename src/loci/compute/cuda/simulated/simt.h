@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "loci/base/check.h"
@@ -60,10 +61,12 @@ struct Lane {
   std::uint32_t shared_bytes = 0;
   std::vector<AsyncCopy> copies;         // those that are not done yet, in order
   std::vector<std::size_t> copy_groups;  // ends of committed groups in `copies`
+  // What copies and store_for_products() have written that publish_shared() has not published.
+  std::vector<std::span<std::byte>> unpublished;
 };
 Lane& lane();
 
-enum class Meeting : std::uint8_t { kShuffle, kVote, kMma, kMatrix, kWarp };
+enum class Meeting : std::uint8_t { kShuffle, kVote, kMma, kMatrix, kWarp, kProducts };
 // Waits for all lanes of the warp. The last one to come calls meet(operands of lanes 0..31).
 void meet_warp(Meeting kind, void* operand, void (*meet)(void* const (&operands)[32]));
 void meet_block();
