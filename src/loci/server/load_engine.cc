@@ -217,7 +217,8 @@ Result<StateTiers> open_tiers(const ServerParts& parts, const std::string& path,
                         .model_fingerprint = parts.model->spec.fingerprint,
                         .cluster_secret = cluster_secret,
                         .model_name = {parts.model->id, path},
-                        .say = [log = parts.log](const std::string& line) { log->info(line); }}));
+                        .say = [log = parts.log](const std::string& line) { log->info(line); },
+                        .warn = [log = parts.log](const std::string& line) { log->warn(line); }}));
   for (const std::string& note : tiers.notes) parts.log->info(note);
   for (const std::string& warning : tiers.warnings) parts.log->warn(warning);
   return tiers;
