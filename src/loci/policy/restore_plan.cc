@@ -39,6 +39,9 @@ struct TierSums {
   std::vector<Nanos> charge{0};
   std::vector<Nanos> load{0};
   std::vector<Nanos> layer{0};  // loading one layer
+  // Where the shared tier has rounds: of one of them.
+  std::vector<Nanos> round_load{0};
+  std::vector<Nanos> round_compute{0};
 
   std::size_t count() const { return numbers.size(); }
   void reserve(const std::vector<RestorableBlock>& blocks, std::size_t tier) {
@@ -47,12 +50,14 @@ struct TierSums {
           return static_cast<std::size_t>(block.from) == tier;
         }));
     numbers.reserve(most);
-    for (std::vector<Nanos>* sums : {&compute, &charge, &load, &layer}) sums->reserve(most + 1);
+    for (std::vector<Nanos>* sums : {&compute, &charge, &load, &layer, &round_load, &round_compute})
+      sums->reserve(most + 1);
   }
   // Where the first `i` are computed and the rest is loaded:
   Nanos processor(std::size_t i) const { return compute[i] + charge.back() - charge[i]; }
   Nanos link(std::size_t i) const { return load.back() - load[i]; }
   Nanos link_of_layer(std::size_t i) const { return layer.back() - layer[i]; }
+  Nanos link_of_round(std::size_t i) const { return round_load.back() - round_load[i]; }
 };
 
 // How many of each tier's blocks are computed, and of the loaded ones that are in both forms loaded as hidden
@@ -93,12 +98,16 @@ class Search {
       sums.charge.push_back(sums.charge.back() + charge);
       sums.load.push_back(sums.load.back() + load);
       sums.layer.push_back(sums.layer.back() + load / std::max(problem.layers, 1u));
+      const Nanos rounds = std::max(problem.shared_rounds, 1u);
+      sums.round_load.push_back(sums.round_load.back() + load / rounds);
+      sums.round_compute.push_back(sums.round_compute.back() + least[tier] / rounds);
       if (tier == kDiskTier) add_forms(block, load, charge, most);
     }
     booked_ = limited(problem.compute_booked, kSumMax);
     anyway_ = limited(problem.computed_anyway, kSumMax);
     const Nanos reading = limited(problem.first_reading, anyway_);
     behind_last_layer_ = anyway_ - reading + reading / std::max(problem.layers, 1u);
+    behind_last_round_ = anyway_ - reading + reading / std::max(problem.shared_rounds, 1u);
   }
 
   Point all_loaded() const { return {}; }
@@ -118,24 +127,37 @@ class Search {
   RestoreTimes times(const Point& point) const {
     Nanos compute = anyway_;
     Nanos first = 0, last = 0;
+    Nanos first_round = 0, last_round = 0;
+    Nanos chosen = 0, chosen_in_round = 0;  // blocks that are computed
     for (const std::size_t tier : kLoadedTiers) {
+      const bool rounds = tier == kSharedTier && problem_.shared_rounds > 0;
       const TierSums& sums = tiers_[tier];
       const std::size_t i = point.computed[tier];
       const std::size_t hidden = tier == kDiskTier ? std::min(point.hidden, forms_at(point)) : 0;
       compute += sums.processor(i) + FormSums::last(forms_.charge, hidden);
+      chosen += sums.compute[i];
+      chosen_in_round += sums.round_compute[i];
       const RestoreLink& link = problem_.links[tier];
       const Nanos booked = limited(link.booked, kSumMax);
       if (i < sums.count()) {
         const Nanos begins = booked + limited(link.latency, kSumMax);
+        if (rounds) {
+          first_round = begins + sums.link_of_round(i);
+          last_round = begins + sums.link(i);
+          continue;
+        }
         first = std::max(first, begins + sums.link_of_layer(i) + FormSums::last(forms_.layer, hidden));
         last = std::max(last, begins + sums.link(i) + FormSums::last(forms_.load, hidden));
       } else if (link.awaited) {
-        last = std::max(last, booked);
+        Nanos& latest = rounds ? last_round : last;
+        latest = std::max(latest, booked);
       }
     }
     Nanos ready = booked_ + compute;
     if (first > 0) ready = std::max(ready, first + anyway_);
     if (last > 0) ready = std::max(ready, last + behind_last_layer_);
+    if (first_round > 0) ready = std::max(ready, first_round + anyway_ + chosen);
+    if (last_round > 0) ready = std::max(ready, last_round + behind_last_round_ + chosen_in_round);
     return {ready, compute, 8 * ready + compute * (8 * Nanos{std::min(problem_.others, kOthersMax)} + 1)};
   }
 
@@ -347,6 +369,7 @@ class Search {
   Nanos booked_ = 0;
   Nanos anyway_ = 0;
   Nanos behind_last_layer_ = 0;
+  Nanos behind_last_round_ = 0;  // but for the chosen blocks
 };
 
 Point point_of(const Search& search, bool whole_tiers, RestoreRule rule) {

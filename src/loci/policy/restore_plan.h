@@ -21,9 +21,16 @@
 //     booked compute + compute;
 //     the slowest link's first layer + what is computed in any case;
 //     the slowest link's last layer + the last layer of the first pass that reads it + the passes after.
-// (A tier holds a block in one form, so today's callers give one: `only_hidden`.)
-// A block that the disk has in both forms is loaded in either: hidden states come sooner, and projecting them
-// is computing. Only the number of hidden blocks matters, not which ones they are: they are the last ones.
+// What the shared tier brings may come in rounds (`shared_rounds`): the first layers of all blocks, then the
+// next ones. So coarse are the layers then, and what of the chosen blocks is computed in the first pass that
+// reads what is loaded waits with it: the request is ready not before
+//     the link's first round + what is computed in any case + the chosen blocks;
+//     the link's last round + the last round's share of that pass, with the chosen blocks + the passes after.
+// In one round everything is computed behind the last load. (All chosen blocks are taken to be in that pass,
+// as those of a slow link are.) (A tier holds a block in one form, so today's callers give one:
+// `only_hidden`.) A block that the disk has in both forms is loaded in either: hidden states come sooner, and
+// projecting them is computing. Only the number of hidden blocks matters, not which ones they are: they are
+// the last ones.
 //
 //     block     0  1  2  3  4  5  new       compute  |0-|p3|p4|p5|new|      p: projecting
 //     source    c  L  L  H  H  H  c         disk     |1---|2---|3-|4-|5-|
@@ -109,7 +116,9 @@ struct RestoreProblem {
   Nanos computed_anyway = 0;  // new tokens, and what no tier has
   Nanos first_reading = 0;    // of that: the first pass that reads what is loaded
   std::uint32_t layers = 1;   // at least 1
-  std::uint32_t others = 0;   // requests that run or wait
+  // In how many rounds layers come from the shared tier; 0: one by one, as from the others.
+  std::uint32_t shared_rounds = 0;
+  std::uint32_t others = 0;  // requests that run or wait
   // What projecting costs was measured. Else keys and values are loaded where they are there, unless the rule
   // is kHidden.
   bool knows_projecting = true;

@@ -47,15 +47,19 @@ std::string sources(const RestoreProblem& problem, RestoreRule rule) {
 // The header's model, said again for any choice: bit i of `computed` and of `hidden` is of blocks[i].
 RestoreTimes naive_times(const RestoreProblem& problem, std::uint32_t computed, std::uint32_t hidden = 0) {
   Nanos compute = problem.computed_anyway, first = 0, last = 0;
-  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+  Nanos chosen = 0, chosen_in_round = 0, first_round = 0, last_round = 0;
+  for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared}) {
+    const bool rounds = tier == Tier::kShared && problem.shared_rounds > 0;
     const RestoreLink& link = problem.links[static_cast<std::size_t>(tier)];
-    Nanos load = 0, layer = 0;
+    Nanos load = 0, layer = 0, round = 0;
     bool any = false;
     for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
       const RestorableBlock& block = problem.blocks[i];
       if (block.from != tier) continue;
       if ((computed >> i & 1) != 0) {
         compute += block.compute;
+        chosen += block.compute;
+        if (problem.shared_rounds > 0) chosen_in_round += block.compute / problem.shared_rounds;
         continue;
       }
       any = true;
@@ -64,18 +68,27 @@ RestoreTimes naive_times(const RestoreProblem& problem, std::uint32_t computed, 
       const Nanos one = hides ? block.hidden->load : block.load;
       load += one;
       layer += one / problem.layers;
+      if (rounds) round += one / problem.shared_rounds;
     }
-    if (any) {
+    if (any && rounds) {
+      first_round = link.booked + link.latency + round;
+      last_round = link.booked + link.latency + load;
+    } else if (any) {
       first = std::max(first, link.booked + link.latency + layer + problem.computed_anyway);
       last = std::max(last, link.booked + link.latency + load);
     } else if (link.awaited) {
-      last = std::max(last, link.booked);
+      (rounds ? last_round : last) = std::max(rounds ? last_round : last, link.booked);
     }
   }
   Nanos ready = std::max(problem.compute_booked + compute, first);
   if (last > 0)
     ready = std::max(ready, last + problem.computed_anyway - problem.first_reading +
                                 problem.first_reading / problem.layers);
+  if (first_round > 0) ready = std::max(ready, first_round + problem.computed_anyway + chosen);
+  if (last_round > 0) {
+    const Nanos reading = problem.first_reading / problem.shared_rounds + chosen_in_round;
+    ready = std::max(ready, last_round + problem.computed_anyway - problem.first_reading + reading);
+  }
   return {ready, compute, 8 * ready + compute * (8 * problem.others + 1)};
 }
 
@@ -116,12 +129,17 @@ RestoreProblem random_problem(Random& random, std::uint32_t blocks_max) {
   const std::uint64_t scale = std::uint64_t{1} << (1 + random.below(20));
   RestoreProblem problem;
   Nanos compute = below(scale);
-  const std::array<Nanos, kTiers> load = {0, below(scale), below(4 * scale)};
-  const std::array<Nanos, kTiers> charge = {0, below(scale / 2 + 1), below(scale / 2 + 1)};
+  const std::array<Nanos, kTiers> load = {0, below(scale), below(4 * scale), below(4 * scale)};
+  const std::array<Nanos, kTiers> charge = {0, below(scale / 2 + 1), below(scale / 2 + 1),
+                                            below(scale / 2 + 1)};
   const std::uint64_t on_host = random.below(101);
+  // Every second problem has others that share state, half of them in rounds.
+  const std::uint64_t shared = random.below(2) == 0 ? 0 : random.below(101);
+  problem.shared_rounds = static_cast<std::uint32_t>(random.below(2) == 0 ? 0 : 1 + random.below(5));
   for (std::uint64_t i = random.below(blocks_max + 1); i > 0; --i) {
     const std::uint32_t before = problem.blocks.empty() ? 0 : problem.blocks.back().number + 1;
-    const Tier from = random.below(100) < on_host ? Tier::kHost : Tier::kDisk;
+    const bool is_shared = random.below(100) < shared;
+    const Tier from = is_shared ? Tier::kShared : random.below(100) < on_host ? Tier::kHost : Tier::kDisk;
     const auto tier = static_cast<std::size_t>(from);
     compute += below(scale / 8 + 1);
     problem.blocks.push_back({.number = before + static_cast<std::uint32_t>(random.below(3)),
@@ -130,7 +148,7 @@ RestoreProblem random_problem(Random& random, std::uint32_t blocks_max) {
                               .load = load[tier],
                               .charge = charge[tier]});
   }
-  for (const std::size_t tier : {1u, 2u}) {
+  for (const std::size_t tier : {1u, 2u, 3u}) {
     problem.links[tier] = {.booked = random.below(2) == 0 ? 0 : below(8 * scale),
                            .latency = below(scale),
                            .awaited = random.below(3) == 0};
@@ -256,6 +274,39 @@ TEST(RestorePlan, WeighsMemServesFactors) {
 }
 
 // Every choice of every block, where a tier's blocks are alike.
+// What is computed beside loads that come in rounds waits for the first one, and its last layers for the
+// last.
+TEST(RestorePlan, InOneRoundAllIsComputedBehindTheLastLoad) {
+  RestoreProblem problem = problem_of(8, Tier::kShared, 100);
+  for (RestorableBlock& block : problem.blocks) block.compute = 110;
+  problem.computed_anyway = problem.first_reading = 200;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "cccLLLLL") << "530 beside 500, and a layer";
+  problem.shared_rounds = 1;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL") << "110 more behind them for 100 fewer";
+  EXPECT_EQ(plan_restore(problem, RestoreRule::kAuto).times.ready, 1'000);
+  problem.shared_rounds = 4;
+  // The first of four rounds until 125, and 530 behind it; the last until 500, and 131 behind it.
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "cccLLLLL");
+  EXPECT_EQ(plan_restore(problem, RestoreRule::kAuto).times.ready, 655);
+  EXPECT_EQ(plan_restore(problem, RestoreRule::kKv).times.ready, 850);
+}
+
+// The more rounds, the sooner it is ready.
+TEST(RestorePlan, MoreTurnsAreNeverWorse) {
+  Random random(11);
+  for (int i = 0; i < 2'000; ++i) {
+    RestoreProblem problem = random_problem(random, 12);
+    Nanos before = std::numeric_limits<Nanos>::max() / 2;
+    for (const std::uint32_t rounds : {1u, 2u, 4u, 8u}) {
+      problem.shared_rounds = rounds;
+      const Nanos ready = plan_restore(problem, RestoreRule::kKv).times.ready;
+      // (Each block's share is rounded down.)
+      ASSERT_LE(ready, before + static_cast<Nanos>(problem.blocks.size())) << i;
+      before = ready;
+    }
+  }
+}
+
 TEST(RestorePlan, AutoEqualsExhaustiveSearch) {
   Random random(5);
   std::uint32_t mixed = 0;
@@ -398,8 +449,10 @@ TEST(RestorePlan, ModelsWithWindowsTakeWholeTiersTheSlowestLast) {
         ++all[static_cast<std::size_t>(block.from)];
         loaded[static_cast<std::size_t>(block.from)] += plan.loads(block);
       }
-      for (const std::size_t tier : {1u, 2u}) ASSERT_TRUE(loaded[tier] == 0 || loaded[tier] == all[tier]);
-      ASSERT_TRUE(loaded[2] == 0 || loaded[1] == all[1]) << "nothing slower than what is computed";
+      for (const std::size_t tier : {1u, 2u, 3u}) ASSERT_TRUE(loaded[tier] == 0 || loaded[tier] == all[tier]);
+      for (const std::size_t tier : {2u, 3u})
+        ASSERT_TRUE(loaded[tier] == 0 || loaded[tier - 1] == all[tier - 1])
+            << "nothing slower than what is computed";
     }
   }
 }

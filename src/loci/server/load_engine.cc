@@ -168,7 +168,8 @@ SelfProfile self_profile(const Model& model, const std::string& path, const Chos
 }
 
 // Gives the engine the store that servers share, if there is one; returns what it is, for people.
-Result<std::string> open_shared_store(ServerParts& parts, const StateTiers& tiers, EngineOptions& options) {
+Result<std::string> open_shared_store(ServerParts& parts, const StateTiers& tiers, EngineOptions& options,
+                                      CostCurves& costs) {
   LOCI_ASSIGN_OR_RETURN(
       SharedTier shared,
       open_shared_tier({.url = parts.config.shared,
@@ -178,6 +179,9 @@ Result<std::string> open_shared_store(ServerParts& parts, const StateTiers& tier
                         .warn = [log = parts.log](const std::string& line) { log->warn(line); }},
                        parts.clock));
   options.mover.shared = std::move(shared.store);
+  if (!options.mover.shared) return std::move(shared.summary);
+  if (const std::optional<SharedRate> rate = options.mover.shared->first_rate())
+    costs.shared_read = {rate->latency, rate->bytes_per_second};
   return std::move(shared.summary);
 }
 
@@ -217,7 +221,8 @@ Result<StateTiers> open_tiers(const ServerParts& parts, const std::string& path,
                         .model_fingerprint = parts.model->spec.fingerprint,
                         .cluster_secret = cluster_secret,
                         .model_name = {parts.model->id, path},
-                        .say = [log = parts.log](const std::string& line) { log->info(line); }}));
+                        .say = [log = parts.log](const std::string& line) { log->info(line); },
+                        .warn = [log = parts.log](const std::string& line) { log->warn(line); }}));
   for (const std::string& note : tiers.notes) parts.log->info(note);
   for (const std::string& warning : tiers.warnings) parts.log->warn(warning);
   return tiers;
@@ -251,7 +256,8 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
                     info, limited_costs(costs.curves, io_limit)));
   LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_tiers(parts, path, context, sizes, hidden, cluster_secret));
   EngineOptions options = engine_options(config, spec, info, sizes.device, tiers);
-  LOCI_ASSIGN_OR_RETURN(const std::string shared_tier, open_shared_store(parts, tiers, options));
+  LOCI_ASSIGN_OR_RETURN(const std::string shared_tier,
+                        open_shared_store(parts, tiers, options, costs.curves));
   LOCI_ASSIGN_OR_RETURN(parts.peers,
                         open_peer_state(config, cluster_secret, spec, info, options, parts.clock, parts.log));
   if (parts.peers.server && !options.core.writes_shared) costs.curves.shared_read = kPeersAlone;

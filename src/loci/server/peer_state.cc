@@ -17,10 +17,11 @@
 namespace loci {
 namespace {
 
-// Equal where a block of one is the block of another.
+// Equal where a block of one is the block of another, and both read the same messages.
 std::string state_name(const ModelSpec& spec, const BackendInfo& backend) {
-  return fmt::format("{}; numerics {}; {}; {} tokens a block", fingerprint_text(spec.fingerprint),
-                     kNumericsVersion, backend.layout, kBlockTokens);
+  return fmt::format("{}; numerics {}; {}; {} tokens a block; messages {}",
+                     fingerprint_text(spec.fingerprint), kNumericsVersion, backend.layout, kBlockTokens,
+                     kPeerBytesVersion);
 }
 
 std::vector<PeerAddress> peers_of(const Member& self, const std::vector<Member>& members) {
@@ -118,6 +119,7 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
                             .layer_slice_bytes = group.layer_slice_bytes});
   }
   options.core.writes_shared = store.store != nullptr;
+  options.core.shared_rounds = store.rounds;
   options.mover.shared = make_peer_store(std::move(store), clock);
   options.mover.peers = state.server;
   options.listener = feed;

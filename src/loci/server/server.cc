@@ -2,6 +2,7 @@
 #include "loci/server/server.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "loci/base/units.h"
@@ -93,6 +94,14 @@ Status join_opened(ServerParts& parts) {
   return {};
 }
 
+constexpr Nanos kSaysAfter = 2 * kNanosPerSecond;  // what a stop waits for
+
+// Moves of state that have not ended; 0 while there are requests.
+std::uint64_t moves_alone(const Engine& engine) {
+  const CoreStats stats = engine.stats();
+  return stats.running + stats.queued + stats.before_queue > 0 ? 0 : engine.mover_stats().queued;
+}
+
 }  // namespace
 
 Server::Server(std::unique_ptr<ServerParts> parts) : parts_(std::move(parts)) {}
@@ -149,8 +158,22 @@ ServerEnd Server::drain(const StopWithin& stop_within) {
                   format_duration(patience));
   parts.services->draining.store(true);
   parts.engine->drain(patience);
+  std::optional<Nanos> moves_since;  // when state alone was left to be waited for
+  bool has_said = false;
   while (!parts.engine->wait_drained(0)) {
-    if (!stop_within(std::chrono::milliseconds(20))) continue;
+    if (!stop_within(std::chrono::milliseconds(20))) {
+      const std::uint64_t moves = moves_alone(*parts.engine);
+      if (moves == 0) moves_since.reset();
+      if (moves > 0 && !moves_since) moves_since = parts.clock.now();
+      if (has_said || !moves_since || parts.clock.now() - *moves_since < kSaysAfter) continue;
+      has_said = true;
+      parts.log->warn(
+          "stopping waits for {} loads and saves of state that a disk or store has not answered; what it "
+          "does "
+          "not answer within 10 s is given up",
+          moves);
+      continue;
+    }
     parts.log->warn("stopping at once: replies are cut off");
     parts.services->stops_at_once.store(true);
     parts.http->stop(0);

@@ -34,8 +34,9 @@ struct TierRequest {
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it
   ModelName model_name;                         // for `loci inspect` and `loci forget`
-  std::function<void(const std::string&)> say = [](const std::string&) {};  // of room that other models give
-                                                                            // up for this one
+  std::function<void(const std::string&)> say = [](const std::string&) {};   // of room that other models give
+                                                                             // up for this one
+  std::function<void(const std::string&)> warn = [](const std::string&) {};  // DiskStoreOptions::warn
 };
 
 struct StateTiers {

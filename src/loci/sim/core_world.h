@@ -107,6 +107,8 @@ struct WorldHistory {
   std::uint64_t shared_lies = 0;        // loads of blocks that the store had claimed to have and had not
   std::uint64_t peer_parts_wanted = 0;  // blocks that other servers read
   std::uint64_t peer_parts_given = 0;   // blocks that they got, each group counted
+  std::uint64_t peer_parts_cut = 0;     // of which they got first layers and not the others
+  std::uint64_t peer_rounds_given = 0;  // layers that they got behind the first ones of a block
 };
 
 class World {
@@ -235,8 +237,18 @@ class World {
   // Servers that read this one's state (core_world_peers.cc).
   void know(const ChainKey& key);
   ChainKey some_key();
+  struct WorldPeerRead {
+    struct Block {
+      std::uint8_t groups = 0;                            // whose read has not ended
+      std::array<std::uint8_t, kLayerGroupsMax> round{};  // of each group: the one that is given next
+    };
+    std::vector<Block> blocks;
+    std::uint8_t rounds = 1;
+  };
   void act_as_peer();
-  void end_parts(const PeerPlace& place, std::uint8_t groups);
+  WorldPeerRead::Block* peer_block(const PeerPlace& place);
+  void see(const PeerGone& gone);
+  void see_given(const PeerPlace& place, std::uint32_t group);
   void see_peers(const Plan& plan);
 
   void see(const Plan& plan);
@@ -278,9 +290,8 @@ class World {
   std::map<std::pair<ChainKey, std::uint32_t>, Contents> shared_;  // by key and group
   std::vector<SharedAsk> asks_;                                    // questions that are not answered yet
   std::uint64_t last_move_ = 0;
-  std::vector<ChainKey> known_keys_;                            // some of the keys that moves had
-  std::map<PeerReadId, std::vector<std::uint8_t>> peer_reads_;  // for each block: groups whose read has not
-                                                                // ended
+  std::vector<ChainKey> known_keys_;  // some of the keys that moves had
+  std::map<PeerReadId, WorldPeerRead> peer_reads_;
   std::set<PeerReadId> left_reads_;
   std::uint64_t last_read_ = 0;
 };

@@ -77,6 +77,7 @@ CoreWorldOptions random_shared_world(const Chooser& choose) {
   options.config.costs.shared_read = {static_cast<Nanos>(choose(200)),
                                       choose(2) == 0 ? 1'000'000'000'000u : 1'000'000u};
   options.config.writes_shared = choose(4) != 0;  // else there are peers alone
+  options.config.shared_rounds = static_cast<std::uint32_t>(choose(2) == 0 ? 0 : choose(6));
   options.restarts = true;
   return options;
 }

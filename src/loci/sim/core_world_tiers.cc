@@ -110,7 +110,8 @@ bool World::decide(WorldMove& begun) {
     const MovePart& part = move.parts[i];
     require(contents(move, part) == begun.source[i], "what is moved stays as it is");
     if (move.to == Tier::kShared) {
-      shared_[{move.entry.key, part.group}] = begun.source[i];
+      const bool is_last = !move.peer || move.peer->rounds.end == move.peer->rounds.of;
+      if (is_last) shared_[{move.entry.key, part.group}] = begun.source[i];
     } else if (move.to == Tier::kDevice) {
       const auto moved = static_cast<std::uint64_t>(-std::int64_t{move.rotate_by}) * kMovedByOne;
       for (std::size_t r = 0; r < kBlockTokens; ++r) {

@@ -77,6 +77,8 @@ class Maker {
     cluster.peers = !one_in(4);
     cluster.network = {static_cast<Nanos>(number(0, 5'000)) * 1'000,
                        number(1, 1'000) * std::uint64_t{1'000'000}};
+    cluster.peer_rounds = static_cast<std::uint8_t>(number(1, kPeerRoundsMax));
+    cluster.peer_rounds_bytes = 0;
     // Little enough for gaps.
     cluster.published = {.chunks_max = number(1, large_ ? 2'000 : 200),
                          .of_block_max = number(1, 8),

@@ -41,6 +41,10 @@ struct Transfer {
   Nanos began = 0;  // when it got its way; of one that was given up, when it was added
   Nanos ended = 0;
   bool given_up = false;
+  // Of what has come from a peer in rounds (PeerRounds): how many, and when the first of them had come. 0:
+  // layer by layer.
+  std::uint32_t rounds = 0;
+  Nanos first_round = 0;
 };
 
 class Links {

@@ -12,6 +12,15 @@ namespace {
 
 constexpr Nanos kFeedBatch = 50 * kNanosPerMilli;  // changes are looked for so often
 
+ModelledPeers::Ways peer_ways(const WorldOptions& options) {
+  const ClusterOptions& cluster = options.cluster;
+  ModelledPeers::Ways ways{.latency = cluster.network.latency,
+                           .rounds = cluster.peer_rounds,
+                           .rounds_bytes = cluster.peer_rounds_bytes};
+  for (const CoreGroup& group : options.core.groups) ways.block_bytes += group.block_bytes;
+  return ways;
+}
+
 }  // namespace
 
 ModelledCluster::ModelledCluster(const WorldOptions& options, Agenda& agenda, Clients& clients,
@@ -21,7 +30,7 @@ ModelledCluster::ModelledCluster(const WorldOptions& options, Agenda& agenda, Cl
       clients_(clients),
       instances_(instances),
       report_(report),
-      peers_(agenda, instances, options.cluster.network.latency),
+      peers_(agenda, instances, peer_ways(options)),
       feeds_(options.cluster.fronts, std::vector<Feed>(instances.size())),
       renewed_at_(instances.size()) {
   const auto answers = [this](std::uint32_t instance, std::uint64_t process) {

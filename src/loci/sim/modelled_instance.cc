@@ -205,6 +205,10 @@ std::uint64_t ModelledInstance::bytes_of(const Move& move) const {
   if (move.form == StateForm::kHidden) return options_.core.hidden.block_bytes;  // of one group
   std::uint64_t bytes = 0;
   for (const MovePart& part : move.parts) bytes += options_.core.groups[part.group].block_bytes;
+  if (move.peer) {
+    const PeerRounds& rounds = move.peer->rounds;
+    return bytes * rounds.end / rounds.of - bytes * rounds.begin / rounds.of;
+  }
   return bytes;
 }
 
@@ -337,13 +341,16 @@ void ModelledInstance::project_now(std::uint32_t layers, std::uint64_t blocks) {
   if (!pass_->waits()) plan_end();
 }
 
-void ModelledInstance::end_peer_load(OperationId move, MoveResult result, Nanos began) {
+void ModelledInstance::end_peer_load(OperationId move, MoveResult result, Nanos began, std::uint32_t rounds,
+                                     Nanos first_round) {
   const auto parts = targets_.find(move.value);
   LOCI_CHECK(parts != targets_.end(), "what a peer gives was asked for, and ends once");
   const std::uint64_t bytes = moving_.at(move.value).bytes;
   count_end(move.value, result);
   end_move(move.value, result);
-  const Transfer transfer{Tier::kShared, Tier::kDevice, bytes, {move.value}, began, now()};
+  Transfer transfer{Tier::kShared, Tier::kDevice, bytes, {move.value}, began, began, now()};
+  transfer.rounds = rounds;
+  transfer.first_round = first_round;
   result == MoveResult::kDone ? arrived(transfer) : failed(transfer);
   if (result != MoveResult::kDone) ++report_.failed_moves;
   step(MovesEnded{{{move, result, now() - began}}});

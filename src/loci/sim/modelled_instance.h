@@ -65,7 +65,9 @@ class ModelledInstance {
   std::optional<Nanos> next_transfer() const { return links_.next(); }
   void end_transfers();
   // A block that a peer was asked for has come, or will not come.
-  void end_peer_load(OperationId move, MoveResult result, Nanos began);
+  // `began`: at the peer. `rounds`, `first_round`: as in Transfer.
+  void end_peer_load(OperationId move, MoveResult result, Nanos began, std::uint32_t rounds,
+                     Nanos first_round);
 
   // Its process ends; only the disk stays.
   void die();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/cluster/peers/peer_rounds.h"
 
 namespace loci::sim {
 namespace {
@@ -47,7 +48,8 @@ void ModelledPeers::take(std::uint32_t instance, Outbox out) {
                     .of = given.place.read.value,
                     .indices = {given.place.index},
                     .bytes = given.is_whole ? given.bytes : 0,
-                    .began = given.began};
+                    .began = given.began,
+                    .rounds = given.place.rounds};
     on_way_ += message.bytes;
     send(std::move(message), latency_);
   }
@@ -69,6 +71,8 @@ void ModelledPeers::begin_reads(std::uint32_t reader, const std::vector<Move>& l
     const std::uint64_t number = ++last_;
     read.reader = reader;
     read.giver = giver;
+    read.rounds = peer_rounds(read.moves.size() * ways_.block_bytes, ways_.rounds, ways_.rounds_bytes);
+    read.first_round.resize(read.moves.size());
     if (giver == reader) {
       std::vector<std::uint32_t> all(read.moves.size());
       std::iota(all.begin(), all.end(), 0);
@@ -136,7 +140,8 @@ void ModelledPeers::read(std::uint64_t number) {
     return send(none, latency_);
   }
   read.is_with_giver = true;
-  giver.step(PeerRead{PeerReadId(number), read.wants, agenda_.now() + kReadLimit - 2 * latency_});
+  giver.step(
+      PeerRead{PeerReadId(number), read.wants, agenda_.now() + kReadLimit - 2 * latency_, read.rounds});
 }
 
 void ModelledPeers::end(std::uint64_t number, const Message& message, MoveResult result) {
@@ -149,16 +154,28 @@ void ModelledPeers::end(std::uint64_t number, const Message& message, MoveResult
   Read& read = at->second;
   counts_.got += message.bytes;
   const std::uint32_t reader = read.reader;
-  std::vector<OperationId> moves;
+  const bool is_layers = result == MoveResult::kDone && message.rounds.end < message.rounds.of;
   for (const std::uint32_t index : message.indices) {
-    if (read.left.erase(index) > 0) moves.push_back(read.moves[index]);
+    if (result == MoveResult::kDone && message.rounds.begin == 0) read.first_round[index] = agenda_.now();
   }
-  LOCI_CHECK(!moves.empty() || result == MoveResult::kGone, "a block comes once");
+  if (is_layers) return;
+  struct Ended {
+    OperationId move;
+    Nanos first_round = 0;
+  };
+  const std::uint32_t rounds = read.rounds;
+  std::vector<Ended> moves;
+  for (const std::uint32_t index : message.indices) {
+    if (read.left.erase(index) > 0) moves.push_back({read.moves[index], read.first_round[index]});
+  }
+  LOCI_CHECK(!moves.empty() || rounds > 1 || result == MoveResult::kGone, "a block comes once");
   if (read.left.empty()) reads_.erase(at);
   counts_.blocks_got += result == MoveResult::kDone ? moves.size() : 0;
   counts_.blocks_gone += result == MoveResult::kDone ? 0 : moves.size();
-  for (const OperationId move : moves)
-    instances_[reader]->end_peer_load(move, result, message.began > 0 ? message.began : agenda_.now());
+  for (const Ended& one : moves) {
+    instances_[reader]->end_peer_load(one.move, result, message.began > 0 ? message.began : agenda_.now(),
+                                      rounds, one.first_round);
+  }
 }
 
 // The read's time is over: what has not come does not come.

@@ -4,7 +4,8 @@
 //
 //     A  asks: who has a, b, c, d?                  one way later every peer is asked
 //     B  has a and b; C has b and c                 one way later A hears of a, b and c
-//     A  plans to load a and b from B, c from C     one way later B and C begin to give, block by block
+//     A  plans to load a and b from B, c from C     one way later B and C begin to give, in rounds: the first
+//                                                   layers of all blocks, then the next ones
 //     B  dies                                       one way later what of a and b has not come is gone
 //
 // A is told of each block that it wants once: it has come, or it is gone. The bytes that instances give are
@@ -28,9 +29,19 @@ namespace loci::sim {
 class ModelledPeers {
  public:
   using Instances = std::vector<std::unique_ptr<ModelledInstance>>;
-  // `latency`: of a message, one way. Both others must outlive it.
-  ModelledPeers(Agenda& agenda, Instances& instances, Nanos latency)
-      : agenda_(agenda), instances_(instances), latency_(latency), places_(instances.size()) {}
+  struct Ways {
+    Nanos latency = 0;        // of a message, one way
+    std::uint8_t rounds = 1;  // of a read, if it has so many bytes:
+    std::uint64_t rounds_bytes = 0;
+    std::uint64_t block_bytes = 0;  // of all groups
+  };
+  // Both others must outlive it.
+  ModelledPeers(Agenda& agenda, Instances& instances, const Ways& ways)
+      : agenda_(agenda),
+        instances_(instances),
+        latency_(ways.latency),
+        ways_(ways),
+        places_(instances.size()) {}
 
   // Takes what the instance has for others; after each of its steps.
   void take_from(std::uint32_t instance);
@@ -59,6 +70,8 @@ class ModelledPeers {
     std::vector<OperationId> moves;  // of the reader, by index
     std::vector<PeerWant> wants;
     std::set<std::uint32_t> left;  // indices that have not ended
+    std::uint8_t rounds = 1;
+    std::vector<Nanos> first_round;  // by index: when it had come
     bool is_with_giver = false;
   };
   enum class Says : std::uint8_t { kAsk, kAnswer, kRead, kCome, kGone, kLate, kLeave };
@@ -68,6 +81,7 @@ class ModelledPeers {
     std::vector<std::uint32_t> indices;
     std::uint64_t bytes = 0;
     Nanos began = 0;
+    PeerRounds rounds;          // of kCome
     std::uint32_t giver = 0;    // of kLeave
     std::uint64_t process = 0;  // of kLeave: the giver's
   };
@@ -84,6 +98,7 @@ class ModelledPeers {
   Agenda& agenda_;
   Instances& instances_;
   const Nanos latency_;
+  const Ways ways_;
   std::vector<PeerPlaces> places_;  // by the instance that asked
   std::map<std::uint64_t, Question> questions_;
   std::map<std::uint64_t, Read> reads_;

@@ -30,8 +30,13 @@ void RunningPass::read(std::size_t span, std::uint64_t transfer) {
 // it the first layer or the last decides (ends()).
 bool RunningPass::arrived(const Transfer& transfer) {
   if (std::erase(awaited_, transfer.moves.front()) == 0) return false;
-  const Nanos first = transfer.began + (transfer.ended - transfer.began) / layers_;
+  const Nanos layer = transfer.began + (transfer.ended - transfer.began) / layers_;
+  const Nanos first = transfer.rounds > 0 ? transfer.first_round : layer;
   first_layer_ = std::max(first_layer_.value_or(first), first);
+  if (transfer.rounds > 0) {
+    rounds_ = last_round_ ? std::min<Nanos>(rounds_, transfer.rounds) : transfer.rounds;
+    last_round_ = std::max(last_round_.value_or(transfer.ended), transfer.ended);
+  }
   last_layer_ = std::max(last_layer_.value_or(transfer.ended), transfer.ended);
   return awaited_.empty();
 }
@@ -48,7 +53,8 @@ void RunningPass::give_up() {
 Nanos RunningPass::ends(Nanos now) const {
   const Nanos all = lasts();
   const Nanos ready = last_layer_ ? std::max(*first_layer_ + all, *last_layer_ + all / layers_) : 0;
-  return std::max({began_ + all, ready, now});
+  const Nanos behind_rounds = last_round_ ? *last_round_ + all / rounds_ : 0;
+  return std::max({began_ + all, ready, behind_rounds, now});
 }
 
 PassDone RunningPass::take_done() && {

@@ -10,6 +10,8 @@
 //     compute   .      |p1||-1-||p2||-2-|      6 + 2 * (3 + 4) = 20, more than 12 + 3 + 4
 //
 // With a link that brings a layer in 20 ms the last layer decides: 40 + 3 + 4.
+//
+// What comes from peers in rounds is as if it had so many layers.
 #pragma once
 
 #include <algorithm>
@@ -79,6 +81,8 @@ class RunningPass {
   Nanos layers_;
   // Of the transfers that have come so far, when the last of them had brought its first layer, and all.
   std::optional<Nanos> first_layer_, last_layer_;
+  std::optional<Nanos> last_round_;  // likewise, of those that came in rounds
+  Nanos rounds_ = 1;                 // the fewest of them
   Nanos delay_ = 0;
   std::uint64_t projected_ = 0;                    // blocks
   std::vector<std::uint64_t> awaited_;             // each once

@@ -334,6 +334,9 @@ void read_cluster(Fields fields, ClusterOptions& cluster) {
   fields.read("peers", cluster.peers);
   read_link(fields, "network_gb_s", cluster.network);
   read_time(fields, "network_latency_ms", kNanosPerMilli, cluster.network.latency);
+  std::uint32_t rounds = cluster.peer_rounds;
+  fields.read("peer_rounds", rounds, 1, kPeerRoundsMax);
+  cluster.peer_rounds = static_cast<std::uint8_t>(rounds);
   fields.finish();
 }
 

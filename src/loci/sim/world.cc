@@ -154,6 +154,7 @@ void set_peers(WorldOptions& options) {
   for (CoreGroup& group : options.core.groups)
     group.shared_blocks = std::clamp(group.block_count, kRememberedMin, kRememberedMax);
   options.core.writes_shared = false;
+  options.core.shared_rounds = cluster.peer_rounds;
   options.core.costs.shared_read = {2 * cluster.network.latency, options.machine.network_bytes_per_second};
 }
 

@@ -15,6 +15,7 @@
 
 #include "loci/base/status.h"
 #include "loci/cluster/feed/published_chunks.h"
+#include "loci/cluster/peers/peer_rounds.h"
 #include "loci/engine/core/core.h"
 #include "loci/policy/routing/routing.h"
 #include "loci/sim/belady.h"
@@ -40,6 +41,8 @@ struct ClusterOptions {
   bool peers = true;  // instances read state from one another
   // What an instance sends to others, one block after another; the latency is that of a message.
   LinkCost network = {200'000, 3'000'000'000};
+  std::uint8_t peer_rounds = kPeerRounds;  // of a read from a peer, if it has so many bytes
+  std::uint64_t peer_rounds_bytes = kPeerRoundsBytes;
   PublishedChunksOptions published;
 };
 inline constexpr std::uint32_t kInstancesMax = 64, kFrontsMax = 16;

@@ -70,8 +70,8 @@ struct PeerServer::Exchanged {
     const Taken taken_;
   };
   struct Part {
-    PeerPlace place;
-    std::uint8_t groups = 0;       // bits: the one that came, or all that are gone
+    PeerSlices slices;             // of what is gone the place alone
+    std::uint8_t groups = 0;       // bits: the one of which layers came, or all that are gone
     std::unique_ptr<Given> given;  // null: it is gone
     std::uint64_t check[2]{};      // check_peer_part() of the bytes that are given
   };
@@ -145,9 +145,10 @@ void PeerServer::answered(PeerAnswer answer) {
   change(answer.id, [&](Exchanged& exchanged) { exchanged.answer = std::move(answer.groups); });
 }
 
-void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) {
-  Exchanged::Part part{.place = place,
-                       .groups = static_cast<std::uint8_t>(1u << group),
+void PeerServer::give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) {
+  const PeerPlace& place = slices.place;
+  Exchanged::Part part{.slices = slices,
+                       .groups = static_cast<std::uint8_t>(1u << slices.group),
                        .given = std::make_unique<Exchanged::Given>(std::move(bytes), std::move(taken))};
   std::shared_ptr<const std::vector<PeerWant>> wants;
   {
@@ -157,14 +158,14 @@ void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byt
   }
   if (!wants) return;
   // Here, where the bytes have just been copied, and not on the connection's thread, which has more to do.
-  check_peer_part(wants->at(place.index).key, static_cast<std::uint8_t>(group), part.given->bytes(),
-                  part.check);
+  check_peer_part(wants->at(place.index).key, static_cast<std::uint8_t>(slices.group),
+                  static_cast<std::uint16_t>(slices.first), part.given->bytes(), part.check);
   change(place.read, [&](Exchanged& exchanged) { exchanged.parts.push_back(std::move(part)); });
 }
 
 void PeerServer::gone(PeerGone gone) {
   change(gone.place.read, [&](Exchanged& exchanged) {
-    exchanged.parts.push_back({.place = gone.place, .groups = gone.groups, .given = {}});
+    exchanged.parts.push_back({.slices = {.place = gone.place}, .groups = gone.groups, .given = {}});
   });
 }
 
@@ -259,15 +260,68 @@ asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource
   co_await give_whole(exchange, std::move(reply));
 }
 
+// What of a read has not been sent.
+struct PeerServer::ReadLeft {
+  std::vector<std::uint8_t> groups;  // by block
+  std::size_t parts = 0;
+};
+
+asio::awaitable<bool> PeerServer::send_part(Exchange& exchange, Exchanged& exchanged, ReadLeft& left) {
+  std::optional<Exchanged::Part> part;
+  {
+    const MutexLock lock(mutex_);
+    if (!exchanged.parts.empty()) {
+      part = std::move(exchanged.parts.front());
+      exchanged.parts.pop_front();
+    }
+  }
+  if (!part) {
+    // What comes wakes it, and what does not come is said to be gone by the core. (The call to wake is one
+    // of this thread, so it comes behind the wait.)
+    exchanged.woken.expires_after(std::chrono::nanoseconds(kPeerPatience));
+    boost::system::error_code ignored;
+    co_await exchanged.woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    co_return source_ != nullptr;
+  }
+  const PeerSlices& slices = part->slices;
+  for (std::uint8_t group = 0; group < options_.group_count; ++group) {
+    std::uint8_t& wanted = left.groups[slices.place.index];
+    // (Of what is gone, layers may still come.)
+    if ((part->groups & wanted & (1u << group)) == 0) continue;
+    const std::span<const std::byte> bytes =
+        part->given ? part->given->bytes() : std::span<const std::byte>();
+    const PeerPartHead head{.index = slices.place.index,
+                            .group = group,
+                            .is_gone = !part->given,
+                            .first = static_cast<std::uint16_t>(slices.first),
+                            .bytes = bytes.size(),
+                            .check = {part->check[0], part->check[1]}};
+    // The head goes with the first bytes: alone it would wake the reader for nothing.
+    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::string_view first = content.substr(0, kBytesWithHead);
+    const std::string top = write_peer_part_head(head).append(first);
+    if (!co_await exchange.stream(top)) co_return false;
+    const std::string_view rest = content.substr(first.size());
+    if (!rest.empty() && !co_await exchange.stream(rest)) co_return false;
+    if (part->given && !slices.is_last) continue;
+    wanted &= static_cast<std::uint8_t>(~(1u << group));
+    --left.parts;
+  }
+  co_return true;
+}
+
 asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& source) {
   Result<PeerWants> wants = read_peer_wants(exchange.request().body, options_.group_count);
   if (!wants.ok()) co_return co_await refuse_field(exchange, wants.status());
-  std::size_t left = 0;  // parts
-  for (const PeerWant& want : wants->wants) left += static_cast<std::size_t>(std::popcount(want.groups));
+  ReadLeft left;
+  for (const PeerWant& want : wants->wants) {
+    left.groups.push_back(want.groups);
+    left.parts += static_cast<std::size_t>(std::popcount(want.groups));
+  }
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
   exchanged->wants = std::make_shared<const std::vector<PeerWant>>(wants->wants);
-  PeerRead read{.id = id, .wants = std::move(wants->wants), .deadline = 0};
+  PeerRead read{.id = id, .wants = std::move(wants->wants), .deadline = 0, .rounds = wants->rounds};
   source.read(std::move(read), wants->time_limit);
   exchanged->answering = &exchange;
   exchange.watch([exchanged] { exchanged->woken.cancel(); });
@@ -278,48 +332,13 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
     exchanged->woken.cancel();
   });
   bool goes_on = co_await exchange.begin_stream(kContentType);
-  while (goes_on && left > 0 && !exchange.gone()) {  // which it is when it is late, too
-    std::optional<Exchanged::Part> part;
-    {
-      const MutexLock lock(mutex_);
-      if (!exchanged->parts.empty()) {
-        part = std::move(exchanged->parts.front());
-        exchanged->parts.pop_front();
-      }
-    }
-    if (!part) {
-      // What comes wakes it, and what does not come is said to be gone by the core. (The call to wake is one
-      // of this thread, so it comes behind the wait.)
-      exchanged->woken.expires_after(std::chrono::nanoseconds(kPeerPatience));
-      boost::system::error_code ignored;
-      co_await exchanged->woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-      goes_on = source_ != nullptr;
-      continue;
-    }
-    for (std::uint8_t group = 0; group < options_.group_count && goes_on; ++group) {
-      if ((part->groups >> group & 1) == 0) continue;
-      const std::span<const std::byte> bytes =
-          part->given ? part->given->bytes() : std::span<const std::byte>();
-      const PeerPartHead head{.index = part->place.index,
-                              .group = group,
-                              .is_gone = !part->given,
-                              .bytes = bytes.size(),
-                              .check = {part->check[0], part->check[1]}};
-      // The head goes with the first bytes: alone it would wake the reader for nothing.
-      const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      const std::string_view first = content.substr(0, kBytesWithHead);
-      const std::string top = write_peer_part_head(head).append(first);
-      goes_on = co_await exchange.stream(top);
-      const std::string_view rest = content.substr(first.size());
-      if (goes_on && !rest.empty()) goes_on = co_await exchange.stream(rest);
-      --left;
-    }
-  }
+  while (goes_on && left.parts > 0 && !exchange.gone())  // which it is when it is late, too
+    goes_on = co_await send_part(exchange, *exchanged, left);
   exchanged->answering = nullptr;
   exchanged->late.cancel();
   end(id);
-  if (left > 0 && source_ != nullptr) source.leave(id);
-  if (left == 0 && goes_on) {
+  if (left.parts > 0 && source_ != nullptr) source.leave(id);
+  if (left.parts == 0 && goes_on) {
     co_await exchange.end_stream();
   } else {
     exchange.cut_stream();

@@ -72,7 +72,7 @@ class PeerServer final : public PeerOutlet {
   void stop();
 
   void answered(PeerAnswer answer) override;
-  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) override;
+  void give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) override;
   void gone(PeerGone gone) override;
 
  private:
@@ -81,6 +81,9 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> handle(Exchange& exchange);
   boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
+  struct ReadLeft;
+  // Sends what the source said next. False: the connection takes no more.
+  boost::asio::awaitable<bool> send_part(Exchange& exchange, Exchanged& exchanged, ReadLeft& left);
   // Answers a front; kPeerStateHeader is not checked.
   boost::asio::awaitable<void> answer_front(Exchange& exchange);
   boost::asio::awaitable<FeedChanges> wait_for_changes(Exchange& exchange, FeedQuestion question);

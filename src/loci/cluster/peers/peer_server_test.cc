@@ -55,7 +55,7 @@ TEST(PeerServerTest, AReadEndsAtItsTimeLimitThoughItsReaderWaits) {
   stream.handshake(asio::ssl::stream_base::client);
   const std::string wants = write_peer_wants({.time_limit = kNanosPerMilli, .wants = {{key_of(1), 1}}});
   asio::write(stream,
-              asio::buffer(fmt::format("POST /peers/1/read HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
+              asio::buffer(fmt::format("POST /peers/2/read HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
                                        "Content-Length: {}\r\n\r\n{}",
                                        wants.size(), wants)));
   EXPECT_TRUE(silent.has_left(1));

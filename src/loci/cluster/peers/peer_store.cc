@@ -50,6 +50,7 @@ struct Question {
 struct ReadFromPeer {
   std::vector<std::size_t> items;  // places in the call
   std::vector<PeerWant> wants;
+  std::uint8_t rounds = 1;
   std::shared_ptr<BlockReadSink> sink;
   std::vector<bool> ended;  // by item
   std::size_t good = 0, damaged = 0;
@@ -93,8 +94,6 @@ class PeerStore final : public SharedStore {
         clock_(clock),
         work_(asio::make_work_guard(io_)),
         calls_(io_, options_.tls, options_.state) {
-    for (const SharedGroup& group : options_.groups)
-      part_bytes_.push_back(group.layers * group.layer_slice_bytes);
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "loci-peers");
       io_.run();
@@ -325,14 +324,14 @@ class PeerStore final : public SharedStore {
     const Result<std::string> reply = co_await (*line)->read_whole();
     if (!reply.ok()) co_return reply.status();
     Result<std::vector<std::uint8_t>> groups =
-        read_peer_answer(*reply, keys.size(), static_cast<std::uint32_t>(part_bytes_.size()));
+        read_peer_answer(*reply, keys.size(), static_cast<std::uint32_t>(options_.groups.size()));
     if (groups.ok()) calls_.keep(peer.number, std::move(*line));
     co_return groups;
   }
 
   void hear_one(Question& question) {
     --question.left;
-    const auto all = static_cast<std::uint8_t>((1u << part_bytes_.size()) - 1);
+    const auto all = static_cast<std::uint8_t>((1u << options_.groups.size()) - 1);
     const bool has_all = std::all_of(question.places.begin(), question.places.end(),
                                      [all](const PeerPlaceOf& place) { return place.groups == all; });
     if (question.left == 0 || has_all) finish(question);
@@ -393,11 +392,22 @@ class PeerStore final : public SharedStore {
           read->wants.push_back(
               {items[places[i]].key, static_cast<std::uint8_t>(1u << items[places[i]].group)});
         }
+        read->rounds = rounds_of(*read, layers_at_once);
         read->sink = sink;
         read->ended.resize(read->items.size());
         spawn(read_from(peers_.find(number), std::move(read)));
       }
     }
+  }
+
+  // (Who wants several layers at once has no use for the first ones alone.)
+  std::uint8_t rounds_of(const ReadFromPeer& read, std::uint32_t layers_at_once) const {
+    std::uint64_t bytes = 0;
+    for (const PeerWant& want : read.wants) {
+      const SharedGroup& group = options_.groups[static_cast<std::size_t>(std::countr_zero(want.groups))];
+      bytes += group.layers * group.layer_slice_bytes;
+    }
+    return layers_at_once == 0 ? peer_rounds(bytes, options_.rounds, options_.rounds_bytes) : std::uint8_t{1};
   }
 
   asio::awaitable<void> read_from(std::shared_ptr<Peer> peer, std::shared_ptr<ReadFromPeer> read) {
@@ -414,11 +424,12 @@ class PeerStore final : public SharedStore {
     const Nanos until = clock_.now() + options_.transfer_limit;
     Result<std::unique_ptr<PeerCalls::Line>> line = co_await connect(peer);
     if (!line.ok()) co_return line.status();
-    const std::string body = write_peer_wants(
-        {.time_limit = std::min(kPeerWaitMax, options_.transfer_limit), .wants = read.wants});
+    const std::string body = write_peer_wants({.time_limit = std::min(kPeerWaitMax, options_.transfer_limit),
+                                               .rounds = read.rounds,
+                                               .wants = read.wants});
     const Status called = co_await (*line)->call(kPeerReadPath, body, options_.silence_limit);
     if (!called.ok()) co_return called;
-    PeerPartReader reader(read.wants, part_bytes_, sink_of(read));
+    PeerPartReader reader(read.wants, options_.groups, sink_of(read));
     while (true) {
       const Nanos left = until - clock_.now();
       if (left <= 0) co_return Status(StatusCode::kDeadlineExceeded, "it is too slow");
@@ -436,29 +447,32 @@ class PeerStore final : public SharedStore {
   }
 
   PeerPartReader::Sink sink_of(ReadFromPeer& read) {
-    return {.part =
-                [this, &read](std::uint32_t index, std::uint8_t group, std::span<const std::byte> bytes) {
-                  count(&PeerStats::parts_read_total);
-                  ++read.good;
-                  read.sink->slices(read.items[index], 0, options_.groups[group].layers, bytes);
-                  read.end(index, {});
-                },
-            .damaged =
-                [this, &read](std::uint32_t index, std::uint8_t) {
-                  count(&PeerStats::parts_damaged_total);
-                  ++read.damaged;
-                  read.end(index, data_loss("what a peer gave is not what it said"));
-                },
-            .gone =
-                [this, &read](std::uint32_t index, std::uint8_t) {
-                  count(&PeerStats::parts_gone_total);
-                  read.end(index, {StatusCode::kNotFound, "the peer does not have it any more"});
-                }};
+    return {
+        .layers =
+            [&read](std::uint32_t index, std::uint8_t, LayerRange layers, std::span<const std::byte> bytes) {
+              read.sink->slices(read.items[index], layers.begin, layers.end - layers.begin, bytes);
+            },
+        .whole =
+            [this, &read](std::uint32_t index, std::uint8_t) {
+              count(&PeerStats::parts_read_total);
+              ++read.good;
+              read.end(index, {});
+            },
+        .damaged =
+            [this, &read](std::uint32_t index, std::uint8_t) {
+              count(&PeerStats::parts_damaged_total);
+              ++read.damaged;
+              read.end(index, data_loss("what a peer gave is not what it said"));
+            },
+        .gone =
+            [this, &read](std::uint32_t index, std::uint8_t) {
+              count(&PeerStats::parts_gone_total);
+              read.end(index, {StatusCode::kNotFound, "the peer does not have it any more"});
+            }};
   }
 
   PeerStoreOptions options_;
   const Clock& clock_;
-  std::vector<std::uint64_t> part_bytes_;  // by group
   mutable Mutex stats_mutex_;
   PeerStats stats_ GUARDED_BY(stats_mutex_);
 

@@ -18,6 +18,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/cluster/peers/peer_list.h"
+#include "loci/cluster/peers/peer_rounds.h"
 #include "loci/memory/shared/shared_format.h"
 #include "loci/memory/shared/shared_store.h"
 #include "loci/serve/http/tls.h"
@@ -31,6 +32,10 @@ struct PeerStoreOptions {
   std::vector<SharedGroup> groups;     // the backend's
   std::unique_ptr<SharedStore> store;  // the shared store; null: none
   std::size_t asked_max = 8;           // how many peers are asked for one request
+  // In how many rounds the layers of a read come at most, if they are wanted as soon as may be
+  // (peer_rounds()).
+  std::uint8_t rounds = kPeerRounds;
+  std::uint64_t rounds_bytes = kPeerRoundsBytes;
   // A read ends when nothing has come for silence_limit, or when it has taken transfer_limit. The latter is
   // less than a load may take (MoverOptions::load_limit), after which nobody wants the rest.
   Nanos silence_limit = 3 * kNanosPerSecond;

@@ -84,6 +84,8 @@ class PeerStoreTest : public testing::Test {
                              .state = "same",
                              .groups = kGroups,
                              .store = std::move(behind),
+                             .rounds = rounds_,
+                             .rounds_bytes = 5'000,
                              .silence_limit = 300 * kNanosPerMilli};
     store_ = make_peer_store(std::move(options), clock_);
     list_->set(std::move(peers));
@@ -100,6 +102,7 @@ class PeerStoreTest : public testing::Test {
     store_->read(items, 0, sink);
     return sink->wait();
   }
+  std::uint8_t rounds_ = 1;
   PeerStats peer_stats() const { return store_->stats().peers.value(); }
 
   const SystemClock clock_;
@@ -131,6 +134,43 @@ TEST_F(PeerStoreTest, BringsWhatPeersHave) {
   other.stop();
   EXPECT_EQ(one.given() + other.given(), 4);
   EXPECT_EQ(one.taken() + other.taken(), 4) << "what is given is let go";
+}
+
+TEST_F(PeerStoreTest, FirstLayersOfAllBlocksComeFirst) {
+  FakePeer one({key_of(1), key_of(2)});
+  rounds_ = 5;
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  const std::vector<BlockRead> items{
+      {.group = 0, .key = key_of(1)}, {.group = 1, .key = key_of(1)}, {.group = 0, .key = key_of(2)}};
+  auto sink = std::make_shared<Collector>(items);
+  store_->read(items, 0, sink);
+  EXPECT_EQ(sink->wait(), Codes(3, StatusCode::kOk));
+  using Order = std::vector<std::pair<std::size_t, std::uint32_t>>;
+  EXPECT_EQ(sink->order(), (Order{{0, 0}, {2, 0}, {0, 1}, {2, 1}, {0, 2}, {2, 2}, {1, 0}, {1, 1}}));
+  EXPECT_EQ(one.rounds(), 5);
+  EXPECT_EQ(peer_stats().parts_read_total, 3u);
+  // Who has no use for first layers alone, and a read that is over soon, have one round.
+  sink = std::make_shared<Collector>(items);
+  store_->read(items, 3, sink);
+  EXPECT_EQ(sink->wait(), Codes(3, StatusCode::kOk));
+  EXPECT_EQ(one.rounds(), 1);
+  EXPECT_EQ(sink->order(), (Order{{0, 0}, {1, 0}, {2, 0}}));
+  EXPECT_EQ(read({{key_of(1), 1}}), Codes{StatusCode::kOk});
+  EXPECT_EQ(one.rounds(), 1);
+}
+
+TEST_F(PeerStoreTest, WhatIsGoneBehindItsFirstLayersIsSaidToBe) {
+  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kForgetsLater);
+  rounds_ = 5;
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 1}}), Codes(2, StatusCode::kNotFound));
+  EXPECT_EQ(peer_stats().parts_gone_total, 2u);
+  EXPECT_EQ(peer_stats().parts_read_total, 0u);
+  store_.reset();
+  one.stop();
+  EXPECT_EQ(one.taken(), one.given()) << "what was given in vain is let go, too";
 }
 
 TEST_F(PeerStoreTest, WhatPeersLackTheStoreBehindThemHas) {

@@ -55,7 +55,13 @@ inline PeerKey secret_of(std::uint8_t number) {
 // A server with some blocks.
 class FakePeer final : public PeerSource {
  public:
-  enum class Ways : std::uint8_t { kGives, kForgets, kIsSilent };
+  enum class Ways : std::uint8_t {
+    kGives,
+    kForgets,
+    kForgetsLater,  // gives the first round, and says afterwards that the rest is gone; then it gives that,
+                    // too
+    kIsSilent
+  };
 
   explicit FakePeer(std::set<ChainKey> has, Ways ways = Ways::kGives, std::uint8_t secret = 1,
                     const std::string& state = "same")
@@ -76,17 +82,19 @@ class FakePeer final : public PeerSource {
   }
   void read(PeerRead read, Nanos) override {
     ++reads_;
+    rounds_ = read.rounds;
     for (std::uint32_t i = 0; i < read.wants.size() && ways_ != Ways::kIsSilent; ++i) {
       const PeerWant& want = read.wants[i];
       if (ways_ == Ways::kForgets) {
         server_->gone({{read.id, i}, want.groups});
         continue;
       }
-      for (std::uint32_t group = 0; group < 2; ++group) {
-        if ((want.groups >> group & 1) == 0) continue;
-        ++given_;
-        server_->give({read.id, i}, group, state_of(want.key, group),
-                      [this](std::vector<std::byte>) { ++taken_; });
+    }
+    if (ways_ != Ways::kGives && ways_ != Ways::kForgetsLater) return;
+    for (std::uint8_t round = 0; round < read.rounds; ++round) {
+      for (std::uint32_t i = 0; i < read.wants.size(); ++i) {
+        if (round == 1 && ways_ == Ways::kForgetsLater) server_->gone({{read.id, i}, read.wants[i].groups});
+        give_round(read, i, round);
       }
     }
   }
@@ -97,6 +105,7 @@ class FakePeer final : public PeerSource {
   }
   int questions() const { return questions_; }
   int reads() const { return reads_; }
+  int rounds() const { return rounds_; }  // of the last read
   int given() const { return given_; }
   int taken() const { return taken_; }
   // Waits a little; true: `count` reads were given up.
@@ -107,28 +116,64 @@ class FakePeer final : public PeerSource {
   }
 
  private:
+  // Of a model whose layers are those of the first group, then those of the second.
+  void give_round(const PeerRead& read, std::uint32_t index, std::uint8_t round) {
+    const PeerWant& want = read.wants[index];
+    const PeerRounds rounds{.begin = round, .end = static_cast<std::uint8_t>(round + 1), .of = read.rounds};
+    const std::vector<LayerGroup> groups = {{.layers = {0, 1, 2}}, {.layers = {3, 4}}};
+    for (std::uint32_t group = 0; group < 2; ++group) {
+      const LayerRange layers = layers_of(rounds, groups[group], 5);
+      if ((want.groups >> group & 1) == 0 || layers.begin == layers.end) continue;
+      const auto at = [&](std::uint32_t layer) {
+        return static_cast<std::ptrdiff_t>(layer * kGroups[group].layer_slice_bytes);
+      };
+      const std::vector<std::byte> state = state_of(want.key, group);
+      ++given_;
+      server_->give({.place = {read.id, index, rounds},
+                     .group = group,
+                     .first = layers.begin,
+                     .is_last = layers.end == groups[group].layers.size()},
+                    {state.begin() + at(layers.begin), state.begin() + at(layers.end)},
+                    [this](std::vector<std::byte>) { ++taken_; });
+    }
+  }
+
   const SystemClock clock_;
   const std::set<ChainKey> has_;
   const Ways ways_;
-  std::atomic<int> questions_{0}, reads_{0}, given_{0}, taken_{0}, left_{0};
+  std::atomic<int> questions_{0}, reads_{0}, rounds_{0}, given_{0}, taken_{0}, left_{0};
   std::unique_ptr<PeerServer> server_;
 };
 
 // Collects the slices that a call of read() brings.
 class Collector final : public BlockReadSink {
  public:
-  explicit Collector(std::vector<BlockRead> items) : items_(std::move(items)), ended_(items_.size()) {}
+  explicit Collector(std::vector<BlockRead> items)
+      : items_(std::move(items)), ended_(items_.size()), came_(items_.size()) {}
   void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
               std::span<const std::byte> bytes) override {
     const std::vector<std::byte> state = state_of(items_[item].key, items_[item].group);
-    EXPECT_EQ(first, 0u);
-    EXPECT_EQ(count, kGroups[items_[item].group].layers);
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), state.begin(), state.end()));
+    const SharedGroup& group = kGroups[items_[item].group];
+    const MutexLock lock(mutex_);
+    EXPECT_FALSE(ended_[item].has_value()) << "nothing comes behind the end";
+    EXPECT_EQ(first, came_[item]);
+    EXPECT_LE(first + count, group.layers);
+    ASSERT_EQ(bytes.size(), count * group.layer_slice_bytes);
+    const auto from = state.begin() + static_cast<std::ptrdiff_t>(first * group.layer_slice_bytes);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), from));
+    came_[item] = first + count;
+    order_.push_back({item, first});
+  }
+  // Which items' layers came, in order: item, first layer.
+  std::vector<std::pair<std::size_t, std::uint32_t>> order() {
+    const MutexLock lock(mutex_);
+    return order_;
   }
   void done(std::size_t item, Status status) override {
     const MutexLock lock(mutex_);
     EXPECT_FALSE(ended_[item].has_value()) << "an item ends once";
     ended_[item] = status.code();
+    EXPECT_TRUE(!status.ok() || came_[item] == kGroups[items_[item].group].layers);
     if (++count_ == ended_.size()) all_.set_value();
   }
   // The codes, by item.
@@ -144,6 +189,8 @@ class Collector final : public BlockReadSink {
   const std::vector<BlockRead> items_;
   Mutex mutex_;
   std::vector<std::optional<StatusCode>> ended_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> came_ GUARDED_BY(mutex_);  // layers, by item
+  std::vector<std::pair<std::size_t, std::uint32_t>> order_ GUARDED_BY(mutex_);
   std::size_t count_ GUARDED_BY(mutex_) = 0;
   std::promise<void> all_;
 };

@@ -87,6 +87,7 @@ std::string write_peer_wants(const PeerWants& wants) {
   LOCI_CHECK(!wants.wants.empty() && wants.wants.size() <= kPeerKeysMax, "a read is of some blocks");
   std::string out;
   put_number(out, static_cast<std::uint32_t>(wants.time_limit / kNanosPerMilli));
+  put_number(out, wants.rounds);
   put_number(out, static_cast<std::uint32_t>(wants.wants.size()));
   for (const PeerWant& want : wants.wants) {
     put_key(out, want.key);
@@ -96,8 +97,8 @@ std::string write_peer_wants(const PeerWants& wants) {
 }
 
 Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_count) {
-  if (body.size() < 4)
-    return invalid_argument(fmt::format("expected 8 bytes at least, found {}", body.size()), "time_limit");
+  if (body.size() < 5)
+    return invalid_argument(fmt::format("expected 9 bytes at least, found {}", body.size()), "time_limit");
   FieldTaker fields(body);
   PeerWants out;
   const auto limit_ms = fields.number<std::uint32_t>();
@@ -107,6 +108,9 @@ Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_cou
         "time_limit");
   }
   out.time_limit = limit_ms * kNanosPerMilli;
+  out.rounds = fields.number<std::uint8_t>();
+  if (!is_peer_rounds(out.rounds))
+    return invalid_argument(fmt::format("expected 1 to {}, found {}", kPeerRoundsMax, out.rounds), "rounds");
   LOCI_ASSIGN_OR_RETURN(const std::size_t count, take_count(fields, sizeof(ChainKey) + 1));
   out.wants.resize(count);
   for (PeerWant& want : out.wants) {
@@ -126,83 +130,110 @@ std::string write_peer_part_head(const PeerPartHead& head) {
   put_number(out, head.index);
   put_number(out, head.group);
   put_number(out, static_cast<std::uint8_t>(head.is_gone));
-  put_number(out, std::uint16_t{0});
+  put_number(out, head.first);
   put_number(out, head.bytes);
   for (const std::uint64_t half : head.check) put_number(out, half);
   return out;
 }
 
-void check_peer_part(const ChainKey& key, std::uint8_t group, std::span<const std::byte> bytes,
-                     std::uint64_t check[2]) {
+void check_peer_part(const ChainKey& key, std::uint8_t group, std::uint16_t first,
+                     std::span<const std::byte> bytes, std::uint64_t check[2]) {
   std::uint64_t seed = 0;
   std::memcpy(&seed, key.bytes.data() + 8, sizeof seed);
-  const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed ^ group);
+  const std::uint64_t place = group | std::uint64_t{first} << 8;
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed ^ place);
   check[0] = hash.low64;
   check[1] = hash.high64;
 }
 
-PeerPartReader::PeerPartReader(std::vector<PeerWant> wants, std::vector<std::uint64_t> part_bytes, Sink sink)
-    : wants_(std::move(wants)), part_bytes_(std::move(part_bytes)), sink_(std::move(sink)) {
+PeerPartReader::PeerPartReader(std::vector<PeerWant> wants, std::vector<SharedGroup> groups, Sink sink)
+    : wants_(std::move(wants)),
+      groups_(std::move(groups)),
+      sink_(std::move(sink)),
+      came_(wants_.size() * groups_.size()),
+      damaged_(wants_.size()) {
   for (const PeerWant& want : wants_) left_ += static_cast<std::size_t>(std::popcount(want.groups));
 }
 
-Status PeerPartReader::begin_part() {
+Status PeerPartReader::begin_piece() {
   FieldTaker fields(head_bytes_);
   head_.index = fields.number<std::uint32_t>();
   head_.group = fields.number<std::uint8_t>();
   const auto kind = fields.number<std::uint8_t>();
-  const auto zero = fields.number<std::uint16_t>();
+  head_.first = fields.number<std::uint16_t>();
   head_.bytes = fields.number<std::uint64_t>();
   for (std::uint64_t& half : head_.check) half = fields.number<std::uint64_t>();
   head_bytes_.clear();
-  if (kind > 1 || zero != 0) return data_loss(fmt::format("expected 0 or 1, found {}", kind), "kind");
+  if (kind > 1) return data_loss(fmt::format("expected 0 or 1, found {}", kind), "kind");
   head_.is_gone = kind == 1;
   if (head_.index >= wants_.size())
     return data_loss(fmt::format("expected a block below {}, found {}", wants_.size(), head_.index), "index");
-  if (head_.group >= part_bytes_.size() || (wants_[head_.index].groups >> head_.group & 1) == 0)
+  if (head_.group >= groups_.size() || (wants_[head_.index].groups >> head_.group & 1) == 0)
     return data_loss(fmt::format("group {} of block {} is not wanted", head_.group, head_.index), "group");
-  const std::uint64_t expected = head_.is_gone ? 0 : part_bytes_[head_.group];
-  if (head_.bytes != expected)
-    return data_loss(fmt::format("expected a part of {} bytes, found {}", expected, head_.bytes), "bytes");
-  wants_[head_.index].groups &= static_cast<std::uint8_t>(~(1u << head_.group));
+  const std::uint32_t expected = head_.is_gone ? 0 : came(head_.index, head_.group);
+  if (head_.first != expected)
+    return data_loss(fmt::format("expected layer {} of the group, found {}", expected, head_.first), "first");
   if (head_.is_gone) {
-    --left_;
-    sink_.gone(head_.index, head_.group);
+    if (head_.bytes != 0)
+      return data_loss(fmt::format("expected a part of 0 bytes, found {}", head_.bytes), "bytes");
+    if ((damaged_[head_.index] >> head_.group & 1) == 0) sink_.gone(head_.index, head_.group);
+    end_part();
     return {};
   }
-  in_part_ = true;
+  const SharedGroup& group = groups_[head_.group];
+  const std::uint64_t most = (group.layers - head_.first) * group.layer_slice_bytes;
+  if (head_.bytes == 0 || head_.bytes > most || head_.bytes % group.layer_slice_bytes != 0) {
+    return data_loss(fmt::format("expected layers of {} bytes each, {} at most, found {}",
+                                 group.layer_slice_bytes, most, head_.bytes),
+                     "bytes");
+  }
+  in_piece_ = true;
   filled_ = 0;
   part_.resize(head_.bytes);
   return {};
 }
 
 void PeerPartReader::end_part() {
-  in_part_ = false;
+  wants_[head_.index].groups &= static_cast<std::uint8_t>(~(1u << head_.group));
   --left_;
-  std::uint64_t check[2];
-  check_peer_part(wants_[head_.index].key, head_.group, part_, check);
-  if (check[0] == head_.check[0] && check[1] == head_.check[1]) {
-    sink_.part(head_.index, head_.group, part_);
-  } else {
-    sink_.damaged(head_.index, head_.group);
+}
+
+void PeerPartReader::end_piece() {
+  in_piece_ = false;
+  const SharedGroup& group = groups_[head_.group];
+  std::uint32_t& next = came(head_.index, head_.group);
+  next += static_cast<std::uint32_t>(head_.bytes / group.layer_slice_bytes);
+  const bool is_last = next == group.layers;
+  std::uint8_t& damaged = damaged_[head_.index];
+  if ((damaged >> head_.group & 1) == 0) {
+    std::uint64_t check[2];
+    check_peer_part(wants_[head_.index].key, head_.group, head_.first, part_, check);
+    if (check[0] == head_.check[0] && check[1] == head_.check[1]) {
+      sink_.layers(head_.index, head_.group, {head_.first, next}, part_);
+      if (is_last) sink_.whole(head_.index, head_.group);
+    } else {
+      damaged |= static_cast<std::uint8_t>(1u << head_.group);
+      sink_.damaged(head_.index, head_.group);
+    }
   }
+  if (is_last) end_part();
 }
 
 Status PeerPartReader::feed(std::string_view piece) {
   while (!piece.empty()) {
     if (complete()) return data_loss(fmt::format("{} bytes follow the last part", piece.size()), "parts");
-    if (in_part_) {
+    if (in_piece_) {
       const std::size_t count = std::min(piece.size(), part_.size() - filled_);
       std::memcpy(part_.data() + filled_, piece.data(), count);
       filled_ += count;
       piece.remove_prefix(count);
-      if (filled_ == part_.size()) end_part();
+      if (filled_ == part_.size()) end_piece();
       continue;
     }
     const std::size_t count = std::min(piece.size(), kPeerPartHeadBytes - head_bytes_.size());
     head_bytes_.append(piece.substr(0, count));
     piece.remove_prefix(count);
-    if (head_bytes_.size() == kPeerPartHeadBytes) LOCI_RETURN_IF_ERROR(begin_part());
+    if (head_bytes_.size() == kPeerPartHeadBytes) LOCI_RETURN_IF_ERROR(begin_piece());
   }
   return {};
 }

@@ -17,19 +17,23 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
+#include "loci/compute/pass.h"
 #include "loci/engine/core/plan.h"
 #include "loci/memory/chain_key.h"
+#include "loci/memory/shared/shared_format.h"
 
 namespace loci {
 
 inline constexpr std::string_view kPeerAskPath = "/peers/1/ask";
-inline constexpr std::string_view kPeerReadPath = "/peers/1/read";
+inline constexpr std::string_view kPeerReadPath = "/peers/2/read";
+// Of these messages; a part of the state's name (below), so that members with another version are refused.
+inline constexpr std::uint32_t kPeerBytesVersion = 2;
 // Names the state that the asking server means (PeerServerOptions::state). A server with another state
 // refuses, and names both.
 inline constexpr std::string_view kPeerStateHeader = "Loci-State";
 inline constexpr std::size_t kPeerKeysMax = 4096;                        // in a question or a read
 inline constexpr Nanos kPeerWaitMax = 10 * kNanosPerSecond;              // for a read's parts
-inline constexpr std::size_t kPeerBodyBytesMax = 17 * kPeerKeysMax + 8;  // in a request
+inline constexpr std::size_t kPeerBodyBytesMax = 17 * kPeerKeysMax + 9;  // in a request
 
 // A question: u32 count, then 16 bytes for each key. Errors of all readers below: kInvalidArgument naming the
 // field.
@@ -41,63 +45,76 @@ std::string write_peer_answer(std::span<const std::uint8_t> groups);
 Result<std::vector<std::uint8_t>> read_peer_answer(std::string_view body, std::size_t keys,
                                                    std::uint32_t group_count);
 
-// A read: u32 milliseconds after which parts that have not begun to come count as gone, u32 count, and for
-// each block 16 bytes key and u8 groups, at least one.
+// A read: u32 milliseconds after which parts that have not begun to come count as gone, u8 rounds, u32 count,
+// and for each block 16 bytes key and u8 groups, at least one.
 struct PeerWants {
-  Nanos time_limit = 0;  // at most kPeerWaitMax
+  Nanos time_limit = 0;     // at most kPeerWaitMax
+  std::uint8_t rounds = 1;  // is_peer_rounds(); PeerRead::rounds
   std::vector<PeerWant> wants;
 };
 std::string write_peer_wants(const PeerWants& wants);
 Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_count);
 
-// The reply to a read: for each wanted part a head, in any order. The head of a part that is there is
-// followed by its bytes. A part is a block's state in one layer group: all its layers, in the backend's
-// layout.
+// The reply to a read. A part is a block's state in one layer group. It comes in pieces, each some layers
+// that follow those of the piece before, in the backend's layout; pieces of other parts may be between them.
+// A piece is a head and its bytes. Instead of a piece a head may say that the part is gone: what has not come
+// does not come.
 struct PeerPartHead {
   std::uint32_t index = 0;  // index of the block among the wanted ones
   std::uint8_t group = 0;
   bool is_gone = false;
-  std::uint64_t bytes = 0;   // how many bytes follow
+  std::uint16_t first = 0;   // index in the group of the first layer; 0 if it is gone
+  std::uint64_t bytes = 0;   // how many bytes follow: of whole layers
   std::uint64_t check[2]{};  // check_peer_part() of these bytes
 };
 inline constexpr std::size_t kPeerPartHeadBytes = 32;
 std::string write_peer_part_head(const PeerPartHead& head);
-// XXH3, 128 bits, of the key, the group and the bytes. It detects a part that was assembled from wrong
-// pieces; TLS ensures that nobody changed it on the way.
-void check_peer_part(const ChainKey& key, std::uint8_t group, std::span<const std::byte> bytes,
-                     std::uint64_t check[2]);
+// XXH3, 128 bits, of the key, the group, the first layer and the bytes. It detects a piece that was assembled
+// wrongly; TLS ensures that nobody changed it on the way.
+void check_peer_part(const ChainKey& key, std::uint8_t group, std::uint16_t first,
+                     std::span<const std::byte> bytes, std::uint64_t check[2]);
 
-// Reads such a reply as it arrives, with one part in memory at a time.
+// Reads such a reply as it arrives, with one piece in memory at a time.
 class PeerPartReader {
  public:
   struct Sink {
-    // Called with a whole part that verified. The bytes are valid until it returns.
-    std::function<void(std::uint32_t index, std::uint8_t group, std::span<const std::byte> bytes)> part;
-    // Called for a part that came and did not verify; it counts as not there.
+    // Called with layers [first, first + count) of a part, which verified. The bytes are valid until it
+    // returns. Those of one part come in order.
+    std::function<void(std::uint32_t index, std::uint8_t group, LayerRange layers,
+                       std::span<const std::byte> bytes)>
+        layers;
+    // The part's last call: all its layers have come; some did not verify; what has not come is gone.
+    std::function<void(std::uint32_t index, std::uint8_t group)> whole;
     std::function<void(std::uint32_t index, std::uint8_t group)> damaged;
     std::function<void(std::uint32_t index, std::uint8_t group)> gone;
   };
 
-  // `part_bytes`: the bytes of a part in each group. Each wanted part is reported to the sink at most once.
-  PeerPartReader(std::vector<PeerWant> wants, std::vector<std::uint64_t> part_bytes, Sink sink);
+  // `groups`: the backend's. Each wanted part has at most one last call.
+  PeerPartReader(std::vector<PeerWant> wants, std::vector<SharedGroup> groups, Sink sink);
 
   // Reads a piece of the reply. Errors: kDataLoss naming the field; after one feed() must not be called
   // again.
   Status feed(std::string_view piece);
-  // True: every wanted part has been reported.
+  // True: every wanted part has had its last call, and the bytes of what is damaged have come too.
   bool complete() const { return left_ == 0; }
 
  private:
-  Status begin_part();
+  Status begin_piece();
+  void end_piece();
   void end_part();
+  std::uint32_t& came(std::uint32_t index, std::uint8_t group) {
+    return came_[index * groups_.size() + group];
+  }
 
-  std::vector<PeerWant> wants_;  // with the groups that have not been reported
-  const std::vector<std::uint64_t> part_bytes_;
+  std::vector<PeerWant> wants_;  // with the groups of which something is to come
+  const std::vector<SharedGroup> groups_;
   const Sink sink_;
-  std::size_t left_ = 0;  // number of parts that have not been reported
+  std::size_t left_ = 0;               // number of parts of which something is to come
+  std::vector<std::uint32_t> came_;    // by block and group: layers
+  std::vector<std::uint8_t> damaged_;  // by block: groups
   std::string head_bytes_;
   PeerPartHead head_;
-  bool in_part_ = false;
+  bool in_piece_ = false;
   std::vector<std::byte> part_;
   std::size_t filled_ = 0;
 };

@@ -4,6 +4,7 @@
 // were given.
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -37,19 +38,31 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto groups = loci::read_peer_answer(input, 3, 2); groups.ok())
     expect(loci::write_peer_answer(*groups) == input);
 
-  const std::vector<std::uint64_t> part_bytes = {48, 16};
+  const std::vector<loci::SharedGroup> groups = {{.layers = 3, .layer_slice_bytes = 16},
+                                                 {.layers = 2, .layer_slice_bytes = 8}};
   std::vector<loci::PeerWant> wants(3);
   std::string genuine;
   for (std::uint32_t i = 0; i < wants.size(); ++i) {
     wants[i].key.bytes.fill(static_cast<std::uint8_t>(i));
     wants[i].groups = 3;
-    for (std::uint8_t group = 0; group < 2; ++group) {
-      loci::PeerPartHead head{
-          .index = i, .group = group, .is_gone = i == 1, .bytes = i == 1 ? 0 : part_bytes[group]};
-      const std::vector<std::byte> state = state_of(i, head.bytes);
-      if (!head.is_gone) loci::check_peer_part(wants[i].key, group, state, head.check);
-      genuine += loci::write_peer_part_head(head);
-      genuine.append(reinterpret_cast<const char*>(state.data()), state.size());
+  }
+  // In two rounds: a layer of each part, then the rest; the second block is gone.
+  for (const bool is_first : {true, false}) {
+    for (std::uint32_t i = 0; i < wants.size(); ++i) {
+      for (std::uint8_t group = 0; group < 2; ++group) {
+        const bool gone = i == 1;
+        if (gone && !is_first) continue;
+        const std::uint32_t layers = gone ? 0 : is_first ? 1 : groups[group].layers - 1;
+        loci::PeerPartHead head{.index = i,
+                                .group = group,
+                                .is_gone = gone,
+                                .first = static_cast<std::uint16_t>(is_first ? 0 : 1),
+                                .bytes = layers * groups[group].layer_slice_bytes};
+        const std::vector<std::byte> state = state_of(i, head.bytes);
+        if (!gone) loci::check_peer_part(wants[i].key, group, head.first, state, head.check);
+        genuine += loci::write_peer_part_head(head);
+        genuine.append(reinterpret_cast<const char*>(state.data()), state.size());
+      }
     }
   }
   for (const bool over_genuine : {true, false}) {
@@ -58,16 +71,27 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t i = 0; over_genuine && i < std::min(input.size(), reply.size() - from); ++i)
       reply[from + i] = static_cast<char>(reply[from + i] ^ input[i]);
     std::set<std::pair<std::uint32_t, std::uint8_t>> told;
+    std::map<std::pair<std::uint32_t, std::uint8_t>, std::uint32_t> came;
     const auto tell = [&told](std::uint32_t index, std::uint8_t group) {
       expect(index < 3 && group < 2 && told.emplace(index, group).second);
     };
     loci::PeerPartReader reader(
-        wants, part_bytes,
-        {.part =
-             [&](std::uint32_t index, std::uint8_t group, std::span<const std::byte> bytes) {
-               tell(index, group);
-               const std::vector<std::byte> state = state_of(index, part_bytes[group]);
+        wants, groups,
+        {.layers =
+             [&](std::uint32_t index, std::uint8_t group, loci::LayerRange layers,
+                 std::span<const std::byte> bytes) {
+               expect(index < 3 && group < 2 && !told.contains({index, group}));
+               std::uint32_t& next = came[{index, group}];
+               expect(layers.begin == next && layers.end > next && layers.end <= groups[group].layers);
+               next = layers.end;
+               const std::vector<std::byte> state =
+                   state_of(index, (layers.end - layers.begin) * groups[group].layer_slice_bytes);
                expect(std::equal(bytes.begin(), bytes.end(), state.begin(), state.end()));
+             },
+         .whole =
+             [&](std::uint32_t index, std::uint8_t group) {
+               tell(index, group);
+               expect(came[{index, group}] == groups[group].layers);
              },
          .damaged = tell,
          .gone = tell});
@@ -75,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     bool ok = true;
     for (std::size_t at = 0; ok && at < reply.size(); at += piece)
       ok = reader.feed(std::string_view(reply).substr(at, piece)).ok();
-    expect(reader.complete() == (told.size() == 6));
+    if (reader.complete()) expect(told.size() == 6);
     if (reply == genuine) expect(ok && reader.complete());
   }
   return 0;

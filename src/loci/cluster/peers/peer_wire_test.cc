@@ -47,11 +47,13 @@ TEST(PeerWire, QuestionsAndAnswers) {
 }
 
 TEST(PeerWire, Wants) {
-  const PeerWants wants{.time_limit = 1500 * kNanosPerMilli, .wants = {{wire_key(1), 1}, {wire_key(2), 2}}};
+  const PeerWants wants{
+      .time_limit = 1500 * kNanosPerMilli, .rounds = 3, .wants = {{wire_key(1), 1}, {wire_key(2), 2}}};
   const std::string body = write_peer_wants(wants);
   const auto read = read_peer_wants(body, 2);
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->time_limit, wants.time_limit);
+  EXPECT_EQ(read->rounds, 3);
   ASSERT_EQ(read->wants.size(), 2u);
   EXPECT_EQ(read->wants[1].key, wire_key(2));
   EXPECT_EQ(read->wants[1].groups, 2);
@@ -59,6 +61,11 @@ TEST(PeerWire, Wants) {
   std::string none = body;
   none.back() = 0;
   EXPECT_EQ(read_peer_wants(none, 2).status().field(), "groups") << "nothing of a block";
+  for (const char rounds : {'\0', '\x09', '\xff'}) {
+    std::string many = body;
+    many[4] = rounds;
+    EXPECT_EQ(read_peer_wants(many, 2).status().field(), "rounds");
+  }
   std::string long_wait = body;
   long_wait[2] = 1;
   EXPECT_EQ(read_peer_wants(long_wait, 2).status().field(), "time_limit");
@@ -73,78 +80,122 @@ struct Heard {
   bool complete = false;
 };
 Heard hear(const std::string& reply, std::size_t piece, const std::vector<PeerWant>& wants,
-           const std::vector<std::uint64_t>& part_bytes) {
+           const std::vector<SharedGroup>& groups) {
   Heard heard;
   const auto say = [&heard](const char* what) {
     return [&heard, what](std::uint32_t index, std::uint8_t group) {
       heard.said.push_back(what + std::to_string(index) + "." + std::to_string(group));
     };
   };
-  PeerPartReader reader(
-      wants, part_bytes,
-      {.part =
-           [&heard](std::uint32_t index, std::uint8_t group, std::span<const std::byte> bytes) {
-             heard.said.push_back("part " + std::to_string(index) + "." + std::to_string(group) + " of " +
-                                  std::to_string(bytes.size()));
-           },
-       .damaged = say("damaged "),
-       .gone = say("gone ")});
+  PeerPartReader reader(wants, groups,
+                        {.layers =
+                             [&heard](std::uint32_t index, std::uint8_t group, LayerRange layers,
+                                      std::span<const std::byte> bytes) {
+                               heard.said.push_back(fmt::format("layers {}.{} {}-{} of {}", index, group,
+                                                                layers.begin, layers.end, bytes.size()));
+                             },
+                         .whole = say("whole "),
+                         .damaged = say("damaged "),
+                         .gone = say("gone ")});
   for (std::size_t at = 0; at < reply.size() && heard.status.ok(); at += piece)
     heard.status = reader.feed(std::string_view(reply).substr(at, piece));
   heard.complete = reader.complete();
   return heard;
 }
 
-std::string part(const ChainKey& key, std::uint32_t index, std::uint8_t group, std::size_t bytes) {
+// `layers` of a group whose slices have 20 bytes.
+std::string piece(const ChainKey& key, std::uint32_t index, std::uint8_t group, LayerRange layers) {
+  const std::size_t bytes = 20 * (layers.end - layers.begin);
   const std::vector<std::byte> state = wire_bytes(bytes, static_cast<int>(index));
-  PeerPartHead head{.index = index, .group = group, .bytes = bytes};
-  check_peer_part(key, group, state, head.check);
+  PeerPartHead head{
+      .index = index, .group = group, .first = static_cast<std::uint16_t>(layers.begin), .bytes = bytes};
+  check_peer_part(key, group, head.first, state, head.check);
   return write_peer_part_head(head) + std::string(reinterpret_cast<const char*>(state.data()), bytes);
 }
+const std::vector<SharedGroup> kTwoGroups = {{.layers = 5, .layer_slice_bytes = 20},
+                                             {.layers = 2, .layer_slice_bytes = 20}};
+std::string gone(std::uint32_t index, std::uint8_t group, std::uint16_t first = 0) {
+  return write_peer_part_head({.index = index, .group = group, .is_gone = true, .first = first});
+}
+
+using Said = std::vector<std::string>;
 
 TEST(PeerWire, PartsInPiecesOfAnySize) {
   const std::vector<PeerWant> wants = {{wire_key(1), 3}, {wire_key(2), 1}};
-  const std::vector<std::uint64_t> part_bytes = {100, 40};
-  const std::string reply = part(wire_key(2), 1, 0, 100) +
-                            write_peer_part_head({.index = 0, .group = 1, .is_gone = true}) +
-                            part(wire_key(1), 0, 0, 100);
-  const std::vector<std::string> expected = {"part 1.0 of 100", "gone 0.1", "part 0.0 of 100"};
-  for (const std::size_t piece : {std::size_t{1}, std::size_t{31}, std::size_t{33}, reply.size()}) {
-    const Heard heard = hear(reply, piece, wants, part_bytes);
+  const std::string reply = piece(wire_key(2), 1, 0, {0, 5}) + gone(0, 1) + piece(wire_key(1), 0, 0, {0, 5});
+  const Said expected = {"layers 1.0 0-5 of 100", "whole 1.0", "gone 0.1", "layers 0.0 0-5 of 100",
+                         "whole 0.0"};
+  for (const std::size_t size : {std::size_t{1}, std::size_t{31}, std::size_t{33}, reply.size()}) {
+    const Heard heard = hear(reply, size, wants, kTwoGroups);
     EXPECT_TRUE(heard.status.ok()) << heard.status.message();
     EXPECT_EQ(heard.said, expected);
     EXPECT_TRUE(heard.complete);
   }
-  EXPECT_FALSE(hear(reply.substr(0, reply.size() - 1), 50, wants, part_bytes).complete);
-  EXPECT_EQ(hear(reply + "x", 50, wants, part_bytes).status.field(), "parts");
+  EXPECT_FALSE(hear(reply.substr(0, reply.size() - 1), 50, wants, kTwoGroups).complete);
+  EXPECT_EQ(hear(reply + "x", 50, wants, kTwoGroups).status.field(), "parts");
+}
+
+TEST(PeerWire, LayersInRounds) {
+  const std::vector<PeerWant> wants = {{wire_key(1), 3}, {wire_key(2), 1}};
+  const std::string reply = piece(wire_key(1), 0, 0, {0, 2}) + piece(wire_key(2), 1, 0, {0, 2}) +
+                            piece(wire_key(1), 0, 1, {0, 2}) + piece(wire_key(1), 0, 0, {2, 4}) + gone(1, 0) +
+                            piece(wire_key(1), 0, 0, {4, 5});
+  const Heard cut = hear(reply, 50, wants, kTwoGroups);
+  EXPECT_EQ(cut.said,
+            (Said{"layers 0.0 0-2 of 40", "layers 1.0 0-2 of 40", "layers 0.1 0-2 of 40", "whole 0.1",
+                  "layers 0.0 2-4 of 40", "gone 1.0", "layers 0.0 4-5 of 20", "whole 0.0"}));
+  EXPECT_TRUE(cut.complete);
+  const std::string other = piece(wire_key(1), 0, 0, {0, 2}) + piece(wire_key(2), 1, 0, {0, 2}) +
+                            piece(wire_key(1), 0, 1, {0, 2}) + piece(wire_key(1), 0, 0, {2, 4}) +
+                            piece(wire_key(2), 1, 0, {2, 5}) + piece(wire_key(1), 0, 0, {4, 5});
+  for (const std::size_t size : {std::size_t{1}, std::size_t{31}, std::size_t{33}, other.size()}) {
+    const Heard all = hear(other, size, wants, kTwoGroups);
+    EXPECT_EQ(all.said, (Said{"layers 0.0 0-2 of 40", "layers 1.0 0-2 of 40", "layers 0.1 0-2 of 40",
+                              "whole 0.1", "layers 0.0 2-4 of 40", "layers 1.0 2-5 of 60", "whole 1.0",
+                              "layers 0.0 4-5 of 20", "whole 0.0"}));
+    EXPECT_TRUE(all.complete);
+  }
 }
 
 TEST(PeerWire, WhatDoesNotVerifyIsDamaged) {
   const std::vector<PeerWant> wants = {{wire_key(1), 1}, {wire_key(2), 1}};
-  std::string reply = part(wire_key(1), 0, 0, 100);
+  std::string reply = piece(wire_key(1), 0, 0, {0, 5});
   reply[60] ^= 1;
-  EXPECT_EQ(hear(reply, 64, wants, {100}).said, std::vector<std::string>{"damaged 0.0"});
-  EXPECT_EQ(hear(part(wire_key(2), 0, 0, 100), 64, wants, {100}).said,
-            std::vector<std::string>{"damaged 0.0"})
+  EXPECT_EQ(hear(reply, 64, wants, kTwoGroups).said, Said{"damaged 0.0"});
+  EXPECT_EQ(hear(piece(wire_key(2), 0, 0, {0, 5}), 64, wants, kTwoGroups).said, Said{"damaged 0.0"})
       << "another block's state";
+  // What follows of it is read over.
+  std::string rounds = piece(wire_key(1), 0, 0, {0, 1});
+  rounds[40] ^= 1;
+  rounds +=
+      piece(wire_key(1), 0, 0, {1, 4}) + piece(wire_key(2), 1, 0, {0, 5}) + piece(wire_key(1), 0, 0, {4, 5});
+  const Heard heard = hear(rounds, 64, wants, kTwoGroups);
+  EXPECT_EQ(heard.said, (Said{"damaged 0.0", "layers 1.0 0-5 of 100", "whole 1.0"}));
+  EXPECT_TRUE(heard.complete);
+  std::string moved = piece(wire_key(1), 0, 0, {0, 1});
+  moved += piece(wire_key(1), 0, 0, {2, 3});
+  moved[32 + 20 + 6] = 1;  // the layers behind the next ones, said to be the next ones
+  EXPECT_EQ(hear(moved, 64, wants, kTwoGroups).said, (Said{"layers 0.0 0-1 of 20", "damaged 0.0"}));
 }
 
 TEST(PeerWire, WrongHeadsEndTheReplyBeforeMemoryIsTaken) {
   const std::vector<PeerWant> wants = {{wire_key(1), 1}, {wire_key(2), 2}};
-  const std::vector<std::uint64_t> part_bytes = {100, 40};
   const auto field = [&](const PeerPartHead& head) {
-    return hear(write_peer_part_head(head), 32, wants, part_bytes).status.field();
+    return hear(write_peer_part_head(head), 32, wants, kTwoGroups).status.field();
   };
   EXPECT_EQ(field({.index = 2, .group = 0, .bytes = 100}), "index");
   EXPECT_EQ(field({.index = 0, .group = 1, .bytes = 40}), "group") << "not wanted";
   EXPECT_EQ(field({.index = 0, .group = 7, .bytes = 40}), "group");
+  EXPECT_EQ(field({.index = 0, .group = 0, .first = 1, .bytes = 40}), "first");
   EXPECT_EQ(field({.index = 0, .group = 0, .bytes = std::uint64_t{1} << 60}), "bytes");
+  EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 120}), "bytes") << "more layers than there are";
+  EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 30}), "bytes") << "half a layer";
+  EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 0}), "bytes") << "no layer";
   EXPECT_EQ(field({.index = 0, .group = 0, .is_gone = true, .bytes = 100}), "bytes");
   std::string kind = write_peer_part_head({.index = 0, .group = 0, .bytes = 100});
   kind[5] = 2;
-  EXPECT_EQ(hear(kind, 32, wants, part_bytes).status.field(), "kind");
-  const std::string gone = write_peer_part_head({.index = 0, .group = 0, .is_gone = true});
-  EXPECT_EQ(hear(gone + gone, 32, wants, part_bytes).status.field(), "group") << "said twice";
+  EXPECT_EQ(hear(kind, 32, wants, kTwoGroups).status.field(), "kind");
+  EXPECT_EQ(hear(gone(0, 0) + gone(0, 0), 32, wants, kTwoGroups).status.field(), "group") << "said twice";
 }
 
 // As a fuzzer would: random bytes, and genuine messages with a few bytes changed.
@@ -157,15 +208,18 @@ TEST(PeerWire, ErrorsSayWhatIsAllowedAndFound) {
   EXPECT_EQ(message(read_peer_question(question + "x")), "expected 16 bytes for 1 keys, found 17");
   EXPECT_EQ(message(read_peer_answer("\x01", 2, 1)), "expected a byte for each of 2 keys, found 1");
   EXPECT_EQ(message(read_peer_answer("\x04", 1, 2)), "expected bits of 2 groups, found 4");
-  EXPECT_EQ(message(read_peer_wants("abc", 1)), "expected 8 bytes at least, found 3");
+  EXPECT_EQ(message(read_peer_wants("abc", 1)), "expected 9 bytes at least, found 3");
   const std::string wants = write_peer_wants({.time_limit = 0, .wants = {{wire_key(1), 2}}});
   EXPECT_EQ(message(read_peer_wants(wants, 1)), "expected bits of 1 groups, one at least, found 2");
   const auto heard = [](const PeerPartHead& head) {
-    return hear(write_peer_part_head(head), 32, {{wire_key(1), 1}}, {100}).status.message();
+    return hear(write_peer_part_head(head), 32, {{wire_key(1), 1}}, kTwoGroups).status.message();
   };
   EXPECT_EQ(heard({.index = 1, .group = 0, .bytes = 100}), "expected a block below 1, found 1");
   EXPECT_EQ(heard({.index = 0, .group = 3, .bytes = 100}), "group 3 of block 0 is not wanted");
-  EXPECT_EQ(heard({.index = 0, .group = 0, .bytes = 7}), "expected a part of 100 bytes, found 7");
+  EXPECT_EQ(heard({.index = 0, .group = 0, .bytes = 7}),
+            "expected layers of 20 bytes each, 100 at most, found 7");
+  EXPECT_EQ(heard({.index = 0, .group = 0, .first = 2, .bytes = 20}),
+            "expected layer 0 of the group, found 2");
 }
 
 TEST(PeerWire, AnyBytes) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -236,8 +237,14 @@ PassLaunch CudaPassRunner::launch_of(std::uint32_t bucket) const {
 }
 
 bool CudaPassRunner::reserve_captures(Flight& flight, std::uint32_t bucket) {
-  const std::uint64_t bytes = std::uint64_t{spec_.layer_count()} * bucket * hidden_row_bytes();
-  return buffers_.reserve_inputs(bucket).ok() && outlet_.reserve(flight.captures, bytes).ok();
+  // For few sizes: whenever a buffer grows all graphs are captured anew.
+  constexpr std::uint32_t kRowsMin = 16;
+  const std::uint32_t rows = std::bit_ceil(std::max(bucket, kRowsMin));
+  if (rows >= rows_refused_) return false;
+  const std::uint64_t bytes = std::uint64_t{spec_.layer_count()} * rows * hidden_row_bytes();
+  const bool room = buffers_.reserve_inputs(rows).ok() && outlet_.reserve(flight.captures, bytes).ok();
+  if (!room) rows_refused_ = rows;  // to ask again in each step would wait for the device
+  return room;
 }
 
 void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool captures) {

@@ -113,9 +113,10 @@ class CudaPassRunner {
   DecodeGraphs graphs_, capturing_graphs_;
   Stream stream_;  // computes
   CaptureOutlet outlet_;
-  Patience patience_;                  // of the last pass that was issued
-  std::vector<PassArrival> arrivals_;  // blocks that were not whole when the last pass was issued
-  std::vector<SlotId> arrived_;        // of one layer, for spans that are not poisoned
+  std::uint32_t rows_refused_ = UINT32_MAX;  // there was no room for a graph that keeps so many rows
+  Patience patience_;                        // of the last pass that was issued
+  std::vector<PassArrival> arrivals_;        // blocks that were not whole when the last pass was issued
+  std::vector<SlotId> arrived_;              // of one layer, for spans that are not poisoned
   Projected projected_;
   std::vector<Flight> flights_;
   std::uint64_t begun_ = 0, ended_ = 0;

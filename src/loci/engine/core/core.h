@@ -99,6 +99,9 @@ struct CoreConfig : PolicySet {
   std::uint32_t hole_records = 0;               // of the disk
   // True: whole blocks are also written to the shared store; false: there is none, and only peers are asked.
   bool writes_shared = true;
+  // In how many rounds peers bring the layers of what is read from them (RestoreProblem::shared_rounds); 0:
+  // there are no peers, and layers come one by one.
+  std::uint32_t shared_rounds = 0;
   CoreHidden hidden;
   Nanos state_ttl = kNever;  // state that nobody has used for this long is dropped
   CostCurves costs;

@@ -31,6 +31,7 @@ void PeerReads::add(const PeerRead& read, Nanos now) {
   Read& added = reads_[read.id];
   added.deadline = read.deadline;
   added.coming_until = now + kComingMax;
+  added.rounds = read.rounds;
   for (std::uint32_t i = 0; i < read.wants.size(); ++i) {
     const PeerWant& want = read.wants[i];
     if (want.groups == 0) continue;
@@ -38,7 +39,7 @@ void PeerReads::add(const PeerRead& read, Nanos now) {
       gone_.push_back({{read.id, i}, want.groups});
       continue;
     }
-    added.waits.push_back({i, want.key, want.groups});
+    added.waits.push_back({.index = i, .key = want.key, .groups = want.groups});
     ++waiting_;
   }
   if (added.waits.empty() && added.on_way == 0) reads_.erase(read.id);
@@ -47,16 +48,18 @@ void PeerReads::add(const PeerRead& read, Nanos now) {
 void PeerReads::leave(PeerReadId id) {
   const auto at = reads_.find(id);
   if (at == reads_.end()) return;
-  waiting_ -= at->second.waits.size();
-  at->second.waits.clear();
-  at->second.next = 0;
-  if (at->second.on_way == 0) reads_.erase(at);
+  Read& read = at->second;
+  waiting_ -= read.waits.size() + read.later.size();
+  read.waits.clear();
+  read.later.clear();
+  read.next = 0;
+  if (read.on_way == 0) reads_.erase(at);
 }
 
 void PeerReads::ended(PeerReadId id) {
   const auto at = reads_.find(id);
   LOCI_CHECK(at != reads_.end() && at->second.on_way > 0, "what is on its way to a peer is counted");
-  if (--at->second.on_way == 0 && at->second.waits.empty()) reads_.erase(at);
+  if (--at->second.on_way == 0 && at->second.waits_for_none()) reads_.erase(at);
 }
 
 // True: it waits no more.
@@ -73,22 +76,36 @@ bool PeerReads::serve_block(PeerReadId id, Read& read, Wait& wait, Nanos now,
     wait.groups = of_wait(static_cast<std::uint8_t>(~gone));
   }
   if (there == 0) return wait.groups == 0;
-  const Transfers::Served served = transfers_.serve(block, {id, wait.index}, there, rules);
+  const auto after = static_cast<std::uint8_t>(wait.round + 1);
+  const PeerPlace place{id, wait.index, {.begin = wait.round, .end = after, .of = read.rounds}};
+  const Transfers::Served served = transfers_.serve(block, place, there, rules);
   read.on_way += served.moves;
   wait.groups = of_wait(static_cast<std::uint8_t>(~served.groups));
+  if (const auto more = static_cast<std::uint8_t>(served.groups & ~served.to_last); more != 0) {
+    read.later.push_back({.index = wait.index, .key = wait.key, .groups = more, .round = after});
+    ++waiting_;
+  }
   return wait.groups == 0;
 }
 
 void PeerReads::drop_waits(PeerReadId id, Read& read) {
-  for (const Wait& wait : read.waits) gone_.push_back({{id, wait.index}, wait.groups});
-  waiting_ -= read.waits.size();
+  for (const std::deque<Wait>* line : {&read.waits, &read.later}) {
+    for (const Wait& wait : *line) gone_.push_back({{id, wait.index}, wait.groups});
+    waiting_ -= line->size();
+  }
   read.waits.clear();
+  read.later.clear();
   read.next = 0;
 }
 
 void PeerReads::serve_read(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules) {
   if (read.deadline <= now) return drop_waits(id, read);
-  // Once round, from where the last step stopped.
+  serve_waits(id, read, now, rules);
+  serve_later(id, read, now, rules);
+}
+
+// Once round, from where the last step stopped.
+void PeerReads::serve_waits(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules) {
   for (std::size_t left = read.waits.size(); left > 0; --left) {
     if (read.on_way >= kOnWayMax || !transfers_.may_serve()) return;
     if (looks_ >= kLooksMax) {
@@ -108,6 +125,19 @@ void PeerReads::serve_read(PeerReadId id, Read& read, Nanos now, const Transfers
   read.next = 0;  // what stands first is wanted first
 }
 
+// Each begins, is gone, or waits from now on as one that has not begun does.
+void PeerReads::serve_later(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules) {
+  while (!read.later.empty() && read.on_way < kOnWayMax && transfers_.may_serve()) {
+    Wait wait = read.later.front();
+    read.later.pop_front();
+    if (serve_block(id, read, wait, now, rules)) {
+      --waiting_;
+    } else {
+      read.waits.push_back(wait);
+    }
+  }
+}
+
 void PeerReads::serve(Nanos now, const Transfers::SaveRules& rules) {
   looks_ = 0;
   looked_at_all_ = true;
@@ -120,7 +150,7 @@ void PeerReads::serve(Nanos now, const Transfers::SaveRules& rules) {
     const bool begins = looks_ < kLooksMax;
     serve_read(at->first, at->second, now, rules);
     if (begins) served_last_ = at->first;
-    at = at->second.waits.empty() && at->second.on_way == 0 ? reads_.erase(at) : std::next(at);
+    at = at->second.waits_for_none() && at->second.on_way == 0 ? reads_.erase(at) : std::next(at);
   }
 }
 
@@ -134,7 +164,7 @@ void PeerReads::refuse_all() {
 Nanos PeerReads::next_deadline(Nanos now) const {
   Nanos next = kNever;
   for (const auto& [id, read] : reads_) {
-    if (read.waits.empty()) continue;
+    if (read.waits_for_none()) continue;
     next =
         std::min(next, now < read.coming_until ? std::min(read.coming_until, read.deadline) : read.deadline);
   }
@@ -145,9 +175,15 @@ void PeerReads::check_invariants() const {
   std::size_t waiting = 0;
   std::uint32_t on_way = 0;
   for (const auto& [id, read] : reads_) {
-    LOCI_CHECK(!read.waits.empty() || read.on_way > 0, "invariant 7: a read that nobody waits for ends");
-    for (const Wait& wait : read.waits) LOCI_CHECK(wait.groups != 0, "invariant 7: a wait is for a group");
-    waiting += read.waits.size();
+    LOCI_CHECK(!read.waits_for_none() || read.on_way > 0, "invariant 7: a read that nobody waits for ends");
+    for (const std::deque<Wait>* line : {&read.waits, &read.later}) {
+      for (const Wait& wait : *line) {
+        LOCI_CHECK(wait.groups != 0 && wait.round < read.rounds,
+                   "invariant 7: a wait is for a group, and a round that there is");
+      }
+      waiting += line->size();
+    }
+    for (const Wait& wait : read.later) LOCI_CHECK(wait.round > 0, "invariant 7: its first round has begun");
     on_way += read.on_way;
   }
   LOCI_CHECK(waiting == waiting_, "invariant 10: what waits is counted");

@@ -13,8 +13,16 @@
 //     device    .   .   K   .     a was evicted meanwhile, which hurts nobody. c is whole, and follows. Had
 //                                 it not come within kComingMax it would be gone too.
 //
+// A read may have rounds, so that the peer can compute with first layers while later ones come. With two:
+//
+//     on their way    a1 b*  |  c1 a2 c2      1: the first half of the layers; 2: the second; *: all, as
+//                                             reads of the disk are whole
+//
 // The rules:
-//   - Nothing is kept for a peer: blocks that it was told of may be gone when it reads them.
+//   - Nothing is kept for a peer: blocks that it was told of may be gone when it reads them, and the later
+//     layers of a block when it has the first ones. A block is held while some of its layers are copied, not
+//     from round to round: that would hold all blocks of a read until its end.
+//   - A round of a block begins when the rounds before it have begun. First layers go before later ones.
 //   - Only a few blocks are in flight at a time, of one read and of all together. The others wait in order
 //     and cost only their entry. Blocks beyond the bound on waiting ones count as gone.
 //   - At most half of the blocks in flight come from the disk. Further blocks that only the disk has wait,
@@ -26,7 +34,8 @@
 // It owns the waiting reads. It requires that a read's number is new, that the end of each of its moves is
 // told, and that serve() is called in each step. It calls the index and the transfers. Invariants, which
 // check_invariants() tests (core.h has all):
-//   7. Each read waits for blocks, each for at least one group, or has moves in flight.
+//   7. Each read waits for blocks, each for at least one group and one of the read's rounds, or has moves in
+//      flight.
 //   10. Waiting blocks are counted; its moves in flight are those of the transfers.
 #pragma once
 
@@ -77,16 +86,23 @@ class PeerReads {
     std::uint32_t index = 0;  // PeerPlace::index
     ChainKey key;
     std::uint8_t groups = 0;  // groups that are neither begun nor gone
+    std::uint8_t round = 0;   // that is to begin next
   };
   struct Read {
     Nanos deadline = 0;
     Nanos coming_until = 0;  // when blocks that have not come count as gone
+    std::uint8_t rounds = 1;
     std::deque<Wait> waits;
     std::size_t next = 0;      // index of the waiting block to look at first
+    std::deque<Wait> later;    // blocks of which a round has begun and another is left; earlier rounds first
     std::uint32_t on_way = 0;  // moves in flight
+
+    bool waits_for_none() const { return waits.empty() && later.empty(); }
   };
 
   void serve_read(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules);
+  void serve_waits(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules);
+  void serve_later(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules);
   bool serve_block(PeerReadId id, Read& read, Wait& wait, Nanos now, const Transfers::SaveRules& rules);
   void drop_waits(PeerReadId id, Read& read);
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,9 @@ class PeerReadsTest : public TransfersFixture {
     tokens_.push_back(*index_.claim(computed_.back().block()));
     return index_.block(computed_.back().block()).key;
   }
-  void read(std::uint64_t id, const std::vector<ChainKey>& keys, Nanos deadline = kNanosPerSecond) {
-    PeerRead read{.id = PeerReadId(id), .wants = {}, .deadline = deadline};
+  void read(std::uint64_t id, const std::vector<ChainKey>& keys, Nanos deadline = kNanosPerSecond,
+            std::uint8_t rounds = 1) {
+    PeerRead read{.id = PeerReadId(id), .wants = {}, .deadline = deadline, .rounds = rounds};
     for (const ChainKey& key : keys) read.wants.push_back({key, 1});
     reads_.add(read, 0);
   }
@@ -55,6 +57,21 @@ class PeerReadsTest : public TransfersFixture {
   static std::size_t from(const std::vector<Move>& moves, Tier tier) {
     return static_cast<std::size_t>(
         std::count_if(moves.begin(), moves.end(), [tier](const Move& move) { return move.from == tier; }));
+  }
+
+  // All that begins and ends until nothing is on its way, as "block round" or, from the disk, "block round-".
+  std::string all_rounds() {
+    std::string all;
+    for (std::vector<Move> moves = serve(); !moves.empty(); moves = serve()) {
+      for (const Move& move : moves) {
+        const PeerRounds& rounds = move.peer->rounds;
+        all += std::to_string(move.peer->index) + char('a' + rounds.begin);
+        if (rounds.end > rounds.begin + 1) all += '-';
+        all += ' ';
+      }
+      end(moves);
+    }
+    return all;
   }
 
   PeerReads reads_{index_, transfers_};
@@ -81,6 +98,58 @@ TEST_F(PeerReadsTest, WhatIsThereGoesWhatComesWaitsWhatIsNotThereIsGone) {
   end(second);
   EXPECT_EQ(reads_.waiting(), 0u);
   EXPECT_EQ(reads_.next_deadline(0), kNever);
+}
+
+TEST_F(PeerReadsTest, FirstLayersOfAllBlocksGoBeforeLaterOnes) {
+  read(1, {on_device(100), on_disk(200), on_device(300)}, kNanosPerSecond, 3);
+  EXPECT_EQ(all_rounds(), "0a 1a- 2a 0b 2b 0c 2c ") << "what the disk has comes whole";
+  EXPECT_EQ(reads_.waiting(), 0u);
+  EXPECT_TRUE(reads_.take_gone().empty());
+  // More than are on their way at a time.
+  std::vector<ChainKey> keys;
+  for (std::uint32_t i = 0; i < 8; ++i) keys.push_back(on_device(1000 + 100 * i));
+  read(2, keys, kNanosPerSecond, 2);
+  EXPECT_EQ(all_rounds(), "0a 1a 2a 3a 4a 5a 6a 7a 0b 1b 2b 3b 4b 5b 6b 7b ");
+}
+
+TEST_F(PeerReadsTest, WhatComesLateBeginsWithItsFirstLayers) {
+  read(1, {coming(100), on_device(200), on_device(300)}, kNanosPerSecond, 2);
+  const std::vector<Move> first = serve();
+  ASSERT_EQ(first.size(), 4u);
+  index_.fill(tokens_.back(), kBlockTokens);
+  end(first);
+  EXPECT_EQ(all_rounds(), "0a 0b ");
+}
+
+// Nothing is held between two rounds: who computes needs the memory.
+TEST_F(PeerReadsTest, WhatIsEvictedBetweenRoundsIsGone) {
+  std::vector<ChainKey> keys;
+  for (std::uint32_t i = 0; i < 7; ++i) keys.push_back(on_device(100 + 100 * i));
+  read(1, keys, kNanosPerSecond, 2);
+  std::vector<Move> moves = serve();
+  ASSERT_EQ(moves.size(), 6u);
+  end(moves);
+  index_.forget(index_.find(keys[0]));
+  moves = serve();
+  EXPECT_EQ(moves.front().peer->index, 6u) << "its first layers";
+  const std::vector<PeerGone> gone = reads_.take_gone();
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].place.index, 0u);
+  end(moves);
+  all_rounds();
+  EXPECT_EQ(reads_.waiting(), 0u);
+}
+
+TEST_F(PeerReadsTest, WhatIsLeftOfALateReadIsGone) {
+  const std::vector<ChainKey> keys = {on_device(100), on_device(200), on_device(300), on_device(400)};
+  read(1, keys, kNanosPerSecond, 8);
+  const std::vector<Move> moves = serve();
+  EXPECT_EQ(moves.size(), 6u);
+  EXPECT_EQ(reads_.next_deadline(0), kNanosPerSecond);
+  EXPECT_TRUE(serve(kNanosPerSecond).empty());
+  EXPECT_EQ(reads_.take_gone().size(), 4u);
+  end(moves);
+  EXPECT_EQ(reads_.waiting(), 0u);
 }
 
 TEST_F(PeerReadsTest, WhatDoesNotComeInTimeIsGone) {

@@ -204,12 +204,19 @@ struct PeerWant {
   std::uint8_t groups = 0;
 };
 
-// A peer reads state. By the deadline each part is either given, by a Move with a PeerPlace, or reported as
-// gone (Plan::peer_gone). Parts that are just being computed or loaded are waited for.
+// The layers of a block come to a peer in so many rounds at most.
+inline constexpr std::uint8_t kPeerRoundsMax = 8;
+constexpr bool is_peer_rounds(std::uint32_t rounds) { return rounds >= 1 && rounds <= kPeerRoundsMax; }
+
+// A peer reads state, in rounds: the first layers of all blocks, then the next ones of all. By the deadline
+// each part is either given, by Moves with a PeerPlace, or reported as gone (Plan::peer_gone); one of which
+// only its first layers have come may still be gone. Parts that are just being computed or loaded are waited
+// for.
 struct PeerRead {
   PeerReadId id;  // never seen before
   std::vector<PeerWant> wants;
   Nanos deadline = 0;
+  std::uint8_t rounds = 1;  // is_peer_rounds()
 };
 
 // A peer has given up its read. Moves that have begun go on.
@@ -322,10 +329,18 @@ struct MovePart {
 // One for each group at most. Thousands of moves may begin in one step; their parts lie in them.
 using MoveParts = boost::container::static_vector<MovePart, kLayerGroupsMax>;
 
-// Which block of a peer's read.
+// Rounds [begin, end) of `of`. Of a model with n layers, round t has layers [n t / of, n (t + 1) / of).
+struct PeerRounds {
+  std::uint8_t begin = 0;
+  std::uint8_t end = 1;
+  std::uint8_t of = 1;
+};
+
+// Which block of a peer's read, and which of its layers.
 struct PeerPlace {
   PeerReadId read;
   std::uint32_t index = 0;  // of PeerRead::wants
+  PeerRounds rounds = {};   // of what is gone: all that has not come
 };
 
 // Moves a block's state from one tier to another. Until its end is reported (MovesEnded) the source stays

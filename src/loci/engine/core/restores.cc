@@ -133,6 +133,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   const auto booked = static_cast<Nanos>(std::min<std::uint64_t>(load.prompt_tokens, UINT32_MAX));
   RestoreProblem problem{.compute_booked = booked == 0 ? 0 : pass_times_.compute(0, 1) * booked,
                          .layers = config_.layers,
+                         .shared_rounds = config_.shared_rounds,
                          .whole_tiers = windows_.any()};
   problem.knows_projecting = costs_.project_block() > 0;
   problem.others = load.others;

@@ -202,10 +202,11 @@ class Transfers {
   bool may_serve_from_disk() const { return disk_serves_in_flight_ < std::max(1u, serves_max_ / 2); }
   std::uint32_t serves_in_flight() const { return serves_in_flight_; }
   // Begins to give the peer those of `groups` that are there, except device parts that the rules forbid to
-  // hold, and parts that only the disk has while it may not be read. Returns the groups that were begun, and
-  // the number of their moves.
+  // hold, and parts that only the disk has while it may not be read. Of a part on the disk, whose reads are
+  // whole, all rounds that are left come at once.
   struct Served {
-    std::uint8_t groups = 0;
+    std::uint8_t groups = 0;   // that were begun
+    std::uint8_t to_last = 0;  // of these, those of which no later round is left
     std::uint32_t moves = 0;
   };
   Served serve(BlockId id, PeerPlace place, std::uint8_t groups, const SaveRules& rules);

@@ -347,8 +347,13 @@ Transfers::Served Transfers::serve(BlockId id, PeerPlace place, std::uint8_t gro
       if ((groups >> group & 1) != 0) hold_read_part(move, group, rules);
     }
     if (move.parts.empty()) continue;
-    for (const MovePart& part : move.parts) served.groups |= static_cast<std::uint8_t>(1u << part.group);
     move.peer = place;
+    if (from == Tier::kDisk) move.peer->rounds.end = place.rounds.of;
+    for (const MovePart& part : move.parts) {
+      const auto group = static_cast<std::uint8_t>(1u << part.group);
+      served.groups |= group;
+      if (move.peer->rounds.end == place.rounds.of) served.to_last |= group;
+    }
     ++served.moves;
     ++serves_in_flight_;
     if (from == Tier::kDisk) ++disk_serves_in_flight_;

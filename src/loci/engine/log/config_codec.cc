@@ -108,6 +108,7 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
   w.number(config.saves_max);
   w.number(config.hole_records);
   w.flag(config.writes_shared);
+  w.number(config.shared_rounds);
   w.number(config.hidden.disk_blocks);
   w.number(config.hidden.block_bytes);
   w.number(config.hidden.share_percent);
@@ -148,6 +149,7 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
   config.saves_max = r.number<std::uint32_t>("saves_max");
   config.hole_records = r.number<std::uint32_t>("hole_records");
   config.writes_shared = r.flag("writes_shared");
+  config.shared_rounds = r.number<std::uint32_t>("shared_rounds");
   config.hidden.disk_blocks = r.number<std::uint32_t>("hidden");
   config.hidden.block_bytes = r.number<std::uint64_t>("hidden");
   config.hidden.share_percent = r.number<std::uint32_t>("hidden");

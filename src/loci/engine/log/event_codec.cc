@@ -102,6 +102,7 @@ void put(LogWriter& w, const PeerRead& e) {
     w.number(want.groups);
   });
   w.number(e.deadline);
+  w.number(e.rounds);
 }
 void put(LogWriter& w, const PeerLeft& e) { w.id(e.id); }
 
@@ -200,6 +201,9 @@ void get(LogReader& r, PeerRead& e) {
     want.groups = r.number<std::uint8_t>("wants");
   });
   e.deadline = r.number<Nanos>("deadline");
+  e.rounds = r.number<std::uint8_t>("rounds");
+  if (!is_peer_rounds(e.rounds))
+    r.fail("rounds", fmt::format("expected 1 to {}, found {}", kPeerRoundsMax, e.rounds));
 }
 void get(LogReader& r, PeerLeft& e) { e.id.value = r.number<std::uint64_t>("peer"); }
 

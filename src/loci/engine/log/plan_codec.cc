@@ -82,6 +82,9 @@ void put(LogWriter& w, const Pass& pass) {
 void put(LogWriter& w, const PeerPlace& place) {
   w.id(place.read);
   w.number(place.index);
+  w.number(place.rounds.begin);
+  w.number(place.rounds.end);
+  w.number(place.rounds.of);
 }
 
 void put(LogWriter& w, const Move& move) {

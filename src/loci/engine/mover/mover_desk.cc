@@ -22,6 +22,11 @@ std::uint64_t MoverDesk::bytes_of(const Move& move) const {
   std::uint64_t bytes = 0;
   for (const MovePart& part : move.parts) {
     const LayerGroup& group = info_.groups[part.group];
+    if (move.peer) {
+      const LayerRange layers = layers_of(move.peer->rounds, group, info_.layers);
+      bytes += (layers.end - layers.begin) * group.layer_slice_bytes;
+      continue;
+    }
     bytes += move.form == StateForm::kHidden ? group.layers.size() * info_.hidden_row_bytes * kBlockTokens
                                              : group.block_bytes;
   }

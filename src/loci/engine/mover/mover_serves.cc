@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "loci/base/mutex.h"
@@ -28,8 +29,8 @@ struct MoverServes::Left {
 class MoverServes::FromDisk final : public BlockReadSink {
  public:
   FromDisk(const MoverServes& serves, std::shared_ptr<Left> left) : serves_(serves), left_(std::move(left)) {
-    for (const MovePart& part : left_->move.parts) {
-      parts_.push_back({serves.buffers_.take(serves.link_.group(part.group).block_bytes)});
+    for (std::uint32_t part = 0; part < left_->move.parts.size(); ++part) {
+      parts_.push_back({serves.buffers_.take(serves.bytes_of(left_->move, part))});
       std::ranges::fill(parts_.back().bytes, std::byte{0});  // of another's state nothing may be left
     }
   }
@@ -40,9 +41,12 @@ class MoverServes::FromDisk final : public BlockReadSink {
     const MutexLock lock(mutex_);
     if (parts_[item].over) return;
     std::vector<std::byte>& part = parts_[item].bytes;
-    LOCI_CHECK(bytes.size() == count * slice_bytes && first * slice_bytes + bytes.size() <= part.size(),
-               "the disk brings whole slices of the part");
-    std::memcpy(part.data() + first * slice_bytes, bytes.data(), bytes.size());
+    const LayerRange wanted = serves_.layers_of(left_->move, static_cast<std::uint32_t>(item));
+    LOCI_CHECK(bytes.size() == count * slice_bytes, "the disk brings whole slices");
+    const std::uint32_t begin = std::max(first, wanted.begin), end = std::min(first + count, wanted.end);
+    if (begin >= end) return;
+    const auto slices = bytes.subspan((begin - first) * slice_bytes, (end - begin) * slice_bytes);
+    std::memcpy(part.data() + (begin - wanted.begin) * slice_bytes, slices.data(), slices.size());
   }
   void done(std::size_t item, Status status) override {
     const auto part = static_cast<std::uint32_t>(item);
@@ -87,26 +91,35 @@ class MoverServes::FromDisk final : public BlockReadSink {
   std::vector<Part> parts_ GUARDED_BY(mutex_);
 };
 
+// The latest that fits: its memory may still be in the processor's caches.
 std::vector<std::byte> MoverServes::Buffers::take(std::uint64_t bytes) {
   std::vector<std::byte> buffer;
   {
     const MutexLock lock(mutex_);
     ++taken_;
-    if (!free_.empty()) {
-      buffer = std::move(free_.back());
-      free_.pop_back();
+    const auto fits = [bytes](const std::vector<std::byte>& one) {
+      return one.capacity() >= bytes && one.capacity() <= 2 * bytes;
+    };
+    const auto found = std::find_if(free_.rbegin(), free_.rend(), fits);
+    if (found != free_.rend()) {
+      buffer = std::move(*found);
+      free_.erase(std::next(found).base());
     }
   }
-  buffer.resize(bytes);  // (Groups' parts differ in size.)
+  buffer.resize(bytes);
   return buffer;
 }
 
-// As many are free at most as were taken at once, which the core bounds.
 void MoverServes::Buffers::give_back(std::vector<std::byte> buffer) {
-  std::vector<std::vector<std::byte>> freed;  // behind the lock
+  std::deque<std::vector<std::byte>> freed;  // behind the lock
   const MutexLock lock(mutex_);
   free_.push_back(std::move(buffer));
-  if (--taken_ == 0) freed.swap(free_);
+  if (--taken_ == 0) {
+    freed.swap(free_);
+  } else if (free_.size() > kFreeMax) {
+    freed.push_back(std::move(free_.front()));
+    free_.pop_front();
+  }
 }
 
 MoverServes::MoverServes(const MoverLink& link, BlockSource* disk, PeerOutlet* outlet)
@@ -136,8 +149,13 @@ bool MoverServes::step() {
     serves_.pop_front();
     return true;
   }
-  const MovePart& part = serve.move.parts[serve.part];
-  if (serve.buffer.empty()) serve.buffer = buffers_.take(link_.group(part.group).block_bytes);
+  const LayerRange layers = layers_of(serve.move, serve.part);
+  if (layers.begin == layers.end) {  // nothing of this group
+    end_part(*serve.left);
+    end_front_part(serve);
+    return true;
+  }
+  if (serve.buffer.empty()) serve.buffer = buffers_.take(bytes_of(serve.move, serve.part));
   const Result<bool> copied = copy(serve);
   if (copied.ok() && !*copied) return true;
   if (copied.ok()) {
@@ -146,9 +164,22 @@ bool MoverServes::step() {
     buffers_.give_back(std::exchange(serve.buffer, {}));
     fail(serve.left, serve.part, copied.status());
   }
-  serve.index = 0;
-  if (++serve.part == serve.move.parts.size()) serves_.pop_front();
+  end_front_part(serve);
   return true;
+}
+
+void MoverServes::end_front_part(Serve& serve) {
+  serve.copied = 0;
+  if (++serve.part == serve.move.parts.size()) serves_.pop_front();
+}
+
+LayerRange MoverServes::layers_of(const Move& move, std::uint32_t part) const {
+  return loci::layers_of(move.peer->rounds, link_.group(move.parts[part].group), link_.backend.info().layers);
+}
+
+std::uint64_t MoverServes::bytes_of(const Move& move, std::uint32_t part) const {
+  const LayerRange layers = layers_of(move, part);
+  return (layers.end - layers.begin) * link_.group(move.parts[part].group).layer_slice_bytes;
 }
 
 Nanos MoverServes::give_up_late() {
@@ -164,13 +195,13 @@ Nanos MoverServes::give_up_late() {
 Result<bool> MoverServes::copy(Serve& serve) const {
   const MovePart& part = serve.move.parts[serve.part];
   const LayerGroup& group = link_.group(part.group);
-  const auto all = static_cast<std::uint32_t>(group.layers.size());
+  const LayerRange all = layers_of(serve.move, serve.part);
   const std::uint64_t slice_bytes = group.layer_slice_bytes;
   const std::uint64_t steps = (kServeStepBytes - 1) / std::max<std::uint64_t>(1, slice_bytes) + 1;
-  const LayerRange layers{serve.index,
-                          static_cast<std::uint32_t>(std::min<std::uint64_t>(all, serve.index + steps))};
+  const std::uint32_t begin = all.begin + serve.copied;
+  const LayerRange layers{begin, static_cast<std::uint32_t>(std::min<std::uint64_t>(all.end, begin + steps))};
   const std::span<std::byte> target =
-      std::span(serve.buffer).subspan(layers.begin * slice_bytes, (layers.end - layers.begin) * slice_bytes);
+      std::span(serve.buffer).subspan(serve.copied * slice_bytes, (layers.end - begin) * slice_bytes);
   for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
     LOCI_RETURN_IF_ERROR(link_.before_slice(serve.move, group.layers[i]));
   }
@@ -181,18 +212,27 @@ Result<bool> MoverServes::copy(Serve& serve) const {
     const SavePiece piece{part.from, target};
     link_.backend.save(part.group, layers, {&piece, 1}, BytesHeld::kDuringCall);
   }
-  serve.index = layers.end;
-  return layers.end == all;
+  serve.copied = layers.end - all.begin;
+  return layers.end == all.end;
 }
 
 // (Whether the peer takes it is nothing that the move's source is to blame for.)
 void MoverServes::give(const std::shared_ptr<Left>& left, std::uint32_t part,
                        std::vector<std::byte> bytes) const {
-  outlet_->give(*left->move.peer, left->move.parts[part].group, std::move(bytes),
-                [this, left](std::vector<std::byte> buffer) {
-                  buffers_.give_back(std::move(buffer));
-                  end_part(*left);
-                });
+  const std::uint32_t group = left->move.parts[part].group;
+  const LayerRange layers = layers_of(left->move, part);
+  if (layers.begin == layers.end) {  // read from the disk for nothing
+    buffers_.give_back(std::move(bytes));
+    return end_part(*left);
+  }
+  const PeerSlices slices{.place = *left->move.peer,
+                          .group = group,
+                          .first = layers.begin,
+                          .is_last = layers.end == link_.group(group).layers.size()};
+  outlet_->give(slices, std::move(bytes), [this, left](std::vector<std::byte> buffer) {
+    buffers_.give_back(std::move(buffer));
+    end_part(*left);
+  });
 }
 
 void MoverServes::fail(const std::shared_ptr<Left>& left, std::uint32_t part, const Status& why) const {

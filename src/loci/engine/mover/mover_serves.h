@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves state to other servers of the cluster. It is copied out of the device or host memory in small steps,
-// as saves are, or read from the disk, and passed to the outlet. The core bounds how many blocks are in
-// flight (peer_reads.h), and with it the memory that they take.
+// as saves are, or read from the disk, and passed to the outlet. A move is of the layers of its rounds, of
+// which a group may have none. Moves begin in their order, and one out of memory is given before the next one
+// begins: so the rounds of a block come in order. The core bounds how many blocks are in flight
+// (peer_reads.h), and with it the memory that they take.
 #pragma once
 
 #include <cstddef>
@@ -35,16 +37,20 @@ class MoverServes {
  private:
   class FromDisk;
   // Memory of parts, which is used again while others are on their way: fresh memory costs as much as the
-  // copy. Thread-safe.
+  // copy. A part gets memory of at most twice its size; of what nobody has taken for longest only kFreeMax
+  // pieces are kept. Thread-safe.
   class Buffers {
    public:
     std::vector<std::byte> take(std::uint64_t bytes) EXCLUDES(mutex_);
     void give_back(std::vector<std::byte> buffer) EXCLUDES(mutex_);
 
+    static constexpr std::size_t kFreeMax = 16;  // as many as the core has on their way
+
    private:
     Mutex mutex_;
     std::size_t taken_ GUARDED_BY(mutex_) = 0;
-    std::vector<std::vector<std::byte>> free_ GUARDED_BY(mutex_);  // none while none is taken
+    // In the order in which they came back; none while none is taken.
+    std::deque<std::vector<std::byte>> free_ GUARDED_BY(mutex_);
   };
   // The parts of a move that have not been given yet.
   struct Left;
@@ -52,11 +58,15 @@ class MoverServes {
     Move move;
     Nanos begun = kNever;
     std::uint32_t part = 0;
-    std::uint32_t index = 0;  // index of the layer in the part's group
+    std::uint32_t copied = 0;  // of the part's layers
     std::vector<std::byte> buffer;
     std::shared_ptr<Left> left;
   };
 
+  // The layers of the part that the move's rounds have.
+  LayerRange layers_of(const Move& move, std::uint32_t part) const;
+  std::uint64_t bytes_of(const Move& move, std::uint32_t part) const;
+  void end_front_part(Serve& serve);
   // True: the part's last layers were copied.
   Result<bool> copy(Serve& serve) const;
   void give(const std::shared_ptr<Left>& left, std::uint32_t part, std::vector<std::byte> bytes) const;

@@ -10,10 +10,15 @@ class Outlet final : public PeerOutlet {
  public:
   using Part = std::pair<std::uint32_t, std::uint32_t>;  // block, group
   void answered(PeerAnswer) override { ADD_FAILURE() << "movers answer no questions"; }
-  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) override {
+  void give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) override {
     {
       const std::lock_guard lock(mutex_);
-      EXPECT_TRUE(given_.emplace(Part(place.index, group), bytes).second);
+      std::vector<std::byte>& part = given_[Part(slices.place.index, slices.group)];
+      EXPECT_EQ(part.size(), slices.first * slice_bytes_.at(slices.group)) << "layers come in order";
+      EXPECT_FALSE(bytes.empty());
+      part.insert(part.end(), bytes.begin(), bytes.end());
+      EXPECT_EQ(slices.is_last, part.size() == part_bytes_.at(slices.group));
+      ++pieces_;
       if (keeps_) {
         kept_.emplace_back(std::move(taken), std::move(bytes));
         return;
@@ -32,6 +37,16 @@ class Outlet final : public PeerOutlet {
   std::set<std::pair<std::uint32_t, std::uint32_t>> gone() {
     const std::lock_guard lock(mutex_);
     return gone_;
+  }
+  void expect(const std::vector<LayerGroup>& groups) {
+    for (const LayerGroup& group : groups) {
+      slice_bytes_.push_back(group.layer_slice_bytes);
+      part_bytes_.push_back(group.block_bytes);
+    }
+  }
+  std::size_t pieces() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(pieces_, 0);
   }
   void keep() { keeps_ = true; }
   // All that it keeps, but for the last ones.
@@ -54,6 +69,8 @@ class Outlet final : public PeerOutlet {
   std::mutex mutex_;
   std::map<Part, std::vector<std::byte>> given_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> gone_;
+  std::vector<std::uint64_t> slice_bytes_, part_bytes_;  // by group
+  std::size_t pieces_ = 0;
   std::atomic<bool> keeps_{false};
   std::vector<std::pair<Taken, std::vector<std::byte>>> kept_;
 };
@@ -63,6 +80,7 @@ class MoverServesTest : public MoverTest {
   void make_serving(MoverOptions options = {}, FakeDiskStore::Faults faults = {}) {
     options.peers = outlet_;
     make_mover(std::move(options), std::move(faults));
+    outlet_->expect(backend_->info().groups);
   }
   std::vector<Move> serves(Tier from, std::uint32_t first) {
     std::vector<Move> all = moves(from, first, Tier::kShared, 0);
@@ -104,6 +122,34 @@ TEST_P(MoverServesTest, PeersGetWhatIsThere) {
   const MoverStats stats = mover_->stats();
   EXPECT_EQ(stats.peer_serve.moves_total, 3 * kBlocks);
   EXPECT_EQ(stats.peer_serve.bytes_total, 3 * kBlocks * backend_->info().block_bytes);
+}
+
+// From every tier, and the last rounds from the disk.
+TEST_P(MoverServesTest, LayersComeInRounds) {
+  make_serving();
+  const auto expected = on_device(0);
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
+  carry_out(moves(Tier::kHost, 4, Tier::kDisk, 9));
+  const auto in_rounds = [&](Tier from, std::uint32_t first, PeerRounds rounds) {
+    std::vector<Move> all = serves(from, first);
+    for (Move& move : all) move.peer->rounds = rounds;
+    carry_out(std::move(all));
+  };
+  const auto places =
+      std::to_array<std::pair<Tier, std::uint32_t>>({{Tier::kDevice, 0}, {Tier::kHost, 4}, {Tier::kDisk, 9}});
+  for (const std::uint8_t of : {2, 3, 8}) {  // of eight some have no layers
+    for (std::uint8_t round = 0; round < of; ++round) {
+      const auto& [tier, first] = places[round % places.size()];
+      in_rounds(tier, first, {.begin = round, .end = static_cast<std::uint8_t>(round + 1), .of = of});
+    }
+    EXPECT_EQ(outlet_->take(), expected) << int{of};
+    EXPECT_GT(outlet_->pieces(), kBlocks * groups());
+    in_rounds(Tier::kDevice, 0, {.begin = 0, .end = 1, .of = of});
+    in_rounds(Tier::kDisk, 9, {.begin = 1, .end = of, .of = of});
+    EXPECT_EQ(outlet_->take(), expected) << int{of};
+  }
+  const std::uint64_t served = 6 * kBlocks * backend_->info().block_bytes;
+  EXPECT_EQ(mover_->stats().peer_serve.bytes_total, served);
 }
 
 TEST_P(MoverServesTest, WhatCannotBeReadIsGone) {
@@ -151,6 +197,30 @@ TEST_P(MoverServesTest, MemoryIsUsedAgainWhileSomeIsOnItsWay) {
   for (const std::byte* place : second) again += first.count(place);
   EXPECT_EQ(again, parts);
   outlet_->let_go();
+}
+
+// A few layers do not hold the memory of a whole block.
+TEST_P(MoverServesTest, SmallPiecesTakeNoLargeMemory) {
+  make_serving();
+  outlet_->keep();
+  const auto serve = [&](PeerRounds rounds, std::size_t until) {
+    std::vector<Move> all = serves(Tier::kDevice, 0);
+    for (Move& move : all) move.peer->rounds = rounds;
+    mover_->start(std::move(all), {});
+    while (outlet_->kept() < until) std::this_thread::yield();
+    return outlet_->places();
+  };
+  const std::size_t parts = kBlocks * groups();
+  const std::set<const std::byte*> large = serve({}, parts);
+  EXPECT_EQ(large.size(), parts);
+  outlet_->let_go(1);
+  outlet_->take();
+  // The first layer, of four at most.
+  const std::set<const std::byte*> small = serve({.begin = 0, .end = 1, .of = 8}, 1);
+  std::size_t again = 0;
+  for (const std::byte* place : small) again += large.count(place);
+  EXPECT_LE(again, 1u) << "the one that was not let go";
+  while (mover_->stats().queued > 0) outlet_->let_go(), std::this_thread::yield();
 }
 
 TEST_P(MoverServesTest, WhatTheDiskDoesNotBringIsGivenUp) {

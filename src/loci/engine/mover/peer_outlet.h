@@ -2,25 +2,46 @@
 // Receives the state that other servers of the cluster read (engine/core/peer_reads.h), and sends it to them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "loci/compute/pass.h"
 #include "loci/engine/core/plan.h"
 
 namespace loci {
 
-// Thread-safe. Called on the engine's threads; must not block. For each part of a PeerRead there is one call
-// of give() or gone(), in any order. Calls may still come for a read that the peer has given up.
+// Which layers of a group these rounds have of a model with so many layers; there may be none.
+inline LayerRange layers_of(const PeerRounds& rounds, const LayerGroup& group, std::uint32_t layers) {
+  const auto first_of = [&](std::uint32_t round) {
+    const auto at = std::ranges::lower_bound(group.layers, layers * round / rounds.of);
+    return static_cast<std::uint32_t>(at - group.layers.begin());
+  };
+  return {first_of(rounds.begin), first_of(rounds.end)};
+}
+
+// Some layers of a block's part in a group, in the backend's layout.
+struct PeerSlices {
+  PeerPlace place;
+  std::uint32_t group = 0;
+  std::uint32_t first = 0;  // index in the group of the first layer
+  bool is_last = true;      // no later layers follow
+};
+
+// Thread-safe. Called on the engine's threads; must not block. For each part of a PeerRead give() is called
+// once or more, with its layers in order, or gone(); or gone() among calls of give(), after which those that
+// still come count no more. Parts come in any order. Calls may still come for a read that the peer has given
+// up.
 class PeerOutlet {
  public:
   virtual ~PeerOutlet() = default;
   virtual void answered(PeerAnswer answer) = 0;
-  // Gives a block's part in the group: all its layers, in the backend's layout. The outlet calls `taken`
-  // once, from any thread, and gives the memory back by it. Until then the core counts the part as in flight.
+  // The outlet calls `taken` once, from any thread, and gives the memory back by it. Until then the core
+  // counts the bytes as in flight.
   using Taken = std::function<void(std::vector<std::byte>)>;
-  virtual void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes, Taken taken) = 0;
+  virtual void give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) = 0;
   virtual void gone(PeerGone gone) = 0;
 };
 

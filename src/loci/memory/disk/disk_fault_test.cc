@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "loci/base/rounds_testing.h"
 #include "loci/memory/disk/disk_format.h"
@@ -340,6 +342,31 @@ TEST_F(DiskFaults, RecoveryOutlivesErrors) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].group, 1u);
   EXPECT_EQ(store->stats().read_errors_total, 1u);
+}
+
+TEST_F(DiskFaults, AnEndThatWaitsForTheDiskSaysSoOnce) {
+  std::mutex mutex;
+  std::vector<std::string> said;
+  DiskStoreOptions with = options(1);
+  with.answer_limit = 300 * kNanosPerMilli;
+  with.end_limit = 20 * kNanosPerMilli;
+  with.warn = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    said.push_back(line);
+  };
+  (void)open_disk_store(with, disk_.folders(), clock_).value();
+  EXPECT_TRUE(said.empty()) << "a disk that answers is not waited for";
+  auto store = open_disk_store(with, disk_.folders(), clock_).value();
+  ASSERT_TRUE(write(*store, 0, 0, 0).ok());
+  disk_.set_judge([](const FaultyOperation&) { return FaultAnswer{.kind = Kind::kHangs}; });
+  const auto sink = std::make_shared<CollectingSink>(1);
+  store->read({{0, SlotId(0), test_key(0)}}, 0, sink);
+  store.reset();
+  EXPECT_FALSE(sink->wait()[0].status->ok());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find(with.directories[0].path), std::string::npos) << said[0];
+  disk_.set_judge(nullptr);
+  disk_.release();
 }
 
 TEST_F(DiskFaults, WhateverFailsNothingWrongIsServedAndEveryCallEnds) {

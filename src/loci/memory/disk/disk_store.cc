@@ -12,11 +12,13 @@
 
 #include "loci/base/check.h"
 #include "loci/base/mutex.h"
+#include "loci/base/units.h"
 #include "loci/memory/disk/disk_queue.h"
 #include "loci/memory/disk/disk_reads.h"
 #include "loci/memory/disk/disk_recovery.h"
 #include "loci/memory/disk/disk_writes.h"
 #include "loci/memory/disk/open_disk_store.h"
+#include "loci/memory/disk/slow_end.h"
 
 namespace loci {
 namespace {
@@ -112,14 +114,16 @@ void recover_all(const std::shared_ptr<Common> common, const Found found) {
 class RealDiskStore final : public DiskStore {
  public:
   RealDiskStore(std::shared_ptr<Common> common, std::unique_ptr<IoEngine> engine, const Clock& clock,
-                const DiskQueueOptions& options)
-      : common_(std::move(common)),
+                const DiskQueueOptions& options, std::function<std::unique_ptr<SlowEnd>()> begin_end)
+      : begin_end_(std::move(begin_end)),
+        common_(std::move(common)),
         answer_limit_(options.answer_limit),
         queue_(std::move(engine), clock, options),
         writer_(common_->files, common_->counters, queue_),
         thread_([this] { run(); }) {}
 
   ~RealDiskStore() override {
+    slow_end_ = begin_end_();
     common_->stop = true;
     {
       const MutexLock lock(mutex_);
@@ -258,6 +262,8 @@ class RealDiskStore final : public DiskStore {
     }
   }
 
+  const std::function<std::unique_ptr<SlowEnd>()> begin_end_;
+  std::unique_ptr<SlowEnd> slow_end_;  // null until the end, in which it outlives all that waits for a disk
   const std::shared_ptr<Common> common_;
   const Nanos answer_limit_;
   DiskQueue queue_;    // the thread's
@@ -307,8 +313,16 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
     queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.pack_stride(g));
   }
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, make_engine(options, queue.depth, common->files));
+  std::vector<std::string> folders;
+  for (const DiskDirectory& directory : options.directories) folders.push_back(directory.path);
+  const auto say = [warn = options.warn, limit = options.answer_limit, folders] {
+    warn(
+        fmt::format("stopping waits for reads and writes that the disk of {} does not answer, for {} at most",
+                    fmt::join(folders, ", "), format_duration(limit)));
+  };
+  const auto begin_end = [say, limit = options.end_limit] { return std::make_unique<SlowEnd>(limit, say); };
   return std::unique_ptr<DiskStore>(
-      std::make_unique<RealDiskStore>(std::move(common), std::move(engine), clock, queue));
+      std::make_unique<RealDiskStore>(std::move(common), std::move(engine), clock, queue, begin_end));
 }
 
 Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskStoreOptions& options) {

@@ -70,6 +70,9 @@ struct DiskStoreOptions {
   std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
   Nanos answer_limit = 10 * kNanosPerSecond;  // after which a disk is given up
   std::uint64_t bytes_per_second = 0;         // of reads and writes, all directories together; 0: no limit
+  // Called once, on a thread of its own, if the store's end waits for a disk for longer than end_limit.
+  std::function<void(const std::string&)> warn = [](const std::string&) {};
+  Nanos end_limit = 2 * kNanosPerSecond;
 };
 
 struct DiskStoreStats {

@@ -13,6 +13,7 @@
 #include "loci/memory/shared/redis_cluster.h"
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_dialer.h"
+#include "loci/memory/shared/redis_rate.h"
 #include "loci/memory/shared/redis_read.h"
 #include "loci/memory/shared/redis_store_state.h"
 #include "loci/memory/shared/redis_writer.h"
@@ -21,8 +22,9 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kAsksMax = 1024;    // that wait; beyond it nothing is there
-constexpr std::size_t kAskedAhead = 512;  // questions that are sent before an answer is taken
+constexpr Nanos kMeasureLimit = 200 * kNanosPerMilli;  // by which the start is longer at most
+constexpr std::size_t kAsksMax = 1024;                 // that wait; beyond it nothing is there
+constexpr std::size_t kAskedAhead = 512;               // questions that are sent before an answer is taken
 
 struct AskJob {
   std::vector<ChainKey> keys;
@@ -47,6 +49,11 @@ class RedisStore final : public SharedStore {
     if (status.code() == StatusCode::kInvalidArgument) return status;
     if (!status.ok()) state_.account().begin_down(status);
     if (first.ok()) asking_ = std::move(first).value();
+    if (asking_ != nullptr) {
+      const RedisRate measured = measure_redis_rate(*asking_, state_.clock(), kMeasureLimit);
+      first_rate_ = measured.rate;
+      if (!measured.is_usable) asking_ = nullptr;
+    }
     const auto told = [this](const Status& made) {
       // (That it may be connected to does not make good that it does not answer.)
       if (!made.ok()) note_status(made);
@@ -101,6 +108,7 @@ class RedisStore final : public SharedStore {
   }
 
   SharedStoreStats stats() const override { return state_.account().stats(); }
+  std::optional<SharedRate> first_rate() const override { return first_rate_; }
 
  private:
   template <class Job>
@@ -208,6 +216,7 @@ class RedisStore final : public SharedStore {
   }
 
   RedisStoreState state_;
+  std::optional<SharedRate> first_rate_;  // written before it is used
   RedisWriter writer_;
   std::unique_ptr<RedisConnection> asking_;  // the asking thread's; null: none
   std::unique_ptr<RedisDialer> dialer_;

@@ -89,6 +89,31 @@ class RedisStoreTest : public testing::Test {
   Warnings warnings_;
 };
 
+// So that the first plan knows it. A store that does not send texts back says nothing, and is used all the
+// same; so is one that is so slow that the text does not come in time.
+TEST_F(RedisStoreTest, HowFastItIsIsMeasuredAtTheStart) {
+  EXPECT_FALSE(open(options())->first_rate().has_value()) << "it says OK to all that it does not know";
+  const auto echo = [](std::size_t most) {
+    return [most](const std::vector<std::string>& command) -> std::optional<std::string> {
+      if (command[0] != "ECHO") return std::nullopt;
+      if (command[1].size() > most) return std::string();
+      return "$" + std::to_string(command[1].size()) + "\r\n" + command[1] + "\r\n";
+    };
+  };
+  server_.answer(echo(SIZE_MAX));
+  auto store = open(options());
+  ASSERT_TRUE(store->first_rate().has_value());
+  EXPECT_GT(store->first_rate()->bytes_per_second, 1u << 20);
+  EXPECT_LT(store->first_rate()->latency, kNanosPerSecond);
+  for (const std::size_t most : {std::size_t{100'000}, std::size_t{0}}) {
+    server_.answer(echo(most));
+    store = open(options());
+    EXPECT_EQ(store->first_rate().has_value(), most > 0) << "by the last text that came";
+    EXPECT_TRUE(write(*store, 1, 0).ok());
+    EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{1});
+  }
+}
+
 TEST_F(RedisStoreTest, ADeletionTooManyIsDropped) {
   const auto store = open(options());
   server_.answer([](const auto&) { return std::string(); });

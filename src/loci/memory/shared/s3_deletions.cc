@@ -83,10 +83,11 @@ void S3Deletions::end(const Deletion& deletion) {
   // What the store may write yet is deleted after it.
   if (deletion.late != 0 && !is_over_) {
     ++late_count_;
-    client_.later(deletion.late, [this, key = deletion.key] {
+    open_.repeat_deletion(deletion.key, deletion.late);
+    client_.later(deletion.late, [this, key = deletion.key, late = deletion.late] {
       if (is_over_) return;  // it was dropped with the others
       --late_count_;
-      take(key);
+      if (open_.take_repeat(key, late)) take(key);
     });
   }
   if (deletion.has_failed)

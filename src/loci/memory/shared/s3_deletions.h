@@ -26,7 +26,7 @@ class S3Deletions {
   static constexpr Nanos kPause = 2 * kNanosPerSecond;
 
   // All four must outlive it.
-  S3Deletions(const S3StoreState& state, const S3OpenWrites& open, S3Client& client, const Clock& clock)
+  S3Deletions(const S3StoreState& state, S3OpenWrites& open, S3Client& client, const Clock& clock)
       : state_(state), open_(open), client_(client), clock_(clock) {}
 
   // Thread-safe.
@@ -54,7 +54,7 @@ class S3Deletions {
   void end(const Deletion& deletion);
 
   const S3StoreState& state_;
-  const S3OpenWrites& open_;
+  S3OpenWrites& open_;
   S3Client& client_;
   const Clock& clock_;
   std::atomic<std::size_t> count_{0};  // that wait or are under way

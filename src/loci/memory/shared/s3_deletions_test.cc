@@ -99,6 +99,31 @@ TEST_F(S3DeletionsTest, WhatTheStoreWritesLateIsDeletedAgain) {
   await([&] { return server_.objects().empty(); });
 }
 
+// Somebody has said it again, so it is wanted.
+TEST_F(S3DeletionsTest, WhatIsWrittenAnewMeanwhileIsNotDeletedAgain) {
+  AdvancedClock clock;
+  S3StoreOptions late = options();
+  late.late_write_limit = kPatient;
+  const auto store = open_s3_store(late, clock).value();
+  std::atomic<int> refusals = 0;
+  answer_objects([&](const auto& request) -> std::optional<std::string> {
+    if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
+    return S3Fake::error("500 Internal Server Error", "InternalError");
+  });
+  for (const std::uint64_t seed : {1, 2}) {
+    refusals = 1;
+    EXPECT_TRUE(write(*store, seed, 1).ok());
+    forget(*store, seed);
+    await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2 * seed; });
+  }
+  EXPECT_TRUE(write(*store, 1, 1).ok());
+  const auto wanted = server_.objects();
+  have({2});  // it carries out what it was asked for before
+  clock.advance(kPatient);
+  await([&] { return server_.objects().size() == wanted.size(); });
+  EXPECT_EQ(server_.objects(), wanted);
+}
+
 // A try without an answer may be carried out after one that was answered, too.
 TEST_F(S3DeletionsTest, WhatATryBeforeMayWriteLateIsDeletedAgain) {
   AdvancedClock clock;

@@ -4,7 +4,8 @@
 // counts as *late*, and a deletion of it is done again when that is over.
 //
 //     PUT a ............ timed out     a is late for two minutes
-//     DELETE a           done          and again after these two minutes
+//     DELETE a           done          and again after these two minutes, unless this server has begun to
+//                                      write a anew: then what is there is wanted
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,12 @@ class S3OpenWrites {
 
   S3OpenWrites(Nanos late, const Clock& clock) : late_(late), clock_(clock) {}
 
-  void begin(const ChainKey& key) { ++open_[key]; }
+  void begin(const ChainKey& key) {
+    ++open_[key];
+    repeats_.erase(key);
+  }
+  // What is renewed keeps its bytes, which may be those of a late write.
+  void begin_renewal(const ChainKey& key) { ++open_[key]; }
   // `answered`: the store said what it did, to each try.
   void end(const ChainKey& key, bool answered) {
     if (--open_[key] == 0) open_.erase(key);
@@ -42,6 +48,15 @@ class S3OpenWrites {
     const auto found = late_until_.find(key);
     return found == late_until_.end() || found->second <= clock_.now() ? 0 : found->second;
   }
+  // A deletion of the block is to be done again at this time.
+  void repeat_deletion(const ChainKey& key, Nanos at) { repeats_[key] = at; }
+  // It is time. False: the block was written anew since, or another repeat comes later.
+  bool take_repeat(const ChainKey& key, Nanos at) {
+    const auto found = repeats_.find(key);
+    if (found == repeats_.end() || found->second != at) return false;
+    repeats_.erase(found);
+    return true;
+  }
 
  private:
   void forget_first() {
@@ -55,6 +70,7 @@ class S3OpenWrites {
   const Clock& clock_;
   std::map<ChainKey, std::uint32_t> open_;  // how many
   std::map<ChainKey, Nanos> late_until_;
+  std::map<ChainKey, Nanos> repeats_;  // deletions that are done again, by when
   std::deque<std::pair<Nanos, ChainKey>> order_;
 };
 

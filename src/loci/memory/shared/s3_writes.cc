@@ -80,7 +80,7 @@ void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply
 void S3Writes::renew(const ChainKey& key, std::uint32_t group) {
   if (!state_.account.is_up() || client_.waiting(S3Request::Lane::kWrites) >= kRenewalsMax) return;
   // (What becomes of it is no matter: the value is as old as it was, or gone.)
-  open_.begin(key);
+  open_.begin_renewal(key);
   client_.begin({.verb = S3Request::Verb::kRenew,
                  .lane = S3Request::Lane::kWrites,
                  .name = s3_object_name(state_.format, key, group),

@@ -2,7 +2,7 @@
 # loci_shared: stores that servers share.
 set(shared ${CMAKE_CURRENT_LIST_DIR})
 loci_library(shared
-  SOURCES ${shared}/redis_address.cc ${shared}/redis_cluster.cc ${shared}/redis_connection.cc ${shared}/redis_dialer.cc ${shared}/redis_read.cc ${shared}/redis_resolver.cc
+  SOURCES ${shared}/redis_address.cc ${shared}/redis_cluster.cc ${shared}/redis_connection.cc ${shared}/redis_dialer.cc ${shared}/redis_rate.cc ${shared}/redis_read.cc ${shared}/redis_resolver.cc
           ${shared}/redis_slots.cc ${shared}/redis_store.cc ${shared}/redis_store_state.cc ${shared}/redis_topology.cc ${shared}/redis_writer.cc
           ${shared}/shared_account.cc ${shared}/shared_format.cc
   DEPENDS loci_base PkgConfig::sodium PkgConfig::hiredis OpenSSL::SSL OpenSSL::Crypto Threads::Threads fmt::fmt)

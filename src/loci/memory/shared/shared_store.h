@@ -53,6 +53,12 @@ struct SharedStoreStats {
   std::optional<PeerStats> peers;    // of a server that asks any
 };
 
+// How fast values come from a store.
+struct SharedRate {
+  Nanos latency = 0;  // of a read
+  std::uint64_t bytes_per_second = 1;
+};
+
 // BlockSource's slots mean nothing here. read(): kNotFound is what is gone. write(): kResourceExhausted where
 // the store has no room. change(): a kForget deletes all groups' parts of the entry's key once the store is
 // there; a deletion that the store refuses, or one too many, is counted as dropped. Other changes do nothing.
@@ -63,6 +69,8 @@ class SharedStore : public BlockSource {
   // Answers once, at the latest after `time_limit`; what is not known by then counts as not there.
   virtual void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) = 0;
   virtual SharedStoreStats stats() const = 0;
+  // As measured when it was opened; absent: it was not.
+  virtual std::optional<SharedRate> first_rate() const { return std::nullopt; }
 };
 
 }  // namespace loci

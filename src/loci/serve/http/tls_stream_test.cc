@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
@@ -65,6 +67,56 @@ class TlsStreamTest : public testing::Test {
          [this]() -> asio::awaitable<void> {
            EXPECT_FALSE(co_await client_->handshake(TlsStream::Side::kClient));
          }});
+  }
+
+  // What the client sends comes to to_client_, and goes to the server by to_server_.
+  void connect_through_relay() {
+    tcp::acceptor acceptor(io_, {asio::ip::make_address("127.0.0.1"), 0});
+    client_tcp_ = tcp::socket(io_);
+    client_tcp_.connect(acceptor.local_endpoint());
+    to_client_ = acceptor.accept();
+    to_server_.connect(acceptor.local_endpoint());
+    server_tcp_ = acceptor.accept();
+    server_.emplace(server_tcp_, server_tls_->native_handle());
+    client_.emplace(client_tcp_, client_tls_->native_handle());
+    const auto carry = [](tcp::socket& from, tcp::socket& to) -> asio::awaitable<void> {
+      std::array<char, 4096> piece{};
+      error_code error;
+      while (!error) {
+        const std::size_t count = co_await from.async_read_some(
+            asio::buffer(piece), asio::redirect_error(asio::use_awaitable, error));
+        if (!error) asio::write(to, asio::buffer(piece.data(), count));
+      }
+    };
+    int left = 2;
+    const auto greet = [&](TlsStream& stream, TlsStream::Side side) -> asio::awaitable<void> {
+      EXPECT_FALSE(co_await stream.handshake(side));
+      if (--left == 0) {
+        to_client_.cancel();
+        to_server_.cancel();
+      }
+    };
+    EXPECT_TRUE(
+        run({[&] { return greet(*server_, TlsStream::Side::kServer); },
+             [&] { return greet(*client_, TlsStream::Side::kClient); },
+             [&] { return carry(to_client_, to_server_); }, [&] { return carry(to_server_, to_client_); }}));
+  }
+  // What the client sends for the data, which is at most a record.
+  std::string seal(std::string_view data) {
+    EXPECT_TRUE(run({[&] { return write_all(*client_, data); }}));
+    std::string sealed(2 * TlsStream::kRecordBytes, ' ');
+    std::size_t count = 0;
+    while (count < data.size())
+      count += to_client_.read_some(asio::buffer(sealed.data() + count, sealed.size() - count));
+    sealed.resize(count);
+    return sealed;
+  }
+  static asio::awaitable<void> write_all(TlsStream& stream, std::string_view data) {
+    error_code error;
+    const std::size_t count = co_await stream.async_write_some(
+        asio::buffer(data), asio::redirect_error(asio::use_awaitable, error));
+    EXPECT_FALSE(error) << error.message();
+    EXPECT_EQ(count, data.size());
   }
 
   // All at the same time, until all have ended; false: one has not, and waits for ever.
@@ -149,6 +201,7 @@ class TlsStreamTest : public testing::Test {
   asio::io_context io_{1};
   TlsContext server_tls_, client_tls_;
   tcp::socket server_tcp_{io_}, client_tcp_{io_};
+  tcp::socket to_client_{io_}, to_server_{io_};  // connect_through_relay()
   std::optional<TlsStream> server_, client_;
 };
 
@@ -242,6 +295,63 @@ TEST_F(TlsStreamTest, WhatOpenSslSaysAndNobodySendsIsBounded) {
     ++said;
   EXPECT_GT(said, 100u);
   EXPECT_LT(said, 10'000u);
+}
+
+// A read that is cancelled while part of a record has come: it ends, and the record is not lost.
+TEST_F(TlsStreamTest, ACancelledReadEndsAndLosesNothing) {
+  connect_through_relay();
+  const std::string data = bytes(TlsStream::kRecordBytes, 9);
+  std::string got(data.size(), ' ');
+  error_code error = asio::error::would_block;
+  std::size_t came = 0;
+  asio::cancellation_signal cancel;
+  const auto read_some = [&] {
+    error = asio::error::would_block;
+    server_->async_read_some(asio::buffer(got), asio::bind_cancellation_slot(
+                                                    cancel.slot(), [&](error_code result, std::size_t count) {
+                                                      error = result;
+                                                      came = count;
+                                                    }));
+  };
+  const auto run_for = [&](int ms) {
+    io_.restart();
+    io_.run_for(std::chrono::milliseconds(ms));
+  };
+  // Nothing has come.
+  read_some();
+  run_for(20);
+  EXPECT_EQ(error, asio::error::would_block) << "it waits";
+  cancel.emit(asio::cancellation_type::terminal);
+  run_for(1000);
+  EXPECT_EQ(error, asio::error::operation_aborted);
+  EXPECT_EQ(came, 0u);
+  // Half a record comes; the read is cancelled; the other half comes.
+  const std::string sealed = seal(data);
+  asio::write(to_server_, asio::buffer(sealed.data(), sealed.size() / 2));
+  read_some();
+  run_for(50);
+  EXPECT_EQ(error, asio::error::would_block) << "half a record is none";
+  cancel.emit(asio::cancellation_type::terminal);
+  run_for(1000);
+  EXPECT_EQ(error, asio::error::operation_aborted);
+  const std::size_t half = sealed.size() / 2;
+  asio::write(to_server_, asio::buffer(sealed.data() + half, sealed.size() - half));
+  std::string rest;
+  EXPECT_TRUE(run({[&] { return read(*server_, data.size(), rest, 3); }}));
+  EXPECT_EQ(rest, data);
+  // And cancelled when all of it is there.
+  const std::string more = seal(data);
+  asio::write(to_server_, asio::buffer(more));
+  read_some();
+  cancel.emit(asio::cancellation_type::terminal);
+  run_for(1000);
+  if (error == asio::error::operation_aborted) {
+    EXPECT_EQ(came, 0u) << "what a read takes it tells";
+    came = 0;
+  }
+  std::string last(got, 0, came);
+  EXPECT_TRUE(run({[&] { return read(*server_, data.size(), last, 4); }}));
+  EXPECT_EQ(last, data);
 }
 
 TEST_F(TlsStreamTest, AnEndThatWasSaidIsTold) {

@@ -144,9 +144,9 @@ class FewRowsWarp {
   static constexpr std::uint32_t shared_bytes(std::uint32_t depth) {
     return kSumBytes + kFewRowsWarps * depth * Source::kUnitBytes;
   }
-  // As deep as it should be, or as a block's share of the device's memory lets it be.
-  static constexpr std::uint32_t depth_on(const DeviceProperties& device) {
-    return shared_bytes(Source::kDepthMax) <= device.shared_bytes_max ? Source::kDepthMax : 2;
+  // As deep as it should be, or as `most` bytes of shared memory, which a block may have, let it be.
+  static constexpr std::uint32_t depth_within(std::uint32_t most) {
+    return shared_bytes(Source::kDepthMax) <= most ? Source::kDepthMax : 2;
   }
   static_assert(Source::kDepthMax == 2 || Source::kDepthMax == 3);
   static_assert(Source::kUnitBytes % 16 == 0);
@@ -301,7 +301,7 @@ void launch_few_rows(const ProductParams& p, Stream& stream) {
   const std::uint32_t groups = ceil_div(p.outputs, kTileRows * (kFewRowsWarps / p.segments));
   const DeviceProperties& device = stream.device().properties();
   const std::uint32_t at_a_time = kBlocks * device.multiprocessors;
-  const FewRowsParams params{p, FewRowsWarp<F, T>::depth_on(device)};
+  const FewRowsParams params{p, FewRowsWarp<F, T>::depth_within(device.shared_bytes_max)};
   LaunchShape shape;
   shape.grid = {row_tiles(p, kFewRows), groups < at_a_time ? groups : at_a_time, 1};
   shape.block = {kFewRowsWarps * 32, 1, 1};

@@ -7,19 +7,17 @@
 namespace loci::cuda {
 namespace {
 
-constexpr DeviceProperties kAmpere{.capability = 80, .shared_bytes_max = 163u << 10};
-constexpr DeviceProperties kAda{.capability = 89, .shared_bytes_max = 99u << 10};
-constexpr DeviceProperties kHopper{.capability = 90, .shared_bytes_max = 227u << 10};
+// What a block may have.
+constexpr std::uint32_t kAmpere = 163u << 10, kAda = 99u << 10, kHopper = 227u << 10;
 
 template <MatrixFormat F, class T>
 void expect_room() {
   using Warp = FewRowsWarp<F, T>;
-  for (const DeviceProperties& device : {kAmpere, kAda, kHopper}) {
-    SCOPED_TRACE(device.capability);
-    EXPECT_GE(Warp::depth_on(device), 2u);
-    EXPECT_LE(Warp::shared_bytes(Warp::depth_on(device)), device.shared_bytes_max);
+  for (const std::uint32_t most : {kAmpere, kAda, kHopper}) {
+    EXPECT_GE(Warp::depth_within(most), 2u);
+    EXPECT_LE(Warp::shared_bytes(Warp::depth_within(most)), most);
   }
-  EXPECT_EQ(Warp::depth_on(kHopper), Warp::Source::kDepthMax);
+  EXPECT_EQ(Warp::depth_within(kHopper), Warp::Source::kDepthMax);
 }
 
 TEST(FewRowsTest, RingsFitEveryDevice) {

@@ -96,7 +96,9 @@ class PermutedInput {
   uint4 values_[kSteps];
 };
 
-// sums[n]: of rows 8 n .. 8 n + 7 and the warp's 16 outputs, of units [begin, end).
+// sums[n]: of rows 8 n .. 8 n + 7 and the warp's 16 outputs, of units [begin, end). Each block begins with
+// another unit: all of them read the same activations, and would wait for the same part of the second-level
+// cache.
 template <MatrixFormat F, class T, std::uint32_t kRows>
 LOCI_DEVICE void multiply_units(const ProductParams& p, const BlockWork& work, std::uint32_t begin,
                                 std::uint32_t end, std::byte* shared, float (&sums)[kRows / 8][4]) {
@@ -106,15 +108,19 @@ LOCI_DEVICE void multiply_units(const ProductParams& p, const BlockWork& work, s
       p.weights + (std::uint64_t{work.rows.expert} * p.outputs + work.output) / kTileRows * p.tile_bytes,
       p.tile_bytes, (work.outputs + kTileRows - 1) / kTileRows);
   PermutedInput<F, T, kRows> input(p, work.rows);
+  const std::uint32_t units = end - begin;
+  const auto following = [&](std::uint32_t unit) { return unit + 1 < end ? unit + 1 : begin; };
+  std::uint32_t copying = begin + blockIdx.y % units, loading = copying;
 #pragma unroll
   for (std::uint32_t s = 0; s + 1 < Shape::kStages; ++s) {
-    if (begin + s < end) weights.copy(stages + s * Shape::kWeightBytes, begin + s);
+    if (s < units) weights.copy(stages + s * Shape::kWeightBytes, copying);
+    copying = following(copying);
     copy_async_commit();
   }
   await_previous();
-  input.load(begin);
+  input.load(loading);
   std::uint32_t reading = 0, writing = Shape::kStages - 1, place = 0;
-  for (std::uint32_t unit = begin; unit < end; ++unit) {
+  for (std::uint32_t i = 0; i < units; ++i) {
     // The products of two units before, which read this place, were awaited before the last barrier.
     std::byte* const inputs = shared + place * Shape::kInputBytes;
     input.store(inputs);
@@ -123,11 +129,11 @@ LOCI_DEVICE void multiply_units(const ProductParams& p, const BlockWork& work, s
     copy_async_wait<Shape::kStages - 2>();
     __syncthreads();  // the unit is there for all threads, and all are done with the stage that is
                       // overwritten next
-    if (unit + Shape::kStages - 1 < end) {
-      weights.copy(stages + writing * Shape::kWeightBytes, unit + Shape::kStages - 1);
-    }
+    if (i + Shape::kStages - 1 < units) weights.copy(stages + writing * Shape::kWeightBytes, copying);
+    copying = following(copying);
     copy_async_commit();
-    if (unit + 1 < end) input.load(unit + 1);
+    loading = following(loading);
+    if (i + 1 < units) input.load(loading);
     PackedUnit<F> packed;
     packed.load(stages + reading * Shape::kWeightBytes + warp_id() * unit_bytes(F), lane_id(), read_shared);
     const unsigned tile = shared_address(inputs);
