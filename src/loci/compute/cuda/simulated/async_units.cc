@@ -135,6 +135,12 @@ void AsyncUnits::publish(std::span<const std::byte> bytes) {
   std::memcpy(view_.data() + (bytes.data() - shared_), bytes.data(), bytes.size());
 }
 
+void AsyncUnits::spoil(std::span<const std::byte> bytes) {
+  if (view_.empty()) return;
+  std::byte* seen = view_.data() + (bytes.data() - shared_);
+  if (std::memcmp(seen, bytes.data(), bytes.size()) != 0) std::memset(seen, 0xff, bytes.size());
+}
+
 void AsyncUnits::begin_products(std::uint32_t warp) { warps_[warp].fenced = true; }
 
 void AsyncUnits::multiply(std::uint32_t warp, void* const (&lanes)[32]) {

@@ -42,6 +42,8 @@ class AsyncUnits {
   void copy_tile(std::byte* to, const TileMap& map, int x, int y, int z, const void* arrivals);
   // Bytes that a thread wrote are visible to the units.
   void publish(std::span<const std::byte> bytes);
+  // They were written, and not published: the units see NaNs, unless nothing changed.
+  void spoil(std::span<const std::byte> bytes);
 
   // Of a warp. The operands are of its 32 lanes.
   void begin_products(std::uint32_t warp);

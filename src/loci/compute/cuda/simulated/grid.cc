@@ -330,6 +330,7 @@ void wait_copies(std::size_t groups_left) {
       std::memset(copy.to, 0, 16);
     }
     mine.unpublished.emplace_back(static_cast<std::byte*>(copy.to), 16);
+    running->units().spoil(mine.unpublished.back());
   }
   mine.copies.erase(mine.copies.begin(), mine.copies.begin() + static_cast<std::ptrdiff_t>(end));
   mine.copy_groups.erase(mine.copy_groups.begin(),
@@ -359,6 +360,7 @@ void store_for_products(void* to, std::uint32_t value) {
   check_shared(to, sizeof(value));
   std::memcpy(to, &value, sizeof(value));
   lane().unpublished.emplace_back(static_cast<std::byte*>(to), sizeof(value));
+  running->units().spoil(lane().unpublished.back());
 }
 void meet_at_barrier(unsigned number, unsigned threads, bool wait) {
   running->meet_at_barrier(number, threads, wait);
