@@ -2,8 +2,6 @@
 // attend(): which kernel, with how many stages; and the kernel that merges partial results.
 #include "loci/compute/cuda/attention/attention.h"
 
-#include <cstdlib>
-
 #include "loci/base/check.h"
 #include "loci/compute/cuda/attention/attention_kernels.h"
 #include "loci/compute/cuda/attention/attention_tile.cuh"
@@ -121,11 +119,7 @@ void launch_warpgroups(const AttentionParams& params, Stream& stream) {
   const WarpgroupKernel kernel =
       (a.type == ElementType::kHalf ? warpgroup_kernel_half : warpgroup_kernel_bfloat16)(a.state.head_dim);
   // A block a multiprocessor, which takes one task after the other.
-  std::uint32_t blocks = min(a.tasks_max, stream.device().properties().multiprocessors);
-  if (const char* v = std::getenv("LOCI_ATTENTION_VARIANT")) {
-    if (v[0] == '1') all.turns = false;
-    if (v[0] == '2') blocks = a.tasks_max;
-  }
+  const std::uint32_t blocks = min(a.tasks_max, stream.device().properties().multiprocessors);
   launch("attend_warpgroups", kernel.kernel,
          {.grid = {blocks}, .block = {kWarpgroupThreads}, .shared_bytes = kernel.shared_bytes}, all, stream);
 }

@@ -122,7 +122,10 @@ TEST_F(CudaAttentionTest, PromptsAmongDecodes) {
         c.spans.push_back({.length = length});
         c.runs.push_back({i, rows, length - rows});
       }
-      check(c, kv_heads);
+      World world(*this, c, kv_heads);
+      const attention_testing::Outcome outcome = world.attend(c);
+      EXPECT_EQ(outcome.warpgroups, attention_has_warpgroups(device().properties(), head_dim, false));
+      world.expect_near(c, outcome);
     }
   }
 }

@@ -201,7 +201,7 @@ void World::replace(Prepared& pass, const Case& c) {
 }
 
 Outcome World::result(const Prepared& pass) {
-  Outcome outcome{test_.get<std::uint16_t>(pass.output), pass.merges_count};
+  Outcome outcome{test_.get<std::uint16_t>(pass.output), pass.merges_count, pass.arguments.warpgroups};
   outcome.bits.resize(std::size_t{pass.rows} * heads_ * head_dim_);
   return outcome;
 }

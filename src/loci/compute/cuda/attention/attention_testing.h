@@ -62,6 +62,7 @@ class AttentionTest : public DeviceTest {
 struct Outcome {
   std::vector<std::uint16_t> bits;  // [row][head][head_dim]
   std::uint32_t merges = 0;
+  bool warpgroups = false;  // attend_warpgroups computed it
 };
 
 // One pass's memory, and the arguments that name it.

@@ -71,13 +71,13 @@ class PromptGroup {
   static constexpr std::uint32_t kPairs = kWarpgroupPairs;  // of the group
   static constexpr std::uint32_t kTurn = 3;                 // number of the first group's barrier
 
-  LOCI_DEVICE PromptGroup(const AttentionParams& p, const PromptRing<kHead>& ring, bool turns)
-      : p_(p), ring_(ring), group_(GroupTeam::group()), turns_(turns) {
-    if (turns_ && group_ == 1) arrive_at_barrier(kTurn, 2 * kWarpgroup);
+  LOCI_DEVICE PromptGroup(const AttentionParams& p, const PromptRing<kHead>& ring)
+      : p_(p), ring_(ring), group_(GroupTeam::group()) {
+    if (group_ == 1) arrive_at_barrier(kTurn, 2 * kWarpgroup);
   }
   // The first group takes the turn that the second one left.
   LOCI_DEVICE void end() const {
-    if (turns_ && group_ == 0) begin_turn();
+    if (group_ == 0) begin_turn();
   }
 
   // `place`: of the task and its queries.
@@ -136,12 +136,8 @@ class PromptGroup {
 
  private:
   // The groups take turns at issuing products.
-  LOCI_DEVICE void begin_turn() const {
-    if (turns_) meet_at_barrier(kTurn + group_, 2 * kWarpgroup);
-  }
-  LOCI_DEVICE void end_turn() const {
-    if (turns_) arrive_at_barrier(kTurn + (1 - group_), 2 * kWarpgroup);
-  }
+  LOCI_DEVICE void begin_turn() const { meet_at_barrier(kTurn + group_, 2 * kWarpgroup); }
+  LOCI_DEVICE void end_turn() const { arrive_at_barrier(kTurn + (1 - group_), 2 * kWarpgroup); }
 
   // s = queries * keys^T.
   LOCI_DEVICE void multiply_keys(float (&s)[kScoreTiles][4], unsigned queries) const {
@@ -265,7 +261,6 @@ class PromptGroup {
   const AttentionParams& p_;
   const PromptRing<kHead>& ring_;
   const std::uint32_t group_;  // 0 or 1
-  const bool turns_;
   // Of the step whose keys, or values, come next.
   RingPlace<Shape::kKeyStages> keys_;
   RingPlace<Shape::kValueStages> values_;
@@ -282,7 +277,7 @@ template <class T, int kHead>
 LOCI_DEVICE void multiply_tasks(const WarpgroupParams& all, const PromptRing<kHead>& ring) {
   const AttentionParams& p = all.p;
   const std::uint32_t group = GroupTeam::group();
-  PromptGroup<T, kHead> prompt(p, ring, all.turns);
+  PromptGroup<T, kHead> prompt(p, ring);
   // Few registers are left: bits 0 and 1 are the parities of the queries in each place, bit 2 says that the
   // task before was a prompt tile, and the others count tasks.
   constexpr std::uint32_t kPromptBefore = 4, kOne = 8;

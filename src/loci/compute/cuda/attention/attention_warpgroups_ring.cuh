@@ -13,7 +13,6 @@ namespace loci::cuda {
 struct WarpgroupParams {
   TileMap map;  // of the layer's state: x dimensions of a head, y keys of all heads and then values, z slots
   AttentionParams p;
-  bool turns = true;
 };
 
 #if LOCI_WARPGROUPS
