@@ -46,27 +46,15 @@ void CaptureOutlet::before_overwrite(Stream& compute) {
   if (std::exchange(taking_, false)) compute.wait(taken_);
 }
 
-Status CaptureOutlet::reserve(PassCaptures& captures, std::uint64_t bytes) const {
-  if (bytes <= captures.kept.size()) return {};
-  captures.kept = Memory();
-  LOCI_ASSIGN_OR_RETURN(captures.kept,
-                        Memory::allocate(device_, MemoryKind::kDevice, bytes,
-                                         "hidden states on their way to the host (option hidden)"));
-  return {};
-}
-
 void CaptureOutlet::copy_all(const Pass& pass, std::span<const Segment> segments, const std::byte* inputs,
-                             std::uint32_t layers, std::uint32_t rows, PassCaptures& captures,
-                             Stream& compute) {
-  const std::uint64_t layer_bytes = rows * row_bytes_;
-  compute.copy(captures.kept.data(), inputs, layers * layer_bytes);
+                             std::uint32_t layers, std::uint32_t rows, Stream& compute, Event& taken) {
   pieces_.clear();
   for (std::uint32_t layer = 0; layer < layers; ++layer)
-    add_pieces(pass, segments, layer, captures.kept.data() + layer * layer_bytes);
+    add_pieces(pass, segments, layer, inputs + std::uint64_t{layer} * rows * row_bytes_);
   compute.record(made_);
   stream_.wait(made_);
   stream_.copy_pieces(pieces_);
-  stream_.record(captures.taken);
+  stream_.record(taken);
 }
 
 }  // namespace loci::cuda

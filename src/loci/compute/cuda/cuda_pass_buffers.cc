@@ -83,7 +83,9 @@ Status PassBuffers::reserve(const PassNeeds& needs) {
 
 Status PassBuffers::reserve_inputs(std::uint32_t rows) {
   const std::uint64_t bytes = std::uint64_t{spec_.layer_count()} * rows * spec_.hidden * kElement;
-  return grow({&inputs, bytes}, "hidden states that decode steps keep (option hidden)");
+  constexpr const char* kWhat = "hidden states that decode steps keep (option hidden)";
+  LOCI_RETURN_IF_ERROR(grow({&inputs[0], bytes}, kWhat));
+  return grow({&inputs[1], bytes}, kWhat);
 }
 
 std::uint64_t PassBuffers::size_bytes() const {
@@ -101,7 +103,8 @@ std::uint64_t PassBuffers::size_bytes() const {
                                &activated,
                                &partial_values,
                                &partial_statistics,
-                               &inputs,
+                               &inputs[0],
+                               &inputs[1],
                                &logits,
                                &samples,
                                &sample_workspace,

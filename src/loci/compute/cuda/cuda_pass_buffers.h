@@ -33,7 +33,7 @@ class PassBuffers {
 
   // Errors: kResourceExhausted naming bytes and field; earlier memory may then be lost.
   Status reserve(const PassNeeds& needs);
-  // Room for `inputs` of so many rows. Errors: kResourceExhausted.
+  // Room for both `inputs` of so many rows. Errors: kResourceExhausted.
   Status reserve_inputs(std::uint32_t rows);
   // Changes whenever a buffer has moved.
   std::uint32_t generation() const { return generation_; }
@@ -51,9 +51,10 @@ class PassBuffers {
   Memory gate_up;           // elements [rows][2 * ffn], of experts [rows * uses][2 * ffn]
   Memory activated;         // elements [rows][ffn], of experts [rows * uses][ffn]
   Memory partial_values, partial_statistics;  // attention.h
-  Memory inputs;   // elements [layer][rows][hidden]: of the layers' first products, if a graph keeps them
-  Memory logits;   // f32 [logits_rows][vocabulary]
-  Memory samples;  // u32 [spans]: of the last pass
+  // Elements [layer][rows][hidden]: of the layers' first products, where graphs keep them. Passes take turns.
+  Memory inputs[2];
+  Memory logits;            // f32 [logits_rows][vocabulary]
+  Memory samples;           // u32 [spans]: of the last pass
   Memory sample_workspace;  // rows.h
   // For mixtures:
   Memory scores;           // f32 [rows][experts]

@@ -52,7 +52,8 @@ CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights
       layers_(spec, weights, *products_, buffers_, options.element, options.deterministic),
       plan_(shape_),
       graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
-      capturing_graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
+      capturing_graphs_{DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
+                        DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0)},
       stream_(device),
       outlet_(device, hidden_row_bytes()) {
   for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
@@ -174,7 +175,7 @@ Status CudaPassRunner::issue(Flight& flight) {
       arrivals_);
   patience_ = Patience(flight.pass.patience);
   std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
-  if (bucket > 0 && plan_.captures() && !reserve_captures(flight, bucket)) bucket = 0;
+  if (bucket > 0 && plan_.captures() && !reserve_captures(bucket)) bucket = 0;
   LOCI_RETURN_IF_ERROR(reserve(flight, bucket));
   plan_.write(layout_, flight.descriptors.data());
   stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
@@ -236,21 +237,21 @@ PassLaunch CudaPassRunner::launch_of(std::uint32_t bucket) const {
   return launch;
 }
 
-bool CudaPassRunner::reserve_captures(Flight& flight, std::uint32_t bucket) {
+bool CudaPassRunner::reserve_captures(std::uint32_t bucket) {
   // For few sizes: whenever a buffer grows all graphs are captured anew.
   constexpr std::uint32_t kRowsMin = 16;
   const std::uint32_t rows = std::bit_ceil(std::max(bucket, kRowsMin));
   if (rows >= rows_refused_) return false;
-  const std::uint64_t bytes = std::uint64_t{spec_.layer_count()} * rows * hidden_row_bytes();
-  const bool room = buffers_.reserve_inputs(rows).ok() && outlet_.reserve(flight.captures, bytes).ok();
+  const bool room = buffers_.reserve_inputs(rows).ok();
   if (!room) rows_refused_ = rows;  // to ask again in each step would wait for the device
   return room;
 }
 
 void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool captures) {
   PassLaunch launch = launch_of(bucket);
-  if (captures) launch.inputs = buffers_.inputs.data();
-  DecodeGraphs& graphs = captures ? capturing_graphs_ : graphs_;
+  const std::size_t turn = begun_ % kInFlight;
+  if (captures) launch.inputs = buffers_.inputs[turn].data();
+  DecodeGraphs& graphs = captures ? capturing_graphs_[turn] : graphs_;
   const Status refused = graphs.launch(bucket, buffers_.generation(), stream_,
                                        [&] { layers_.issue(launch, {}, bucket, stream_); });
   if (!refused.ok() && options_.warn) {
@@ -258,8 +259,8 @@ void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool capt
         fmt::format("decode steps of up to {} requests run without a graph: {}", bucket, refused.message()));
   }
   if (captures) {
-    outlet_.copy_all(flight.pass, flight.segments, buffers_.inputs.data(), spec_.layer_count(), bucket,
-                     flight.captures, stream_);
+    outlet_.copy_all(flight.pass, flight.segments, launch.inputs, spec_.layer_count(), bucket, stream_,
+                     flight.taken);
   }
   copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
 }
@@ -296,7 +297,7 @@ void CudaPassRunner::finish(std::vector<SpanResult>& results) {
   LOCI_CHECK(begun_ > ended_, "a pass has begun");
   Flight& flight = flights_[ended_++ % flights_.size()];
   flight.done.synchronize();
-  flight.captures.taken.synchronize();
+  flight.taken.synchronize();
   blocks_.projections_done(flight.projections.last());
   projected_ = {};
   Status status = flight.status;

@@ -67,11 +67,10 @@ class CudaPassRunner {
   // A pass in flight. There is room for one more than may be in flight, because the results of the last one
   // that ended are still read.
   struct Flight {
-    explicit Flight(const Device& device) : captures(device), done(device) {}
+    explicit Flight(const Device& device) : taken(device), done(device) {}
     Pass pass;
     std::vector<Segment> segments;
     std::vector<std::uint8_t> poisoned;  // [span]
-    PassCaptures captures;
     PassProjections projections;
     std::uint32_t sampled_rows = 0;
     Status status;  // the error that kept it from being issued
@@ -79,6 +78,7 @@ class CudaPassRunner {
     Memory descriptors;
     Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
     Memory samples;  // u32 [spans]
+    Event taken;     // behind the copies of what a graph has kept
     Event done;
   };
 
@@ -95,7 +95,7 @@ class CudaPassRunner {
   void issue_graph(Flight& flight, std::uint32_t bucket, bool captures);
   void issue_plainly(Flight& flight);
   // True: there is room for the inputs that a graph keeps.
-  bool reserve_captures(Flight& flight, std::uint32_t bucket);
+  bool reserve_captures(std::uint32_t bucket);
   void copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end, const float* logits);
   void await_blocks(Flight& flight, std::uint32_t layer);
 
@@ -110,7 +110,10 @@ class CudaPassRunner {
   std::unique_ptr<PassProjector> projector_;  // null: this model's hidden states are no smaller form
   PassPlan plan_;
   DescriptorLayout layout_;
-  DecodeGraphs graphs_, capturing_graphs_;
+  DecodeGraphs graphs_;
+  // Steps that capture keep what they capture in one of two places, in turn: a step begins when the one
+  // before the last has ended. The graphs of each.
+  DecodeGraphs capturing_graphs_[kInFlight];
   Stream stream_;  // computes
   CaptureOutlet outlet_;
   std::uint32_t rows_refused_ = UINT32_MAX;  // there was no room for a graph that keeps so many rows

@@ -41,8 +41,8 @@
 namespace loci {
 
 // The thread that calls begin() and end() copies no rows. The backend writes them into buffers that come from
-// Backend::allocate_host(); a thread of this class copies them from there to the captures. Passes that wait
-// for that thread are few; if it falls behind, what a pass has captured is dropped.
+// Backend::allocate_host(); a thread of this class copies them from there to the captures. If it falls
+// behind, what a pass has captured is dropped.
 //
 // Thread-safe; begin() and end() are called by one thread.
 class HiddenCaptures {

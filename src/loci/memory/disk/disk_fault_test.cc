@@ -363,10 +363,10 @@ TEST_F(DiskFaults, AnEndThatWaitsForTheDiskSaysSoOnce) {
   store->read({{0, SlotId(0), test_key(0)}}, 0, sink);
   store.reset();
   EXPECT_FALSE(sink->wait()[0].status->ok());
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find(with.directories[0].path), std::string::npos) << said[0];
   disk_.set_judge(nullptr);
   disk_.release();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find(with.directories[0].path), std::string::npos) << said[0];
 }
 
 TEST_F(DiskFaults, WhateverFailsNothingWrongIsServedAndEveryCallEnds) {
