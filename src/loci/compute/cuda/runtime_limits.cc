@@ -30,7 +30,9 @@ bool has_code_for(std::string_view architectures, std::uint32_t capability) {
   for (std::string each; std::getline(list, each, ',');) {
     const auto compiled = static_cast<std::uint32_t>(std::stoul(each));
     const bool alone = each.back() == 'a';  // for this very capability
-    // (Tegra's 8.7 does not run what was compiled for 8.0.)
+    // (Tegra's 8.7 does not run what was compiled for 8.0. On 9.0 kernels are chosen that are empty unless
+    // they were compiled for 90a.)
+    if (!alone && capability == 90) continue;
     if (alone || capability == 87 ? compiled == capability
                                   : compiled / 10 == capability / 10 && compiled <= capability)
       return true;

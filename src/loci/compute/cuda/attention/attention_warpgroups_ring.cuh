@@ -84,8 +84,9 @@ struct PromptRing {
   static constexpr std::uint32_t kQueryWarps = 3;  // of the warpgroup that copies, all but the first
 };
 
-// A warp arrives.
+// A warp arrives, when all its lanes have come here.
 LOCI_DEVICE void arrive_warp(Arrivals* arrivals) {
+  __syncwarp();
   if (lane_id() == 0) arrive(arrivals);
 }
 
@@ -255,7 +256,6 @@ class QueryCopier {
       if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
         copy(view, ring_.queries(place.stage));
         publish_shared();
-        __syncwarp();
         arrive_warp(ring_.queries_here(place.stage));
       }
       arrive_warp(ring_.task_used(place.stage));
