@@ -39,6 +39,9 @@ struct DeviceProperties {
   bool simulated = false;              // runs on this processor: tests choose small shapes
 };
 
+// Whether kernels that use warpgroups (simt_warpgroup.h) run on a device.
+inline bool has_warpgroups(const DeviceProperties& device) { return device.capability == 90; }
+
 // Whether machine code for `architectures` ("80,89,90a") runs on a device. Code for 80 runs on 8.0 and later
 // 8.x, code for 90a only on 9.0.
 bool has_code_for(std::string_view architectures, std::uint32_t capability);

@@ -32,9 +32,11 @@ class WarpgroupTest : public DeviceTest {
 
   // How many of the product's elements are wrong.
   std::uint32_t wrong(WarpgroupForm form, ElementType type, WarpgroupFault fault = WarpgroupFault::kNone) {
-    const std::uint32_t rows = form == WarpgroupForm::kShared ? 128 : 64,
+    const bool by_rows = form == WarpgroupForm::kByRows64 || form == WarpgroupForm::kByRows128;
+    const bool transposed = by_rows || form == WarpgroupForm::kShared;  // b has a row for each column of c
+    const std::uint32_t rows = form == WarpgroupForm::kShared || form == WarpgroupForm::kByRows128 ? 128 : 64,
                         columns = form == WarpgroupForm::kRegisters128 ? 128 : 64,
-                        width = form == WarpgroupForm::kRegisters64 ? 64 : 128;  // of c
+                        width = transposed ? rows : columns;  // of c
     std::mt19937 random(7);
     const auto draw = [&](std::uint32_t count) {
       std::vector<int> values(count);
@@ -49,7 +51,11 @@ class WarpgroupTest : public DeviceTest {
       return upload(bits);
     };
     const Memory device_a = put(a), device_b = put(b), device_c = filled(64 * width * 4);
-    WarpgroupTestParams params{.map = {}, .a = device_a.data(), .c = device_c.as<float>(), .fault = fault};
+    WarpgroupTestParams params{.map = {},
+                               .a = device_a.data(),
+                               .b = device_b.as<std::uint16_t>() + rows * columns,
+                               .c = device_c.as<float>(),
+                               .fault = fault};
     EXPECT_TRUE(make_tile_map({.base = device_b.data(),
                                .size = {columns, rows, 3},
                                .stride_bytes = {columns * 2, std::uint64_t{rows} * columns * 2},
@@ -63,8 +69,7 @@ class WarpgroupTest : public DeviceTest {
       for (std::uint32_t column = 0; column < width; ++column) {
         int expected = 0;
         for (std::uint32_t k = 0; k < 64; ++k) {
-          expected += a[row * 64 + k] *
-                      (form == WarpgroupForm::kShared ? mine[column * 64 + k] : mine[k * columns + column]);
+          expected += a[row * 64 + k] * (transposed ? mine[column * 64 + k] : mine[k * columns + column]);
         }
         const float found = c[row * width + column];
         if (found == static_cast<float>(expected)) continue;
@@ -82,7 +87,8 @@ TEST_F(WarpgroupTest, EveryFormOfProduct) {
   if (!there()) GTEST_SKIP() << "no Hopper";
   for (const ElementType type : {ElementType::kHalf, ElementType::kBFloat16}) {
     for (const WarpgroupForm form :
-         {WarpgroupForm::kShared, WarpgroupForm::kRegisters64, WarpgroupForm::kRegisters128}) {
+         {WarpgroupForm::kShared, WarpgroupForm::kRegisters64, WarpgroupForm::kRegisters128,
+          WarpgroupForm::kByRows64, WarpgroupForm::kByRows128}) {
       EXPECT_EQ(wrong(form, type), 0u) << "form " << static_cast<int>(form);
     }
   }
@@ -96,6 +102,7 @@ TEST_F(WarpgroupTest, TheSimulatedDeviceFindsMistakes) {
     return count;
   };
   EXPECT_GT(found(WarpgroupFault::kNoPublish), 0u);
+  EXPECT_GT(wrong(WarpgroupForm::kByRows64, ElementType::kHalf, WarpgroupFault::kNoPublish), 0u);
   EXPECT_GT(found(WarpgroupFault::kNoWait), 0u);
   EXPECT_GT(found(WarpgroupFault::kEarlyReuse), 0u);
   EXPECT_GT(found(WarpgroupFault::kEarlyTile), 0u);

@@ -13,9 +13,11 @@ __global__ void __launch_bounds__(kWarpgroup)
     warpgroup_product(const __grid_constant__ WarpgroupTestParams p) {
   follow_previous();
 #if LOCI_WARPGROUPS
-  constexpr int kTiles = kForm == WarpgroupForm::kRegisters64 ? 8 : 16;
-  constexpr std::uint32_t kRows = kForm == WarpgroupForm::kShared ? 128 : 64;      // of b
-  constexpr std::uint32_t kParts = kForm == WarpgroupForm::kRegisters128 ? 2 : 1;  // of 64 columns
+  constexpr bool kByRows = kForm == WarpgroupForm::kByRows64 || kForm == WarpgroupForm::kByRows128;
+  constexpr int kTiles = kForm == WarpgroupForm::kRegisters64 || kForm == WarpgroupForm::kByRows64 ? 8 : 16;
+  constexpr std::uint32_t kRows =
+      kForm == WarpgroupForm::kShared || kForm == WarpgroupForm::kByRows128 ? 128 : 64;  // of b
+  constexpr std::uint32_t kParts = kForm == WarpgroupForm::kRegisters128 ? 2 : 1;        // of 64 columns
   auto* shared = shared_memory<std::byte>();
   std::byte* b = shared + (1024 - shared_address(shared) % 1024) % 1024;
   std::byte* a = b + 2 * kTileBytes;
@@ -25,7 +27,13 @@ __global__ void __launch_bounds__(kWarpgroup)
     publish_arrivals();
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (kByRows) {
+    const auto* words = static_cast<const std::uint32_t*>(p.b);
+    for (std::uint32_t i = threadIdx.x; i < kRows * 32; i += kWarpgroup) {
+      const std::uint32_t row = i / 32, chunk = i % 32 / 4;
+      store_for_products(b + row * 128 + (chunk ^ (row & 7)) * 16 + i % 4 * 4, words[i]);
+    }
+  } else if (threadIdx.x == 0) {
     arrive_expecting(here, 2 * kTileBytes - (kForm == WarpgroupForm::kRegisters64 ? kTileBytes : 0));
     for (std::uint32_t part = 0; part < kParts; ++part) {
       copy_tile_async(b + part * kTileBytes, p.map, static_cast<int>(64 * part), 0, 1, here);
@@ -40,7 +48,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   copy_async_wait<0>();
   if (p.fault != WarpgroupFault::kNoPublish) publish_shared();
   __syncthreads();
-  if (p.fault != WarpgroupFault::kEarlyTile) await_arrivals(here, 0);
+  if (!kByRows && p.fault != WarpgroupFault::kEarlyTile) await_arrivals(here, 0);
   float d[kTiles][4] = {};
   if (p.fault != WarpgroupFault::kNoFence) begin_products();
   std::uint32_t fragments[4][4];
@@ -60,7 +68,12 @@ __global__ void __launch_bounds__(kWarpgroup)
     begin_products();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      multiply_registers<T>(d, fragments[k], tile_of_columns(shared_address(b) + k * (16 * 128), kTileBytes));
+      if constexpr (kByRows) {
+        multiply_registers_by_rows<T>(d, fragments[k], tile_of_rows(shared_address(b) + 32 * k));
+      } else {
+        multiply_registers<T>(d, fragments[k],
+                              tile_of_columns(shared_address(b) + k * (16 * 128), kTileBytes));
+      }
     }
   }
   commit_products();
@@ -92,10 +105,17 @@ __global__ void __launch_bounds__(kWarpgroup)
 
 template <class T>
 void launch_form(const WarpgroupTestParams& params, WarpgroupForm form, Stream& stream) {
-  launch("warpgroup_product",
-         form == WarpgroupForm::kShared        ? warpgroup_product<T, WarpgroupForm::kShared>
-         : form == WarpgroupForm::kRegisters64 ? warpgroup_product<T, WarpgroupForm::kRegisters64>
-                                               : warpgroup_product<T, WarpgroupForm::kRegisters128>,
+  const auto kernel = [&] {
+    switch (form) {
+      case WarpgroupForm::kShared: return warpgroup_product<T, WarpgroupForm::kShared>;
+      case WarpgroupForm::kRegisters64: return warpgroup_product<T, WarpgroupForm::kRegisters64>;
+      case WarpgroupForm::kRegisters128: return warpgroup_product<T, WarpgroupForm::kRegisters128>;
+      case WarpgroupForm::kByRows64: return warpgroup_product<T, WarpgroupForm::kByRows64>;
+      case WarpgroupForm::kByRows128: break;
+    }
+    return warpgroup_product<T, WarpgroupForm::kByRows128>;
+  }();
+  launch("warpgroup_product", kernel,
          {.grid = {1}, .block = {kWarpgroup}, .shared_bytes = 1024 + 3 * kTileBytes + 64}, params, stream);
 }
 

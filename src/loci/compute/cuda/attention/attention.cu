@@ -100,7 +100,7 @@ void launch_warpgroups(const AttentionParams& params, Stream& stream) {
   const AttentionArguments& a = params.a;
   LOCI_CHECK(attention_has_warpgroups(stream.device().properties(), a.state.head_dim, a.split_keys != 0),
              "attention by warpgroups is for Hopper, and not for deterministic mode");
-  WarpgroupParams all;
+  AttendWarpgroupsParams all;
   all.p = params;
   all.p.stages = min(a.stages_max, kWarpgroupDecodeStages);
   // How many slots there are is not known here: as many as any device has memory for.
@@ -116,18 +116,20 @@ void launch_warpgroups(const AttentionParams& params, Stream& stream) {
     return stream.note_failure(
         Status(StatusCode::kInternal, "the driver refused a map of attention's state"));
   }
-  const WarpgroupKernel kernel =
-      (a.type == ElementType::kHalf ? warpgroup_kernel_half : warpgroup_kernel_bfloat16)(a.state.head_dim);
+  const AttendWarpgroupsKernel kernel =
+      (a.type == ElementType::kHalf ? attend_warpgroups_kernel_half
+                                    : attend_warpgroups_kernel_bfloat16)(a.state.head_dim);
   // A block a multiprocessor, which takes one task after the other.
   const std::uint32_t blocks = min(a.tasks_max, stream.device().properties().multiprocessors);
   launch("attend_warpgroups", kernel.kernel,
-         {.grid = {blocks}, .block = {kWarpgroupThreads}, .shared_bytes = kernel.shared_bytes}, all, stream);
+         {.grid = {blocks}, .block = {kAttendWarpgroupsThreads}, .shared_bytes = kernel.shared_bytes}, all,
+         stream);
 }
 
 }  // namespace
 
 bool attention_has_warpgroups(const DeviceProperties& device, std::uint32_t head_dim, bool deterministic) {
-  return device.capability == 90 && (head_dim == 64 || head_dim == 128) && !deterministic;
+  return has_warpgroups(device) && (head_dim == 64 || head_dim == 128) && !deterministic;
 }
 
 void attend(const AttentionArguments& arguments, Stream& stream) {

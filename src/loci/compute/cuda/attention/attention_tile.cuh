@@ -292,13 +292,12 @@ struct SoftmaxState {
 
 // Scores to probabilities, and by what the sums before are to be multiplied; half 0 is row g, half 1 row g
 // + 8.
-template <int kTiles>
-LOCI_DEVICE void softmax_half(float (&s)[kTiles][4], int half, float multiplier, SoftmaxState& state,
+LOCI_DEVICE void softmax_half(float (&s)[8][4], int half, float multiplier, SoftmaxState& state,
                               float& factor) {
   const int i = 2 * half;
   float largest = fmaxf(s[0][i], s[0][i + 1]);
 #pragma unroll
-  for (int j = 1; j < kTiles; ++j) largest = fmaxf(largest, fmaxf(s[j][i], s[j][i + 1]));
+  for (int j = 1; j < 8; ++j) largest = fmaxf(largest, fmaxf(s[j][i], s[j][i + 1]));
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
   const float before = state.maximum[half];
@@ -307,7 +306,7 @@ LOCI_DEVICE void softmax_half(float (&s)[kTiles][4], int half, float multiplier,
   factor = exp2_fast(before * multiplier - base);
   float total = 0;
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
+  for (int j = 0; j < 8; ++j) {
     s[j][i] = exp2_fast(fmaf(s[j][i], multiplier, -base));
     s[j][i + 1] = exp2_fast(fmaf(s[j][i + 1], multiplier, -base));
     total += s[j][i];

@@ -65,15 +65,14 @@ LOCI_DEVICE void softmax_rows(float (&s)[kTiles][4], float multiplier, SoftmaxSt
 template <class T, int kHead>
 class PromptGroup {
  public:
-  using Shape = WarpgroupShape<kHead>;
+  using Shape = AttendWarpgroupsShape<kHead>;
   static constexpr int kTiles = kHead / 8;                  // of eight dimensions
   static constexpr int kScoreTiles = kWarpgroupKeys / 8;    // of eight keys
   static constexpr std::uint32_t kPairs = kWarpgroupPairs;  // of the group
-  static constexpr std::uint32_t kTurn = 3;                 // number of the first group's barrier
 
   LOCI_DEVICE PromptGroup(const AttentionParams& p, const PromptRing<kHead>& ring)
       : p_(p), ring_(ring), group_(GroupTeam::group()) {
-    if (group_ == 1) arrive_at_barrier(kTurn, 2 * kWarpgroup);
+    if (group_ == 1) arrive_at_barrier(GroupBarrier::kTurn, 2 * kWarpgroup);
   }
   // The first group takes the turn that the second one left.
   LOCI_DEVICE void end() const {
@@ -136,8 +135,8 @@ class PromptGroup {
 
  private:
   // The groups take turns at issuing products.
-  LOCI_DEVICE void begin_turn() const { meet_at_barrier(kTurn + group_, 2 * kWarpgroup); }
-  LOCI_DEVICE void end_turn() const { arrive_at_barrier(kTurn + (1 - group_), 2 * kWarpgroup); }
+  LOCI_DEVICE void begin_turn() const { meet_at_barrier(GroupBarrier::kTurn + group_, 2 * kWarpgroup); }
+  LOCI_DEVICE void end_turn() const { arrive_at_barrier(GroupBarrier::kTurn + (1 - group_), 2 * kWarpgroup); }
 
   // s = queries * keys^T.
   LOCI_DEVICE void multiply_keys(float (&s)[kScoreTiles][4], unsigned queries) const {
@@ -269,12 +268,9 @@ class PromptGroup {
   SoftmaxState state_;
 };
 
-#endif  // LOCI_WARPGROUPS
-
-#if LOCI_WARPGROUPS
 // A warpgroup that multiplies: its part of all tasks of the block.
 template <class T, int kHead>
-LOCI_DEVICE void multiply_tasks(const WarpgroupParams& all, const PromptRing<kHead>& ring) {
+LOCI_DEVICE void multiply_tasks(const AttendWarpgroupsParams& all, const PromptRing<kHead>& ring) {
   const AttentionParams& p = all.p;
   const std::uint32_t group = GroupTeam::group();
   PromptGroup<T, kHead> prompt(p, ring);
@@ -292,14 +288,14 @@ LOCI_DEVICE void multiply_tasks(const WarpgroupParams& all, const PromptRing<kHe
     } else {
       // A decode tile of each group lies where the ring does: both are done with that. From decode to decode
       // the groups need not wait for each other.
-      if ((state & kPromptBefore) != 0) meet_at_barrier(kDecodeBarrier, 2 * kWarpgroup);
+      if ((state & kPromptBefore) != 0) meet_at_barrier(GroupBarrier::kDecodes, 2 * kWarpgroup);
       state &= ~kPromptBefore;
       const std::uint32_t index = ring.task(place).index;
       if (group == 0 || (view.task.flags & AttentionTask::kFirst) != 0) {
         GroupTeam::meet();  // all its warps are done with the one before
         const TaskView mine(p, index + group);
         DecodeTile<T, kHead, GroupTeam>(p, mine).run(ring.begin +
-                                                     group * WarpgroupShape<kHead>::kDecodeBytes);
+                                                     group * AttendWarpgroupsShape<kHead>::kDecodeBytes);
       }
       publish_shared();
     }
@@ -307,11 +303,11 @@ LOCI_DEVICE void multiply_tasks(const WarpgroupParams& all, const PromptRing<kHe
   }
   prompt.end();
 }
-#endif
+#endif  // LOCI_WARPGROUPS
 
 template <class T, int kHead>
-__global__ void __launch_bounds__(kWarpgroupThreads, 1)
-    attend_warpgroups(const __grid_constant__ WarpgroupParams all) {
+__global__ void __launch_bounds__(kAttendWarpgroupsThreads, 1)
+    attend_warpgroups(const __grid_constant__ AttendWarpgroupsParams all) {
 #if LOCI_WARPGROUPS
   release_next();
   // Descriptors are there before the pass's first kernel.

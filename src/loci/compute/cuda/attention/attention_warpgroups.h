@@ -7,15 +7,15 @@
 
 namespace loci::cuda {
 
-struct WarpgroupParams;
+struct AttendWarpgroupsParams;
 
 inline constexpr std::uint32_t kWarpgroupKeys = 128;  // positions of the context that a step reads
 inline constexpr std::uint32_t kWarpgroupPairs = 64;  // of each of the two groups that multiply
-inline constexpr std::uint32_t kWarpgroupThreads = 384;
+inline constexpr std::uint32_t kAttendWarpgroupsThreads = 384;
 inline constexpr std::uint32_t kWarpgroupDecodeStages = 3;  // of each of two decode tiles
 
 template <int kHead>
-struct WarpgroupShape {
+struct AttendWarpgroupsShape {
   static_assert(kHead == 64 || kHead == 128);
   static constexpr std::uint32_t kQueryBytes = 2 * kWarpgroupPairs * kHead * 2;  // of one of two tasks
   static constexpr std::uint32_t kStepBytes = kWarpgroupKeys * kHead * 2;        // of keys, or of values
@@ -38,11 +38,11 @@ struct WarpgroupShape {
   }
 };
 
-struct WarpgroupKernel {
-  void (*kernel)(WarpgroupParams) = nullptr;
+struct AttendWarpgroupsKernel {
+  void (*kernel)(AttendWarpgroupsParams) = nullptr;
   std::uint32_t shared_bytes = 0;
 };
-WarpgroupKernel warpgroup_kernel_half(std::uint32_t head_dim);
-WarpgroupKernel warpgroup_kernel_bfloat16(std::uint32_t head_dim);
+AttendWarpgroupsKernel attend_warpgroups_kernel_half(std::uint32_t head_dim);
+AttendWarpgroupsKernel attend_warpgroups_kernel_bfloat16(std::uint32_t head_dim);
 
 }  // namespace loci::cuda

@@ -4,9 +4,9 @@
 
 namespace loci::cuda {
 
-WarpgroupKernel warpgroup_kernel_bfloat16(std::uint32_t head_dim) {
-  if (head_dim == 64) return {attend_warpgroups<BFloat16, 64>, WarpgroupShape<64>::kBytes};
-  return {attend_warpgroups<BFloat16, 128>, WarpgroupShape<128>::kBytes};
+AttendWarpgroupsKernel attend_warpgroups_kernel_bfloat16(std::uint32_t head_dim) {
+  if (head_dim == 64) return {attend_warpgroups<BFloat16, 64>, AttendWarpgroupsShape<64>::kBytes};
+  return {attend_warpgroups<BFloat16, 128>, AttendWarpgroupsShape<128>::kBytes};
 }
 
 }  // namespace loci::cuda

@@ -4,9 +4,9 @@
 
 namespace loci::cuda {
 
-WarpgroupKernel warpgroup_kernel_half(std::uint32_t head_dim) {
-  if (head_dim == 64) return {attend_warpgroups<Half, 64>, WarpgroupShape<64>::kBytes};
-  return {attend_warpgroups<Half, 128>, WarpgroupShape<128>::kBytes};
+AttendWarpgroupsKernel attend_warpgroups_kernel_half(std::uint32_t head_dim) {
+  if (head_dim == 64) return {attend_warpgroups<Half, 64>, AttendWarpgroupsShape<64>::kBytes};
+  return {attend_warpgroups<Half, 128>, AttendWarpgroupsShape<128>::kBytes};
 }
 
 }  // namespace loci::cuda

@@ -10,27 +10,30 @@
 
 namespace loci::cuda {
 
-struct WarpgroupParams {
+struct AttendWarpgroupsParams {
   TileMap map;  // of the layer's state: x dimensions of a head, y keys of all heads and then values, z slots
   AttentionParams p;
 };
 
 #if LOCI_WARPGROUPS
 
-inline constexpr std::uint32_t kDecodeBarrier = 5;
+// Numbers of the block's barriers; 0 is __syncthreads()'s. A group's own and its turn are the first of two.
+struct GroupBarrier {
+  static constexpr unsigned kOwn = 1, kTurn = 3, kDecodes = 5;
+};
 
 // The warpgroup of a decode tile, or half of a prompt tile.
 struct GroupTeam {
   LOCI_DEVICE static std::uint32_t group() { return threadIdx.x / kWarpgroup - 1; }
   LOCI_DEVICE static std::uint32_t thread() { return threadIdx.x % kWarpgroup; }
   LOCI_DEVICE static std::uint32_t warp() { return warp_id() % 4; }
-  LOCI_DEVICE static void meet() { meet_at_barrier(1 + group(), kWarpgroup); }
+  LOCI_DEVICE static void meet() { meet_at_barrier(GroupBarrier::kOwn + group(), kWarpgroup); }
 };
 
 // What a thread block has in shared memory.
 template <int kHead>
 struct PromptRing {
-  using Shape = WarpgroupShape<kHead>;
+  using Shape = AttendWarpgroupsShape<kHead>;
   static constexpr std::uint32_t kKeyStages = Shape::kKeyStages, kValueStages = Shape::kValueStages;
   static constexpr std::uint32_t kStages = kKeyStages + kValueStages;
   // A task on its way to those who work on it. No pairs: there are no more.
@@ -120,10 +123,10 @@ struct RingPlace {
 template <int kHead>
 class ContextCopier {
  public:
-  using Shape = WarpgroupShape<kHead>;
+  using Shape = AttendWarpgroupsShape<kHead>;
 
   // Reads the block's first task: before await_previous().
-  LOCI_DEVICE ContextCopier(const WarpgroupParams& all, const PromptRing<kHead>& ring)
+  LOCI_DEVICE ContextCopier(const AttendWarpgroupsParams& all, const PromptRing<kHead>& ring)
       : all_(all), ring_(ring), count_(all.p.a.counts[0]), index_(blockIdx.x), view_(all.p, blockIdx.x) {}
 
   LOCI_DEVICE void run() {
@@ -230,7 +233,7 @@ class ContextCopier {
     }
   }
 
-  const WarpgroupParams& all_;
+  const AttendWarpgroupsParams& all_;
   const PromptRing<kHead>& ring_;
   const std::uint32_t count_;
   std::uint32_t index_;  // of the next task
@@ -244,7 +247,7 @@ class ContextCopier {
 template <int kHead>
 class QueryCopier {
  public:
-  using Shape = WarpgroupShape<kHead>;
+  using Shape = AttendWarpgroupsShape<kHead>;
 
   LOCI_DEVICE QueryCopier(const AttentionParams& p, const PromptRing<kHead>& ring) : p_(p), ring_(ring) {}
 

@@ -87,10 +87,10 @@ struct ProductLaunchers {
   void (*many32)(const ProductParams&, Stream&);
   void (*many64)(const ProductParams&, Stream&);
   void (*many128)(const ProductParams&, Stream&);
-  // Null for matrices of elements:
-  void (*warpgroup64)(const ProductParams&, Stream&) = nullptr;
-  void (*warpgroup128)(const ProductParams&, Stream&) = nullptr;
-  void (*decode)(const DecodeParams&, Stream&) = nullptr;
+  void (*warpgroup64)(const ProductParams&,
+                      Stream&) = nullptr;  // null for matrices of elements and for Q8_0,
+  void (*warpgroup128)(const ProductParams&, Stream&) = nullptr;  // where many_rows is as fast
+  void (*decode)(const DecodeParams&, Stream&) = nullptr;         // null for matrices of elements
 };
 
 // Half matrices have Half elements, BFloat16 matrices BFloat16 elements; packed matrices have either.

@@ -58,7 +58,7 @@ class DeviceProducts : public Products {
                  std::uint64_t partials_bytes, Memory decoded)
       : multiprocessors_(device.properties().multiprocessors),
         type_(type),
-        any_order_(!deterministic && device.properties().capability == 90),
+        any_order_(!deterministic && has_warpgroups(device.properties())),
         library_(std::move(library)),
         about_(std::move(about)),
         workspace_(std::move(workspace)),

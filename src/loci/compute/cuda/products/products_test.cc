@@ -237,6 +237,16 @@ TEST_F(MultiplyTest, LaunchersAgree) {
       results.push_back(download<float>(output));
       ASSERT_EQ(std::memcmp(results[0].data(), results.back().data(), results[0].size() * 4), 0);
     }
+    if (device().properties().capability != 90) continue;
+    // With another order of sums.
+    for (const auto launcher : {launchers.warpgroup64, launchers.warpgroup128}) {
+      if (launcher == nullptr) continue;
+      const Memory output = filled(std::uint64_t{rows} * outputs * 4);
+      p.output = output.data();
+      launcher(p, stream());
+      const std::vector<float> result = download<float>(output);
+      for (std::size_t i = 0; i < result.size(); ++i) ASSERT_NEAR(result[i], results[0][i], 1e-3) << i;
+    }
   }
 }
 

@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "loci/compute/cuda/launch.h"
-#include "loci/compute/cuda/products/many_rows.h"
+#include "loci/compute/cuda/products/product_blocks.h"
 #include "loci/compute/cuda/simt_warpgroup.h"
 
 namespace loci::cuda {
