@@ -337,7 +337,8 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
   exchanged->answering = nullptr;
   exchanged->late.cancel();
   end(id);
-  if (left.parts > 0 && source_ != nullptr) source.leave(id);
+  // (Of what is gone the core may still have rounds.)
+  if (source_ != nullptr) source.leave(id);
   if (left.parts == 0 && goes_on) {
     co_await exchange.end_stream();
   } else {
