@@ -24,10 +24,11 @@
 
 namespace loci {
 
-inline constexpr std::string_view kPeerAskPath = "/peers/1/ask";
-inline constexpr std::string_view kPeerReadPath = "/peers/2/read";
-// Of these messages; a part of the state's name (below), so that members with another version are refused.
+// Of all these messages. It is a part of the state's name (below), so that members with another version are
+// refused, and is in both paths, for people. (The feed's messages have a version of their own.)
 inline constexpr std::uint32_t kPeerBytesVersion = 2;
+inline constexpr std::string_view kPeerAskPath = "/peers/2/ask";
+inline constexpr std::string_view kPeerReadPath = "/peers/2/read";
 // Names the state that the asking server means (PeerServerOptions::state). A server with another state
 // refuses, and names both.
 inline constexpr std::string_view kPeerStateHeader = "Loci-State";

@@ -29,6 +29,11 @@ std::vector<std::byte> wire_bytes(std::size_t count, int seed) {
   return bytes;
 }
 
+TEST(PeerWire, OneVersionDecides) {
+  EXPECT_EQ(kPeerAskPath, fmt::format("/peers/{}/ask", kPeerBytesVersion));
+  EXPECT_EQ(kPeerReadPath, fmt::format("/peers/{}/read", kPeerBytesVersion));
+}
+
 TEST(PeerWire, QuestionsAndAnswers) {
   const std::vector<ChainKey> keys = {wire_key(1), wire_key(2), wire_key(3)};
   const std::string body = write_peer_question(keys);
