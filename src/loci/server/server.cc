@@ -2,7 +2,6 @@
 #include "loci/server/server.h"
 
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "loci/base/units.h"
@@ -12,6 +11,7 @@
 #include "loci/server/join_cluster.h"
 #include "loci/server/load_engine.h"
 #include "loci/server/server_parts.h"
+#include "loci/server/unanswered_moves.h"
 
 namespace loci {
 namespace {
@@ -94,12 +94,9 @@ Status join_opened(ServerParts& parts) {
   return {};
 }
 
-constexpr Nanos kSaysAfter = 2 * kNanosPerSecond;  // what a stop waits for
-
-// Moves of state that have not ended; 0 while there are requests.
-std::uint64_t moves_alone(const Engine& engine) {
+bool has_requests(const Engine& engine) {
   const CoreStats stats = engine.stats();
-  return stats.running + stats.queued + stats.before_queue > 0 ? 0 : engine.mover_stats().queued;
+  return stats.running + stats.queued + stats.before_queue > 0;
 }
 
 }  // namespace
@@ -158,20 +155,18 @@ ServerEnd Server::drain(const StopWithin& stop_within) {
                   format_duration(patience));
   parts.services->draining.store(true);
   parts.engine->drain(patience);
-  std::optional<Nanos> moves_since;  // when state alone was left to be waited for
+  UnansweredMoves unanswered;
   bool has_said = false;
   while (!parts.engine->wait_drained(0)) {
     if (!stop_within(std::chrono::milliseconds(20))) {
-      const std::uint64_t moves = moves_alone(*parts.engine);
-      if (moves == 0) moves_since.reset();
-      if (moves > 0 && !moves_since) moves_since = parts.clock.now();
-      if (has_said || !moves_since || parts.clock.now() - *moves_since < kSaysAfter) continue;
+      const std::uint64_t moves =
+          unanswered.look(has_requests(*parts.engine), parts.engine->mover_stats(), parts.clock.now());
+      if (has_said || moves == 0) continue;
       has_said = true;
       parts.log->warn(
-          "stopping waits for {} loads and saves of state that a disk or store has not answered; what it "
-          "does "
-          "not answer within 10 s is given up",
-          moves);
+          "stopping waits for {} loads and saves of state, of which none has ended for {}: a disk or store "
+          "does not answer, and is given up in time",
+          moves, format_duration(UnansweredMoves::kSaysAfter));
       continue;
     }
     parts.log->warn("stopping at once: replies are cut off");

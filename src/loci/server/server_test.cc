@@ -14,9 +14,31 @@
 
 #include "loci/model/random_model_testing.h"
 #include "loci/serve/http/http_call.h"
+#include "loci/server/unanswered_moves.h"
 
 namespace loci {
 namespace {
+
+constexpr Nanos at(int second) { return (100 + second) * kNanosPerSecond; }
+
+TEST(UnansweredMoves, AreThoseOfAStopOfWhichNoneEnds) {
+  UnansweredMoves unanswered;
+  MoverStats stats{.queued = 900};
+  // A sound disk that has much to save.
+  for (int second = 0; second < 10; ++second, --stats.queued, ++stats.disk_save.moves_total)
+    EXPECT_EQ(unanswered.look(false, stats, at(second)), 0u) << second;
+  EXPECT_EQ(unanswered.look(false, stats, at(10)), 0u);
+  EXPECT_EQ(unanswered.look(false, stats, at(12)), 890u);
+  // Of requests that run on, and of a peer that takes nothing, nothing is said.
+  EXPECT_EQ(unanswered.look(true, stats, at(13)), 0u);
+  stats.serves_queued = stats.queued;
+  for (int second = 13; second < 20; ++second)
+    EXPECT_EQ(unanswered.look(false, stats, at(second)), 0u) << second;
+  stats.serves_queued -= 2;
+  EXPECT_EQ(unanswered.look(false, stats, at(20)), 0u);
+  ++stats.peer_serve.moves_total;
+  EXPECT_EQ(unanswered.look(false, stats, at(21)), 2u);
+}
 
 class ServerLife : public testing::Test {
  protected:

@@ -28,7 +28,7 @@ constexpr std::string_view kNotServing = "this server is loading or stopping", k
 constexpr std::size_t kGreetingsMax = 64;
 constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
 constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;   // between two looks for what fronts wait for
-constexpr std::size_t kBytesWithHead = 8 << 10;      // of a part
+constexpr std::size_t kBytesWithHead = 8 << 10;      // of a piece
 constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
 HttpServer::Options http_options(const PeerServerOptions& options) {
@@ -69,16 +69,16 @@ struct PeerServer::Exchanged {
     std::vector<std::byte> bytes_;
     const Taken taken_;
   };
-  struct Part {
+  struct Piece {
     PeerSlices slices;             // of what is gone the place alone
     std::uint8_t groups = 0;       // bits: the one of which layers came, or all that are gone
     std::unique_ptr<Given> given;  // null: it is gone
-    std::uint64_t check[2]{};      // check_peer_part() of the bytes that are given
+    std::uint64_t check[2]{};      // check_peer_piece() of the bytes that are given
   };
 
   // Of a read; written before the source knows of it, and not after.
   std::shared_ptr<const std::vector<PeerWant>> wants;
-  std::deque<Part> parts;
+  std::deque<Piece> pieces;
   std::optional<std::vector<std::uint8_t>> answer;
   // The network thread's.
   asio::steady_timer woken;
@@ -147,9 +147,9 @@ void PeerServer::answered(PeerAnswer answer) {
 
 void PeerServer::give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) {
   const PeerPlace& place = slices.place;
-  Exchanged::Part part{.slices = slices,
-                       .groups = static_cast<std::uint8_t>(1u << slices.group),
-                       .given = std::make_unique<Exchanged::Given>(std::move(bytes), std::move(taken))};
+  Exchanged::Piece piece{.slices = slices,
+                         .groups = static_cast<std::uint8_t>(1u << slices.group),
+                         .given = std::make_unique<Exchanged::Given>(std::move(bytes), std::move(taken))};
   std::shared_ptr<const std::vector<PeerWant>> wants;
   {
     const MutexLock lock(mutex_);
@@ -158,14 +158,14 @@ void PeerServer::give(const PeerSlices& slices, std::vector<std::byte> bytes, Ta
   }
   if (!wants) return;
   // Here, where the bytes have just been copied, and not on the connection's thread, which has more to do.
-  check_peer_part(wants->at(place.index).key, static_cast<std::uint8_t>(slices.group),
-                  static_cast<std::uint16_t>(slices.first), part.given->bytes(), part.check);
-  change(place.read, [&](Exchanged& exchanged) { exchanged.parts.push_back(std::move(part)); });
+  check_peer_piece(wants->at(place.index).key, static_cast<std::uint8_t>(slices.group),
+                   static_cast<std::uint16_t>(slices.first), piece.given->bytes(), piece.check);
+  change(place.read, [&](Exchanged& exchanged) { exchanged.pieces.push_back(std::move(piece)); });
 }
 
 void PeerServer::gone(PeerGone gone) {
   change(gone.place.read, [&](Exchanged& exchanged) {
-    exchanged.parts.push_back({.slices = {.place = gone.place}, .groups = gone.groups, .given = {}});
+    exchanged.pieces.push_back({.slices = {.place = gone.place}, .groups = gone.groups, .given = {}});
   });
 }
 
@@ -266,16 +266,16 @@ struct PeerServer::ReadLeft {
   std::size_t parts = 0;
 };
 
-asio::awaitable<bool> PeerServer::send_part(Exchange& exchange, Exchanged& exchanged, ReadLeft& left) {
-  std::optional<Exchanged::Part> part;
+asio::awaitable<bool> PeerServer::send_piece(Exchange& exchange, Exchanged& exchanged, ReadLeft& left) {
+  std::optional<Exchanged::Piece> piece;
   {
     const MutexLock lock(mutex_);
-    if (!exchanged.parts.empty()) {
-      part = std::move(exchanged.parts.front());
-      exchanged.parts.pop_front();
+    if (!exchanged.pieces.empty()) {
+      piece = std::move(exchanged.pieces.front());
+      exchanged.pieces.pop_front();
     }
   }
-  if (!part) {
+  if (!piece) {
     // What comes wakes it, and what does not come is said to be gone by the core. (The call to wake is one
     // of this thread, so it comes behind the wait.)
     exchanged.woken.expires_after(std::chrono::nanoseconds(kPeerPatience));
@@ -283,27 +283,27 @@ asio::awaitable<bool> PeerServer::send_part(Exchange& exchange, Exchanged& excha
     co_await exchanged.woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     co_return source_ != nullptr;
   }
-  const PeerSlices& slices = part->slices;
+  const PeerSlices& slices = piece->slices;
   for (std::uint8_t group = 0; group < options_.group_count; ++group) {
     std::uint8_t& wanted = left.groups[slices.place.index];
     // (Of what is gone, layers may still come.)
-    if ((part->groups & wanted & (1u << group)) == 0) continue;
+    if ((piece->groups & wanted & (1u << group)) == 0) continue;
     const std::span<const std::byte> bytes =
-        part->given ? part->given->bytes() : std::span<const std::byte>();
-    const PeerPartHead head{.index = slices.place.index,
-                            .group = group,
-                            .is_gone = !part->given,
-                            .first = static_cast<std::uint16_t>(slices.first),
-                            .bytes = bytes.size(),
-                            .check = {part->check[0], part->check[1]}};
+        piece->given ? piece->given->bytes() : std::span<const std::byte>();
+    const PeerPieceHead head{.index = slices.place.index,
+                             .group = group,
+                             .is_gone = !piece->given,
+                             .first = static_cast<std::uint16_t>(slices.first),
+                             .bytes = bytes.size(),
+                             .check = {piece->check[0], piece->check[1]}};
     // The head goes with the first bytes: alone it would wake the reader for nothing.
     const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const std::string_view first = content.substr(0, kBytesWithHead);
-    const std::string top = write_peer_part_head(head).append(first);
+    const std::string top = write_peer_piece_head(head).append(first);
     if (!co_await exchange.stream(top)) co_return false;
     const std::string_view rest = content.substr(first.size());
     if (!rest.empty() && !co_await exchange.stream(rest)) co_return false;
-    if (part->given && !slices.is_last) continue;
+    if (piece->given && !slices.is_last) continue;
     wanted &= static_cast<std::uint8_t>(~(1u << group));
     --left.parts;
   }
@@ -333,11 +333,12 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
   });
   bool goes_on = co_await exchange.begin_stream(kContentType);
   while (goes_on && left.parts > 0 && !exchange.gone())  // which it is when it is late, too
-    goes_on = co_await send_part(exchange, *exchanged, left);
+    goes_on = co_await send_piece(exchange, *exchanged, left);
   exchanged->answering = nullptr;
   exchanged->late.cancel();
   end(id);
-  if (left.parts > 0 && source_ != nullptr) source.leave(id);
+  // (Of what is gone the core may still have rounds.)
+  if (source_ != nullptr) source.leave(id);
   if (left.parts == 0 && goes_on) {
     co_await exchange.end_stream();
   } else {

@@ -83,7 +83,7 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
   struct ReadLeft;
   // Sends what the source said next. False: the connection takes no more.
-  boost::asio::awaitable<bool> send_part(Exchange& exchange, Exchanged& exchanged, ReadLeft& left);
+  boost::asio::awaitable<bool> send_piece(Exchange& exchange, Exchanged& exchanged, ReadLeft& left);
   // Answers a front; kPeerStateHeader is not checked.
   boost::asio::awaitable<void> answer_front(Exchange& exchange);
   boost::asio::awaitable<FeedChanges> wait_for_changes(Exchange& exchange, FeedQuestion question);

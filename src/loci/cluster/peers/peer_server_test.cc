@@ -35,7 +35,7 @@ TEST(PeerServerTest, AConnectionWithoutTheKeyEnds) {
   const std::string question = write_peer_question(keys);
   ASSERT_EQ(question.size(), 20u);
   asio::write(socket,
-              asio::buffer("POST /peers/1/ask HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
+              asio::buffer("POST /peers/2/ask HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
                            "Content-Length: 20\r\n\r\n" +
                            question),
               error);

@@ -54,6 +54,8 @@ struct ReadFromPeer {
   std::shared_ptr<BlockReadSink> sink;
   std::vector<bool> ended;  // by item
   std::size_t good = 0, damaged = 0;
+  bool has_layers = false;   // some verified
+  bool is_too_slow = false;  // PeerStoreOptions::transfer_limit cut it, though blocks came
 
   void end(std::size_t index, Status status) {
     if (ended[index]) return;
@@ -203,9 +205,12 @@ class PeerStore final : public SharedStore {
   }
 
   // What a read says of the peer: that it is gone too is an answer, but not one that speaks for asking again.
+  // First layers speak for it, too: that the later ones are gone is the way of rounds. But one that brings no
+  // block in all that time would cost each request as much again.
   void note_read(Peer& peer, const ReadFromPeer& read, const Status& status) {
     if (is_stopping_) return;
-    if (read.good > 0 && read.damaged == 0) {
+    const bool gives = read.good > 0 || (read.has_layers && status.code() != StatusCode::kDeadlineExceeded);
+    if (gives && read.damaged == 0) {
       peer.reads.succeed();
     } else {
       if (!status.ok() || read.damaged > 0) count(&PeerStats::failures_total);
@@ -416,12 +421,18 @@ class PeerStore final : public SharedStore {
     // (Counted before it is told, as what is brought is.)
     count(&PeerStats::parts_failed_total, read->left());
     // To the engine it is gone, whatever became of the peer: the link's failures are the shared store's, and
-    // one peer's would have all the others left alone with it.
-    read->end_all({StatusCode::kNotFound, status.ok() ? "the peer left it out" : status.message()});
+    // one peer's would have all the others left alone with it. But what the time did not suffice for tells
+    // how fast the link is. (Blocks of it came, so it does not count as one of the link's failures.)
+    read->end_all({read->is_too_slow ? StatusCode::kDeadlineExceeded : StatusCode::kNotFound,
+                   status.ok() ? "the peer left it out" : status.message()});
   }
 
   asio::awaitable<Status> read_now(const Peer& peer, ReadFromPeer& read) {
     const Nanos until = clock_.now() + options_.transfer_limit;
+    const auto too_slow = [&read] {
+      read.is_too_slow = read.good > 0;
+      return Status(StatusCode::kDeadlineExceeded, "it is too slow");
+    };
     Result<std::unique_ptr<PeerCalls::Line>> line = co_await connect(peer);
     if (!line.ok()) co_return line.status();
     const std::string body = write_peer_wants({.time_limit = std::min(kPeerWaitMax, options_.transfer_limit),
@@ -432,9 +443,10 @@ class PeerStore final : public SharedStore {
     PeerPartReader reader(read.wants, options_.groups, sink_of(read));
     while (true) {
       const Nanos left = until - clock_.now();
-      if (left <= 0) co_return Status(StatusCode::kDeadlineExceeded, "it is too slow");
+      if (left <= 0) co_return too_slow();
       const Result<std::string_view> piece =
           co_await (*line)->read_piece(std::min(left, options_.silence_limit));
+      if (!piece.ok() && clock_.now() >= until) co_return too_slow();
       if (!piece.ok()) co_return piece.status();
       if (piece->empty()) break;
       count(&PeerStats::bytes_read_total, piece->size());
@@ -450,6 +462,7 @@ class PeerStore final : public SharedStore {
     return {
         .layers =
             [&read](std::uint32_t index, std::uint8_t, LayerRange layers, std::span<const std::byte> bytes) {
+              read.has_layers = true;
               read.sink->slices(read.items[index], layers.begin, layers.end - layers.begin, bytes);
             },
         .whole =

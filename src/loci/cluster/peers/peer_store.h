@@ -4,7 +4,8 @@
 // that it has the block. To the core both are one tier, the shared one (docs/decisions/peers.md says what
 // that costs).
 //
-// A block that a peer fails to bring counts as gone (kNotFound), so that it is computed. A peer that
+// A block that a peer fails to bring counts as gone (kNotFound), so that it is computed; what transfer_limit
+// cuts off behind blocks that came is kDeadlineExceeded, so that the link's rate is learnt. A peer that
 // repeatedly fails to answer or to give is left alone for a while. Other errors of reads come from the store.
 //
 // It has one thread for all peers; the store has threads of its own.

@@ -86,7 +86,8 @@ class PeerStoreTest : public testing::Test {
                              .store = std::move(behind),
                              .rounds = rounds_,
                              .rounds_bytes = 5'000,
-                             .silence_limit = 300 * kNanosPerMilli};
+                             .silence_limit = 300 * kNanosPerMilli,
+                             .transfer_limit = transfer_limit_};
     store_ = make_peer_store(std::move(options), clock_);
     list_->set(std::move(peers));
   }
@@ -103,6 +104,7 @@ class PeerStoreTest : public testing::Test {
     return sink->wait();
   }
   std::uint8_t rounds_ = 1;
+  Nanos transfer_limit_ = 8 * kNanosPerSecond;
   PeerStats peer_stats() const { return store_->stats().peers.value(); }
 
   const SystemClock clock_;
@@ -171,6 +173,39 @@ TEST_F(PeerStoreTest, WhatIsGoneBehindItsFirstLayersIsSaidToBe) {
   store_.reset();
   one.stop();
   EXPECT_EQ(one.taken(), one.given()) << "what was given in vain is let go, too";
+}
+
+// It works: under pressure it evicts between two rounds.
+TEST_F(PeerStoreTest, FirstLayersSpeakForAPeer) {
+  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kForgetsLater);
+  rounds_ = 5;
+  open({one.address("one")});
+  for (int i = 1; i <= 4; ++i) {
+    EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+    EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), Codes(2, StatusCode::kNotFound));
+    EXPECT_EQ(one.reads(), i);
+    EXPECT_TRUE(one.has_left(i)) << "later rounds of what is gone are not copied in vain";
+  }
+  EXPECT_EQ(peer_stats().up, 1u);
+}
+
+// The rate of the link is learnt by it, which what is gone does not tell.
+TEST_F(PeerStoreTest, WhatTheTimeLimitCutsOffIsTooSlow) {
+  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kStopsLater);
+  rounds_ = 5;
+  transfer_limit_ = 200 * kNanosPerMilli;  // silence ends it later
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), (Codes{StatusCode::kOk, StatusCode::kDeadlineExceeded}));
+  EXPECT_EQ(peer_stats().up, 1u);
+}
+
+TEST_F(PeerStoreTest, ASilentPeerIsGoneThoughBlocksCame) {
+  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kStopsLater);
+  rounds_ = 5;
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), (Codes{StatusCode::kOk, StatusCode::kNotFound}));
 }
 
 TEST_F(PeerStoreTest, WhatPeersLackTheStoreBehindThemHas) {

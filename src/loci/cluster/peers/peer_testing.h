@@ -60,6 +60,7 @@ class FakePeer final : public PeerSource {
     kForgets,
     kForgetsLater,  // gives the first round, and says afterwards that the rest is gone; then it gives that,
                     // too
+    kStopsLater,    // gives the first block and the first round of the others, and nothing more
     kIsSilent
   };
 
@@ -90,9 +91,10 @@ class FakePeer final : public PeerSource {
         continue;
       }
     }
-    if (ways_ != Ways::kGives && ways_ != Ways::kForgetsLater) return;
+    if (ways_ == Ways::kForgets || ways_ == Ways::kIsSilent) return;
     for (std::uint8_t round = 0; round < read.rounds; ++round) {
       for (std::uint32_t i = 0; i < read.wants.size(); ++i) {
+        if (round > 0 && i > 0 && ways_ == Ways::kStopsLater) continue;
         if (round == 1 && ways_ == Ways::kForgetsLater) server_->gone({{read.id, i}, read.wants[i].groups});
         give_round(read, i, round);
       }

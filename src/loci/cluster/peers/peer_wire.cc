@@ -125,7 +125,7 @@ Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_cou
   return out;
 }
 
-std::string write_peer_part_head(const PeerPartHead& head) {
+std::string write_peer_piece_head(const PeerPieceHead& head) {
   std::string out;
   put_number(out, head.index);
   put_number(out, head.group);
@@ -136,8 +136,8 @@ std::string write_peer_part_head(const PeerPartHead& head) {
   return out;
 }
 
-void check_peer_part(const ChainKey& key, std::uint8_t group, std::uint16_t first,
-                     std::span<const std::byte> bytes, std::uint64_t check[2]) {
+void check_peer_piece(const ChainKey& key, std::uint8_t group, std::uint16_t first,
+                      std::span<const std::byte> bytes, std::uint64_t check[2]) {
   std::uint64_t seed = 0;
   std::memcpy(&seed, key.bytes.data() + 8, sizeof seed);
   const std::uint64_t place = group | std::uint64_t{first} << 8;
@@ -175,7 +175,7 @@ Status PeerPartReader::begin_piece() {
     return data_loss(fmt::format("expected layer {} of the group, found {}", expected, head_.first), "first");
   if (head_.is_gone) {
     if (head_.bytes != 0)
-      return data_loss(fmt::format("expected a part of 0 bytes, found {}", head_.bytes), "bytes");
+      return data_loss(fmt::format("expected no bytes of what is gone, found {}", head_.bytes), "bytes");
     if ((damaged_[head_.index] >> head_.group & 1) == 0) sink_.gone(head_.index, head_.group);
     end_part();
     return {};
@@ -189,7 +189,7 @@ Status PeerPartReader::begin_piece() {
   }
   in_piece_ = true;
   filled_ = 0;
-  part_.resize(head_.bytes);
+  piece_.resize(head_.bytes);
   return {};
 }
 
@@ -207,9 +207,9 @@ void PeerPartReader::end_piece() {
   std::uint8_t& damaged = damaged_[head_.index];
   if ((damaged >> head_.group & 1) == 0) {
     std::uint64_t check[2];
-    check_peer_part(wants_[head_.index].key, head_.group, head_.first, part_, check);
+    check_peer_piece(wants_[head_.index].key, head_.group, head_.first, piece_, check);
     if (check[0] == head_.check[0] && check[1] == head_.check[1]) {
-      sink_.layers(head_.index, head_.group, {head_.first, next}, part_);
+      sink_.layers(head_.index, head_.group, {head_.first, next}, piece_);
       if (is_last) sink_.whole(head_.index, head_.group);
     } else {
       damaged |= static_cast<std::uint8_t>(1u << head_.group);
@@ -219,21 +219,21 @@ void PeerPartReader::end_piece() {
   if (is_last) end_part();
 }
 
-Status PeerPartReader::feed(std::string_view piece) {
-  while (!piece.empty()) {
-    if (complete()) return data_loss(fmt::format("{} bytes follow the last part", piece.size()), "parts");
+Status PeerPartReader::feed(std::string_view bytes) {
+  while (!bytes.empty()) {
+    if (complete()) return data_loss(fmt::format("{} bytes follow the last part", bytes.size()), "parts");
     if (in_piece_) {
-      const std::size_t count = std::min(piece.size(), part_.size() - filled_);
-      std::memcpy(part_.data() + filled_, piece.data(), count);
+      const std::size_t count = std::min(bytes.size(), piece_.size() - filled_);
+      std::memcpy(piece_.data() + filled_, bytes.data(), count);
       filled_ += count;
-      piece.remove_prefix(count);
-      if (filled_ == part_.size()) end_piece();
+      bytes.remove_prefix(count);
+      if (filled_ == piece_.size()) end_piece();
       continue;
     }
-    const std::size_t count = std::min(piece.size(), kPeerPartHeadBytes - head_bytes_.size());
-    head_bytes_.append(piece.substr(0, count));
-    piece.remove_prefix(count);
-    if (head_bytes_.size() == kPeerPartHeadBytes) LOCI_RETURN_IF_ERROR(begin_piece());
+    const std::size_t count = std::min(bytes.size(), kPeerPieceHeadBytes - head_bytes_.size());
+    head_bytes_.append(bytes.substr(0, count));
+    bytes.remove_prefix(count);
+    if (head_bytes_.size() == kPeerPieceHeadBytes) LOCI_RETURN_IF_ERROR(begin_piece());
   }
   return {};
 }

@@ -24,10 +24,11 @@
 
 namespace loci {
 
-inline constexpr std::string_view kPeerAskPath = "/peers/1/ask";
-inline constexpr std::string_view kPeerReadPath = "/peers/2/read";
-// Of these messages; a part of the state's name (below), so that members with another version are refused.
+// Of all these messages. It is a part of the state's name (below), so that members with another version are
+// refused, and is in both paths, for people. (The feed's messages have a version of their own.)
 inline constexpr std::uint32_t kPeerBytesVersion = 2;
+inline constexpr std::string_view kPeerAskPath = "/peers/2/ask";
+inline constexpr std::string_view kPeerReadPath = "/peers/2/read";
 // Names the state that the asking server means (PeerServerOptions::state). A server with another state
 // refuses, and names both.
 inline constexpr std::string_view kPeerStateHeader = "Loci-State";
@@ -59,20 +60,20 @@ Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_cou
 // that follow those of the piece before, in the backend's layout; pieces of other parts may be between them.
 // A piece is a head and its bytes. Instead of a piece a head may say that the part is gone: what has not come
 // does not come.
-struct PeerPartHead {
+struct PeerPieceHead {
   std::uint32_t index = 0;  // index of the block among the wanted ones
   std::uint8_t group = 0;
   bool is_gone = false;
   std::uint16_t first = 0;   // index in the group of the first layer; 0 if it is gone
   std::uint64_t bytes = 0;   // how many bytes follow: of whole layers
-  std::uint64_t check[2]{};  // check_peer_part() of these bytes
+  std::uint64_t check[2]{};  // check_peer_piece() of these bytes
 };
-inline constexpr std::size_t kPeerPartHeadBytes = 32;
-std::string write_peer_part_head(const PeerPartHead& head);
+inline constexpr std::size_t kPeerPieceHeadBytes = 32;
+std::string write_peer_piece_head(const PeerPieceHead& head);
 // XXH3, 128 bits, of the key, the group, the first layer and the bytes. It detects a piece that was assembled
 // wrongly; TLS ensures that nobody changed it on the way.
-void check_peer_part(const ChainKey& key, std::uint8_t group, std::uint16_t first,
-                     std::span<const std::byte> bytes, std::uint64_t check[2]);
+void check_peer_piece(const ChainKey& key, std::uint8_t group, std::uint16_t first,
+                      std::span<const std::byte> bytes, std::uint64_t check[2]);
 
 // Reads such a reply as it arrives, with one piece in memory at a time.
 class PeerPartReader {
@@ -92,9 +93,9 @@ class PeerPartReader {
   // `groups`: the backend's. Each wanted part has at most one last call.
   PeerPartReader(std::vector<PeerWant> wants, std::vector<SharedGroup> groups, Sink sink);
 
-  // Reads a piece of the reply. Errors: kDataLoss naming the field; after one feed() must not be called
+  // Reads some bytes of the reply. Errors: kDataLoss naming the field; after one feed() must not be called
   // again.
-  Status feed(std::string_view piece);
+  Status feed(std::string_view bytes);
   // True: every wanted part has had its last call, and the bytes of what is damaged have come too.
   bool complete() const { return left_ == 0; }
 
@@ -113,9 +114,9 @@ class PeerPartReader {
   std::vector<std::uint32_t> came_;    // by block and group: layers
   std::vector<std::uint8_t> damaged_;  // by block: groups
   std::string head_bytes_;
-  PeerPartHead head_;
+  PeerPieceHead head_;
   bool in_piece_ = false;
-  std::vector<std::byte> part_;
+  std::vector<std::byte> piece_;
   std::size_t filled_ = 0;
 };
 

@@ -53,14 +53,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const bool gone = i == 1;
         if (gone && !is_first) continue;
         const std::uint32_t layers = gone ? 0 : is_first ? 1 : groups[group].layers - 1;
-        loci::PeerPartHead head{.index = i,
-                                .group = group,
-                                .is_gone = gone,
-                                .first = static_cast<std::uint16_t>(is_first ? 0 : 1),
-                                .bytes = layers * groups[group].layer_slice_bytes};
+        loci::PeerPieceHead head{.index = i,
+                                 .group = group,
+                                 .is_gone = gone,
+                                 .first = static_cast<std::uint16_t>(is_first ? 0 : 1),
+                                 .bytes = layers * groups[group].layer_slice_bytes};
         const std::vector<std::byte> state = state_of(i, head.bytes);
-        if (!gone) loci::check_peer_part(wants[i].key, group, head.first, state, head.check);
-        genuine += loci::write_peer_part_head(head);
+        if (!gone) loci::check_peer_piece(wants[i].key, group, head.first, state, head.check);
+        genuine += loci::write_peer_piece_head(head);
         genuine.append(reinterpret_cast<const char*>(state.data()), state.size());
       }
     }

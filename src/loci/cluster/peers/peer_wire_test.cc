@@ -29,6 +29,11 @@ std::vector<std::byte> wire_bytes(std::size_t count, int seed) {
   return bytes;
 }
 
+TEST(PeerWire, OneVersionDecides) {
+  EXPECT_EQ(kPeerAskPath, fmt::format("/peers/{}/ask", kPeerBytesVersion));
+  EXPECT_EQ(kPeerReadPath, fmt::format("/peers/{}/read", kPeerBytesVersion));
+}
+
 TEST(PeerWire, QuestionsAndAnswers) {
   const std::vector<ChainKey> keys = {wire_key(1), wire_key(2), wire_key(3)};
   const std::string body = write_peer_question(keys);
@@ -107,15 +112,15 @@ Heard hear(const std::string& reply, std::size_t piece, const std::vector<PeerWa
 std::string piece(const ChainKey& key, std::uint32_t index, std::uint8_t group, LayerRange layers) {
   const std::size_t bytes = 20 * (layers.end - layers.begin);
   const std::vector<std::byte> state = wire_bytes(bytes, static_cast<int>(index));
-  PeerPartHead head{
+  PeerPieceHead head{
       .index = index, .group = group, .first = static_cast<std::uint16_t>(layers.begin), .bytes = bytes};
-  check_peer_part(key, group, head.first, state, head.check);
-  return write_peer_part_head(head) + std::string(reinterpret_cast<const char*>(state.data()), bytes);
+  check_peer_piece(key, group, head.first, state, head.check);
+  return write_peer_piece_head(head) + std::string(reinterpret_cast<const char*>(state.data()), bytes);
 }
 const std::vector<SharedGroup> kTwoGroups = {{.layers = 5, .layer_slice_bytes = 20},
                                              {.layers = 2, .layer_slice_bytes = 20}};
 std::string gone(std::uint32_t index, std::uint8_t group, std::uint16_t first = 0) {
-  return write_peer_part_head({.index = index, .group = group, .is_gone = true, .first = first});
+  return write_peer_piece_head({.index = index, .group = group, .is_gone = true, .first = first});
 }
 
 using Said = std::vector<std::string>;
@@ -180,8 +185,8 @@ TEST(PeerWire, WhatDoesNotVerifyIsDamaged) {
 
 TEST(PeerWire, WrongHeadsEndTheReplyBeforeMemoryIsTaken) {
   const std::vector<PeerWant> wants = {{wire_key(1), 1}, {wire_key(2), 2}};
-  const auto field = [&](const PeerPartHead& head) {
-    return hear(write_peer_part_head(head), 32, wants, kTwoGroups).status.field();
+  const auto field = [&](const PeerPieceHead& head) {
+    return hear(write_peer_piece_head(head), 32, wants, kTwoGroups).status.field();
   };
   EXPECT_EQ(field({.index = 2, .group = 0, .bytes = 100}), "index");
   EXPECT_EQ(field({.index = 0, .group = 1, .bytes = 40}), "group") << "not wanted";
@@ -192,7 +197,7 @@ TEST(PeerWire, WrongHeadsEndTheReplyBeforeMemoryIsTaken) {
   EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 30}), "bytes") << "half a layer";
   EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 0}), "bytes") << "no layer";
   EXPECT_EQ(field({.index = 0, .group = 0, .is_gone = true, .bytes = 100}), "bytes");
-  std::string kind = write_peer_part_head({.index = 0, .group = 0, .bytes = 100});
+  std::string kind = write_peer_piece_head({.index = 0, .group = 0, .bytes = 100});
   kind[5] = 2;
   EXPECT_EQ(hear(kind, 32, wants, kTwoGroups).status.field(), "kind");
   EXPECT_EQ(hear(gone(0, 0) + gone(0, 0), 32, wants, kTwoGroups).status.field(), "group") << "said twice";
@@ -211,8 +216,8 @@ TEST(PeerWire, ErrorsSayWhatIsAllowedAndFound) {
   EXPECT_EQ(message(read_peer_wants("abc", 1)), "expected 9 bytes at least, found 3");
   const std::string wants = write_peer_wants({.time_limit = 0, .wants = {{wire_key(1), 2}}});
   EXPECT_EQ(message(read_peer_wants(wants, 1)), "expected bits of 1 groups, one at least, found 2");
-  const auto heard = [](const PeerPartHead& head) {
-    return hear(write_peer_part_head(head), 32, {{wire_key(1), 1}}, kTwoGroups).status.message();
+  const auto heard = [](const PeerPieceHead& head) {
+    return hear(write_peer_piece_head(head), 32, {{wire_key(1), 1}}, kTwoGroups).status.message();
   };
   EXPECT_EQ(heard({.index = 1, .group = 0, .bytes = 100}), "expected a block below 1, found 1");
   EXPECT_EQ(heard({.index = 0, .group = 3, .bytes = 100}), "group 3 of block 0 is not wanted");

@@ -31,6 +31,7 @@ void PeerReads::add(const PeerRead& read, Nanos now) {
   Read& added = reads_[read.id];
   added.deadline = read.deadline;
   added.coming_until = now + kComingMax;
+  added.finish_from = now + (read.deadline - now) / 2;
   added.rounds = read.rounds;
   for (std::uint32_t i = 0; i < read.wants.size(); ++i) {
     const PeerWant& want = read.wants[i];
@@ -76,7 +77,7 @@ bool PeerReads::serve_block(PeerReadId id, Read& read, Wait& wait, Nanos now,
     wait.groups = of_wait(static_cast<std::uint8_t>(~gone));
   }
   if (there == 0) return wait.groups == 0;
-  const auto after = static_cast<std::uint8_t>(wait.round + 1);
+  const auto after = read.finishes ? read.rounds : static_cast<std::uint8_t>(wait.round + 1);
   const PeerPlace place{id, wait.index, {.begin = wait.round, .end = after, .of = read.rounds}};
   const Transfers::Served served = transfers_.serve(block, place, there, rules);
   read.on_way += served.moves;
@@ -100,8 +101,16 @@ void PeerReads::drop_waits(PeerReadId id, Read& read) {
 
 void PeerReads::serve_read(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules) {
   if (read.deadline <= now) return drop_waits(id, read);
+  if (!read.finishes && read.finish_from <= now) finish_blocks(read);
+  // Of what has begun some bytes are there already.
+  if (read.finishes) serve_later(id, read, now, rules);
   serve_waits(id, read, now, rules);
-  serve_later(id, read, now, rules);
+  if (!read.finishes) serve_later(id, read, now, rules);
+}
+
+void PeerReads::finish_blocks(Read& read) {
+  read.finishes = true;
+  std::ranges::stable_sort(read.later, {}, &Wait::index);
 }
 
 // Once round, from where the last step stopped.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,9 +61,9 @@ class PeerReadsTest : public TransfersFixture {
   }
 
   // All that begins and ends until nothing is on its way, as "block round" or, from the disk, "block round-".
-  std::string all_rounds() {
+  std::string all_rounds(Nanos now = 0) {
     std::string all;
-    for (std::vector<Move> moves = serve(); !moves.empty(); moves = serve()) {
+    for (std::vector<Move> moves = serve(now); !moves.empty(); moves = serve(now)) {
       for (const Move& move : moves) {
         const PeerRounds& rounds = move.peer->rounds;
         all += std::to_string(move.peer->index) + char('a' + rounds.begin);
@@ -110,6 +111,44 @@ TEST_F(PeerReadsTest, FirstLayersOfAllBlocksGoBeforeLaterOnes) {
   for (std::uint32_t i = 0; i < 8; ++i) keys.push_back(on_device(1000 + 100 * i));
   read(2, keys, kNanosPerSecond, 2);
   EXPECT_EQ(all_rounds(), "0a 1a 2a 3a 4a 5a 6a 7a 0b 1b 2b 3b 4b 5b 6b 7b ");
+}
+
+// What a deadline cuts is the last blocks, and not the last layers of all of them.
+TEST_F(PeerReadsTest, InTheSecondHalfOfItsTimeBlocksAreFinished) {
+  std::vector<ChainKey> keys;
+  for (std::uint32_t i = 0; i < 8; ++i) keys.push_back(on_device(1000 + 100 * i));
+  read(1, keys, 1'000, 4);
+  std::vector<Move> moves = serve(0);
+  end(moves);
+  end(serve(499));  // four of these are of the second round
+  EXPECT_EQ(all_rounds(500), "0c- 1c- 2c- 3c- 4b- 5b- 6b- 7b- ");
+  EXPECT_EQ(reads_.waiting(), 0u);
+  EXPECT_TRUE(reads_.take_gone().empty());
+}
+
+// The bound that peer_reads.h names, over links that bring from a twentieth of the bytes to all of them.
+TEST_F(PeerReadsTest, ALateReadHasBroughtMostOfTheBlocksThatItsBytesAre) {
+  constexpr std::uint32_t kCount = 48, kRounds = 4;
+  std::vector<ChainKey> keys;
+  for (std::uint32_t i = 0; i < kCount; ++i) keys.push_back(on_device(1000 + 100 * i));
+  for (std::uint32_t percent = 5; percent <= 100; percent += 5) {
+    const Nanos deadline = 100'000'000;
+    const Nanos round_takes = deadline * 100 / (kCount * kRounds * percent);
+    read(percent, keys, deadline, kRounds);
+    std::uint32_t whole = 0;
+    std::deque<Move> on_way;
+    for (Nanos now = 0;;) {
+      for (Move& move : serve(now)) on_way.push_back(std::move(move));
+      if (on_way.empty()) break;
+      const PeerRounds& rounds = on_way.front().peer->rounds;
+      now += (rounds.end - rounds.begin) * round_takes;
+      whole += rounds.end == kRounds && now <= deadline;
+      end({on_way.front()});
+      on_way.pop_front();
+    }
+    // (But for the one that is cut, and those that were on their way in rounds when the half was over.)
+    EXPECT_GE(whole + 3, kCount * percent * 2 / 300) << percent << " % of the bytes";
+  }
 }
 
 TEST_F(PeerReadsTest, WhatComesLateBeginsWithItsFirstLayers) {

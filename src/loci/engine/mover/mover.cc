@@ -97,7 +97,7 @@ class MoverThread final : public Mover {
   void start(std::vector<Move> moves, std::vector<RecordChange> record_changes) override {
     if (moves.empty() && record_changes.empty()) return;
     Work work{.taken = desk_.now()};
-    desk_.taken(moves.size());
+    desk_.taken(moves);
     for (Move& move : moves) {
       if (move.to == Tier::kDevice) {
         for (const MovePart& part : move.parts) {

@@ -50,7 +50,8 @@ struct MoverStats {
   // host_load also counts copies inside the device, disk_save also host to disk. prefetch is disk to host,
   // shared_save device or host to the shared store, peer_serve any tier to a peer.
   Link host_load, host_save, disk_load, disk_save, prefetch, shared_load, shared_save, peer_serve;
-  std::uint64_t queued = 0;  // moves that were started and have not ended
+  std::uint64_t queued = 0;         // moves that were started and have not ended
+  std::uint64_t serves_queued = 0;  // of these, those to peers
 };
 
 // Thread-safe.

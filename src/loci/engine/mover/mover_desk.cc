@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/mover/mover_desk.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -33,9 +34,11 @@ std::uint64_t MoverDesk::bytes_of(const Move& move) const {
   return bytes;
 }
 
-void MoverDesk::taken(std::size_t moves) {
+void MoverDesk::taken(const std::vector<Move>& moves) {
+  const auto serves = std::ranges::count_if(moves, [](const Move& move) { return move.peer.has_value(); });
   const MutexLock lock(mutex_);
-  stats_.queued += moves;
+  stats_.queued += moves.size();
+  stats_.serves_queued += static_cast<std::uint64_t>(serves);
 }
 
 void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
@@ -51,6 +54,7 @@ void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
     }
     link.busy += took;
     --stats_.queued;
+    if (move.peer) --stats_.serves_queued;
     ended_.push_back({.move = move.id, .result = result, .took = took});
     awake_ = true;
   }

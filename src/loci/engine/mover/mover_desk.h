@@ -20,7 +20,7 @@ class MoverDesk {
   Nanos now() const { return clock_.now(); }
   std::uint64_t bytes_of(const Move& move) const;
 
-  void taken(std::size_t moves);
+  void taken(const std::vector<Move>& moves);
   // Reports the end of a move; called once for each move.
   void end(const Move& move, MoveResult result, Nanos begun);
   // The moves that have ended since the last call.

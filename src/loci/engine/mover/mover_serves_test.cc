@@ -171,9 +171,11 @@ TEST_P(MoverServesTest, AMoveEndsWhenItsBytesAreTaken) {
   while (outlet_->take().empty()) std::this_thread::yield();
   carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));  // saves go on beside
   while (mover_->stats().queued > kBlocks) std::this_thread::yield();
+  EXPECT_EQ(mover_->stats().serves_queued, kBlocks);
   EXPECT_EQ(ends_.count(), kBlocks);
   outlet_->let_go();
   for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+  EXPECT_EQ(mover_->stats().serves_queued, 0u);
 }
 
 TEST_P(MoverServesTest, MemoryIsUsedAgainWhileSomeIsOnItsWay) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -15,17 +16,22 @@ namespace loci {
 // Made when the end begins, destroyed when it is over.
 class SlowEnd {
  public:
-  SlowEnd(Nanos limit, std::function<void()> say)
-      : thread_([this, limit, say = std::move(say)] {
-          if (!is_over_within(limit)) say();
-        }) {}
+  // Where the system has no thread left, nothing is said: the end goes on.
+  SlowEnd(Nanos limit, std::function<void()> say) {
+    try {
+      thread_ = std::thread([this, limit, say = std::move(say)] {
+        if (!is_over_within(limit)) say();
+      });
+    } catch (const std::system_error&) {
+    }
+  }
   ~SlowEnd() {
     {
       const MutexLock lock(mutex_);
       is_over_ = true;
     }
     over_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   SlowEnd(const SlowEnd&) = delete;
   SlowEnd& operator=(const SlowEnd&) = delete;

@@ -172,6 +172,20 @@ TEST_F(RedisClusterTest, EachValueIsOnItsNode) {
   EXPECT_EQ(store->stats().failures_total, 0u);
 }
 
+// The texts that measure a single server would each go to another node, and one that they are slow to come
+// from would be left alone from the start.
+TEST_F(RedisClusterTest, TheStartMeasuresNoNode) {
+  write_all(*open());
+  be_special([](std::size_t, const RedisFake::Command& command) -> std::optional<std::string> {
+    if (command[0] == "ECHO") return std::string();
+    return std::nullopt;
+  });
+  const auto store = open();
+  EXPECT_FALSE(store->first_rate().has_value());
+  EXPECT_EQ(ask(*store), all());
+  for (const RedisFake& node : nodes_) EXPECT_EQ(node.commands("ECHO"), 0u);
+}
+
 TEST_F(RedisClusterTest, MovedSlotsAreFollowedAndLearned) {
   const auto store = open();
   write_all(*store);

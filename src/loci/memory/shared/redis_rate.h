@@ -16,8 +16,9 @@ struct RedisRate {
   bool is_usable = true;           // the connection
 };
 
-// Takes at most `limit`, and if the store is slow, as long as that. A text goes there and comes back, one
-// after the other, each taken to be half of the time.
+// Takes at most `limit`, and if the store is slow, as long as that: then the rate is the most that it can be.
+// A text goes there and comes back, one after the other, each taken to be half of the time. `connection` must
+// be to one server: a cluster's would send each text to another node, and leave a slow one alone.
 RedisRate measure_redis_rate(RedisConnection& connection, const Clock& clock, Nanos limit);
 
 }  // namespace loci

@@ -49,7 +49,7 @@ class RedisStore final : public SharedStore {
     if (status.code() == StatusCode::kInvalidArgument) return status;
     if (!status.ok()) state_.account().begin_down(status);
     if (first.ok()) asking_ = std::move(first).value();
-    if (asking_ != nullptr) {
+    if (asking_ != nullptr && !state_.topology().is_cluster()) {
       const RedisRate measured = measure_redis_rate(*asking_, state_.clock(), kMeasureLimit);
       first_rate_ = measured.rate;
       if (!measured.is_usable) asking_ = nullptr;
@@ -59,6 +59,8 @@ class RedisStore final : public SharedStore {
       if (!made.ok()) note_status(made);
     };
     dialer_ = std::make_unique<RedisDialer>(dial, told, state_.clock());
+    if (status.ok() && asking_ == nullptr)
+      dialer_->begin();  // so that the first question need not wait for it
     threads_.emplace_back([this] { run("loci-shared-ask", asks_, &RedisStore::ask_now); });
     threads_.emplace_back([this] { writer_.run(); });
     for (std::uint32_t i = 0; i < std::max(1u, state_.options().readers); ++i)

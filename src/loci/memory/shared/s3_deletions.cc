@@ -44,6 +44,7 @@ void S3Deletions::go_on() {
 
 void S3Deletions::begin(const ChainKey& key) {
   ++under_way_;
+  open_.begin_deletion(key);
   const std::uint32_t groups = state_.format.group_count();
   const auto deletion = std::make_shared<Deletion>(
       Deletion{.key = key, .late = open_.late_until(key), .left = groups, .refusal = {}});
@@ -72,6 +73,7 @@ void S3Deletions::take_reply(Deletion& deletion, const S3Reply& reply) {
 
 void S3Deletions::end(const Deletion& deletion) {
   --under_way_;
+  const bool is_wanted = open_.end_deletion(deletion.key);
   if (deletion.has_failed && !is_over_) {
     waiting_.push_back(deletion.key);
     paused_until_ = clock_.now() + kPause;
@@ -81,14 +83,9 @@ void S3Deletions::end(const Deletion& deletion) {
   --count_;
   keys_.erase(keys_.find(deletion.key));
   // What the store may write yet is deleted after it.
-  if (deletion.late != 0 && !is_over_) {
-    ++late_count_;
+  if (deletion.late != 0 && !is_wanted && !is_over_) {
     open_.repeat_deletion(deletion.key, deletion.late);
-    client_.later(deletion.late, [this, key = deletion.key, late = deletion.late] {
-      if (is_over_) return;  // it was dropped with the others
-      --late_count_;
-      if (open_.take_repeat(key, late)) take(key);
-    });
+    client_.later(deletion.late, [this, key = deletion.key, late = deletion.late] { repeat(key, late); });
   }
   if (deletion.has_failed)
     state_.account.note_dropped("this server ends");
@@ -99,14 +96,24 @@ void S3Deletions::end(const Deletion& deletion) {
   go_on();
 }
 
+void S3Deletions::repeat(const ChainKey& key, Nanos late) {
+  if (is_over_ || !open_.has_repeat(key, late)) return;  // it was dropped with the others, or is not wanted
+  if (open_.is_open(key)) {
+    // What is being written may be wanted.
+    client_.later(clock_.now() + kPause, [this, key, late] { repeat(key, late); });
+  } else if (open_.take_repeat(key, late)) {
+    take(key);
+  }
+}
+
 void S3Deletions::drop_all() {
-  is_over_ = true;
+  const std::size_t repeats = std::exchange(is_over_, true) ? 0 : open_.repeats();
   for (; !waiting_.empty(); waiting_.pop_front()) {
     --count_;
     keys_.erase(keys_.find(waiting_.front()));
     state_.account.note_dropped("this server ends");
   }
-  for (; late_count_ > 0; --late_count_) state_.account.note_dropped("this server ends");
+  for (std::size_t i = 0; i < repeats; ++i) state_.account.note_dropped("this server ends");
 }
 
 }  // namespace loci

@@ -52,6 +52,7 @@ class S3Deletions {
   void begin(const ChainKey& key);
   void take_reply(Deletion& deletion, const S3Reply& reply);
   void end(const Deletion& deletion);
+  void repeat(const ChainKey& key, Nanos late);
 
   const S3StoreState& state_;
   S3OpenWrites& open_;
@@ -61,7 +62,6 @@ class S3Deletions {
   std::deque<ChainKey> waiting_;
   std::multiset<ChainKey> keys_;  // that wait or are under way
   std::size_t under_way_ = 0;
-  std::size_t late_count_ = 0;  // that are done again later
   Nanos paused_until_ = 0;
   bool is_over_ = false;
 };

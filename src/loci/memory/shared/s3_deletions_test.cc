@@ -124,6 +124,62 @@ TEST_F(S3DeletionsTest, WhatIsWrittenAnewMeanwhileIsNotDeletedAgain) {
   EXPECT_EQ(server_.objects(), wanted);
 }
 
+// It was begun while the block was being deleted.
+TEST_F(S3DeletionsTest, WhatIsWrittenDuringItsDeletionIsNotDeletedAgain) {
+  AdvancedClock clock;
+  S3StoreOptions late = options();
+  late.late_write_limit = kPatient;
+  const auto store = open_s3_store(late, clock).value();
+  std::promise<void> released;
+  std::atomic<int> refusals = 0;
+  answer_objects(
+      [&, may_end = released.get_future().share()](const auto& request) -> std::optional<std::string> {
+        if (request.method == "DELETE" && request.path == path(1, 0)) may_end.wait();
+        if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
+        return S3Fake::error("500 Internal Server Error", "InternalError");
+      });
+  for (const std::uint64_t seed : {1, 2}) {
+    refusals = 1;
+    EXPECT_TRUE(write(*store, seed, 1).ok());
+    forget(*store, seed);
+    await([&] { return server_.objects().empty(); });
+  }
+  EXPECT_TRUE(write(*store, 1, 1).ok());
+  const auto wanted = server_.objects();
+  released.set_value();
+  forget(*store, 3);  // takes as long as the end of the one that was held up
+  await([&] { return server_.requests("DELETE") == 6; });
+  have({2});  // it carries out what it was asked for before
+  clock.advance(kPatient);
+  await([&] { return server_.objects().size() == wanted.size(); });
+  EXPECT_EQ(server_.objects(), wanted);
+}
+
+// A write that the store does not take has made nothing wanted.
+TEST_F(S3DeletionsTest, WhatWasToBeWrittenAnewInVainIsDeletedAgain) {
+  AdvancedClock clock;
+  S3StoreOptions late = options();
+  late.late_write_limit = kPatient;
+  const auto store = open_s3_store(late, clock).value();
+  std::atomic<int> refusals = 1;
+  std::atomic<bool> knows = true;
+  answer_objects([&](const auto& request) -> std::optional<std::string> {
+    const bool is_refused =
+        request.method == "PUT" ? refusals.fetch_sub(1) > 0 : request.method == "HEAD" && !knows;
+    if (!is_refused) return std::nullopt;
+    return S3Fake::error("500 Internal Server Error", "InternalError");
+  });
+  EXPECT_TRUE(write(*store, 1, 1).ok());
+  forget(*store, 1);
+  await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });
+  knows = false;
+  EXPECT_FALSE(write(*store, 1, 1).ok());
+  knows = true;
+  have({1});
+  clock.advance(kPatient);
+  await([&] { return server_.objects().empty(); });
+}
+
 // A try without an answer may be carried out after one that was answered, too.
 TEST_F(S3DeletionsTest, WhatATryBeforeMayWriteLateIsDeletedAgain) {
   AdvancedClock clock;
@@ -153,6 +209,23 @@ TEST_F(S3DeletionsTest, DeletionsThatAServersEndLeavesUndoneAreTold) {
   await([&] { return server_.requests("DELETE") >= 2 && store->stats().up; });
   store.reset();
   EXPECT_EQ(warnings_.count("this server ends"), 1) << warnings_.all();
+}
+
+TEST_F(S3DeletionsTest, ADeletionThatIsNotWantedAgainIsNotLeftUndone) {
+  S3StoreOptions late = options();
+  late.late_write_limit = kPatient;
+  auto store = open(late);
+  std::atomic<int> refusals = 1;
+  answer_objects([&](const auto& request) -> std::optional<std::string> {
+    if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
+    return S3Fake::error("500 Internal Server Error", "InternalError");
+  });
+  EXPECT_TRUE(write(*store, 1, 1).ok());
+  forget(*store, 1);
+  await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });
+  EXPECT_TRUE(write(*store, 1, 1).ok());
+  store.reset();
+  EXPECT_EQ(warnings_.count("this server ends"), 0) << warnings_.all();
 }
 
 }  // namespace

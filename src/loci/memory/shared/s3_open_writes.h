@@ -4,8 +4,8 @@
 // counts as *late*, and a deletion of it is done again when that is over.
 //
 //     PUT a ............ timed out     a is late for two minutes
-//     DELETE a           done          and again after these two minutes, unless this server has begun to
-//                                      write a anew: then what is there is wanted
+//     DELETE a           done          and again after these two minutes, unless this server has written a
+//                                      anew since the deletion began: then what is there is wanted
 #pragma once
 
 #include <cstddef>
@@ -26,15 +26,17 @@ class S3OpenWrites {
 
   S3OpenWrites(Nanos late, const Clock& clock) : late_(late), clock_(clock) {}
 
-  void begin(const ChainKey& key) {
-    ++open_[key];
-    repeats_.erase(key);
-  }
-  // What is renewed keeps its bytes, which may be those of a late write.
-  void begin_renewal(const ChainKey& key) { ++open_[key]; }
-  // `answered`: the store said what it did, to each try.
-  void end(const ChainKey& key, bool answered) {
+  // A write or renewal.
+  void begin(const ChainKey& key) { ++open_[key]; }
+  // `answered`: the store said what it did, to each try. `is_wanted`: it was to write, and the store has what
+  // it was to. (What is renewed keeps its bytes, which may be those of a late write.)
+  void end(const ChainKey& key, bool answered, bool is_wanted) {
     if (--open_[key] == 0) open_.erase(key);
+    if (is_wanted) {
+      repeats_.erase(key);
+      if (const auto deleted = deletions_.find(key); deleted != deletions_.end())
+        deleted->second.is_wanted = true;
+    }
     if (answered) return;
     const Nanos until = clock_.now() + late_;
     late_until_[key] = until;
@@ -48,17 +50,30 @@ class S3OpenWrites {
     const auto found = late_until_.find(key);
     return found == late_until_.end() || found->second <= clock_.now() ? 0 : found->second;
   }
+  void begin_deletion(const ChainKey& key) { ++deletions_[key].count; }
+  // True: the block was written anew meanwhile.
+  bool end_deletion(const ChainKey& key) {
+    const auto found = deletions_.find(key);
+    const bool is_wanted = found->second.is_wanted;
+    if (--found->second.count == 0) deletions_.erase(found);
+    return is_wanted;
+  }
   // A deletion of the block is to be done again at this time.
   void repeat_deletion(const ChainKey& key, Nanos at) { repeats_[key] = at; }
-  // It is time. False: the block was written anew since, or another repeat comes later.
-  bool take_repeat(const ChainKey& key, Nanos at) {
+  bool has_repeat(const ChainKey& key, Nanos at) const {
     const auto found = repeats_.find(key);
-    if (found == repeats_.end() || found->second != at) return false;
-    repeats_.erase(found);
-    return true;
+    return found != repeats_.end() && found->second == at;
   }
+  std::size_t repeats() const { return repeats_.size(); }
+  // It is time. False: the block was written anew since, or another repeat comes later.
+  bool take_repeat(const ChainKey& key, Nanos at) { return has_repeat(key, at) && repeats_.erase(key) > 0; }
 
  private:
+  struct Deletions {
+    std::uint32_t count = 0;  // under way
+    bool is_wanted = false;   // it was written since the first of them began
+  };
+
   void forget_first() {
     const auto [until, key] = order_.front();
     order_.pop_front();
@@ -69,6 +84,7 @@ class S3OpenWrites {
   const Nanos late_;
   const Clock& clock_;
   std::map<ChainKey, std::uint32_t> open_;  // how many
+  std::map<ChainKey, Deletions> deletions_;
   std::map<ChainKey, Nanos> late_until_;
   std::map<ChainKey, Nanos> repeats_;  // deletions that are done again, by when
   std::deque<std::pair<Nanos, ChainKey>> order_;

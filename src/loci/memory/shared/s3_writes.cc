@@ -33,14 +33,14 @@ void S3Writes::take_head(const Write& write, const S3Reply& reply) {
   const Status health = s3_health(reply);
   if (reply.was_sent) state_.account.note(health);
   if (!health.ok()) {
-    open_.end(write->key, true);
+    open_.end(write->key, true, false);
     return write->done(health);
   }
   const bool is_there = reply.head.code == 200 &&
                         reply.head.object_bytes() == state_.format.value_bytes(write->group) &&
                         !state_.is_aged(reply.head);
   if (!is_there) return send(write);
-  open_.end(write->key, true);
+  open_.end(write->key, true, true);
   state_.account.count(&SharedStoreStats::parts_present_total, 1);
   write->done({});
 }
@@ -60,14 +60,14 @@ void S3Writes::send(const Write& write) {
 }
 
 void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply& reply) {
-  open_.end(write->key, !reply.is_open);
   const std::string refusal = s3_refusal(reply);
+  const Status health = s3_health(reply);
+  open_.end(write->key, !reply.is_open, refusal.empty() && health.ok());
   if (!refusal.empty()) {
     state_.account.note({});
     state_.account.count(&SharedStoreStats::parts_refused_total, 1);
     return write->done(resource_exhausted(refusal));
   }
-  const Status health = s3_health(reply);
   // Some stores that are full do not answer. The question before has shown that this one is there.
   if (health.code() != StatusCode::kDeadlineExceeded) state_.account.note(health);
   if (health.ok()) {
@@ -80,13 +80,13 @@ void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply
 void S3Writes::renew(const ChainKey& key, std::uint32_t group) {
   if (!state_.account.is_up() || client_.waiting(S3Request::Lane::kWrites) >= kRenewalsMax) return;
   // (What becomes of it is no matter: the value is as old as it was, or gone.)
-  open_.begin_renewal(key);
+  open_.begin(key);
   client_.begin({.verb = S3Request::Verb::kRenew,
                  .lane = S3Request::Lane::kWrites,
                  .name = s3_object_name(state_.format, key, group),
                  .waits_until = kNever,
                  .time_limit = state_.limit_of(0),
-                 .done = [this, key](const S3Reply& reply) { open_.end(key, !reply.is_open); }});
+                 .done = [this, key](const S3Reply& reply) { open_.end(key, !reply.is_open, false); }});
 }
 
 }  // namespace loci
