@@ -168,9 +168,8 @@ Status CudaPassRunner::issue(Flight& flight) {
   mark_whole_blocks(
       flight.pass, blocks_,
       [&](SlotId slot, std::uint32_t of) {
-        if (!blocks_.wait_layer(of, {&slot, 1}, stream_)) return false;
-        if (projector_ != nullptr) projector_->project(of, {&slot, 1}, stream_, flight.projections);
-        return true;
+        return blocks_.wait_layer(of, {&slot, 1}, stream_) &&
+               (projector_ == nullptr || projector_->project(of, {&slot, 1}, stream_, flight.projections));
       },
       arrivals_);
   patience_ = Patience(flight.pass.patience);
