@@ -140,7 +140,14 @@ void CudaPassRunner::begin(Pass pass) {
   flight.pass = std::move(pass);
   flight.projections.clear();
   flight.poisoned.assign(flight.pass.spans.size(), 0);
+  flight.copied = false;
   flight.status = issue(flight);
+  if (!flight.status.ok() && !flight.copied) {
+    for (const BlockCopy& copy : flight.pass.copies) {
+      blocks_.begin_fill(copy.group, copy.to);
+      blocks_.fill_failed(copy.group, copy.to);
+    }
+  }
   stream_.record(flight.done);
 }
 
@@ -266,6 +273,13 @@ void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool capt
 
 void CudaPassRunner::issue_plainly(Flight& flight) {
   PassHooks hooks;
+  Status older = stream_.take_failure();  // of what was projected
+  hooks.copied = [&] {
+    Status refused = stream_.take_failure();
+    flight.copied = refused.ok();
+    stream_.note_failure(std::move(older));
+    stream_.note_failure(std::move(refused));
+  };
   hooks.await = [&](std::uint32_t layer) { await_blocks(flight, layer); };
   hooks.logits = [&](std::uint32_t begin, std::uint32_t end, const float* logits) {
     copy_logits(flight, begin, end, logits);

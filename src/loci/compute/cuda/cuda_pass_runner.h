@@ -73,7 +73,8 @@ class CudaPassRunner {
     std::vector<std::uint8_t> poisoned;  // [span]
     PassProjections projections;
     std::uint32_t sampled_rows = 0;
-    Status status;  // the error that kept it from being issued
+    Status status;        // the error that kept it from being issued
+    bool copied = false;  // its copies were queued
     // Pinned memory:
     Memory descriptors;
     Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
