@@ -208,8 +208,11 @@ TEST_F(CudaHiddenFaultsTest, DecodeStepsThatCaptureAreGraphs) {
   EXPECT_EQ(run(4, false), 0u) << "another graph";
   EXPECT_EQ(run(5, false), 1u);
   EXPECT_EQ(run(6, true), 1u);
-  // Where the device has no room for what a graph keeps, steps run plainly.
-  const auto without = make_backend(spec_, {});
+  // Where the device has no room for what a graph keeps, steps run plainly, and the log says so once.
+  std::vector<std::string> said;
+  CudaBackendOptions options;
+  options.warn = [&](const std::string& what) { said.push_back(what); };
+  const auto without = make_backend(spec_, options);
   simulated::set_options({.memory_bytes = 1});
   for (std::uint32_t at = 0; at < 3; ++at) {
     Pass pass;
@@ -220,6 +223,9 @@ TEST_F(CudaHiddenFaultsTest, DecodeStepsThatCaptureAreGraphs) {
     EXPECT_TRUE(results_[0].status.ok()) << results_[0].status.to_string();
   }
   EXPECT_EQ(simulated::counters().graphs, 0u);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("for 1 requests and more run without a graph: "), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find(" bytes "), std::string::npos) << said[0];
 }
 
 // In many orders of the device's operations: the next step may begin before the rows of this one are on the

@@ -248,9 +248,16 @@ bool CudaPassRunner::reserve_captures(std::uint32_t bucket) {
   constexpr std::uint32_t kRowsMin = 16;
   const std::uint32_t rows = std::bit_ceil(std::max(bucket, kRowsMin));
   if (rows >= rows_refused_) return false;
-  const bool room = buffers_.reserve_inputs(rows).ok();
-  if (!room) rows_refused_ = rows;  // to ask again in each step would wait for the device
-  return room;
+  const Status room = buffers_.reserve_inputs(rows);
+  if (room.ok()) return true;
+  rows_refused_ = rows;  // for good: to ask again in each step would wait for the device
+  if (options_.warn) {
+    options_.warn(
+        fmt::format("from now on decode steps that capture hidden states for {} requests and more run without "
+                    "a graph: {}",
+                    rows > kRowsMin ? rows / 2 + 1 : 1, room.to_string()));
+  }
+  return false;
 }
 
 void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool captures) {
