@@ -52,8 +52,8 @@ CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights
       layers_(spec, weights, *products_, buffers_, options.element, options.deterministic),
       plan_(shape_),
       graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
-      capturing_graphs_{DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
-                        DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0)},
+      hidden_graphs_{DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
+                     DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0)},
       stream_(device),
       outlet_(device, hidden_row_bytes()) {
   for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
@@ -186,7 +186,7 @@ Status CudaPassRunner::issue(Flight& flight) {
   plan_.write(layout_, flight.descriptors.data());
   stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
   if (bucket > 0) {
-    issue_graph(flight, bucket, plan_.captures());
+    issue_graph(flight, bucket);
   } else {
     issue_plainly(flight);
   }
@@ -252,26 +252,26 @@ bool CudaPassRunner::reserve_captures(std::uint32_t bucket) {
   if (room.ok()) return true;
   rows_refused_ = rows;  // for good: to ask again in each step would wait for the device
   if (options_.warn) {
-    options_.warn(
-        fmt::format("from now on decode steps that capture hidden states for {} requests and more run without "
-                    "a graph: {}",
-                    rows > kRowsMin ? rows / 2 + 1 : 1, room.to_string()));
+    options_.warn(fmt::format(
+        "from now on decode steps that capture hidden states for {} requests and more run without "
+        "a graph: {}",
+        rows > kRowsMin ? rows / 2 + 1 : 1, room.to_string()));
   }
   return false;
 }
 
-void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool captures) {
+void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket) {
   PassLaunch launch = launch_of(bucket);
   const std::size_t turn = begun_ % kInFlight;
-  if (captures) launch.inputs = buffers_.inputs[turn].data();
-  DecodeGraphs& graphs = captures ? capturing_graphs_[turn] : graphs_;
+  if (plan_.captures()) launch.inputs = buffers_.inputs[turn].data();
+  DecodeGraphs& graphs = plan_.captures() ? hidden_graphs_[turn] : graphs_;
   const Status refused = graphs.launch(bucket, buffers_.generation(), stream_,
                                        [&] { layers_.issue(launch, {}, bucket, stream_); });
   if (!refused.ok() && options_.warn) {
     options_.warn(
         fmt::format("decode steps of up to {} requests run without a graph: {}", bucket, refused.message()));
   }
-  if (captures) {
+  if (plan_.captures()) {
     outlet_.copy_all(flight.pass, flight.segments, launch.inputs, spec_.layer_count(), bucket, stream_,
                      flight.taken);
   }
