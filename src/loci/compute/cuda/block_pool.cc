@@ -18,7 +18,6 @@ constexpr std::uint32_t kFailed = 1u << 31;
 constexpr std::uint32_t kSettled = 1u << 30;     // all layers are slices, whose copies are done, too
 constexpr std::uint32_t kProjecting = 1u << 29;  // somebody projects a layer
 constexpr std::uint32_t kHidden = 1u << 28;      // the layers come as hidden states
-constexpr std::uint32_t kRefused = 1u << 27;     // those that are not projected will never be
 constexpr std::uint32_t kOneProjected = 1u << 12;
 constexpr std::uint32_t kLayers = kOneProjected - 1;
 constexpr std::uint32_t queued_of(std::uint32_t word) { return word & kLayers; }
@@ -140,7 +139,6 @@ bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, S
     while (true) {
       const std::uint32_t now = word.load(std::memory_order_acquire);
       if ((now & kSettled) != 0) break;
-      if ((now & kRefused) != 0 && is_hidden(now, place.index)) return false;
       if (queued_of(now) > place.index) {
         last = std::max(last, ticket(place.group, slot, place.index).load(std::memory_order_relaxed));
         break;
@@ -163,7 +161,7 @@ std::optional<std::uint32_t> BlockPool::claim_hidden(std::uint32_t layer, SlotId
   const Layer place = layers_[layer];
   std::atomic<std::uint32_t>& word = state(place.group, slot);
   std::uint32_t now = word.load(std::memory_order_acquire);
-  while (is_hidden(now, place.index) && (now & kRefused) == 0) {
+  while (is_hidden(now, place.index)) {
     if ((now & kProjecting) != 0) {
       word.wait(now, std::memory_order_acquire);
       now = word.load(std::memory_order_acquire);
@@ -198,9 +196,10 @@ void BlockPool::projected(std::uint32_t layer, SlotId slot, CopyTicket ticket) {
   word.notify_all();
 }
 
-void BlockPool::projection_failed(std::uint32_t layer, SlotId slot) {
-  std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
-  word.fetch_or(kFailed | kRefused, std::memory_order_release);
+void BlockPool::projection_refused(std::uint32_t layer, SlotId slot, CopyTicket ticket) {
+  const std::uint32_t group = layers_[layer].group;
+  pools_[group].projections[slot.value].store(ticket, std::memory_order_relaxed);
+  std::atomic<std::uint32_t>& word = state(group, slot);
   word.fetch_and(~kProjecting, std::memory_order_release);
   word.notify_all();
 }

@@ -84,8 +84,8 @@ class BlockPool {
   // --- projecting: passes, and movers that save ---
 
   // Claims the slot's first layer that still holds hidden states, if `layer` is not before it. The caller
-  // must then make its slice of it, and call projected() or projection_failed(). Absent: `layer` holds a
-  // slice, has not arrived, or can no longer be projected. Sleeps while somebody else projects a layer.
+  // must then make its slice of it, and call projected() or projection_refused(). Absent: `layer` holds a
+  // slice, or has not arrived. Sleeps while somebody else projects a layer.
   std::optional<std::uint32_t> claim_hidden(std::uint32_t layer, SlotId slot);
   // Position of the first token of a block that came as hidden states.
   std::uint32_t position(std::uint32_t group, SlotId slot) const;
@@ -95,8 +95,9 @@ class BlockPool {
   CopyTicket note_projections(Stream& stream);
   // Says that the claimed layer's slice will be there when the ticket is done.
   void projected(std::uint32_t layer, SlotId slot, CopyTicket ticket);
-  // Says that the device refused: who reads the layer ends with kDataLoss.
-  void projection_failed(std::uint32_t layer, SlotId slot);
+  // Says that the claimed layer still holds hidden states, because the device refused a kernel; others may
+  // claim it. Kernels that read them are done when the ticket is.
+  void projection_refused(std::uint32_t layer, SlotId slot, CopyTicket ticket);
   // Says that these tickets are done.
   void projections_done(CopyTicket ticket) { projections_.retire(ticket); }
 

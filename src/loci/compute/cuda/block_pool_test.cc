@@ -138,6 +138,32 @@ TEST_F(BlockPoolTest, PassesSleepUntilCopiesAreQueued) {
   }
 }
 
+// Also where the device refused to project: kernels that were queued before read the rows.
+TEST_F(BlockPoolTest, WhatASlotGetsNextWaitsForKernelsThatReadItsHiddenStates) {
+  pool_.reset();
+  make({{.layers = {0, 1}}}, kHeads, kDim);
+  const SlotId slot(1);
+  const Memory out = pinned(slice_bytes());
+  for (std::uint32_t round = 0; round < 100; ++round) {
+    const Bytes rows = random_bytes(slice_bytes() / 2);
+    pool_->begin_fill(0, slot);
+    pool_->load_hidden(0, 0, std::vector<HiddenPiece>{{slot, 32, rows}}, BytesHeld::kDuringCall);
+    ASSERT_TRUE(pool_->wait_layer(0, {&slot, 1}, stream()));
+    ASSERT_EQ(pool_->claim_hidden(0, slot), 0u);
+    stream().copy(out.data(), place(slot, 0), rows.size());
+    const CopyTicket ticket = pool_->note_projections(stream());
+    pool_->projection_refused(0, slot, ticket);
+    ASSERT_EQ(pool_->claim_hidden(0, slot), 0u) << "it can be claimed again";
+    pool_->projection_refused(0, slot, ticket);
+    pool_->begin_fill(0, slot);
+    load(slot, 0, random_bytes(slice_bytes()));
+    ASSERT_TRUE(after_loads().ok());
+    stream().synchronize();
+    pool_->projections_done(ticket);
+    ASSERT_EQ(std::memcmp(out.data(), rows.data(), rows.size()), 0) << round;
+  }
+}
+
 TEST_F(BlockPoolTest, ALostDeviceEndsAll) {
   expect_lost();
   const HostMemory host = std::move(pool_->allocate_host(layers(0) * slice_bytes())).value();

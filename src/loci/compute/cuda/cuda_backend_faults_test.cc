@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <latch>
 #include <string>
 #include <thread>
 #include <utility>
@@ -226,166 +225,52 @@ TEST_F(CudaBackendFaultsTest, ARefusedKernelFailsItsPassAlone) {
   }
 }
 
-// Hidden states of a model in which they are smaller, in a block of zeros.
-class CudaHiddenFaultsTest : public CudaBackendFaultsTest {
- protected:
-  static RandomModelOptions wide() {
-    RandomModelOptions options = llama(TensorType::kF16);
-    options.kv_heads = options.heads;
-    return options;
-  }
-  void bring(Backend& backend) const {
-    const std::vector<std::byte> rows(kBlockTokens * backend.info().hidden_row_bytes);
-    backend.begin_fill(0, SlotId(0));
-    for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer)
-      backend.load_hidden(0, SlotId(0), layer, 0, rows);
-  }
-  Status read(Backend& backend) {
-    run_pass(backend,
+TEST_F(CudaBackendFaultsTest, WhatAFailedPassDidNotCopyIsNotReadAsState) {
+  const auto backend = make_backend(spec_, {});
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const auto run = [&](std::uint32_t begin, std::uint32_t first_slot, std::vector<BlockCopy> copies) {
+    const Tables tables = same_slots(*backend, slots(first_slot, 2));
+    run_pass(*backend,
              {{},
-              {},
-              {make_span(random_tokens(3, 40, spec_.vocabulary), 32, 40, same_slots(backend, slots(0, 2)),
-                         spec_.layer_count(), LogitsWanted::kLast)}},
+              std::move(copies),
+              {make_span(tokens, begin, 40, tables, spec_.layer_count(), LogitsWanted::kAll)}},
              results_);
     return results_[0].status;
-  }
-  const std::unique_ptr<TestModel> wide_ = TestModel::make(wide());
-  const ModelSpec& spec_ = wide_->spec;
-};
-
-TEST_F(CudaHiddenFaultsTest, WhatTheDeviceRefusesToProjectIsNotReadAsState) {
-  const auto backend = make_backend(spec_, {});
-  for (const char* kernel : {"stage_hidden", "place_rows"}) {
-    bring(*backend);
-    simulated::set_options({.refused_kernel = kernel});
-    const Status refused = read(*backend);
-    EXPECT_EQ(refused.code(), StatusCode::kInternal) << refused.to_string();
-    EXPECT_NE(refused.message().find(kernel), std::string::npos) << refused.to_string();
-    simulated::set_options({});
-    EXPECT_TRUE(backend->health().ok());
-    EXPECT_EQ(read(*backend).code(), StatusCode::kDataLoss) << "the rows are there, but no state";
-    bring(*backend);
-    EXPECT_TRUE(read(*backend).ok());
-    EXPECT_EQ(backend->projected().slices, spec_.layer_count());
-  }
-}
-
-TEST_F(CudaHiddenFaultsTest, ALostDeviceEndsProjectionsToo) {
-  for (const std::uint64_t after : {0, 3, 9, 20, 31, 43}) {
-    simulated::set_options({});
-    const auto backend = make_backend(spec_, {});
-    std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
-    const std::vector<std::byte> rows(kBlockTokens * backend->info().hidden_row_bytes);
-    simulated::set_options({.lost_after = after});
-    bring(*backend);
-    std::thread mover([&] {
-      for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer)
-        save_slice(*backend, SlotId(0), layer, slice);
-      backend->project(0, 0, rows, slice);
-    });
-    const Status status = read(*backend);
-    mover.join();
-    if (!status.ok()) {
-      EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    }
-    EXPECT_FALSE(read(*backend).ok() && read(*backend).ok() && read(*backend).ok()) << after;
-    EXPECT_EQ(backend->projected(), Projected{});
-  }
-}
-
-TEST_F(CudaHiddenFaultsTest, DecodeStepsThatCaptureAreGraphs) {
-  const auto backend = make_backend(spec_, {});
-  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
-  const CaptureBuffers buffers(*backend, 40);
-  const auto run = [&](std::uint32_t at, bool capture) {
-    const std::uint64_t graphs = simulated::counters().graphs;
-    Pass pass;
-    pass.spans.push_back(make_span(tokens, at, at + 1, same_slots(*backend, slots(0, 2)), spec_.layer_count(),
-                                   LogitsWanted::kLast));
-    if (capture) pass.spans[0].capture = buffers.tokens(at, 1);
-    run_pass(*backend, pass, results_);
-    EXPECT_TRUE(results_[0].status.ok());
-    return simulated::counters().graphs - graphs;
   };
-  for (std::uint32_t at = 0; at < 2; ++at) EXPECT_EQ(run(at, true), 0u) << "the first of its bucket";
-  for (std::uint32_t at = 2; at < 4; ++at) EXPECT_EQ(run(at, true), 1u) << "one of two that take turns";
-  EXPECT_EQ(run(4, false), 0u) << "another graph";
-  EXPECT_EQ(run(5, false), 1u);
-  EXPECT_EQ(run(6, true), 1u);
-  // Where the device has no room for what a graph keeps, steps run plainly.
-  const auto without = make_backend(spec_, {});
-  simulated::set_options({.memory_bytes = 1});
-  for (std::uint32_t at = 0; at < 3; ++at) {
-    Pass pass;
-    pass.spans.push_back(make_span(tokens, at, at + 1, same_slots(*without, slots(0, 2)), spec_.layer_count(),
-                                   LogitsWanted::kLast));
-    pass.spans[0].capture = buffers.tokens(at, 1);
-    run_pass(*without, pass, results_);
-    EXPECT_TRUE(results_[0].status.ok()) << results_[0].status.to_string();
-  }
-  EXPECT_EQ(simulated::counters().graphs, 0u);
-}
-
-// In many orders of the device's operations: the next step may begin before the rows of this one are on the
-// host.
-TEST_F(CudaHiddenFaultsTest, StepsDoNotOverwriteWhatTheOneBeforeKeeps) {
-  constexpr std::uint32_t kSteps = 8;
-  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
-  const auto backend = make_backend(spec_, {});
-  const CaptureBuffers plain(*backend, kSteps), ahead(*backend, kSteps);
-  const auto begin = [&](const CaptureBuffers& to, std::uint32_t at) {
-    Pass pass;
-    pass.spans.push_back(make_span(tokens, at, at + 1, same_slots(*backend, slots(0, 1)), spec_.layer_count(),
-                                   LogitsWanted::kLast));
-    pass.spans[0].sampling = DeviceSampling{};
-    pass.spans[0].capture = to.tokens(at, 1);
-    backend->begin(std::move(pass));
+  const BlockCopy copy{SlotId(0), SlotId(2), 20, 0};
+  ASSERT_TRUE(run(0, 0, {}).ok());
+  ASSERT_TRUE(run(20, 0, {}).ok());
+  const Bits expected = bits_of(results_[0].logits);
+  struct Fault {
+    simulated::Options options;
+    StatusCode code;
+    bool copied;
   };
-  for (std::uint32_t at = 0; at < kSteps; ++at) {
-    begin(plain, at);
-    backend->finish(results_);
+  for (const Fault& fault :
+       {Fault{{.refused_kernel = "copy_tokens"}, StatusCode::kInternal, false},
+        Fault{{.refused_kernel = "copy_tokens", .refused_after = 1}, StatusCode::kInternal, false},
+        Fault{{.refused_kernel = "activate"}, StatusCode::kInternal, true}}) {
+    EXPECT_TRUE(run(0, 2, {}).ok()) << "other state is there";
+    simulated::set_options(fault.options);
+    EXPECT_EQ(run(20, 2, {copy}).code(), fault.code);
+    simulated::set_options({});
+    EXPECT_EQ(run(20, 2, {}).code(), fault.copied ? StatusCode::kOk : StatusCode::kDataLoss);
+    ASSERT_TRUE(run(20, 2, {copy}).ok());
+    EXPECT_EQ(bits_of(results_[0].logits), expected);
   }
-  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
-    simulated::set_options({.seed = seed});
-    begin(ahead, 0);
-    for (std::uint32_t at = 0; at < kSteps; ++at) {
-      if (at + 1 < kSteps) begin(ahead, at + 1);
-      backend->finish(results_);
-    }
-    for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) {
-      ASSERT_TRUE(
-          std::equal(ahead.layer(layer).begin(), ahead.layer(layer).end(), plain.layer(layer).begin()))
-          << "seed " << seed;
-    }
-  }
-}
-
-TEST_F(CudaHiddenFaultsTest, APassThatProjectsTakesNoMemoryAndIsNoGraph) {
-  const auto backend = make_backend(spec_, {});
+  // The first pass that wants so many logits finds no memory.
+  const auto other = make_backend(spec_, {});
+  const Tables tables = same_slots(*other, slots(2, 2));
+  simulated::set_options({.pinned_bytes = 1});
+  Pass pass;
+  pass.copies.push_back(copy);
+  pass.spans.push_back(make_span(tokens, 20, 40, tables, spec_.layer_count(), LogitsWanted::kAll));
+  run_pass(*other, pass, results_);
+  EXPECT_EQ(results_[0].status.code(), StatusCode::kResourceExhausted);
   simulated::set_options({});
-  const auto decode = [&] {
-    const std::uint64_t graphs = simulated::counters().graphs;
-    Pass pass;
-    pass.spans.push_back(make_span(random_tokens(3, 40, spec_.vocabulary), 32, 33,
-                                   same_slots(*backend, slots(0, 2)), spec_.layer_count(),
-                                   LogitsWanted::kLast));
-    pass.spans[0].sampling = DeviceSampling{};
-    run_pass(*backend, pass, results_);
-    EXPECT_TRUE(results_[0].status.ok());
-    return simulated::counters().graphs - graphs;
-  };
-  EXPECT_EQ(decode(), 0u);
-  EXPECT_EQ(decode(), 1u);
-  bring(*backend);
-  EXPECT_EQ(decode(), 0u);
-  EXPECT_EQ(backend->projected().slices, spec_.layer_count());
-  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
-  save_slice(*backend, SlotId(0), 0, slice);  // now it is known that all has come
-  std::latch done(1);
-  backend->after_loads([&](const Status&) { done.count_down(); });
-  done.wait();
-  EXPECT_EQ(decode(), 1u);
-  EXPECT_EQ(simulated::counters().allocations, 0u);
+  pass.copies.clear();
+  run_pass(*other, pass, results_);
+  EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
 }
 
 // Memory that is taken or freed while serving waits for the device: what passes need is there from the start.

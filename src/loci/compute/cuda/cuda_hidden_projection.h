@@ -40,15 +40,19 @@ class HiddenProjection {
                                                         ElementType element, std::uint32_t rows);
 
   // Queues the projection of a layer of these blocks, each of which is named once. Their rows lie at the
-  // beginning of the layer's slices.
-  void project(std::uint32_t layer, const LayerState& state, std::span<const HiddenBlock> blocks,
-               Stream& stream);
+  // beginning of the layer's slices. Returns how many of the blocks it was queued for, the first ones: fewer
+  // than all if the device refused a kernel, which `stream` notes. The rows of the others stay as they are.
+  // What `stream` noted before does not count.
+  std::size_t project(std::uint32_t layer, const LayerState& state, std::span<const HiddenBlock> blocks,
+                      Stream& stream);
 
  private:
   HiddenProjection(const ModelSpec& spec, const CudaWeights& weights, Products& products, ElementType element,
                    std::uint32_t blocks_max)
       : spec_(spec), weights_(weights), products_(products), element_(element), blocks_max_(blocks_max) {}
-  void project_staged(std::uint32_t layer, const LayerState& state, std::uint32_t rows, Stream& stream);
+  // Of as many blocks as the stage has room for. Not ok: a kernel was refused, and no row was replaced.
+  Status project_some(std::uint32_t layer, const LayerState& state, std::span<const HiddenBlock> blocks,
+                      Stream& stream);
 
   const ModelSpec& spec_;
   const CudaWeights& weights_;

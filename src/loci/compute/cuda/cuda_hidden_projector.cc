@@ -33,8 +33,9 @@ Projected PassProjections::projected() const {
   return all;
 }
 
-void PassProjector::project(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream,
+bool PassProjector::project(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream,
                             PassProjections& pass) {
+  bool all = true;
   claimed_.clear();
   for (const SlotId slot : slots) {
     // (Two spans may read it.)
@@ -44,28 +45,29 @@ void PassProjector::project(std::uint32_t layer, std::span<const SlotId> slots, 
         claimed_.push_back(slot);
         break;
       }
-      queue(*next, {&slot, 1}, stream, pass);  // an earlier one, which no pass has read
+      all = queue(*next, {&slot, 1}, stream, pass) && all;  // an earlier one, which no pass has read
+      if (!all) break;
     }
   }
-  if (!claimed_.empty()) queue(layer, claimed_, stream, pass);
+  return (claimed_.empty() || queue(layer, claimed_, stream, pass)) && all;
 }
 
-void PassProjector::queue(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream,
+bool PassProjector::queue(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream,
                           PassProjections& pass) {
   to_project_.clear();
   for (const SlotId slot : slots)
     to_project_.push_back({slot.value, blocks_.position(blocks_.group_of(layer), slot)});
   pass.begin(device_, stream);
-  projection_->project(layer, blocks_.layer(layer), to_project_, stream);
-  const Status refused = stream.take_failure();
-  if (refused.ok()) {
-    const CopyTicket ticket = blocks_.note_projections(stream);
-    pass.end(stream, slots.size(), ticket);
-    for (const SlotId slot : slots) blocks_.projected(layer, slot, ticket);
-  } else {
-    stream.note_failure(refused);  // the pass's
-    for (const SlotId slot : slots) blocks_.projection_failed(layer, slot);
+  const std::size_t done = projection_->project(layer, blocks_.layer(layer), to_project_, stream);
+  const CopyTicket ticket = blocks_.note_projections(stream);
+  pass.end(stream, done, ticket);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (i < done)
+      blocks_.projected(layer, slots[i], ticket);
+    else
+      blocks_.projection_refused(layer, slots[i], ticket);
   }
+  return done == slots.size();
 }
 
 // --- movers' ---

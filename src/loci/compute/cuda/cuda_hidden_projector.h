@@ -50,11 +50,12 @@ class PassProjector {
 
   // Queues the projection of the layer in those of the slots that hold hidden states, and of the layers
   // before it; a slot may be named twice. `stream` waits for the layer's copies (BlockPool::wait_layer()).
-  void project(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream, PassProjections& pass);
+  // False: the device refused some of it, which `stream` notes. Those slots hold hidden states as before.
+  bool project(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream, PassProjections& pass);
 
  private:
   // Of slots whose layer was claimed.
-  void queue(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream, PassProjections& pass);
+  bool queue(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream, PassProjections& pass);
 
   const Device& device_;
   BlockPool& blocks_;

@@ -62,7 +62,7 @@ void PassLayers::multiply_and_add(const CudaProjection& projection, const void* 
   }
 }
 
-void PassLayers::begin(const PassLaunch& launch, Stream& stream) {
+void PassLayers::begin(const PassLaunch& launch, const PassHooks& hooks, Stream& stream) {
   const DescriptorLayout& layout = *launch.layout;
   const std::uint32_t rows = launch.rows_in_layer.front();
   auto* tokens = reinterpret_cast<std::uint32_t*>(buffers_.descriptors.data() + layout.tokens);
@@ -77,6 +77,7 @@ void PassLayers::begin(const PassLaunch& launch, Stream& stream) {
     copy_tokens(launch.states[layer], at<TokenCopy>(layout.groups[group].copies), launch.copies[group],
                 stream);
   }
+  if (hooks.copied) hooks.copied();
   EmbedArguments arguments;
   arguments.embedding = &weights_.embedding();
   arguments.positions = weights_.position_embedding();
@@ -90,7 +91,7 @@ void PassLayers::begin(const PassLaunch& launch, Stream& stream) {
 
 void PassLayers::issue(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows,
                        Stream& stream) {
-  begin(launch, stream);
+  begin(launch, hooks, stream);
   for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) run_layer(launch, hooks, layer, stream);
   if (launch.wanted_rows > 0) run_output(launch, hooks, logits_rows, stream);
 }

@@ -44,6 +44,8 @@ struct PassLaunch {
 
 // Calls between the operations of a pass; a graph has none.
 struct PassHooks {
+  // Called when the pass's copies (BlockCopy) are queued.
+  std::function<void()> copied;
   // Called when the input of the layer's first product is in `normed`, elements [rows_in_layer][hidden].
   std::function<void(std::uint32_t layer, const std::byte* normed)> hidden;
   // Called before `normed` is overwritten.
@@ -83,7 +85,7 @@ class PassLayers {
   T* at(std::uint32_t offset) const {
     return reinterpret_cast<T*>(buffers_.descriptors.data() + offset);
   }
-  void begin(const PassLaunch& launch, Stream& stream);
+  void begin(const PassLaunch& launch, const PassHooks& hooks, Stream& stream);
   void run_layer(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t layer, Stream& stream);
   void prepare_attention(const PassHooks& hooks, const CudaLayer& weights, std::uint32_t rows,
                          std::byte* input, Stream& stream);

@@ -52,8 +52,8 @@ CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights
       layers_(spec, weights, *products_, buffers_, options.element, options.deterministic),
       plan_(shape_),
       graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
-      capturing_graphs_{DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
-                        DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0)},
+      hidden_graphs_{DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
+                     DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0)},
       stream_(device),
       outlet_(device, hidden_row_bytes()) {
   for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
@@ -140,7 +140,14 @@ void CudaPassRunner::begin(Pass pass) {
   flight.pass = std::move(pass);
   flight.projections.clear();
   flight.poisoned.assign(flight.pass.spans.size(), 0);
+  flight.copied = false;
   flight.status = issue(flight);
+  if (!flight.status.ok() && !flight.copied) {
+    for (const BlockCopy& copy : flight.pass.copies) {
+      blocks_.begin_fill(copy.group, copy.to);
+      blocks_.fill_failed(copy.group, copy.to);
+    }
+  }
   stream_.record(flight.done);
 }
 
@@ -168,9 +175,8 @@ Status CudaPassRunner::issue(Flight& flight) {
   mark_whole_blocks(
       flight.pass, blocks_,
       [&](SlotId slot, std::uint32_t of) {
-        if (!blocks_.wait_layer(of, {&slot, 1}, stream_)) return false;
-        if (projector_ != nullptr) projector_->project(of, {&slot, 1}, stream_, flight.projections);
-        return true;
+        return blocks_.wait_layer(of, {&slot, 1}, stream_) &&
+               (projector_ == nullptr || projector_->project(of, {&slot, 1}, stream_, flight.projections));
       },
       arrivals_);
   patience_ = Patience(flight.pass.patience);
@@ -180,7 +186,7 @@ Status CudaPassRunner::issue(Flight& flight) {
   plan_.write(layout_, flight.descriptors.data());
   stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
   if (bucket > 0) {
-    issue_graph(flight, bucket, plan_.captures());
+    issue_graph(flight, bucket);
   } else {
     issue_plainly(flight);
   }
@@ -242,23 +248,30 @@ bool CudaPassRunner::reserve_captures(std::uint32_t bucket) {
   constexpr std::uint32_t kRowsMin = 16;
   const std::uint32_t rows = std::bit_ceil(std::max(bucket, kRowsMin));
   if (rows >= rows_refused_) return false;
-  const bool room = buffers_.reserve_inputs(rows).ok();
-  if (!room) rows_refused_ = rows;  // to ask again in each step would wait for the device
-  return room;
+  const Status room = buffers_.reserve_inputs(rows);
+  if (room.ok()) return true;
+  rows_refused_ = rows;  // for good: to ask again in each step would wait for the device
+  if (options_.warn) {
+    options_.warn(fmt::format(
+        "from now on decode steps that capture hidden states for {} requests and more run without "
+        "a graph: {}",
+        rows > kRowsMin ? rows / 2 + 1 : 1, room.to_string()));
+  }
+  return false;
 }
 
-void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool captures) {
+void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket) {
   PassLaunch launch = launch_of(bucket);
   const std::size_t turn = begun_ % kInFlight;
-  if (captures) launch.inputs = buffers_.inputs[turn].data();
-  DecodeGraphs& graphs = captures ? capturing_graphs_[turn] : graphs_;
+  if (plan_.captures()) launch.inputs = buffers_.inputs[turn].data();
+  DecodeGraphs& graphs = plan_.captures() ? hidden_graphs_[turn] : graphs_;
   const Status refused = graphs.launch(bucket, buffers_.generation(), stream_,
                                        [&] { layers_.issue(launch, {}, bucket, stream_); });
   if (!refused.ok() && options_.warn) {
     options_.warn(
         fmt::format("decode steps of up to {} requests run without a graph: {}", bucket, refused.message()));
   }
-  if (captures) {
+  if (plan_.captures()) {
     outlet_.copy_all(flight.pass, flight.segments, launch.inputs, spec_.layer_count(), bucket, stream_,
                      flight.taken);
   }
@@ -267,6 +280,13 @@ void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket, bool capt
 
 void CudaPassRunner::issue_plainly(Flight& flight) {
   PassHooks hooks;
+  Status older = stream_.take_failure();  // of what was projected
+  hooks.copied = [&] {
+    Status refused = stream_.take_failure();
+    flight.copied = refused.ok();
+    stream_.note_failure(std::move(older));
+    stream_.note_failure(std::move(refused));
+  };
   hooks.await = [&](std::uint32_t layer) { await_blocks(flight, layer); };
   hooks.logits = [&](std::uint32_t begin, std::uint32_t end, const float* logits) {
     copy_logits(flight, begin, end, logits);

@@ -73,7 +73,8 @@ class CudaPassRunner {
     std::vector<std::uint8_t> poisoned;  // [span]
     PassProjections projections;
     std::uint32_t sampled_rows = 0;
-    Status status;  // the error that kept it from being issued
+    Status status;        // the error that kept it from being issued
+    bool copied = false;  // its copies were queued
     // Pinned memory:
     Memory descriptors;
     Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
@@ -91,8 +92,8 @@ class CudaPassRunner {
   Status reserve(Flight& flight, std::uint32_t bucket);
   Status reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const;
   PassLaunch launch_of(std::uint32_t bucket) const;
-  // Launches the bucket's graph. `captures`: it keeps the layers' inputs.
-  void issue_graph(Flight& flight, std::uint32_t bucket, bool captures);
+  // Launches the bucket's graph.
+  void issue_graph(Flight& flight, std::uint32_t bucket);
   void issue_plainly(Flight& flight);
   // True: there is room for the inputs that a graph keeps.
   bool reserve_captures(std::uint32_t bucket);
@@ -111,9 +112,9 @@ class CudaPassRunner {
   PassPlan plan_;
   DescriptorLayout layout_;
   DecodeGraphs graphs_;
-  // Steps that capture keep what they capture in one of two places, in turn: a step begins when the one
-  // before the last has ended. The graphs of each.
-  DecodeGraphs capturing_graphs_[kInFlight];
+  // Graphs that keep the hidden states of their layers (PassPlan::captures()). They do so in one of two
+  // places, in turn: a step begins when the one before the last has ended. The graphs of each place.
+  DecodeGraphs hidden_graphs_[kInFlight];
   Stream stream_;  // computes
   CaptureOutlet outlet_;
   std::uint32_t rows_refused_ = UINT32_MAX;  // there was no room for a graph that keeps so many rows

@@ -12,10 +12,12 @@ struct Options {
   std::uint64_t memory_bytes = std::uint64_t{8} << 30;  // of the device; allocations beyond this fail
   std::uint64_t pinned_bytes = std::uint64_t{8} << 30;  // pinned memory of the host; likewise
   std::uint64_t lost_after = UINT64_MAX;                // operations that succeed; all later ones fail
-  std::uint64_t seed = 1;        // draws the order of threads, and of operations that streams leave
-                                 // unordered
-  std::string refused_kernel{};  // launches of this kernel are refused; the device goes on
-  bool captures_fail = false;    // all captures are refused at their end; the device goes on
+  std::uint64_t seed = 1;           // draws the order of threads, and of operations that streams leave
+                                    // unordered
+  std::string refused_kernel{};     // launches of this kernel are refused; the device goes on
+  std::uint64_t refused_after = 0;  // launches of it that succeed before
+  std::uint64_t refused_times = UINT64_MAX;  // how many are refused then
+  bool captures_fail = false;                // all captures are refused at their end; the device goes on
   bool capture_begins_fail = false;
   std::uint32_t capability = 90;
   std::uint32_t multiprocessors = 4;

@@ -315,7 +315,14 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   {
     World& w = world();
     const MutexLock lock(w.mutex);
-    refused = w.options.refused_kernel == name;
+    simulated::Options& options = w.options;
+    refused = options.refused_kernel == name;
+    if (refused && options.refused_after > 0) {
+      --options.refused_after;
+      refused = false;
+    } else if (refused) {
+      refused = options.refused_times > 0 && options.refused_times-- > 0;
+    }
   }
   if (refused) {
     if (failure_.ok())
