@@ -46,6 +46,7 @@ class Restore {
     const ModelSpec& spec = model.spec;
     CudaPassRunnerOptions options;
     options.element = ElementType::kBFloat16;
+    options.projects = true;
     options.rows_max = bench.small() ? 96 : 2048;
     options.spans_max = bench.small() ? 4 : 64;
     options.context_tokens = context_max + kQuestion;
@@ -72,7 +73,8 @@ class Restore {
     return static_cast<double>(group().block_bytes) * context / kBlockTokens;
   }
   double hidden_bytes(std::uint32_t context) const {
-    return static_cast<double>(runner_->hidden_row_bytes()) * context * model_.spec.layer_count();
+    return static_cast<double>(CudaPassRunner::hidden_row_bytes(model_.spec)) * context *
+           model_.spec.layer_count();
   }
   double projection_flops(std::uint32_t context) const {
     const ModelSpec& spec = model_.spec;
@@ -121,7 +123,7 @@ class Restore {
     using Clock = std::chrono::steady_clock;
     constexpr std::uint32_t kSets = 3;  // two passes are in flight
     const std::uint32_t steps = kBlockTokens, uncounted = 8;
-    const std::uint64_t layer_bytes = batch * runner_->hidden_row_bytes();
+    const std::uint64_t layer_bytes = batch * CudaPassRunner::hidden_row_bytes(model_.spec);
     const std::uint64_t set_bytes = model_.spec.layer_count() * layer_bytes;
     Result<HostMemory> rows = blocks_->allocate_host(captures ? kSets * set_bytes : 1);
     if (!rows.ok()) {
@@ -141,7 +143,8 @@ class Restore {
         span.sampling = DeviceSampling{};
         for (std::uint32_t layer = 0; captures && layer < model_.spec.layer_count(); ++layer) {
           std::byte* at = rows->data() + step % kSets * set_bytes + layer * layer_bytes;
-          span.capture.emplace_back(at + i * runner_->hidden_row_bytes(), runner_->hidden_row_bytes());
+          span.capture.emplace_back(at + i * CudaPassRunner::hidden_row_bytes(model_.spec),
+                                    CudaPassRunner::hidden_row_bytes(model_.spec));
         }
       }
       runner_->begin(std::move(pass));
@@ -174,7 +177,7 @@ class Restore {
       blocks_->begin_fill(0, slots_[block]);
   }
   void load(Way way, std::uint32_t context) const {
-    const std::uint64_t rows = kBlockTokens * runner_->hidden_row_bytes();
+    const std::uint64_t rows = kBlockTokens * CudaPassRunner::hidden_row_bytes(model_.spec);
     for (std::uint32_t layer = 0; layer < model_.spec.layer_count(); ++layer) {
       std::vector<LoadPiece> slices;
       std::vector<HiddenPiece> hidden;
