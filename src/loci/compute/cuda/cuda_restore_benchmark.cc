@@ -3,8 +3,12 @@
 // Llama 2 7B's shape, a question of 32 tokens behind contexts whose state lies in pinned host memory as keys
 // and values, or as hidden states (half the bytes), or is gone and computed again. A time is that of the pass
 // that answers, from before its loads are queued to its end; the loads are queued layer by layer by another
-// thread, as movers do. Limits are the bytes over the link, and the products over the matrix rate with the
-// pass itself, whichever takes longer.
+// thread, as movers do for keys and values.
+//
+// Rows "as hidden states" copy the rows of all blocks of a layer at once, out of pinned memory: no mover has
+// such rows yet. Those "from any memory" are what movers do (Backend::load_hidden()): a thread of the host
+// copies each block's rows to a pinned buffer first. Limits are the bytes over the link, and the products
+// over the matrix rate with the pass itself, whichever takes longer.
 //
 // And what it costs to capture hidden states while replies are written, beside steps that capture nothing
 // (HCache §6.3.2: 4 % at most).
@@ -247,9 +251,10 @@ void bench_context(Bench& bench, Restore& restore, std::uint32_t context) {
   const double hidden_ms = std::max(hidden / link, project / matrix + resident);
   const std::string hidden_limit = fmt::format("{:.0f} MB over the link {:.2f} ms, or products {:.2f} ms",
                                                hidden / 1e6, hidden / link, project / matrix);
+  const std::string pinned_limit = hidden_limit + "; rows in pinned memory, which no mover has yet";
   add("as keys and values", std::max(kv / link, resident), fmt::format("{:.0f} MB over the link", kv / 1e6),
       [&] { return restore.milliseconds(Way::kKeysAndValues, context); });
-  add("as hidden states", hidden_ms, hidden_limit,
+  add("as hidden states", hidden_ms, pinned_limit,
       [&] { return restore.milliseconds(Way::kHidden, context); });
   add("as hidden states from any memory", hidden_ms, hidden_limit,
       [&] { return restore.milliseconds(Way::kHiddenStaged, context); });
