@@ -120,7 +120,7 @@ bool BlockPool::is_whole(std::uint32_t group, SlotId slot) const {
   // Copies are in order: the last layer's is the last. (What passes have projected comes before what they
   // compute from now on.)
   if (queued_of(now) != layers || (now & kFailed) != 0 || !slices ||
-      !loads_.done(ticket(group, slot, layers - 1)))
+      !loads_.tickets().done(ticket(group, slot, layers - 1)))
     return false;
   word.compare_exchange_strong(now, layers | kSettled, std::memory_order_acq_rel);
   return true;
@@ -149,7 +149,7 @@ bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, S
   }
   // Once for all blocks that came together. A stream that has ended has done what it waited for.
   if (held_by_ == &stream && last <= held_) return true;
-  loads_.hold(stream, last);
+  loads_.tickets().hold(stream, last);
   held_by_ = &stream;
   held_ = last;
   return true;
@@ -336,7 +336,8 @@ void BlockPool::save_staged(std::uint32_t group, LayerRange layers, std::span<co
       const CopyPiece copy{staged, slice(group, piece.slot, i), slice_bytes_};
       const Ticket brought = ticket(group, piece.slot, i);
       const Ticket projected = projections_of(group, std::span(&piece, 1));
-      reads_.wait(reads_.copy({&copy, 1}, {{loads_.tickets(), brought}, {projections_, projected}}));
+      const Ticket queued = reads_.copy({&copy, 1}, {{loads_.tickets(), brought}, {projections_, projected}});
+      reads_.tickets().wait(queued);
       std::memcpy(piece.bytes.data() + (i - layers.begin) * slice_bytes_, staged, slice_bytes_);
       staged_reads_.give(staged, 0);
     }

@@ -55,7 +55,7 @@ void CopyStream::tell() {
     Call call = std::move(calls_.front());
     calls_.pop_front();
     lock.unlock();
-    wait(call.ticket);
+    tickets_.wait(call.ticket);
     call.told(device_.status());
     lock.lock();
   }

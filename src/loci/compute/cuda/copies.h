@@ -36,13 +36,9 @@ class CopyStream {
   // They wait until the tickets in `after` are done.
   Ticket copy(std::span<const CopyPiece> pieces, std::initializer_list<After> after = {});
 
+  // Of the copies: by these, streams and threads wait for them.
+  Tickets& tickets() { return tickets_; }
   const Tickets& tickets() const { return tickets_; }
-  // True: the ticket is known to be done. It may be done without being known yet.
-  bool done(Ticket ticket) const { return tickets_.done(ticket); }
-  // Makes all later work of `stream` wait for the ticket.
-  void hold(Stream& stream, Ticket ticket) const { tickets_.hold(stream, ticket); }
-  // Sleeps until the ticket is done; returns at once if the device is lost.
-  void wait(Ticket ticket) { tickets_.wait(ticket); }
   // Calls `told` once, on this stream's thread, when all tickets that the caller has seen are done, or with
   // the device's error if it is lost. Calls come in order and must not block.
   void when_done(std::function<void(const Status&)> told);

@@ -19,7 +19,7 @@ std::byte* StagingRing::take() {
     oldest = buffers_.front();
     buffers_.pop_front();
   }
-  copies_.wait(oldest.second);
+  copies_.tickets().wait(oldest.second);
   return oldest.first;
 }
 
