@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
@@ -17,8 +18,11 @@ struct HiddenForm {
   std::uint64_t slice_bytes() const { return hidden_bytes * kBlockTokens; }  // bytes of one layer of a block
 };
 
-// The form of the backend's state. Errors: kInvalidArgument if the backend takes no hidden states, if layers
-// have windows, or if the form is not smaller than keys and values (naming both sizes).
+// The form of a state in these groups. Errors: kInvalidArgument if layers have windows, or if the form is not
+// smaller than keys and values (naming both sizes).
+Result<HiddenForm> hidden_form(std::span<const LayerGroup> groups, std::uint64_t hidden_row_bytes);
+// The form of the backend's state. Errors: as above, and kInvalidArgument if the backend takes no hidden
+// states.
 Result<HiddenForm> hidden_form(const BackendInfo& backend);
 
 }  // namespace loci

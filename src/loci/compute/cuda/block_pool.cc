@@ -79,9 +79,9 @@ Status BlockPool::allocate(std::uint32_t group, std::uint32_t count) {
   stream.synchronize();
   const std::size_t tickets = std::size_t{count} * layers_of(group);
   pool.states = std::make_unique<std::atomic<std::uint32_t>[]>(count);
-  pool.tickets = std::make_unique<std::atomic<CopyTicket>[]>(tickets);
+  pool.tickets = std::make_unique<std::atomic<Ticket>[]>(tickets);
   pool.positions = std::make_unique<std::uint32_t[]>(count);
-  pool.projections = std::make_unique<std::atomic<CopyTicket>[]>(count);
+  pool.projections = std::make_unique<std::atomic<Ticket>[]>(count);
   pool.count = count;
   for (std::uint32_t slot = 0; slot < count; ++slot) set_whole(group, SlotId(slot));
   return device_.status();
@@ -104,7 +104,7 @@ std::atomic<std::uint32_t>& BlockPool::state(std::uint32_t group, SlotId slot) c
   return pools_[group].states[slot.value];
 }
 
-std::atomic<CopyTicket>& BlockPool::ticket(std::uint32_t group, SlotId slot, std::uint32_t index) const {
+std::atomic<Ticket>& BlockPool::ticket(std::uint32_t group, SlotId slot, std::uint32_t index) const {
   LOCI_CHECK(slot.value < pools_[group].count, "a slot outside the pool");
   return pools_[group].tickets[std::size_t{slot.value} * layers_of(group) + index];
 }
@@ -120,7 +120,7 @@ bool BlockPool::is_whole(std::uint32_t group, SlotId slot) const {
   // Copies are in order: the last layer's is the last. (What passes have projected comes before what they
   // compute from now on.)
   if (queued_of(now) != layers || (now & kFailed) != 0 || !slices ||
-      !loads_.done(ticket(group, slot, layers - 1)))
+      !loads_.tickets().done(ticket(group, slot, layers - 1)))
     return false;
   word.compare_exchange_strong(now, layers | kSettled, std::memory_order_acq_rel);
   return true;
@@ -133,7 +133,7 @@ void BlockPool::set_whole(std::uint32_t group, SlotId slot) {
 bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream,
                            Patience& patience) {
   const Layer place = layers_[layer];
-  CopyTicket last = 0;
+  Ticket last = 0;
   for (const SlotId slot : slots) {
     const std::atomic<std::uint32_t>& word = state(place.group, slot);
     while (true) {
@@ -149,7 +149,7 @@ bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, S
   }
   // Once for all blocks that came together. A stream that has ended has done what it waited for.
   if (held_by_ == &stream && last <= held_) return true;
-  loads_.hold(stream, last);
+  loads_.tickets().hold(stream, last);
   held_by_ = &stream;
   held_ = last;
   return true;
@@ -181,14 +181,14 @@ std::shared_ptr<Event> BlockPool::arrival_of(std::uint32_t layer, SlotId slot) c
   return loads_.tickets().event_of(ticket(place.group, slot, place.index).load(std::memory_order_relaxed));
 }
 
-CopyTicket BlockPool::note_projections(Stream& stream) {
+Ticket BlockPool::note_projections(Stream& stream) {
   std::shared_ptr<Event> event = projections_.take_event();
   stream.record(*event);
   projections_.add(++projections_queued_, std::move(event));
   return projections_queued_;
 }
 
-void BlockPool::projected(std::uint32_t layer, SlotId slot, CopyTicket ticket) {
+void BlockPool::projected(std::uint32_t layer, SlotId slot, Ticket ticket) {
   const std::uint32_t group = layers_[layer].group;
   if (ticket > 0) pools_[group].projections[slot.value].store(ticket, std::memory_order_relaxed);
   std::atomic<std::uint32_t>& word = state(group, slot);
@@ -196,7 +196,7 @@ void BlockPool::projected(std::uint32_t layer, SlotId slot, CopyTicket ticket) {
   word.notify_all();
 }
 
-void BlockPool::projection_refused(std::uint32_t layer, SlotId slot, CopyTicket ticket) {
+void BlockPool::projection_refused(std::uint32_t layer, SlotId slot, Ticket ticket) {
   const std::uint32_t group = layers_[layer].group;
   pools_[group].projections[slot.value].store(ticket, std::memory_order_relaxed);
   std::atomic<std::uint32_t>& word = state(group, slot);
@@ -205,8 +205,8 @@ void BlockPool::projection_refused(std::uint32_t layer, SlotId slot, CopyTicket 
 }
 
 template <class Piece>
-CopyTicket BlockPool::projections_of(std::uint32_t group, std::span<const Piece> pieces) const {
-  CopyTicket last = 0;
+Ticket BlockPool::projections_of(std::uint32_t group, std::span<const Piece> pieces) const {
+  Ticket last = 0;
   for (const Piece& piece : pieces) {
     last = std::max(last, pools_[group].projections[piece.slot.value].load(std::memory_order_relaxed));
   }
@@ -255,7 +255,7 @@ void BlockPool::load(std::uint32_t group, LayerRange layers, std::span<const Loa
   for (const LoadPiece& piece : pieces) {
     copies.push_back({slice(group, piece.slot, layers.begin), piece.bytes.data(), piece.bytes.size()});
   }
-  const CopyTicket queued = loads_.copy(copies, {{projections_, projections_of(group, pieces)}});
+  const Ticket queued = loads_.copy(copies, {{projections_, projections_of(group, pieces)}});
   for (const LoadPiece& piece : pieces) {
     for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
       ticket(group, piece.slot, i).store(queued, std::memory_order_relaxed);
@@ -270,8 +270,8 @@ void BlockPool::load_staged(std::uint32_t group, LayerRange layers, std::span<co
       std::byte* staged = staged_loads_.take();
       std::memcpy(staged, piece.bytes.data() + (i - layers.begin) * slice_bytes_, slice_bytes_);
       const CopyPiece copy{slice(group, piece.slot, i), staged, slice_bytes_};
-      const CopyTicket projected = projections_of(group, std::span(&piece, 1));
-      const CopyTicket queued = loads_.copy({&copy, 1}, {{projections_, projected}});
+      const Ticket projected = projections_of(group, std::span(&piece, 1));
+      const Ticket queued = loads_.copy({&copy, 1}, {{projections_, projected}});
       staged_loads_.give(staged, queued);
       ticket(group, piece.slot, i).store(queued, std::memory_order_relaxed);
       layers_queued(group, piece.slot, i + 1);
@@ -280,7 +280,7 @@ void BlockPool::load_staged(std::uint32_t group, LayerRange layers, std::span<co
 }
 
 void BlockPool::hidden_queued(std::uint32_t group, const HiddenPiece& piece, std::uint32_t index,
-                              CopyTicket queued) {
+                              Ticket queued) {
   ticket(group, piece.slot, index).store(queued, std::memory_order_relaxed);
   std::uint32_t& said = pools_[group].positions[piece.slot.value];
   if (index == 0) said = piece.position;  // said once: a pass may read it while later layers arrive
@@ -299,9 +299,9 @@ void BlockPool::load_hidden(std::uint32_t group, std::uint32_t index, std::span<
     LOCI_CHECK((now & kSettled) == 0 && queued_of(now) == index, "a fill's layers come in order");
     copies.push_back({slice(group, piece.slot, index), piece.rows.data(), piece.rows.size()});
   }
-  const CopyTicket projected = projections_of(group, pieces);
+  const Ticket projected = projections_of(group, pieces);
   if (held == BytesHeld::kUntilCopied) {
-    const CopyTicket queued = loads_.copy(copies, {{projections_, projected}});
+    const Ticket queued = loads_.copy(copies, {{projections_, projected}});
     for (const HiddenPiece& piece : pieces) hidden_queued(group, piece, index, queued);
     return;
   }
@@ -309,7 +309,7 @@ void BlockPool::load_hidden(std::uint32_t group, std::uint32_t index, std::span<
     std::byte* staged = staged_loads_.take();
     std::memcpy(staged, pieces[i].rows.data(), pieces[i].rows.size());
     copies[i].from = staged;
-    const CopyTicket queued = loads_.copy({&copies[i], 1}, {{projections_, projected}});
+    const Ticket queued = loads_.copy({&copies[i], 1}, {{projections_, projected}});
     staged_loads_.give(staged, queued);
     hidden_queued(group, pieces[i], index, queued);
   }
@@ -321,7 +321,7 @@ void BlockPool::save(std::uint32_t group, LayerRange layers, std::span<const Sav
   if (held == BytesHeld::kDuringCall) return save_staged(group, layers, pieces);
   std::vector<CopyPiece> copies;
   copies.reserve(pieces.size());
-  CopyTicket brought = 0;
+  Ticket brought = 0;
   for (const SavePiece& piece : pieces) {
     brought = std::max(brought, ticket(group, piece.slot, layers.end - 1).load(std::memory_order_relaxed));
     copies.push_back({piece.bytes.data(), slice(group, piece.slot, layers.begin), piece.bytes.size()});
@@ -334,9 +334,10 @@ void BlockPool::save_staged(std::uint32_t group, LayerRange layers, std::span<co
     for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
       std::byte* staged = staged_reads_.take();
       const CopyPiece copy{staged, slice(group, piece.slot, i), slice_bytes_};
-      const CopyTicket brought = ticket(group, piece.slot, i);
-      const CopyTicket projected = projections_of(group, std::span(&piece, 1));
-      reads_.wait(reads_.copy({&copy, 1}, {{loads_.tickets(), brought}, {projections_, projected}}));
+      const Ticket brought = ticket(group, piece.slot, i);
+      const Ticket projected = projections_of(group, std::span(&piece, 1));
+      const Ticket queued = reads_.copy({&copy, 1}, {{loads_.tickets(), brought}, {projections_, projected}});
+      reads_.tickets().wait(queued);
       std::memcpy(piece.bytes.data() + (i - layers.begin) * slice_bytes_, staged, slice_bytes_);
       staged_reads_.give(staged, 0);
     }

@@ -92,14 +92,14 @@ class BlockPool {
   // The event behind the layer's copies into a slot whose layer was claimed; null: they are done.
   std::shared_ptr<Event> arrival_of(std::uint32_t layer, SlotId slot) const;
   // A ticket for what has been queued on the stream of passes. Only for the thread that issues passes.
-  CopyTicket note_projections(Stream& stream);
+  Ticket note_projections(Stream& stream);
   // Says that the claimed layer's slice will be there when the ticket is done.
-  void projected(std::uint32_t layer, SlotId slot, CopyTicket ticket);
+  void projected(std::uint32_t layer, SlotId slot, Ticket ticket);
   // Says that the claimed layer still holds hidden states, because the device refused a kernel; others may
   // claim it. Kernels that read them are done when the ticket is.
-  void projection_refused(std::uint32_t layer, SlotId slot, CopyTicket ticket);
+  void projection_refused(std::uint32_t layer, SlotId slot, Ticket ticket);
   // Says that these tickets are done.
-  void projections_done(CopyTicket ticket) { projections_.retire(ticket); }
+  void projections_done(Ticket ticket) { projections_.retire(ticket); }
 
   // --- movers, as backend.h says ---
 
@@ -127,9 +127,9 @@ class BlockPool {
     std::unique_ptr<std::atomic<std::uint32_t>[]> states;
     // By slot: position(), and the ticket of the last projection that a pass has queued.
     std::unique_ptr<std::uint32_t[]> positions;
-    std::unique_ptr<std::atomic<CopyTicket>[]> projections;
+    std::unique_ptr<std::atomic<Ticket>[]> projections;
     // [slot][layer of the group]: the ticket of the last copy into it. Read after `states`.
-    std::unique_ptr<std::atomic<CopyTicket>[]> tickets;
+    std::unique_ptr<std::atomic<Ticket>[]> tickets;
   };
 
   BlockPool(const Device& device, std::vector<LayerGroup> groups, std::uint32_t kv_heads,
@@ -140,7 +140,7 @@ class BlockPool {
   }
   std::byte* slice(std::uint32_t group, SlotId slot, std::uint32_t index) const;
   std::atomic<std::uint32_t>& state(std::uint32_t group, SlotId slot) const;
-  std::atomic<CopyTicket>& ticket(std::uint32_t group, SlotId slot, std::uint32_t index) const;
+  std::atomic<Ticket>& ticket(std::uint32_t group, SlotId slot, std::uint32_t index) const;
   void check_piece(std::uint32_t group, SlotId slot, LayerRange layers, std::size_t bytes) const;
   // Copies through pinned buffers, a slice at a time, in the layers' order. A save waits for its copies.
   void load_staged(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces);
@@ -148,10 +148,10 @@ class BlockPool {
   // Notes that the slot's layers before `end`, counted in the group, are queued.
   void layers_queued(std::uint32_t group, SlotId slot, std::uint32_t end);
   // The same of one layer that comes as hidden states.
-  void hidden_queued(std::uint32_t group, const HiddenPiece& piece, std::uint32_t index, CopyTicket queued);
+  void hidden_queued(std::uint32_t group, const HiddenPiece& piece, std::uint32_t index, Ticket queued);
   // The last projection of any of these slots.
   template <class Piece>
-  CopyTicket projections_of(std::uint32_t group, std::span<const Piece> pieces) const;
+  Ticket projections_of(std::uint32_t group, std::span<const Piece> pieces) const;
 
   const Device& device_;
   const std::uint32_t kv_heads_;
@@ -163,11 +163,11 @@ class BlockPool {
   // Loads and saves use the two directions of the link. Reads are saves that somebody waits for.
   CopyStream loads_, saves_, reads_;
   StagingRing staged_loads_, staged_reads_;
-  Tickets projections_;                // of passes
-  CopyTicket projections_queued_ = 0;  // only for the thread that issues passes
+  Tickets projections_;            // of passes
+  Ticket projections_queued_ = 0;  // only for the thread that issues passes
   // The stream of the pass that waited last; only for the thread that issues passes.
   const Stream* held_by_ = nullptr;
-  CopyTicket held_ = 0;
+  Ticket held_ = 0;
 };
 
 }  // namespace loci::cuda

@@ -151,7 +151,7 @@ TEST_F(BlockPoolTest, WhatASlotGetsNextWaitsForKernelsThatReadItsHiddenStates) {
     ASSERT_TRUE(pool_->wait_layer(0, {&slot, 1}, stream()));
     ASSERT_EQ(pool_->claim_hidden(0, slot), 0u);
     stream().copy(out.data(), place(slot, 0), rows.size());
-    const CopyTicket ticket = pool_->note_projections(stream());
+    const Ticket ticket = pool_->note_projections(stream());
     pool_->projection_refused(0, slot, ticket);
     ASSERT_EQ(pool_->claim_hidden(0, slot), 0u) << "it can be claimed again";
     pool_->projection_refused(0, slot, ticket);

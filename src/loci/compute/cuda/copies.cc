@@ -18,11 +18,11 @@ CopyStream::~CopyStream() {
   stream_.synchronize();
 }
 
-CopyTicket CopyStream::copy(std::span<const CopyPiece> pieces, std::initializer_list<After> after) {
+Ticket CopyStream::copy(std::span<const CopyPiece> pieces, std::initializer_list<After> after) {
   std::shared_ptr<Event> event = tickets_.take_event();
   std::vector<std::shared_ptr<Event>> before;
   for (const auto& [of, ticket] : after) before.push_back(of.event_of(ticket));
-  CopyTicket queued = 0;
+  Ticket queued = 0;
   {
     const MutexLock lock(queue_mutex_);
     for (const std::shared_ptr<Event>& each : before) {
@@ -37,7 +37,7 @@ CopyTicket CopyStream::copy(std::span<const CopyPiece> pieces, std::initializer_
 }
 
 void CopyStream::when_done(std::function<void(const Status&)> told) {
-  const CopyTicket last = tickets_.last();
+  const Ticket last = tickets_.last();
   {
     const MutexLock lock(mutex_);
     calls_.push_back({last, std::move(told)});
@@ -55,7 +55,7 @@ void CopyStream::tell() {
     Call call = std::move(calls_.front());
     calls_.pop_front();
     lock.unlock();
-    wait(call.ticket);
+    tickets_.wait(call.ticket);
     call.told(device_.status());
     lock.lock();
   }

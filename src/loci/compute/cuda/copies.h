@@ -34,22 +34,18 @@ class CopyStream {
 
   // Queues pieces after everything that was queued before; among themselves they are copied in any order.
   // They wait until the tickets in `after` are done.
-  CopyTicket copy(std::span<const CopyPiece> pieces, std::initializer_list<After> after = {});
+  Ticket copy(std::span<const CopyPiece> pieces, std::initializer_list<After> after = {});
 
+  // Of the copies: by these, streams and threads wait for them.
+  Tickets& tickets() { return tickets_; }
   const Tickets& tickets() const { return tickets_; }
-  // True: the ticket is known to be done. It may be done without being known yet.
-  bool done(CopyTicket ticket) const { return tickets_.done(ticket); }
-  // Makes all later work of `stream` wait for the ticket.
-  void hold(Stream& stream, CopyTicket ticket) const { tickets_.hold(stream, ticket); }
-  // Sleeps until the ticket is done; returns at once if the device is lost.
-  void wait(CopyTicket ticket) { tickets_.wait(ticket); }
   // Calls `told` once, on this stream's thread, when all tickets that the caller has seen are done, or with
   // the device's error if it is lost. Calls come in order and must not block.
   void when_done(std::function<void(const Status&)> told);
 
  private:
   struct Call {
-    CopyTicket ticket = 0;
+    Ticket ticket = 0;
     std::function<void(const Status&)> told;
   };
 
@@ -60,7 +56,7 @@ class CopyStream {
 
   Mutex queue_mutex_;
   Stream stream_ GUARDED_BY(queue_mutex_);
-  CopyTicket queued_ GUARDED_BY(queue_mutex_) = 0;
+  Ticket queued_ GUARDED_BY(queue_mutex_) = 0;
 
   Tickets tickets_;
 

@@ -12,18 +12,18 @@ Status StagingRing::allocate(const Device& device, std::uint64_t buffer_bytes, s
 }
 
 std::byte* StagingRing::take() {
-  std::pair<std::byte*, CopyTicket> oldest;
+  std::pair<std::byte*, Ticket> oldest;
   {
     MutexLock lock(mutex_);
     given_.wait(lock, [&]() REQUIRES(mutex_) { return !buffers_.empty(); });
     oldest = buffers_.front();
     buffers_.pop_front();
   }
-  copies_.wait(oldest.second);
+  copies_.tickets().wait(oldest.second);
   return oldest.first;
 }
 
-void StagingRing::give(std::byte* buffer, CopyTicket ticket) {
+void StagingRing::give(std::byte* buffer, Ticket ticket) {
   {
     const MutexLock lock(mutex_);
     buffers_.emplace_back(buffer, ticket);

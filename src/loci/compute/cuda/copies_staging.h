@@ -30,14 +30,14 @@ class StagingRing {
   // A buffer that nobody uses. Sleeps until there is one.
   std::byte* take();
   // Gives a buffer back; `ticket`: of the copy that still uses it.
-  void give(std::byte* buffer, CopyTicket ticket);
+  void give(std::byte* buffer, Ticket ticket);
 
  private:
   CopyStream& copies_;
   Memory memory_;
   Mutex mutex_;
   Condition given_;
-  std::deque<std::pair<std::byte*, CopyTicket>> buffers_ GUARDED_BY(mutex_);  // the oldest first
+  std::deque<std::pair<std::byte*, Ticket>> buffers_ GUARDED_BY(mutex_);  // the oldest first
 };
 
 }  // namespace loci::cuda

@@ -18,6 +18,7 @@
 #include "loci/compute/cuda/cuda_pass_runner.h"
 #include "loci/compute/cuda/cuda_weights.h"
 #include "loci/compute/cuda/runtime.h"
+#include "loci/compute/hidden_form.h"
 #include "loci/compute/layer_groups.h"
 
 namespace loci {
@@ -32,7 +33,7 @@ struct Parts {
   std::unique_ptr<Device> device;
   CudaWeights weights;
   std::unique_ptr<BlockPool> blocks;
-  std::unique_ptr<MoverProjector> projector;
+  std::unique_ptr<MoverProjector> projector;  // null: no block comes as hidden states
   std::unique_ptr<CudaPassRunner> runner;
 };
 
@@ -54,8 +55,8 @@ class CudaBackend final : public Backend {
     info_.vocabulary = spec.vocabulary;
     info_.groups = parts_->blocks->groups();
     for (const LayerGroup& group : info_.groups) info_.block_bytes += group.block_bytes;
-    info_.hidden_row_bytes = parts_->runner->hidden_row_bytes();
-    info_.projects = true;
+    info_.hidden_row_bytes = CudaPassRunner::hidden_row_bytes(spec);
+    info_.projects = options.projects;
     info_.weight_bytes = parts_->weights.size_bytes();
     info_.positions = positions_of(spec);
     info_.samples = true;
@@ -109,8 +110,10 @@ class CudaBackend final : public Backend {
   void fill_failed(std::uint32_t group, SlotId slot) override { parts_->blocks->fill_failed(group, slot); }
   void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
             BytesHeld held) const override {
-    const std::uint32_t last = info_.groups[group].layers[layers.end - 1];
-    for (const SavePiece& piece : pieces) parts_->projector->project_up_to(piece.slot, last);
+    if (info_.projects) {
+      const std::uint32_t last = info_.groups[group].layers[layers.end - 1];
+      for (const SavePiece& piece : pieces) parts_->projector->project_up_to(piece.slot, last);
+    }
     parts_->blocks->save(group, layers, pieces, held);
   }
   void after_loads(Copied done) const override { parts_->blocks->after_loads(std::move(done)); }
@@ -133,6 +136,7 @@ class CudaBackend final : public Backend {
 
  private:
   void check_rows(std::uint32_t position, std::span<const std::byte> rows) const {
+    LOCI_CHECK(info_.projects, "this model's blocks come as hidden states");
     LOCI_CHECK(rows.size() == kBlockTokens * info_.hidden_row_bytes, "a block's rows");
     LOCI_CHECK(std::uint64_t{position} + kBlockTokens <= context_tokens_,
                "a position within the context that the backend was made for");
@@ -191,8 +195,11 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
                         CudaWeights::load(spec, device, runner.element, runner.context_tokens));
   LOCI_ASSIGN_OR_RETURN(parts->blocks,
                         BlockPool::make(device, layer_groups(spec), spec.kv_heads, spec.head_dim));
-  LOCI_ASSIGN_OR_RETURN(parts->projector, MoverProjector::make(parts->spec, parts->weights, device,
-                                                               *parts->blocks, runner.element));
+  runner.projects = hidden_form(parts->blocks->groups(), CudaPassRunner::hidden_row_bytes(spec)).ok();
+  if (runner.projects) {
+    LOCI_ASSIGN_OR_RETURN(parts->projector, MoverProjector::make(parts->spec, parts->weights, device,
+                                                                 *parts->blocks, runner.element));
+  }
   LOCI_ASSIGN_OR_RETURN(parts->runner,
                         CudaPassRunner::make(parts->spec, parts->weights, device, *parts->blocks, runner));
   LOCI_RETURN_IF_ERROR(device.status());

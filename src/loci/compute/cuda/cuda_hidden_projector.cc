@@ -18,7 +18,7 @@ void PassProjections::begin(const Device& device, Stream& stream) {
   stream.record(times_[used_].first);
 }
 
-void PassProjections::end(Stream& stream, std::uint64_t slices, CopyTicket ticket) {
+void PassProjections::end(Stream& stream, std::uint64_t slices, Ticket ticket) {
   stream.record(times_[used_++].second);
   slices_ += slices;
   last_ = ticket;
@@ -59,7 +59,7 @@ bool PassProjector::queue(std::uint32_t layer, std::span<const SlotId> slots, St
     to_project_.push_back({slot.value, blocks_.position(blocks_.group_of(layer), slot)});
   pass.begin(device_, stream);
   const std::size_t done = projection_->project(layer, blocks_.layer(layer), to_project_, stream);
-  const CopyTicket ticket = blocks_.note_projections(stream);
+  const Ticket ticket = blocks_.note_projections(stream);
   pass.end(stream, done, ticket);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (i < done)

@@ -28,17 +28,17 @@ class PassProjections {
   void clear() { slices_ = used_ = last_ = 0; }
   // Called before and after a layer's projections are queued.
   void begin(const Device& device, Stream& stream);
-  void end(Stream& stream, std::uint64_t slices, CopyTicket ticket);
+  void end(Stream& stream, std::uint64_t slices, Ticket ticket);
 
   // When the pass has ended:
   Projected projected() const;
-  CopyTicket last() const { return last_; }  // the ticket behind them; 0: there are none
+  Ticket last() const { return last_; }  // the ticket behind them; 0: there are none
 
  private:
   std::uint64_t slices_ = 0;
   std::size_t used_ = 0;
   std::vector<std::pair<Event, Event>> times_;  // timed; [used_]
-  CopyTicket last_ = 0;
+  Ticket last_ = 0;
 };
 
 // Projects on the stream of passes. For the thread that issues them.

@@ -460,26 +460,12 @@ TEST(CudaHiddenFormTest, WhatIsNotSmallerOrHasWindowsIsRefused) {
   const std::string message = hidden_form(backend->info()).status().message();
   EXPECT_NE(message.find("128 bytes a token"), std::string::npos) << message;
   EXPECT_NE(message.find("values 128"), std::string::npos) << message;
-  // It can still be projected in host memory.
-  const ModelSpec& spec = narrow->spec;
-  Bytes slice(backend->info().groups[0].layer_slice_bytes);
-  const CaptureBuffers captured(*backend, 32);
-  Pass pass;
-  const std::vector<TokenId> tokens = random_tokens(3, 32, spec.vocabulary);
-  pass.spans.push_back(make_span(tokens, 0, 32, same_slots(*backend, slots(0, 1)), spec.layer_count(), {}));
-  pass.spans[0].capture = captured.tokens(0, 32);
-  std::vector<SpanResult> results;
-  run_pass(*backend, pass, results);
-  for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer) {
-    Bytes computed(slice.size());
-    save_slice(*backend, SlotId(0), layer, computed);
-    backend->project(layer, 0, captured.layer(layer), slice);
-    EXPECT_EQ(slice, computed) << layer;
-  }
+  EXPECT_FALSE(backend->info().projects) << "and nothing is there for it";
   RandomModelOptions options = wide(TensorType::kF16, 16, false);
   const auto windowed = TestModel::make(options, {0, 40});
-  EXPECT_NE(hidden_form(make_backend(windowed->spec, {})->info()).status().message().find("windows"),
-            std::string::npos);
+  const BackendInfo info = make_backend(windowed->spec, {})->info();
+  EXPECT_NE(hidden_form(info).status().message().find("windows"), std::string::npos);
+  EXPECT_FALSE(info.projects);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ CudaPassRunner::CudaPassRunner(const ModelSpec& spec, const CudaWeights& weights
       hidden_graphs_{DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
                      DecodeGraphs(options.graphs ? std::min(options.spans_max, options.rows_max) : 0)},
       stream_(device),
-      outlet_(device, hidden_row_bytes()) {
+      outlet_(device, hidden_row_bytes(spec)) {
   for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
 }
 
@@ -69,8 +69,7 @@ Result<std::unique_ptr<CudaPassRunner>> CudaPassRunner::make(const ModelSpec& sp
                         Products::make(device, options.element, options.deterministic, product_rows));
   std::unique_ptr<CudaPassRunner> runner(
       new CudaPassRunner(spec, weights, device, blocks, options, std::move(products)));
-  if (blocks.groups().size() == 1 &&
-      runner->hidden_row_bytes() * kBlockTokens < blocks.groups()[0].layer_slice_bytes) {
+  if (options.projects) {
     LOCI_ASSIGN_OR_RETURN(
         std::unique_ptr<HiddenProjection> projection,
         HiddenProjection::make(spec, weights, device, *runner->products_, options.element, options.rows_max));

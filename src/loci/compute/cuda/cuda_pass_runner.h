@@ -38,6 +38,7 @@ struct CudaPassRunnerOptions {
   ElementType element = ElementType::kBFloat16;
   bool deterministic = false;
   bool graphs = true;
+  bool projects = false;                           // blocks may come as hidden states (hidden_form.h)
   std::uint32_t rows_max = 0;                      // of a pass; more are a bug
   std::uint32_t spans_max = 0;                     // of a pass, for which there is room from the beginning
   std::uint32_t context_tokens = 0;                // of a sequence, at most
@@ -61,7 +62,7 @@ class CudaPassRunner {
   // What the pass that finish() ended last has projected.
   const Projected& projected() const { return projected_; }
   const std::string& library() const { return products_->library(); }  // of products
-  std::uint64_t hidden_row_bytes() const { return std::uint64_t{spec_.hidden} * 2; }
+  static std::uint64_t hidden_row_bytes(const ModelSpec& spec) { return std::uint64_t{spec.hidden} * 2; }
 
  private:
   // A pass in flight. There is room for one more than may be in flight, because the results of the last one
@@ -108,7 +109,7 @@ class CudaPassRunner {
   const std::unique_ptr<Products> products_;
   PassBuffers buffers_;
   PassLayers layers_;
-  std::unique_ptr<PassProjector> projector_;  // null: this model's hidden states are no smaller form
+  std::unique_ptr<PassProjector> projector_;  // null: no block comes as hidden states
   PassPlan plan_;
   DescriptorLayout layout_;
   DecodeGraphs graphs_;

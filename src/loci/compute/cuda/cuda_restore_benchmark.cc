@@ -3,8 +3,12 @@
 // Llama 2 7B's shape, a question of 32 tokens behind contexts whose state lies in pinned host memory as keys
 // and values, or as hidden states (half the bytes), or is gone and computed again. A time is that of the pass
 // that answers, from before its loads are queued to its end; the loads are queued layer by layer by another
-// thread, as movers do. Limits are the bytes over the link, and the products over the matrix rate with the
-// pass itself, whichever takes longer.
+// thread, as movers do for keys and values.
+//
+// Rows "as hidden states" copy the rows of all blocks of a layer at once, out of pinned memory: no mover has
+// such rows yet. Those "from any memory" are what movers do (Backend::load_hidden()): a thread of the host
+// copies each block's rows to a pinned buffer first. Limits are the bytes over the link, and the products
+// over the matrix rate with the pass itself, whichever takes longer.
 //
 // And what it costs to capture hidden states while replies are written, beside steps that capture nothing
 // (HCache §6.3.2: 4 % at most).
@@ -46,6 +50,7 @@ class Restore {
     const ModelSpec& spec = model.spec;
     CudaPassRunnerOptions options;
     options.element = ElementType::kBFloat16;
+    options.projects = true;
     options.rows_max = bench.small() ? 96 : 2048;
     options.spans_max = bench.small() ? 4 : 64;
     options.context_tokens = context_max + kQuestion;
@@ -72,7 +77,8 @@ class Restore {
     return static_cast<double>(group().block_bytes) * context / kBlockTokens;
   }
   double hidden_bytes(std::uint32_t context) const {
-    return static_cast<double>(runner_->hidden_row_bytes()) * context * model_.spec.layer_count();
+    return static_cast<double>(CudaPassRunner::hidden_row_bytes(model_.spec)) * context *
+           model_.spec.layer_count();
   }
   double projection_flops(std::uint32_t context) const {
     const ModelSpec& spec = model_.spec;
@@ -121,7 +127,7 @@ class Restore {
     using Clock = std::chrono::steady_clock;
     constexpr std::uint32_t kSets = 3;  // two passes are in flight
     const std::uint32_t steps = kBlockTokens, uncounted = 8;
-    const std::uint64_t layer_bytes = batch * runner_->hidden_row_bytes();
+    const std::uint64_t layer_bytes = batch * CudaPassRunner::hidden_row_bytes(model_.spec);
     const std::uint64_t set_bytes = model_.spec.layer_count() * layer_bytes;
     Result<HostMemory> rows = blocks_->allocate_host(captures ? kSets * set_bytes : 1);
     if (!rows.ok()) {
@@ -141,7 +147,8 @@ class Restore {
         span.sampling = DeviceSampling{};
         for (std::uint32_t layer = 0; captures && layer < model_.spec.layer_count(); ++layer) {
           std::byte* at = rows->data() + step % kSets * set_bytes + layer * layer_bytes;
-          span.capture.emplace_back(at + i * runner_->hidden_row_bytes(), runner_->hidden_row_bytes());
+          span.capture.emplace_back(at + i * CudaPassRunner::hidden_row_bytes(model_.spec),
+                                    CudaPassRunner::hidden_row_bytes(model_.spec));
         }
       }
       runner_->begin(std::move(pass));
@@ -174,7 +181,7 @@ class Restore {
       blocks_->begin_fill(0, slots_[block]);
   }
   void load(Way way, std::uint32_t context) const {
-    const std::uint64_t rows = kBlockTokens * runner_->hidden_row_bytes();
+    const std::uint64_t rows = kBlockTokens * CudaPassRunner::hidden_row_bytes(model_.spec);
     for (std::uint32_t layer = 0; layer < model_.spec.layer_count(); ++layer) {
       std::vector<LoadPiece> slices;
       std::vector<HiddenPiece> hidden;
@@ -244,9 +251,10 @@ void bench_context(Bench& bench, Restore& restore, std::uint32_t context) {
   const double hidden_ms = std::max(hidden / link, project / matrix + resident);
   const std::string hidden_limit = fmt::format("{:.0f} MB over the link {:.2f} ms, or products {:.2f} ms",
                                                hidden / 1e6, hidden / link, project / matrix);
+  const std::string pinned_limit = hidden_limit + "; rows in pinned memory, which no mover has yet";
   add("as keys and values", std::max(kv / link, resident), fmt::format("{:.0f} MB over the link", kv / 1e6),
       [&] { return restore.milliseconds(Way::kKeysAndValues, context); });
-  add("as hidden states", hidden_ms, hidden_limit,
+  add("as hidden states", hidden_ms, pinned_limit,
       [&] { return restore.milliseconds(Way::kHidden, context); });
   add("as hidden states from any memory", hidden_ms, hidden_limit,
       [&] { return restore.milliseconds(Way::kHiddenStaged, context); });

@@ -17,28 +17,28 @@ std::shared_ptr<Event> Tickets::take_event() {
   return std::make_shared<Event>(device_);
 }
 
-void Tickets::add(CopyTicket ticket, std::shared_ptr<Event> event) {
+void Tickets::add(Ticket ticket, std::shared_ptr<Event> event) {
   const MutexLock lock(mutex_);
   events_.emplace(ticket, std::move(event));
 }
 
-CopyTicket Tickets::last() const {
+Ticket Tickets::last() const {
   const MutexLock lock(mutex_);
   return events_.empty() ? 0 : events_.rbegin()->first;
 }
 
-void Tickets::hold(Stream& stream, CopyTicket ticket) const {
+void Tickets::hold(Stream& stream, Ticket ticket) const {
   if (const std::shared_ptr<Event> event = event_of(ticket)) stream.wait(*event);
 }
 
-void Tickets::wait(CopyTicket ticket) {
+void Tickets::wait(Ticket ticket) {
   if (const std::shared_ptr<Event> event = event_of(ticket)) {
     event->synchronize();
     retire(ticket);
   }
 }
 
-void Tickets::retire(CopyTicket ticket) {
+void Tickets::retire(Ticket ticket) {
   const MutexLock lock(mutex_);
   const auto end = events_.upper_bound(ticket);
   for (auto each = events_.begin(); each != end; ++each) {
@@ -48,7 +48,7 @@ void Tickets::retire(CopyTicket ticket) {
   if (ticket > done_.load(std::memory_order_relaxed)) done_.store(ticket, std::memory_order_release);
 }
 
-std::shared_ptr<Event> Tickets::event_of(CopyTicket ticket) const {
+std::shared_ptr<Event> Tickets::event_of(Ticket ticket) const {
   if (done(ticket)) return nullptr;
   const MutexLock lock(mutex_);
   const auto found =
