@@ -119,7 +119,7 @@ WorldReport run_cluster(std::uint64_t seed, WorldSize size) {
 }
 
 TEST(ClusterFaultWorlds, LoseNothingWhicheverInstanceDies) {
-  const std::uint64_t seeds = test_rounds(150);
+  const std::uint64_t seeds = test_rounds(300);
   ClusterReport all;
   std::uint64_t deaths = 0, disks_lost = 0, from_peers = 0, recovered = 0, rested = 0;
   std::array<std::uint64_t, kOutcomes> outcomes{};
