@@ -119,6 +119,7 @@ LOCI_DEVICE void multiply_units(const ProductParams& p, const BlockWork& work, s
   }
   await_previous();
   input.load(loading);
+  BlockFragments fragments[2];  // those of a unit's last block are read until the next unit's barrier
   std::uint32_t reading = 0, writing = Shape::kStages - 1, place = 0;
   for (std::uint32_t i = 0; i < units; ++i) {
     // The products of two units before, which read this place, were awaited before the last barrier.
@@ -137,7 +138,6 @@ LOCI_DEVICE void multiply_units(const ProductParams& p, const BlockWork& work, s
     PackedUnit<F> packed;
     packed.load(stages + reading * Shape::kWeightBytes + warp_id() * unit_bytes(F), lane_id(), read_shared);
     const unsigned tile = shared_address(inputs);
-    BlockFragments fragments[2];
 #pragma unroll
     for (int block = 0; block < static_cast<int>(Shape::kColumns / kBlockColumns); ++block) {
       BlockFragments& mine = fragments[block % 2];
