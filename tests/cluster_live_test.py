@@ -53,9 +53,13 @@ def test_one_turn_at_a_time_over_all_servers(pair):
     conversation = first.post("/v1/conversations", {}).json["id"]
     stream = first.send("/v1/responses", question(conversation, "Long?", max_output_tokens=900, ignore_eos=True, stream=True))
     stream.recv(100)  # it has begun
-    busy = second.post("/v1/responses", question(conversation, "Too early?"))
-    expect_equal((busy.status, busy.json["error"]["code"]), (409, "conversation_locked"), "a turn elsewhere meanwhile")
-    refused = second.request("DELETE", f"/v1/conversations/{conversation}")
+    first.process.send_signal(signal.SIGSTOP)  # and does not end while the other server is asked
+    try:
+        busy = second.post("/v1/responses", question(conversation, "Too early?"))
+        refused = second.request("DELETE", f"/v1/conversations/{conversation}")
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+    expect_equal((busy.status, (busy.json["error"] or {}).get("code")), (409, "conversation_locked"), "a turn elsewhere meanwhile")
     expect_equal(refused.status, 409, "its deletion meanwhile")
     stream.close()  # the client leaves, and the turn ends
     wait_until(lambda: second.post("/v1/responses", question(conversation, "Now?")).status == 200, 5, "the next turn")
