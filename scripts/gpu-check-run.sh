@@ -48,7 +48,7 @@ if [ -n "$sanitizer" ] && [ -z "$quick" ]; then
     for tool in memcheck racecheck; do
       echo "-- $1, $tool"
       "$0" --tool "$tool" --error-exitcode 9 --print-limit 5 ./gpu-check --here --gtest_brief=1 --gtest_filter="$2" || exit 1
-    done' "$sanitizer" "a few tests" "AddNormTest.AddsAndNormalises:PlaceRowsTest.PlacesHeads:CudaAttentionTest.AnyNumberOfStages:CudaAttentionTest.LongContextsAreSplit:MultiplyTest.LaunchersAgree:WarpgroupTest.EveryFormOfProduct:CudaAttentionTest.PromptsOfEveryHeadSizeAndType:SamplingTest.LargeVocabularies" || failed=1
+    done' "$sanitizer" "a few tests" "AddNormTest.AddsAndNormalises:PlaceRowsTest.PlacesHeads:CudaAttentionTest.AnyNumberOfStages:CudaAttentionTest.LongContextsAreSplit:MultiplyTest.LaunchersAgree:WarpgroupTest.EveryFormOfProduct:CudaAttentionTest.PromptsOfEveryHeadSizeAndType:CudaAttentionTest.PromptsAmongDecodes:MultiplyTest.WarpgroupsAgreeWithFloat64:SamplingTest.LargeVocabularies" || failed=1
 fi
 echo "== benchmarks"
 for group in attention models movement products restore rows; do
