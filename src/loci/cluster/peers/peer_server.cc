@@ -70,7 +70,7 @@ struct PeerServer::Exchanged {
     const Taken taken_;
   };
   struct Piece {
-    PeerSlices slices;             // of what is gone the place alone
+    PeerSlices slices;             // if the piece is gone, only its place counts
     std::uint8_t groups = 0;       // bits: the one of which layers came, or all that are gone
     std::unique_ptr<Given> given;  // null: it is gone
     std::uint64_t check[2]{};      // check_peer_piece() of the bytes that are given

@@ -96,7 +96,7 @@ class PeerPartReader {
   // Reads some bytes of the reply. Errors: kDataLoss naming the field; after one feed() must not be called
   // again.
   Status feed(std::string_view bytes);
-  // True: every wanted part has had its last call, and the bytes of what is damaged have come too.
+  // True once the sink has been told the end of every wanted part, and all bytes of damaged parts were read.
   bool complete() const { return left_ == 0; }
 
  private:

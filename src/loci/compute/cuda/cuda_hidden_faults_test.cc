@@ -54,7 +54,7 @@ class CudaHiddenFaultsTest : public testing::Test {
 class CudaRefusedProjectionTest : public CudaHiddenFaultsTest {
  protected:
   static constexpr std::uint32_t kBlocks = 6, kHidden = kBlocks * kBlockTokens, kTokens = kHidden + 8;
-  static constexpr std::uint32_t kThere = 8;  // first slot of what comes as hidden states
+  static constexpr std::uint32_t kThere = 8;  // first slot of the blocks that are loaded as hidden states
 
   CudaRefusedProjectionTest() {
     for (std::uint32_t at = 0; at < kHidden; at += kHidden / 2) {

@@ -279,7 +279,7 @@ void CudaPassRunner::issue_graph(Flight& flight, std::uint32_t bucket) {
 
 void CudaPassRunner::issue_plainly(Flight& flight) {
   PassHooks hooks;
-  Status older = stream_.take_failure();  // of what was projected
+  Status older = stream_.take_failure();  // a projection before this pass may have left it
   hooks.copied = [&] {
     Status refused = stream_.take_failure();
     flight.copied = refused.ok();

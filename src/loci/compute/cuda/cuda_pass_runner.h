@@ -80,7 +80,7 @@ class CudaPassRunner {
     Memory descriptors;
     Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
     Memory samples;  // u32 [spans]
-    Event taken;     // behind the copies of what a graph has kept
+    Event taken;     // comes when the hidden states that a graph kept have been copied out
     Event done;
   };
 

@@ -19,6 +19,18 @@ using namespace shared_test;
 
 class S3DeletionsTest : public S3StoreFixture {
  protected:
+  // A store whose deletions are done again after kPatient, by `clock`.
+  static std::unique_ptr<SharedStore> open_patient(S3StoreOptions options, AdvancedClock& clock) {
+    options.late_write_limit = kPatient;
+    return open_s3_store(options, clock).value();
+  }
+  // The store refuses as many writes of the objects as `refusals` says.
+  void refuse_writes(std::atomic<int>& refusals) {
+    answer_objects([&](const auto& request) -> std::optional<std::string> {
+      if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
+      return S3Fake::error("500 Internal Server Error", "InternalError");
+    });
+  }
   // The store was asked to write a part of the block, and has not said whether it does.
   void write_without_answer(SharedStore& store, std::uint64_t seed) {
     answer_objects([](const auto& request) -> std::optional<std::string> {
@@ -88,9 +100,7 @@ TEST_F(S3DeletionsTest, ADeletionWaitsForWhatWritesItsBlock) {
 
 TEST_F(S3DeletionsTest, WhatTheStoreWritesLateIsDeletedAgain) {
   AdvancedClock clock;
-  S3StoreOptions late = hasty();
-  late.late_write_limit = kPatient;
-  const auto store = open_s3_store(late, clock).value();
+  const auto store = open_patient(hasty(), clock);
   write_without_answer(*store, 1);
   forget(*store, 1);
   await([&] { return server_.requests("DELETE") >= 2; });
@@ -102,14 +112,9 @@ TEST_F(S3DeletionsTest, WhatTheStoreWritesLateIsDeletedAgain) {
 // Somebody has said it again, so it is wanted.
 TEST_F(S3DeletionsTest, WhatIsWrittenAnewMeanwhileIsNotDeletedAgain) {
   AdvancedClock clock;
-  S3StoreOptions late = options();
-  late.late_write_limit = kPatient;
-  const auto store = open_s3_store(late, clock).value();
+  const auto store = open_patient(options(), clock);
   std::atomic<int> refusals = 0;
-  answer_objects([&](const auto& request) -> std::optional<std::string> {
-    if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
-    return S3Fake::error("500 Internal Server Error", "InternalError");
-  });
+  refuse_writes(refusals);
   for (const std::uint64_t seed : {1, 2}) {
     refusals = 1;
     EXPECT_TRUE(write(*store, seed, 1).ok());
@@ -127,9 +132,7 @@ TEST_F(S3DeletionsTest, WhatIsWrittenAnewMeanwhileIsNotDeletedAgain) {
 // It was begun while the block was being deleted.
 TEST_F(S3DeletionsTest, WhatIsWrittenDuringItsDeletionIsNotDeletedAgain) {
   AdvancedClock clock;
-  S3StoreOptions late = options();
-  late.late_write_limit = kPatient;
-  const auto store = open_s3_store(late, clock).value();
+  const auto store = open_patient(options(), clock);
   std::promise<void> released;
   std::atomic<int> refusals = 0;
   answer_objects(
@@ -158,9 +161,7 @@ TEST_F(S3DeletionsTest, WhatIsWrittenDuringItsDeletionIsNotDeletedAgain) {
 // A write that the store does not take has made nothing wanted.
 TEST_F(S3DeletionsTest, WhatWasToBeWrittenAnewInVainIsDeletedAgain) {
   AdvancedClock clock;
-  S3StoreOptions late = options();
-  late.late_write_limit = kPatient;
-  const auto store = open_s3_store(late, clock).value();
+  const auto store = open_patient(options(), clock);
   std::atomic<int> refusals = 1;
   std::atomic<bool> knows = true;
   answer_objects([&](const auto& request) -> std::optional<std::string> {
@@ -183,14 +184,9 @@ TEST_F(S3DeletionsTest, WhatWasToBeWrittenAnewInVainIsDeletedAgain) {
 // A try without an answer may be carried out after one that was answered, too.
 TEST_F(S3DeletionsTest, WhatATryBeforeMayWriteLateIsDeletedAgain) {
   AdvancedClock clock;
-  S3StoreOptions late = options();
-  late.late_write_limit = kPatient;
-  const auto store = open_s3_store(late, clock).value();
+  const auto store = open_patient(options(), clock);
   std::atomic<int> refusals = 1;
-  answer_objects([&](const auto& request) -> std::optional<std::string> {
-    if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
-    return S3Fake::error("500 Internal Server Error", "InternalError");
-  });
+  refuse_writes(refusals);
   EXPECT_TRUE(write(*store, 1, 1).ok());
   forget(*store, 1);
   await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });
@@ -216,10 +212,7 @@ TEST_F(S3DeletionsTest, ADeletionThatIsNotWantedAgainIsNotLeftUndone) {
   late.late_write_limit = kPatient;
   auto store = open(late);
   std::atomic<int> refusals = 1;
-  answer_objects([&](const auto& request) -> std::optional<std::string> {
-    if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
-    return S3Fake::error("500 Internal Server Error", "InternalError");
-  });
+  refuse_writes(refusals);
   EXPECT_TRUE(write(*store, 1, 1).ok());
   forget(*store, 1);
   await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });

@@ -311,13 +311,7 @@ __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRows
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
 void launch_many_rows(const ProductParams& p, Stream& stream) {
-  using Shape = ManyRowsShape<F, kRows>;
-  LaunchShape shape;
-  shape.grid = {row_tiles(p, kRows), ceil_div(p.outputs, kBigTileRows),
-                p.partials != nullptr ? p.segments : 1};
-  shape.block = {Shape::kThreads, 1, 1};
-  shape.shared_bytes = Shape::kSharedBytes;
-  launch("many_rows", many_rows<F, T, kRows>, shape, p, stream);
+  launch_blocks<ManyRowsShape<F, kRows>, kRows>("many_rows", many_rows<F, T, kRows>, p, stream);
 }
 
 }  // namespace loci::cuda

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "loci/compute/cuda/launch.h"
 #include "loci/compute/cuda/products/product_parts.h"
 
 namespace loci::cuda {
@@ -106,6 +107,17 @@ LOCI_DEVICE void store_block(const ProductParams& p, const BlockWork& work, floa
     store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o,
                  sums[row * Shape::kSumStride + o]);
   }
+}
+
+// A block for each tile of rows and of outputs, and for each segment if these are spread.
+template <class Shape, std::uint32_t kRows>
+void launch_blocks(const char* name, void (*kernel)(ProductParams), const ProductParams& p, Stream& stream) {
+  LaunchShape shape;
+  shape.grid = {row_tiles(p, kRows), ceil_div(p.outputs, kBigTileRows),
+                p.partials != nullptr ? p.segments : 1};
+  shape.block = {Shape::kThreads, 1, 1};
+  shape.shared_bytes = Shape::kSharedBytes;
+  launch(name, kernel, shape, p, stream);
 }
 
 }  // namespace loci::cuda

@@ -197,13 +197,8 @@ __global__ void __launch_bounds__((WarpgroupRowsShape<F, kRows>::kThreads),
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
 void launch_warpgroup_rows(const ProductParams& p, Stream& stream) {
-  using Shape = WarpgroupRowsShape<F, kRows>;
-  LaunchShape shape;
-  shape.grid = {row_tiles(p, kRows), ceil_div(p.outputs, kBigTileRows),
-                p.partials != nullptr ? p.segments : 1};
-  shape.block = {Shape::kThreads, 1, 1};
-  shape.shared_bytes = Shape::kSharedBytes;
-  launch("warpgroup_rows", warpgroup_rows<F, T, kRows>, shape, p, stream);
+  launch_blocks<WarpgroupRowsShape<F, kRows>, kRows>("warpgroup_rows", warpgroup_rows<F, T, kRows>, p,
+                                                     stream);
 }
 
 }  // namespace loci::cuda
