@@ -182,10 +182,10 @@ TEST_F(RedisStoreTest, GarbageIsNeverServed) {
 TEST_F(RedisStoreTest, AConnectionForQuestionsMayTakeLongerThanOne) {
   const auto store = open(options());
   ASSERT_TRUE(write(*store, 1, 0).ok());
-  std::atomic<bool> is_garbage = true;
-  server_.answer([&](const auto& command) -> std::optional<std::string> {
+  const auto is_garbage = std::make_shared<std::atomic<bool>>(true);
+  server_.answer([is_garbage](const auto& command) -> std::optional<std::string> {
     if (command[0] == "PING") std::this_thread::sleep_for(std::chrono::milliseconds(1'000));
-    if (command[0] == "STRLEN" && is_garbage.exchange(false)) return "$-7\r\n";
+    if (command[0] == "STRLEN" && is_garbage->exchange(false)) return "$-7\r\n";
     return std::nullopt;
   });
   EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{0}) << "garbage ends the connection";

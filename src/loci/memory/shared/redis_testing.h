@@ -21,7 +21,8 @@ namespace loci {
 class RedisFake {
  public:
   using Command = std::vector<std::string>;
-  // What is sent for a command; absent: as Redis would answer. An empty string: nothing, ever.
+  // What is sent for a command; absent: as Redis would answer. An empty string: nothing, ever. Stores ask
+  // until they end: it owns what it has, or has what outlives them.
   using Answer = std::function<std::optional<std::string>(const Command&)>;
 
   ~RedisFake() { server_.stop(); }

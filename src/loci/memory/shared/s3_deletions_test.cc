@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,12 +25,14 @@ class S3DeletionsTest : public S3StoreFixture {
     options.late_write_limit = kPatient;
     return open_s3_store(options, clock).value();
   }
-  // The store refuses as many writes of the objects as `refusals` says.
-  void refuse_writes(std::atomic<int>& refusals) {
-    answer_objects([&](const auto& request) -> std::optional<std::string> {
-      if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
+  // The store refuses as many writes of the objects as the number says.
+  std::shared_ptr<std::atomic<int>> refuse_writes(int number) {
+    auto refusals = std::make_shared<std::atomic<int>>(number);
+    answer_objects([refusals](const auto& request) -> std::optional<std::string> {
+      if (request.method != "PUT" || refusals->fetch_sub(1) <= 0) return std::nullopt;
       return S3Fake::error("500 Internal Server Error", "InternalError");
     });
+    return refusals;
   }
   // The store was asked to write a part of the block, and has not said whether it does.
   void write_without_answer(SharedStore& store, std::uint64_t seed) {
@@ -47,14 +50,14 @@ class S3DeletionsTest : public S3StoreFixture {
 TEST_F(S3DeletionsTest, AStoreThatAsksForPatienceGetsItsDeletionsAgain) {
   const auto store = open(options());
   ASSERT_TRUE(write(*store, 1, 0).ok());
-  std::atomic<int> refused = 0;
-  answer_objects([&](const auto& request) -> std::optional<std::string> {
-    if (request.method != "DELETE" || refused++ >= 4) return std::nullopt;
+  const auto refused = std::make_shared<std::atomic<int>>(0);
+  answer_objects([refused](const auto& request) -> std::optional<std::string> {
+    if (request.method != "DELETE" || (*refused)++ >= 4) return std::nullopt;
     return S3Fake::error("429 Too Many Requests", "TooManyRequests");
   });
   store->change({.kind = RecordChange::Kind::kForget, .entry = {.key = test_key(1)}});
   await([&] { return server_.objects().empty(); });
-  EXPECT_GE(refused, 4);
+  EXPECT_GE(*refused, 4);
   EXPECT_TRUE(store->stats().up);
   EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
 }
@@ -68,14 +71,14 @@ TEST_F(S3DeletionsTest, ADeletionWaitsForWhatWritesItsBlock) {
       set_age(1, 0, 600);
     }
     std::promise<void> released;
-    std::atomic<bool> is_writing = false;
-    answer_objects(
-        [&, may_end = released.get_future().share()](const auto& request) -> std::optional<std::string> {
-          if (request.method != "PUT") return std::nullopt;
-          is_writing = true;
-          may_end.wait();
-          return std::nullopt;
-        });
+    const auto is_writing = std::make_shared<std::atomic<bool>>(false);
+    answer_objects([is_writing, may_end = released.get_future().share()](
+                       const auto& request) -> std::optional<std::string> {
+      if (request.method != "PUT") return std::nullopt;
+      *is_writing = true;
+      may_end.wait();
+      return std::nullopt;
+    });
     std::promise<Status> written;
     if (is_renewal) {
       EXPECT_TRUE(read(*store, {1}, 0)->wait()[0].status->ok());
@@ -83,7 +86,7 @@ TEST_F(S3DeletionsTest, ADeletionWaitsForWhatWritesItsBlock) {
       store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
                    [&](Status status) { written.set_value(std::move(status)); });
     }
-    await([&] { return is_writing.load(); });
+    await([&] { return is_writing->load(); });
     forget(*store, 1);
     forget(*store, 2);
     await([&] { return server_.requests("DELETE") >= deleted + 2; });
@@ -113,10 +116,9 @@ TEST_F(S3DeletionsTest, WhatTheStoreWritesLateIsDeletedAgain) {
 TEST_F(S3DeletionsTest, WhatIsWrittenAnewMeanwhileIsNotDeletedAgain) {
   AdvancedClock clock;
   const auto store = open_patient(options(), clock);
-  std::atomic<int> refusals = 0;
-  refuse_writes(refusals);
+  const auto refusals = refuse_writes(0);
   for (const std::uint64_t seed : {1, 2}) {
-    refusals = 1;
+    *refusals = 1;
     EXPECT_TRUE(write(*store, seed, 1).ok());
     forget(*store, seed);
     await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2 * seed; });
@@ -134,15 +136,15 @@ TEST_F(S3DeletionsTest, WhatIsWrittenDuringItsDeletionIsNotDeletedAgain) {
   AdvancedClock clock;
   const auto store = open_patient(options(), clock);
   std::promise<void> released;
-  std::atomic<int> refusals = 0;
+  const auto refusals = std::make_shared<std::atomic<int>>(0);
   answer_objects(
-      [&, may_end = released.get_future().share()](const auto& request) -> std::optional<std::string> {
+      [refusals, may_end = released.get_future().share()](const auto& request) -> std::optional<std::string> {
         if (request.method == "DELETE" && request.path == path(1, 0)) may_end.wait();
-        if (request.method != "PUT" || refusals.fetch_sub(1) <= 0) return std::nullopt;
+        if (request.method != "PUT" || refusals->fetch_sub(1) <= 0) return std::nullopt;
         return S3Fake::error("500 Internal Server Error", "InternalError");
       });
   for (const std::uint64_t seed : {1, 2}) {
-    refusals = 1;
+    *refusals = 1;
     EXPECT_TRUE(write(*store, seed, 1).ok());
     forget(*store, seed);
     await([&] { return server_.objects().empty(); });
@@ -162,20 +164,20 @@ TEST_F(S3DeletionsTest, WhatIsWrittenDuringItsDeletionIsNotDeletedAgain) {
 TEST_F(S3DeletionsTest, WhatWasToBeWrittenAnewInVainIsDeletedAgain) {
   AdvancedClock clock;
   const auto store = open_patient(options(), clock);
-  std::atomic<int> refusals = 1;
-  std::atomic<bool> knows = true;
-  answer_objects([&](const auto& request) -> std::optional<std::string> {
+  const auto refusals = std::make_shared<std::atomic<int>>(1);
+  const auto knows = std::make_shared<std::atomic<bool>>(true);
+  answer_objects([refusals, knows](const auto& request) -> std::optional<std::string> {
     const bool is_refused =
-        request.method == "PUT" ? refusals.fetch_sub(1) > 0 : request.method == "HEAD" && !knows;
+        request.method == "PUT" ? refusals->fetch_sub(1) > 0 : request.method == "HEAD" && !*knows;
     if (!is_refused) return std::nullopt;
     return S3Fake::error("500 Internal Server Error", "InternalError");
   });
   EXPECT_TRUE(write(*store, 1, 1).ok());
   forget(*store, 1);
   await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });
-  knows = false;
+  *knows = false;
   EXPECT_FALSE(write(*store, 1, 1).ok());
-  knows = true;
+  *knows = true;
   have({1});
   clock.advance(kPatient);
   await([&] { return server_.objects().empty(); });
@@ -185,8 +187,7 @@ TEST_F(S3DeletionsTest, WhatWasToBeWrittenAnewInVainIsDeletedAgain) {
 TEST_F(S3DeletionsTest, WhatATryBeforeMayWriteLateIsDeletedAgain) {
   AdvancedClock clock;
   const auto store = open_patient(options(), clock);
-  std::atomic<int> refusals = 1;
-  refuse_writes(refusals);
+  refuse_writes(1);
   EXPECT_TRUE(write(*store, 1, 1).ok());
   forget(*store, 1);
   await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });
@@ -211,8 +212,7 @@ TEST_F(S3DeletionsTest, ADeletionThatIsNotWantedAgainIsNotLeftUndone) {
   S3StoreOptions late = options();
   late.late_write_limit = kPatient;
   auto store = open(late);
-  std::atomic<int> refusals = 1;
-  refuse_writes(refusals);
+  refuse_writes(1);
   EXPECT_TRUE(write(*store, 1, 1).ok());
   forget(*store, 1);
   await([&] { return server_.objects().empty() && server_.requests("DELETE") >= 2; });

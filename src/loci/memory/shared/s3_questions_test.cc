@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -71,9 +72,9 @@ TEST_F(S3QuestionsTest, QuestionsTakeTurns) {
   const auto store = open(narrow);
   have(seeds_from(0, 4000));
   have({9000});
-  std::atomic<std::uint64_t> asked = 0;
-  answer_objects([&](const auto&) -> std::optional<std::string> {
-    ++asked;
+  const auto asked = std::make_shared<std::atomic<std::uint64_t>>(0);
+  answer_objects([asked](const auto&) -> std::optional<std::string> {
+    ++*asked;
     return std::nullopt;
   });
   std::promise<std::vector<std::uint8_t>> first;
@@ -81,9 +82,9 @@ TEST_F(S3QuestionsTest, QuestionsTakeTurns) {
   for (const std::uint64_t seed : seeds_from(0, 4000)) keys.push_back(test_key(seed));
   store->ask(std::move(keys), 600 * kNanosPerSecond,
              [&](std::vector<std::uint8_t> groups) { first.set_value(std::move(groups)); });
-  await([&] { return asked > 0; });
+  await([&] { return *asked > 0; });
   EXPECT_EQ(ask(*store, {9000}), std::vector<std::uint8_t>{2});
-  EXPECT_LT(asked, 8000u) << "the first has not been answered by then";
+  EXPECT_LT(*asked, 8000u) << "the first has not been answered by then";
   EXPECT_EQ(first.get_future().get(), std::vector<std::uint8_t>(4000, 2));
 }
 

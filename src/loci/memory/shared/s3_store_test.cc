@@ -137,20 +137,20 @@ TEST_F(S3StoreTest, AValueHasItsTimeToLive) {
 
 TEST_F(S3StoreTest, AStoreThatAsksForPatienceIsTriedAgain) {
   const auto store = open(options());
-  std::atomic<int> refusals = 2;
-  answer_objects([&](const auto&) -> std::optional<std::string> {
-    if (refusals.fetch_sub(1) > 0) return S3Fake::error("503 Slow Down", "SlowDown");
+  const auto refusals = std::make_shared<std::atomic<int>>(2);
+  answer_objects([refusals](const auto&) -> std::optional<std::string> {
+    if (refusals->fetch_sub(1) > 0) return S3Fake::error("503 Slow Down", "SlowDown");
     return std::nullopt;
   });
   EXPECT_TRUE(write(*store, 1, 0).ok());
   EXPECT_EQ(server_.requests("HEAD"), 3u);
-  refusals = 2;
+  *refusals = 2;
   EXPECT_EQ(read(*store, {1}, 0)->wait()[0].bytes, bytes_of(1, 0));
   EXPECT_EQ(store->stats().failures_total, 0u);
   // With a limit: three tries of a read.
-  refusals = 1000;
+  *refusals = 1000;
   EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kUnavailable);
-  EXPECT_EQ(refusals, 1000 - 3);
+  EXPECT_EQ(*refusals, 1000 - 3);
   server_.answer(nullptr);
 }
 
@@ -158,13 +158,13 @@ TEST_F(S3StoreTest, AReadGoesOnWhereItsConnectionBroke) {
   const auto store = open(options());
   ASSERT_TRUE(write(*store, 1, 0).ok());
   const std::string whole = server_.objects().at(path(1, 0)).bytes;
-  std::atomic<int> cuts = 2;
-  std::atomic<bool> goes_on = false;
-  answer_objects([&](const auto& request) -> std::optional<std::string> {
-    if (request.method != "GET" || cuts.fetch_sub(1) <= 0) return std::nullopt;
+  const auto cuts = std::make_shared<std::atomic<int>>(2);
+  const auto goes_on = std::make_shared<std::atomic<bool>>(false);
+  answer_objects([this, whole, cuts, goes_on](const auto& request) -> std::optional<std::string> {
+    if (request.method != "GET" || cuts->fetch_sub(1) <= 0) return std::nullopt;
     std::size_t first = 0;
     EXPECT_EQ(std::sscanf(request.header.at("range").c_str(), "bytes=%zu-", &first), 1);
-    goes_on = goes_on || first == 70'000;
+    *goes_on = *goes_on || first == 70'000;
     server_.hang_up(1);
     return fmt::format(
         "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\n"
@@ -172,7 +172,7 @@ TEST_F(S3StoreTest, AReadGoesOnWhereItsConnectionBroke) {
         whole.size() - first, first, whole.size() - 1, whole.size(), whole.substr(first, 70'000));
   });
   EXPECT_EQ(read(*store, {1}, 0)->wait()[0].bytes, bytes_of(1, 0));
-  EXPECT_TRUE(goes_on);
+  EXPECT_TRUE(*goes_on);
   EXPECT_EQ(server_.requests("GET"), 1u + 3) << "the probe, two that were cut, and the rest";
   EXPECT_EQ(store->stats().failures_total, 0u);
   server_.answer(nullptr);

@@ -44,7 +44,8 @@ class S3Fake {
     friend bool operator==(const Object&, const Object&) = default;
   };
   using Objects = std::map<std::string, Object>;  // by the path
-  // What is sent for a request; absent: as S3 would answer. An empty string: nothing, ever.
+  // What is sent for a request; absent: as S3 would answer. An empty string: nothing, ever. Stores ask until
+  // they end: it owns what it has, or has what outlives them.
   using Answer = std::function<std::optional<std::string>(const Request&)>;
 
   static constexpr const char* kKeyId = "AKIDEXAMPLE";
