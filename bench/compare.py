@@ -22,7 +22,7 @@ import second_turn
 
 RESULTS = ROOT / "build" / "bench-results.json"
 CONVERSATION_TOKENS, QUESTION_WORDS = 2000, 36
-SWEEP_GENERATE = 32
+SWEEP_GENERATE = 32  # tokens
 SWEEP_PROMPT = 128
 SWEEP_SHORT_TOKENS = 1024
 
@@ -78,6 +78,13 @@ def programs_of(case, arguments):
             LlamaCpp(peer_folder(case.cpu), path, arguments.threads)]
 
 
+def eight_bit_programs_of(case, arguments):
+    """The same with state in 8 bits, each in its own way."""
+    path = case.model.path()
+    return [Loci(arguments.build / "bench_compute", path, arguments.threads, case.cpu, "q8"),
+            LlamaCpp(peer_folder(case.cpu), path, arguments.threads, "q8_0")]
+
+
 def machine_rates(arguments, path, cpu):
     return last_json(run([arguments.build / "machine_rates", arguments.threads, max(1, path.stat().st_size >> 20),
                           *([cpu] if cpu == "avx2" else [])]))
@@ -100,10 +107,10 @@ def measure_case(case, arguments):
     return {"rates": rates, "tests": tests, **stamp(arguments)}
 
 
-def measure_sweep(case, arguments, points):
-    """[[x, Loci's rate, llama.cpp's]], generated tokens per second, medians; points: (x, streams, context)."""
+def measure_sweep(case, arguments, points, programs):
+    """[[x, the rate of each program]], generated tokens per second, medians; points: (x, streams, context)."""
     Disturbance.worst = 0.0
-    programs = programs_of(case, arguments)
+    rates_of_machine = machine_rates(arguments, programs[0].model, case.cpu)
     rows = []
     for x, streams, context in points:
         repeats = 3 if streams * context <= SWEEP_SHORT_TOKENS else 1  # long prompts take most of the time
@@ -111,7 +118,7 @@ def measure_sweep(case, arguments, points):
         rows.append([x, *(statistics.median(values) for values in rates)])
         progress(f"{streams} streams after {context} tokens: " + ", ".join(
             f"{program.name} {rate:.0f}" for program, rate in zip(programs, rows[-1][1:])) + " tokens/s")
-    return {"points": rows, **stamp(arguments)}
+    return {"points": rows, "rates": rates_of_machine, "generate": SWEEP_GENERATE, **stamp(arguments)}
 
 
 def server_command(name, case, arguments, port):
@@ -156,9 +163,11 @@ def measure(arguments):
         results["second_turn"] = measure_second_turns(first, arguments)
         save_results(results)
     if not arguments.no_sweeps:
-        results["batches"] = measure_sweep(first, arguments, [(batch, batch, SWEEP_PROMPT) for batch in BATCHES])
+        programs = programs_of(first, arguments)
+        results["batches"] = measure_sweep(first, arguments, [(batch, batch, SWEEP_PROMPT) for batch in BATCHES], programs)
         save_results(results)
-        results["contexts"] = measure_sweep(first, arguments, [(context, 1, context) for context in CONTEXTS])
+        programs += eight_bit_programs_of(first, arguments)
+        results["contexts"] = measure_sweep(first, arguments, [(context, 1, context) for context in CONTEXTS], programs)
         save_results(results)
 
 

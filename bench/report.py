@@ -6,7 +6,7 @@ import platform
 import statistics
 import subprocess
 
-from cases import CASES, DECODE, LARGE, MEMORY_FLOOR, ROOT
+from cases import CASES, CONTEXT_FLOOR, CONTEXT_FLOOR_TOKENS, DECODE, LARGE, MEMORY_FLOOR, ROOT
 from limits import Limits, ModelCost
 from runners import LlamaCpp, Loci
 import plot
@@ -107,16 +107,40 @@ def _second_turn_lines(result, limits):
                     f"Loci takes {found * 1e3:.0f} ms: {'met' if found <= bound else '**missed**'}."]
 
 
-def _plot_lines(results, name, title, axis):
-    if name not in results:
-        return []
-    points = results[name]["points"]
+def _plot(name, title, axis, points, programs):
     picture = DOCUMENT.parent / "images" / f"decode-{name}.svg"
     picture.parent.mkdir(exist_ok=True)
-    picture.write_text(plot.lines(title, axis, "generated tokens/s", points, (Loci.name, LlamaCpp.name)), encoding="utf-8")
-    lines = ["", f"![{title}](images/{picture.name})", "", f"| {axis} | Loci | llama.cpp | ratio |", "|---|---|---|---|"]
-    lines += [f"| {x:,} | {loci:,.0f} | {peer:,.0f} | {loci / peer:.2f} |" for x, loci, peer in points]
-    return lines + ["", _quiet(results[name])]
+    picture.write_text(plot.lines(title, axis, "generated tokens/s", points, programs), encoding="utf-8")
+    return ["", f"![{title}](images/{picture.name})", ""]
+
+
+def _batches_lines(result):
+    title, axis = "Decode over batch size (each after 128 tokens)", "streams"
+    lines = _plot("batches", title, axis, result["points"], (Loci.name, LlamaCpp.name))
+    lines += [f"| {axis} | Loci | llama.cpp | ratio |", "|---|---|---|---|"]
+    lines += [f"| {x:,} | {loci:,.0f} | {peer:,.0f} | {loci / peer:.2f} |" for x, loci, peer in result["points"]]
+    return lines + ["", _quiet(result)]
+
+
+def _contexts_lines(result, cost):
+    title, axis = "Decode of one stream over its context", "tokens of context"
+    limits, rate = Limits(cost, result["rates"]), result["rates"]["read_bytes_per_second"]
+    lines = _plot("contexts", title, axis, result["points"],
+                  (Loci.name, LlamaCpp.name, f"{Loci.name}, q8", f"{LlamaCpp.name}, q8_0"))
+    lines += [f"| {axis} | Loci | llama.cpp | ratio | Loci, q8 | llama.cpp, q8_0 | ratio | q8 over f16 | GB/s that f16 reads |",
+              "|---|---|---|---|---|---|---|---|---|"]
+    missed = []
+    for x, loci, peer, loci_q8, peer_q8 in result["points"]:
+        moved = loci * limits.step_bytes(1, x + result["generate"] / 2)
+        share = moved / rate
+        lines.append(f"| {x:,} | {loci:,.0f} | {peer:,.0f} | {loci / peer:.2f} | {loci_q8:,.0f} | {peer_q8:,.0f} | "
+                     f"{loci_q8 / peer_q8:.2f} | {loci_q8 / loci:.2f} | {moved / 1e9:.1f} ({share:.0%}) |")
+        if x >= CONTEXT_FLOOR_TOKENS and share < CONTEXT_FLOOR:
+            missed.append(f"{x:,}")
+    return lines + ["", f"State is f16 but where it says otherwise (llama.cpp's `q8_0` cache has a scale of 16 bits for 32 values). What a step "
+                    f"reads is the weights and the state; in brackets the share of {rate / 1e9:.1f} GB/s, at which both threads read 1 GiB "
+                    f"(wanted from {CONTEXT_FLOOR_TOKENS:,} tokens on: {CONTEXT_FLOOR:.0%}; "
+                    f"{'**missed** at ' + ', '.join(missed) if missed else 'met'}). {_quiet(result)}"]
 
 
 def write(results):
@@ -132,8 +156,10 @@ def write(results):
         lines += _second_turn_lines(results["second_turn"], limits)
     if "batches" in results or "contexts" in results:
         lines += ["", "### Over batch size and context length (the default model, decode)"]
-    lines += _plot_lines(results, "batches", "Decode over batch size (each after 128 tokens)", "streams")
-    lines += _plot_lines(results, "contexts", "Decode of one stream over its context", "tokens of context")
+    if "batches" in results:
+        lines += _batches_lines(results["batches"])
+    if "contexts" in results and default:
+        lines += _contexts_lines(results["contexts"], ModelCost.read(default.model.path()))
     print("\n".join(lines))
     text = DOCUMENT.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:

@@ -9,6 +9,8 @@ import resource
 import subprocess
 import time
 
+from cases import Test
+
 TIMEOUT_SECONDS = 600
 
 
@@ -69,12 +71,13 @@ class Loci:
 
     name = "Loci"
 
-    def __init__(self, program, model, threads, cpu):
+    def __init__(self, program, model, threads, cpu, state="f16"):
         self.program, self.model, self.threads, self.cpu = pathlib.Path(program), model, threads, cpu
+        self.state = state
 
     def compute(self, *flags):
-        return last_json(run([self.program, "--json", "--model", self.model, "--device", "cpu",
-                              "--threads", self.threads, "--cpu", self.cpu, *flags]))
+        return last_json(run([self.program, "--json", "--model", self.model, "--device", "cpu", "--threads", self.threads,
+                              "--cpu", self.cpu, "--state-type", self.state, *flags]))
 
     def measure(self, test):
         flags = ["--test", test.kind, "--prompt", test.prompt]
@@ -86,6 +89,8 @@ class Loci:
 
     def decode_rate(self, streams, context, generate):
         """Generated tokens per second of all streams, prompts not counted."""
+        if streams == 1:
+            return self.measure(Test("", "decode", context, generate))
         flags = ["--test", "streams", "--streams", streams, "--prompt", context]
         whole = self.compute(*flags, "--generate", generate)["seconds"]
         return streams * generate / (whole - self.compute(*flags, "--generate", 0)["seconds"])
@@ -100,15 +105,17 @@ class Loci:
 class LlamaCpp:
     name = "llama.cpp"
 
-    def __init__(self, folder, model, threads):
+    def __init__(self, folder, model, threads, state="f16"):
         self.folder, self.model, self.threads = pathlib.Path(folder), model, threads
+        # It takes values in 8 bits only with flash attention, which "auto" turns on here anyway.
+        self.cache = [] if state == "f16" else ["-ctk", state, "-ctv", state, "-fa", "1"]
 
     def measure(self, test):
         if test.kind == "streams":
             return self._streams(test.streams, test.prompt, test.generate)["speed"]
         # Both programs measure their first pass over a prompt: a warm-up would take as long again.
         command = [self.folder / "llama-bench", "-m", self.model, "-t", self.threads, "-r", 1, "-o", "json",
-                   "--no-warmup"]
+                   "--no-warmup", *self.cache]
         if test.kind == "decode":
             command += ["-p", 0, "-n", test.generate, "-d", test.prompt]
         else:
@@ -116,6 +123,8 @@ class LlamaCpp:
         return json.loads(run(command))[0]["avg_ts"]
 
     def decode_rate(self, streams, context, generate):
+        if streams == 1:
+            return self.measure(Test("", "decode", context, generate))
         return self._streams(streams, context, generate)["speed_tg"]
 
     def _streams(self, streams, prompt, generate):
