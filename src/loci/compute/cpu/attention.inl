@@ -9,10 +9,10 @@
 // Tokens that a query doesn't see never enter its sums, so what their slots hold (even NaN) is without
 // effect.
 
-// Lines that are fetched into the second-level cache in the order in which attention will read them, half a
-// partial ahead: this partial's values while scores are computed, then the keys of the partial that comes
-// next. Blocks lie far apart, and the processor's own prefetcher begins anew in each. A few lines at a time
-// keep the memory busy in all phases of a partial.
+// Lines that are fetched into the second-level cache in the order in which attention will read them, a
+// partial ahead: keys, then values of the partial that comes next (before them this partial's own values, if
+// no call has fetched it). Blocks lie far apart, and the processor's own prefetcher begins anew in each. A
+// few lines at a time keep the memory busy in all phases of a partial, each by the time that it takes.
 struct LineFetch {
   const u8* line = nullptr;
   const u8* end = nullptr;
@@ -21,7 +21,8 @@ struct LineFetch {
     const u8* begin;
     const u8* end;
   };
-  Range ranges[4 * kPartialTokens / kTokensPerBlock];  // of the values and scales of a partial, and of keys
+  // Of the values and scales of a partial, and of the keys, values and scales of the next.
+  Range ranges[6 * kPartialTokens / kTokensPerBlock];
 };
 
 LOCI_LANES void add_range(LineFetch& fetch, const u8* bytes, u32 size) {
@@ -32,13 +33,17 @@ LOCI_LANES void add_range(LineFetch& fetch, const u8* bytes, u32 size) {
 // `scale_bytes`.
 static void plan_fetch(const AttentionPartial& a, u32 first_block, u32 blocks, u32 bytes, u32 scale_bytes,
                        LineFetch& fetch) {
-  for (u32 block = first_block; block < blocks; ++block) {
+  for (u32 block = first_block; block < blocks && a.fetched == 0; ++block) {
     add_range(fetch, a.blocks[block].value_scales, scale_bytes);
     add_range(fetch, a.blocks[block].values, bytes);
   }
   for (u32 block = 0; block < a.next_blocks; ++block) {
     add_range(fetch, a.next[block].key_scales, scale_bytes);
     add_range(fetch, a.next[block].keys, bytes);
+  }
+  for (u32 block = 0; block < a.next_blocks; ++block) {
+    add_range(fetch, a.next[block].value_scales, scale_bytes);
+    add_range(fetch, a.next[block].values, bytes);
   }
 }
 
@@ -60,6 +65,11 @@ LOCI_LANES void fetch_lines(LineFetch& fetch) {
     __builtin_prefetch(fetch.line, 0, 2);
     fetch.line += 64;
   }
+}
+
+// What is left.
+static void fetch_rest(LineFetch& fetch) {
+  while (fetch.line < fetch.end || fetch.at < fetch.count) fetch_lines<4>(fetch);
 }
 
 template <int kRows>
@@ -228,6 +238,7 @@ static void attention_rows(const AttentionPartial& a) {
     attention_values<kRows, kVectors, false>(a, dim, fetch);
   for (; dim + 16 <= a.head_dim; dim += 16) attention_values<kRows, 1, false>(a, dim, fetch);
   if (dim < a.head_dim) attention_values<kRows, 1, true>(a, dim, fetch);
+  fetch_rest(fetch);
 }
 
 template <int kRows = kAttentionRows>

@@ -71,6 +71,7 @@ double seconds_of(const KernelTable& kernels, const Context& context, std::uint3
                                 maximum,
                                 sum,
                                 out};
+    partial.fetched = block > 0 ? 1 : 0;
     if (block + 2 * kBlocks <= context.blocks.size()) {
       partial.next = partial.blocks + kBlocks;
       partial.next_blocks = kBlocks;

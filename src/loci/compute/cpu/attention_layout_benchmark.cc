@@ -103,6 +103,7 @@ void attend(const KernelTable& kernels, const Contexts& contexts, const HeadStat
   for (std::uint32_t block = 0; block + kPartialBlocks <= contexts.blocks(); block += kPartialBlocks) {
     AttentionPartial partial = {blocks + block, kHeadDim, rows,   queries, nullptr, hidden.data(),
                                 visible.data(), 0,        scores, maximum, sum,     out};
+    partial.fetched = block > 0 ? 1 : 0;
     if (block + 2 * kPartialBlocks <= contexts.blocks()) {
       partial.next = partial.blocks + kPartialBlocks;
       partial.next_blocks = kPartialBlocks;

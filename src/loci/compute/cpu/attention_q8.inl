@@ -56,7 +56,7 @@ LOCI_LANES void q8_block_scores(const AttentionPartial& a, u32 block, const u8* 
           for (u32 line = 0; line < 8 * kVectors; ++line) __builtin_prefetch(next_keys + 64 * line, 0, 2);
           next_keys += kVectors * BytePlanes::kBytes;
         }
-        fetch_lines<9 * kVectors>(fetch);
+        fetch_lines<5 * kVectors>(fetch);
       }
       TileScales x = TileScales::of(tile, kStride);
       x.scale += kFirstRow;
@@ -99,6 +99,7 @@ static void q8_scores(const AttentionPartial& a, u32 first_block, u32 blocks, Li
 }
 
 constexpr u32 kWeightBytes = 2 * kPartialTokens;  // of a row's rounded weights
+constexpr u32 kFetchRounding = 96;  // lines fetched while the weights are rounded for a group of dimensions
 
 // The tokens [begin, end) of whole blocks of which a query sees some.
 struct TokenRange {
@@ -206,10 +207,11 @@ static void q8_rows(const AttentionPartial& a) {
     }
     for (u32 r = 0; r < kRows; ++r) {
       factors[r] = round_weights(a, r, steps, range, weights + r * kWeightBytes);
-      fetch_lines<kFetchBetween / kRows>(fetch);
+      fetch_lines<kFetchRounding / kRows>(fetch);
     }
     q8_group_values<kRows, kHalves>(a, 0, dim, range, weights, factors, fetch);
   }
+  fetch_rest(fetch);
 }
 
 template <int kRows = kAttentionRows>
