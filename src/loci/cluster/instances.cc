@@ -175,6 +175,7 @@ std::vector<RoutedTo> Instances::views(const RoutedPrompt& prompt, const std::ve
                 .requests = one.sent + one.reported_beyond,
                 .bytes_before = one.bytes_before,
                 .costs = usual,
+                .usual_compute = usual.compute,
                 .is_home = is_home};
     HeldChunks chunks{.sent = static_cast<std::uint32_t>(chunks_of_names(sent[i]))};
     if (tells) {

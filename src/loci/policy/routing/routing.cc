@@ -65,9 +65,10 @@ double predicted_work(const RoutedRequest& request, const RoutedTo& instance) {
   const RoutedCosts& costs = instance.costs;
   std::uint64_t lacking = request.bytes - std::min(request.bytes, instance.bytes_seen());
   double loading = 0;
-  // What takes longer to bring than to compute is computed.
+  // Computing delays all others there, and loading does not: so an instance weighs it (restore_plan.h).
+  const double compute_for_all = costs.compute * (1.0 + instance.requests);
   const auto bring = [&](std::uint64_t count, double cost) {
-    if (cost < costs.compute)
+    if (cost < compute_for_all)
       loading += static_cast<double>(count) * cost;
     else
       lacking += count;
@@ -81,9 +82,10 @@ double predicted_work(const RoutedRequest& request, const RoutedTo& instance) {
   const double alone = at_once(lacking, loading);
   const std::uint64_t from_peer = std::min(lacking, instance.bytes_peer);
   if (from_peer == 0) return alone;
-  const double with_peer =
-      costs.ask_peers + at_once(lacking - from_peer, loading + static_cast<double>(from_peer) * costs.peer);
-  return std::min(alone, with_peer);
+  const double bringing = costs.ask_peers + static_cast<double>(from_peer) * costs.peer;
+  if (bringing >= static_cast<double>(from_peer) * compute_for_all) return alone;
+  return costs.ask_peers +
+         at_once(lacking - from_peer, loading + static_cast<double>(from_peer) * costs.peer);
 }
 
 std::uint64_t predicted_work_bytes(const RoutedRequest& request, const RoutedTo& instance) {
@@ -94,8 +96,10 @@ std::uint64_t predicted_work_bytes(const RoutedRequest& request, const RoutedTo&
 }
 
 double predicted_first_token(const RoutedRequest& request, const RoutedTo& instance) {
-  const std::uint64_t before = instance.bytes_before + kBytesOfReply * instance.requests;
-  return static_cast<double>(before) * instance.costs.compute + predicted_work(request, instance);
+  const double compute = instance.costs.compute;
+  const double replies =
+      static_cast<double>(kBytesOfReply * instance.requests) * std::max(compute, instance.usual_compute);
+  return static_cast<double>(instance.bytes_before) * compute + replies + predicted_work(request, instance);
 }
 
 RoutedWhy why_chosen(std::span<const RoutedTo> instances, std::size_t chosen) {

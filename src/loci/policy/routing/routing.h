@@ -56,7 +56,8 @@ struct RoutedTo {
   std::uint64_t bytes_sent = 0;  // that it was sent, and does not tell of: taken to be on the device
   std::uint64_t bytes_peer = 0;  // that it lacks, and another instance has
   RoutedCosts costs;
-  bool is_home = false;  // the conversation's last turn was there
+  double usual_compute = 0;  // of instances (usual_costs())
+  bool is_home = false;      // the conversation's last turn was there
 
   std::uint64_t bytes_seen() const { return bytes_device + bytes_host + bytes_disk + bytes_sent; }
 };
@@ -66,8 +67,9 @@ struct RoutedRequest {
   std::uint64_t session = 0;  // the same for all requests of a conversation
 };
 
-// What a reply that is being written counts for, in bytes of text.
-inline constexpr std::uint64_t kBytesOfReply = 256;
+// What a reply that is being written delays a prompt by, in bytes of text that are computed at the usual
+// cost, or at the instance's own if that is higher: one that tells too low a cost is still seen to be busy.
+inline constexpr std::uint64_t kBytesOfReply = 64;
 
 // What the request itself is predicted to take there, with nothing before it; in the unit of the costs.
 double predicted_work(const RoutedRequest& request, const RoutedTo& instance);

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "loci/policy/routing/prompt_tree.h"
@@ -104,8 +105,42 @@ TEST(Routing, FirstTokenWeighsWhatWasSeenAgainstTheQueue) {
   all = three();
   all[1].bytes_sent = 300;
   EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 1u);
-  all[1].requests = 2;
+  all[1].requests = 4;
+  EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 1u)
+      << "four replies delay a prompt by 256 bytes";
+  all[1].requests = 5;
   EXPECT_NE(route(RoutingPolicy::kFirstToken, request, all), 1u);
+}
+
+// What it says of itself makes none of its replies cheaper than others'.
+TEST(Routing, AnInstanceThatTellsTooLowCostsIsSeenToBeBusy) {
+  auto all = three();
+  const RoutedRequest request{.bytes = 6'400, .session = 5};
+  for (RoutedTo& one : all) one.usual_compute = one.costs.compute = 8;
+  all[0].costs.compute = 1;
+  all[0].requests = 87;  // 6,400 bytes computed for 1 there and for 8 elsewhere differ by 5,600 that cost 8
+  EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 0u);
+  all[0].requests = 88;
+  EXPECT_NE(route(RoutingPolicy::kFirstToken, request, all), 0u);
+  // One that computes slowly is believed that its replies delay more.
+  all = three();
+  for (RoutedTo& one : all) one.usual_compute = one.costs.compute = 1;
+  all[0].costs.compute = 8;
+  all[0].requests = 1;
+  EXPECT_DOUBLE_EQ(predicted_first_token(request, all[0]), 8 * (6'400 + 64));
+}
+
+// An instance loads what takes longer to bring than to compute, where computing would hold others up.
+TEST(Routing, WhatABusyInstanceBringsIsPredictedAsItDoesIt) {
+  const RoutedRequest request{.bytes = 6'000, .session = 5};
+  RoutedTo one{.bytes_disk = 4'000, .costs = {.compute = 100, .host = 1, .disk = 250, .peer = 250}};
+  EXPECT_DOUBLE_EQ(predicted_work(request, one), 600'000) << "computed, as nobody waits";
+  one.requests = 2;
+  EXPECT_DOUBLE_EQ(predicted_work(request, one), 1'000'000 + 200'000 / 8);
+  one.bytes_peer = std::exchange(one.bytes_disk, 0);
+  EXPECT_DOUBLE_EQ(predicted_work(request, one), 1'000'000 + 200'000 / 8);
+  one.costs.ask_peers = 300'000;
+  EXPECT_DOUBLE_EQ(predicted_work(request, one), 600'000) << "asking takes what loading saves the others";
 }
 
 // Costs of a machine that computes a microsecond a byte.
@@ -132,7 +167,7 @@ TEST(Routing, FirstTokenKnowsTiers) {
   all = three();
   for (RoutedTo& one : all) one.costs = kMeasured;
   all[0].bytes_device = 6'000;
-  all[0].requests = 20;
+  all[0].requests = 40;
   all[1].bytes_peer = all[2].bytes_peer = 6'000;
   EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 2'400'000);
   const std::size_t moved = route(RoutingPolicy::kFirstToken, request, all).value();
