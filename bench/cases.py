@@ -94,3 +94,4 @@ CONTEXT_FLOOR, CONTEXT_FLOOR_TOKENS = 0.75, 4096
 # What the plots show, on the default model: generated tokens per second.
 BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 16384)
+EIGHT_BIT_PEER_MAX = 4096  # behind more its cache in 8 bits takes more than ten minutes to fill

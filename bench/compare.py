@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 
-from cases import BATCHES, CASES, CONTEXTS, DEFAULT, ROOT
+from cases import BATCHES, CASES, CONTEXTS, DEFAULT, EIGHT_BIT_PEER_MAX, ROOT
 from runners import Disturbance, LlamaCpp, Loci, last_json, run
 import report
 import second_turn
@@ -108,16 +108,21 @@ def measure_case(case, arguments):
 
 
 def measure_sweep(case, arguments, points, programs):
-    """[[x, the rate of each program]], generated tokens per second, medians; points: (x, streams, context)."""
+    """[[x, the rate of each program]], generated tokens per second, medians, None where one is left out; points:
+    (x, streams, context)."""
     Disturbance.worst = 0.0
     rates_of_machine = machine_rates(arguments, programs[0].model, case.cpu)
     rows = []
     for x, streams, context in points:
         repeats = 3 if streams * context <= SWEEP_SHORT_TOKENS else 1  # long prompts take most of the time
-        rates = [[program.decode_rate(streams, context, SWEEP_GENERATE) for _ in range(repeats)] for program in programs]
-        rows.append([x, *(statistics.median(values) for values in rates)])
+        rates = []
+        for program in programs:
+            is_left_out = program.name == LlamaCpp.name and program.state != "f16" and context > EIGHT_BIT_PEER_MAX
+            rates.append(None if is_left_out else statistics.median(
+                program.decode_rate(streams, context, SWEEP_GENERATE) for _ in range(repeats)))
+        rows.append([x, *rates])
         progress(f"{streams} streams after {context} tokens: " + ", ".join(
-            f"{program.name} {rate:.0f}" for program, rate in zip(programs, rows[-1][1:])) + " tokens/s")
+            f"{program.name} ({program.state}) {rate:.0f}" for program, rate in zip(programs, rates) if rate is not None) + " tokens/s")
     return {"points": rows, "rates": rates_of_machine, "generate": SWEEP_GENERATE, **stamp(arguments)}
 
 

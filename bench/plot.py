@@ -16,9 +16,10 @@ def _round_up(value):
 
 
 def lines(title, x_label, y_label, points, names):
-    """points: [[x, y of the first name, y of the second ...]], x > 0."""
+    """points: [[x, y of the first name, y of the second ...]], x > 0; y None: not measured, at the end alone."""
     low, high = math.log2(points[0][0]), math.log2(points[-1][0])
-    top = _round_up(max(max(point[1:]) for point in points))
+    top = _round_up(max(y for point in points for y in point[1:] if y is not None))
+    measured = [[point for point in points if point[1 + index] is not None] for index in range(len(names))]
 
     def at_x(x):
         return LEFT + (math.log2(x) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
@@ -37,15 +38,15 @@ def lines(title, x_label, y_label, points, names):
         out.append(f'<text x="{LEFT - 6}" y="{at_y(value) + 4:.1f}" text-anchor="end">{value:,.0f}</text>')
     for point in points:
         out.append(f'<text x="{at_x(point[0]):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{point[0]:,.0f}</text>')
-    lasts = sorted((at_y(points[-1][1 + index]), index) for index in range(len(names)))
+    lasts = sorted((at_y(measured[index][-1][1 + index]), index) for index in range(len(names)))
     label_y, below = {}, -LABEL_HEIGHT  # labels keep apart
     for y, index in lasts:
         label_y[index] = below = max(y, below + LABEL_HEIGHT)
     for index, name in enumerate(names):
         colour = COLOURS[index % len(COLOURS)]
-        places = [(at_x(point[0]), at_y(point[1 + index])) for point in points]
+        places = [(at_x(point[0]), at_y(point[1 + index])) for point in measured[index]]
         out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="'
                    + " ".join(f"{x:.1f},{y:.1f}" for x, y in places) + '"/>')
         out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        out.append(f'<text x="{places[-1][0] + 10:.1f}" y="{label_y[index] + 4:.1f}" fill="{colour}">{name}</text>')
+        out.append(f'<text x="{at_x(points[-1][0]) + 10:.1f}" y="{label_y[index] + 4:.1f}" fill="{colour}">{name}</text>')
     return "\n".join(out + ["</svg>"]) + "\n"

@@ -6,13 +6,14 @@ import platform
 import statistics
 import subprocess
 
-from cases import CASES, CONTEXT_FLOOR, CONTEXT_FLOOR_TOKENS, DECODE, LARGE, MEMORY_FLOOR, ROOT
+from cases import CASES, CONTEXT_FLOOR, CONTEXT_FLOOR_TOKENS, DECODE, DEFAULT, LARGE, MEMORY_FLOOR, ROOT
 from limits import Limits, ModelCost
 from runners import LlamaCpp, Loci
 import plot
 
 DOCUMENT = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+SECOND_TURN, SWEEPS = "The second turn of a conversation", "Over batch size and context length (the default model, decode)"
 QUIET_SHARE = 0.05
 SECOND_TURN_FACTOR, SECOND_TURN_SLACK_SECONDS = 1.2, 0.020
 
@@ -65,7 +66,7 @@ def _ratio(measured):
 def _case_lines(case, result):
     limits = Limits(ModelCost.read(case.model.path()), result["rates"])
     rates = result["rates"]
-    lines = ["", f"### {case.model.name}, {case.cpu}", "",
+    lines = ["", f"### {_case_heading(case)}", "",
              f"{result['threads']} threads, {result['rounds']} rounds, at commit {result['commit']}, {result['date']}. "
              f"Memory reads {rates['read_bytes_per_second'] / 1e9:.1f} GB/s (1 GiB), "
              f"{rates['read_model_bytes_per_second'] / 1e9:.1f} GB/s (a buffer of the model's size); int8 products "
@@ -91,7 +92,7 @@ def _case_lines(case, result):
 
 
 def _second_turn_lines(result, limits):
-    lines = ["", "### The second turn of a conversation", "", _quiet(result), "",
+    lines = ["", f"### {SECOND_TURN}", "", _quiet(result), "",
              "| | first token after, ms: median (min–max) | tokens reused | new tokens | limit, ms |", "|---|---|---|---|---|"]
     for name, turns in result["turns"].items():
         context = statistics.median_low([turn["context_tokens"] for turn in turns])
@@ -131,10 +132,11 @@ def _contexts_lines(result, cost):
               "|---|---|---|---|---|---|---|---|---|"]
     missed = []
     for x, loci, peer, loci_q8, peer_q8 in result["points"]:
+        peer_cells = "– | –" if peer_q8 is None else f"{peer_q8:,.0f} | {loci_q8 / peer_q8:.2f}"
         moved = loci * limits.step_bytes(1, x + result["generate"] / 2)
         share = moved / rate
-        lines.append(f"| {x:,} | {loci:,.0f} | {peer:,.0f} | {loci / peer:.2f} | {loci_q8:,.0f} | {peer_q8:,.0f} | "
-                     f"{loci_q8 / peer_q8:.2f} | {loci_q8 / loci:.2f} | {moved / 1e9:.1f} ({share:.0%}) |")
+        lines.append(f"| {x:,} | {loci:,.0f} | {peer:,.0f} | {loci / peer:.2f} | {loci_q8:,.0f} | {peer_cells} | "
+                     f"{loci_q8 / loci:.2f} | {moved / 1e9:.1f} ({share:.0%}) |")
         if x >= CONTEXT_FLOOR_TOKENS and share < CONTEXT_FLOOR:
             missed.append(f"{x:,}")
     return lines + ["", f"State is f16 but where it says otherwise (llama.cpp's `q8_0` cache has a scale of 16 bits for 32 values). What a step "
@@ -143,27 +145,39 @@ def _contexts_lines(result, cost):
                     f"{'**missed** at ' + ', '.join(missed) if missed else 'met'}). {_quiet(result)}"]
 
 
+def _sections(text):
+    """By heading: what stood there. Nothing where another machine was measured."""
+    machine, *parts = text.strip("\n").split("\n### ")
+    if machine.strip() != f"Machine: {processor()}.":
+        return {}
+    return {part.split("\n")[0]: ["", *f"### {part}".rstrip("\n").split("\n")] for part in parts}
+
+
+def _case_heading(case):
+    return f"{case.model.name}, {case.cpu}"
+
+
 def write(results):
-    cases = {case.key: case for case in CASES}
-    measured = results.get("cases", {})
-    lines = [f"Machine: {processor()}."]
-    for key, case in cases.items():
-        if key in measured:
-            lines += _case_lines(case, measured[key])
-    default = next((case for case in CASES if case.key in measured), None)
-    if "second_turn" in results and default:
-        limits = Limits(ModelCost.read(default.model.path()), measured[default.key]["rates"])
-        lines += _second_turn_lines(results["second_turn"], limits)
-    if "batches" in results or "contexts" in results:
-        lines += ["", "### Over batch size and context length (the default model, decode)"]
-    if "batches" in results:
-        lines += _batches_lines(results["batches"])
-    if "contexts" in results and default:
-        lines += _contexts_lines(results["contexts"], ModelCost.read(default.model.path()))
-    print("\n".join(lines))
+    """Sections that were measured; those that were not stay as they are, where they are of this machine."""
     text = DOCUMENT.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise SystemExit(f"bench: {DOCUMENT} must hold {BEGIN} and {END} once each")
     head, rest = text.split(BEGIN)
-    DOCUMENT.write_text(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    old, tail = rest.split(END)
+    sections, measured = _sections(old), results.get("cases", {})
+    for case in CASES:
+        if case.key in measured:
+            sections[_case_heading(case)] = _case_lines(case, measured[case.key])
+    default = next((case for case in CASES if case.key in measured), None)
+    if "second_turn" in results and default:
+        limits = Limits(ModelCost.read(default.model.path()), measured[default.key]["rates"])
+        sections[SECOND_TURN] = _second_turn_lines(results["second_turn"], limits)
+    if "batches" in results and "contexts" in results:
+        cost = ModelCost.read(DEFAULT.path())
+        sections[SWEEPS] = ["", f"### {SWEEPS}", *_batches_lines(results["batches"]), *_contexts_lines(results["contexts"], cost)]
+    lines = [f"Machine: {processor()}."]
+    for heading in (*map(_case_heading, CASES), SECOND_TURN, SWEEPS):
+        lines += sections.get(heading, [])
+    print("\n".join(lines))
+    DOCUMENT.write_text(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + tail, encoding="utf-8")
     print(f"bench: wrote {DOCUMENT.relative_to(ROOT)}")

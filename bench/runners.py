@@ -107,6 +107,7 @@ class LlamaCpp:
 
     def __init__(self, folder, model, threads, state="f16"):
         self.folder, self.model, self.threads = pathlib.Path(folder), model, threads
+        self.state = state
         # It takes values in 8 bits only with flash attention, which "auto" turns on here anyway.
         self.cache = [] if state == "f16" else ["-ctk", state, "-ctv", state, "-fa", "1"]
 
