@@ -125,9 +125,11 @@ void PassLayers::attend_layer(const PassLaunch& launch, std::uint32_t layer, Str
   arguments.tables = at<std::uint32_t>(layout.tables);
   arguments.runs = at<AttentionRun>(layout.groups[launch.group_of[layer]].runs);
   arguments.tasks = at<AttentionTask>(from.tasks);
+  arguments.warpgroup_tasks = at<AttentionTask>(from.warpgroup_tasks);
   arguments.merges = at<AttentionMerge>(from.merges);
-  arguments.counts = at<std::uint32_t>(from.counts);
+  arguments.counts = at<AttentionCounts>(from.counts);
   arguments.tasks_max = from.tasks_max;
+  arguments.warpgroup_tasks_max = from.warpgroup_tasks_max;
   arguments.merges_max = from.merges_max;
   arguments.partial_values = buffers_.partial_values.as<float>();
   arguments.partial_statistics = buffers_.partial_statistics.as<float>();
@@ -139,7 +141,6 @@ void PassLayers::attend_layer(const PassLaunch& launch, std::uint32_t layer, Str
   arguments.softcap = spec_.attention_softcap;
   arguments.type = element_;
   arguments.prompt_tiles = from.prompt_tiles;
-  arguments.warpgroups = from.warpgroups;
   attend(arguments, stream);
 }
 

@@ -216,13 +216,17 @@ void PassPlan::lay_out(std::uint32_t bucket, DescriptorLayout& layout) {
     AttentionPlanner(shape, limits)
         .plan(std::span(runs_[attention.group]).first(attention.runs), attention.plan);
     DescriptorLayout::Attention& to = layout.attentions[i];
-    to.tasks_max = bucket > 0 ? limits.tasks : static_cast<std::uint32_t>(attention.plan.tasks.size());
-    to.merges_max = bucket > 0 ? limits.merges : static_cast<std::uint32_t>(attention.plan.merges.size());
+    const auto room = [&](const auto& list, std::uint32_t most) {
+      return bucket > 0 ? most : static_cast<std::uint32_t>(list.size());
+    };
+    to.tasks_max = room(attention.plan.tasks, limits.others.tasks);
+    to.warpgroup_tasks_max = room(attention.plan.warpgroup_tasks, limits.warpgroups.tasks);
+    to.merges_max = room(attention.plan.merges, limits.merges());
     to.tasks = places.array<AttentionTask>(to.tasks_max);
+    to.warpgroup_tasks = places.array<AttentionTask>(to.warpgroup_tasks_max);
     to.merges = places.array<AttentionMerge>(to.merges_max);
-    to.counts = places.array<std::uint32_t>(4);
+    to.counts = places.array<AttentionCounts>(1);
     to.prompt_tiles = attention.plan.prompt_tiles;
-    to.warpgroups = attention.plan.warpgroups;
   }
   layout.tables = places.array<std::uint32_t>(tables_.size());
   bytes_ = places.bytes();
@@ -245,10 +249,9 @@ void PassPlan::write(const DescriptorLayout& layout, std::byte* memory) const {
   for (std::size_t i = 0; i < attentions_count_; ++i) {
     const AttentionPlan& plan = attentions_[i].plan;
     put(memory, layout.attentions[i].tasks, plan.tasks);
+    put(memory, layout.attentions[i].warpgroup_tasks, plan.warpgroup_tasks);
     put(memory, layout.attentions[i].merges, plan.merges);
-    put(memory, layout.attentions[i].counts,
-        std::vector{static_cast<std::uint32_t>(plan.tasks.size()),
-                    static_cast<std::uint32_t>(plan.merges.size()), 0u, 0u});
+    put(memory, layout.attentions[i].counts, std::vector{plan.counts()});
   }
   put(memory, layout.tables, tables_);
 }

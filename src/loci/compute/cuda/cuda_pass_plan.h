@@ -60,11 +60,12 @@ struct DescriptorLayout {
   };
   Group groups[kLayerGroupsMax];
   struct Attention {
-    std::uint32_t tasks = 0;   // AttentionTask []
-    std::uint32_t merges = 0;  // AttentionMerge []
-    std::uint32_t counts = 0;  // u32 [4]
-    std::uint32_t tasks_max = 0, merges_max = 0;
-    bool prompt_tiles = false, warpgroups = false;
+    std::uint32_t tasks = 0;            // AttentionTask []
+    std::uint32_t warpgroup_tasks = 0;  // AttentionTask []
+    std::uint32_t merges = 0;           // AttentionMerge []
+    std::uint32_t counts = 0;           // AttentionCounts [1]
+    std::uint32_t tasks_max = 0, warpgroup_tasks_max = 0, merges_max = 0;
+    bool prompt_tiles = false;
   };
   std::vector<Attention> attentions;  // by PassPlan::attention_of()
   std::uint32_t tables = 0;           // u32 []: slots of all groups; last, of any length

@@ -105,7 +105,8 @@ PassNeeds CudaPassRunner::initial_needs() const {
   needs.partial_values_bytes = limits.values_bytes;
   needs.partial_statistics_bytes = limits.statistics_bytes;
   needs.descriptor_bytes += 2 * shape_.groups.size() *
-                            (limits.tasks * sizeof(AttentionTask) + limits.merges * sizeof(AttentionMerge));
+                            ((limits.warpgroups.tasks + limits.others.tasks) * sizeof(AttentionTask) +
+                             limits.merges() * sizeof(AttentionMerge));
   return needs;
 }
 

@@ -20,7 +20,7 @@ constexpr std::uint32_t kReservedBytes = 1024;  // of a multiprocessor's shared 
 template <class T>
 __global__ void __launch_bounds__(32 * kMergeWarps, 4) merge_partials(AttentionParams p) {
   follow_previous();
-  if (blockIdx.x >= p.a.counts[1]) return;
+  if (blockIdx.x >= p.a.counts->merges) return;
   const AttentionMerge merge = p.a.merges[blockIdx.x];
   const std::uint32_t pair = blockIdx.y * kMergeWarps + warp_id();
   if (pair >= merge.pairs) return;
@@ -102,7 +102,6 @@ void launch_warpgroups(const AttentionParams& params, Stream& stream) {
              "attention by warpgroups is for Hopper, and not for deterministic mode");
   AttendWarpgroupsParams all;
   all.p = params;
-  all.p.stages = min(a.stages_max, kWarpgroupDecodeStages);
   // How many slots there are is not known here: as many as any device has memory for.
   constexpr std::uint64_t kMemoryMax = std::uint64_t{1} << 44, kSlotsMax = std::uint64_t{1} << 31;
   const std::uint64_t slots = kMemoryMax / a.state.slot_stride;
@@ -120,7 +119,7 @@ void launch_warpgroups(const AttentionParams& params, Stream& stream) {
       (a.type == ElementType::kHalf ? attend_warpgroups_kernel_half
                                     : attend_warpgroups_kernel_bfloat16)(a.state.head_dim);
   // A block a multiprocessor, which takes one task after the other.
-  const std::uint32_t blocks = min(a.tasks_max, stream.device().properties().multiprocessors);
+  const std::uint32_t blocks = min(a.warpgroup_tasks_max, stream.device().properties().multiprocessors);
   launch("attend_warpgroups", kernel.kernel,
          {.grid = {blocks}, .block = {kAttendWarpgroupsThreads}, .shared_bytes = kernel.shared_bytes}, all,
          stream);
@@ -142,9 +141,8 @@ void attend(const AttentionArguments& arguments, Stream& stream) {
   params.inner = arguments.softcap != 0 ? arguments.scale / arguments.softcap : 0;
   params.warp_rows = (kWarpPairsMax - 1) / params.ratio + 1;
   const bool half = arguments.type == ElementType::kHalf;
-  if (arguments.warpgroups) {
-    launch_warpgroups(params, stream);
-  } else {
+  if (arguments.warpgroup_tasks_max > 0) launch_warpgroups(params, stream);
+  if (arguments.tasks_max > 0) {
     const AttentionKernel kernel = (half ? attention_kernel_half : attention_kernel_bfloat16)(
         arguments.state.head_dim, arguments.prompt_tiles);
     params.stages = stages_of(kernel, stream.device().properties().shared_bytes_max, arguments.stages_max);

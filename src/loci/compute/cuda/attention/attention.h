@@ -7,7 +7,7 @@
 // of the run and head k * ratio + p % ratio, where ratio = heads / kv_heads. The host makes a plan of *tasks*
 // (attention_plan.h): neighbouring pairs of one key/value head, at most 16 (a decode tile) or 128 (a prompt
 // tile; 64 of heads above 128), and a range of the context. Where a context is split, partial results are
-// merged in order by a second kernel. Scores, softmax and sums are float32; probabilities are rounded to the
+// merged in order by a kernel of their own. Scores, softmax and sums are float32; probabilities are rounded to the
 // element type before they multiply values. Tokens that a row does not see have no effect, whatever their
 // slots hold.
 //
@@ -43,10 +43,6 @@ struct AttentionTask {
   static constexpr std::uint32_t kPromptTile = 1;  // else a decode tile
   static constexpr std::uint32_t kWhole = 2;       // it reads everything that its pairs see, and writes
                                                    // `output`
-  // A plan for attend_warpgroups: of two decode tiles that one thread block works on, which follow each
-  // other.
-  static constexpr std::uint32_t kFirst = 4;
-  static constexpr std::uint32_t kSecond = 8;
   std::uint32_t run = 0;
   std::uint32_t first_pair = 0;  // of the run
   std::uint32_t pairs = 0;
@@ -71,6 +67,17 @@ struct AttentionMerge {
   std::uint32_t stride = 0;    // units from one to the next
 };
 
+// How much of a plan's lists there is, in device memory: beyond it launched blocks do nothing.
+struct AttentionCounts {
+  std::uint32_t tasks = 0;
+  std::uint32_t warpgroup_tasks = 0;
+  std::uint32_t merges = 0;
+  // Of attend_warpgroups, tasks that blocks have taken and blocks that have ended: 0 before a launch, and
+  // again after it.
+  std::uint32_t taken = 0;
+  std::uint32_t ended = 0;
+};
+
 // All pointers are to device memory.
 struct AttentionArguments {
   const void* queries = nullptr;  // [row][head][head_dim], element type, rotated; not scaled; 16-byte aligned
@@ -79,12 +86,13 @@ struct AttentionArguments {
   const std::uint32_t* tables = nullptr;  // slots
   const AttentionRun* runs = nullptr;
   const AttentionTask* tasks = nullptr;
-  const AttentionMerge* merges = nullptr;
-  // [4]: tasks, merges; beyond them launched blocks do nothing. The last two are counters of
-  // attend_warpgroups: 0 before a launch, and again after it.
-  std::uint32_t* counts = nullptr;
-  std::uint32_t tasks_max = 0;          // launched: a graph is launched again with fewer
-  std::uint32_t merges_max = 0;         // 0: the kernel that merges is not launched
+  const AttentionTask* warpgroup_tasks = nullptr;  // those of attend_warpgroups
+  const AttentionMerge* merges = nullptr;          // of both
+  AttentionCounts* counts = nullptr;
+  // Launched: a graph is launched again with fewer. Of what there is none, no kernel is launched.
+  std::uint32_t tasks_max = 0;
+  std::uint32_t warpgroup_tasks_max = 0;
+  std::uint32_t merges_max = 0;
   float* partial_values = nullptr;      // [unit][16][head_dim]; 16-byte aligned
   float* partial_statistics = nullptr;  // [unit][16][2]: maximum (base 2), sum; 8-byte aligned
   const float* sinks = nullptr;         // [heads] or null: one more score for each head, whose value vector
@@ -96,15 +104,14 @@ struct AttentionArguments {
   float softcap = 0;             // 0: none
   std::uint32_t stages_max = 3;  // steps of the context that are copied ahead, if they fit
   ElementType type = ElementType::kBFloat16;
-  bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel for both kinds
-  bool warpgroups = false;    // the plan is for attend_warpgroups
+  bool prompt_tiles = false;  // some of `tasks` are prompt tiles: launches the kernel for both kinds
 };
 
 // Whether prompt tiles may run in attend_warpgroups: on Hopper, of head sizes 64 and 128, and not in
 // deterministic mode, because it sums in an order of its own.
 bool attention_has_warpgroups(const DeviceProperties& device, std::uint32_t head_dim, bool deterministic);
 
-// Queues the attention of one layer: one kernel, and another if merges_max > 0. Head sizes 64, 80, 96, 128
+// Queues the attention of one layer: a kernel for each list that is not empty. Head sizes 64, 80, 96, 128
 // and 256 have kernels; other multiples of 16 use the kernel of the next larger size.
 void attend(const AttentionArguments& arguments, Stream& stream);
 

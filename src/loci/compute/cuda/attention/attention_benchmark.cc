@@ -76,9 +76,7 @@ class Batch {
     const AttentionLimits limits = attention_limits(shape, runs_max, rows);
     AttentionPlan plan;
     AttentionPlanner(shape, limits).plan(runs, plan);
-    const auto merges = static_cast<std::uint32_t>(plan.merges.size());
-    plan.merges.resize(std::max(1u, merges));
-    const auto tasks = static_cast<std::uint32_t>(plan.tasks.size());
+    const AttentionCounts counts = plan.counts();
     row_values_ = std::uint64_t{rows} * kHeads * head_dim;
     a_.queries = keep(bench.random_values(row_values_, ElementType::kBFloat16, 1));
     a_.output = keep(bench.memory(MemoryKind::kDevice, row_values_ * 2));
@@ -94,10 +92,12 @@ class Batch {
     a_.tables = upload(tables);
     a_.runs = upload(runs);
     a_.tasks = upload(plan.tasks);
+    a_.warpgroup_tasks = upload(plan.warpgroup_tasks);
     a_.merges = upload(plan.merges);
-    a_.counts = upload(std::vector<std::uint32_t>{tasks, merges, 0, 0});
-    a_.tasks_max = tasks;
-    a_.merges_max = merges;
+    a_.counts = upload(std::vector{counts});
+    a_.tasks_max = counts.tasks;
+    a_.warpgroup_tasks_max = counts.warpgroup_tasks;
+    a_.merges_max = counts.merges;
     a_.partial_values =
         reinterpret_cast<float*>(keep(bench.memory(MemoryKind::kDevice, limits.values_bytes)));
     a_.partial_statistics =
@@ -106,7 +106,6 @@ class Batch {
     a_.split_keys = deterministic ? kAttentionSplitKeys : 0;
     a_.scale = 1 / std::sqrt(static_cast<float>(head_dim));
     a_.prompt_tiles = plan.prompt_tiles;
-    a_.warpgroups = plan.warpgroups;
   }
 
   double measure_ms() {
@@ -125,6 +124,7 @@ class Batch {
   }
   template <class T>
   T* upload(const std::vector<T>& values) {
+    if (values.empty()) return nullptr;
     const std::uint64_t bytes = values.size() * sizeof(T);
     const Memory from = bench_.memory(MemoryKind::kPinned, bytes);
     std::memcpy(from.data(), values.data(), bytes);

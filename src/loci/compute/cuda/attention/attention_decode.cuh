@@ -8,7 +8,7 @@
 
 namespace loci::cuda {
 
-template <class T, int kHead, class Team = BlockTeam>
+template <class T, int kHead>
 class DecodeTile {
  public:
   using Shape = TileShape<kHead>;
@@ -20,8 +20,8 @@ class DecodeTile {
   // `queries`: Shape::kDecodeBytes and the ring, in shared memory.
   LOCI_DEVICE void run(std::byte* queries) {
     scores_ = reinterpret_cast<float*>(queries + RowLayout<kHead>::bytes(kAttentionDecodePairs));
-    load_queries<kHead, Team>(p_, view_, queries, kAttentionDecodePairs);
-    ContextReader<kHead, Team> context(p_, view_, queries + Shape::kDecodeBytes);
+    load_queries<kHead>(p_, view_, queries, kAttentionDecodePairs);
+    ContextReader<kHead> context(p_, view_, queries + Shape::kDecodeBytes);
     context.start(view_.first_step());
     reset();
     const std::uint32_t first_row = view_.position(p_, 0);
@@ -31,8 +31,8 @@ class DecodeTile {
       const std::byte* keys = context.next(step);
       const std::uint32_t first = step * kAttentionTileKeys, end = first + kAttentionTileKeys;
       write_scores(queries, keys);
-      Team::meet();
-      compute(keys + ContextReader<kHead, Team>::kKeyBytes, first,
+      __syncthreads();
+      compute(keys + ContextReader<kHead>::kKeyBytes, first,
               end - 1 > first_row || first < low_of_last);
       if (view_.split_ends(p_, end)) end_split(first);
     }
@@ -55,14 +55,14 @@ class DecodeTile {
     for (int k = 0; k < kHead / 16; ++k) {
       std::uint32_t a[4], b[4];
       rows.load_query(a, queries, 0, k);
-      rows.load_keys(b, keys, 16 * Team::warp(), k);
+      rows.load_keys(b, keys, 16 * warp_id(), k);
       multiply_pair<T>(s[0], s[1], a, b);
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        *score(8 * half, 16 * Team::warp() + 8 * n) = make_float2(s[n][2 * half], s[n][2 * half + 1]);
+        *score(8 * half, 16 * warp_id() + 8 * n) = make_float2(s[n][2 * half], s[n][2 * half + 1]);
       }
     }
   }
@@ -118,7 +118,7 @@ class DecodeTile {
   }
 
   // The warp's i-th group of 16 dimensions.
-  LOCI_DEVICE int group(int i) const { return static_cast<int>(Team::warp()) + kWarps * i; }
+  LOCI_DEVICE int group(int i) const { return static_cast<int>(warp_id()) + kWarps * i; }
   LOCI_DEVICE std::uint32_t pair(int half) const { return 8 * half + lane_id() / 4; }
   // Calls visit(n, dimension) for each pair of sums that is one of the head's.
   template <class Visit>
@@ -164,7 +164,7 @@ class DecodeTile {
       before_[half] = make_float2(maximum, sum);
       const std::uint32_t mine = pair(half);
       if (mine >= view_.task.pairs) continue;
-      if (Team::warp() == 0 && lane_id() % 4 == 0) {
+      if (warp_id() == 0 && lane_id() % 4 == 0) {
         *reinterpret_cast<float2*>(p_.a.partial_statistics + row(mine, split) * 2) = before_[half];
       }
       float* values = p_.a.partial_values + row(mine, split) * p_.a.state.head_dim;

@@ -20,8 +20,8 @@ template <class T, int kHead>
 __global__ void __launch_bounds__(kAttentionThreads, kDecodeBlocks<kHead>) attend_decode(AttentionParams p) {
   release_next();
   // Descriptors are there before the pass's first kernel.
-  if (blockIdx.x >= p.a.counts[0]) return await_previous();
-  const TaskView view(p, blockIdx.x);
+  if (blockIdx.x >= p.a.counts->tasks) return await_previous();
+  const TaskView view(p, p.a.tasks[blockIdx.x]);
   await_previous();
   DecodeTile<T, kHead>(p, view).run(shared_memory<std::byte>());
 }
@@ -30,8 +30,8 @@ template <class T, int kHead>
 __global__ void __launch_bounds__(kAttentionThreads, kPromptBlocks<kHead>) attend_mixed(AttentionParams p) {
   release_next();
   // Descriptors are there before the pass's first kernel.
-  if (blockIdx.x >= p.a.counts[0]) return await_previous();
-  const TaskView view(p, blockIdx.x);
+  if (blockIdx.x >= p.a.counts->tasks) return await_previous();
+  const TaskView view(p, p.a.tasks[blockIdx.x]);
   await_previous();
   if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
     PromptTile<T, kHead>(p, view).run();

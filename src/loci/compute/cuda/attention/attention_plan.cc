@@ -21,12 +21,7 @@ constexpr std::uint64_t kWarpStepCost = 1;  // of a prompt tile, on top, for eac
 constexpr std::uint64_t kPieceCost = 8;     // begin and end
 constexpr std::uint64_t kPartialCost = 4;   // writing a partial
 constexpr std::uint64_t kMergeCost = 24;    // one more kernel
-// Of attend_warpgroups, which has a multiprocessor for itself: a step of a prompt tile, and one of two decode
-// tiles at a time.
-constexpr std::uint64_t kGroupsPromptCost = 4;
-constexpr std::uint64_t kGroupsDecodesCost = 8;
-// attend_mixed hides prompts behind decodes that read, as long as they are few: at most this share of them.
-constexpr std::uint64_t kFewPrompts = 3;
+constexpr std::uint64_t kGroupsStepCost = 4;  // of attend_warpgroups, which has a multiprocessor for itself
 
 constexpr std::uint32_t divide_up(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint32_t>((a + b - 1) / b);
@@ -52,18 +47,31 @@ AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs
   const std::uint64_t slots = std::uint64_t{shape.multiprocessors} * kBlocksPerMultiprocessor;
   const std::uint64_t tiles = runs_max + rows_max * ratio / attention_prompt_pairs(shape.head_dim);
   const std::uint64_t groups = runs_max + rows_max * ratio / kUnit;  // of at most 16 pairs
+  const bool decodes = ratio <= kUnit, prompts = rows_max > runs_max || !decodes;
+  const auto list = [&](bool has_prompts) {
+    AttentionLimits::List of;
+    of.tasks = static_cast<std::uint32_t>(shape.kv_heads * tiles + kGrains * slots);
+    // A piece of a prompt tile has as many units as groups.
+    const std::uint64_t pieces = kGrains * slots * (has_prompts ? 4 : 2);
+    of.units = static_cast<std::uint32_t>(
+        shape.deterministic ? pieces * kDeterministicUnits + shape.kv_heads * groups : pieces);
+    // Two units at least are merged.
+    of.merges = static_cast<std::uint32_t>(std::min(shape.kv_heads * groups, kGrains * slots));
+    return of;
+  };
   AttentionLimits limits;
-  limits.tasks = static_cast<std::uint32_t>(shape.kv_heads * tiles + kGrains * slots);
-  // A piece of a prompt tile has as many units as groups.
-  const bool prompts = rows_max > runs_max || ratio > kUnit;
-  const std::uint64_t pieces = kGrains * slots * (prompts ? 4 : 2);
-  limits.units = static_cast<std::uint32_t>(
-      shape.deterministic ? pieces * kDeterministicUnits + shape.kv_heads * groups : pieces);
-  // Two units at least are merged.
-  limits.merges = static_cast<std::uint32_t>(std::min(shape.kv_heads * groups, kGrains * slots));
-  limits.values_bytes = std::uint64_t{limits.units} * kUnit * shape.head_dim * sizeof(float);
-  limits.statistics_bytes = std::uint64_t{limits.units} * kUnit * 2 * sizeof(float);
+  if (shape.warpgroups && prompts) limits.warpgroups = list(true);
+  if (!shape.warpgroups || decodes) limits.others = list(!shape.warpgroups && prompts);
+  const std::uint64_t units = std::uint64_t{limits.warpgroups.units} + limits.others.units;
+  limits.values_bytes = units * kUnit * shape.head_dim * sizeof(float);
+  limits.statistics_bytes = units * kUnit * 2 * sizeof(float);
   return limits;
+}
+
+AttentionCounts AttentionPlan::counts() const {
+  return {.tasks = static_cast<std::uint32_t>(tasks.size()),
+          .warpgroup_tasks = static_cast<std::uint32_t>(warpgroup_tasks.size()),
+          .merges = static_cast<std::uint32_t>(merges.size())};
 }
 
 AttentionPlanner::AttentionPlanner(const AttentionShape& shape, const AttentionLimits& limits)
@@ -78,7 +86,7 @@ std::uint32_t AttentionPlanner::lanes() const {
 
 std::uint64_t AttentionPlanner::step_cost(const Tile& tile) const {
   const bool prompt = (tile.flags & AttentionTask::kPromptTile) != 0;
-  if (by_warpgroups_) return prompt ? kGroupsPromptCost : kGroupsDecodesCost;
+  if (by_warpgroups_) return kGroupsStepCost;
   return kStepCost + (prompt ? divide_up(tile.pairs, 32) * kWarpStepCost : 0);
 }
 
@@ -89,6 +97,7 @@ void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
     LOCI_CHECK(run.rows > 0, "a run has rows");
     const std::uint32_t pairs = run.rows * ratio_;
     const bool prompt = pairs > kAttentionDecodePairs;
+    if ((shape_.warpgroups && prompt) != by_warpgroups_) continue;
     const std::uint32_t each = prompt ? attention_prompt_pairs(shape_.head_dim) : kAttentionDecodePairs;
     for (std::uint32_t first = 0; first < pairs; first += each) {
       Tile tile;
@@ -104,19 +113,6 @@ void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
       tiles_.push_back(tile);
     }
   }
-}
-
-void AttentionPlanner::choose_kernel() {
-  std::uint64_t prompts = 0, decodes = 0;
-  for (const Tile& tile : tiles_) {
-    const std::uint64_t steps = steps_of(tile.key_begin, tile.key_end);
-    if ((tile.flags & AttentionTask::kPromptTile) != 0) {
-      prompts += steps * kGroupsPromptCost;
-    } else {
-      decodes += steps * kGroupsDecodesCost / 2;
-    }
-  }
-  by_warpgroups_ = shape_.warpgroups && prompts > decodes / kFewPrompts;
 }
 
 void AttentionPlanner::split_tile(std::uint32_t index, std::uint64_t cap) {
@@ -170,63 +166,26 @@ bool AttentionPlanner::split(std::uint64_t cap) {
     for (std::size_t piece = first; piece < pieces_.size(); ++piece) units += units_of(pieces_[piece]);
     if (count > 1) merges += divide_up(tiles_[i].pairs, kUnit);
     if (cap != kNoSplit &&
-        (pieces_.size() * shape_.kv_heads > limits_.tasks || units * shape_.kv_heads > limits_.units ||
-         merges * shape_.kv_heads > limits_.merges)) {
+        (pieces_.size() * shape_.kv_heads > limits().tasks || units * shape_.kv_heads > limits().units ||
+         merges * shape_.kv_heads > limits().merges)) {
       return false;
     }
   }
-  LOCI_CHECK(pieces_.size() * shape_.kv_heads <= limits_.tasks && units * shape_.kv_heads <= limits_.units,
+  LOCI_CHECK(pieces_.size() * shape_.kv_heads <= limits().tasks && units * shape_.kv_heads <= limits().units,
              "no more runs and rows than the limits are for");
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
     if (a.cost != b.cost) return a.cost > b.cost;
     return a.tile != b.tile ? a.tile < b.tile : a.index < b.index;
   });
-  if (by_warpgroups_) alternate();
   return true;
-}
-
-void AttentionPlanner::alternate() {
-  std::uint64_t all[2] = {0, 0}, taken[2] = {0, 0};
-  for (const Piece& piece : pieces_) all[is_prompt(piece)] += piece.cost;
-  const std::uint64_t end = (all[0] * played_heads() / 2 + all[1] * played_heads()) / lanes();
-  alternated_.clear();
-  std::size_t at[2] = {0, 0};
-  const auto find = [&](bool kind) {
-    while (at[kind] < pieces_.size() && is_prompt(pieces_[at[kind]]) != kind) ++at[kind];
-    return at[kind] < pieces_.size();
-  };
-  // When the kind's next piece should begin: they are spread evenly, and the last one ends in time.
-  const auto begin = [&](bool kind) {
-    const std::uint64_t cost = pieces_[at[kind]].cost;
-    return end <= cost ? 0.0
-                       : static_cast<double>(end - cost) * static_cast<double>(taken[kind]) /
-                             static_cast<double>(all[kind]);
-  };
-  while (alternated_.size() < pieces_.size()) {
-    const bool decodes = find(false), prompts = find(true);
-    const bool kind = prompts && (!decodes || begin(true) <= begin(false));
-    taken[kind] += pieces_[at[kind]].cost;
-    alternated_.push_back(pieces_[at[kind]++]);
-  }
-  pieces_.swap(alternated_);
 }
 
 std::uint64_t AttentionPlanner::makespan() {
   std::uint64_t last = 0;
-  bool merges = false, half = false;  // half: a block has a decode tile and room for another one
+  bool merges = false;
   ends_.assign(lanes(), 0);
   for (const Piece& piece : pieces_) {
-    // How many blocks the piece takes.
-    std::uint32_t blocks = 1;
-    if (by_warpgroups_) {
-      if (is_prompt(piece)) {
-        blocks = played_heads();
-      } else if (played_heads() == 1) {
-        half = !half;
-        blocks = half ? 1 : 0;
-      }
-    }
-    for (; blocks > 0; --blocks) {
+    for (std::uint32_t head = 0; head < played_heads(); ++head) {
       std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
       ends_.back() += piece.cost;
       last = std::max(last, ends_.back());
@@ -241,10 +200,7 @@ void AttentionPlanner::choose() {
   std::uint64_t total = 0, longest = 0;
   for (const Tile& tile : tiles_) {
     const std::uint64_t cost = steps_of(tile.key_begin, tile.key_end) * step_cost(tile);
-    // Of played_heads() heads: two decode tiles are one block's, or half of one is.
-    total += !by_warpgroups_                                  ? cost
-             : (tile.flags & AttentionTask::kPromptTile) != 0 ? cost * played_heads()
-                                                              : cost * played_heads() / 2;
+    total += cost * played_heads();
     longest = std::max(longest, cost);
   }
   const std::uint32_t lanes = this->lanes();
@@ -267,10 +223,7 @@ void AttentionPlanner::choose() {
 }
 
 void AttentionPlanner::write(AttentionPlan& plan) const {
-  plan.tasks.clear();
-  plan.merges.clear();
-  plan.units = 0;
-  plan.prompt_tiles = false;
+  std::vector<AttentionTask>& tasks = by_warpgroups_ ? plan.warpgroup_tasks : plan.tasks;
   // Of each tile: units of one key/value head, and the first of them all.
   std::vector<std::uint32_t> units(tiles_.size()), first(tiles_.size());
   for (const Piece& piece : pieces_) units[piece.tile] += units_of(piece);
@@ -283,12 +236,11 @@ void AttentionPlanner::write(AttentionPlan& plan) const {
     const std::uint32_t groups = divide_up(tile.pairs, kUnit);
     const std::uint32_t before =
         shape_.deterministic ? splits_between(tile.key_begin, piece.begin) : piece.index;
-    plan.prompt_tiles |= (tile.flags & AttentionTask::kPromptTile) != 0;
+    plan.prompt_tiles |= !by_warpgroups_ && (tile.flags & AttentionTask::kPromptTile) != 0;
     for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
       const std::uint32_t base = first[piece.tile] + head * units[piece.tile];
-      plan.tasks.push_back({tile.run, tile.first_pair, tile.pairs, head, piece.begin, piece.end,
-                            base + before * groups,
-                            tile.flags | (piece.count == 1 ? AttentionTask::kWhole : 0)});
+      tasks.push_back({tile.run, tile.first_pair, tile.pairs, head, piece.begin, piece.end,
+                       base + before * groups, tile.flags | (piece.count == 1 ? AttentionTask::kWhole : 0)});
       if (piece.index > 0 || piece.count == 1) continue;
       for (std::uint32_t group = 0; group < groups; ++group) {
         plan.merges.push_back({tile.run, tile.first_pair + group * kUnit,
@@ -299,39 +251,19 @@ void AttentionPlanner::write(AttentionPlan& plan) const {
   }
 }
 
-// Each decode tile's task is followed by the next one's in the list, so that a thread block has two.
-void AttentionPlanner::pair_decodes(AttentionPlan& plan) const {
-  const auto decodes = [](const AttentionTask& task) {
-    return (task.flags & AttentionTask::kPromptTile) == 0;
-  };
-  std::vector<AttentionTask> paired;
-  paired.reserve(plan.tasks.size());
-  std::size_t next = 0;  // where decode tiles are looked for: those before it are in `paired`
-  for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
-    if (!decodes(plan.tasks[i])) {
-      paired.push_back(plan.tasks[i]);
-      continue;
-    }
-    if (i < next) continue;
-    paired.push_back(plan.tasks[i]);
-    next = i + 1;
-    while (next < plan.tasks.size() && !decodes(plan.tasks[next])) ++next;
-    if (next == plan.tasks.size()) continue;
-    paired.back().flags |= AttentionTask::kFirst;
-    paired.push_back(plan.tasks[next]);
-    paired.back().flags |= AttentionTask::kSecond;
-    ++next;
-  }
-  plan.tasks.swap(paired);
-}
-
 void AttentionPlanner::plan(std::span<const AttentionRun> runs, AttentionPlan& plan) {
-  make_tiles(runs);
-  choose_kernel();
-  choose();
-  write(plan);
-  plan.warpgroups = by_warpgroups_;
-  if (by_warpgroups_) pair_decodes(plan);
+  plan.warpgroup_tasks.clear();
+  plan.tasks.clear();
+  plan.merges.clear();
+  plan.units = 0;
+  plan.prompt_tiles = false;
+  for (const bool warpgroups : {true, false}) {
+    by_warpgroups_ = warpgroups;
+    make_tiles(runs);
+    if (tiles_.empty()) continue;
+    choose();
+    write(plan);
+  }
 }
 
 }  // namespace loci::cuda

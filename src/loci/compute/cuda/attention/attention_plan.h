@@ -8,6 +8,9 @@
 // contexts, so that a graph that was captured once serves longer contexts. A split that would exceed the
 // bounds is not made.
 //
+// On Hopper prompt tiles and decode tiles are computed by kernels of their own, one after the other, so each
+// kind is planned as if it had the device for itself.
+//
 // Thread-compatible. Cost: O(tiles log tiles), tiles <= runs + rows * ratio / 128, plus what is written.
 #pragma once
 
@@ -26,25 +29,32 @@ struct AttentionShape {
   std::uint32_t window = 0;
   std::uint32_t multiprocessors = 0;
   bool deterministic = false;
-  bool warpgroups = false;  // attention_has_warpgroups(): a plan may be for attend_warpgroups
+  bool warpgroups = false;  // attention_has_warpgroups(): prompt tiles are attend_warpgroups'
 };
 
 // Sizes that suffice for all plans of at most this many runs, and rows of all runs together.
 struct AttentionLimits {
-  std::uint32_t tasks = 0;
-  std::uint32_t merges = 0;
-  std::uint32_t units = 0;             // units of 16 pairs in the partial results
+  struct List {
+    std::uint32_t tasks = 0;
+    std::uint32_t merges = 0;
+    std::uint32_t units = 0;  // units of 16 pairs in the partial results
+  };
+  List warpgroups;                     // of the tasks of attend_warpgroups
+  List others;                         // of all other tasks
   std::uint64_t values_bytes = 0;      // of AttentionArguments::partial_values
   std::uint64_t statistics_bytes = 0;  // of AttentionArguments::partial_statistics
+
+  std::uint32_t merges() const { return warpgroups.merges + others.merges; }
 };
 AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max, std::uint32_t rows_max);
 
 struct AttentionPlan {
-  std::vector<AttentionTask> tasks;  // the longest first; for attend_warpgroups, of prompts and of decodes
+  std::vector<AttentionTask> warpgroup_tasks, tasks;  // the longest first
   std::vector<AttentionMerge> merges;
-  std::uint32_t units = 0;  // used
-  bool prompt_tiles = false;
-  bool warpgroups = false;  // it is for attend_warpgroups
+  std::uint32_t units = 0;    // used
+  bool prompt_tiles = false;  // among `tasks`
+
+  AttentionCounts counts() const;
 };
 
 class AttentionPlanner {
@@ -71,35 +81,30 @@ class AttentionPlanner {
   };
   static constexpr std::uint64_t kNoSplit = UINT64_MAX;
 
-  // Key/value heads whose tasks are played through: all heads are alike. For attend_warpgroups, two: a block
-  // has decode tiles of both at a time.
+  // Key/value heads whose tasks are played through: all heads are alike. For attend_warpgroups, two: it has a
+  // block a multiprocessor, and half as many are for a head of eight as there are.
   std::uint32_t played_heads() const { return by_warpgroups_ && shape_.kv_heads > 1 ? 2 : 1; }
   // How many thread blocks of these run at a time.
   std::uint32_t lanes() const;
-  bool is_prompt(const Piece& piece) const {
-    return (tiles_[piece.tile].flags & AttentionTask::kPromptTile) != 0;
-  }
   std::uint64_t step_cost(const Tile& tile) const;
+  const AttentionLimits::List& limits() const { return by_warpgroups_ ? limits_.warpgroups : limits_.others; }
+  // Those of attend_warpgroups, or the others.
   void make_tiles(std::span<const AttentionRun> runs);
-  void choose_kernel();
   // Splits tiles that cost more than `cap` into pieces of about that cost. False: a limit would be exceeded.
   bool split(std::uint64_t cap);
   void split_tile(std::uint32_t tile, std::uint64_t cap);
   std::uint32_t units_of(const Piece& piece) const;
-  // Puts prompts and decodes in turns, by their shares of the cost: one kind multiplies, the other one reads.
-  void alternate();
   // The time at which the last thread block ends, if they start in the order of `pieces_`.
   std::uint64_t makespan();
   void choose();
-  void write(AttentionPlan& plan) const;
-  void pair_decodes(AttentionPlan& plan) const;
+  void write(AttentionPlan& plan) const;  // behind what is there
 
   const AttentionShape shape_;
   const AttentionLimits limits_;
   const std::uint32_t ratio_;
   std::vector<Tile> tiles_;
-  bool by_warpgroups_ = false;  // this plan is for attend_warpgroups
-  std::vector<Piece> pieces_, alternated_;
+  bool by_warpgroups_ = false;  // tiles_ are those of attend_warpgroups
+  std::vector<Piece> pieces_;
   std::vector<std::uint64_t> ends_;  // of lanes, a heap
 };
 

@@ -39,10 +39,12 @@ struct Checked {
   using Tile = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // run, first pair, key/value head
 
   void tiles(std::map<Tile, std::vector<AttentionTask>>& by_tile) const {
-    for (const AttentionTask& task : plan.tasks) {
-      ASSERT_LT(task.run, runs.size());
-      ASSERT_LT(task.kv_head, shape.kv_heads);
-      by_tile[{task.run, task.first_pair, task.kv_head}].push_back(task);
+    for (const std::vector<AttentionTask>* list : {&plan.warpgroup_tasks, &plan.tasks}) {
+      for (const AttentionTask& task : *list) {
+        ASSERT_LT(task.run, runs.size());
+        ASSERT_LT(task.kv_head, shape.kv_heads);
+        by_tile[{task.run, task.first_pair, task.kv_head}].push_back(task);
+      }
     }
     std::vector<std::vector<std::uint32_t>> covered(runs.size());
     for (std::uint32_t r = 0; r < runs.size(); ++r) covered[r].resize(shape.kv_heads);
@@ -75,27 +77,16 @@ struct Checked {
     }
   }
 
-  // Decode tiles stand two by two in a plan for attend_warpgroups; one may be left.
-  void pairs() const {
-    std::uint32_t alone = 0;
-    for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
-      const std::uint32_t flags = plan.tasks[i].flags;
-      const bool first = (flags & AttentionTask::kFirst) != 0, second = (flags & AttentionTask::kSecond) != 0;
-      const bool prompt = (flags & AttentionTask::kPromptTile) != 0;
-      ASSERT_FALSE(prompt && (first || second));
-      const bool follows = i > 0 && (plan.tasks[i - 1].flags & AttentionTask::kFirst) != 0;
-      ASSERT_EQ(second, follows);
-      alone += !prompt && !first && !second;
-      if (first) {
-        ASSERT_LT(i + 1, plan.tasks.size());
-      }
-    }
-    ASSERT_TRUE(!plan.warpgroups || (shape.warpgroups && plan.prompt_tiles));
-    if (plan.warpgroups) {
-      ASSERT_LE(alone, 1u);
-    } else {
-      for (const AttentionTask& task : plan.tasks) ASSERT_LT(task.flags, AttentionTask::kFirst);
-    }
+  // Each list has the tiles of its kernel.
+  void lists() const {
+    const auto is_prompt = [](const AttentionTask& task) {
+      return (task.flags & AttentionTask::kPromptTile) != 0;
+    };
+    const auto& [warpgroups, others] = std::tie(plan.warpgroup_tasks, plan.tasks);
+    ASSERT_TRUE(std::all_of(warpgroups.begin(), warpgroups.end(), is_prompt));
+    const bool prompts = std::any_of(others.begin(), others.end(), is_prompt);
+    ASSERT_EQ(prompts, plan.prompt_tiles);
+    ASSERT_TRUE(shape.warpgroups ? !prompts : warpgroups.empty());
   }
 
   void units(const std::map<Tile, std::vector<AttentionTask>>& by_tile) const {
@@ -143,14 +134,16 @@ void plan_and_check(const AttentionShape& shape, const std::vector<AttentionRun>
   for (const AttentionRun& run : runs) rows += run.rows;
   const AttentionLimits limits = attention_limits(shape, static_cast<std::uint32_t>(runs.size()), rows);
   AttentionPlanner(shape, limits).plan(runs, plan);
-  EXPECT_LE(plan.tasks.size(), limits.tasks);
-  EXPECT_LE(plan.merges.size(), limits.merges);
-  EXPECT_LE(plan.units, limits.units);
+  EXPECT_LE(plan.tasks.size(), limits.others.tasks);
+  EXPECT_LE(plan.warpgroup_tasks.size(), limits.warpgroups.tasks);
+  EXPECT_LE(plan.merges.size(), limits.merges());
+  EXPECT_LE(plan.units * std::uint64_t{16} * shape.head_dim * sizeof(float), limits.values_bytes);
+  EXPECT_LE(plan.units * std::uint64_t{16} * 2 * sizeof(float), limits.statistics_bytes);
   const Checked checked{shape, runs, plan};
   std::map<Checked::Tile, std::vector<AttentionTask>> by_tile;
   checked.tiles(by_tile);
   if (!testing::Test::HasFatalFailure()) checked.units(by_tile);
-  checked.pairs();
+  checked.lists();
 }
 
 TEST(AttentionPlanTest, SmallWorldsAreCoveredExactly) {
@@ -204,18 +197,18 @@ TEST(AttentionPlanTest, RandomBatchesAreCoveredExactly) {
   }
 }
 
-// As multiprocessors take tasks: in order, each when it is free. Steps of decode tiles.
-double efficiency(const AttentionPlan& plan, std::uint32_t multiprocessors) {
-  std::vector<double> ends(2 * multiprocessors);
+// As `blocks` thread blocks that run at a time take tasks: in order, each when it is free.
+double efficiency(const std::vector<AttentionTask>& tasks, std::uint32_t blocks) {
+  std::vector<double> ends(blocks);
   double total = 0, last = 0;
-  for (const AttentionTask& task : plan.tasks) {
+  for (const AttentionTask& task : tasks) {
     const double steps = round_up(task.key_end, 64) - task.key_begin / 64;
     auto& first = *std::min_element(ends.begin(), ends.end());
     first += steps;
     total += steps;
     last = std::max(last, first);
   }
-  return total / (last * 2 * multiprocessors);
+  return total / (last * blocks);
 }
 
 TEST(AttentionPlanTest, WorkIsEven) {
@@ -227,7 +220,7 @@ TEST(AttentionPlanTest, WorkIsEven) {
       std::vector<AttentionRun> runs;
       for (std::uint32_t i = 0; i < contexts.size(); ++i) runs.push_back({i, 1, contexts[i] - 1, 0});
       plan_and_check(shape, runs, plan);
-      return efficiency(plan, 132);
+      return efficiency(plan.tasks, 2 * 132);
     };
     EXPECT_GT(decode({131072}), 0.9) << deterministic;
     EXPECT_GT(decode(std::vector<std::uint32_t>(40, 8192)), 0.8) << deterministic;
@@ -239,28 +232,6 @@ TEST(AttentionPlanTest, WorkIsEven) {
     decode(std::vector<std::uint32_t>(256, 512));
     EXPECT_TRUE(plan.merges.empty());
   }
-}
-
-// As blocks of attend_warpgroups take tasks, decodes two at a time; in quarters of a decode tile's step.
-double efficiency_of_warpgroups(const AttentionPlan& plan, std::uint32_t multiprocessors) {
-  std::vector<double> ends(multiprocessors);
-  double total = 0, last = 0;
-  for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
-    const auto steps = [&](std::size_t task) {
-      return round_up(plan.tasks[task].key_end, 64) - plan.tasks[task].key_begin / 64;
-    };
-    const std::uint32_t flags = plan.tasks[i].flags;
-    if ((flags & AttentionTask::kSecond) != 0) continue;
-    double cost = 4.0 * steps(i);
-    if ((flags & AttentionTask::kPromptTile) == 0) {
-      cost = 8.0 * ((flags & AttentionTask::kFirst) != 0 ? std::max(steps(i), steps(i + 1)) : steps(i));
-    }
-    auto& first = *std::min_element(ends.begin(), ends.end());
-    first += cost;
-    total += cost;
-    last = std::max(last, first);
-  }
-  return total / (last * multiprocessors);
 }
 
 TEST(AttentionPlanTest, WorkOfWarpgroupsIsEven) {
@@ -276,44 +247,34 @@ TEST(AttentionPlanTest, WorkOfWarpgroupsIsEven) {
       for (std::uint32_t i = 0; i < 48 * 8 / kv_heads; ++i) runs.push_back({i, 1, 8191, 0});
       runs.push_back({static_cast<std::uint32_t>(runs.size()), rows * 8 / kv_heads, 8192 - rows, 0});
       plan_and_check(shape, runs, plan);
-      ASSERT_TRUE(plan.warpgroups);
-      EXPECT_GT(efficiency_of_warpgroups(plan, 132), 0.8) << kv_heads << " heads, " << rows << " rows";
+      EXPECT_GT(efficiency(plan.warpgroup_tasks, 132), 0.8) << kv_heads << " heads, " << rows << " rows";
+      EXPECT_GT(efficiency(plan.tasks, 2 * 132), 0.8) << kv_heads << " heads, " << rows << " rows";
     }
     plan_and_check(shape, {{0, 8192, 0, 0}}, plan);
-    EXPECT_GT(efficiency_of_warpgroups(plan, 132), 0.85) << kv_heads;
+    EXPECT_GT(efficiency(plan.warpgroup_tasks, 132), 0.85) << kv_heads;
   }
 }
 
-TEST(AttentionPlanTest, FewPromptsAreHiddenBehindDecodes) {
+// Each kind is planned as if it were alone.
+TEST(AttentionPlanTest, KindsKnowNothingOfEachOther) {
   const AttentionShape shape{
       .heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132, .warpgroups = true};
-  std::vector<AttentionRun> runs;
-  for (std::uint32_t i = 0; i < 48; ++i) runs.push_back({i, 1, 8191, 0});
-  runs.push_back({48, 64, 8128, 0});
-  AttentionPlan plan;
-  plan_and_check(shape, runs, plan);
-  EXPECT_TRUE(plan.prompt_tiles);
-  EXPECT_FALSE(plan.warpgroups);
-}
-
-// Of a plan for attend_warpgroups, each quarter of the list has work of both kinds.
-TEST(AttentionPlanTest, PromptsAndDecodesAlternate) {
-  const AttentionShape shape{
-      .heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132, .warpgroups = true};
-  std::vector<AttentionRun> runs;
-  for (std::uint32_t i = 0; i < 48; ++i) runs.push_back({i, 1, 8191, 0});
-  runs.push_back({48, 1024, 7168, 0});
-  AttentionPlan plan;
-  plan_and_check(shape, runs, plan);
-  const std::size_t quarter = plan.tasks.size() / 4;
-  for (std::size_t i = 0; i < 4; ++i) {
-    const auto begin = plan.tasks.begin() + static_cast<std::ptrdiff_t>(i * quarter);
-    const auto prompts =
-        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(quarter),
-                      [](const auto& task) { return (task.flags & AttentionTask::kPromptTile) != 0; });
-    EXPECT_GT(prompts, 0) << "quarter " << i;
-    EXPECT_LT(static_cast<std::size_t>(prompts), quarter) << "quarter " << i;
-  }
+  std::vector<AttentionRun> decodes;
+  for (std::uint32_t i = 0; i < 48; ++i) decodes.push_back({i, 1, 8191, 0});
+  const std::vector<AttentionRun> prompts{{48, 1024, 7168, 0}};
+  std::vector<AttentionRun> runs = decodes;
+  runs.insert(runs.end(), prompts.begin(), prompts.end());
+  AttentionPlan both, alone;
+  plan_and_check(shape, runs, both);
+  const auto contexts = [](const std::vector<AttentionTask>& tasks) {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> all;
+    for (const AttentionTask& task : tasks) all.emplace_back(task.key_begin, task.key_end);
+    return all;
+  };
+  plan_and_check(shape, decodes, alone);
+  EXPECT_EQ(contexts(both.tasks), contexts(alone.tasks));
+  plan_and_check(shape, prompts, alone);
+  EXPECT_EQ(contexts(both.warpgroup_tasks), contexts(alone.warpgroup_tasks));
 }
 
 TEST(AttentionPlanTest, BoundsKnowNoContext) {
@@ -325,8 +286,8 @@ TEST(AttentionPlanTest, BoundsKnowNoContext) {
   for (const std::uint32_t context : {1u, 1000u, 100000u, 4000000u}) {
     const std::vector<AttentionRun> runs(64, AttentionRun{0, 1, context - 1, 0});
     planner.plan(runs, plan);
-    EXPECT_LE(plan.tasks.size(), limits.tasks);
-    EXPECT_LE(plan.units, limits.units);
+    EXPECT_LE(plan.tasks.size(), limits.others.tasks);
+    EXPECT_LE(plan.units, limits.others.units);
     planner.plan(runs, again);
     ASSERT_EQ(plan.tasks.size(), again.tasks.size());
     for (std::size_t i = 0; i < plan.tasks.size(); ++i)

@@ -136,9 +136,10 @@ Prepared World::prepare(const Case& c, std::uint32_t runs_max) {
   pass.output = test_.filled(2 * rows * row_bytes);
   pass.tables = test_.put(table_);
   pass.runs = test_.filled(runs_max * sizeof(AttentionRun));
-  pass.tasks = test_.filled(limits.tasks * sizeof(AttentionTask));
-  pass.merges = test_.filled(std::max(1u, limits.merges) * sizeof(AttentionMerge));
-  pass.counts = test_.filled(16);
+  pass.tasks = test_.filled(std::max(1u, limits.others.tasks) * sizeof(AttentionTask));
+  pass.warpgroup_tasks = test_.filled(std::max(1u, limits.warpgroups.tasks) * sizeof(AttentionTask));
+  pass.merges = test_.filled(std::max(1u, limits.merges()) * sizeof(AttentionMerge));
+  pass.counts = test_.filled(sizeof(AttentionCounts));
   pass.values = test_.filled(std::max<std::uint64_t>(16, limits.values_bytes));
   pass.statistics = test_.filled(std::max<std::uint64_t>(16, limits.statistics_bytes));
   AttentionArguments& a = pass.arguments;
@@ -148,10 +149,12 @@ Prepared World::prepare(const Case& c, std::uint32_t runs_max) {
   a.tables = pass.tables.as<std::uint32_t>();
   a.runs = pass.runs.as<AttentionRun>();
   a.tasks = pass.tasks.as<AttentionTask>();
+  a.warpgroup_tasks = pass.warpgroup_tasks.as<AttentionTask>();
   a.merges = pass.merges.as<AttentionMerge>();
-  a.counts = pass.counts.as<std::uint32_t>();
-  a.tasks_max = limits.tasks;
-  a.merges_max = limits.merges;
+  a.counts = pass.counts.as<AttentionCounts>();
+  a.tasks_max = limits.others.tasks;
+  a.warpgroup_tasks_max = limits.warpgroups.tasks;
+  a.merges_max = limits.merges();
   a.partial_values = pass.values.as<float>();
   a.partial_statistics = pass.statistics.as<float>();
   a.sinks = c.sinks ? sinks_.as<float>() : nullptr;
@@ -182,8 +185,7 @@ void World::replace(Prepared& pass, const Case& c) {
   AttentionPlan plan;
   AttentionPlanner(shape, limits).plan(runs, plan);
   pass.arguments.prompt_tiles = plan.prompt_tiles;
-  pass.arguments.warpgroups = plan.warpgroups;
-  pass.merges_count = static_cast<std::uint32_t>(plan.merges.size());
+  pass.counted = plan.counts();
   const auto send = [&](const Memory& to, const auto& values) {
     ASSERT_LE(values.size() * sizeof(values[0]), to.size());
     if (values.empty()) return;
@@ -194,14 +196,14 @@ void World::replace(Prepared& pass, const Case& c) {
   send(pass.queries, queries);
   send(pass.runs, runs);
   send(pass.tasks, plan.tasks);
+  send(pass.warpgroup_tasks, plan.warpgroup_tasks);
   send(pass.merges, plan.merges);
-  send(pass.counts,
-       std::vector<std::uint32_t>{static_cast<std::uint32_t>(plan.tasks.size()), pass.merges_count, 0, 0});
+  send(pass.counts, std::vector{pass.counted});
   test_.stream().fill(pass.output.data(), 0xff, pass.output.size());
 }
 
 Outcome World::result(const Prepared& pass) {
-  Outcome outcome{test_.get<std::uint16_t>(pass.output), pass.merges_count, pass.arguments.warpgroups};
+  Outcome outcome{test_.get<std::uint16_t>(pass.output), pass.counted};
   outcome.bits.resize(std::size_t{pass.rows} * heads_ * head_dim_);
   return outcome;
 }
@@ -285,7 +287,7 @@ std::uint32_t AttentionTest::check(const Case& c, std::uint64_t seed) {
   World world(*this, c, seed);
   const Outcome outcome = world.attend(c);
   world.expect_near(c, outcome);
-  return outcome.merges;
+  return outcome.counts.merges;
 }
 
 }  // namespace loci::cuda::attention_testing

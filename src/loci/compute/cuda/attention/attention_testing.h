@@ -61,15 +61,15 @@ class AttentionTest : public DeviceTest {
 
 struct Outcome {
   std::vector<std::uint16_t> bits;  // [row][head][head_dim]
-  std::uint32_t merges = 0;
-  bool warpgroups = false;  // attend_warpgroups computed it
+  AttentionCounts counts;  // of the plan
 };
 
 // One pass's memory, and the arguments that name it.
 struct Prepared {
   AttentionArguments arguments;
-  Memory queries, output, tables, runs, tasks, merges, counts, values, statistics;
-  std::uint32_t rows = 0, merges_count = 0;
+  Memory queries, output, tables, runs, tasks, warpgroup_tasks, merges, counts, values, statistics;
+  std::uint32_t rows = 0;
+  AttentionCounts counted;
 };
 
 // The state of a case's spans. A query depends only on its span and position, so that the same row can be

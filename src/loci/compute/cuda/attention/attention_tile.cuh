@@ -26,13 +26,6 @@ struct AttentionParams {
   float inner = 0;              // under a softcap: of q·k before tanh
 };
 
-// The threads that work on a task together: all of a thread block, in the kernels of this file's tiles.
-struct BlockTeam {
-  LOCI_DEVICE static std::uint32_t thread() { return threadIdx.x; }
-  LOCI_DEVICE static std::uint32_t warp() { return warp_id(); }
-  LOCI_DEVICE static void meet() { __syncthreads(); }
-};
-
 LOCI_DEVICE float lowest() { return __uint_as_float(0xff800000u); }  // minus infinity
 
 // What all threads of a block know of its task.
@@ -40,8 +33,8 @@ struct TaskView {
   AttentionTask task;
   AttentionRun run;
 
-  LOCI_DEVICE TaskView(const AttentionParams& p, std::uint32_t index)
-      : task(p.a.tasks[index]), run(p.a.runs[task.run]) {}
+  LOCI_DEVICE TaskView(const AttentionParams& p, const AttentionTask& its_task)
+      : task(its_task), run(p.a.runs[task.run]) {}
   LOCI_DEVICE TaskView(const AttentionTask& its_task, const AttentionRun& its_run)
       : task(its_task), run(its_run) {}
   // Of a pair of the task; beyond its last one: the last one's.
@@ -83,7 +76,7 @@ struct TaskView {
 
 // Steps of one key/value head's context on their way to shared memory: a ring of stages, each a step's keys
 // and then its values. Positions that the task does not see become zeros and are not read.
-template <int kHead, class Team = BlockTeam>
+template <int kHead>
 class ContextReader {
  public:
   using Layout = RowLayout<kHead>;
@@ -109,10 +102,10 @@ class ContextReader {
     const std::uint32_t stage = stage_;
     stage_ = stage + 1 == p_.stages ? 0 : stage + 1;
     if (p_.stages == 1) {
-      Team::meet();
+      __syncthreads();
       issue(step, 0);
       copy_async_wait<0>();
-      Team::meet();
+      __syncthreads();
     } else {
       if (p_.stages == 2) {
         copy_async_wait<0>();
@@ -121,7 +114,7 @@ class ContextReader {
       } else {
         copy_async_wait<2>();
       }
-      Team::meet();
+      __syncthreads();
       issue(step + p_.stages - 1, stage == 0 ? p_.stages - 1 : stage - 1);
     }
     return ring_ + stage * (2 * kKeyBytes);
@@ -169,7 +162,7 @@ class ContextReader {
                     *other = head + slots_[1] * state.slot_stride;
 #pragma unroll kUnrolled
     for (std::uint32_t i = 0; i < kPieces; ++i) {
-      const std::uint32_t piece = Team::thread() + i * kAttentionThreads;
+      const std::uint32_t piece = threadIdx.x + i * kAttentionThreads;
       const std::uint32_t key = piece / Layout::kChunks, chunk = piece % Layout::kChunks;
       const std::byte* from = (key < 32 ? block : other) + ((key % 32) * chunks + chunk) * 16;
       const std::uint32_t offset = Layout::offset(key, chunk);
@@ -187,11 +180,11 @@ class ContextReader {
 };
 
 // The task's queries to shared memory; zeros beyond its pairs. They arrive with the first step.
-template <int kHead, class Team = BlockTeam>
+template <int kHead>
 LOCI_DEVICE void load_queries(const AttentionParams& p, const TaskView& view, std::byte* to,
                               std::uint32_t rows) {
   using Layout = RowLayout<kHead>;
-  for (std::uint32_t piece = Team::thread(); piece < rows * Layout::kChunks; piece += kAttentionThreads) {
+  for (std::uint32_t piece = threadIdx.x; piece < rows * Layout::kChunks; piece += kAttentionThreads) {
     const std::uint32_t pair = piece / Layout::kChunks, chunk = piece % Layout::kChunks;
     const bool valid = pair < view.task.pairs && chunk < p.a.state.head_dim / 8;
     const std::byte* from = static_cast<const std::byte*>(p.a.queries);

@@ -4,12 +4,8 @@
 // have 64 pairs each and multiply (FlashAttention-3, §3). A group's products of one step run while it makes
 // probabilities of the next, and the two groups take turns, so that one multiplies while the other is busy
 // with exponentials.
-//
-// The same kernel has decode tiles: two at a time, one for each of the two groups (attention_plan.h puts them
-// side by side in the list).
 #pragma once
 
-#include "loci/compute/cuda/attention/attention_decode.cuh"
 #include "loci/compute/cuda/attention/attention_warpgroups_ring.cuh"
 
 namespace loci::cuda {
@@ -79,8 +75,8 @@ class PromptGroup {
     if (group_ == 0) begin_turn();
   }
 
-  // `place`: of the task and its queries.
-  LOCI_DEVICE void run(const TaskView& view, std::uint32_t place, std::uint32_t queries_parity) {
+  // `place`, `parity`: of the task and its queries.
+  LOCI_DEVICE void run(const TaskView& view, std::uint32_t place, std::uint32_t parity) {
     const PromptSteps steps(p_, view);
     const unsigned queries = shared_address(ring_.queries(place)) + group_ * (kPairs * 128);
     const Seen seen = seen_by_all(view, steps);
@@ -89,7 +85,7 @@ class PromptGroup {
     for (int n = 0; n < kTiles; ++n) o_[n][0] = o_[n][1] = o_[n][2] = o_[n][3] = 0;
     float s[kScoreTiles][4] = {};
     float factor[2];
-    await_arrivals(ring_.queries_here(place), queries_parity);
+    await_arrivals(ring_.queries_here(place), parity);
     await_arrivals(ring_.keys_here(keys_.stage), keys_.parity);
     begin_turn();
     begin_products();
@@ -271,35 +267,15 @@ class PromptGroup {
 // A warpgroup that multiplies: its part of all tasks of the block.
 template <class T, int kHead>
 LOCI_DEVICE void multiply_tasks(const AttendWarpgroupsParams& all, const PromptRing<kHead>& ring) {
-  const AttentionParams& p = all.p;
-  const std::uint32_t group = GroupTeam::group();
-  PromptGroup<T, kHead> prompt(p, ring);
-  // Few registers are left: bits 0 and 1 are the parities of the queries in each place, bit 2 says that the
-  // task before was a prompt tile, and the others count tasks.
-  constexpr std::uint32_t kPromptBefore = 4, kOne = 8;
-  for (std::uint32_t state = 0;; state += kOne) {
-    const std::uint32_t place = state / kOne % 2, parity = state / (2 * kOne) % 2;
+  PromptGroup<T, kHead> prompt(all.p, ring);
+  // Few registers are left: one counts tasks, and says where they are.
+  for (std::uint32_t count = 0;; ++count) {
+    const std::uint32_t place = count % 2, parity = count / 2 % 2;
     await_arrivals(ring.task_here(place), parity);
     const TaskView view(ring.task(place).task, ring.task(place).run);
     if (view.task.pairs == 0) break;
-    if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
-      prompt.run(view, place, state >> place & 1);
-      state = (state ^ 1u << place) | kPromptBefore;
-    } else {
-      // A decode tile of each group lies where the ring does: both are done with that. From decode to decode
-      // the groups need not wait for each other.
-      if ((state & kPromptBefore) != 0) meet_at_barrier(GroupBarrier::kDecodes, 2 * kWarpgroup);
-      state &= ~kPromptBefore;
-      const std::uint32_t index = ring.task(place).index;
-      if (group == 0 || (view.task.flags & AttentionTask::kFirst) != 0) {
-        GroupTeam::meet();  // all its warps are done with the one before
-        const TaskView mine(p, index + group);
-        DecodeTile<T, kHead, GroupTeam>(p, mine).run(ring.begin +
-                                                     group * AttendWarpgroupsShape<kHead>::kDecodeBytes);
-      }
-      publish_shared();
-    }
-    arrive_warp(ring.task_used(state / kOne % 2));
+    prompt.run(view, place, parity);
+    arrive_warp(ring.task_used(count % 2));
   }
   prompt.end();
 }
@@ -311,7 +287,7 @@ __global__ void __launch_bounds__(kAttendWarpgroupsThreads, 1)
 #if LOCI_WARPGROUPS
   release_next();
   // Descriptors are there before the pass's first kernel.
-  if (blockIdx.x >= all.p.a.counts[0]) return await_previous();
+  if (blockIdx.x >= all.p.a.counts->warpgroup_tasks) return await_previous();
   const PromptRing<kHead> ring(shared_memory<std::byte>());
   ContextCopier<kHead> copier(all, ring);
   if (threadIdx.x == 0) {

@@ -12,7 +12,6 @@ struct AttendWarpgroupsParams;
 inline constexpr std::uint32_t kWarpgroupKeys = 128;  // positions of the context that a step reads
 inline constexpr std::uint32_t kWarpgroupPairs = 64;  // of each of the two groups that multiply
 inline constexpr std::uint32_t kAttendWarpgroupsThreads = 384;
-inline constexpr std::uint32_t kWarpgroupDecodeStages = 3;  // of each of two decode tiles
 
 template <int kHead>
 struct AttendWarpgroupsShape {
@@ -22,12 +21,8 @@ struct AttendWarpgroupsShape {
   // Values are used longer than keys, because their products come a step later.
   static constexpr std::uint32_t kKeyStages = kHead == 64 ? 4 : 2;
   static constexpr std::uint32_t kValueStages = kHead == 64 ? 4 : 3;
-  static constexpr std::uint32_t kPromptBytes = 2 * kQueryBytes + (kKeyStages + kValueStages) * kStepBytes;
-  static constexpr std::uint32_t kDecodeBytes =
-      TileShape<kHead>::kDecodeBytes + kWarpgroupDecodeStages * TileShape<kHead>::kStageBytes;
-  // What prompts and decodes have one after the other, and behind it two tasks and the barriers.
-  static constexpr std::uint32_t kTileBytes =
-      kPromptBytes > 2 * kDecodeBytes ? kPromptBytes : 2 * kDecodeBytes;
+  // Behind them lie two tasks and the barriers.
+  static constexpr std::uint32_t kTileBytes = 2 * kQueryBytes + (kKeyStages + kValueStages) * kStepBytes;
   static constexpr std::uint32_t kBytes = 1024 + kTileBytes + 320;
   static_assert(kBytes <= 227 * 1024);
 

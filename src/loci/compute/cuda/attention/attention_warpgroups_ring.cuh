@@ -19,10 +19,10 @@ struct AttendWarpgroupsParams {
 
 // Numbers of the block's barriers; 0 is __syncthreads()'s. A group's own and its turn are the first of two.
 struct GroupBarrier {
-  static constexpr unsigned kOwn = 1, kTurn = 3, kDecodes = 5;
+  static constexpr unsigned kOwn = 1, kTurn = 3;
 };
 
-// The warpgroup of a decode tile, or half of a prompt tile.
+// One of the two warpgroups that multiply.
 struct GroupTeam {
   LOCI_DEVICE static std::uint32_t group() { return threadIdx.x / kWarpgroup - 1; }
   LOCI_DEVICE static std::uint32_t thread() { return threadIdx.x % kWarpgroup; }
@@ -40,13 +40,12 @@ struct PromptRing {
   struct Next {
     AttentionTask task;
     AttentionRun run;
-    std::uint32_t index;
   };
   std::byte* begin;  // a multiple of 1024
 
   LOCI_DEVICE explicit PromptRing(std::byte* shared)
       : begin(shared + (1024 - shared_address(shared) % 1024) % 1024) {
-    static_assert(2 * sizeof(Next) <= 112 && 112 + (2 * kStages + 6) * sizeof(Arrivals) <= 320);
+    static_assert(2 * sizeof(Next) <= 96 && 96 + (2 * kStages + 6) * sizeof(Arrivals) <= 320);
   }
   LOCI_DEVICE Next& task(std::uint32_t place) const {
     return reinterpret_cast<Next*>(begin + Shape::kTileBytes)[place];
@@ -68,7 +67,7 @@ struct PromptRing {
   }
   LOCI_DEVICE Arrivals* task_used(std::uint32_t place) const { return arrivals() + 2 * kStages + 4 + place; }
   LOCI_DEVICE Arrivals* arrivals() const {
-    return reinterpret_cast<Arrivals*>(begin + Shape::kTileBytes + 112);
+    return reinterpret_cast<Arrivals*>(begin + Shape::kTileBytes + 96);
   }
   LOCI_DEVICE void begin_all() const {
     for (std::uint32_t stage = 0; stage < kStages; ++stage) {
@@ -118,8 +117,8 @@ struct RingPlace {
   }
 };
 
-// A warp: finds the block's tasks, one after the other, and copies the keys and values of prompts. It is
-// ahead of those who work on them by what the ring holds, also from task to task.
+// A warp: finds the block's tasks, one after the other, and copies their keys and values. It is ahead of those
+// who work on them by what the ring holds, also from task to task.
 template <int kHead>
 class ContextCopier {
  public:
@@ -127,30 +126,24 @@ class ContextCopier {
 
   // Reads the block's first task: before await_previous().
   LOCI_DEVICE ContextCopier(const AttendWarpgroupsParams& all, const PromptRing<kHead>& ring)
-      : all_(all), ring_(ring), count_(all.p.a.counts[0]), index_(blockIdx.x), view_(all.p, blockIdx.x) {}
+      : all_(all),
+        ring_(ring),
+        count_(all.p.a.counts->warpgroup_tasks),
+        index_(blockIdx.x),
+        view_(all.p, all.p.a.warpgroup_tasks[blockIdx.x]) {}
 
   LOCI_DEVICE void run() {
-    RingPlace<2> place, before;
-    bool decodes = false;  // the task before was of decode tiles
+    RingPlace<2> place;
     for (;; place.next()) {
-      while (index_ < count_ && (view_.task.flags & AttentionTask::kSecond) != 0) {
-        index_ = following();
-        read();
-      }
       await_arrivals(ring_.task_used(place.stage), place.parity ^ 1);
       if (index_ >= count_) break;
-      const bool prompt = (view_.task.flags & AttentionTask::kPromptTile) != 0;
-      // Decode tiles lie where the ring and the queries do.
-      if (prompt && decodes) await_arrivals(ring_.task_used(before.stage), before.parity);
       if (lane_id() == 0) {
-        ring_.task(place.stage) = {view_.task, view_.run, index_};
+        ring_.task(place.stage) = {view_.task, view_.run};
         arrive(ring_.task_here(place.stage));
       }
       index_ = following();
-      if (prompt) copy();
-      decodes = !prompt;
-      before = place;
-      read();
+      copy();
+      if (index_ < count_) view_ = TaskView(all_.p, all_.p.a.warpgroup_tasks[index_]);
     }
     if (lane_id() == 0) {
       ring_.task(place.stage).task.pairs = 0;
@@ -166,17 +159,14 @@ class ContextCopier {
   LOCI_DEVICE std::uint32_t blocks() const { return min(gridDim.x, count_); }
   LOCI_DEVICE std::uint32_t following() const {
     std::uint32_t taken = 0;
-    if (lane_id() == 0) taken = atomicAdd(all_.p.a.counts + 2, 1u);
+    if (lane_id() == 0) taken = atomicAdd(&all_.p.a.counts->taken, 1u);
     return blocks() + __shfl_sync(~0u, taken, 0);
-  }
-  LOCI_DEVICE void read() {
-    if (index_ < count_) view_ = TaskView(all_.p, index_);
   }
   // The last block leaves the counters as they were.
   LOCI_DEVICE void leave() const {
-    if (atomicAdd(all_.p.a.counts + 3, 1u) + 1 < blocks()) return;
-    all_.p.a.counts[2] = 0;
-    all_.p.a.counts[3] = 0;
+    if (atomicAdd(&all_.p.a.counts->ended, 1u) + 1 < blocks()) return;
+    all_.p.a.counts->taken = 0;
+    all_.p.a.counts->ended = 0;
   }
 
   LOCI_DEVICE void copy() {
@@ -242,7 +232,7 @@ class ContextCopier {
   RingPlace<Shape::kValueStages> values_;
 };
 
-// The other warps of that warpgroup copy the queries of prompts, up to one task ahead. Zeros beyond a task's
+// The other warps of that warpgroup copy the queries, up to one task ahead. Zeros beyond a task's
 // pairs.
 template <int kHead>
 class QueryCopier {
@@ -256,11 +246,9 @@ class QueryCopier {
       await_arrivals(ring_.task_here(place.stage), place.parity);
       const TaskView view(ring_.task(place.stage).task, ring_.task(place.stage).run);
       if (view.task.pairs == 0) return;
-      if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
-        copy(view, ring_.queries(place.stage));
-        publish_shared();
-        arrive_warp(ring_.queries_here(place.stage));
-      }
+      copy(view, ring_.queries(place.stage));
+      publish_shared();
+      arrive_warp(ring_.queries_here(place.stage));
       arrive_warp(ring_.task_used(place.stage));
     }
   }
