@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models on the GPU: a Llama-8B-shaped one with random bf16 weights, through Backend as the engine uses
+// Whole models on the GPU: a Llama-8B-shaped one with random weights, through Backend as the engine uses
 // it. Decode steps beside the roofline (weights and state over copying's bandwidth, or products over the
 // matrix rate, whichever takes longer), prompts beside the matrix rate; what passes ahead and graphs are
 // worth.
@@ -94,7 +94,8 @@ class ModelBench {
   double state_bytes_per_token() const {
     return static_cast<double>(backend_->info().block_bytes) / kBlockTokens;
   }
-  double weight_bytes() const { return 2 * model_.product_values; }
+  double weight_bytes() const { return model_.product_bytes(); }
+  double operations_per_token() const { return 2 * model_.product_values; }
 
  private:
   static std::uint32_t blocks_of(std::uint32_t context) { return context / kBlockTokens + 4; }
@@ -106,9 +107,8 @@ class ModelBench {
       status_ = memory.status();
       return;
     }
-    auto* values = reinterpret_cast<std::uint16_t*>(memory->data());
-    for (std::uint64_t i = 0; i < block_bytes / 2; ++i)
-      values[i] = model_.matrices[i % model_.matrices.size()];
+    const std::vector<std::byte> values = random_weights(TensorType::kBF16, block_bytes / 2);
+    std::copy(values.begin(), values.end(), memory->data());
     std::vector<LoadPiece> pieces;
     for (std::uint32_t slot = 0; slot < slots_; ++slot) {
       backend_->begin_fill(0, SlotId(slot));
@@ -158,19 +158,22 @@ class ModelBench {
 double roofline(const Bench& bench, const ModelBench& model, std::uint32_t batch, std::uint32_t context) {
   const double bytes = model.weight_bytes() + model.state_bytes_per_token() * batch * context;
   const double memory = bytes / (bench.limits().copy_gbps * 1e9);
-  const double matrix = model.weight_bytes() * batch / (bench.limits().matrix_tflops * 1e12);
+  const double matrix = model.operations_per_token() * batch / (bench.limits().matrix_tflops * 1e12);
   return batch / std::max(memory, matrix);
 }
 
-void bench_decode(Bench& bench, ModelBench& model, const std::string& kind, bool ahead) {
+// `weights`: how the model's are stored, if not as bf16.
+void bench_decode(Bench& bench, ModelBench& model, const std::string& weights, const std::string& kind,
+                  bool ahead) {
   std::vector<std::uint32_t> batches{1, 8, 64, 256}, contexts{1024, 8192};
   if (bench.quick()) batches = {1, 64}, contexts = {1024};
   if (bench.small()) batches = {1, 2}, contexts = {64};
   for (const std::uint32_t context : contexts) {
     for (const std::uint32_t batch : batches) {
-      const std::string name = fmt::format("models/llama-8b decode{} {} batch {}", kind, context, batch);
+      const std::string name =
+          fmt::format("models/llama-8b{} decode{} {} batch {}", weights, kind, context, batch);
       if (!bench.wanted(name) || !model.fits(batch, context)) continue;
-      const bool judged = kind.empty() && context == 1024;
+      const bool judged = weights.empty() && kind.empty() && context == 1024;
       bench.table().add({.name = name,
                          .measured = batch / model.decode_seconds(batch, context, ahead),
                          .unit = "tokens/s",
@@ -184,22 +187,22 @@ void bench_decode(Bench& bench, ModelBench& model, const std::string& kind, bool
   }
 }
 
-void bench_prompts(Bench& bench, ModelBench& model, const ModelSpec& spec) {
+void bench_prompts(Bench& bench, ModelBench& model, const std::string& weights, const ModelSpec& spec) {
   std::vector<std::uint32_t> sizes{512, 1024, 2048, 4096, 8192};
   if (bench.quick()) sizes = {512, 4096};
   if (bench.small()) sizes = {40};
   for (const std::uint32_t tokens : sizes) {
-    const std::string name = fmt::format("models/llama-8b prompt {}", tokens);
+    const std::string name = fmt::format("models/llama-8b{} prompt {}", weights, tokens);
     if (!bench.wanted(name)) continue;
     // The last layer's feed-forward part and the logits are the last token's alone: counted as if not.
     const double logits = static_cast<double>(spec.vocabulary) * spec.hidden;
-    const double products = 2 * (model.weight_bytes() / 2 - logits) * tokens;
+    const double products = (model.operations_per_token() - 2 * logits) * tokens;
     const double attention = 2.0 * tokens * tokens * spec.heads * spec.head_dim * spec.layer_count();
     bench.table().add({.name = name,
                        .measured = (products + attention) / model.prompt_seconds(tokens) / 1e12,
                        .unit = "TFLOP/s",
                        .limit = bench.limits().matrix_tflops,
-                       .bar = tokens >= 2048 ? 0.6 : 0,
+                       .bar = weights.empty() && tokens >= 2048 ? 0.6 : 0,
                        .note = "of the matrix rate"});
   }
 }
@@ -207,17 +210,23 @@ void bench_prompts(Bench& bench, ModelBench& model, const ModelSpec& spec) {
 }  // namespace
 
 void bench_models(Bench& bench) {
-  const std::unique_ptr<BenchModel> model = make_bench_model(bench.small() ? kSmallLlama : kLlama8b);
-  {
-    ModelBench with_graphs(bench, *model, true);
-    if (!with_graphs.status().ok()) return bench.table().fail("models/llama-8b", with_graphs.status());
-    bench_decode(bench, with_graphs, "", true);
-    bench_decode(bench, with_graphs, " without passes ahead", false);
-    bench_prompts(bench, with_graphs, model->spec);
+  const BenchModelShape& shape = bench.small() ? kSmallLlama : kLlama8b;
+  for (const TensorType type : {TensorType::kBF16, TensorType::kQ8_0, TensorType::kQ4_0}) {
+    const bool plain = type == TensorType::kBF16;
+    if (!plain && bench.small() && shape.hidden % tensor_type_info(type).block_elements != 0) continue;
+    const std::string weights = plain ? "" : fmt::format(" {}", tensor_type_info(type).name);
+    if (!bench.wanted("models/llama-8b" + weights + " ")) continue;
+    const std::unique_ptr<BenchModel> model = make_bench_model(shape, type);
+    for (const bool graphs : {true, false}) {
+      if (!graphs && !plain) continue;
+      ModelBench with(bench, *model, graphs);
+      if (!with.status().ok()) return bench.table().fail("models/llama-8b" + weights, with.status());
+      bench_decode(bench, with, weights, graphs ? "" : " without graphs", true);
+      if (!graphs) continue;
+      if (plain) bench_decode(bench, with, weights, " without passes ahead", false);
+      bench_prompts(bench, with, weights, model->spec);
+    }
   }
-  ModelBench without(bench, *model, false);
-  if (!without.status().ok()) return bench.table().fail("models/llama-8b without graphs", without.status());
-  bench_decode(bench, without, " without graphs", true);
 }
 
 }  // namespace loci::cuda

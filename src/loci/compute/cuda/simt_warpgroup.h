@@ -99,6 +99,16 @@ LOCI_DEVICE void copy_tile_async(void* to, const TileMap& map, int x, int y, int
       : "memory");
 }
 
+// Begins to copy bytes of global memory, by one thread; they arrive at `arrivals`. Places and count are
+// multiples of 16.
+LOCI_DEVICE void copy_bytes_async(void* to, const void* from, unsigned bytes, Arrivals* arrivals) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(arrivals))
+      : "memory");
+}
+
 // A hint that copies by the map will follow.
 LOCI_DEVICE void prefetch_map(const TileMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

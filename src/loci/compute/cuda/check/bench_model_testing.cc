@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
@@ -11,15 +12,43 @@ namespace loci::cuda {
 namespace {
 
 TensorView matrix_of(BenchModel& model, std::uint64_t rows, std::uint64_t columns, const char* name) {
-  LOCI_CHECK(rows * columns <= model.matrices.size(), "the largest matrix is known");
+  const TensorView view{name, model.type, rows, columns, model.matrices.data()};
+  LOCI_CHECK(view.size_bytes() <= model.matrices.size(), "the largest matrix is known");
   model.product_values += static_cast<double>(rows * columns);
-  return {name, TensorType::kBF16, rows, columns, reinterpret_cast<const std::byte*>(model.matrices.data())};
+  return view;
 }
 
 }  // namespace
 
-std::unique_ptr<BenchModel> make_bench_model(const BenchModelShape& shape) {
+std::vector<std::byte> random_weights(TensorType type, std::uint64_t values) {
+  const TensorTypeInfo& info = tensor_type_info(type);
+  std::vector<std::byte> bytes(values / info.block_elements * info.block_bytes);
+  Random random(1);
+  for (std::size_t at = 0; at + 8 <= bytes.size(); at += 8) {
+    std::uint64_t bits = random.next();
+    // Of random sign, between 2^-7 and 2^-6.
+    if (type == TensorType::kBF16) bits = (bits & 0x807f807f807f807fu) | 0x3c003c003c003c00u;
+    std::memcpy(&bytes[at], &bits, 8);
+  }
+  if (type == TensorType::kBF16) return bytes;
+  const std::uint32_t scale_at = type == TensorType::kQ6_K ? 208 : 0;
+  const bool two = type == TensorType::kQ4_1 || type == TensorType::kQ4_K;
+  const std::uint16_t scale = 0x1400;  // 2^-10
+  for (std::size_t at = scale_at; at < bytes.size(); at += info.block_bytes) {
+    std::memcpy(&bytes[at], &scale, 2);
+    if (two) std::memcpy(&bytes[at + 2], &scale, 2);
+  }
+  return bytes;
+}
+
+double BenchModel::product_bytes() const {
+  const TensorTypeInfo& info = tensor_type_info(type);
+  return product_values / static_cast<double>(info.block_elements) * static_cast<double>(info.block_bytes);
+}
+
+std::unique_ptr<BenchModel> make_bench_model(const BenchModelShape& shape, TensorType type) {
   auto model = std::make_unique<BenchModel>();
+  model->type = type;
   ModelSpec& spec = model->spec;
   spec.family = "llama";
   spec.hidden = shape.hidden;
@@ -36,13 +65,8 @@ std::unique_ptr<BenchModel> make_bench_model(const BenchModelShape& shape) {
   for (std::uint32_t i = 0; i < rope.dimensions / 2; ++i)
     rope.inverse_frequency.push_back(std::pow(shape.rope_base, -2.0 * i / rope.dimensions));
   spec.ropes.push_back(rope);
-  model->matrices.resize(std::max(std::uint64_t{spec.vocabulary}, std::uint64_t{2} * spec.ffn) * spec.hidden);
-  Random random(1);
-  for (std::uint16_t& value : model->matrices) {
-    // Of random sign, between 2^-7 and 2^-6.
-    const std::uint64_t bits = random.next();
-    value = static_cast<std::uint16_t>((bits & 0x8000u) | 0x3c00u | (bits & 0x7fu));
-  }
+  model->matrices = random_weights(
+      type, std::max(std::uint64_t{spec.vocabulary}, std::uint64_t{2} * spec.ffn) * spec.hidden);
   model->ones.assign(spec.hidden, 1.0f);
   const TensorView ones{"norm", TensorType::kF32, 1, spec.hidden,
                         reinterpret_cast<const std::byte*>(model->ones.data())};

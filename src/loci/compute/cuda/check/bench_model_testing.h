@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models for benchmarks: a Llama's layers in any size, with random bf16 weights.
+// Random weights for benchmarks, and whole models of them: a Llama's layers in any size.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -10,12 +11,18 @@
 
 namespace loci::cuda {
 
-// Its tensors view one piece of random values: only sizes matter.
+// Bytes of BF16 or packed weights, all below 1: random bits under scales of 2^-10.
+std::vector<std::byte> random_weights(TensorType type, std::uint64_t values);
+
+// Its tensors view one piece of random weights: only sizes matter.
 struct BenchModel {
-  std::vector<std::uint16_t> matrices;  // bf16
+  TensorType type;
+  std::vector<std::byte> matrices;
   std::vector<float> ones;
   ModelSpec spec;
   double product_values = 0;  // of all matrices that each token is multiplied with
+
+  double product_bytes() const;  // of these, in a file
 };
 
 struct BenchModelShape {
@@ -32,6 +39,7 @@ struct BenchModelShape {
 inline constexpr BenchModelShape kLlama8b{};
 inline constexpr BenchModelShape kLlama2With7b{32, 4096, 32, 32, 128, 11008, 32000, 8192, 10000};
 
-std::unique_ptr<BenchModel> make_bench_model(const BenchModelShape& shape);
+std::unique_ptr<BenchModel> make_bench_model(const BenchModelShape& shape,
+                                             TensorType type = TensorType::kBF16);
 
 }  // namespace loci::cuda

@@ -16,8 +16,8 @@ constexpr ProductLaunchers launchers_of() {
                              .many32 = launch_many_rows<F, T, 32>,
                              .many64 = launch_many_rows<F, T, 64>,
                              .many128 = launch_many_rows<F, T, 128>};
-  if constexpr (is_packed(F)) launchers.decode = launch_decode_rows<F, T>;
-  if constexpr (is_packed(F) && F != MatrixFormat::kQ8_0) {
+  if constexpr (is_packed(F)) {
+    launchers.decode = launch_decode_rows<F, T>;
     launchers.warpgroup64 = launch_warpgroup_rows<F, T, 64>;
     launchers.warpgroup128 = launch_warpgroup_rows<F, T, 128>;
   }

@@ -9,8 +9,8 @@
 // that write 64 columns of one row meet no conflict either.
 //
 // Segments. A block computes one segment after the other and adds up their sums. If there would be too few
-// blocks for the GPU, each segment has a block of its own (ProductParams::partials), and the last block to
-// finish adds them up in order.
+// blocks for the GPU, each segment has a block of its own, and another kernel adds them up in order
+// (segments.h).
 //
 // Grid: (tiles of rows, tiles of outputs, 1 or segments). Blocks that run at the same time share weights,
 // which are read from memory once, and the activations of all rows, which stay in the second-level cache.
@@ -27,6 +27,7 @@ namespace loci::cuda {
 // Shared memory of a block, in bytes.
 template <MatrixFormat F, std::uint32_t kRows>
 struct ManyRowsShape {
+  static constexpr std::uint32_t kOutputs = kBigTileRows;
   static constexpr std::uint32_t kColumns = unit_columns(F);
   static constexpr std::uint32_t kPanels = kColumns / kBlockColumns;
   static constexpr std::uint32_t kThreads = kRows == 128 ? 256 : 128;
@@ -311,7 +312,7 @@ __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRows
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
 void launch_many_rows(const ProductParams& p, Stream& stream) {
-  launch_blocks<ManyRowsShape<F, kRows>, kRows>("many_rows", many_rows<F, T, kRows>, p, stream);
+  launch_blocks<ManyRowsShape<F, kRows>, T, kRows>("many_rows", many_rows<F, T, kRows>, p, stream);
 }
 
 }  // namespace loci::cuda

@@ -22,7 +22,7 @@
 namespace loci::cuda {
 
 inline constexpr std::uint32_t kSegmentsMax = 8;
-inline constexpr std::uint32_t kBigTileRows = 128;  // outputs of a block of the kernels for many rows
+inline constexpr std::uint32_t kBigTileRows = 128;  // outputs of a block of many_rows
 
 // The product with one part of a matrix. Sizes for an expert hold for every expert.
 struct ProductParams {
@@ -41,9 +41,13 @@ struct ProductParams {
   const float* bias = nullptr;             // [experts][outputs], or null
   const std::uint32_t* offsets = nullptr;  // [experts + 1], or null: there is one expert
   std::uint32_t experts = 1;
-  // Only for launches that spread segments over blocks; else null.
-  float* partials = nullptr;          // [tile of outputs and rows][segments][rows of a tile][kBigTileRows]
-  std::uint32_t* arrivals = nullptr;  // [tile], zero between launches
+  // Only for launches that spread segments over blocks, else null: [tile of outputs and rows][segments][rows
+  // of a tile][its outputs].
+  float* partials = nullptr;
+  // Only for warpgroups: room for the activations of `tiles` tiles of rows, the first of which is
+  // `first_tile`.
+  std::byte* arranged = nullptr;  // arranged_bytes() each; aligned to 16
+  std::uint32_t first_tile = 0, tiles = 0;
 };
 
 // Where segment `index` begins, in columns; segment_begin(segments) is the end, columns rounded up to 128.
@@ -68,6 +72,14 @@ constexpr std::uint32_t row_tiles(const ProductParams& p, std::uint32_t tile) {
   return std::min(p.rows, p.rows / tile + p.experts);
 }
 
+// Of a tile of rows whose activations are arranged for warpgroups (arranged_rows.h).
+constexpr std::uint64_t arranged_bytes(std::uint32_t columns, std::uint32_t tile_rows) {
+  return std::uint64_t{padded_columns(columns)} * tile_rows * 2;
+}
+
+// Outputs of a block of warpgroup_rows.
+constexpr std::uint32_t warpgroup_outputs(std::uint32_t tile_rows) { return tile_rows == 128 ? 128 : 256; }
+
 // Decodes packed weights to elements [outputs][columns].
 struct DecodeParams {
   const std::byte* weights = nullptr;  // of the first tile
@@ -87,10 +99,10 @@ struct ProductLaunchers {
   void (*many32)(const ProductParams&, Stream&);
   void (*many64)(const ProductParams&, Stream&);
   void (*many128)(const ProductParams&, Stream&);
-  void (*warpgroup64)(const ProductParams&,
-                      Stream&) = nullptr;  // null for matrices of elements and for Q8_0,
-  void (*warpgroup128)(const ProductParams&, Stream&) = nullptr;  // where many_rows is as fast
-  void (*decode)(const DecodeParams&, Stream&) = nullptr;         // null for matrices of elements
+  // Null for matrices of elements.
+  void (*warpgroup64)(const ProductParams&, Stream&) = nullptr;
+  void (*warpgroup128)(const ProductParams&, Stream&) = nullptr;
+  void (*decode)(const DecodeParams&, Stream&) = nullptr;
 };
 
 // Half matrices have Half elements, BFloat16 matrices BFloat16 elements; packed matrices have either.

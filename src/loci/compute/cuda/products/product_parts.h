@@ -71,6 +71,47 @@ LOCI_DEVICE void store_sum(const ProductParams& p, std::uint32_t expert, std::ui
   }
 }
 
+// store_sum() of four neighbouring outputs, or of fewer at the end of a row, at once where they are aligned.
+template <class T>
+class StoreFour {
+ public:
+  LOCI_DEVICE explicit StoreFour(const ProductParams& p)
+      : p_(p), aligned_(p.output_stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(p.output) % 16 == 0) {}
+
+  LOCI_DEVICE void operator()(std::uint32_t expert, std::uint32_t row, std::uint32_t output,
+                              std::uint32_t count, float4 sums) const {
+    if (!aligned_ || count < 4 || output % 4 != 0) {
+      const float each[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        if (i < count) store_sum<T>(p_, expert, row, output + i, each[i]);
+      }
+      return;
+    }
+    if (p_.bias != nullptr) {
+      const float* bias = p_.bias + std::uint64_t{expert} * p_.bias_stride + output;
+      sums.x += bias[0], sums.y += bias[1], sums.z += bias[2], sums.w += bias[3];
+    }
+    const std::uint64_t at = std::uint64_t{row} * p_.output_stride + output;
+    if (p_.mode == ProductOutput::kElements) {
+      alignas(8) const T four[4] = {to_element<T>(sums.x), to_element<T>(sums.y), to_element<T>(sums.z),
+                                    to_element<T>(sums.w)};
+      *reinterpret_cast<uint2*>(static_cast<T*>(p_.output) + at) = *reinterpret_cast<const uint2*>(four);
+      return;
+    }
+    auto* to = reinterpret_cast<float4*>(static_cast<float*>(p_.output) + at);
+    if (p_.mode == ProductOutput::kAdded) {
+      const float4 before = *to;
+      sums.x += before.x, sums.y += before.y, sums.z += before.z, sums.w += before.w;
+    }
+    *to = sums;
+  }
+
+ private:
+  const ProductParams& p_;
+  const bool aligned_;
+};
+
 LOCI_DEVICE uint4 read_once(const std::byte* from) { return load_once(reinterpret_cast<const uint4*>(from)); }
 LOCI_DEVICE uint4 read_shared(const std::byte* from) { return *reinterpret_cast<const uint4*>(from); }
 

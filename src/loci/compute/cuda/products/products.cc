@@ -17,10 +17,16 @@ namespace {
 // From here on the library is asked, where it may be: fewer rows are at the memory's rate in own kernels.
 constexpr std::uint32_t kLibraryRows = 33;
 // And from here on for packed matrices, which are decoded for it: writing and reading 16 bits a weight takes
-// as long as own kernels lose against the library's in some 140 to 190 rows (docs/cuda-products.md).
-constexpr std::uint32_t kDecodedRows = 256;
+// as long as own kernels lose against the library's in so many rows (docs/cuda-products.md).
+constexpr std::uint32_t kDecodedRows = 256, kDecodedRowsOfWarpgroups = 640;
+// From here on warpgroups take packed matrices, where they may.
+constexpr std::uint32_t kWarpgroupRows = 33;
 constexpr std::uint64_t kDecodedBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDecodedBytesSimulated = 64 << 10;  // tests see matrices in slices
+// Room for activations that are arranged for warpgroups: 9 tiles of the widest matrix of a Llama 8B, 128 rows
+// each.
+constexpr std::uint64_t kArrangedBytes = std::uint64_t{32} << 20;
+constexpr std::uint64_t kArrangedBytesSimulated = 256 << 10;  // and rows in slices
 
 std::uint64_t element_bytes(ProductOutput mode) { return mode == ProductOutput::kElements ? 2 : 4; }
 
@@ -29,47 +35,47 @@ struct Choice {
   void (*launch)(const ProductParams&, Stream&) = nullptr;
   std::uint32_t tile_rows = kFewRows;
   bool spread = false;
+  bool warpgroups = false;
 };
 
-// `any_order`: sums may be in the order of the fastest kernel, whose bits are its own.
+// `arranged_bytes_max`: room for activations that are arranged for warpgroups; 0 where there are none, or
+// sums may not be in an order of theirs.
 Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::uint32_t multiprocessors,
-              bool any_order) {
+              std::uint64_t arranged_bytes_max) {
   // Of a mixture the rows of one expert on average.
   const std::uint32_t rows = p.offsets == nullptr ? p.rows : ceil_div(p.rows, p.experts);
   if (rows <= kFewRows) return {launchers.few, kFewRows, false};
   const std::uint32_t big_tiles = ceil_div(p.outputs, kBigTileRows);
   const auto tiles = [&](std::uint32_t tile_rows) { return big_tiles * row_tiles(p, tile_rows); };
-  const bool warpgroups = any_order && rows > 32 && launchers.warpgroup64 != nullptr;
-  if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) {
-    return {warpgroups ? launchers.warpgroup128 : launchers.many128, 128, false};
+  if (rows >= kWarpgroupRows && launchers.warpgroup64 != nullptr &&
+      arranged_bytes(p.columns, rows > 64 ? 128 : 64) <= arranged_bytes_max) {
+    return {rows > 64 ? launchers.warpgroup128 : launchers.warpgroup64, rows > 64 ? 128u : 64u, false, true};
   }
-  Choice choice = rows <= 16   ? Choice{launchers.many16, 16, false}
-                  : rows <= 32 ? Choice{launchers.many32, 32, false}
-                  : warpgroups ? Choice{launchers.warpgroup64, 64, false}
-                               : Choice{launchers.many64, 64, false};
+  if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) return {launchers.many128, 128};
+  Choice choice = rows <= 16   ? Choice{launchers.many16, 16}
+                  : rows <= 32 ? Choice{launchers.many32, 32}
+                               : Choice{launchers.many64, 64};
   choice.spread = p.offsets == nullptr && p.segments > 1 && tiles(choice.tile_rows) < multiprocessors;
   return choice;
 }
 
 class DeviceProducts : public Products {
  public:
-  DeviceProducts(const Device& device, ElementType type, bool deterministic,
-                 std::unique_ptr<LibraryProducts> library, std::string about, Memory workspace,
-                 std::uint64_t partials_bytes, Memory decoded)
+  DeviceProducts(const Device& device, ElementType type, std::unique_ptr<LibraryProducts> library,
+                 std::string about, Memory workspace, Memory decoded, Memory arranged)
       : multiprocessors_(device.properties().multiprocessors),
         type_(type),
-        any_order_(!deterministic && has_warpgroups(device.properties())),
         library_(std::move(library)),
         about_(std::move(about)),
         workspace_(std::move(workspace)),
-        partials_bytes_(partials_bytes),
-        decoded_(std::move(decoded)) {}
+        decoded_(std::move(decoded)),
+        arranged_(std::move(arranged)) {}
 
   void multiply(const ProductArguments& arguments, Stream& stream) override {
     for (const MatrixPart& part : arguments.matrix->parts) {
       ProductParams params = params_of(arguments, part);
       if (params.outputs == 0) continue;
-      if (is_packed(part.format) && library_ != nullptr && params.rows >= kDecodedRows &&
+      if (is_packed(part.format) && library_ != nullptr && params.rows >= decoded_rows() &&
           decoded_.size() > 0) {
         multiply_decoded(params, part.format, stream);
       } else if (is_packed(part.format) || !multiply_by_library(params, stream)) {
@@ -93,6 +99,10 @@ class DeviceProducts : public Products {
   const std::string& library() const override { return about_; }
 
  private:
+  std::uint32_t decoded_rows() const {
+    return arranged_.size() > 0 ? kDecodedRowsOfWarpgroups : kDecodedRows;
+  }
+
   // The part's share of a product: it may have no outputs.
   ProductParams params_of(const ProductArguments& arguments, const MatrixPart& part) const {
     const DeviceMatrix& matrix = *arguments.matrix;
@@ -178,25 +188,47 @@ class DeviceProducts : public Products {
 
   void run(ProductParams& p, MatrixFormat format, Stream& stream) const {
     if (p.rows == 0) return;
-    const Choice choice = choose(product_launchers(format, type_), p, multiprocessors_, any_order_);
+    const Choice choice = choose(product_launchers(format, type_), p, multiprocessors_, arranged_.size());
+    if (choice.warpgroups) return run_warpgroups(p, choice, stream);
     if (choice.spread) {
       const std::uint64_t tiles = ceil_div(p.outputs, kBigTileRows) * row_tiles(p, choice.tile_rows);
       const std::uint64_t bytes = tiles * p.segments * choice.tile_rows * kBigTileRows * sizeof(float);
-      LOCI_CHECK(bytes <= partials_bytes_, "the workspace holds the partial sums of all spread launches");
+      LOCI_CHECK(bytes <= workspace_.size(), "the workspace holds the partial sums of all spread launches");
       p.partials = workspace_.as<float>();
-      p.arrivals = reinterpret_cast<std::uint32_t*>(workspace_.data() + partials_bytes_);
     }
     choice.launch(p, stream);
   }
 
+  // As many tiles of rows at a time as their activations have room for. A block has a multiprocessor for
+  // itself: segments are as many as make that many blocks.
+  void run_warpgroups(ProductParams& p, const Choice& choice, Stream& stream) const {
+    const std::uint32_t all = row_tiles(p, choice.tile_rows);
+    const std::uint64_t room = arranged_.size() / arranged_bytes(p.columns, choice.tile_rows);
+    p.arranged = arranged_.data();
+    for (p.first_tile = 0; p.first_tile < all; p.first_tile += p.tiles) {
+      p.tiles = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, all - p.first_tile));
+      const std::uint32_t outputs = warpgroup_outputs(choice.tile_rows);
+      const std::uint32_t tiles = p.tiles * ceil_div(p.outputs, outputs);
+      const std::uint32_t most = std::min(kSegmentsMax, padded_columns(p.columns) / kStepColumns);
+      p.segments = p.offsets == nullptr ? std::clamp(multiprocessors_ / tiles, 1u, most) : 1;
+      p.partials = nullptr;
+      if (p.segments > 1) {
+        const std::uint64_t blocks = std::uint64_t{tiles} * p.segments;
+        LOCI_CHECK(blocks * choice.tile_rows * outputs * sizeof(float) <= workspace_.size(),
+                   "the workspace holds the partial sums of all spread launches");
+        p.partials = workspace_.as<float>();
+      }
+      choice.launch(p, stream);
+    }
+  }
+
   const std::uint32_t multiprocessors_;
   const ElementType type_;
-  const bool any_order_;  // and the device has the kernels that use it
   const std::unique_ptr<LibraryProducts> library_;
   const std::string about_;
-  const Memory workspace_;  // partial sums, then arrivals
-  const std::uint64_t partials_bytes_;
-  const Memory decoded_;  // elements of a packed matrix's slice; none: they are not decoded
+  const Memory workspace_;  // partial sums
+  const Memory decoded_;    // elements of a packed matrix's slice; none: they are not decoded
+  const Memory arranged_;   // activations for warpgroups; none: their kernels are not used
 };
 
 }  // namespace
@@ -224,24 +256,26 @@ Result<std::unique_ptr<Products>> Products::make(const Device& device, ElementTy
   std::string about = "own kernels: deterministic";
   std::unique_ptr<LibraryProducts> library;
   if (!deterministic) library = LibraryProducts::open(device, type, about);
-  // A launch is spread where its tiles are fewer than multiprocessors: of 64 rows each, at most.
+  // A launch is spread where its tiles are fewer than multiprocessors: of 64 rows each, at most. (Those of
+  // warpgroups have at most as many blocks as there are multiprocessors, of 64 KiB of sums.)
   const std::uint64_t tiles = device.properties().multiprocessors;
   const std::uint64_t tile_rows = rows_max <= 16 ? 16 : 64;
   const std::uint64_t partials = tiles * kSegmentsMax * tile_rows * kBigTileRows * sizeof(float);
-  const std::uint64_t arrivals = tiles * sizeof(std::uint32_t);
-  LOCI_ASSIGN_OR_RETURN(Memory workspace, Memory::allocate(device, MemoryKind::kDevice, partials + arrivals,
-                                                           "the workspace of products"));
+  LOCI_ASSIGN_OR_RETURN(Memory workspace,
+                        Memory::allocate(device, MemoryKind::kDevice, partials, "the workspace of products"));
   Memory decoded;
   if (library != nullptr && rows_max >= kDecodedRows) {
     const std::uint64_t bytes = device.properties().simulated ? kDecodedBytesSimulated : kDecodedBytes;
     LOCI_ASSIGN_OR_RETURN(decoded, Memory::allocate(device, MemoryKind::kDevice, bytes, "decoded weights"));
   }
-  Stream stream(device);
-  stream.fill(workspace.data() + partials, 0, arrivals);
-  stream.synchronize();
-  return std::unique_ptr<Products>(
-      std::make_unique<DeviceProducts>(device, type, deterministic, std::move(library), std::move(about),
-                                       std::move(workspace), partials, std::move(decoded)));
+  Memory arranged;
+  if (!deterministic && has_warpgroups(device.properties())) {
+    const std::uint64_t bytes = device.properties().simulated ? kArrangedBytesSimulated : kArrangedBytes;
+    LOCI_ASSIGN_OR_RETURN(arranged, Memory::allocate(device, MemoryKind::kDevice, bytes, "arranged rows"));
+  }
+  return std::unique_ptr<Products>(std::make_unique<DeviceProducts>(device, type, std::move(library),
+                                                                    std::move(about), std::move(workspace),
+                                                                    std::move(decoded), std::move(arranged)));
 }
 
 }  // namespace loci::cuda

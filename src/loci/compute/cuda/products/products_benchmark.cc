@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "loci/base/check.h"
 #include "loci/compute/cuda/check/bench.h"
+#include "loci/compute/cuda/check/bench_model_testing.h"
 #include "loci/compute/cuda/products/matrix.h"
 #include "loci/compute/cuda/products/products.h"
 
@@ -38,29 +38,15 @@ constexpr WeightKind kKinds[] = {
     {TensorType::kQ4_0, ElementType::kHalf},     {TensorType::kQ4_1, ElementType::kHalf},
     {TensorType::kQ4_K, ElementType::kHalf},     {TensorType::kQ6_K, ElementType::kHalf}};
 
-// Random bits under scales that keep weights small.
 DeviceMatrix random_matrix(const Bench& bench, const WeightKind& kind, const ProductShape& shape) {
   if (kind.stored == TensorType::kBF16) {
     return matrix_of_elements(
         kind.element, shape.outputs, shape.columns,
         bench.random_values(std::uint64_t{shape.outputs} * shape.columns, kind.element, 1));
   }
-  TensorView tensor{shape.name, kind.stored, shape.outputs, shape.columns, nullptr};
-  std::vector<std::byte> bytes(tensor.size_bytes());
-  std::mt19937_64 random(1);
-  for (std::size_t at = 0; at + 8 <= bytes.size(); at += 8) {
-    const std::uint64_t bits = random();
-    std::memcpy(&bytes[at], &bits, 8);
-  }
-  const TensorTypeInfo& info = tensor_type_info(kind.stored);
-  const std::uint32_t scale_at = kind.stored == TensorType::kQ6_K ? 208 : 0;
-  const bool two = kind.stored == TensorType::kQ4_1 || kind.stored == TensorType::kQ4_K;
-  const std::uint16_t scale = 0x1400;  // 2^-10
-  for (std::size_t at = scale_at; at < bytes.size(); at += info.block_bytes) {
-    std::memcpy(&bytes[at], &scale, 2);
-    if (two) std::memcpy(&bytes[at + 2], &scale, 2);
-  }
-  tensor.data = bytes.data();
+  const std::vector<std::byte> bytes =
+      random_weights(kind.stored, std::uint64_t{shape.outputs} * shape.columns);
+  const TensorView tensor{shape.name, kind.stored, shape.outputs, shape.columns, bytes.data()};
   Result<std::unique_ptr<MatrixLoader>> loader = MatrixLoader::make(bench.device(), kind.element, 8);
   LOCI_CHECK(loader.ok(), "benchmarks ask for what fits");
   Result<DeviceMatrix> matrix = loader.value()->load(tensor);
@@ -131,8 +117,8 @@ void bench_matrix(Bench& bench, const WeightKind& kind, const ProductShape& shap
   }
   if (std::strcmp(shape.name, "gate, up") != 0 && std::strcmp(shape.name, "down") != 0 && !bench.small())
     return;
-  std::vector<std::uint32_t> counts = {8, 16, 64, 512, 2048};
-  if (bench.quick()) counts = {64, 2048};
+  std::vector<std::uint32_t> counts = {8, 16, 32, 64, 128, 256, 512, 2048};
+  if (bench.quick()) counts = {16, 32, 64, 128, 256, 512, 2048};
   if (bench.small()) counts = {40};
   for (const std::uint32_t rows : counts) {
     const auto measure = [&](Products& products, const char* whose, double bar) {

@@ -239,6 +239,9 @@ TEST_F(MultiplyTest, LaunchersAgree) {
     }
     if (device().properties().capability != 90) continue;
     // With another order of sums.
+    const Memory arranged = filled(arranged_bytes(columns, 128));
+    p.arranged = arranged.data();
+    p.tiles = 1;
     for (const auto launcher : {launchers.warpgroup64, launchers.warpgroup128}) {
       if (launcher == nullptr) continue;
       const Memory output = filled(std::uint64_t{rows} * outputs * 4);

@@ -96,11 +96,33 @@ void AsyncUnits::copy_tile(std::byte* to, const TileMap& map, int x, int y, int 
   LOCI_CHECK(address(to) % 1024 == 0, "a tile in shared memory begins at a multiple of 1024");
   LOCI_CHECK(barriers_.count(arrivals) == 1, "a barrier was begun before a tile's bytes arrive there");
   LOCI_CHECK(reinterpret_cast<std::uintptr_t>(&map) % 64 == 0, "a map is aligned");
-  copies_.push_back({to, map, x, y, z, arrivals});
+  copies_.push_back({.to = to, .arrivals = arrivals, .map = map, .x = x, .y = y, .z = z, .from = {}});
+}
+
+void AsyncUnits::copy_bytes(std::byte* to, const std::byte* from, std::uint32_t bytes, const void* arrivals) {
+  check_shared(to, bytes);
+  LOCI_CHECK(bytes > 0 && (address(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16 == 0,
+             "bytes are copied by sixteen");
+  LOCI_CHECK(barriers_.count(arrivals) == 1, "a barrier was begun before bytes arrive there");
+  copies_.push_back(
+      {.to = to, .arrivals = arrivals, .map = {}, .x = 0, .y = 0, .z = 0, .from = {from, bytes}});
 }
 
 void AsyncUnits::run(const Copy& copy) {
   if (view_.empty()) view_.assign(bytes_, std::byte{0xff});
+  Barrier& barrier = barriers_[copy.arrivals];
+  if (copy.from.empty()) {
+    run_tile(copy);
+    barrier.bytes -= std::int64_t{shape_of(copy.map).box_rows} * 128;
+  } else {
+    std::memcpy(copy.to, copy.from.data(), copy.from.size());
+    publish({copy.to, copy.from.size()});
+    barrier.bytes -= static_cast<std::int64_t>(copy.from.size());
+  }
+  complete(barrier, copy.arrivals);
+}
+
+void AsyncUnits::run_tile(const Copy& copy) {
   const TileMapShape shape = shape_of(copy.map);
   const std::uint32_t rows = shape.box_rows;
   LOCI_CHECK(copy.to + std::size_t{rows} * 128 <= shared_ + bytes_,
@@ -125,9 +147,6 @@ void AsyncUnits::run(const Copy& copy) {
       std::memcpy(view_.data() + to, bits + 8 * chunk, 16);
     }
   }
-  Barrier& barrier = barriers_[copy.arrivals];
-  barrier.bytes -= std::int64_t{rows} * 128;
-  complete(barrier, copy.arrivals);
 }
 
 void AsyncUnits::publish(std::span<const std::byte> bytes) {

@@ -40,6 +40,7 @@ class AsyncUnits {
   void arrive(const void* arrivals, std::uint32_t bytes);
   bool phase_ended(const void* arrivals, unsigned parity);
   void copy_tile(std::byte* to, const TileMap& map, int x, int y, int z, const void* arrivals);
+  void copy_bytes(std::byte* to, const std::byte* from, std::uint32_t bytes, const void* arrivals);
   // Bytes that a thread wrote are visible to the units.
   void publish(std::span<const std::byte> bytes);
   // They were written, and not published: the units see NaNs, unless nothing changed.
@@ -60,10 +61,12 @@ class AsyncUnits {
     std::uint32_t phase = 0;
   };
   struct Copy {
-    std::byte* to;
+    std::byte* to = nullptr;
+    const void* arrivals = nullptr;
+    // Of a tile, or of bytes.
     TileMap map;
-    std::int64_t x, y, z;
-    const void* arrivals;
+    std::int64_t x = 0, y = 0, z = 0;
+    std::span<const std::byte> from;
   };
   struct Product {
     WarpProduct lanes[32];
@@ -83,6 +86,7 @@ class AsyncUnits {
   };
 
   void run(const Copy& copy);
+  void run_tile(const Copy& copy);
   void run(Warp& warp, std::size_t end);
   void run(std::uint32_t warp_in_group, Product& product, Sums& sums);
   void complete(Barrier& barrier, const void* arrivals);

@@ -348,6 +348,10 @@ void arrive(Arrivals* arrivals, std::uint32_t bytes) { running->units().arrive(a
 void await_arrivals(Arrivals* arrivals, unsigned parity) {
   while (!running->units().phase_ended(arrivals, parity)) running->wait(arrivals);
 }
+void copy_bytes(void* to, const void* from, std::uint32_t bytes, Arrivals* arrivals) {
+  running->units().copy_bytes(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes,
+                              arrivals);
+}
 void copy_tile(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals) {
   running->units().copy_tile(static_cast<std::byte*>(to), map, x, y, z, arrivals);
 }

@@ -24,6 +24,7 @@ void publish_arrivals();
 void arrive(Arrivals* arrivals, std::uint32_t bytes);
 void await_arrivals(Arrivals* arrivals, unsigned parity);
 void copy_tile(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals);
+void copy_bytes(void* to, const void* from, std::uint32_t bytes, Arrivals* arrivals);
 void publish_shared();
 void store_for_products(void* to, std::uint32_t value);
 void meet_at_barrier(unsigned number, unsigned threads, bool wait);
@@ -55,6 +56,9 @@ inline void await_arrivals(Arrivals* arrivals, unsigned parity) {
 }
 inline void copy_tile_async(void* to, const TileMap& map, int x, int y, int z, Arrivals* arrivals) {
   simulated::copy_tile(to, map, x, y, z, arrivals);
+}
+inline void copy_bytes_async(void* to, const void* from, unsigned bytes, Arrivals* arrivals) {
+  simulated::copy_bytes(to, from, bytes, arrivals);
 }
 inline void prefetch_map(const TileMap&) {}
 inline void publish_shared() { simulated::publish_shared(); }
