@@ -6,7 +6,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed cluster-test ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention bench-cluster reproduce simulate peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check gpu-server gpu-peers test test-changed cluster-test ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention bench-cluster reproduce simulate peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -34,6 +34,10 @@ gpu-check: ## build build/gpu-check: all tests and benchmarks of the GPU backend
 gpu-server: ## pack build/gpu-server.tar.xz: the whole server and its suites, to be run where a GPU is
 	@scripts/setup.sh build test
 	@scripts/gpu-server.sh
+
+gpu-peers: ## pack build/gpu-peers.tar.xz: llama.cpp for a GPU, to be measured beside Loci there (takes an hour)
+	@scripts/setup.sh model
+	@scripts/gpu-peers.sh
 
 test: ## build and test everything; PARTS=live chooses (docs/testing.md lists the parts)
 	@LOCI_PARTS='$(PARTS)' scripts/test.sh all
