@@ -25,13 +25,14 @@ struct ClusterFlags {
 void print_members(const MemberList& list) {
   std::size_t address = 7;
   for (const Member& member : list.members) address = std::max(address, member.address().size());
-  fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  models\n", "member", "address", address, "running",
-             "queued", "state");
+  fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  {:<7}  models\n", "member", "address", address, "running",
+             "queued", "state", "role");
   for (const Member& member : list.members) {
-    fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  {} ({}, numerics {}, blocks of {})\n", member.id,
+    fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  {:<7}  {} ({}, numerics {}, blocks of {})\n", member.id,
                member.address(), address, member.running, member.queued,
-               member.draining ? "draining" : "serving", fmt::join(member.models, ", "),
-               member.fingerprint.substr(0, 8), member.numerics, member.block_tokens);
+               member.draining ? "draining" : "serving", member_role_name(member.role),
+               fmt::join(member.models, ", "), member.fingerprint.substr(0, 8), member.numerics,
+               member.block_tokens);
   }
   if (list.refused > 0)
     fmt::print("{} rows are not believed: they are not sealed with this cluster's secret\n", list.refused);

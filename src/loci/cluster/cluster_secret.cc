@@ -136,6 +136,12 @@ std::array<std::uint8_t, 32> cluster_reply_key(const ClusterSecret& secret) {
   return out;
 }
 
+std::array<std::uint8_t, 32> cluster_prefill_key(const ClusterSecret& secret) {
+  std::array<std::uint8_t, 32> out{};
+  derive(secret, "loci cluster prefills", {}, out);
+  return out;
+}
+
 SharedKeys cluster_shared_keys(const ClusterSecret& secret,
                                const std::array<std::uint8_t, 16>& state_fingerprint) {
   SharedKeys keys;

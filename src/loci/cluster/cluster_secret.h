@@ -44,6 +44,8 @@ std::array<std::uint8_t, 32> cluster_peer_key(const ClusterSecret& secret);
 std::array<std::uint8_t, 16> cluster_prompt_key(const ClusterSecret& secret);
 // The key with which fronts seal what they say of replies (cluster/resumed_request.h).
 std::array<std::uint8_t, 32> cluster_reply_key(const ClusterSecret& secret);
+// The key with which fronts seal what they say of prompts (cluster/handed_prompt.h).
+std::array<std::uint8_t, 32> cluster_prefill_key(const ClusterSecret& secret);
 // The keys with which such state is named and sealed in a store that the cluster shares.
 SharedKeys cluster_shared_keys(const ClusterSecret& secret,
                                const std::array<std::uint8_t, 16>& state_fingerprint);

@@ -87,7 +87,17 @@ bool is_host(std::string_view host) {
   });
 }
 
+constexpr std::array<std::string_view, 3> kRoleNames = {"both", "prefill", "decode"};
+
 }  // namespace
+
+Result<MemberRole> parse_member_role(std::string_view text) {
+  const auto at = std::find(kRoleNames.begin(), kRoleNames.end(), text);
+  if (at != kRoleNames.end()) return static_cast<MemberRole>(at - kRoleNames.begin());
+  return invalid_argument(fmt::format("expected both, prefill or decode, found \"{}\"", text), "role");
+}
+
+std::string_view member_role_name(MemberRole role) { return kRoleNames[static_cast<std::size_t>(role)]; }
 
 std::string Member::address() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
@@ -115,7 +125,8 @@ std::string write_member(const Member& member, std::int64_t at_ms) {
                     {"draining", member.draining},
                     {"program", member.version},
                     {"store", member.store},
-                    {"peer_port", member.peer_port}};
+                    {"peer_port", member.peer_port},
+                    {"role", member_role_name(member.role)}};
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -148,6 +159,11 @@ Result<SaidMember> read_member(std::string_view text) {
   if (object.contains("store")) member.store = fields.text("store");
   if (object.contains("peer_port"))
     member.peer_port = static_cast<std::uint16_t>(fields.integer("peer_port", 0, UINT16_MAX));
+  if (object.contains("role")) {
+    const Result<MemberRole> role = parse_member_role(fields.text("role"));
+    if (role.ok()) member.role = *role;
+    if (!role.ok()) fields.fault("role", "both, prefill or decode");
+  }
   LOCI_RETURN_IF_ERROR(fields.status());
   return out;
 }

@@ -27,6 +27,17 @@ inline constexpr Nanos kMemberRenewal = kNanosPerSecond;
 // A stop waits this long for a database that does not answer.
 inline constexpr Nanos kMemberStopWait = 3 * kNanosPerSecond;
 
+// What fronts send a member (docs/cluster.md#prompts-and-replies-on-separate-servers). It serves whatever it
+// is asked for.
+enum class MemberRole : std::uint8_t {
+  kBoth,     // requests; where there are prefill members, they may compute the prompts of these
+  kPrefill,  // no requests of clients while others live: it computes prompts for members that ask
+  kDecode,   // as kBoth
+};
+// "both", "prefill", "decode". Errors: kInvalidArgument.
+Result<MemberRole> parse_member_role(std::string_view text);
+std::string_view member_role_name(MemberRole role);
+
 struct Member {
   std::string id;    // 16 hexadecimal digits, drawn at the member's start
   std::string host;  // the host at which other machines reach it
@@ -45,6 +56,7 @@ struct Member {
   std::string version;          // of the program
   std::string store;            // its name in the conversation store; empty: it has none
   std::uint16_t peer_port = 0;  // port on `host` at which it gives state to members; 0: it gives none
+  MemberRole role = MemberRole::kBoth;
 
   std::string address() const;  // "host:port", "[::1]:port"
   bool serves(std::string_view model) const;

@@ -53,6 +53,23 @@ TEST(Member, IsReadAsItWasWritten) {
   EXPECT_TRUE(said.member.serves("anything"));
 }
 
+TEST(Member, HasARoleAndOneOfAnOlderVersionHasBoth) {
+  for (const MemberRole role : {MemberRole::kBoth, MemberRole::kPrefill, MemberRole::kDecode}) {
+    Member member = test_member("0123456789abcdef");
+    member.role = role;
+    EXPECT_EQ(read_member(write_member(member, 5)).value().member.role, role);
+    EXPECT_EQ(parse_member_role(member_role_name(role)).value(), role);
+  }
+  Member member = test_member("0123456789abcdef");
+  member.role = MemberRole::kPrefill;
+  std::string old = write_member(member, 5);
+  const std::string field = ",\"role\":\"prefill\"";
+  ASSERT_NE(old.find(field), std::string::npos) << old;
+  old.erase(old.find(field), field.size());
+  EXPECT_EQ(read_member(old).value().member.role, MemberRole::kBoth);
+  EXPECT_EQ(parse_member_role("prompts").status().field(), "role");
+}
+
 TEST(Member, WrongTextsAreRefusedByField) {
   const std::string good = write_member(test_member("0123456789abcdef"), 5);
   const auto field_of = [&](const std::string& from, const std::string& to) {
@@ -71,6 +88,7 @@ TEST(Member, WrongTextsAreRefusedByField) {
   EXPECT_EQ(field_of("\"version\":1", "\"version\":2"), "version");
   EXPECT_EQ(field_of("\"queued\":1", "\"queued\":-1"), "queued");
   EXPECT_EQ(field_of("\"tls\":false,", ""), "tls");
+  EXPECT_EQ(field_of("\"role\":\"both\"", "\"role\":\"all\""), "role");
   EXPECT_FALSE(read_member("[]").ok());
   EXPECT_FALSE(read_member(std::string(kMemberBytesMax + 1, ' ')).ok());
 }

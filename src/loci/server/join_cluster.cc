@@ -9,6 +9,7 @@
 
 #include "loci/base/version.h"
 #include "loci/cluster/cluster_secret.h"
+#include "loci/cluster/handed_prompt.h"
 #include "loci/cluster/resumed_request.h"
 #include "loci/memory/chain_key.h"
 #include "loci/serve/http/page_guard.h"
@@ -65,6 +66,7 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
                                                  const ServerConfig& config, std::uint16_t port,
                                                  const ServedModel& served, std::string store,
                                                  PeerState& peers, std::shared_ptr<spdlog::logger> log) {
+  LOCI_ASSIGN_OR_RETURN(const MemberRole role, parse_member_role(config.role));
   Member member{.id = random_member_id(),
                 .host = reachable_host(config.http.host),
                 .port = port,
@@ -76,7 +78,8 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
                 .block_tokens = kBlockTokens,
                 .version = kVersion,
                 .store = std::move(store),
-                .peer_port = peers.port()};
+                .peer_port = peers.port(),
+                .role = role};
   member.models.insert(member.models.end(), served.aliases.begin(), served.aliases.end());
   if (!config.advertise.empty()) {
     LOCI_ASSIGN_OR_RETURN(auto address, parse_member_address(config.advertise));
@@ -101,6 +104,15 @@ Result<std::function<std::optional<ResumedReply>(HttpRequest& request)>> resumed
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));
   return std::function<std::optional<ResumedReply>(HttpRequest & request)>(
       [key = cluster_reply_key(secret)](HttpRequest& request) { return take_resumed_reply(key, request); });
+}
+
+Result<std::function<std::optional<PrefillPlace>(const HttpRequest& request)>> prefill_reader(
+    const std::string& secret_file) {
+  LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));
+  return std::function<std::optional<PrefillPlace>(const HttpRequest& request)>(
+      [key = cluster_prefill_key(secret)](const HttpRequest& request) {
+        return read_prefill_header(key, request);
+      });
 }
 
 Result<std::unique_ptr<ClusterLimits>> open_cluster_limits(const ServerConfig& config, std::string member,

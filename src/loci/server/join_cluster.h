@@ -11,6 +11,7 @@
 #include "loci/cluster/limits/cluster_limits.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/membership.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/generation/served_model.h"
 #include "loci/serve/http/http_message.h"
@@ -39,6 +40,10 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
 
 // For ApiServices::take_resumed: believes fronts with the secret in that file. Errors name cluster_secret.
 Result<std::function<std::optional<ResumedReply>(HttpRequest& request)>> resumed_reader(
+    const std::string& secret_file);
+
+// For ApiServices::read_prefill: likewise.
+Result<std::function<std::optional<PrefillPlace>(const HttpRequest& request)>> prefill_reader(
     const std::string& secret_file);
 
 // Counts tenants' limits together with the other members. `member`: this server's id. Errors:

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "loci/cluster/feed/block_feed.h"
 #include "loci/cluster/peers/peer_tls.h"
+#include "loci/cluster/peers/prefill_calls.h"
 #include "loci/cluster/routed_request.h"
 #include "loci/memory/chain_key.h"
 #include "loci/server/join_cluster.h"
@@ -58,20 +60,44 @@ std::uint64_t random_epoch() {
 
 class EngineSource final : public PeerSource {
  public:
-  explicit EngineSource(Engine& engine) : engine_(engine) {}
+  EngineSource(Engine& engine, std::uint32_t vocabulary) : engine_(engine), vocabulary_(vocabulary) {}
   void ask(PeerQuestion question) override { engine_.ask_for_peer(std::move(question)); }
   void read(PeerRead read, Nanos time_limit) override { engine_.read_for_peer(std::move(read), time_limit); }
   void leave(PeerReadId read) override { engine_.leave_peer(read); }
+  // A request of one token, which nobody reads: what was computed before it stays as any reply's state does.
+  RequestId prefill(PrefillWork work, std::function<void(bool)> ended) override {
+    const auto is_known = [&](TokenId token) { return token.value < vocabulary_; };
+    if (!std::ranges::all_of(work.tokens, is_known)) {
+      ended(false);
+      return {};
+    }
+    GenerationRequest request{.tenant = std::move(work.tenant),
+                              .prompt = std::move(work.tokens),
+                              .sampling = {},
+                              .max_new_tokens = 1,
+                              .stop_tokens = {},
+                              .time_limit = {},
+                              .weight = work.weight,
+                              .queued_max = work.queued_max,
+                              .salt = std::move(work.salt),
+                              .text = std::move(work.text)};
+    return engine_.submit(std::move(request), [ended = std::move(ended)](const GenerationEvent& event) {
+      const auto* end = std::get_if<GenerationEnded>(&event);
+      if (end != nullptr) ended(end->status.ok() && end->reason == FinishReason::kLength);
+    });
+  }
+  void leave_prefill(RequestId prefill) override { engine_.cancel(prefill); }
 
  private:
   Engine& engine_;
+  const std::uint32_t vocabulary_;
 };
 
 }  // namespace
 
 void PeerState::start(Engine& engine) {
   if (!server) return;
-  source = std::make_unique<EngineSource>(engine);
+  source = std::make_unique<EngineSource>(engine, vocabulary);
   server->start(*source);
 }
 
@@ -109,7 +135,7 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
                   listens.field() == "port" ? "peer_port" : listens.field());
   state.list = std::make_shared<PeerList>();
   PeerStoreOptions store{.peers = state.list,
-                         .tls = std::move(connects),
+                         .tls = connects,
                          .state = name,
                          .groups = {},
                          .store = std::move(options.mover.shared),
@@ -123,6 +149,8 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
   options.mover.shared = make_peer_store(std::move(store), clock);
   options.mover.peers = state.server;
   options.listener = feed;
+  state.vocabulary = spec.vocabulary;
+  state.ask_for_prefill = prefill_caller(connects, name, state.list);
   state.feed_stats = [feed] { return feed->stats(); };
   state.name_prompt = [key = cluster_prompt_key(*secret)](const HttpRequest& request, std::string_view id) {
     return prompt_names(request, id, key);

@@ -17,6 +17,7 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/run/engine.h"
 #include "loci/model/model_spec.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/server/server_config.h"
 
@@ -31,6 +32,8 @@ struct PeerState {
   // ApiServices::name_prompt.
   std::function<PromptNames(const HttpRequest& request, std::string_view id)> name_prompt;
   std::function<FeedStats()> feed_stats;  // ApiServices::feed_stats
+  AskForPrefill ask_for_prefill;          // GenerationServices::ask_for_prefill
+  std::uint32_t vocabulary = 0;           // the model's
 
   std::uint16_t port() const { return server ? server->port() : 0; }
   // From now on other members get answers.

@@ -26,6 +26,10 @@ Status open_cluster(ServerParts& parts) {
   const ServerConfig& config = parts.config;
   if (config.join.empty()) return {};
   LOCI_RETURN_IF_ERROR(check_advertised(config, *parts.log));
+  if (config.role == "prefill" && !config.peer_port)
+    return invalid_argument(
+        "a prefill member computes state that others read: give it a port for that (option peer_port)",
+        "role");
   LOCI_ASSIGN_OR_RETURN(parts.members, open_members(config.join, config.cluster_secret));
   return {};
 }
@@ -133,8 +137,10 @@ Status Server::load(const FindModel& find_model) {
   LOCI_RETURN_IF_ERROR(warm_public(parts));
   parts.services->name_prompt = parts.peers.name_prompt;
   parts.services->feed_stats = parts.peers.feed_stats;
+  parts.services->ask_for_prefill = parts.peers.ask_for_prefill;
   if (!parts.config.join.empty()) {
     LOCI_ASSIGN_OR_RETURN(parts.services->take_resumed, resumed_reader(parts.config.cluster_secret));
+    LOCI_ASSIGN_OR_RETURN(parts.services->read_prefill, prefill_reader(parts.config.cluster_secret));
   }
   parts.services->served.store(&parts.served);
   LOCI_RETURN_IF_ERROR(join_opened(parts));

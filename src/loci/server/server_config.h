@@ -79,6 +79,7 @@ struct ServerConfig {
   // The port at which members of the cluster read this server's state. Absent: they do not, and it does not
   // ask them either.
   std::optional<std::uint16_t> peer_port = 0;                  // 0: any free port
+  std::string role = "both";                                   // parse_member_role()
   std::string shared;                                          // a URL; empty: none
   std::optional<Nanos> shared_ttl = 86'400 * kNanosPerSecond;  // absent: no limit
   std::string event_log;

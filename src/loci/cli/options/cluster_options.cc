@@ -55,7 +55,13 @@ std::vector<Option> cluster_options() {
   peer_port.get = [get = peer_port.get](const ServerConfig& flags) {
     return std::optional<std::string>(get(flags).value_or("none"));
   };
-  return {std::move(join), std::move(advertise), std::move(peer_port)};
+  Option role =
+      choice_option({group, "--role",
+                     "what fronts send this server: requests (both, decode), or only the prompts of other "
+                     "members' requests (prefill), whose state those members then read from it "
+                     "(docs/cluster.md)"},
+                    "ROLE", {"both", "prefill", "decode"}, [](auto& flags) -> auto& { return flags.role; });
+  return {std::move(join), std::move(advertise), std::move(peer_port), std::move(role)};
 }
 
 }  // namespace loci

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -26,16 +27,17 @@ constexpr std::string_view kNotServing = "this server is loading or stopping", k
 // Connections whose peer has not shown that it has the secret; the oldest gives way to the next. So strangers
 // keep no member out who greets as fast as they come.
 constexpr std::size_t kGreetingsMax = 64;
-constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
-constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;   // between two looks for what fronts wait for
-constexpr std::size_t kBytesWithHead = 8 << 10;      // of a piece
-constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
+constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;     // that the source takes to answer a question
+constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;      // between two looks for what fronts wait for
+constexpr Nanos kPrefillLimit = 600 * kNanosPerSecond;  // that a prompt takes; its member gives up before
+constexpr std::size_t kBytesWithHead = 8 << 10;         // of a piece
+constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;     // that a handshake or a request takes to arrive
 
 HttpServer::Options http_options(const PeerServerOptions& options) {
   HttpServer::Options out{
       .host = options.host, .port = options.port, .tls = {}, .tls_context = options.tls, .limits = {}};
   out.unsent_bytes_max = 0;  // state is sent as fast as the network takes it
-  out.limits.body_bytes_max = kPeerBodyBytesMax;
+  out.limits.body_bytes_max = std::max(kPeerBodyBytesMax, kPrefillBodyBytesMax);
   out.limits.bodies_bytes_max = std::uint64_t{16} << 20;
   out.limits.header_bytes_max = 8 << 10;
   out.limits.connections_max = options.connections_max;
@@ -80,6 +82,7 @@ struct PeerServer::Exchanged {
   std::shared_ptr<const std::vector<PeerWant>> wants;
   std::deque<Piece> pieces;
   std::optional<std::vector<std::uint8_t>> answer;
+  std::optional<bool> is_computed;  // the state of a prompt; absent: it goes on
   // The network thread's.
   asio::steady_timer woken;
   asio::steady_timer late;        // cuts the answer
@@ -190,11 +193,13 @@ asio::awaitable<void> PeerServer::handle(Exchange& exchange) {
   }
   PeerSource* const source = source_;
   if (source == nullptr) co_return co_await refuse(exchange, 503, kNotServing);
-  const bool asks = exchange.path() == kPeerAskPath;
-  if (!asks && exchange.path() != kPeerReadPath) co_return co_await refuse(exchange, 404, kNoPath);
+  const bool asks = exchange.path() == kPeerAskPath, computes = exchange.path() == kPrefillPath;
+  if (!asks && !computes && exchange.path() != kPeerReadPath)
+    co_return co_await refuse(exchange, 404, kNoPath);
   const std::optional<ApiError> error = co_await exchange.read_body();
   if (error) co_return co_await refuse(exchange, error->http_status, error->message);
   if (asks) co_return co_await answer_question(exchange, *source);
+  if (computes) co_return co_await answer_prefill(exchange, *source);
   co_await answer_read(exchange, *source);
 }
 
@@ -258,6 +263,47 @@ asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource
   const std::vector<std::uint8_t> groups = exchanged->answer.value_or(std::vector<std::uint8_t>(count, 0));
   std::string reply = write_peer_answer(groups);
   co_await give_whole(exchange, std::move(reply));
+}
+
+// What ends, and a member that leaves, wake it. (The calls to wake are ones of this thread, so none comes
+// between a look and the wait behind it.)
+asio::awaitable<bool> PeerServer::wait_computed(Exchange& exchange, Exchanged& exchanged) {
+  for (Nanos waited = 0; waited < kPrefillLimit && source_ != nullptr; waited += kPrefillPulse) {
+    {
+      const MutexLock lock(mutex_);
+      if (exchanged.is_computed) co_return *exchanged.is_computed;
+    }
+    if (!co_await exchange.stream({&kPrefillGoesOn, 1}) || exchange.gone()) break;
+    {
+      const MutexLock lock(mutex_);
+      if (exchanged.is_computed) co_return *exchanged.is_computed;
+    }
+    exchanged.woken.expires_after(std::chrono::nanoseconds(kPrefillPulse));
+    boost::system::error_code ignored;
+    co_await exchanged.woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  co_return false;
+}
+
+asio::awaitable<void> PeerServer::answer_prefill(Exchange& exchange, PeerSource& source) {
+  Result<PrefillWork> work = read_prefill(exchange.request().body);
+  if (!work.ok()) co_return co_await refuse_field(exchange, work.status());
+  if (prefills_ >= kPrefillsMax) co_return co_await refuse(exchange, 503, "too many prompts are computed");
+  exchange.drop_body();
+  ++prefills_;
+  const std::shared_ptr<void> ended(nullptr, [this](void*) { --prefills_; });
+  const PeerReadId id(++last_id_);
+  const std::shared_ptr<Exchanged> exchanged = begin(id);
+  const RequestId prefill = source.prefill(std::move(*work), [this, id](bool is_done) {
+    change(id, [&](Exchanged& one) { one.is_computed = is_done; });
+  });
+  exchange.watch([exchanged] { exchanged->woken.cancel(); });
+  const bool is_there = co_await exchange.begin_stream(kContentType);
+  const bool is_computed = is_there && co_await wait_computed(exchange, *exchanged);
+  end(id);
+  if (!is_computed && source_ != nullptr) source.leave_prefill(prefill);
+  const char last = is_computed ? kPrefillDone : kPrefillFailed;
+  if (co_await exchange.stream({&last, 1})) co_await exchange.end_stream();
 }
 
 // What of a read has not been sent.

@@ -2,7 +2,8 @@
 // Answers other members of the cluster: which blocks this server has, and their state (MemServe §4.3). It has
 // a port and a thread of its own, and talks only to holders of the cluster's secret (peer_tls.h).
 //
-// Fronts also ask here which prompts' state the server has (cluster/feed/).
+// Fronts also ask here which prompts' state the server has (cluster/feed/), and members have it compute the
+// state of prompts (prefill_wire.h), which they then read.
 //
 // Nothing is kept for a peer and nothing is pushed. A read names its blocks by key. Only a few blocks are
 // held at a time, each only while its bytes are copied (engine/core/peer_reads.h). A peer that takes nothing
@@ -28,6 +29,7 @@
 #include "loci/base/status.h"
 #include "loci/cluster/feed/block_feed.h"
 #include "loci/cluster/peers/peer_wire.h"
+#include "loci/cluster/peers/prefill_wire.h"
 #include "loci/engine/mover/peer_outlet.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/telemetry/metrics.h"
@@ -35,6 +37,8 @@
 namespace loci {
 
 inline constexpr Nanos kPeerPatience = 2 * kNanosPerSecond;
+// Prompts that members wait for at once: fewer than connections, so that there is room for reads.
+inline constexpr std::size_t kPrefillsMax = 64;
 
 // Knows which blocks this server has: the engine (engine/run/engine.h). It reports the result of each call to
 // the outlet. Thread-safe.
@@ -44,6 +48,11 @@ class PeerSource {
   virtual void ask(PeerQuestion question) = 0;
   virtual void read(PeerRead read, Nanos time_limit) = 0;  // the deadline counts from now
   virtual void leave(PeerReadId read) = 0;
+
+  // Computes the state of a prompt. `ended` is called once, from any thread: true if the state is there.
+  virtual RequestId prefill(PrefillWork work, std::function<void(bool is_done)> ended) = 0;
+  // Nobody waits for it any more.
+  virtual void leave_prefill(RequestId prefill) = 0;
 };
 
 struct PeerServerOptions {
@@ -81,6 +90,9 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> handle(Exchange& exchange);
   boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
+  // Tells the connection that it goes on until it has ended. True: the state is there.
+  boost::asio::awaitable<bool> wait_computed(Exchange& exchange, Exchanged& exchanged);
+  boost::asio::awaitable<void> answer_prefill(Exchange& exchange, PeerSource& source);
   struct ReadLeft;
   // Sends what the source said next. False: the connection takes no more.
   boost::asio::awaitable<bool> send_piece(Exchange& exchange, Exchanged& exchanged, ReadLeft& left);
@@ -99,7 +111,8 @@ class PeerServer final : public PeerOutlet {
   const PeerServerOptions options_;
   ServeMetrics metrics_;  // of the connections; not reported anywhere
   std::atomic<PeerSource*> source_{nullptr};
-  std::uint64_t last_id_ = 0;  // only for the network thread
+  std::uint64_t last_id_ = 0;  // only for the network thread, as the next one
+  std::size_t prefills_ = 0;   // that are computed
 
   Mutex mutex_;
   std::map<PeerReadId, std::shared_ptr<Exchanged>> open_ GUARDED_BY(mutex_);

@@ -103,10 +103,14 @@ class PeerStore final : public SharedStore {
     options_.peers->listen([this](std::vector<PeerAddress> peers) {
       asio::post(io_, [this, peers = std::move(peers)] { hear(peers); });
     });
+    options_.peers->listen_to_notes([this](PeerAddress peer) {
+      asio::post(io_, [this, peer = std::move(peer)] { peers_.note_found(peer, clock_.now()); });
+    });
   }
 
   ~PeerStore() override {
     options_.peers->listen(nullptr);
+    options_.peers->listen_to_notes(nullptr);
     asio::post(io_, [this] {
       options_.store.reset();  // it calls back for all of it
       stop();

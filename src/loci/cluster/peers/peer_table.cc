@@ -35,6 +35,12 @@ std::shared_ptr<Peer> PeerTable::find(std::uint32_t number) const {
   return at == peers_.end() ? nullptr : at->second;
 }
 
+void PeerTable::note_found(const PeerAddress& address, Nanos now) {
+  for (const auto& [number, peer] : peers_) {
+    if (peer->address == address) peer->found_at = now;
+  }
+}
+
 std::vector<std::shared_ptr<Peer>> PeerTable::choose(std::size_t most, Nanos now) {
   std::vector<std::shared_ptr<Peer>> up;
   for (const auto& [number, peer] : peers_) {

@@ -54,6 +54,8 @@ class PeerTable {
 
   // Null: it is not in the table.
   std::shared_ptr<Peer> find(std::uint32_t number) const;
+  // Notes that the peer has blocks now.
+  void note_found(const PeerAddress& address, Nanos now);
   // Chooses at most `most` peers to be asked one question: peers that are not left alone and do not have too
   // many questions to answer. Of those that had nothing lately each call chooses others.
   std::vector<std::shared_ptr<Peer>> choose(std::size_t most, Nanos now);

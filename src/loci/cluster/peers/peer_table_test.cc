@@ -86,6 +86,9 @@ TEST(PeerTableTest, MostOfThoseWhoAreAskedHadSomethingLatelyTheRestTakesTurns) {
   // Who had something last is the first.
   table.find(6)->found_at = 9;
   EXPECT_EQ(numbers(table.choose(4, 0)).front(), 6u);
+  // So has one that is noted to have computed something.
+  table.note_found(addresses(6)[3], 10);
+  EXPECT_EQ(numbers(table.choose(4, 0)).front(), 4u);
 }
 
 }  // namespace

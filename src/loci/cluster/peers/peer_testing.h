@@ -61,7 +61,8 @@ class FakePeer final : public PeerSource {
     kForgetsLater,  // gives the first round, and says afterwards that the rest is gone; then it gives that,
                     // too
     kStopsLater,    // gives the first block and the first round of the others, and nothing more
-    kIsSilent
+    kIsSilent,
+    kComputes  // computes prompts, too; others refuse them
   };
 
   explicit FakePeer(std::set<ChainKey> has, Ways ways = Ways::kGives, std::uint8_t secret = 1,
@@ -101,6 +102,18 @@ class FakePeer final : public PeerSource {
     }
   }
   void leave(PeerReadId) override { ++left_; }
+  // A silent one never ends; one that computes keeps what it was given.
+  RequestId prefill(PrefillWork work, std::function<void(bool)> ended) override {
+    if (ways_ != Ways::kIsSilent) ended(ways_ == Ways::kComputes);
+    const MutexLock lock(works_mutex_);
+    works_.push_back(std::move(work));
+    return RequestId(works_.size());
+  }
+  void leave_prefill(RequestId) override { ++left_; }
+  std::vector<PrefillWork> works() {
+    const MutexLock lock(works_mutex_);
+    return works_;
+  }
   void stop() { server_->stop(); }
   PeerAddress address(const std::string& id) const {
     return {.id = id, .host = "127.0.0.1", .port = server_->port()};
@@ -144,6 +157,8 @@ class FakePeer final : public PeerSource {
   const std::set<ChainKey> has_;
   const Ways ways_;
   std::atomic<int> questions_{0}, reads_{0}, rounds_{0}, given_{0}, taken_{0}, left_{0};
+  Mutex works_mutex_;
+  std::vector<PrefillWork> works_ GUARDED_BY(works_mutex_);
   std::unique_ptr<PeerServer> server_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the messages of members about state (peer_wire.h): nothing is read past a message's end, a message
-// that parses is written again to the same bytes, and a reader reports each part once, and only parts that
-// were given.
+// Fuzzes the messages of members about state (peer_wire.h, prefill_wire.h): nothing is read past a message's
+// end, a message that parses is written again to the same bytes, and a reader reports each part once, and
+// only parts that were given.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "loci/cluster/peers/peer_wire.h"
+#include "loci/cluster/peers/prefill_wire.h"
 
 namespace {
 
@@ -37,6 +38,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     expect(loci::write_peer_wants(*wants) == input);
   if (const auto groups = loci::read_peer_answer(input, 3, 2); groups.ok())
     expect(loci::write_peer_answer(*groups) == input);
+  // (What a text without names says of its chunks is dropped.)
+  if (const auto work = loci::read_prefill(input); work.ok() && work->text)
+    expect(loci::write_prefill(*work) == input);
 
   const std::vector<loci::SharedGroup> groups = {{.layers = 3, .layer_slice_bytes = 16},
                                                  {.layers = 2, .layer_slice_bytes = 8}};

@@ -63,6 +63,7 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
             .tenant = {},
             .ticket = {},
             .resumed = {},
+            .prefill = {},
             .parameters = match.parameters,
             .error_style = match.error_style};
   std::string failed;
@@ -136,8 +137,10 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
       co_await call.fail(*std::move(unread));
       co_return;
     }
-    if (services_.served.load() != nullptr && services_.take_resumed)
+    if (services_.served.load() != nullptr && services_.take_resumed) {
       call.resumed = services_.take_resumed(exchange.request());
+      call.prefill = services_.read_prefill(exchange.request());
+    }
     co_await match.route->handler(call);
   }
 }

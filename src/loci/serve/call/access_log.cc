@@ -29,6 +29,8 @@ void add_generation(LogLine& line, const GenerationSummary& summary) {
       .count("output_tokens", static_cast<std::int64_t>(usage.completion_tokens));
   add_sources(line, usage.explanation.sources);
   if (usage.dropped_tokens > 0) line.count("dropped_tokens", static_cast<std::int64_t>(usage.dropped_tokens));
+  if (summary.prefill != PrefillEnd::kNone)
+    line.text("prefill", prefill_end_name(summary.prefill)).duration("prefill_wait", summary.prefill_wait);
   if (summary.choices > 1) line.count("choices", static_cast<std::int64_t>(summary.choices));
   if (summary.first_token) {
     line.duration("first_token", *summary.first_token);

@@ -65,6 +65,7 @@ asio::awaitable<void> run_generation(ApiServices& services, Call& call, Prepared
   call.exchange.drop_body();
   prepared.ticket = std::move(call.ticket);
   prepared.resumed = std::exchange(call.resumed, std::nullopt);
+  prepared.prefill = std::exchange(call.prefill, std::nullopt);
   CallSink sink(call);
   const bool there = co_await run_generation(services, sink, std::move(prepared));
   if (!there) services.metrics.client_left();

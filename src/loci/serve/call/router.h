@@ -13,6 +13,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/serve/generation/generation_summary.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/http/exchange.h"
 #include "loci/serve/tenants/tenant_limiter.h"
@@ -46,6 +47,7 @@ struct Call {
   std::shared_ptr<const Tenant> tenant;  // of Access::kOpen: none
   std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
   std::optional<ResumedReply> resumed;   // of a request that a front sent, until a generation takes it over
+  std::optional<PrefillPlace> prefill;   // of such a request: where its prompt is computed
   std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   // For the access log:

@@ -42,6 +42,9 @@ struct ApiServices : GenerationServices {
   // What a front says of the reply to a request, taken out of the request; null: this server is no member of
   // a cluster. Set and called as name_prompt.
   std::function<std::optional<ResumedReply>(HttpRequest& request)> take_resumed;
+  // Where a front wants the request's prompt to be computed; null as take_resumed. Set and called as that
+  // one.
+  std::function<std::optional<PrefillPlace>(const HttpRequest& request)> read_prefill;
   // What fronts were told of prompts' state; null: there is no feed. Set and called as name_prompt.
   std::function<FeedStats()> feed_stats;
 

@@ -475,6 +475,35 @@ asio::awaitable<TenantLimiter::Refusal> take_tokens(GenerationServices& services
                                                   tokens);
 }
 
+// Has another member compute the prompt, where a front says so. Whatever goes wrong costs time alone.
+asio::awaitable<PrefillEnd> compute_elsewhere(GenerationServices& services, ReplySink& sink,
+                                              const PreparedGeneration& prepared) {
+  // (Of several prompts, and of one whose tokens are scored, the front knows too little; what is left of a
+  // history that was cut has state of its own.)
+  if (!prepared.prefill || !services.ask_for_prefill || prepared.prompts.size() != 1 ||
+      prepared.scores_prompt || !prepared.dropped[0].empty())
+    co_return PrefillEnd::kNone;
+  const Tenant& tenant = *sink.origin().tenant;
+  PrefillOrder order{.io = sink.origin().io,
+                     .place = *prepared.prefill,
+                     .work = {.tenant = tenant.id,
+                              .salt = prepared.fields.cache_salt,
+                              .weight = tenant.limits.weight,
+                              .queued_max = queued_max(tenant.limits, *services.served.load()->engine),
+                              .tokens = prepared.prompts[0],
+                              .text = prepared.text},
+                     .watch = [&sink](std::function<void()> on_gone) { sink.watch(std::move(on_gone)); }};
+  const Status status = co_await services.ask_for_prefill(std::move(order));
+  const PrefillEnd end = status.ok() ? PrefillEnd::kDone : PrefillEnd::kFailed;
+  if (!status.ok() && !sink.gone()) {
+    services.log->warn("{}: the member at {}:{} did not compute the prompt, so this server does: {}",
+                       sink.origin().request_id, prepared.prefill->host, prepared.prefill->port,
+                       status.message());
+  }
+  sink.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(end)));
+  co_return end;
+}
+
 }  // namespace
 
 asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& sink,
@@ -498,9 +527,14 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     co_return true;
   }
   TenantTicket ticket = *std::move(prepared.ticket);
+  const Nanos asked_at = services.clock.now();
+  const PrefillEnd prefill = co_await compute_elsewhere(services, sink, prepared);
+  const Nanos prefill_wait = services.clock.now() - asked_at;
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
-  const GenerationSummary summary = generation.summary();
+  GenerationSummary summary = generation.summary();
+  summary.prefill = prefill;
+  summary.prefill_wait = prefill_wait;
   ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   sink.account(summary);
   services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,

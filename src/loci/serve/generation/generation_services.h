@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "loci/base/clock.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/served_model.h"
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/telemetry/metrics.h"
@@ -28,7 +29,8 @@ struct GenerationServices {
   ServeMetrics& metrics;
   const Clock& clock;
   std::shared_ptr<spdlog::logger> log;
-  std::optional<Nanos> time_limit;                  // of a whole generation
+  std::optional<Nanos> time_limit;  // of a whole generation
+  AskForPrefill ask_for_prefill{};  // null: this server reads no state from others. Set before `served`
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
   std::atomic<bool> stops_at_once{false};  // generations that end from now on were cut off by the server

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "loci/base/clock.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/reply_format.h"
 
 namespace loci {
@@ -17,8 +18,10 @@ struct GenerationSummary {
   std::optional<Nanos> first_token;  // from the request's last byte
   Nanos duration = 0;
   bool client_left = false;
-  bool cut_off = false;            // by the server, which stopped at once; not by the client
-  std::string_view finish_reason;  // of the first choice; static storage
+  bool cut_off = false;                    // by the server, which stopped at once; not by the client
+  std::string_view finish_reason;          // of the first choice; static storage
+  PrefillEnd prefill = PrefillEnd::kNone;  // what became of the prompt at another member
+  Nanos prefill_wait = 0;                  // for that one
 };
 
 }  // namespace loci

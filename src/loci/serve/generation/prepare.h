@@ -16,6 +16,7 @@
 #include "loci/serve/conversation/conversation.h"
 #include "loci/serve/conversation/output_parser.h"
 #include "loci/serve/generation/generation_fields.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/reply_format.h"
 #include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/generation/served_model.h"
@@ -49,6 +50,7 @@ struct PreparedGeneration {
   bool one_call = false;                    // the reply ends with its first call
   std::shared_ptr<const PromptNames> text;  // of the only prompt; null: it has no names
   std::optional<ResumedReply> resumed;      // absent: no other server can go on with the reply
+  std::optional<PrefillPlace> prefill;      // where the only prompt is computed before; absent: here
   std::optional<TenantTicket> ticket;       // of the tenant; set before run_generation()
   std::unique_ptr<ReplyFormat> format;      // set by the endpoint, at the latest
   // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last
