@@ -117,6 +117,7 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(flags.secret));
   options.prompt_key = cluster_prompt_key(secret);
   options.reply_key = cluster_reply_key(secret);
+  options.prefill_key = cluster_prefill_key(secret);
   LOCI_ASSIGN_OR_RETURN(TlsContext trusted, make_client_tls(flags.tls_ca));
   LOCI_ASSIGN_OR_RETURN(TlsContext peers, make_peer_client_tls(cluster_peer_key(secret)));
   routing.workers = std::make_unique<WorkerPool>(2);

@@ -252,6 +252,9 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   line.duration("duration", clock_.now() - request.begun_at);
   if (request.prompt.is_generated) line.text("why", routed_why_name(request.why));
   if (request.predicted) line.duration("predicted", *request.predicted);
+  if (request.prefilled != PrefillEnd::kNone)
+    line.text("prefill", prefill_end_name(request.prefilled))
+        .text("prefill_member", request.prefill->member.id);
   if (request.was_lost) line.text("lost", "its instance ended before the reply did");
   log(*log_, spdlog::level::info, line);
 }
@@ -266,10 +269,14 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     if (request.prompt.is_generated) ++counts_.chosen[static_cast<std::size_t>(choice.why)];
     request.why = choice.why;
     request.predicted = choice.predicted;
+    request.prefill.reset();
+    request.prefilled = PrefillEnd::kNone;
+    if (choice.prefill) hand_over(request, *choice.prefill);
     if (!request.tried.empty()) ++counts_.retried;
     request.tried.push_back(instance->number);
     request.member = instance->member.id;
     const Outcome outcome = co_await try_at(request, instance, choice.work_bytes);
+    request.prefill_sent.reset();
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
     if (outcome == Outcome::kNotSent) instance->avoided_until = clock_.now() + kNanosPerSecond;
     if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
@@ -339,6 +346,34 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
   }
 }
 
+void Front::hand_over(Request& request, const Instances::Prefill& prefill) {
+  // Predictions may be off; but a member that is silent must not keep the client for much longer than the
+  // instance itself would have.
+  constexpr Nanos kPatience = kNanosPerSecond;
+  request.prefill = prefill.instance;
+  request.prefill_sent = std::make_shared<Sent>(prefill.instance, next_sent_++, prefill.work_bytes, [] {});
+  const Member& member = prefill.instance->member;
+  request.prefill_place = {
+      .host = member.host,
+      .port = member.peer_port,
+      .limit = std::min(kPatience + 2 * std::min(prefill.predicted, kPrefillLimitMax), kPrefillLimitMax)};
+}
+
+void Front::note_prefill(Request& request, const Upstream::Header& header) {
+  request.prefill_sent.reset();
+  if (!request.prefill) return;
+  const boost::beast::string_view field = header[{kPrefillHeader.data(), kPrefillHeader.size()}];
+  const std::string_view said(field.data(), field.size());
+  if (said == prefill_end_name(PrefillEnd::kDone)) {
+    request.prefilled = PrefillEnd::kDone;
+    ++counts_.prefilled;
+  } else if (said == prefill_end_name(PrefillEnd::kFailed)) {
+    request.prefilled = PrefillEnd::kFailed;
+    ++counts_.prefills_failed;
+    request.prefill->avoided_until = clock_.now() + kNanosPerSecond;
+  }
+}
+
 asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance, Upstream& upstream,
                                            Sent& sent) {
   const HttpRequest& message = request.exchange.request();
@@ -349,8 +384,14 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
                                      : std::string();
   std::string with_said = said.empty() ? std::string() : request.text() + said;
   const std::string& body = said.empty() ? request.text() : with_said;
-  const std::string head = request_head(message, body.size(), instance.member.address(),
-                                        request.exchange.request_id(), loci_reply);
+  std::string sealed = loci_reply;
+  if (request.prefill) {
+    const std::string_view reply = std::string_view(loci_reply).substr(kReplyHeader.size() + 2);
+    sealed += prefill_header(options_.prefill_key, message, request.prefill_place,
+                             reply.substr(0, reply.find('\r')));
+  }
+  const std::string head =
+      request_head(message, body.size(), instance.member.address(), request.exchange.request_id(), sealed);
   request.reply.is_again = true;
   const bool is_sent = co_await upstream.send(head, body);
   said = {};  // this goes on as long as the stream
@@ -359,6 +400,7 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;
   sent.begun();
+  note_prefill(request, *header);
   if (!is_sent && header->result_int() < 400) co_return Outcome::kLost;
   co_return co_await answer(request, instance, upstream, *header);
 }

@@ -18,6 +18,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/cluster/feed_reader.h"
+#include "loci/cluster/handed_prompt.h"
 #include "loci/cluster/instances.h"
 #include "loci/cluster/kept_bodies.h"
 #include "loci/cluster/member_table.h"
@@ -34,6 +35,7 @@ struct FrontOptions {
   InstancesOptions instances;
   PromptKey prompt_key{};                       // the cluster's
   ReplyKey reply_key{};                         // likewise
+  PrefillKey prefill_key{};                     // likewise
   PageGuard pages;                              // the names under which clients reach the front
   Nanos connect_timeout = 2 * kNanosPerSecond;  // for a connection to an instance, and for a question whether
                                                 // it lives
@@ -47,12 +49,14 @@ struct FrontOptions {
 
 // Counters for /metrics.
 struct FrontCounts {
-  std::uint64_t answered = 0;      // requests that an instance answered
-  std::uint64_t refused = 0;       // requests that the front itself refused
-  std::uint64_t retried = 0;       // requests that were sent again to another instance
-  std::uint64_t moved = 0;         // streams that another instance continued
-  std::uint64_t lost = 0;          // requests whose instance ended, so that the client got an error
-  std::uint64_t refused_rows = 0;  // rows of the latest list that were not believed
+  std::uint64_t answered = 0;         // requests that an instance answered
+  std::uint64_t refused = 0;          // requests that the front itself refused
+  std::uint64_t retried = 0;          // requests that were sent again to another instance
+  std::uint64_t moved = 0;            // streams that another instance continued
+  std::uint64_t prefilled = 0;        // prompts that a prefill member computed
+  std::uint64_t prefills_failed = 0;  // that it did not, so that the instance computed them
+  std::uint64_t lost = 0;             // requests whose instance ended, so that the client got an error
+  std::uint64_t refused_rows = 0;     // rows of the latest list that were not believed
   std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests that are generated, by why their instance was
 };
 
@@ -98,6 +102,10 @@ class Front {
   boost::asio::awaitable<void> send_until_answered(Request& request);
   boost::asio::awaitable<Outcome> try_at(Request& request, std::shared_ptr<Instance> instance,
                                          std::uint64_t work_bytes);
+  // Counts the request at the prefill member until its reply begins, and has the instance ask that member.
+  void hand_over(Request& request, const Instances::Prefill& prefill);
+  // What the instance says of it.
+  void note_prefill(Request& request, const Upstream::Header& header);
   boost::asio::awaitable<Outcome> ask(Request& request, Instance& instance, Upstream& upstream, Sent& sent);
   boost::asio::awaitable<Outcome> answer(Request& request, Instance& instance, Upstream& upstream,
                                          const Upstream::Header& header);

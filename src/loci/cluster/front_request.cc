@@ -25,7 +25,7 @@ std::string_view plain(const beast::string_view& text) { return {text.data(), te
 
 // Of one connection, or written anew by who passes the message on.
 bool is_of_connection(const beast::string_view& name) {
-  static constexpr std::array<beast::string_view, 18> kNames = {"Connection",
+  static constexpr std::array<beast::string_view, 19> kNames = {"Connection",
                                                                 "Keep-Alive",
                                                                 "Proxy-Connection",
                                                                 "Proxy-Authenticate",
@@ -42,6 +42,7 @@ bool is_of_connection(const beast::string_view& name) {
                                                                 "Date",
                                                                 "X-Loci-Member",
                                                                 "Loci-Reply",
+                                                                "Loci-Prefill",
                                                                 "HTTP2-Settings"};
   return std::any_of(kNames.begin(), kNames.end(),
                      [&](const auto& one) { return beast::iequals(one, name); });
@@ -215,6 +216,11 @@ std::string front_metrics(const FrontCounts& counts, const FrontInstances& insta
   out += fmt::format("loci_front_retries_total {}\n", counts.retried);
   begin("loci_front_streams_moved_total", "Streams that another instance went on with", "counter");
   out += fmt::format("loci_front_streams_moved_total {}\n", counts.moved);
+  begin("loci_front_prefills_total", "Prompts that a prefill member was to compute, by whether it did",
+        "counter");
+  out += fmt::format(
+      "loci_front_prefills_total{{result=\"done\"}} {}\nloci_front_prefills_total{{result=\"failed\"}} {}\n",
+      counts.prefilled, counts.prefills_failed);
   begin("loci_front_lost_total", "Requests whose instance ended, which their clients were told", "counter");
   out += fmt::format("loci_front_lost_total {}\n", counts.lost);
   begin("loci_front_rows_refused", "Rows of the latest list of members without this cluster's seal", "gauge");

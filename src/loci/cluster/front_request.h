@@ -44,7 +44,12 @@ struct Front::Request {
   std::optional<KeptBodies::Charge> body_charge;
   RoutedWhy why = RoutedWhy::kNothing;  // why the instance tried last was chosen
   std::optional<Nanos> predicted;       // until that one begins to answer
-  int losses = 0;                       // instances that ended, or broke the connection, after it was sent
+  // Who is to compute the prompt for that one, and counts it until the reply begins; null: nobody.
+  std::shared_ptr<Instance> prefill;
+  std::shared_ptr<Sent> prefill_sent;
+  PrefillPlace prefill_place;
+  PrefillEnd prefilled = PrefillEnd::kNone;
+  int losses = 0;  // instances that ended, or broke the connection, after it was sent
   bool is_too_late = false;
   bool was_lost = false;
   // The connection that the request waits for; null: none.

@@ -9,8 +9,14 @@
 #include <utility>
 
 #include "loci/policy/routing/named_chunks.h"
+#include "loci/policy/routing/prefill_choice.h"
 
 namespace loci {
+namespace {
+
+Nanos nanos_of(double predicted) { return static_cast<Nanos>(std::min(predicted, 1e18)); }
+
+}  // namespace
 
 Instances::Instances(const InstancesOptions& options)
     : options_(options), tree_(options.tree_entries_max, options.time_to_live) {}
@@ -78,12 +84,56 @@ std::vector<Instance*> Instances::candidates(const RoutedPrompt& prompt, std::sp
     if (is_served && !prompt.model.empty() && !instance->member.serves(prompt.model)) continue;
     // New work goes elsewhere; what asks after work there does not.
     if (instance->member.draining && !(number == home && !prompt.is_new_work())) continue;
-    const int fitness = instance->avoided_until > now ? 0 : (number == home && !prompt.is_new_work() ? 2 : 1);
+    const bool has_the_work = number == home && !prompt.is_new_work();
+    const int fitness = instance->avoided_until > now                   ? 0
+                        : has_the_work                                  ? 3
+                        : instance->member.role == MemberRole::kPrefill ? 1
+                                                                        : 2;
     if (fitness > best_fitness) best.clear();
     best_fitness = std::max(best_fitness, fitness);
     if (fitness == best_fitness) best.push_back(instance.get());
   }
   return best;
+}
+
+std::vector<Instance*> Instances::helpers(const RoutedPrompt& prompt,
+                                          const std::vector<Instance*>& candidates, Nanos now) const {
+  std::vector<Instance*> out;
+  if (options_.policy != RoutingPolicy::kFirstToken || !prompt.is_named()) return out;
+  for (const auto& [number, one] : all_) {
+    const Member& member = one->member;
+    if (member.role == MemberRole::kPrefill && member.peer_port != 0 && !member.draining &&
+        is_member(*one, now) && one->avoided_until <= now && one->costs &&
+        std::ranges::find(candidates, one.get()) == candidates.end())
+      out.push_back(one.get());
+  }
+  return out;
+}
+
+std::optional<Instances::Prefill> Instances::prefill_for(const RoutedRequest& request, const Instance& decode,
+                                                         const RoutedTo& to,
+                                                         const std::vector<Instance*>& helpers,
+                                                         std::span<const RoutedTo> views,
+                                                         Choice& choice) const {
+  if (!decode.costs || decode.member.peer_port == 0) return std::nullopt;
+  // Of those whose state is the instance's.
+  std::vector<Instance*> alike;
+  std::vector<RoutedTo> theirs;
+  for (std::size_t i = 0; i < helpers.size(); ++i) {
+    const Member& member = helpers[i]->member;
+    if (member.fingerprint != decode.member.fingerprint || member.numerics != decode.member.numerics ||
+        member.block_tokens != decode.member.block_tokens)
+      continue;
+    alike.push_back(helpers[i]);
+    theirs.push_back(views[i]);
+  }
+  const std::optional<PrefillChoice> chosen = choose_prefill(request, to, theirs);
+  if (!chosen) return std::nullopt;
+  choice.work_bytes = predicted_work_bytes(request, chosen->decode);
+  choice.predicted = nanos_of(chosen->first_token);
+  return Prefill{.instance = all_.at(alike[chosen->place]->number),
+                 .work_bytes = predicted_work_bytes(request, theirs[chosen->place]),
+                 .predicted = nanos_of(chosen->computed)};
 }
 
 namespace {
@@ -204,7 +254,11 @@ Instances::Choice Instances::choose(const RoutedPrompt& prompt, std::span<const 
                                     Nanos now) const {
   std::uint64_t before = 0;
   const std::vector<Instance*> candidates_now = candidates(prompt, tried, now);
-  const std::vector<RoutedTo> choices = views(prompt, candidates_now, before, now);
+  const std::vector<Instance*> helpers_now = helpers(prompt, candidates_now, now);
+  std::vector<Instance*> seen = candidates_now;  // state may come from a helper, too
+  seen.insert(seen.end(), helpers_now.begin(), helpers_now.end());
+  const std::vector<RoutedTo> all = views(prompt, seen, before, now);
+  const std::span<const RoutedTo> choices = std::span(all).first(candidates_now.size());
   const RoutedRequest request{.bytes = prompt.bytes + before,
                               .session = prompt.continues.value_or(prompt.beginning)};
   const std::optional<std::size_t> chosen = route(options_.policy, request, choices);
@@ -214,8 +268,10 @@ Instances::Choice Instances::choose(const RoutedPrompt& prompt, std::span<const 
              .work_bytes = predicted_work_bytes(request, to),
              .why = why_chosen(choices, *chosen),
              .predicted = {}};
-  if (candidates_now[*chosen]->costs && options_.policy == RoutingPolicy::kFirstToken)
-    out.predicted = static_cast<Nanos>(std::min(predicted_first_token(request, to), 1e18));
+  const Instance& decode = *candidates_now[*chosen];
+  if (decode.costs && options_.policy == RoutingPolicy::kFirstToken)
+    out.predicted = nanos_of(predicted_first_token(request, to));
+  out.prefill = prefill_for(request, decode, to, helpers_now, std::span(all).subspan(choices.size()), out);
   return out;
 }
 

@@ -71,15 +71,23 @@ class Instances {
     return instance.is_listed || now < lists_whole_at_;
   }
 
+  // A prefill member that computes the prompt first.
+  struct Prefill {
+    std::shared_ptr<Instance> instance;
+    std::uint64_t work_bytes = 0;
+    Nanos predicted = 0;  // until the state is computed
+  };
   struct Choice {
     std::shared_ptr<Instance> instance;
     std::uint64_t work_bytes = 0;  // of text to be computed in the time that the request is to take there
     RoutedWhy why = RoutedWhy::kNothing;
     std::optional<Nanos> predicted;  // until it begins to answer, where costs are known
+    std::optional<Prefill> prefill;  // absent: the instance computes the prompt itself
   };
   // Chooses the instance for the request, among those not in `tried`; null: there is none. It serves the
   // request's model; if none does, any instance is chosen, whose answer then says so. Avoided instances are
-  // chosen only if there are no others, draining ones only for requests about work that they have.
+  // chosen only if there are no others, draining ones only for requests about work that they have, prefill
+  // members only if all others are avoided.
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
   // Takes one entry of what the instance publishes.
   void publish(Instance& instance, const FeedEntry& entry);
@@ -111,6 +119,12 @@ class Instances {
                               std::uint64_t& before, Nanos now) const;
   std::vector<Instance*> candidates(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
                                     Nanos now) const;
+  // Members that may compute prompts for the candidates; none where the policy does not ask what they have.
+  std::vector<Instance*> helpers(const RoutedPrompt& prompt, const std::vector<Instance*>& candidates,
+                                 Nanos now) const;
+  std::optional<Prefill> prefill_for(const RoutedRequest& request, const Instance& decode, const RoutedTo& to,
+                                     const std::vector<Instance*>& helpers, std::span<const RoutedTo> views,
+                                     Choice& choice) const;
 
   const InstancesOptions options_;
   std::map<std::uint32_t, std::shared_ptr<Instance>> all_;  // by number

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A front before a prefill and a decode member: what it says to the latter, and what it makes of the answers.
+#include <mutex>
+
+#include "loci/cluster/front_feed_testing.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kFast = std::uint64_t{1} << 30;  // bytes a second from peers
+
+std::string long_talk() {
+  return R"({"model":"tiny","messages":[{"role":"user","content":")" + std::string(48 << 10, 'a') + "\"}]}";
+}
+
+class FrontPrefillTest : public FrontFeedTest {
+ protected:
+  FrontPrefillTest()
+      : prefill_(
+            kOne, 1, [](const std::string&) { return whole("{\"by\":\"prefill\"}"); }, curves(kFast)),
+        decode_(kTwo, 101, [this](const std::string& request) { return answer(request); }, curves(kFast)) {
+    Member one = prefill_.member(), two = decode_.member();
+    one.role = MemberRole::kPrefill;
+    two.role = MemberRole::kDecode;
+    update({one, two});
+    wait_until([&] { return metric("loci_front_feeds{state=\"read\"}") == 2; });
+    peer_port_ = one.peer_port;
+  }
+  void TearDown() override { update({}); }
+  std::string answer(const std::string& request) {
+    const std::lock_guard lock(mutex_);
+    HttpRequest message{.method_text = "POST", .target = "/v1/chat/completions"};
+    for (const char* name : {"Loci-Reply", "Loci-Prefill"}) {
+      const std::size_t at = request.find(std::string(name) + ": ");
+      if (at == std::string::npos) continue;
+      const std::size_t value = at + std::string_view(name).size() + 2;
+      message.headers.emplace_back(name, request.substr(value, request.find("\r\n", at) - value));
+    }
+    places_.push_back(read_prefill_header(PrefillKey{}, message));
+    return answer_;
+  }
+  void answers(const std::string& prefill) {
+    const std::lock_guard lock(mutex_);
+    answer_ = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + prefill + "\r\n{}";
+  }
+  std::vector<std::optional<PrefillPlace>> places() {
+    const std::lock_guard lock(mutex_);
+    return places_;
+  }
+  int prefills(const char* result) {
+    return metric(fmt::format("loci_front_prefills_total{{result=\"{}\"}}", result));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::optional<PrefillPlace>> places_;  // that each request named
+  std::string answer_ = whole("{}");
+  std::uint16_t peer_port_ = 0;
+  Publisher prefill_, decode_;
+};
+
+TEST_F(FrontPrefillTest, ALongPromptNamesThePrefillMember) {
+  answers("Loci-Prefill: done\r\n");
+  const std::string reply = post("/v1/chat/completions", long_talk());
+  EXPECT_NE(reply.find("X-Loci-Member: " + kTwo), std::string::npos) << reply;
+  EXPECT_EQ(reply.find("Loci-Prefill"), std::string::npos) << "that is between instance and front";
+  ASSERT_EQ(places().size(), 1u);
+  ASSERT_TRUE(places()[0]);
+  EXPECT_EQ(places()[0]->host, "127.0.0.1");
+  EXPECT_EQ(places()[0]->port, peer_port_);
+  // A chunk counts as 64 tokens of a millisecond each: 12 s; twice that, and a second.
+  EXPECT_GE(places()[0]->limit, 25 * kNanosPerSecond);
+  EXPECT_LT(places()[0]->limit, 26 * kNanosPerSecond);
+  EXPECT_EQ(prefill_.requests(), 0);
+  EXPECT_EQ(prefills("done"), 1);
+  EXPECT_EQ(prefills("failed"), 0);
+}
+
+TEST_F(FrontPrefillTest, ShortPromptsAndWhatIsNotGeneratedNameNobody) {
+  post("/v1/chat/completions", kChat);
+  post("/tokenize", long_talk());
+  ASSERT_EQ(places().size(), 2u);
+  EXPECT_FALSE(places()[0] || places()[1]);
+  EXPECT_EQ(prefills("done") + prefills("failed"), 0);
+}
+
+// (The front's clock stands still, so it is avoided for good.)
+TEST_F(FrontPrefillTest, AFailureIsNoneOfTheClientsAndTheMemberIsLeftAlone) {
+  answers("Loci-Prefill: failed\r\n");
+  EXPECT_TRUE(post("/v1/chat/completions", long_talk()).starts_with("HTTP/1.1 200"));
+  EXPECT_EQ(prefills("failed"), 1);
+  std::string other = long_talk();
+  other.replace(other.find("aaa"), 3, "bbb");
+  EXPECT_TRUE(post("/v1/chat/completions", other).starts_with("HTTP/1.1 200"));
+  ASSERT_EQ(places().size(), 2u);
+  EXPECT_TRUE(places()[0]);
+  EXPECT_FALSE(places()[1]);
+}
+
+TEST_F(FrontPrefillTest, AClientNamesNobody) {
+  post("/v1/chat/completions", kChat, "Loci-Prefill: 127.0.0.1 1 1000 abc\r\n");
+  ASSERT_EQ(places().size(), 1u);
+  EXPECT_FALSE(places()[0]);
+}
+
+TEST_F(FrontPrefillTest, WhereTheDecodeMemberIsGoneThePrefillMemberAnswers) {
+  Member one = prefill_.member();
+  one.role = MemberRole::kPrefill;
+  update({one});
+  const std::string reply = post("/v1/chat/completions", long_talk());
+  EXPECT_NE(reply.find("X-Loci-Member: " + kOne), std::string::npos) << reply;
+}
+
+}  // namespace
+}  // namespace loci
