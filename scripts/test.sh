@@ -77,6 +77,7 @@ live_suites() {
   beside 40 "servers that share a bucket of an S3 store" s3_store
   beside 60 "the simulator beside a server" suite tests/simulator_test.py
   beside 60 "members that read one another's state" suite tests/peers_live_test.py
+  beside 60 "prompts and replies on separate servers" suite tests/cluster_roles_live_test.py
   beside 120 "live server: responses and conversations" suite tests/responses_test.py
   beside 120 "official clients for Python" suite tests/clients --ignore=tests/clients/node_test.py
   beside 60 "kill -9 under load" suite tests/store_crash_test.py
