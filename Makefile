@@ -96,7 +96,7 @@ bench-attention: ## measure attention over scattered blocks against Pensieve's f
 	@scripts/build.sh release attention_layout_benchmark
 	@build/release/attention_layout_benchmark
 
-bench-cluster: ## measure the next turn elsewhere (from a peer, from Redis), what a front adds, and policies of fronts over four instances
+bench-cluster: ## measure the next turn elsewhere (from a peer, from Redis), what a front adds, policies of fronts, and members of roles
 	@scripts/setup.sh build test
 	@scripts/build.sh release loci loci-random-model front_benchmark
 	@python3 bench/cluster.py $(ARGS)

@@ -10,7 +10,10 @@ on this machine and share its processors. Results go to build/bench-cluster.json
   policies   conversations whose turns come to either of two fronts of four instances, by --policy of the fronts: time to first token,
              and the share of prompts' tokens that was not computed, beside one instance with the memory of all four
 
-    bench/cluster.py [--rounds 5] [--only turn|front|policies ...] [--shape smollm2-135m]
+  roles      four replies that are written while four prompts of some 2,800 tokens come, one after the other, by two instances of role
+             both, and by a prefill and a decode member: time between two tokens of a reply, and time to the prompts' first tokens
+
+    bench/cluster.py [--rounds 5] [--only turn|front|policies|roles ...] [--shape smollm2-135m]
 """
 import argparse
 import contextlib
@@ -38,14 +41,16 @@ from runners import run  # noqa: E402
 
 RESULTS = ROOT / "build" / "bench-cluster.json"
 POLICIES = ("first-token", "least-load", "session")
+PARTS = ("turn", "front", "policies", "roles")
 INSTANCES, FRONTS = 4, 2
+REPLIES, REPLY_TOKENS, PROMPTS = 4, 160, 4
 TALK = " ".join(f"On day {i} the keeper of lighthouse {i * 7 % 90} counted {i * 13 % 50} ships." for i in range(128))
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Measures a cluster on one machine.")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", choices=("turn", "front", "policies"), help="may be repeated")
+    parser.add_argument("--only", action="append", choices=PARTS, help="may be repeated")
     parser.add_argument("--shape", default="smollm2-135m", help="of the random model")
     parser.add_argument("--conversations", type=int, default=16, help="of the policies'")
     parser.add_argument("--turns", type=int, default=5, help="of each of them")
@@ -157,6 +162,36 @@ class Bench:
             wait_idle(server)
             return found
 
+    # --- prompts and replies on separate servers ---
+
+    def roles(self, postgres, number, roles):
+        flags = ("--threads", "1", "--context", "4096", "--device-memory", "256MiB", "--disk", "none", "--store", "")
+        place = self.cluster(f"{roles[0]}{number}", postgres, flags)
+        with contextlib.ExitStack() as stack:
+            members = [stack.enter_context(place.server("--role", role)) for role in roles]
+            front = stack.enter_context(place.front())
+            wait_until(lambda: front.metrics()['loci_front_feeds{state="read"}'] == len(roles), 30, "the front reads what they have")
+            for member in members:
+                wait_until(lambda: member.metrics().get('loci_peers{state="up"}') == 1, 30, "they know each other")  # noqa: B023
+                first_token_ms(member, "A word first, of the model's pages.")
+            gaps, first = [], []
+
+            def reply(name):
+                times = token_times(front, f"Reply {name} of round {number}.")[2:]  # behind its beginning
+                gaps.extend((later - earlier) * 1000 for earlier, later in zip(times, times[1:]))
+            replies = [threading.Thread(target=reply, args=(name,)) for name in range(REPLIES)]
+            for one in replies:
+                one.start()
+            time.sleep(0.5)
+            for name in range(PROMPTS):
+                first.append(first_token_ms(front, "".join(story(number, f"{name}, part {part}") for part in range(3)))[0])
+            for one in replies:
+                one.join()
+            gaps.sort()
+            return {"between tokens, mean, ms": statistics.mean(gaps), "between tokens, p95, ms": gaps[int(0.95 * (len(gaps) - 1))],
+                    "between tokens, most, ms": gaps[-1], "first token of a prompt, ms": statistics.median(first),
+                    "prompts handed over": front.metrics()['loci_front_prefills_total{result="done"}']}
+
     @staticmethod
     def instance_flags(share):
         return ("--threads", str(os.cpu_count() if share > 1 else 1), "--context", "4096", "--device-memory", f"{48 * share}MiB", "--disk", "none",
@@ -195,6 +230,17 @@ class Bench:
                 "requests": len(times), "seconds": time.monotonic() - begin}
 
 
+def token_times(server, text):
+    """When each piece of a reply came."""
+    connection = server.send("/v1/completions", {"prompt": text, "max_tokens": REPLY_TOKENS, "temperature": 0, "ignore_eos": True, "stream": True})
+    times = []
+    while piece := connection.recv(65536):
+        times.append(time.monotonic())
+        del piece
+    connection.close()
+    return times
+
+
 def story(number, name):
     draw = random.Random(f"{number}/{name}")
     return f"Conversation {name} of round {number}. " + " ".join(
@@ -215,7 +261,7 @@ def tell(title, figures):
 
 def main():
     arguments = parse_arguments()
-    wanted = arguments.only or ["turn", "front", "policies"]
+    wanted = arguments.only or PARTS
     results, load = {}, os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="loci_bench_") as folder:
         bench = Bench(arguments, folder)
@@ -226,6 +272,13 @@ def main():
         if "front" in wanted:
             results["front"] = medians(bench.front())
             tell("What a front adds", results["front"])
+        if "roles" in wanted:
+            with Postgres() as postgres:
+                rounds = [{" and ".join(roles): bench.roles(postgres, number, roles) for roles in (("both", "both"), ("prefill", "decode"))}
+                          for number in range(arguments.rounds)]
+            for name in rounds[0]:
+                results[f"roles, {name}"] = medians([one[name] for one in rounds])
+                tell(f"Replies while prompts come, members of role {name}", results[f"roles, {name}"])
         if "policies" in wanted:
             with Postgres() as postgres:
                 rounds = [bench.policies(postgres, number) for number in range(arguments.rounds)]
