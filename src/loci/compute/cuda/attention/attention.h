@@ -7,9 +7,9 @@
 // of the run and head k * ratio + p % ratio, where ratio = heads / kv_heads. The host makes a plan of *tasks*
 // (attention_plan.h): neighbouring pairs of one key/value head, at most 16 (a decode tile) or 128 (a prompt
 // tile; 64 of heads above 128), and a range of the context. Where a context is split, partial results are
-// merged in order by a kernel of their own. Scores, softmax and sums are float32; probabilities are rounded to the
-// element type before they multiply values. Tokens that a row does not see have no effect, whatever their
-// slots hold.
+// merged in order by a kernel of their own. Scores, softmax and sums are float32; probabilities are rounded
+// to the element type before they multiply values. Tokens that a row does not see have no effect, whatever
+// their slots hold.
 //
 // Determinism: the same plan gives the same bits. In deterministic mode (split_keys = kAttentionSplitKeys,
 // and a plan made for it) a row's bits depend only on its own query and context: never on other rows, on the

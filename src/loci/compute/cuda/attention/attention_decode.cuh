@@ -32,8 +32,7 @@ class DecodeTile {
       const std::uint32_t first = step * kAttentionTileKeys, end = first + kAttentionTileKeys;
       write_scores(queries, keys);
       __syncthreads();
-      compute(keys + ContextReader<kHead>::kKeyBytes, first,
-              end - 1 > first_row || first < low_of_last);
+      compute(keys + ContextReader<kHead>::kKeyBytes, first, end - 1 > first_row || first < low_of_last);
       if (view_.split_ends(p_, end)) end_split(first);
     }
     finish();

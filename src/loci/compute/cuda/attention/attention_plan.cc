@@ -17,10 +17,10 @@ constexpr std::uint32_t kShortestSteps = 4;            // below it a piece is mo
 
 // In quarters of a decode tile's step (64 keys).
 constexpr std::uint64_t kStepCost = 4;
-constexpr std::uint64_t kWarpStepCost = 1;  // of a prompt tile, on top, for each 32 pairs
-constexpr std::uint64_t kPieceCost = 8;     // begin and end
-constexpr std::uint64_t kPartialCost = 4;   // writing a partial
-constexpr std::uint64_t kMergeCost = 24;    // one more kernel
+constexpr std::uint64_t kWarpStepCost = 1;    // of a prompt tile, on top, for each 32 pairs
+constexpr std::uint64_t kPieceCost = 8;       // begin and end
+constexpr std::uint64_t kPartialCost = 4;     // writing a partial
+constexpr std::uint64_t kMergeCost = 24;      // one more kernel
 constexpr std::uint64_t kGroupsStepCost = 4;  // of attend_warpgroups, which has a multiprocessor for itself
 
 constexpr std::uint32_t divide_up(std::uint64_t a, std::uint64_t b) {

@@ -61,7 +61,7 @@ class AttentionTest : public DeviceTest {
 
 struct Outcome {
   std::vector<std::uint16_t> bits;  // [row][head][head_dim]
-  AttentionCounts counts;  // of the plan
+  AttentionCounts counts;           // of the plan
 };
 
 // One pass's memory, and the arguments that name it.

@@ -117,8 +117,8 @@ struct RingPlace {
   }
 };
 
-// A warp: finds the block's tasks, one after the other, and copies their keys and values. It is ahead of those
-// who work on them by what the ring holds, also from task to task.
+// A warp: finds the block's tasks, one after the other, and copies their keys and values. It is ahead of
+// those who work on them by what the ring holds, also from task to task.
 template <int kHead>
 class ContextCopier {
  public:
