@@ -67,7 +67,7 @@ class Restore {
     for (std::uint32_t i = 0; i < blocks; ++i) made->slots_.emplace_back((i * 7 + 3) % blocks * 2);
     made->slots_.emplace_back(2 * blocks);
     LOCI_ASSIGN_OR_RETURN(made->host_, made->blocks_->allocate_host(made->group().block_bytes * blocks));
-    const std::uint64_t piece = 2 * model.matrices.size();
+    const std::uint64_t piece = model.matrices.size();
     for (std::uint64_t at = 0; at < made->host_.size(); at += piece)
       std::memcpy(made->host_.data() + at, model.matrices.data(), std::min(piece, made->host_.size() - at));
     return made;
