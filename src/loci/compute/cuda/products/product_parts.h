@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "loci/compute/cuda/products/fragments.h"
 #include "loci/compute/cuda/products/product_kernels.h"
@@ -94,9 +95,11 @@ class StoreFour {
     }
     const std::uint64_t at = std::uint64_t{row} * p_.output_stride + output;
     if (p_.mode == ProductOutput::kElements) {
-      alignas(8) const T four[4] = {to_element<T>(sums.x), to_element<T>(sums.y), to_element<T>(sums.z),
-                                    to_element<T>(sums.w)};
-      *reinterpret_cast<uint2*>(static_cast<T*>(p_.output) + at) = *reinterpret_cast<const uint2*>(four);
+      const T four[4] = {to_element<T>(sums.x), to_element<T>(sums.y), to_element<T>(sums.z),
+                         to_element<T>(sums.w)};
+      uint2 bits;
+      memcpy(&bits, four, sizeof(bits));
+      *reinterpret_cast<uint2*>(static_cast<T*>(p_.output) + at) = bits;
       return;
     }
     auto* to = reinterpret_cast<float4*>(static_cast<float*>(p_.output) + at);
