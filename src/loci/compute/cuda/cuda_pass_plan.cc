@@ -210,8 +210,9 @@ void PassPlan::lay_out(std::uint32_t bucket, DescriptorLayout& layout) {
     const AttentionShape shape = shape_of(attention);
     std::uint32_t rows = 0;
     for (std::uint32_t r = 0; r < attention.runs; ++r) rows += runs_[attention.group][r].rows;
-    const AttentionLimits limits =
-        bucket > 0 ? attention_limits(shape, bucket, bucket) : attention_limits(shape, attention.runs, rows);
+    const AttentionLimits limits = bucket > 0               ? decode_limits(shape, bucket)
+                                   : rows == attention.runs ? decode_limits(shape, rows)
+                                                            : attention_limits(shape, attention.runs, rows);
     need_partials(limits);
     AttentionPlanner(shape, limits)
         .plan(std::span(runs_[attention.group]).first(attention.runs), attention.plan);

@@ -39,15 +39,14 @@ std::uint32_t splits_between(std::uint32_t from, std::uint32_t to) {
   return to / kAttentionSplitKeys - from / kAttentionSplitKeys;
 }
 
-}  // namespace
-
-AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max,
-                                 std::uint32_t rows_max) {
+// `prompts`: a run may have more pairs of a row and a head than a decode tile.
+AttentionLimits limits_of(const AttentionShape& shape, std::uint32_t runs_max, std::uint32_t rows_max,
+                          bool prompts) {
   const std::uint64_t ratio = shape.heads / shape.kv_heads;
   const std::uint64_t slots = std::uint64_t{shape.multiprocessors} * kBlocksPerMultiprocessor;
   const std::uint64_t tiles = runs_max + rows_max * ratio / attention_prompt_pairs(shape.head_dim);
   const std::uint64_t groups = runs_max + rows_max * ratio / kUnit;  // of at most 16 pairs
-  const bool decodes = ratio <= kUnit, prompts = rows_max > runs_max || !decodes;
+  const bool decodes = ratio <= kAttentionDecodePairs;
   const auto list = [&](bool has_prompts) {
     AttentionLimits::List of;
     of.tasks = static_cast<std::uint32_t>(shape.kv_heads * tiles + kGrains * slots);
@@ -66,6 +65,18 @@ AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs
   limits.values_bytes = units * kUnit * shape.head_dim * sizeof(float);
   limits.statistics_bytes = units * kUnit * 2 * sizeof(float);
   return limits;
+}
+
+}  // namespace
+
+AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max,
+                                 std::uint32_t rows_max) {
+  const std::uint64_t ratio = shape.heads / shape.kv_heads;
+  return limits_of(shape, runs_max, rows_max, rows_max * ratio > kAttentionDecodePairs);
+}
+
+AttentionLimits decode_limits(const AttentionShape& shape, std::uint32_t runs_max) {
+  return limits_of(shape, runs_max, runs_max, shape.heads / shape.kv_heads > kAttentionDecodePairs);
 }
 
 AttentionCounts AttentionPlan::counts() const {

@@ -46,7 +46,10 @@ struct AttentionLimits {
 
   std::uint32_t merges() const { return warpgroups.merges + others.merges; }
 };
+// Of plans of at most so many runs and rows, of which one run may have all.
 AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max, std::uint32_t rows_max);
+// Of decodes: plans of at most so many runs of one row each.
+AttentionLimits decode_limits(const AttentionShape& shape, std::uint32_t runs_max);
 
 struct AttentionPlan {
   std::vector<AttentionTask> warpgroup_tasks, tasks;  // the longest first

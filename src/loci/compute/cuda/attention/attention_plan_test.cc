@@ -279,7 +279,7 @@ TEST(AttentionPlanTest, KindsKnowNothingOfEachOther) {
 
 TEST(AttentionPlanTest, BoundsKnowNoContext) {
   const AttentionShape shape{.heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132};
-  const AttentionLimits limits = attention_limits(shape, 64, 64);
+  const AttentionLimits limits = decode_limits(shape, 64);
   EXPECT_LE(limits.values_bytes, std::uint64_t{16} << 20);
   AttentionPlanner planner(shape, limits);
   AttentionPlan plan, again;
@@ -292,6 +292,24 @@ TEST(AttentionPlanTest, BoundsKnowNoContext) {
     ASSERT_EQ(plan.tasks.size(), again.tasks.size());
     for (std::size_t i = 0; i < plan.tasks.size(); ++i)
       EXPECT_EQ(plan.tasks[i].partial, again.tasks[i].partial);
+  }
+}
+
+// Though there may be as many runs as rows, one of them may have all rows.
+TEST(AttentionPlanTest, BoundsOfManyRunsSufficeForALongOne) {
+  for (const bool warpgroups : {false, true}) {
+    AttentionShape shape{.heads = 32, .kv_heads = 8, .head_dim = 128, .multiprocessors = 132};
+    shape.warpgroups = warpgroups;
+    const AttentionLimits limits = attention_limits(shape, 2048, 2048);
+    AttentionPlan plan;
+    for (const std::vector<AttentionRun>& runs :
+         {std::vector<AttentionRun>{{0, 2048, 30'000, 0}},
+          std::vector<AttentionRun>(2048, AttentionRun{0, 1, 5'000, 0})}) {
+      AttentionPlanner(shape, limits).plan(runs, plan);
+      EXPECT_LE(plan.warpgroup_tasks.size(), limits.warpgroups.tasks);
+      EXPECT_LE(plan.tasks.size(), limits.others.tasks);
+      EXPECT_LE(plan.units, limits.warpgroups.units + limits.others.units);
+    }
   }
 }
 

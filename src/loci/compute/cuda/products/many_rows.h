@@ -86,6 +86,36 @@ struct PanelCopy {
   }
 };
 
+// A warp's share of copying packed weights: whole units of its tiles.
+template <MatrixFormat F, std::uint32_t kThreads>
+struct TileCopy {
+  static constexpr std::uint32_t kTiles = kBigTileRows / kTileRows / (kThreads / 32);
+  static constexpr std::uint32_t kChunks = unit_bytes(F) / 16;
+  const std::byte* from;  // of its first tile, the lane's first chunk
+  std::uint64_t tile_bytes;
+  std::uint32_t there;  // how many of its tiles exist
+
+  LOCI_DEVICE TileCopy(const std::byte* tiles, std::uint64_t bytes, std::uint32_t count) {
+    const std::uint32_t first = warp_id() * kTiles;
+    from = tiles + first * bytes + lane_id() * 16;
+    tile_bytes = bytes;
+    there = count > first ? count - first : 0;
+  }
+  LOCI_DEVICE void copy(std::byte* stage, std::uint32_t unit) const {
+    std::byte* to = stage + warp_id() * kTiles * unit_bytes(F) + lane_id() * 16;
+    const std::byte* unit_from = from + std::uint64_t{unit} * unit_bytes(F);
+#pragma unroll
+    for (std::uint32_t tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (std::uint32_t chunk = 0; chunk < kChunks; chunk += 32) {
+        if (chunk + 32 > kChunks && chunk + lane_id() >= kChunks) continue;
+        copy_async_16(to + tile * unit_bytes(F) + chunk * 16, unit_from + tile * tile_bytes + chunk * 16,
+                      tile < there);
+      }
+    }
+  }
+};
+
 template <MatrixFormat F, class T, std::uint32_t kRows>
 struct StageCopy {
   using Shape = ManyRowsShape<F, kRows>;

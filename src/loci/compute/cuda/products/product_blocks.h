@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the kernels for many rows: what a block computes, how it copies packed weights, and how sums of
-// its outputs (shared memory, [row][output]) are stored.
+// Shared by the kernels for many rows: what a block computes, and how sums of its outputs (shared memory,
+// [row][output]) are stored.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,6 @@ struct BlockWork {
   RowTile rows;
   std::uint32_t output = 0;  // the block's first output, counted in the expert
   std::uint32_t outputs = 0;
-};
-
-// A warp's share of copying packed weights: whole units of its tiles.
-template <MatrixFormat F, std::uint32_t kThreads>
-struct TileCopy {
-  static constexpr std::uint32_t kTiles = kBigTileRows / kTileRows / (kThreads / 32);
-  static constexpr std::uint32_t kChunks = unit_bytes(F) / 16;
-  const std::byte* from;  // of its first tile, the lane's first chunk
-  std::uint64_t tile_bytes;
-  std::uint32_t there;  // how many of its tiles exist
-
-  LOCI_DEVICE TileCopy(const std::byte* tiles, std::uint64_t bytes, std::uint32_t count) {
-    const std::uint32_t first = warp_id() * kTiles;
-    from = tiles + first * bytes + lane_id() * 16;
-    tile_bytes = bytes;
-    there = count > first ? count - first : 0;
-  }
-  LOCI_DEVICE void copy(std::byte* stage, std::uint32_t unit) const {
-    std::byte* to = stage + warp_id() * kTiles * unit_bytes(F) + lane_id() * 16;
-    const std::byte* unit_from = from + std::uint64_t{unit} * unit_bytes(F);
-#pragma unroll
-    for (std::uint32_t tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-      for (std::uint32_t chunk = 0; chunk < kChunks; chunk += 32) {
-        if (chunk + 32 > kChunks && chunk + lane_id() >= kChunks) continue;
-        copy_async_16(to + tile * unit_bytes(F) + chunk * 16, unit_from + tile * tile_bytes + chunk * 16,
-                      tile < there);
-      }
-    }
-  }
 };
 
 // Stores the outputs of the block, whose sums are in `sums`. Where segments are spread over blocks, they are

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loci's own product kernels: the parameters of a launch, and the table of launchers by format.
 //
-// Order of sums, the same in all kernels. The columns are cut into steps of 128, and the steps into
-// `segments` runs; both depend only on the matrix's shape. Within a segment an output is one chain of tensor
-// core products, one block of 32 columns after the other. The sums of the segments are then added to zero,
-// one after the other. Kernels differ only in which threads compute which segment, so a token's bits are the
-// same in any batch.
+// Order of sums, the same in all kernels but warpgroups' (warpgroup_rows.h), which deterministic mode has
+// not. The columns are cut into steps of 128, and the steps into `segments` runs; both depend only on the
+// matrix's shape. Within a segment an output is one chain of tensor core products, one block of 32 columns
+// after the other. The sums of the segments are then added to zero, one after the other. Kernels differ only
+// in which threads compute which segment, so a token's bits are the same in any batch.
 #pragma once
 
 #include <algorithm>

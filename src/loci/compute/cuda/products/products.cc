@@ -205,8 +205,11 @@ class DeviceProducts : public Products {
     const std::uint32_t all = row_tiles(p, choice.tile_rows);
     const std::uint64_t room = arranged_.size() / arranged_bytes(p.columns, choice.tile_rows);
     p.arranged = arranged_.data();
+    // Weights are read once for each slice of tiles; so all are alike.
+    const auto slices = static_cast<std::uint32_t>((all + room - 1) / room);
+    const std::uint32_t each = ceil_div(all, std::max(slices, 1u));
     for (p.first_tile = 0; p.first_tile < all; p.first_tile += p.tiles) {
-      p.tiles = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, all - p.first_tile));
+      p.tiles = std::min(each, all - p.first_tile);
       const std::uint32_t outputs = warpgroup_outputs(choice.tile_rows);
       const std::uint32_t tiles = p.tiles * ceil_div(p.outputs, outputs);
       const std::uint32_t most = std::min(kSegmentsMax, padded_columns(p.columns) / kStepColumns);
@@ -263,13 +266,14 @@ Result<std::unique_ptr<Products>> Products::make(const Device& device, ElementTy
   const std::uint64_t partials = tiles * kSegmentsMax * tile_rows * kBigTileRows * sizeof(float);
   LOCI_ASSIGN_OR_RETURN(Memory workspace,
                         Memory::allocate(device, MemoryKind::kDevice, partials, "the workspace of products"));
+  const bool warpgroups = !deterministic && has_warpgroups(device.properties());
   Memory decoded;
-  if (library != nullptr && rows_max >= kDecodedRows) {
+  if (library != nullptr && rows_max >= (warpgroups ? kDecodedRowsOfWarpgroups : kDecodedRows)) {
     const std::uint64_t bytes = device.properties().simulated ? kDecodedBytesSimulated : kDecodedBytes;
     LOCI_ASSIGN_OR_RETURN(decoded, Memory::allocate(device, MemoryKind::kDevice, bytes, "decoded weights"));
   }
   Memory arranged;
-  if (!deterministic && has_warpgroups(device.properties())) {
+  if (warpgroups && rows_max >= kWarpgroupRows) {
     const std::uint64_t bytes = device.properties().simulated ? kArrangedBytesSimulated : kArrangedBytes;
     LOCI_ASSIGN_OR_RETURN(arranged, Memory::allocate(device, MemoryKind::kDevice, bytes, "arranged rows"));
   }

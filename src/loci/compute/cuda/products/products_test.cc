@@ -4,116 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "loci/compute/cuda/products/multiply_testing.h"
 #include "loci/compute/cuda/products/packed_layout.h"
 #include "loci/compute/cuda/products/product_kernels.h"
-#include "loci/compute/cuda/products/products_testing.h"
 
 namespace loci::cuda {
 namespace {
-
-struct Case {
-  TensorType stored;
-  ElementType type;
-};
-constexpr Case kCases[] = {
-    {TensorType::kF16, ElementType::kHalf},      {TensorType::kBF16, ElementType::kBFloat16},
-    {TensorType::kQ8_0, ElementType::kHalf},     {TensorType::kQ4_0, ElementType::kHalf},
-    {TensorType::kQ4_1, ElementType::kHalf},     {TensorType::kQ4_K, ElementType::kHalf},
-    {TensorType::kQ6_K, ElementType::kHalf},     {TensorType::kQ8_0, ElementType::kBFloat16},
-    {TensorType::kQ4_1, ElementType::kBFloat16}, {TensorType::kQ6_K, ElementType::kBFloat16},
-};
-std::string name_of(const Case& c) {
-  return std::string(tensor_type_info(c.stored).name) + (c.type == ElementType::kHalf ? " f16" : " bf16");
-}
-
-// One product and where it went, with a margin around it that must stay as it was.
-struct Outcome {
-  ProductOutput mode = ProductOutput::kElements;
-  std::uint32_t rows = 0, outputs = 0, stride = 0;
-  std::vector<std::uint16_t> elements;
-  std::vector<float> floats;
-
-  std::uint32_t bits(std::uint32_t row, std::uint32_t o) const {
-    const std::uint64_t at = std::uint64_t{row} * stride + o;
-    return mode == ProductOutput::kElements ? elements[at] : std::bit_cast<std::uint32_t>(floats[at]);
-  }
-  double value(ElementType type, std::uint32_t row, std::uint32_t o) const {
-    const std::uint64_t at = std::uint64_t{row} * stride + o;
-    return mode == ProductOutput::kElements ? element_value(type, elements[at]) : floats[at];
-  }
-  void expect_margin() const {
-    for (std::uint32_t row = 0; row <= rows; ++row) {
-      for (std::uint32_t o = row < rows ? outputs : 0; o < stride; ++o) {
-        ASSERT_EQ(bits(row, o), mode == ProductOutput::kElements ? 0xffffu : 0xffffffffu) << row << " " << o;
-      }
-    }
-  }
-};
-
-class MultiplyTest : public ProductsTest {
- protected:
-  // `input`: [rows][input_stride]; what is added to is 1000 + o. One row of margin follows the last.
-  Outcome run(Products& products, const DeviceMatrix& matrix, const std::vector<std::uint16_t>& input,
-              std::uint32_t input_stride, std::uint32_t rows, ProductOutput mode, const float* bias,
-              const std::uint32_t* offsets = nullptr) {
-    Outcome result;
-    result.mode = mode;
-    result.rows = rows;
-    result.outputs = matrix.outputs();
-    result.stride = result.outputs + 5;
-    const std::uint64_t count = std::uint64_t{rows + 1} * result.stride;
-    const Memory from = upload(input);
-    Memory to = filled(count * (mode == ProductOutput::kElements ? 2 : 4));
-    if (mode == ProductOutput::kAdded) {
-      std::vector<float> before = download<float>(to);
-      for (std::uint32_t row = 0; row < rows; ++row) {
-        for (std::uint32_t o = 0; o < result.outputs; ++o) before[row * result.stride + o] = 1000.0f + o;
-      }
-      to = upload(before);
-    }
-    const ProductArguments arguments{&matrix,   from.data(),   input_stride, rows,
-                                     to.data(), result.stride, mode,         bias};
-    if (offsets == nullptr) {
-      products.multiply(arguments, stream());
-    } else {
-      products.multiply_experts(arguments, offsets, matrix.experts, stream());
-    }
-    if (mode == ProductOutput::kElements) {
-      result.elements = download<std::uint16_t>(to);
-    } else {
-      result.floats = download<float>(to);
-    }
-    return result;
-  }
-
-  // Compares with sums in float64 of decoded weights. An error of each weight and of the result is one
-  // rounding or two, independent of each other: their sum grows as norms do.
-  static void expect_near(const Outcome& run, const TestTensor& tensor, std::uint64_t first_row,
-                          ElementType type, const std::vector<std::uint16_t>& input,
-                          std::uint32_t input_stride, const std::vector<float>& bias, std::uint32_t row_begin,
-                          std::uint32_t row_end) {
-    for (std::uint32_t o = 0; o < run.outputs; ++o) {
-      const std::vector<float> weights = tensor.row(first_row + o);
-      double largest = 0;
-      for (const float weight : weights) largest = std::max(largest, std::abs(double{weight}));
-      for (std::uint32_t row = row_begin; row < row_end; ++row) {
-        double sum = 0, norm = 0;
-        for (std::size_t i = 0; i < weights.size(); ++i) {
-          const double x = element_value(type, input[std::uint64_t{row} * input_stride + i]);
-          sum += x * weights[i];
-          norm += x * x;
-        }
-        if (!bias.empty()) sum += bias[first_row + o];
-        if (run.mode == ProductOutput::kAdded) sum += 1000.0 + o;
-        const double step = element_step(type);
-        double tolerance = 4 * step * largest * std::sqrt(norm) + 1e-6;
-        if (run.mode == ProductOutput::kElements) tolerance += step * std::abs(sum);
-        if (run.mode == ProductOutput::kAdded) tolerance += 3e-4;
-        ASSERT_NEAR(run.value(type, row, o), sum, tolerance) << "row " << row << " output " << o;
-      }
-    }
-  }
-};
 
 // Rows of the identity: the weights themselves come out, each rounded as fragments.h says.
 TEST_F(MultiplyTest, WeightsAreDecodedWithOneRounding) {
@@ -216,17 +112,9 @@ TEST_F(MultiplyTest, LaunchersAgree) {
     const DeviceMatrix matrix = load(c.type, {tensor.view});
     const Memory input = upload(random_elements(c.type, std::uint64_t{rows} * columns, 9));
     const MatrixPart& part = matrix.parts[0];
-    ProductParams p;
-    p.weights = matrix.data.data();
-    p.tile_bytes = part.data_bytes / ((outputs + 15) / 16);
-    p.outputs = outputs;
-    p.columns = columns;
+    ProductParams p = floats_of(matrix, columns, outputs, rows);
     p.segments = segments_of(columns);
-    p.mode = ProductOutput::kFloats;
     p.input = input.data();
-    p.input_stride = columns;
-    p.rows = rows;
-    p.output_stride = outputs;
     const ProductLaunchers& launchers = product_launchers(part.format, c.type);
     std::vector<std::vector<float>> results;
     for (const auto launcher :
@@ -249,38 +137,6 @@ TEST_F(MultiplyTest, LaunchersAgree) {
       launcher(p, stream());
       const std::vector<float> result = download<float>(output);
       for (std::size_t i = 0; i < result.size(); ++i) ASSERT_NEAR(result[i], results[0][i], 1e-3) << i;
-    }
-  }
-}
-
-// Hopper's own kernel of packed weights, where the order of sums is free: ragged tiles, one segment and
-// several, spread over blocks and not, and the same bits each time.
-TEST_F(MultiplyTest, WarpgroupsAgreeWithFloat64) {
-  if (device().properties().capability != 90) GTEST_SKIP() << "it has no warpgroups";
-  std::mt19937 random(3);
-  for (const Case& c : kCases) {
-    if (tensor_type_info(c.stored).block_elements == 1) continue;
-    SCOPED_TRACE(name_of(c));
-    const auto with = products(c.type, false, 255);
-    for (const std::uint32_t rows : {33u, 64u, 100u, 130u}) {
-      // 17,000 outputs are as many tiles as no device has multiprocessors.
-      const std::uint32_t columns = 256 * (1 + random() % (simulated() || rows == 64 ? 3 : 8));
-      const std::uint32_t outputs = simulated()  ? 1 + random() % 150
-                                    : rows == 64 ? 17000 + random() % 1000
-                                                 : 1 + random() % 3000;
-      SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(columns) + " columns, " +
-                   std::to_string(outputs) + " outputs");
-      const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, rows);
-      const DeviceMatrix matrix = load(c.type, {tensor.view});
-      const std::vector<std::uint16_t> input =
-          random_elements(c.type, std::uint64_t{rows} * columns, rows + 1);
-      const Outcome result = run(*with, matrix, input, columns, rows, ProductOutput::kFloats, nullptr);
-      for (const std::uint32_t row : {0u, 7u, 30u, rows - 2}) {
-        expect_near(result, tensor, 0, c.type, input, columns, {}, row, row + 2);
-      }
-      result.expect_margin();
-      const Outcome again = run(*with, matrix, input, columns, rows, ProductOutput::kFloats, nullptr);
-      ASSERT_EQ(std::memcmp(result.floats.data(), again.floats.data(), result.floats.size() * 4), 0);
     }
   }
 }
@@ -366,11 +222,9 @@ TEST_F(MultiplyTest, ExpertsMultiplyTheirOwnRows) {
       const TestTensor up = random_tensor("up", c.stored, experts * each, columns, 2);
       const DeviceMatrix matrix = load(c.type, {gate.view, up.view}, experts);
       EXPECT_EQ(matrix.outputs(), 2 * each);
-      std::vector<std::uint32_t> offsets = {0};
-      for (const std::uint32_t count : counts) offsets.push_back(offsets.back() + count);
+      const std::vector<std::uint32_t> offsets = offsets_of(counts);
       const std::uint32_t rows = offsets.back();
-      std::vector<float> bias;
-      for (std::uint32_t o = 0; o < matrix.rows; ++o) bias.push_back(static_cast<float>(o % 71));
+      const std::vector<float> bias = bias_of(matrix);
       const Memory device_bias = upload(bias), device_offsets = upload(offsets);
       const std::vector<std::uint16_t> input = random_elements(c.type, std::uint64_t{rows} * columns, 3);
       const auto with = products(c.type, false);
@@ -398,7 +252,7 @@ TEST_F(MultiplyTest, ExpertsMultiplyTheirOwnRows) {
   }
 }
 
-// What is spread over blocks leaves its counters as it found them, and takes nothing of an earlier launch;
+// What is spread over blocks leaves nothing behind, and takes nothing of an earlier launch;
 // from a graph, as are the library's products.
 struct GraphCase {
   TensorType stored;
