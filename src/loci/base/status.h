@@ -78,15 +78,15 @@ class [[nodiscard]] Result {
 
   bool ok() const { return state_.index() == 0; }
   T& value() & {
-    LOCI_CHECK(ok(), "Result holds an error");
+    check_ok();
     return std::get<0>(state_);
   }
   const T& value() const& {
-    LOCI_CHECK(ok(), "Result holds an error");
+    check_ok();
     return std::get<0>(state_);
   }
   T&& value() && {
-    LOCI_CHECK(ok(), "Result holds an error");
+    check_ok();
     return std::get<0>(std::move(state_));
   }
   Status status() const { return ok() ? Status() : std::get<1>(state_); }
@@ -97,6 +97,11 @@ class [[nodiscard]] Result {
   const T* operator->() const { return &value(); }
 
  private:
+  void check_ok() const {
+    if (!ok()) [[unlikely]]
+      check_failed("ok()", std::get<1>(state_).to_string().c_str());
+  }
+
   std::variant<T, Status> state_;
 };
 
