@@ -76,6 +76,11 @@ class KeyTable {
     return true;
   }
   std::size_t size() const { return size_; }
+  // Places of the table before whose keys have yet to move. insert() moves those of kPlacesMoved at most.
+  std::size_t unmoved() const { return unmoved_; }
+  // Moving two places with each insert would do: half as many keys come before the next table is half full as
+  // this one has places.
+  static constexpr std::size_t kPlacesMoved = 8;
 
   // Aborts on a broken invariant. O(places).
   void check_invariants() const {
@@ -181,9 +186,6 @@ class KeyTable {
     std::size_t count_ = 0;
   };
   static constexpr std::size_t kPlacesMin = 16;
-  // Moving two places with each insert would do: half as many keys come before the next table is half full as
-  // this one has places.
-  static constexpr std::size_t kPlacesMoved = 8;
   static constexpr std::size_t kPlacesGivenBack = 1024;  // five small pages
 
   void grow(Table larger) {
