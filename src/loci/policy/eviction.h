@@ -7,8 +7,8 @@
 //   random     any, from a seed
 //   retention  Pensieve: what is cheap to compute again and has long been idle
 //   lookahead  AttentionStore: least recently used, but last what the queue needs
-//   value      what costs least time to restore, divided by the time it has been idle; but last what the
-//   queue needs
+//   value      what costs least time to restore, divided by the time it has been idle and three minutes; but
+//   last what the queue needs
 //
 // Each is a class of its own under eviction/. Integers alone: the same calls give the same order.
 #pragma once

@@ -161,10 +161,24 @@ TEST(Value, LosesLeastTimeFirst) {
   facts[BlockId(1)] = {.last_used = 0, .depth = 1, .elsewhere = kOnDisk};            // 1 ms
   facts[BlockId(2)] = {.last_used = 0, .depth = 1, .elsewhere = kOnHost};            // 0.2 ms
   facts[BlockId(3)] = {.last_used = 0, .depth = 9, .elsewhere = kOnHost | kOnDisk};  // 0.2 ms
-  facts[BlockId(4)] = {.last_used = 900, .depth = 1, .elsewhere = kOnHost};          // idle a tenth as long
-  facts[BlockId(5)] = {.last_used = 999'999, .depth = 1, .behind_window = true};
-  EXPECT_EQ(order_of("value", {.block_bytes = kBytes}, facts, 1'000),
+  // Its time and kAway are a tenth as long.
+  facts[BlockId(4)] = {.last_used = 9 * kAway, .depth = 1, .elsewhere = kOnHost};
+  facts[BlockId(5)] = {.last_used = 9 * kAway, .depth = 1, .behind_window = true};
+  EXPECT_EQ(order_of("value", {.block_bytes = kBytes}, facts, 9 * kAway),
             (std::vector<std::uint32_t>{5, 3, 2, 1, 4, 0}));
+}
+
+// Blocks 1 and 1,001 of two sequences: 3.2 ms against 13.4 ms to compute.
+TEST(Value, WhatWasUsedAMomentAgoIsNotNeededSoonerThanWhatWasUsedAMinuteAgo) {
+  Facts facts;
+  facts[BlockId(1)] = {.last_used = 0, .depth = 1'001};
+  const auto first_at = [&](Nanos now) {
+    facts[BlockId(0)] = {.last_used = now, .depth = 1};
+    return order_of("value", {.block_bytes = kBytes}, facts, now).front();
+  };
+  EXPECT_EQ(first_at(60 * kNanosPerSecond), 0u);
+  EXPECT_EQ(first_at(3 * kAway), 0u);
+  EXPECT_EQ(first_at(4 * kAway), 1u) << "but after twelve minutes nobody may come";
 }
 
 TEST(Value, ACopyThatSavesNothingGoesFirst) {
@@ -203,19 +217,19 @@ TEST(Value, IsTheDefinitionUpToTheQuantisation) {
     Facts facts;
     for (std::uint32_t i = 0; i < 80; ++i) {
       EvictionFacts& f = facts[BlockId(i)];
-      f.last_used = static_cast<Nanos>(random.below(1'000'000'000));
+      f.last_used = static_cast<Nanos>(random.below(9 * kAway));
       f.depth = 1 + static_cast<std::uint32_t>(random.below(3'000));
       f.elsewhere = static_cast<std::uint8_t>(random.below(8) & ~(1u << here));
       order.insert(BlockId(i), f);
     }
-    const Nanos now = 1'000'000'000 + static_cast<Nanos>(random.below(1'000'000'000));
+    const Nanos now = 9 * kAway + static_cast<Nanos>(random.below(9 * kAway));
     const auto value = [&](const EvictionFacts& f) {
       Nanos restore = model->compute((f.depth - 1) * kBlockTokens, kBlockTokens);
       if (f.elsewhere & kOnDevice) restore = 0;
       if (f.elsewhere & kOnHost) restore = std::min(restore, model->load(Tier::kHost, kBytes));
       if (f.elsewhere & kOnDisk) restore = std::min(restore, model->load(Tier::kDisk, kBytes));
       const Nanos saved = std::max<Nanos>(0, restore - model->load(place.tier, kBytes));
-      return static_cast<double>(saved) / static_cast<double>(now - f.last_used);
+      return static_cast<double>(saved) / static_cast<double>(now - f.last_used + kAway);
     };
     while (!facts.empty()) {
       double least = HUGE_VAL;

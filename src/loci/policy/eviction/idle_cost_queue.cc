@@ -37,8 +37,8 @@ void IdleCostQueue::erase(BlockId block, Nanos cost, Nanos last_used, std::uint3
 BlockId IdleCostQueue::least(Nanos now) const {
   const Rank* best = nullptr;
   const RankRuns<Rank>* of = nullptr;
-  const auto idle = [now](const Rank& rank) {
-    return static_cast<unsigned __int128>(std::max<Nanos>(now - std::get<0>(rank), 1));
+  const auto idle = [this, now](const Rank& rank) {
+    return static_cast<unsigned __int128>(std::max<Nanos>(now - std::get<0>(rank) + before_, 1));
   };
   const auto cost = [](const Rank& rank) { return static_cast<unsigned __int128>(std::get<1>(rank)); };
   for (const auto& [bucket, ranks] : buckets_) {

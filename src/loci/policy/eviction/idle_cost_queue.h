@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks by cost / idle time, the least first: the retention value V = Cost / T (Pensieve §4.3.1).
+// Blocks by cost / idle time, the least first: the retention value V = Cost / T (Pensieve §4.3.1). The idle
+// time may count from before the last use (`before`).
 //
 // As time goes by the order changes: a cheap block that was used a moment ago overtakes a dear one that has
 // been idle long. So no sorted structure holds it. But of two blocks of the same cost the one that has been
@@ -28,6 +29,7 @@ int cost_bucket(Nanos cost);
 // Thread-compatible; deterministic.
 class IdleCostQueue {
  public:
+  explicit IdleCostQueue(Nanos before = 0) : before_(before) {}
   // `cost`: not negative. Among equal ones the deepest block is the first. As RankRuns.
   void insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
   // With what it was inserted with.
@@ -41,6 +43,7 @@ class IdleCostQueue {
  private:
   // Last use, cost, depth (the deepest first), block.
   using Rank = std::tuple<Nanos, Nanos, std::uint32_t, BlockId>;
+  const Nanos before_;
   std::map<int, RankRuns<Rank>> buckets_;  // none of them empty
   mutable BlockId soon_ = kNoBlock;
   std::size_t size_ = 0;

@@ -2,7 +2,11 @@
 // value: weighs everything that is known. A copy is worth the time that it saves the next request that needs
 // it: the restore time from where the block would remain (the fastest other tier that holds it, or computing
 // it again at its depth, whichever is faster) less the restore time from here; divided by the time since
-// anybody last used it. (And by its bytes: those of one order's copies are equal.)
+// anybody last used it and kAway. (And by its bytes: those of one order's copies are equal.)
+//
+// kAway: people think for minutes, so what was used a moment ago is not needed sooner than what was used a
+// few minutes ago, and conversations that take turns would push one another out by turns. Whatever would cost
+// much stays for that long; then the idle time decides more and more.
 //
 // First goes what lies behind every window; then what no waiting request of the look-ahead window needs, the
 // least worth first; then what they need, from the window's tail to its head, the least lost first.
@@ -18,6 +22,7 @@
 #include <memory>
 #include <tuple>
 
+#include "loci/base/clock.h"
 #include "loci/policy/eviction.h"
 #include "loci/policy/eviction/idle_cost_queue.h"
 #include "loci/policy/eviction/rank_runs.h"
@@ -25,6 +30,9 @@
 #include "loci/policy/eviction/time_order.h"
 
 namespace loci {
+
+// Idle times count from so long before the last use.
+inline constexpr Nanos kAway = 180 * kNanosPerSecond;
 
 // As EvictionOrder; choose() as IdleCostQueue::least().
 class ValueOrder final : public EvictionOrder {
@@ -54,7 +62,7 @@ class ValueOrder final : public EvictionOrder {
   RecomputeCosts recompute_;
   std::array<Nanos, kTiers> load_{};  // of a block, by tier
   LruOrder behind_window_;
-  IdleCostQueue unwanted_;
+  IdleCostQueue unwanted_{kAway};
   RankRuns<Wanted> wanted_;
 };
 
