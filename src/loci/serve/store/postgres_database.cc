@@ -119,6 +119,7 @@ Result<bool> is_local_database(const std::string& url) {
 // Connections that are idle, at most so many at once in all.
 struct PostgresDatabase::Pool {
   std::string settings;
+  std::string settings_at_start;  // what is made at a server's start is waited for longer
   std::int64_t instance = 0;
   Nanos lock_timeout = 0;
   Nanos answer_timeout = 0;
@@ -184,7 +185,8 @@ struct PostgresDatabase::Pool {
     return given_up;
   }
 
-  Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout) {
+  Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout) { return take(timeout, settings); }
+  Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout, const std::string& settings_of_new) {
     const auto until = Time::now() + std::chrono::nanoseconds(timeout);
     {
       MutexLock lock(mutex);
@@ -201,7 +203,7 @@ struct PostgresDatabase::Pool {
       }
       ++open;
     }
-    auto made = PostgresConnection::connect(settings);
+    auto made = PostgresConnection::connect(settings_of_new);
     if (!made.ok()) {
       drop(nullptr);
       return made;
@@ -285,11 +287,16 @@ Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::stri
                                                                  const StoreOptions& options) {
   auto pool = std::make_unique<Pool>();
   LOCI_ASSIGN_OR_RETURN(pool->settings, connection_settings(url, options.lock_timeout));
+  const StoreOptions at_start;
+  LOCI_ASSIGN_OR_RETURN(pool->settings_at_start,
+                        connection_settings(url, std::max(options.lock_timeout, at_start.lock_timeout)));
   pool->instance = random_instance();
   pool->lock_timeout = options.lock_timeout;
   pool->answer_timeout = options.answer_timeout;
   pool->watch = std::thread([watched = pool.get()] { watched->run_watch(); });
-  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> first, pool->take(pool->answer_timeout));
+  LOCI_ASSIGN_OR_RETURN(
+      std::unique_ptr<PostgresConnection> first,
+      pool->take(std::max(options.answer_timeout, at_start.answer_timeout), pool->settings_at_start));
   pool->give(std::move(first));
   return std::unique_ptr<PostgresDatabase>(new PostgresDatabase(std::move(pool)));
 }
@@ -339,17 +346,32 @@ Result<bool> PostgresDatabase::has_ended(SqlSession& session, std::string_view i
 }
 
 Status PostgresDatabase::alone(const std::function<Status()>& job) {
-  // A connection of its own, outside the pool, which the job uses too; it ends with it, and so does the lock.
+  return run_alone([&](PostgresConnection&) { return job(); });
+}
+
+Status PostgresDatabase::make_tables(const std::string& statements) {
+  return run_alone([&](PostgresConnection& connection) -> Status {
+    pqxx::work transaction(connection.handle());
+    transaction.exec0(statements);
+    transaction.commit();
+    return {};
+  });
+}
+
+Status PostgresDatabase::run_alone(const std::function<Status(PostgresConnection&)>& job) {
+  // A connection of its own, outside the pool; it ends with the job, and so does the lock.
   LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<PostgresConnection> connection,
-                        PostgresConnection::connect(pool_->settings));
+                        PostgresConnection::connect(pool_->settings_at_start));
   LOCI_RETURN_IF_ERROR(connection->begin(pool_->instance, pool_->lock_timeout));
   try {
-    pqxx::nontransaction session(connection->handle());
-    session.exec0("SET lock_timeout = 600000");
-    session.exec0("SET statement_timeout = 0");
-    session.exec(kAloneLock);
-    session.exec0("CREATE SCHEMA IF NOT EXISTS loci");
-    return job();
+    {
+      pqxx::nontransaction session(connection->handle());
+      session.exec0("SET lock_timeout = 600000");
+      session.exec0("SET statement_timeout = 0");
+      session.exec(kAloneLock);
+      session.exec0("CREATE SCHEMA IF NOT EXISTS loci");
+    }
+    return job(*connection);
   } catch (...) {
     return current_postgres_error().status;
   }

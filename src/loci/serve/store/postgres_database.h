@@ -28,12 +28,15 @@ Result<bool> is_local_database(const std::string& url);
 // "localhost", and addresses of 127.0.0.0/8 and ::1. No name is looked up.
 bool is_loopback_host(std::string_view host);
 
+class PostgresConnection;
+
 // Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server did
 // not answer for StoreOptions::answer_timeout, four times that in upkeep; its disk is full, the connection
 // was lost during a commit: whether it took place is not known then).
 class PostgresDatabase final : public SqlDatabase {
  public:
-  // `url` as libpq takes it. The tables are in the schema "loci", which is made where it is missing.
+  // `url` as libpq takes it. The first connection is waited for as a start does, however short the limits in
+  // `options` are.
   // Errors: kUnavailable, kInvalidArgument (the URL, a database that is not in UTF-8).
   static Result<std::unique_ptr<PostgresDatabase>> open(const std::string& url, const StoreOptions& options);
   ~PostgresDatabase() override;
@@ -50,11 +53,15 @@ class PostgresDatabase final : public SqlDatabase {
   // (A connection that is being made ends with its own timeout.)
   void abandon() override;
 
-  // Runs `job` while no other server does the same: several may start at once.
+  // Runs `job` while no other server does the same: several may start at once. Waits for that, and makes the
+  // schema "loci", in which the tables are, with a start's patience; the job's transactions have their own.
   Status alone(const std::function<Status()>& job);
+  // Runs statements that make what is missing, alone and with a start's patience.
+  Status make_tables(const std::string& statements);
 
  private:
   struct Pool;
+  Status run_alone(const std::function<Status(PostgresConnection&)>& job);
   explicit PostgresDatabase(std::unique_ptr<Pool> pool);
 
   std::unique_ptr<Pool> pool_;

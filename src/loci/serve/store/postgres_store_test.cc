@@ -92,7 +92,7 @@ TEST_F(PostgresStoreTest, TurnsAreCommittedInParallel) {
     const int now = ++inside;
     for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
     }
-    for (int i = 0; i < 2'000 && most < kAtOnce; ++i)
+    for (int i = 0; i < 60'000 && most < kAtOnce; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     --inside;
     return std::int64_t{1'000};
@@ -241,7 +241,7 @@ TEST_F(PostgresStoreTest, TheClaimsOfAServerThatEndedAreFree) {
   first.reset();
   // PostgreSQL notices after a moment.
   std::optional<std::int64_t> claim;
-  for (int i = 0; i < 200 && !claim; ++i) {
+  for (int i = 0; i < 3'000 && !claim; ++i) {
     claim = second->claim_turn("ann", "c").value();
     if (!claim) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -286,7 +286,7 @@ TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {
   EXPECT_EQ(second->response("ann", "r")->status, "in_progress");
   first.reset();
   // PostgreSQL notices after a moment.
-  for (int i = 0; i < 200 && second->response("ann", "r")->status != "failed"; ++i) {
+  for (int i = 0; i < 3'000 && second->response("ann", "r")->status != "failed"; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ASSERT_TRUE(second->fail_interrupted({}, {}).ok());
   }

@@ -23,12 +23,19 @@ ApiError at_field(ApiError error, const std::string& field, const std::string& c
   return error;
 }
 
+// What `field` names is not there; or it cannot be known, which is no fault of the field.
+ApiError load_error(const Status& status, std::string_view kind, const std::string& id,
+                    const std::string& field, const std::string& code) {
+  ApiError error = store_error(status, kind, id);
+  return status.code() == StatusCode::kNotFound ? at_field(std::move(error), field, code) : error;
+}
+
 std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, std::string_view tenant,
                                                       const std::string& id) {
   const std::string field = "previous_response_id";
   Result<StoredResponse> response = store.response(tenant, id);
   if (!response.ok())
-    return at_field(store_error(response.status(), "response", id), field, "previous_response_not_found");
+    return load_error(response.status(), "response", id, field, "previous_response_not_found");
   if (response->status != "completed" && response->status != "incomplete") {
     return api_error(invalid_argument(
         fmt::format("expected a completed response; '{}' is {}", utf8_prefix(id, 100), response->status),
@@ -60,8 +67,7 @@ std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& sto
                                                           const std::string& id,
                                                           const std::optional<std::string>& made) {
   Result<std::vector<StoredItem>> stored = store.conversation_history(tenant, id);
-  if (!stored.ok())
-    return at_field(store_error(stored.status(), "conversation", id), "conversation", "not_found");
+  if (!stored.ok()) return load_error(stored.status(), "conversation", id, "conversation", "not_found");
   if (made) {
     const Result<ItemList> input = store.input_items(tenant, *made, {.after = {}, .limit = 1});
     if (!input.ok()) return api_error(input.status());
