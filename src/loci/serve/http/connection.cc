@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 16 << 10;
 constexpr Nanos kLingerTimeout = 2 * kNanosPerSecond;
+constexpr Nanos kCancelAgain = kNanosPerSecond / 10;
 constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
 constexpr auto kRefusalHold = std::chrono::milliseconds(50);
 constexpr std::uint32_t kRefusalsHeldMax = 64;
@@ -91,6 +92,9 @@ void Connection::arm_watchdog() {
     self->timed_out_ = true;
     error_code ignored;
     self->socket_.tcp().cancel(ignored);
+    // What has just been read is not cancelled, and its reader may wait for more: once more, until it sees
+    // it.
+    self->set_deadline(kCancelAgain);
   });
 }
 
@@ -173,6 +177,7 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   co_await http::async_read_header(socket_, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
   keep_alive_ = !error;
+  if (!error) timed_out_ = false;  // it came at the last moment
   std::optional<ApiError> refused;
   if (error) {
     refused = reason(error);
@@ -197,7 +202,7 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& requ
   }
   parser_->eager(true);
   bool over_budget = false;
-  while (!error && !over_budget && !parser_->is_done()) {
+  while (!error && !over_budget && !timed_out_ && !parser_->is_done()) {
     const Nanos left = std::chrono::nanoseconds(end - steady_clock::now()).count();
     set_deadline(std::min(left, context_.limits.body_stall_timeout));
     co_await http::async_read_some(socket_, buffer_, *parser_,
@@ -205,7 +210,8 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& requ
     over_budget = !body_charge_.grow_to(parser_->get().body().size());
   }
   clear_deadline();
-  if (!error && !over_budget) {
+  if (!error && !over_budget && parser_->is_done()) {
+    timed_out_ = false;  // it came at the last moment
     body_ = BodyState::kRead;
     request.body = std::move(parser_->get().body());
     context_.metrics.received(request.body.size());

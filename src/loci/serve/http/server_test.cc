@@ -145,7 +145,7 @@ class ServerTest : public testing::Test {
 
   template <class Condition>
   static bool eventually(Condition condition) {
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 12'000; ++i) {
       if (condition()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -240,6 +240,23 @@ TEST_F(ServerTest, ABodyThatStallsFreesItsPlace) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   EXPECT_TRUE(slow.read_until(">").starts_with("HTTP/1.1 200"));
+}
+
+// Its time may be up between two reads, of which neither is cut short, and with the last one.
+TEST_F(ServerTest, ABodyThatTakesTooLongIsAnswered) {
+  start({.body_bytes_max = 16 << 20, .body_timeout = kNanosPerMilli});
+  const std::string request =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 8388608\r\n\r\n" + std::string(8 << 20, 'b');
+  int late = 0;
+  for (int i = 0; i < 50; ++i) {
+    Client client(server_->port());
+    client.send(request);
+    const std::string answer = client.read_until("\r\n");
+    const bool is_late = answer.starts_with("HTTP/1.1 408 ");
+    EXPECT_TRUE(is_late || answer.starts_with("HTTP/1.1 200 ")) << i << ": '" << answer << "'";
+    late += is_late;
+  }
+  EXPECT_GT(late, 0);
 }
 
 // Closing on what a client sent resets its connection, and the client may lose the answer.
