@@ -227,18 +227,23 @@ Plan Core::State::step(Nanos now, const Event& event) {
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (transfers_.disk_gives_up()) plan.wake_at = std::min(plan.wake_at, transfers_.disk_gives_up_until());
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
-  // (What is to be deleted is deleted first: the disk would have it again at the next start.)
-  const bool forgets = forgotten_.has_more() || forgets_until_drained();
-  if (forgets_until_drained()) plan.wake_at = std::min(plan.wake_at, deadlines_.drain_deadline());
-  drained_ = drained_ ||
-             (deadlines_.drains() && requests_.empty() && flights_.empty() && transfers_.idle() && !forgets);
+  const bool waits_for_entries = drain_waits_for_entries();
+  if (waits_for_entries) plan.wake_at = std::min(plan.wake_at, deadlines_.drain_deadline());
+  drained_ = drained_ || (deadlines_.drains() && requests_.empty() && flights_.empty() && transfers_.idle() &&
+                          !forgotten_.has_more() && !waits_for_entries);
   plan.drained = drained_;
   return plan;
 }
 
-// Deletions wait for what the disk has, which is known before the drain's deadline where the disk is sound.
-bool Core::State::forgets_until_drained() const {
-  return forgotten_.waits_for_entries() && deadlines_.drains() && !deadlines_.drain_is_over(now_);
+// Deletions wait for what the disk has, or it would have it again at the next start, and so do saves. It is
+// known before the drain's deadline where the disk is sound.
+bool Core::State::drain_waits_for_entries() const {
+  if (!deadlines_.drains() || deadlines_.drain_is_over(now_)) return false;
+  if (forgotten_.waits_for_entries()) return true;
+  bool has_state = false;
+  for (std::uint32_t group = 0; group < group_count_; ++group)
+    has_state = has_state || index_.used_slots(group) > 0;
+  return has_state && transfers_.waits_for_disk();
 }
 
 // Where the queue is full somebody may give up a place.

@@ -86,7 +86,7 @@ class Core::State {
   void on(const PeerQuestion& event, Plan& plan);
   void on(const PeerRead& event, Plan& plan);
   void on(const PeerLeft& event, Plan& plan);
-  bool forgets_until_drained() const;
+  bool drain_waits_for_entries() const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
   void reject_waiting(CoreRequest& request, Status status, Plan& plan);

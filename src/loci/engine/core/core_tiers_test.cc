@@ -289,25 +289,37 @@ TEST(CoreTiers, DecodesWaitNoLongerThanComputingTakes) {
   d.finish();
 }
 
-// What comes as hidden states is projected in the pass that reads it, which takes so much longer and may wait
-// so much longer for its layers.
-TEST(CoreTiers, ProjectingIsAPartOfThePassThatJoins) {
+// A disk of hidden states alone, whose reads wait so long for their first byte; 100 ms a token, if it is
+// computed.
+CoreConfig hidden_config(Nanos latency) {
   CoreConfig config = tier_config(8, 0, 32);
   config.hidden = {
       .disk_blocks = 32, .block_bytes = config.groups.front().block_bytes / 2, .share_percent = 100};
-  config.costs.disk_read = {250 * kNanosPerMilli, 1u << 30};
+  config.costs.disk_read = {latency, 1u << 30};
   config.costs.token = 100 * kNanosPerMilli;
   config.costs.attention = {0};
   config.costs.pass = kNanosPerMilli;
+  return config;
+}
+
+// Two blocks of request 4 are on the disk alone; it comes while a pass of request 3 runs, which decodes.
+void arrive_beside_decodes(TierDriver& d) {
+  d.run(1, run_of(0, 64));
+  d.run(2, run_of(5000, 250));
+  d.passes_take_time = false;
+  d.arrive(3, run_of(9000, 10), 50);
+  d.done();
+  d.arrive(4, run_of(0, 66));
+}
+
+// What comes as hidden states is projected in the pass that reads it, which takes so much longer and may wait
+// so much longer for its layers.
+TEST(CoreTiers, ProjectingIsAPartOfThePassThatJoins) {
+  CoreConfig config = hidden_config(250 * kNanosPerMilli);
   for (const Nanos token : {0, 1, 5}) {  // ms, to project
     config.costs.projection = token * kNanosPerMilli;
     TierDriver d(config);
-    d.run(1, run_of(0, 64));
-    d.run(2, run_of(5000, 250));
-    d.passes_take_time = false;
-    d.arrive(3, run_of(9000, 10), 50);  // decodes
-    d.done();
-    d.arrive(4, run_of(0, 66));
+    arrive_beside_decodes(d);
     d.done();
     ASSERT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u);
     if (token < 5) {
@@ -319,6 +331,26 @@ TEST(CoreTiers, ProjectingIsAPartOfThePassThatJoins) {
     d.end_moves();
     d.finish();
     EXPECT_EQ(d.core.stats().hidden_loaded_total, 2u);
+  }
+}
+
+// Also where its hidden states were loaded before it was admitted, or are on their way.
+TEST(CoreTiers, AForecastCountsProjecting) {
+  CoreConfig config = hidden_config(kNanosPerMilli);
+  for (const bool has_come : {false, true}) {
+    std::vector<Nanos> planned;
+    for (const Nanos token : {1, 5}) {  // ms, to project
+      config.costs.projection = token * kNanosPerMilli;
+      TierDriver d(config);
+      arrive_beside_decodes(d);
+      ASSERT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u) << "loaded ahead";
+      if (has_come) d.end_moves();
+      d.done();
+      EXPECT_EQ(d.starts.back().sources.hidden, 64u);
+      planned.push_back(d.starts.back().sources.restore.planned);
+      d.finish();
+    }
+    EXPECT_EQ(planned[1] - planned[0], Nanos{2 * 32} * 4 * kNanosPerMilli) << has_come;
   }
 }
 
@@ -369,111 +401,6 @@ TEST(CoreTiers, TwoRequestsShareOneLoad) {
   EXPECT_EQ(d.starts.back().sources.host, 64u);
   d.finish();
   EXPECT_EQ(d.ends.size(), 4u);
-}
-
-TEST(CoreTiers, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
-  const CoreConfig config = tier_config(4, 0, 16);
-  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 96));
-  ASSERT_EQ(entries.size(), 3u);
-  TierDriver d(config, false);
-  d.arrive(1, run_of(500, 40));
-  while (d.in_flight) d.done();
-  EXPECT_TRUE(d.moves.empty()) << "nothing is written before all is known";
-  Recovered found{entries, 1000, true};
-  found.entries[1].entry.tokens[3] = TokenId(99);  // forged: the key is not the tokens'
-  d.step(found);
-  EXPECT_EQ(d.core.stats().recovered_total, 1u);
-  EXPECT_EQ(d.core.stats().orphans_total, 2u) << "and what follows it has no way to it";
-  d.end_moves();
-  d.arrive(2, run_of(0, 100));
-  EXPECT_EQ(d.starts.back().sources.disk, 32u);
-  d.finish();
-}
-
-// Else what is used every day is as old after a restart as on the day when it was saved.
-TEST(CoreTiers, UsesDateTheDisksRecordsAgain) {
-  CoreConfig config = tier_config(8, 0, 16);
-  config.state_ttl = 80 * kNanosPerSecond;
-  TierDriver d(config);
-  std::uint64_t id = 0;
-  const auto dated_after = [&](Nanos time) {
-    d.now += time;
-    d.record_changes.clear();
-    d.run(++id, run_of(0, 100));
-    return std::count_if(d.record_changes.begin(), d.record_changes.end(),
-                         [](const RecordChange& change) { return change.kind == RecordChange::Kind::kUsed; });
-  };
-  EXPECT_EQ(dated_after(0), 0) << "they are written with their date";
-  EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0) << "an eighth of the time to live has not passed";
-  EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
-  EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0);
-  EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
-  for (const RecordChange& change : d.record_changes) {
-    EXPECT_TRUE(std::any_of(d.on_disk.begin(), d.on_disk.end(), [&](const Move& move) {
-      return move.entry.key == change.entry.key && move.parts.front().to == change.slot;
-    }));
-  }
-}
-
-TEST(CoreTiers, StateThatNobodyUsesExpires) {
-  CoreConfig config = tier_config(4, 8, 8);
-  config.state_ttl = 100 * kNanosPerSecond;
-  TierDriver d(config);
-  d.run(1, run_of(0, 100));
-  for (int i = 0; i < 40; ++i) {
-    d.now += 20 * kNanosPerSecond;
-    d.step(Tick{});
-  }
-  const CoreStats stats = d.core.stats();
-  EXPECT_EQ(stats.tiers[0].free, 4u);
-  EXPECT_EQ(stats.tiers[1].free, 8u);
-  EXPECT_EQ(stats.tiers[2].free, 8u);
-  d.arrive(2, run_of(0, 100));
-  EXPECT_EQ(d.missed(MissReason::kExpired), 96u);
-  d.finish();
-}
-
-// Other models' servers share the disk: its room changes while it is used.
-TEST(CoreTiers, ADiskWithLessRoomGivesUpWhatWasUsedLongestAgo) {
-  TierDriver d(tier_config(4, 0, 16));
-  for (std::uint64_t id = 1; id <= 4; ++id) d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 96));
-  EXPECT_EQ(d.core.stats().tiers[2].free, 4u);
-  d.record_changes.clear();
-  d.step(DiskRoom{{6}});
-  EXPECT_EQ(d.core.stats().tiers[2].slots, 6u);
-  EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
-  const auto forgotten =
-      std::count_if(d.record_changes.begin(), d.record_changes.end(),
-                    [](const RecordChange& change) { return change.kind == RecordChange::Kind::kForget; });
-  EXPECT_EQ(forgotten, 6) << "the disk is told, so that it gives the space back";
-  d.run(5, run_of(4000, 101));
-  EXPECT_GE(d.starts.back().cached_tokens, 96u) << "the last stayed";
-  d.run(6, run_of(6000, 200));
-  EXPECT_LE(d.core.stats().tiers[2].slots - d.core.stats().tiers[2].free, 6u);
-  d.step(DiskRoom{{0}});
-  EXPECT_EQ(d.core.stats().tiers[2].slots, 0u);
-  d.run(7, run_of(7000, 200));
-  d.step(DiskRoom{{16}});
-  EXPECT_EQ(d.core.stats().tiers[2].free, 16u) << "nothing was saved where there was no room";
-}
-
-// A whole disk given up in one step would hold up whoever decodes.
-TEST(CoreTiers, ADiskWithMuchLessRoomGivesUpAPortionInAStep) {
-  TierDriver d(tier_config(4, 0, 100));
-  for (std::uint64_t id = 1; id <= 40; ++id) d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 96));
-  EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
-  std::vector<std::size_t> portions;
-  for (Event event = DiskRoom{{10}}; portions.size() < 3; event = Tick{}) {
-    d.record_changes.clear();
-    d.step(event);
-    portions.push_back(d.record_changes.size());
-    if (portions.size() < 3) {
-      EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli) << "it goes on soon";
-    }
-  }
-  EXPECT_EQ(portions, (std::vector<std::size_t>{32, 32, 26}));
-  d.core.check_invariants();
-  EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
 }
 
 TEST(CoreTiers, SaveAheadWaitsUntilMemoryIsShort) {

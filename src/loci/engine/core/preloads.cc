@@ -102,7 +102,7 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
   const auto is_lacking = [&](const CoreProbe& found) {
     if (found.node == kNoBlock || transfers_.loading(found.node)) return false;
     return found.too_slow || restores_.is_for_later(request, found.node) ||
-           (found.load && transfers_.load_tier(found) != Tier::kDevice);
+           (found.load && transfers_.load_tier_now(found) != Tier::kDevice);
   };
   preload.lacks = !bounded && std::ranges::any_of(probes.blocks, is_lacking);
   return !ahead.empty();

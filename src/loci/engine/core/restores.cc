@@ -141,8 +141,10 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
     problem.links[place_of(tier)] = transfers_.link(tier);
   problem.blocks.reserve(probes.blocks.size());
   std::uint64_t rows = 0;
+  std::uint32_t projected = 0;  // blocks
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     CoreProbe& found = probes.blocks[i];
+    if (is_to_project(request, found, i)) ++projected;
     if (found.load) {
       const Tier from = transfers_.load_tier(found);
       if (transfers_.loading(found.node)) problem.links[place_of(from)].awaited = true;
@@ -165,7 +167,26 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
       std::max(problem.computed_anyway, pass_times_.predict({PassKind::kPrompts, {.rows = 1}}));
   const std::uint64_t passes = (rows + config_.max_batch_tokens - 1) / config_.max_batch_tokens;
   problem.first_reading = problem.computed_anyway / static_cast<Nanos>(std::max<std::uint64_t>(passes, 1));
+  const Nanos projecting = pass_times_.project_block() * projected;
+  problem.computed_anyway += projecting;
+  problem.first_reading += projecting;
   return problem;
+}
+
+// True: it was loaded ahead as hidden states, or is being loaded so, and its first pass projects it.
+bool Restores::is_to_project(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const {
+  const bool comes = found.load && transfers_.loading(found.node);
+  return (comes ? transfers_.load_tier(found) == Tier::kDisk
+                : preloaded_from(request, found, number) == Tier::kDisk) &&
+         transfers_.from_hidden(found);
+}
+
+// The tier from which the request's block `number` was loaded ahead, if it was.
+std::optional<Tier> Restores::preloaded_from(const CoreRequest& request, const CoreProbe& found,
+                                             std::uint32_t number) const {
+  const std::vector<RequestPreload::Loaded>& blocks = request.preload->blocks;
+  if (found.load || number >= blocks.size() || !(blocks[number].key == found.key)) return std::nullopt;
+  return blocks[number].from;
 }
 
 // The slowest tier that the plan loads from. (With windows it loads whole tiers.)
@@ -259,11 +280,11 @@ ContextSources Restores::sources(const CoreRequest& request, const CoreProbes& p
       if (tier == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += kBlockTokens;
       continue;
     }
-    const bool may_be_preloaded = !last && there == count && i < request.preload->blocks.size();
-    if (may_be_preloaded && request.preload->blocks[i].from && request.preload->blocks[i].key == found.key) {
-      from.of(*request.preload->blocks[i].from) += count;
-      if (request.preload->blocks[i].from == Tier::kDisk && transfers_.from_hidden(found))
-        from.hidden += count;
+    const std::optional<Tier> preloaded =
+        !last && there == count ? preloaded_from(request, found, i) : std::nullopt;
+    if (preloaded) {
+      from.of(*preloaded) += count;
+      if (preloaded == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
       continue;
     }
     const bool brought = request.beginning->found && found.source == CoreProbe::Source::kCopy &&

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "loci/engine/core/batch.h"
@@ -107,6 +108,9 @@ class Restores {
   // The price of loading the block, with projecting; without that of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
+  bool is_to_project(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const;
+  std::optional<Tier> preloaded_from(const CoreRequest& request, const CoreProbe& found,
+                                     std::uint32_t number) const;
   Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;
 
   const CoreConfig& config_;

@@ -107,6 +107,8 @@ class Transfers {
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
   // The slowest tier that a load of what was found reads from; kDevice: it is rotated there.
   Tier load_tier(const CoreProbe& found) const;
+  // The same; absent: its original has gone since it was found.
+  std::optional<Tier> load_tier_now(const CoreProbe& found) const;
   // True: the disk has it as hidden states.
   bool from_hidden(const CoreProbe& found) const;
   // The price of loading it as the sequence's block `number`; without those of projecting and computing it.
@@ -188,6 +190,8 @@ class Transfers {
   bool prefetch(BlockId id, GroupSet groups);
   // Says that all of the disk's earlier entries are known: from now on the disk is written.
   void open_disk() { disk_open_ = true; }
+  // True: there is a disk, and it is not written yet.
+  bool waits_for_disk() const { return has(Tier::kDisk) && !disk_open_; }
 
   // --- what peers read ---
 

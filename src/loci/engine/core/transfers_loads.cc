@@ -88,9 +88,11 @@ std::optional<Tier> Transfers::original_tier(BlockId original, Tier slowest) con
   return tier;
 }
 
-Tier Transfers::load_tier(const CoreProbe& found) const {
+Tier Transfers::load_tier(const CoreProbe& found) const { return load_tier_now(found).value(); }
+
+std::optional<Tier> Transfers::load_tier_now(const CoreProbe& found) const {
   if (found.original == kNoBlock || loading(found.node)) return load_tier(found.node);
-  return original_tier(found.original, Tier::kShared).value();
+  return original_tier(found.original, Tier::kShared);
 }
 
 bool Transfers::from_hidden(const CoreProbe& found) const {
