@@ -32,7 +32,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 from cases import ROOT  # noqa: E402
-from live_client import Server, first_token_ms, moved, wait_idle, wait_until  # noqa: E402
+from live_client import Server, first_token_ms, moved, wait_idle, wait_saved, wait_until  # noqa: E402
 from live_cluster import Cluster  # noqa: E402
 from postgres_server import Postgres  # noqa: E402
 from redis_server import Redis  # noqa: E402
@@ -117,7 +117,7 @@ class Bench:
                     return Server(self.binary, self.model, *flags, "--cluster-secret", secret, "--shared", redis.url)
             one = stack.enter_context(start())
             first_token_ms(one, TALK)
-            wait_until(lambda: not one.metrics()["loci_moves_in_flight"] and not one.metrics()["loci_saves_waiting"], 120, "state is saved")
+            wait_saved(one)
             return [self.one_turn(one, start, redis, number) for number in range(self.arguments.rounds)]
 
     @staticmethod
@@ -126,7 +126,7 @@ class Bench:
         with start() as other:
             first_token_ms(other, "A word first, of the model's pages.")
             if redis is None:
-                wait_until(lambda: other.metrics().get('loci_peers{state="up"}') == 1, 30, "it knows its peer")
+                wait_until(lambda: other.metrics().get('loci_peers{state="up"}') == 1, "it knows its peer")
             took, tokens = first_token_ms(other, text)
             size = int(moved(other, "shared_load"))
         plain = redis_ms(redis, size) if redis else stream_ms(size)
@@ -170,16 +170,16 @@ class Bench:
         with contextlib.ExitStack() as stack:
             members = [stack.enter_context(place.server("--role", role)) for role in roles]
             front = stack.enter_context(place.front())
-            wait_until(lambda: front.metrics()['loci_front_feeds{state="read"}'] == len(roles), 30, "the front reads what they have")
+            wait_until(lambda: front.metrics()['loci_front_feeds{state="read"}'] == len(roles), "the front reads what they have")
             for member in members:
-                wait_until(lambda: member.metrics().get('loci_peers{state="up"}') == 1, 30, "they know each other")  # noqa: B023
+                wait_until(lambda: member.metrics().get('loci_peers{state="up"}') == 1, "they know each other")  # noqa: B023
                 first_token_ms(member, "A word first, of the model's pages.")
             gaps, first = [], []
 
             def reply(name):
                 times = token_times(front, f"Reply {name} of round {number}.")[2:]  # behind its beginning
                 gaps.extend((later - earlier) * 1000 for earlier, later in zip(times, times[1:]))
-            replies = [threading.Thread(target=reply, args=(name,)) for name in range(REPLIES)]
+            replies = [threading.Thread(target=reply, args=(name,), daemon=True) for name in range(REPLIES)]
             for one in replies:
                 one.start()
             time.sleep(0.5)
@@ -219,7 +219,7 @@ class Bench:
                     cached.append(sum(tokens.values()) - tokens["computed"])
                     if talk["turn"] < self.arguments.turns:
                         waiting.append(talk)
-        clients = [threading.Thread(target=ask) for _ in range(self.arguments.clients)]
+        clients = [threading.Thread(target=ask, daemon=True) for _ in range(self.arguments.clients)]
         begin = time.monotonic()
         for client in clients:
             client.start()

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from live_client import Keys, Server, expect, expect_equal, killed, moved, wait_until
+from live_client import Keys, Server, expect, expect_equal, killed, moved, stop_process, wait_until
 from live_cluster import Cluster
 from postgres_server import Postgres, find_binaries
 
@@ -40,11 +40,14 @@ class Roles(Cluster):
 
     def wait_for_feeds(self):
         """Until the front reads what both members have, and the decode member knows the other one."""
-        wait_until(lambda: self.route.metrics()['loci_front_feeds{state="read"}'] == 2, 20, "the front reads of two")
-        wait_until(lambda: self.decode.metrics().get('loci_peers{state="up"}') == 1, 20, "they know each other")
+        wait_until(lambda: self.route.metrics()['loci_front_feeds{state="read"}'] == 2, "the front reads of two")
+        wait_until(lambda: self.decode.metrics().get('loci_peers{state="up"}') == 1, "they know each other")
 
     def ask(self, server, path, body, tenant="free"):
         return server.request("POST", path, json.dumps(body), {"Authorization": f"Bearer {self.key[tenant]}"})
+
+    def failures(self):
+        return sum(self.prefills(result) for result in ("refused", "late", "unreached", "lost"))
 
     def prefills(self, result="done"):
         return self.route.metrics()[f'loci_front_prefills_total{{result="{result}"}}']
@@ -80,17 +83,31 @@ def test_members_say_their_role(place):
 
 
 def test_a_prompt_is_computed_at_one_and_the_reply_at_the_other(place):
-    text, tokens = said(place.ask(place.route, "/v1/completions", completion(1)))
+    reply = place.ask(place.route, "/v1/completions", completion(1))
+    text, tokens = said(reply)
+    expect_equal(reply.json["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "what was kept from before")
     expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(1)))[0], "the reply, and by a lone server")
     expect_equal(place.prefills(), 1, "prompts that the prefill member computed")
     expect(tokens["shared"] > 600 and tokens["computed"] < 64, f"its state came from there: {tokens}")
     expect(moved(place.prefill, "peer_serve") > 0 and moved(place.decode, "shared_load") > 0, "bytes went from one to the other")
     expect("prefill=done" in place.decode.log_text(), "the access log of the decode member")
-    wait_until(lambda: "prefill=done" in place.route.log_text(), 5, "and that of the front")
+    wait_until(lambda: "prefill=done" in place.route.log_text(), "and that of the front")
     # The decode member has it now.
     again = said(place.ask(place.route, "/v1/completions", completion(1)))
     expect_equal((again[0], place.prefills()), (text, 1), "the same once more")
     expect(again[1]["shared"] == 0 and again[1]["device"] > 600, again[1])
+
+
+def test_state_is_read_while_the_rest_is_computed(place):
+    body = completion(9, prompt=story(9, 4 * COUNT))
+    reply = place.ask(place.route, "/v1/completions", body)
+    text, tokens = said(reply)
+    expect_equal(reply.json["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "what was kept from before")
+    expect_equal(text, said(place.ask(place.alone, "/v1/completions", body))[0], "the reply, and by a lone server")
+    expect(tokens["shared"] > 4 * COUNT - 200 and tokens["computed"] < 64, f"its state came from there: {tokens}")
+    found = re.compile(r"prefill_early=(\d+)")
+    wait_until(lambda: found.search(place.decode.log_text()), "some of it before all was computed, says the decode member's log")
+    expect(int(found.search(place.decode.log_text())[1]) >= 256, place.decode.log_text())
 
 
 def test_every_api_that_generates(place):
@@ -132,12 +149,12 @@ def computed(server):
 def test_a_tenant_is_counted_at_the_decode_member_alone(place):
     said(place.ask(place.route, "/v1/completions", completion(40), "limited"))
     expect_equal(place.prefill.metrics().get("loci_request_prompt_tokens_count", 0), 0, "prompts of clients at the prefill member")
-    wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, 5, "it has nothing to do")
-    before = place.prefills(), place.prefills("failed"), computed(place.prefill)
+    wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it has nothing to do")
+    before = place.prefills(), place.failures(), computed(place.prefill)
     expect(before[0] > 0 and before[2] > 0, f"it has computed some: {before}")
     refused = place.ask(place.route, "/v1/completions", completion(41), "limited")
     expect_equal(refused.status, 429, "a prompt beyond the tenant's limit")
-    expect_equal((place.prefills(), place.prefills("failed"), computed(place.prefill)), before, "nobody computes what is refused")
+    expect_equal((place.prefills(), place.failures(), computed(place.prefill)), before, "nobody computes what is refused")
     # Who asks a member directly names nobody.
     headers = {"Authorization": f"Bearer {place.key['free']}", "Loci-Prefill": f"127.0.0.1 1 1000 {'0' * 64}"}
     alone = place.decode.request("POST", "/v1/completions", json.dumps(completion(42)), headers)
@@ -146,40 +163,41 @@ def test_a_tenant_is_counted_at_the_decode_member_alone(place):
 
 
 def test_a_prefill_member_that_is_silent_costs_time_alone(place):
-    failed, outcome = place.prefills("failed"), []
+    failed, outcome = place.prefills("lost"), []
     prompt = {"prompt": story(45, 2 * COUNT)}
-    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(45, **prompt))))
+    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(45, **prompt))), daemon=True)
     asks.start()
     try:
-        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, 20, "it computes the prompt")
-        place.prefill.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, "it computes the prompt")
+        stop_process(place.prefill.process)
         asks.join()
     finally:
         place.prefill.process.send_signal(signal.SIGCONT)
     text, _ = said(outcome[0])
     expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(45, **prompt)))[0], "the reply")
-    expect_equal(place.prefills("failed"), failed + 1, "prefills that failed")
-    wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, 20, "it gives up what nobody waits for")
+    expect_equal(place.prefills("lost"), failed + 1, "prompts that were lost")
+    wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it gives up what nobody waits for")
     place.wait_for_feeds()
 
 
 def test_what_kills_the_prefill_member_costs_time_alone(place):
-    failed, outcome = place.prefills("failed"), []
-    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(50, prompt=story(50, 3 * COUNT)))))
+    failed, outcome = place.prefills("lost"), []
+    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(50, prompt=story(50, 3 * COUNT)))), daemon=True)
     asks.start()
     try:
-        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, 20, "it computes the prompt")
+        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, "it computes the prompt")
         place.prefill.process.send_signal(signal.SIGKILL)
     finally:
         asks.join()
     text, tokens = said(outcome[0])
     expect_equal(tokens["shared"], 0, "the decode member has computed all of it")
-    expect_equal(place.prefills("failed"), failed + 1, "prefills that failed")
+    expect_equal(place.prefills("lost"), failed + 1, "prompts that were lost")
     expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(50, prompt=story(50, 3 * COUNT))))[0], "the reply")
     # Nobody is there for the next one, and then another member is.
-    wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 1, 20, "the front forgets it")
+    failures = place.failures()
+    wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 1, "the front forgets it")
     said(place.ask(place.route, "/v1/completions", completion(51)))
-    expect_equal(place.prefills("failed"), failed + 1, "nobody was asked")
+    expect_equal(place.failures(), failures, "nobody was asked")
     done = place.prefills()
     place.prefill = place.new_prefill()
     place.wait_for_feeds()
@@ -194,3 +212,22 @@ def test_a_prefill_member_answers_where_nobody_else_lives(place):
     reply = place.ask(place.route, "/v1/completions", completion(60, prompt="Hello"))
     said(reply)
     expect_equal(reply.headers["X-Loci-Member"], place.members()[place.prefill.port].split()[0], "who answers")
+
+
+def test_a_decode_member_that_stops_hands_on_who_waits(place):
+    """(The other decode member is draining, so the prefill member answers.)"""
+    outcome = []
+    with place.server("--role", "decode", "--api-keys", place.keys.path) as second:
+        wait_until(lambda: place.route.metrics()['loci_front_instances{state="serving"}'] == 2, "the front knows it")
+        wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
+        wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 3, "the front reads of all")
+        prompt = story(70, 3 * COUNT)
+        asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(70, prompt=prompt))), daemon=True)
+        asks.start()
+        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, "the prompt is computed")
+        expect_equal(second.metrics()["loci_requests_running"], 0, "requests at the decode member")
+        second.process.send_signal(signal.SIGTERM)
+        asks.join()
+        expect_equal(second.process.wait(20), 0, "its exit")
+    text, _ = said(outcome[0])
+    expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(70, prompt=prompt)))[0], "the reply")

@@ -117,7 +117,7 @@ class World(contextlib.ExitStack):
             left.update({name: what for name, server in servers.items() if (what := unrest(server.metrics()))})
             return not left
         try:
-            wait_until(over, REST_SECONDS, "rest")
+            wait_until(over, "rest", REST_SECONDS)
         except AssertionError as error:
             raise AssertionError(f"{error}: {left}") from error
 
@@ -126,12 +126,12 @@ class World(contextlib.ExitStack):
         self.wait_for(len(INSTANCES))
         self.settle(self.servers())
         claims = "SELECT count(*) FROM loci.turn_claims WHERE expires_at > extract(epoch FROM clock_timestamp()) * 1000"
-        wait_until(lambda: self.postgres.sql(claims, self.cluster.database) == "0", 15, "no turn is claimed")
+        wait_until(lambda: self.postgres.sql(claims, self.cluster.database) == "0", "no turn is claimed")
         more = (MORE_DESCRIPTORS, MORE_THREADS, MORE_BYTES)
         for name, server in self.servers().items():
             bounds = [most + add for most, add in zip(self.before[name.split()[0]], more)]
-            wait_until(lambda server=server, bounds=bounds: all(now <= most for now, most in zip(held(server.process.pid), bounds)), REST_SECONDS,
-                       f"{name} holds at most {bounds} descriptors, threads and bytes, as before; it holds {held(server.process.pid)}")
+            wait_until(lambda server=server, bounds=bounds: all(now <= most for now, most in zip(held(server.process.pid), bounds)),
+                       f"{name} holds at most {bounds} descriptors, threads and bytes, as before; it holds {held(server.process.pid)}", REST_SECONDS)
 
 
 @contextlib.contextmanager

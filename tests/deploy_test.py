@@ -60,7 +60,7 @@ def test_kubernetes_takes_the_manifests():
         kinds += [one["kind"] for one in own]
         done = python(CHECK_KUBERNETES, text=json.dumps(own))
         expect_equal(done.returncode, 0, f"{path}: {done.stderr[-1500:]}")
-    expect_equal({kind: kinds.count(kind) for kind in kinds}, {"Deployment": 2, "PodDisruptionBudget": 2, "Service": 2}, "what there is")
+    expect_equal({kind: kinds.count(kind) for kind in kinds}, {"Deployment": 3, "PodDisruptionBudget": 3, "Service": 3}, "what there is")
 
 
 def test_the_check_sees_a_fault():
@@ -78,6 +78,14 @@ def test_compose_takes_its_file():
     compose[0].pop("name")
     done = python(CHECK_COMPOSE, text=json.dumps(compose))
     expect_equal(done.returncode, 0, done.stderr[-1500:])
+
+
+def test_prefill_members_are_members_of_another_role():
+    of = {name: documents(os.path.join(ROOT, "deploy", "kubernetes", f"{name}.yaml")) for name in ("members", "prefill")}
+    command = of["prefill"][0]["spec"]["template"]["spec"]["containers"][0]["command"]
+    expect_equal(command[-2:], ["--role", "prefill"], "its role")
+    del command[-2:]
+    expect_equal(json.loads(json.dumps(of["prefill"]).replace("loci-prefill", "loci-member")), of["members"], "all else")
 
 
 def test_selectors_find_their_pods():
@@ -114,7 +122,7 @@ def test_a_pod_has_time_to_drain():
 
 def test_the_binary_knows_every_flag_and_variable(binary):
     found = list(containers())
-    expect(len(found) == 5, f"{len(found)} containers run loci")
+    expect(len(found) == 6, f"{len(found)} containers run loci")
     for name, command, environment in found:
         text = subprocess.run([binary, command[1], "--help-all" if command[1] == "serve" else "--help"], capture_output=True, text=True, check=True).stdout
         flags = {word for word in command if word.startswith("--")}

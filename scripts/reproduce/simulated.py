@@ -228,6 +228,58 @@ def memserve(results, quick):
     return points, []
 
 
+WHY_PD = ("in the model a prompt's pass holds replies up for 10 to 30 ms, at these rates some 10 % of the time, and two decode instances write what three wrote; the paper "
+          "gives neither rates nor times of passes")
+WHY_TREE = ("the longest known prefix decides, so of prompts behind one common prefix all replies are written at one of the two decode instances, here as there; "
+            "the paper's rates, at which that costs less, are not given")
+
+
+def memserve_roles(results, quick):
+    """Figures 8, disaggregated, and 14: instances that compute prompts and others that write the replies."""
+    points, charts = [], []
+
+    def add(figure, label, theirs, ours, band="B", why="", holds=None):
+        points.append(Point("memserve", figure, label, theirs, ours, band, why, "simulated", holds))
+
+    jct = lambda run, which="mean": results[run]["latency_s"][which]
+    ttft = lambda run, which="mean": results[run]["ttft_from_arrival_s"][which]
+    names = {"sharegpt": "ShareGPT", "loogle": "LooGLE", "react": "ReAct"}
+    theirs = {"sharegpt": ((0.70, 0.58), (0.83, 0.71), (0.42, 0.55)), "loogle": ((0.897, 0.892), (0.731, 0.775), (0.438, 0.548)),
+              "react": ((1.408, 1.531), (0.733, 0.786), (0.215, 0.151))}
+    drawn = [w for w in names if f"{w}-pd" in results]
+    for w in drawn:
+        for i, which in enumerate(("mean", "p99")):
+            split, cached, first = (their[i] for their in theirs[w])
+            add("8 1P1D", f"{names[w]}: time of a request, {which}, without caching: 1P2D over PD", split, jct(f"{w}-1p2d", which) / jct(f"{w}-pd", which), why=WHY_PD)
+            add("8 1P1D", f"{names[w]}: time of a request, {which}: 1P2D with caching over without", cached, jct(f"{w}-1p2d-cc", which) / jct(f"{w}-1p2d", which),
+                why=WHY_TREE if w == "react" else "replies take most of the time here, which caching does not shorten")
+            add("8 1P1D", f"{names[w]}: time to the first token, {which}: 1P2D with caching over without", first, ttft(f"{w}-1p2d-cc", which) / ttft(f"{w}-1p2d", which),
+                why="more than the paper's: the prefill instance without caching has a queue at this rate")
+    if "sharegpt-pd" in results:
+        one, two = jct("sharegpt-1p2d-cc"), jct("sharegpt-2p1d-cc")
+        add("8 1P1D", "ShareGPT: 1P2D writes faster than 2P1D, time of a request", None, one / two, "D", holds=one < two)
+    for w in drawn if not quick else []:
+        for other, name in (("1p2d-cc", "1P2D with caching"), ("ours-roles", "ours with one instance of role `prefill`")):
+            better = jct(f"{w}-ours-both") / jct(f"{w}-{other}")
+            add("8 1P1D", f"{names[w]}: time of a request, ours as it is by default (three instances of role `both`, unified passes, the first token predicted) over {name}",
+                None, better, "D", holds=better < 1.02)
+    if not quick:
+        runs = {"PD": "pd", "1P2D": "1p2d", "2P1D": "2p1d", "1P2D-CC": "1p2d-cc", "2P1D-CC": "2p1d-cc", "ours, roles": "ours-roles", "ours, both": "ours-both"}
+        title = "Time of a request, s"
+        charts.append(("memserve", "8 1P1D", title, svg.bars(title, list(runs), {names[w]: [jct(f"{w}-{run}") for run in runs.values()] for w in drawn})))
+        ratios, policies = (1, 2, 4), ("session", "prompt-tree", "first-token")
+        for ratio in ratios:
+            tree, first = (ttft(f"share-{ratio}-{policy}", "p99") / ttft(f"share-{ratio}-session", "p99") for policy in policies[1:])
+            if ratio == 2:
+                add("14", "share ratio 2: p99 time to the first token, routing by prompt trees over by session", 0.41, tree,
+                    why="by session an instance computes or reads a document that another one has, and both take some 20 ms here")
+            add("14", f"share ratio {ratio}: the same for our default, which predicts the first token, over by session (prompt trees {tree:.2f})", None, first, "D", holds=first < tree * 1.02)
+        title = "p99 time to the first token, s"
+        charts.append(("memserve", "14", title, svg.bars(title, [f"ratio {r}" for r in ratios],
+                                                         {p: [ttft(f"share-{r}-{p}", "p99") for r in ratios] for p in policies})))
+    return points, charts
+
+
 WHY_KV = ("ours overlaps loads with the pass that reads them, so loading keys and values costs it the link alone, where HCache's restoration ends "
           "before its prefill begins (§5)")
 WHY_ANEW = ("whole layers run at the calibrated speed of projections, and §6.2.2 has recomputation 5.46 to 6.08 times slower than HCache, where that "
@@ -340,5 +392,5 @@ def hcache_saving(results, quick):
     return points, charts
 
 
-EVALUATE = {"attentionstore": attentionstore, "pensieve": pensieve, "berkeley": berkeley, "memserve": memserve,
+EVALUATE = {"attentionstore": attentionstore, "pensieve": pensieve, "berkeley": berkeley, "memserve": memserve, "memserve-roles": memserve_roles,
             "hcache-talks": hcache_talks, "hcache-reuse": hcache_reuse, "hcache-saving": hcache_saving}

@@ -34,7 +34,8 @@ namespace loci {
 namespace {
 
 struct RouteFlags {
-  std::string join, secret, policy = "first-token", tls_ca, log_level = "info", log_format = "text";
+  std::string join, secret, policy = "first-token", handover = "predicted", tls_ca, log_level = "info",
+                            log_format = "text";
   std::string max_body = "8MiB", max_bodies = "256MiB", request_timeout = "1h", drain_timeout = "30s";
   std::vector<std::string> allowed_hosts;
   bool access_log = true;
@@ -78,6 +79,11 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
         "--policy");
   }
   out.instances.policy = *policy;
+  const std::optional<Handover> handover = parse_handover(flags.handover);
+  if (!handover)
+    return invalid_argument(fmt::format("expected predicted or always, found \"{}\"", flags.handover),
+                            "--handover");
+  out.instances.handover = *handover;
   HttpLimits& limits = flags.http.limits;
   LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_body, ""), "--max-body", limits.body_bytes_max));
   LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_bodies, ""), "--max-bodies", limits.bodies_bytes_max));
@@ -190,6 +196,9 @@ void add_route_command(CLI::App& app, int& exit_code) {
       "which instance gets a request: first-token (the one that is predicted to answer first, by the state "
       "that it has and its queue), prompt-tree (the same, but its state is guessed from what it was sent), "
       "session (the one that had the conversation before) or least-load (the one with the least to do)");
+  add("--handover", flags->handover, "LOCI_HANDOVER",
+      "which prompts members of role prefill compute: predicted (those for which that is predicted to take "
+      "less of everybody's time, with --policy first-token) or always (all)");
   add("--host", flags->http.host, "LOCI_HOST",
       "the address to listen on; 0.0.0.0 listens on every interface");
   add("--port", flags->http.port, "LOCI_PORT",

@@ -22,10 +22,8 @@ namespace {
 
 constexpr std::size_t kReadHereMax = 32 << 10;        // larger bodies are read by a worker
 constexpr std::uint64_t kModelsBytesMax = 256 << 10;  // of an instance's list
-constexpr std::size_t kTriesMax = 8;
-constexpr int kLossesMax = 2;
-constexpr std::size_t kKeysMax = 4'096;              // that are known to be let in
-constexpr Nanos kKeyTrusted = 10 * kNanosPerSecond;  // before an instance is asked again
+constexpr std::size_t kKeysMax = 4'096;               // that are known to be let in
+constexpr Nanos kKeyTrusted = 10 * kNanosPerSecond;   // before an instance is asked again
 
 std::uint64_t random_seed() {
   std::random_device random;
@@ -277,8 +275,15 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     request.member = instance->member.id;
     const Outcome outcome = co_await try_at(request, instance, choice.work_bytes);
     request.prefill_sent.reset();
+    // The instance ended before it could tell what had become of the prompt, and the other member is gone
+    // too: it may be the prompt's fault, or that of the machine that they shared.
+    if (outcome == Outcome::kLost && request.prefill && request.prefilled == PrefillEnd::kNone &&
+        !exchange.gone() && !request.is_too_late && !co_await takes_connections(request.prefill->member)) {
+      note_prefill(request, PrefillEnd::kUnreached);
+      request.prompt.may_be_handed = false;
+    }
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
-    if (outcome == Outcome::kNotSent) instance->avoided_until = clock_.now() + kNanosPerSecond;
+    if (outcome == Outcome::kNotSent) instance->avoided_until = clock_.now() + kAvoided;
     if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
     if (outcome == Outcome::kDiffers || (outcome == Outcome::kLost && !may_repeat(request))) {
       co_await give_up(request, lost_error(request, outcome));
@@ -347,31 +352,22 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
 }
 
 void Front::hand_over(Request& request, const Instances::Prefill& prefill) {
-  // Predictions may be off; but a member that is silent must not keep the client for much longer than the
-  // instance itself would have.
-  constexpr Nanos kPatience = kNanosPerSecond;
   request.prefill = prefill.instance;
   request.prefill_sent = std::make_shared<Sent>(prefill.instance, next_sent_++, prefill.work_bytes, [] {});
   const Member& member = prefill.instance->member;
-  request.prefill_place = {
-      .host = member.host,
-      .port = member.peer_port,
-      .limit = std::min(kPatience + 2 * std::min(prefill.predicted, kPrefillLimitMax), kPrefillLimitMax)};
+  request.prefill_place = {.host = member.host, .port = member.peer_port, .begin_limit = prefill.begin_limit};
 }
 
-void Front::note_prefill(Request& request, const Upstream::Header& header) {
-  request.prefill_sent.reset();
-  if (!request.prefill) return;
-  const boost::beast::string_view field = header[{kPrefillHeader.data(), kPrefillHeader.size()}];
-  const std::string_view said(field.data(), field.size());
-  if (said == prefill_end_name(PrefillEnd::kDone)) {
-    request.prefilled = PrefillEnd::kDone;
-    ++counts_.prefilled;
-  } else if (said == prefill_end_name(PrefillEnd::kFailed)) {
-    request.prefilled = PrefillEnd::kFailed;
-    ++counts_.prefills_failed;
-    request.prefill->avoided_until = clock_.now() + kNanosPerSecond;
-  }
+void Front::note_prefill(Request& request, PrefillEnd end) {
+  request.prefilled = end;
+  ++counts_.prefills[static_cast<std::size_t>(end)];
+  // (A refusal is about the request, or its tenant.)
+  if (end == PrefillEnd::kLost || end == PrefillEnd::kUnreached)
+    request.prefill->avoided_until = clock_.now() + kAvoided;
+  if (end != PrefillEnd::kLost) return;
+  // What ends devices must not get to all of them.
+  ++request.losses;
+  request.prompt.may_be_handed = false;
 }
 
 asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance, Upstream& upstream,
@@ -400,7 +396,11 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;
   sent.begun();
-  note_prefill(request, *header);
+  request.prefill_sent.reset();
+  if (request.prefill) {
+    const boost::beast::string_view field = (*header)[{kPrefillHeader.data(), kPrefillHeader.size()}];
+    note_prefill(request, parse_prefill_end({field.data(), field.size()}).value_or(PrefillEnd::kNone));
+  }
   if (!is_sent && header->result_int() < 400) co_return Outcome::kLost;
   co_return co_await answer(request, instance, upstream, *header);
 }

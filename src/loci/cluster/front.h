@@ -49,14 +49,14 @@ struct FrontOptions {
 
 // Counters for /metrics.
 struct FrontCounts {
-  std::uint64_t answered = 0;         // requests that an instance answered
-  std::uint64_t refused = 0;          // requests that the front itself refused
-  std::uint64_t retried = 0;          // requests that were sent again to another instance
-  std::uint64_t moved = 0;            // streams that another instance continued
-  std::uint64_t prefilled = 0;        // prompts that a prefill member computed
-  std::uint64_t prefills_failed = 0;  // that it did not, so that the instance computed them
-  std::uint64_t lost = 0;             // requests whose instance ended, so that the client got an error
-  std::uint64_t refused_rows = 0;     // rows of the latest list that were not believed
+  std::uint64_t answered = 0;  // requests that an instance answered
+  std::uint64_t refused = 0;   // requests that the front itself refused
+  std::uint64_t retried = 0;   // requests that were sent again to another instance
+  std::uint64_t moved = 0;     // streams that another instance continued
+  std::array<std::uint64_t, kPrefillEnds>
+      prefills{};                  // prompts that a prefill member was to compute, by PrefillEnd
+  std::uint64_t lost = 0;          // requests whose instance ended, so that the client got an error
+  std::uint64_t refused_rows = 0;  // rows of the latest list that were not believed
   std::array<std::uint64_t, kRoutedWhys> chosen{};  // requests that are generated, by why their instance was
 };
 
@@ -105,7 +105,7 @@ class Front {
   // Counts the request at the prefill member until its reply begins, and has the instance ask that member.
   void hand_over(Request& request, const Instances::Prefill& prefill);
   // What the instance says of it.
-  void note_prefill(Request& request, const Upstream::Header& header);
+  void note_prefill(Request& request, PrefillEnd end);
   boost::asio::awaitable<Outcome> ask(Request& request, Instance& instance, Upstream& upstream, Sent& sent);
   boost::asio::awaitable<Outcome> answer(Request& request, Instance& instance, Upstream& upstream,
                                          const Upstream::Header& header);

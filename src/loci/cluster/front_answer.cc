@@ -163,10 +163,12 @@ asio::awaitable<void> Front::give_up(Request& request, ApiError error) {
 void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
   if (!request.prompt.is_generated) return;
   const Nanos now = clock_.now();
-  instances_.remember(request.prompt, instance, now);
+  const bool was_handed = request.prefilled == PrefillEnd::kDone;
+  const Instances::Answering by{instance, was_handed ? request.prefill.get() : nullptr};
+  instances_.remember(request.prompt, by, now);
   if (!request.prompt.begins_response) return;
   const std::string_view id = response_id_of(reply);
-  if (!id.empty()) instances_.remember_session(continued_key(id, request.key), request.prompt, instance, now);
+  if (!id.empty()) instances_.remember_session(continued_key(id, request.key), request.prompt, by, now);
 }
 
 }  // namespace loci

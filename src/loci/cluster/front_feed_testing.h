@@ -88,7 +88,7 @@ class Publisher {
     void ask(PeerQuestion) override {}
     void read(PeerRead, Nanos) override {}
     void leave(PeerReadId) override {}
-    RequestId prefill(PrefillWork, std::function<void(bool)>) override { return {}; }
+    RequestId prefill(PrefillWork, std::function<void(PrefillNews)>) override { return {}; }
     void leave_prefill(RequestId) override {}
   };
 

@@ -29,7 +29,9 @@ class FrontPrefillTest : public FrontFeedTest {
   void TearDown() override { update({}); }
   std::string answer(const std::string& request) {
     const std::lock_guard lock(mutex_);
-    HttpRequest message{.method_text = "POST", .target = "/v1/chat/completions"};
+    const std::size_t target = request.find(' ') + 1;
+    HttpRequest message{.method_text = "POST",
+                        .target = request.substr(target, request.find(' ', target) - target)};
     for (const char* name : {"Loci-Reply", "Loci-Prefill"}) {
       const std::size_t at = request.find(std::string(name) + ": ");
       if (at == std::string::npos) continue;
@@ -68,11 +70,10 @@ TEST_F(FrontPrefillTest, ALongPromptNamesThePrefillMember) {
   EXPECT_EQ(places()[0]->host, "127.0.0.1");
   EXPECT_EQ(places()[0]->port, peer_port_);
   // A chunk counts as 64 tokens of a millisecond each: 12 s; twice that, and a second.
-  EXPECT_GE(places()[0]->limit, 25 * kNanosPerSecond);
-  EXPECT_LT(places()[0]->limit, 26 * kNanosPerSecond);
+  EXPECT_GE(places()[0]->begin_limit, 25 * kNanosPerSecond);
+  EXPECT_LT(places()[0]->begin_limit, 26 * kNanosPerSecond);
   EXPECT_EQ(prefill_.requests(), 0);
   EXPECT_EQ(prefills("done"), 1);
-  EXPECT_EQ(prefills("failed"), 0);
 }
 
 TEST_F(FrontPrefillTest, ShortPromptsAndWhatIsNotGeneratedNameNobody) {
@@ -80,20 +81,59 @@ TEST_F(FrontPrefillTest, ShortPromptsAndWhatIsNotGeneratedNameNobody) {
   post("/tokenize", long_talk());
   ASSERT_EQ(places().size(), 2u);
   EXPECT_FALSE(places()[0] || places()[1]);
-  EXPECT_EQ(prefills("done") + prefills("failed"), 0);
+  EXPECT_EQ(prefills("done") + prefills("none"), 0);
 }
 
-// (The front's clock stands still, so it is avoided for good.)
-TEST_F(FrontPrefillTest, AFailureIsNoneOfTheClientsAndTheMemberIsLeftAlone) {
-  answers("Loci-Prefill: failed\r\n");
-  EXPECT_TRUE(post("/v1/chat/completions", long_talk()).starts_with("HTTP/1.1 200"));
-  EXPECT_EQ(prefills("failed"), 1);
+// (The front's clock stands still, so who is avoided is avoided for good.)
+TEST_F(FrontPrefillTest, AMemberThatRefusesIsAskedAgainAndOneThatCannotBeReachedIsNot) {
+  for (const char* end : {"refused", "late", "unreached"}) {
+    answers(fmt::format("Loci-Prefill: {}\r\n", end));
+    std::string talk = long_talk();
+    talk.replace(talk.find("aaa"), 3, std::string(end).substr(0, 3));
+    EXPECT_TRUE(post("/v1/chat/completions", talk).starts_with("HTTP/1.1 200"));
+    EXPECT_EQ(prefills(end), 1);
+    EXPECT_TRUE(places().back()) << end;
+  }
   std::string other = long_talk();
   other.replace(other.find("aaa"), 3, "bbb");
   EXPECT_TRUE(post("/v1/chat/completions", other).starts_with("HTTP/1.1 200"));
-  ASSERT_EQ(places().size(), 2u);
-  EXPECT_TRUE(places()[0]);
-  EXPECT_FALSE(places()[1]);
+  EXPECT_FALSE(places().back()) << "it could not be reached";
+}
+
+TEST_F(FrontPrefillTest, SeveralPromptsAndScoresNameNobody) {
+  const std::string text(24 << 10, 'a');
+  std::string tokens = "[1";
+  for (int token = 0; token < 6'000; ++token) tokens += ",2345";
+  tokens += "]";
+  const auto handed = [&](const std::string& fields) {
+    post("/v1/completions", "{\"model\":\"tiny\"," + fields + "}");
+    return places().back().has_value();
+  };
+  EXPECT_FALSE(handed("\"prompt\":[\"" + text + "\",\"b" + text + "\"]"));
+  EXPECT_FALSE(handed("\"prompt\":\"c" + text + "\",\"echo\":true,\"logprobs\":1"));
+  EXPECT_TRUE(handed("\"prompt\":\"d" + text + "\",\"echo\":true"));
+  EXPECT_TRUE(handed("\"prompt\":[\"e" + text + "\"]"));
+  EXPECT_TRUE(handed("\"prompt\":" + tokens)) << "one prompt of tokens";
+}
+
+// A prompt with which its prefill member and its instance end is not given to further ones.
+TEST_F(FrontPrefillTest, APromptThatEndsTwoServersIsGivenToNoThird) {
+  Publisher third(
+      "00000000000000000000000000000003", 201, [this](const std::string& request) { return answer(request); },
+      curves(kFast));
+  Member one = prefill_.member(), two = decode_.member(), three = third.member();
+  one.role = MemberRole::kPrefill;
+  two.role = three.role = MemberRole::kDecode;
+  answer_ =
+      "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nLoci-Prefill: lost\r\n\r\n{}";  // and the connection ends
+  update({one, two, three});
+  await("loci_front_feeds{state=\"read\"}", 3);
+  const std::string reply = post("/v1/chat/completions", long_talk());
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 502")) << reply;
+  EXPECT_NE(reply.find("instance_lost"), std::string::npos) << reply;
+  EXPECT_EQ(prefills("lost"), 1);
+  EXPECT_EQ(decode_.requests() + third.requests(), 1);
+  update({});
 }
 
 TEST_F(FrontPrefillTest, AClientNamesNobody) {

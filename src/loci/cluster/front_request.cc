@@ -216,11 +216,11 @@ std::string front_metrics(const FrontCounts& counts, const FrontInstances& insta
   out += fmt::format("loci_front_retries_total {}\n", counts.retried);
   begin("loci_front_streams_moved_total", "Streams that another instance went on with", "counter");
   out += fmt::format("loci_front_streams_moved_total {}\n", counts.moved);
-  begin("loci_front_prefills_total", "Prompts that a prefill member was to compute, by whether it did",
+  begin("loci_front_prefills_total", "Prompts that a prefill member was to compute, by what became of them",
         "counter");
-  out += fmt::format(
-      "loci_front_prefills_total{{result=\"done\"}} {}\nloci_front_prefills_total{{result=\"failed\"}} {}\n",
-      counts.prefilled, counts.prefills_failed);
+  for (std::size_t end = 0; end < kPrefillEnds; ++end)
+    out += fmt::format("loci_front_prefills_total{{result=\"{}\"}} {}\n",
+                       prefill_end_name(static_cast<PrefillEnd>(end)), counts.prefills[end]);
   begin("loci_front_lost_total", "Requests whose instance ended, which their clients were told", "counter");
   out += fmt::format("loci_front_lost_total {}\n", counts.lost);
   begin("loci_front_rows_refused", "Rows of the latest list of members without this cluster's seal", "gauge");

@@ -28,7 +28,8 @@ bool is_count(std::string_view text, Number& out) {
 
 std::string prefill_header(const PrefillKey& key, const HttpRequest& request, const PrefillPlace& place,
                            std::string_view reply) {
-  const std::string values = fmt::format("{} {} {}", place.host, place.port, place.limit / kNanosPerMilli);
+  const std::string values =
+      fmt::format("{} {} {}", place.host, place.port, place.begin_limit / kNanosPerMilli);
   return fmt::format("{}: {} {}\r\n", kPrefillHeader, values,
                      seal(key, kPrefillPurpose, sealed_place_text(request, values, reply)));
 }
@@ -50,7 +51,7 @@ std::optional<PrefillPlace> read_prefill_header(const PrefillKey& key, const Htt
       !is_count(values.substr(port + 1), limit_ms) || limit_ms < 0 ||
       limit_ms > kPrefillLimitMax / kNanosPerMilli)
     return std::nullopt;
-  out.limit = limit_ms * kNanosPerMilli;
+  out.begin_limit = limit_ms * kNanosPerMilli;
   return out;
 }
 

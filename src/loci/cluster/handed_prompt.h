@@ -24,8 +24,6 @@ namespace loci {
 // Of a cluster (cluster_prefill_key(), cluster_secret.h).
 using PrefillKey = std::array<std::uint8_t, 32>;
 
-inline constexpr Nanos kPrefillLimitMax = 600 * kNanosPerSecond;
-
 // The header's line, with its end. `reply`: the value of kReplyHeader that the request is sent with.
 std::string prefill_header(const PrefillKey& key, const HttpRequest& request, const PrefillPlace& place,
                            std::string_view reply);

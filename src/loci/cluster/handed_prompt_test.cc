@@ -9,7 +9,7 @@ namespace loci {
 namespace {
 
 constexpr PrefillKey kSealKey{1};
-const PrefillPlace kNamedPlace{.host = "fe80::1", .port = 7000, .limit = 1'500 * kNanosPerMilli};
+const PrefillPlace kNamedPlace{.host = "fe80::1", .port = 7000, .begin_limit = 1'500 * kNanosPerMilli};
 
 HttpRequest request_naming(std::string_view line, std::string reply = "name 1 0 0 seal") {
   HttpRequest out{.method_text = "POST", .target = "/v1/completions"};
@@ -30,7 +30,7 @@ TEST(HandedPrompt, AnInstanceReadsWhatAFrontSays) {
   ASSERT_TRUE(place);
   EXPECT_EQ(place->host, kNamedPlace.host);
   EXPECT_EQ(place->port, kNamedPlace.port);
-  EXPECT_EQ(place->limit, kNamedPlace.limit);
+  EXPECT_EQ(place->begin_limit, kNamedPlace.begin_limit);
 }
 
 TEST(HandedPrompt, WhatIsNotSealedForThisRequestIsNotLookedAt) {
@@ -52,10 +52,10 @@ TEST(HandedPrompt, WhatIsNotSealedForThisRequestIsNotLookedAt) {
 
 TEST(HandedPrompt, NobodyWaitsForLongerThanTheBound) {
   EXPECT_TRUE(read_prefill_header(
-      kSealKey, request_naming(line_for({.host = "a", .port = 1, .limit = kPrefillLimitMax}))));
+      kSealKey, request_naming(line_for({.host = "a", .port = 1, .begin_limit = kPrefillLimitMax}))));
   EXPECT_FALSE(read_prefill_header(
       kSealKey,
-      request_naming(line_for({.host = "a", .port = 1, .limit = kPrefillLimitMax + kNanosPerSecond}))));
+      request_naming(line_for({.host = "a", .port = 1, .begin_limit = kPrefillLimitMax + kNanosPerSecond}))));
 }
 
 }  // namespace

@@ -9,12 +9,19 @@
 #include <utility>
 
 #include "loci/policy/routing/named_chunks.h"
-#include "loci/policy/routing/prefill_choice.h"
+#include "loci/serve/generation/prefill.h"
 
 namespace loci {
 namespace {
 
 Nanos nanos_of(double predicted) { return static_cast<Nanos>(std::min(predicted, 1e18)); }
+
+// Predictions may be off; but a member that does not begin must not keep the client for much longer than the
+// instance itself would have. (One that has begun goes on: to begin anew elsewhere would take longer still.)
+Nanos begin_limit(Nanos predicted) {
+  constexpr Nanos kPatience = kNanosPerSecond;
+  return std::min(kPatience + 2 * std::min(predicted, kPrefillLimitMax), kPrefillLimitMax);
+}
 
 }  // namespace
 
@@ -99,11 +106,14 @@ std::vector<Instance*> Instances::candidates(const RoutedPrompt& prompt, std::sp
 std::vector<Instance*> Instances::helpers(const RoutedPrompt& prompt,
                                           const std::vector<Instance*>& candidates, Nanos now) const {
   std::vector<Instance*> out;
-  if (options_.policy != RoutingPolicy::kFirstToken || !prompt.is_named()) return out;
+  const bool always = options_.handover == Handover::kAlways;
+  if (!prompt.is_named() || !prompt.may_be_handed ||
+      !(always || options_.policy == RoutingPolicy::kFirstToken))
+    return out;
   for (const auto& [number, one] : all_) {
     const Member& member = one->member;
     if (member.role == MemberRole::kPrefill && member.peer_port != 0 && !member.draining &&
-        is_member(*one, now) && one->avoided_until <= now && one->costs &&
+        is_member(*one, now) && one->avoided_until <= now && (always || one->costs) &&
         std::ranges::find(candidates, one.get()) == candidates.end())
       out.push_back(one.get());
   }
@@ -115,7 +125,8 @@ std::optional<Instances::Prefill> Instances::prefill_for(const RoutedRequest& re
                                                          const std::vector<Instance*>& helpers,
                                                          std::span<const RoutedTo> views,
                                                          Choice& choice) const {
-  if (!decode.costs || decode.member.peer_port == 0) return std::nullopt;
+  const bool always = options_.handover == Handover::kAlways;
+  if (decode.member.peer_port == 0 || !(always || decode.costs)) return std::nullopt;
   // Of those whose state is the instance's.
   std::vector<Instance*> alike;
   std::vector<RoutedTo> theirs;
@@ -127,13 +138,16 @@ std::optional<Instances::Prefill> Instances::prefill_for(const RoutedRequest& re
     alike.push_back(helpers[i]);
     theirs.push_back(views[i]);
   }
-  const std::optional<PrefillChoice> chosen = choose_prefill(request, to, theirs);
+  const std::optional<PrefillChoice> chosen =
+      always ? always_prefill(options_.policy, request, to, theirs) : choose_prefill(request, to, theirs);
   if (!chosen) return std::nullopt;
   choice.work_bytes = predicted_work_bytes(request, chosen->decode);
-  choice.predicted = nanos_of(chosen->first_token);
-  return Prefill{.instance = all_.at(alike[chosen->place]->number),
+  if (choice.predicted) choice.predicted = nanos_of(chosen->first_token);
+  const Instance& prefill = *alike[chosen->place];
+  const bool is_predicted = choice.predicted && prefill.costs;
+  return Prefill{.instance = all_.at(prefill.number),
                  .work_bytes = predicted_work_bytes(request, theirs[chosen->place]),
-                 .predicted = nanos_of(chosen->computed)};
+                 .begin_limit = is_predicted ? begin_limit(nanos_of(chosen->computed)) : kPrefillLimitMax};
 }
 
 namespace {
@@ -219,7 +233,8 @@ std::vector<RoutedTo> Instances::views(const RoutedPrompt& prompt, const std::ve
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const Instance& one = *candidates[i];
     const bool tells = looks && one.costs.has_value();
-    const bool is_home = session_now != nullptr && session_now->instance == one.number;
+    const bool is_home =
+        session_now != nullptr && (session_now->instance == one.number || session_now->prefill == one.number);
     RoutedTo to{.instance = one.number,
                 .rank = XXH3_64bits(one.member.id.data(), one.member.id.size()),
                 .requests = one.sent + one.reported_beyond,
@@ -289,14 +304,15 @@ void Instances::unpublish(Instance& instance) {
   instance.costs.reset();
 }
 
-void Instances::remember(const RoutedPrompt& prompt, const Instance& instance, Nanos now) {
-  tree_.insert(prompt.keys, instance.number, now);
+void Instances::remember(const RoutedPrompt& prompt, const Answering& by, Nanos now) {
+  tree_.insert(prompt.keys, by.instance.number, now);
+  if (by.prefill != nullptr) tree_.insert(prompt.keys, by.prefill->number, now);
   if (prompt.bytes == 0) return;
-  if (!prompt.continues) remember_session(prompt.beginning, prompt, instance, now);
-  if (prompt.is_conversation) remember_session(*prompt.continues, prompt, instance, now);
+  if (!prompt.continues) remember_session(prompt.beginning, prompt, by, now);
+  if (prompt.is_conversation) remember_session(*prompt.continues, prompt, by, now);
 }
 
-void Instances::remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Instance& instance,
+void Instances::remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Answering& by,
                                  Nanos now) {
   const Session* before = prompt.continues ? session(prompt, now) : nullptr;
   const std::uint64_t bytes = prompt.bytes + (before != nullptr ? before->bytes : 0);
@@ -307,7 +323,11 @@ void Instances::remember_session(std::uint64_t key, const RoutedPrompt& prompt, 
     session_of_.erase(sessions_.back().key);
     sessions_.pop_back();
   }
-  sessions_.push_front({.key = key, .instance = instance.number, .bytes = bytes, .used_at = now});
+  sessions_.push_front({.key = key,
+                        .instance = by.instance.number,
+                        .prefill = by.prefill != nullptr ? by.prefill->number : 0,
+                        .bytes = bytes,
+                        .used_at = now});
   session_of_[key] = sessions_.begin();
 }
 

@@ -21,10 +21,18 @@
 #include "loci/cluster/member.h"
 #include "loci/cluster/routed_request.h"
 #include "loci/policy/routing/held_prompts.h"
+#include "loci/policy/routing/prefill_choice.h"
 #include "loci/policy/routing/prompt_tree.h"
 #include "loci/policy/routing/routing.h"
 
 namespace loci {
+
+// What a front does for a request: so many instances are asked one after the other; it is not given to
+// another one when so many ended while they had it, since it may be what ended them; and whoever could not be
+// reached, or broke off, is asked nothing for so long.
+inline constexpr std::size_t kTriesMax = 8;
+inline constexpr int kLossesMax = 2;
+inline constexpr Nanos kAvoided = kNanosPerSecond;
 
 // A member, as the front sees it.
 struct Instance {
@@ -46,6 +54,9 @@ struct Instance {
 
 struct InstancesOptions {
   RoutingPolicy policy = RoutingPolicy::kFirstToken;
+  // Which prompts prefill members compute: by kPredicted none but under kFirstToken, by kAlways under every
+  // policy.
+  Handover handover = Handover::kPredicted;
   Nanos time_to_live =
       1800 * kNanosPerSecond;  // a prompt or conversation that was not seen for this long is forgotten
   std::size_t tree_entries_max = 1 << 20;
@@ -75,7 +86,7 @@ class Instances {
   struct Prefill {
     std::shared_ptr<Instance> instance;
     std::uint64_t work_bytes = 0;
-    Nanos predicted = 0;  // until the state is computed
+    Nanos begin_limit = 0;  // PrefillPlace::begin_limit
   };
   struct Choice {
     std::shared_ptr<Instance> instance;
@@ -98,16 +109,22 @@ class Instances {
   // To be filled for publish_all().
   HeldPrompts nothing_held() const { return {kFeedChunksMax, options_.seed}; }
 
-  // Notes that the instance has begun to answer this prompt, so that the next turn goes there.
-  void remember(const RoutedPrompt& prompt, const Instance& instance, Nanos now);
-  // Notes that the next turn of a conversation or response should go to this instance.
-  void remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Instance& instance, Nanos now);
+  // Who answers a prompt: an instance, and the prefill member that computed the prompt; null: none did.
+  struct Answering {
+    const Instance& instance;
+    const Instance* prefill = nullptr;
+  };
+  // Notes that this prompt's answer has begun, so that the next turn goes there.
+  void remember(const RoutedPrompt& prompt, const Answering& by, Nanos now);
+  // Notes that the next turn of a conversation or response should go there.
+  void remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Answering& by, Nanos now);
 
  private:
   struct Session {
     std::uint64_t key = 0;
     std::uint32_t instance = 0;
-    std::uint64_t bytes = 0;  // bytes that the next turn will share
+    std::uint32_t prefill = 0;  // that computed the latest turn's prompt; 0: none
+    std::uint64_t bytes = 0;    // bytes that the next turn will share
     Nanos used_at = 0;
   };
 
@@ -119,7 +136,7 @@ class Instances {
                               std::uint64_t& before, Nanos now) const;
   std::vector<Instance*> candidates(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
                                     Nanos now) const;
-  // Members that may compute prompts for the candidates; none where the policy does not ask what they have.
+  // Members that may compute prompts for the candidates.
   std::vector<Instance*> helpers(const RoutedPrompt& prompt, const std::vector<Instance*>& candidates,
                                  Nanos now) const;
   std::optional<Prefill> prefill_for(const RoutedRequest& request, const Instance& decode, const RoutedTo& to,

@@ -65,8 +65,9 @@ TEST(Roles, APrefillMemberComputesAPromptAndTheOtherBringsIt) {
   EXPECT_EQ(choice.prefill->instance->number, 1u);
   EXPECT_EQ(choice.prefill->work_bytes, kLongPrompt.bytes);
   EXPECT_LT(choice.work_bytes, kLongPrompt.bytes / 4) << "it brings a tenth of the time, and asks";
-  EXPECT_GT(choice.predicted.value(), choice.prefill->predicted);
-  EXPECT_GE(choice.prefill->predicted, 256 * kNanosPerMilli);
+  constexpr Nanos kComputed = 256 * kNanosPerMilli;
+  EXPECT_GT(choice.predicted.value(), kComputed);
+  EXPECT_EQ(choice.prefill->begin_limit, kNanosPerSecond + 2 * kComputed);
   Roles both({kPrefill, kBoth});
   EXPECT_EQ(both.choose(), Chosen(2, 1));
 }
@@ -130,6 +131,40 @@ TEST(Roles, OtherPoliciesHandNothingOver) {
     const Instances::Choice choice = other.choose(kLongPrompt, {}, 0);
     EXPECT_EQ(choice.instance->number, 2u);
     EXPECT_FALSE(choice.prefill);
+  }
+}
+
+TEST(Roles, EachPromptIsHandedOverWhereAlwaysIsWanted) {
+  Roles four({kPrefill, kDecode, kPrefill, kPrefill});
+  RoutedPrompt prompt = kLongPrompt;
+  prompt.keys = {4, 8, 12};
+  prompt.beginning = 77;
+  prompt.bytes = 3 * kPromptChunkBytes + 10;
+  for (const RoutingPolicy policy : {RoutingPolicy::kFirstToken, RoutingPolicy::kPromptTree,
+                                     RoutingPolicy::kSession, RoutingPolicy::kLeastLoad}) {
+    Instances always({.policy = policy, .handover = Handover::kAlways});
+    always.update(four.members, 0);
+    const auto choose = [&] { return always.choose(prompt, {}, 0); };
+    const Instances::Choice first = choose();
+    EXPECT_EQ(first.instance->number, 2u);
+    ASSERT_TRUE(first.prefill) << "though it is short, and nobody publishes anything";
+    EXPECT_EQ(first.prefill->begin_limit, 600 * kNanosPerSecond) << "nothing is predicted";
+    // The next turn is computed where the last one was, if the policy asks for that.
+    const bool remembers = policy != RoutingPolicy::kLeastLoad;
+    std::uint32_t other = 1;
+    while (other == first.prefill->instance->number || other == 2) ++other;
+    always.remember(prompt, {*first.instance, always.all().at(other).get()}, 0);
+    prompt.bytes += 100;
+    const std::uint32_t then = choose().prefill->instance->number;
+    EXPECT_EQ(then, remembers ? other : first.prefill->instance->number);
+    prompt.bytes -= 100;
+    // Nothing to compute.
+    prompt.bytes = 3 * kPromptChunkBytes;
+    EXPECT_EQ(choose().prefill.has_value(), false) << "it has been sent all of it";
+    prompt.bytes += 10;
+    always.all().at(1)->avoided_until = always.all().at(3)->avoided_until =
+        always.all().at(4)->avoided_until = 1;
+    EXPECT_FALSE(choose().prefill) << "nobody can";
   }
 }
 

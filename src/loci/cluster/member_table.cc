@@ -65,11 +65,7 @@ Result<std::unique_ptr<MemberTable>> MemberTable::open(const std::string& url, c
   LOCI_ASSIGN_OR_RETURN(
       std::unique_ptr<PostgresDatabase> database,
       PostgresDatabase::open(url, {.lock_timeout = kDatabaseWait, .answer_timeout = kDatabaseWait}));
-  const auto make = [&] {
-    return database->transact(SqlAccess::kWrite,
-                              [](SqlSession& session) { return session.execute(kTables); });
-  };
-  LOCI_RETURN_IF_ERROR(database->alone(make));
+  LOCI_RETURN_IF_ERROR(database->make_tables(kTables));
   return std::unique_ptr<MemberTable>(new MemberTable(std::move(database), key));
 }
 

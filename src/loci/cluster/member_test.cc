@@ -282,7 +282,7 @@ TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
   const auto list = [&] { return table_->list().value().members; };
   // As if the first one had been away: its row goes, and the other one takes its place.
   bool joined = false;
-  for (int i = 0; i < 1'000 && !joined; ++i) {
+  for (int i = 0; i < 6'000 && !joined; ++i) {
     sql("DELETE FROM loci.members WHERE id = '" + id + "'");
     joined = table_->join(other).ok();
   }
@@ -296,7 +296,7 @@ TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
   }
   ASSERT_TRUE(table_->leave(other.id).ok());
   bool is_back = false;
-  for (int i = 0; i < 1'000 && !is_back; ++i) {
+  for (int i = 0; i < 6'000 && !is_back; ++i) {
     is_back = list().size() == 1;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -108,6 +108,17 @@ std::string id_of(const Json& request, const char* name) {
   return at->is_object() && id != at->end() && id->is_string() ? id->get<std::string>() : std::string();
 }
 
+bool has_several_prompts(const Json& request) {
+  const auto prompt = request.find("prompt");
+  return prompt != request.end() && prompt->is_array() && prompt->size() > 1 && !prompt->front().is_number();
+}
+
+bool scores_prompt(const Json& request) {
+  const auto echo = request.find("echo"), logprobs = request.find("logprobs");
+  return echo != request.end() && echo->is_boolean() && echo->get<bool>() && logprobs != request.end() &&
+         !logprobs->is_null();
+}
+
 void read_body(std::string_view path, std::string_view body, const PromptKey& key, RoutedPrompt& out) {
   const Result<Json> parsed = parse_json(body);
   if (!parsed.ok() || !parsed->is_object()) return;
@@ -127,6 +138,8 @@ void read_body(std::string_view path, std::string_view body, const PromptKey& ke
     if (out.is_conversation || !previous.empty())
       out.continues = continued_key(out.is_conversation ? conversation : previous, key);
   }
+  out.may_be_handed =
+      !(path == "/v1/completions" && (has_several_prompts(request) || scores_prompt(request)));
   const PromptText prompt = prompt_text(request, path);
   out.bytes = prompt.text.size();
   const std::string_view text = prompt.text;

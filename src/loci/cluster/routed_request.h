@@ -39,6 +39,7 @@ struct RoutedPrompt {
   bool is_generated = false;               // a model computes the answer and keeps the prompt's state
   bool may_be_repeated = true;  // it may be sent twice: it stores nothing, or a response, under the
                                 // name that a front gives it (resumed_request.h)
+  bool may_be_handed = true;    // its prompt may be computed by another member than its reply
   bool is_streamed = false;     // it asks for a stream of events
   RoutedApi api = RoutedApi::kOpenAi;
   bool begins_response = false;  // POST /v1/responses: later requests may continue its response

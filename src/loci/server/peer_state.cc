@@ -58,6 +58,18 @@ std::uint64_t random_epoch() {
   return ((std::uint64_t{random()} << 32) | random()) | 1;
 }
 
+// `computed`: tokens; absent: it did not begin.
+PrefillNews last_news(const GenerationEnded& end, std::optional<std::uint32_t> computed) {
+  // It has no time limit of its own, so only a stop ends it at one.
+  const bool stops = end.status.ok() && end.reason == FinishReason::kDeadline;
+  if (stops || (!computed && end.status.code() == StatusCode::kUnavailable))
+    return {.says = PrefillNews::Says::kUnable};
+  if (!computed) return {.says = PrefillNews::Says::kRefused};
+  if (end.status.ok() && end.reason == FinishReason::kLength)
+    return {.says = PrefillNews::Says::kDone, .tokens = *computed};
+  return {.says = PrefillNews::Says::kBroke};
+}
+
 class EngineSource final : public PeerSource {
  public:
   EngineSource(Engine& engine, std::uint32_t vocabulary) : engine_(engine), vocabulary_(vocabulary) {}
@@ -65,12 +77,13 @@ class EngineSource final : public PeerSource {
   void read(PeerRead read, Nanos time_limit) override { engine_.read_for_peer(std::move(read), time_limit); }
   void leave(PeerReadId read) override { engine_.leave_peer(read); }
   // A request of one token, which nobody reads: what was computed before it stays as any reply's state does.
-  RequestId prefill(PrefillWork work, std::function<void(bool)> ended) override {
+  RequestId prefill(PrefillWork work, std::function<void(PrefillNews)> tell) override {
     const auto is_known = [&](TokenId token) { return token.value < vocabulary_; };
     if (!std::ranges::all_of(work.tokens, is_known)) {
-      ended(false);
+      tell({.says = PrefillNews::Says::kRefused});
       return {};
     }
+    const auto tokens = static_cast<std::uint32_t>(work.tokens.size());
     GenerationRequest request{.tenant = std::move(work.tenant),
                               .prompt = std::move(work.tokens),
                               .sampling = {},
@@ -80,11 +93,20 @@ class EngineSource final : public PeerSource {
                               .weight = work.weight,
                               .queued_max = work.queued_max,
                               .salt = std::move(work.salt),
-                              .text = std::move(work.text)};
-    return engine_.submit(std::move(request), [ended = std::move(ended)](const GenerationEvent& event) {
-      const auto* end = std::get_if<GenerationEnded>(&event);
-      if (end != nullptr) ended(end->status.ok() && end->reason == FinishReason::kLength);
-    });
+                              .text = std::move(work.text),
+                              .tells_computed = true};
+    auto listener = [tell = std::move(tell), tokens,
+                     computed = std::optional<std::uint32_t>()](const GenerationEvent& event) mutable {
+      if (const auto* started = std::get_if<GenerationStarted>(&event)) {
+        computed = tokens - std::min(tokens, started->cached_tokens);
+        tell({.says = PrefillNews::Says::kComputes});  // what it had may be on its disk yet
+      } else if (const auto* more = std::get_if<PromptComputed>(&event)) {
+        tell({.says = PrefillNews::Says::kComputes, .tokens = more->tokens});
+      } else if (const auto* end = std::get_if<GenerationEnded>(&event)) {
+        tell(last_news(*end, computed));
+      }
+    };
+    return engine_.submit(std::move(request), std::move(listener));
   }
   void leave_prefill(RequestId prefill) override { engine_.cancel(prefill); }
 

@@ -33,6 +33,7 @@ enum class Happens : std::uint8_t {
   // To a cluster of several instances:
   kReturn,   // an instance that was away comes back
   kPeers,    // something between two peers arrives
+  kPrefill,  // something between a decode member and a prefill member arrives
   kFeed,     // a front reads what an instance publishes
   kMembers,  // rows are renewed, and fronts read them
 };

@@ -154,6 +154,8 @@ void Clients::see(const Started& started) {
   RequestRecord& record = of(started.request);
   if (record.admitted == kNever) record.admitted = agenda_.now();
   record.from = {started.sources.device, started.sources.host, started.sources.disk, started.sources.shared};
+  // What was computed for it just before is not from the past.
+  record.from[3] -= std::min(record.from[3], record.prefilled);
   record.hidden = started.sources.hidden;
   record.planned = started.sources.restore.planned;
   live_.at(started.request.value).started = true;
@@ -191,6 +193,7 @@ void Clients::repeat(RequestId id) {
   ++record.moved;
   live.said = 0;
   live.started = false;
+  record.prefilled = 0;
   if (live.lost_at == kNever) live.lost_at = agenda_.now();
   talks_[record.conversation].say_again();
 }

@@ -55,6 +55,8 @@ class Clients {
   void see(const Started& started);
   void see(const TokenSampled& sampled);
   void end(RequestId id, Outcome outcome);
+  // Another instance has computed so much of its prompt, which its own will read as state of a peer.
+  void prefilled(RequestId id, std::uint32_t computed) { of(id).prefilled = computed; }
   // Its instance died; another one is asked for the whole reply.
   void repeat(RequestId id);
   // What the request asks for, once more. It must be live.

@@ -151,6 +151,86 @@ TEST(Cluster, FailsARequestThatTwoInstancesDiedWith) {
   EXPECT_GT(failed, 0u);
 }
 
+// Instances 0 to `prefills` - 1 compute prompts, the others write.
+WorldOptions options_of_roles(std::uint32_t prefills, std::uint32_t decodes) {
+  WorldOptions options = options_of(prefills + decodes, RoutingPolicy::kFirstToken);
+  options.cluster.prefills = prefills;
+  options.cluster.handover = Handover::kAlways;
+  options.cluster.network = {1 * kNanosPerMilli, 4'000'000'000};
+  return options;
+}
+
+// One way to the prefill member, the prompt's pass, one way back; then it is read as from any peer.
+TEST(Cluster, APromptIsComputedAtOneInstanceAndItsReplyWrittenAtAnother) {
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 1600}}, .reply_tokens = 20},
+                                  {.after = 5 * kNanosPerSecond, .pieces = {{2, 640}}, .reply_tokens = 20}}});
+  const WorldOptions options = options_of_roles(1, 1);
+  const WorldReport report = run(trace, options);
+  ASSERT_EQ(report.requests.size(), 2u);
+  EXPECT_EQ(report.cluster.prefilled, 2u);
+  EXPECT_EQ(report.cluster.prefills_failed, 0u);
+  const RequestRecord& first = report.requests[0];
+  EXPECT_EQ(first.prefilled, 1600u);
+  EXPECT_EQ(first.from[0] + first.from[3], 0u) << "nothing was there before";
+  const PassModel model(options.model, options.machine);
+  const double bytes = 1600.0 * static_cast<double>(options.model.token_bytes());
+  const double least = 2e6 + static_cast<double>(model.prefill(0, 1600)) + 4e6 + bytes / 4;
+  const auto took = static_cast<double>(first.first_token - first.arrived);
+  EXPECT_GE(took, least);
+  EXPECT_LE(took, least + static_cast<double>(model.prefill(1568, 32)) + 2e6);
+  // Of the second turn the prefill member has the first prompt, and brings the first reply from the other
+  // one.
+  const RequestRecord& second = report.requests[1];
+  EXPECT_EQ(second.prompt_tokens, 2260u);
+  EXPECT_GE(second.prefilled, 640u);
+  EXPECT_LT(second.prefilled, 640u + 2 * kBlockTokens);
+  EXPECT_GE(second.from[0], 1600u) << "the decode member has the conversation";
+}
+
+// A prompt's pass holds up the replies beside it, but not those of another instance.
+TEST(Cluster, PromptsElsewhereDoNotHoldUpReplies) {
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 100}}, .reply_tokens = 600}}});
+  for (std::uint64_t c = 0; c < 5; ++c) {
+    trace.conversations.push_back({{{.at = static_cast<Nanos>(c + 1) * kNanosPerSecond,
+                                     .pieces = {{c + 2, 3000}},
+                                     .reply_tokens = 1}}});
+  }
+  WorldOptions both = options_of(2, RoutingPolicy::kFirstToken);
+  both.cluster.instances = 1;
+  const Nanos beside = run(trace, both).requests[0].ended;
+  WorldOptions roles = options_of_roles(1, 1);
+  const Nanos elsewhere = run(trace, roles).requests[0].ended;
+  const PassModel model(roles.model, roles.machine);
+  EXPECT_GT(beside, elsewhere + 4 * model.prefill(0, 3000));
+  roles.cluster.handover = Handover::kPredicted;
+  const WorldReport predicted = run(trace, roles);
+  EXPECT_GE(predicted.cluster.prefilled, 5u);
+  EXPECT_LT(predicted.requests[0].ended, elsewhere + model.prefill(0, 3000));
+}
+
+// The decode member hears of it a way later, and computes the prompt.
+TEST(Cluster, ADeathOfThePrefillMemberCostsItsTimeAlone) {
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 3000}}, .reply_tokens = 4}}});
+  WorldOptions options = options_of_roles(1, 1);
+  const PassModel model(options.model, options.machine);
+  const Nanos prompt = model.prefill(0, 3000);
+  std::uint32_t seen = 0;
+  for (std::uint64_t seed = 1; seed < 200; ++seed) {
+    options.faults = {.seed = seed, .restarts = prompt, .away = kFar};
+    const WorldReport report = run(trace, options);
+    const RequestRecord& record = report.requests[0];
+    if (report.cluster.prefills_failed != 1 || record.moved > 0 || record.outcome != Outcome::kDone) continue;
+    ++seen;
+    EXPECT_EQ(record.prefilled, 0u);
+    EXPECT_GE(record.first_token - record.arrived, prompt);
+    EXPECT_LE(record.first_token - record.arrived, 2 * prompt + 10 * kNanosPerMilli);
+  }
+  EXPECT_GT(seen, 5u);
+}
+
 // What the disk kept is there again, and what it lost is not.
 TEST(Cluster, AnInstanceComesBackWithItsDiskOrWithout) {
   const Trace trace = talks(40, 4);
@@ -180,6 +260,12 @@ TEST(Cluster, RefusesWhatNoClusterCanHave) {
   EXPECT_EQ(run_world(trace, options).status().field(), "faults.away_s");
   options = options_of(kInstancesMax + 1, RoutingPolicy::kFirstToken);
   EXPECT_EQ(run_world(trace, options).status().field(), "cluster");
+  options = options_of(2, RoutingPolicy::kFirstToken);
+  options.cluster.prefills = 2;
+  EXPECT_EQ(run_world(trace, options).status().field(), "cluster.prefills");
+  options.cluster.prefills = 1;
+  options.cluster.peers = false;
+  EXPECT_EQ(run_world(trace, options).status().field(), "cluster.prefills");
   options = options_of(2, RoutingPolicy::kFirstToken);
   options.event_log = "/nowhere/log";
   EXPECT_EQ(run_world(trace, options).status().field(), "event_log");

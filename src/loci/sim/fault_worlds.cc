@@ -75,6 +75,8 @@ class Maker {
     cluster.fronts = number(1, 3);
     if (one_in(2)) cluster.policy = kPolicies[random_.below(kPolicies.size())];
     cluster.peers = !one_in(4);
+    if (cluster.peers && one_in(2)) cluster.prefills = number(1, cluster.instances - 1);
+    if (one_in(2)) cluster.handover = Handover::kAlways;
     cluster.network = {static_cast<Nanos>(number(0, 5'000)) * 1'000,
                        number(1, 1'000) * std::uint64_t{1'000'000}};
     cluster.peer_rounds = static_cast<std::uint8_t>(number(1, kPeerRoundsMax));

@@ -10,7 +10,10 @@
 namespace loci::sim {
 namespace {
 
-constexpr Nanos kFeedBatch = 50 * kNanosPerMilli;  // changes are looked for so often
+MemberRole role_of(const ClusterOptions& options, std::uint32_t instance) {
+  if (options.prefills == 0) return MemberRole::kBoth;
+  return instance < options.prefills ? MemberRole::kPrefill : MemberRole::kDecode;
+}
 
 ModelledPeers::Ways peer_ways(const WorldOptions& options) {
   const ClusterOptions& cluster = options.cluster;
@@ -31,12 +34,14 @@ ModelledCluster::ModelledCluster(const WorldOptions& options, Agenda& agenda, Cl
       instances_(instances),
       report_(report),
       peers_(agenda, instances, peer_ways(options)),
+      prefills_(agenda, instances, options.cluster.network.latency),
       feeds_(options.cluster.fronts, std::vector<Feed>(instances.size())),
       renewed_at_(instances.size()) {
   const auto answers = [this](std::uint32_t instance, std::uint64_t process) {
     return instances_[instance]->lives() && instances_[instance]->process() == process;
   };
-  for (std::uint32_t i = 0; i < instances.size(); ++i) rows_.push_back({.instance = i});
+  for (std::uint32_t i = 0; i < instances.size(); ++i)
+    rows_.push_back({.instance = i, .role = role_of(options.cluster, i)});
   for (std::uint32_t f = 0; f < options.cluster.fronts; ++f)
     fronts_.push_back(
         std::make_unique<ModelledFront>(options.cluster, mix64(options.core.seed ^ f), answers));
@@ -60,18 +65,35 @@ void ModelledCluster::arrive(const Arrival& arrival) {
 
 void ModelledCluster::send(RequestId id) {
   ModelledFront& front = *fronts_[front_of(id)];
-  const std::optional<std::uint32_t> instance = front.send(id, agenda_.now());
-  if (!instance) {
+  const std::optional<ModelledFront::Sent> sent = front.send(id, agenda_.now());
+  if (!sent) {
     const bool was_lost = clients_.record(id).moved > 0;
     report_.lost += was_lost;
     return clients_.end(id, was_lost ? Outcome::kFailed : Outcome::kRejected);
   }
-  where_[id.value] = *instance;
-  instances_[*instance]->arrive(clients_.asked(id), front.names(id));
+  where_[id.value] = sent->instance;
+  if (sent->prefill)
+    prefills_.ask(clients_.asked(id), front.names(id), *sent->prefill, sent->begin_limit);
+  else
+    instances_[sent->instance]->arrive(clients_.asked(id), front.names(id));
+}
+
+void ModelledCluster::go_on(const ModelledPrefills::Ended& ended) {
+  const RequestId id = ended.request;
+  ModelledFront& front = *fronts_[front_of(id)];
+  front.prefilled(id, ended.end, agenda_.now());
+  ++(ended.end == PrefillEnd::kDone ? report_.prefilled : report_.prefills_failed);
+  clients_.prefilled(id, ended.computed);
+  instances_[where_.at(id.value)]->arrive(clients_.asked(id), front.names(id));
 }
 
 void ModelledCluster::cancel(RequestId id) {
   const auto at = where_.find(id.value);
+  if (prefills_.waits(id)) {
+    prefills_.leave(id);
+    clients_.end(id, Outcome::kCancelled);
+    return;
+  }
   if (at != where_.end()) instances_[at->second]->step(Cancel{id});
 }
 
@@ -83,8 +105,9 @@ void ModelledCluster::settle() {
   }
   for (std::uint32_t i = 0; i < instances_.size(); ++i) {
     peers_.take_from(i);
+    prefills_.take_from(i);
     if (!instances_[i]->take_published()) continue;
-    for (std::uint32_t f = 0; f < fronts_.size(); ++f) schedule_feed(f, i, kFeedBatch);
+    for (std::uint32_t f = 0; f < fronts_.size(); ++f) schedule_feed(f, i, kFeedPeriod);
   }
 }
 
@@ -94,6 +117,7 @@ void ModelledCluster::die(std::uint32_t instance) {
   ModelledInstance& dead = *instances_[instance];
   dead.die();
   peers_.died(instance);
+  prefills_.died(instance);
   for (const auto& front : fronts_) front->read_feed(instance, nullptr, agenda_.now());
   std::vector<RequestId> requests;
   for (const auto& [id, at] : where_) {
@@ -101,6 +125,7 @@ void ModelledCluster::die(std::uint32_t instance) {
   }
   for (const RequestId id : requests) {
     where_.erase(id.value);
+    if (prefills_.waits(id)) prefills_.leave(id);
     if (!fronts_[front_of(id)]->lost(id)) {
       ++report_.lost;
       clients_.end(id, Outcome::kFailed);
@@ -125,6 +150,9 @@ void ModelledCluster::take(const Happening& one) {
   switch (one.what) {
     case Happens::kReturn: come_back(one.whose); break;
     case Happens::kPeers: peers_.arrive(one.which); break;
+    case Happens::kPrefill:
+      if (const auto ended = prefills_.arrive(one.which)) go_on(*ended);
+      break;
     case Happens::kFeed: read_feed(static_cast<std::uint32_t>(one.which), one.whose); break;
     case Happens::kMembers: renew_members(); break;
     default: LOCI_CHECK(false, "a cluster knows what happens to it");
@@ -137,7 +165,7 @@ void ModelledCluster::renew_members() {
   for (std::uint32_t i = 0; i < instances_.size(); ++i) {
     if (!instances_[i]->lives()) continue;
     const CoreStats stats = instances_[i]->core().stats();
-    rows_[i] = {i, instances_[i]->process(), stats.running, stats.queued};
+    rows_[i] = {i, instances_[i]->process(), stats.running, stats.queued, role_of(options_.cluster, i)};
     renewed_at_[i] = agenda_.now();
   }
   update_fronts();
@@ -185,7 +213,7 @@ void ModelledCluster::finish(bool stopped) {
   if (!stopped) {
     check();
     peers_.check(true);
-    LOCI_CHECK(where_.empty(), "all requests end");
+    LOCI_CHECK(where_.empty() && prefills_.empty(), "all requests end");
   }
   for (const auto& front : fronts_) {
     const ModelledFront::Counts& counts = front->counts();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several instances behind fronts, in virtual time: which instance has which request, deaths and returns of
-// instances, the rows of members, the feeds, and the peers' reads.
+// Several instances behind fronts, in virtual time: which instance has which request and which one computes
+// its prompt, deaths and returns of instances, the rows of members, the feeds, and the peers' reads.
 //
 // An example, of a request that outlives two of three instances but one:
 //
@@ -23,6 +23,7 @@
 #include "loci/sim/modelled_front.h"
 #include "loci/sim/modelled_instance.h"
 #include "loci/sim/modelled_peers.h"
+#include "loci/sim/modelled_prefills.h"
 
 namespace loci::sim {
 
@@ -53,6 +54,7 @@ class ModelledCluster {
 
   std::uint32_t front_of(RequestId id) const;
   void send(RequestId id);
+  void go_on(const ModelledPrefills::Ended& ended);
   void come_back(std::uint32_t instance);
   void renew_members();
   void update_fronts();
@@ -66,6 +68,7 @@ class ModelledCluster {
   ModelledPeers::Instances& instances_;
   ClusterReport& report_;
   ModelledPeers peers_;
+  ModelledPrefills prefills_;
   std::vector<std::unique_ptr<ModelledFront>> fronts_;
   std::vector<std::vector<Feed>> feeds_;          // by front, by instance
   std::vector<ModelledFront::Row> rows_;          // as they were renewed last, by instance

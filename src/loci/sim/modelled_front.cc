@@ -13,14 +13,8 @@
 namespace loci::sim {
 namespace {
 
-// As a front has them (cluster/front.cc).
-constexpr std::size_t kTriesMax = 8;
-constexpr int kLossesMax = 2;
-constexpr Nanos kAvoided = kNanosPerSecond;
-
 constexpr std::uint64_t kTokenBytes = 4;
 constexpr std::uint64_t kChunkTokens = kPromptChunkBytes / kTokenBytes;
-constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;  // changes come in batches
 constexpr std::uint64_t kTierBits = 3;
 
 constexpr std::uint32_t kPortFirst = 1;
@@ -50,6 +44,7 @@ Member member_of(const ModelledFront::Row& row) {
   member.running = row.running;
   member.queued = row.queued;
   member.peer_port = 1;
+  member.role = row.role;
   return member;
 }
 
@@ -64,7 +59,7 @@ std::uint64_t process_of(const Instance& instance) {
 ModelledFront::ModelledFront(const ClusterOptions& options, std::uint64_t seed, Answers answers)
     : reads_feeds_(options.policy == RoutingPolicy::kFirstToken),
       answers_(std::move(answers)),
-      instances_({.policy = options.policy, .seed = seed}) {}
+      instances_({.policy = options.policy, .handover = options.handover, .seed = seed}) {}
 
 std::vector<std::uint32_t> ModelledFront::update(const std::vector<Row>& rows, Nanos now) {
   std::vector<Member> members;
@@ -102,7 +97,7 @@ PromptNames ModelledFront::names(RequestId id) const {
           .tenant = 1};
 }
 
-std::optional<std::uint32_t> ModelledFront::send(RequestId id, Nanos now) {
+std::optional<ModelledFront::Sent> ModelledFront::send(RequestId id, Nanos now) {
   Request& request = requests_.at(id.value);
   while (request.tried.size() < kTriesMax) {
     const loci::Instances::Choice choice = instances_.choose(request.prompt, request.tried, now);
@@ -118,7 +113,19 @@ std::optional<std::uint32_t> ModelledFront::send(RequestId id, Nanos now) {
     request.bytes = choice.work_bytes;
     ++request.at->sent;
     request.at->bytes_before += request.bytes;
-    return place_of(*request.at);
+    Sent sent{.instance = place_of(*request.at), .prefill = {}};
+    request.was_prefilled = false;
+    request.prefill = nullptr;
+    if (choice.prefill) {
+      request.prefill = choice.prefill->instance;
+      request.prefill_bytes = choice.prefill->work_bytes;
+      ++request.prefill->sent;
+      request.prefill->bytes_before += request.prefill_bytes;
+      request.is_prefill_counted = true;
+      sent.prefill = place_of(*request.prefill);
+      sent.begin_limit = choice.prefill->begin_limit;
+    }
+    return sent;
   }
   requests_.erase(id.value);
   return std::nullopt;
@@ -126,6 +133,19 @@ std::optional<std::uint32_t> ModelledFront::send(RequestId id, Nanos now) {
 
 void ModelledFront::not_begun(Request& request) {
   request.at->bytes_before -= std::exchange(request.bytes, 0);
+  if (!std::exchange(request.is_prefill_counted, false)) return;
+  request.prefill->bytes_before -= request.prefill_bytes;
+  --request.prefill->sent;
+}
+
+void ModelledFront::prefilled(RequestId id, PrefillEnd end, Nanos now) {
+  Request& request = requests_.at(id.value);
+  request.was_prefilled = end == PrefillEnd::kDone;
+  if (end == PrefillEnd::kLost || end == PrefillEnd::kUnreached)
+    request.prefill->avoided_until = now + kAvoided;
+  if (end != PrefillEnd::kLost) return;
+  ++request.losses;
+  request.prompt.may_be_handed = false;
 }
 
 void ModelledFront::leave(Request& request) {
@@ -137,7 +157,8 @@ void ModelledFront::leave(Request& request) {
 void ModelledFront::begun(RequestId id, Nanos now) {
   Request& request = requests_.at(id.value);
   not_begun(request);
-  instances_.remember(request.prompt, *request.at, now);
+  instances_.remember(request.prompt, {*request.at, request.was_prefilled ? request.prefill.get() : nullptr},
+                      now);
 }
 
 void ModelledFront::ended(RequestId id) {

@@ -22,6 +22,7 @@
 #include "loci/cluster/feed_reader.h"
 #include "loci/cluster/instances.h"
 #include "loci/engine/core/plan.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/sim/world.h"
 
 namespace loci::sim {
@@ -33,6 +34,7 @@ class ModelledFront {
     std::uint32_t instance = 0;
     std::uint64_t process = 1;
     std::uint32_t running = 0, queued = 0;
+    MemberRole role = MemberRole::kBoth;
   };
   // Whether that process of the instance takes connections.
   using Answers = std::function<bool(std::uint32_t instance, std::uint64_t process)>;
@@ -44,9 +46,16 @@ class ModelledFront {
 
   // The request's prompt, as it came. `beginning` names its conversation.
   void take(const Arrival& arrival, std::uint64_t beginning);
+  struct Sent {
+    std::uint32_t instance = 0;
+    std::optional<std::uint32_t> prefill;  // another one is to compute the prompt first
+    Nanos begin_limit = 0;
+  };
   // Chooses an instance that takes the request; absent: there is none, or too many were tried. Then the
   // request has ended.
-  std::optional<std::uint32_t> send(RequestId id, Nanos now);
+  std::optional<Sent> send(RequestId id, Nanos now);
+  // What became of the prompt at the other instance.
+  void prefilled(RequestId id, PrefillEnd end, Nanos now);
   // Its instance died. False: the request may not be sent again.
   bool lost(RequestId id);
   void begun(RequestId id, Nanos now);
@@ -76,6 +85,10 @@ class ModelledFront {
     int losses = 0;
     std::shared_ptr<Instance> at;
     std::uint64_t bytes = 0;  // of text to be computed that are counted at the instance
+    std::shared_ptr<Instance> prefill;
+    std::uint64_t prefill_bytes = 0;  // likewise
+    bool is_prefill_counted = false;
+    bool was_prefilled = false;
   };
   struct Follow {
     std::uint32_t number = 0;  // the front's own, of the instance that it follows

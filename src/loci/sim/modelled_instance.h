@@ -19,6 +19,7 @@
 #include "loci/cluster/feed/block_feed.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/log/event_log.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/sim/agenda.h"
 #include "loci/sim/clients.h"
 #include "loci/sim/disk_records.h"
@@ -87,6 +88,13 @@ class ModelledInstance {
   }
   BlockFeed* feed() { return feed_.get(); }
   Outbox take_outbox() { return std::exchange(outbox_, {}); }
+  // A prompt that it computes for another instance: it has begun, or how it ended.
+  struct Prefilled {
+    RequestId id;                   // prefill_id.h
+    std::optional<PrefillEnd> end;  // absent: it has begun
+    std::uint32_t computed = 0;     // tokens, without those that it had
+  };
+  std::vector<Prefilled> take_prefilled() { return std::exchange(prefilled_, {}); }
   const Status& status() const { return status_; }
   // Whether what it publishes has changed since the last call.
   bool take_published() { return std::exchange(published_, false); }
@@ -96,6 +104,7 @@ class ModelledInstance {
  private:
   void see(const Output& output);
   void see(const Finished& finished);
+  void see_prefill(const Output& output);
   void start_moves(const Plan& plan);
   void start_save(const Move& move, std::uint64_t bytes);
   void end_at_once(const Move& move, MoveResult result);
@@ -160,6 +169,8 @@ class ModelledInstance {
   std::uint32_t watched_layers_ = 0;
   Nanos projector_free_ = 0;
   Outbox outbox_;
+  std::unordered_map<std::uint64_t, std::uint32_t> prefills_;  // that are live: tokens to compute, by id
+  std::vector<Prefilled> prefilled_;
 };
 
 }  // namespace loci::sim

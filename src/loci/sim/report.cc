@@ -39,7 +39,7 @@ struct Sums {
   std::uint64_t returning = 0, hits = 0, host_hits = 0;
   Nanos first = kNever, last = 0;
   std::uint64_t done = 0, said = 0;  // requests, and tokens of replies, of the throughput
-  std::vector<double> from_arrival, from_admission, waited, per_token, between_tokens, pauses;
+  std::vector<double> from_arrival, from_admission, waited, lasted, per_token, between_tokens, pauses;
 };
 
 void add(const RequestRecord& record, Sums& sums) {
@@ -72,6 +72,7 @@ void add(const RequestRecord& record, Sums& sums) {
   if (record.outcome != Outcome::kDone) return;
   sums.last = std::max(sums.last, record.ended);
   ++sums.done;
+  sums.lasted.push_back(seconds(record.ended - record.arrived));
   sums.per_token.push_back(ratio(seconds(record.ended - record.arrived), record.reply_tokens));
   if (record.reply_tokens > 1)
     sums.between_tokens.push_back(seconds(record.ended - record.first_token) / (record.reply_tokens - 1));
@@ -118,6 +119,10 @@ Ordered cluster_json(const WorldOptions& options, const ClusterReport& report, S
   json["requests_moved"] = report.moved;
   json["requests_lost"] = report.lost;
   json["connections_refused"] = report.refused;
+  if (options.cluster.prefills > 0)
+    json["prefills"] = {{"members", options.cluster.prefills},
+                        {"done", report.prefilled},
+                        {"failed", report.prefills_failed}};
   json["reply_tokens_again"] = report.tokens_again;
   json["prompt_tokens_again"] = report.prompts_again;
   json["pause_of_moved_s"] = summary(sums.pauses);
@@ -157,6 +162,7 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   json["ttft_from_arrival_s"] = summary(sums.from_arrival);
   json["ttft_from_admission_s"] = summary(sums.from_admission);
   json["queued_s"] = summary(sums.waited);
+  json["latency_s"] = summary(sums.lasted);
   json["latency_per_token_s"] = summary(sums.per_token);
   json["between_tokens_s"] = summary(sums.between_tokens);
   const double lasted = sums.first == kNever ? 0 : seconds(std::max<Nanos>(0, sums.last - sums.first));
@@ -200,6 +206,11 @@ std::string cluster_text(const Ordered& cluster) {
   for (const auto& [why, chosen] : cluster["chosen"].items())
     text += fmt::format(" {} {}", why, chosen.get<std::uint64_t>());
   text += fmt::format("; {} blocks came from peers\n", cluster["peers"]["blocks"].get<std::uint64_t>());
+  if (cluster.contains("prefills")) {
+    const Ordered& prefills = cluster["prefills"];
+    text += fmt::format("{} prompts were computed by prefill members, {} were not\n",
+                        prefills["done"].get<std::uint64_t>(), prefills["failed"].get<std::uint64_t>());
+  }
   if (count("requests_moved") + count("requests_lost") == 0) return text;
   return text +
          fmt::format(

@@ -331,6 +331,10 @@ void read_cluster(Fields fields, ClusterOptions& cluster) {
   std::string policy = "first-token";
   fields.read("policy", policy, {"first-token", "prompt-tree", "session", "least-load"});
   cluster.policy = parse_routing_policy(policy).value_or(RoutingPolicy::kFirstToken);
+  fields.read("prefills", cluster.prefills, 0, kInstancesMax);
+  std::string handover = "predicted";
+  fields.read("handover", handover, {"predicted", "always"});
+  cluster.handover = parse_handover(handover).value_or(Handover::kPredicted);
   fields.read("peers", cluster.peers);
   read_link(fields, "network_gb_s", cluster.network);
   read_time(fields, "network_latency_ms", kNanosPerMilli, cluster.network.latency);
@@ -374,6 +378,7 @@ void read_workload(Fields fields, WorkloadOptions& workload) {
   fields.read("body_tokens", workload.body_tokens, 1, kTraceTokensMax);
   fields.read("reply_tokens", workload.reply_tokens, 1, kTraceTokensMax);
   fields.read("tasks", workload.tasks, 1, 1'000'000);
+  fields.read("copies", workload.copies, 1, kTraceTokensMax);
   fields.read("zipf", workload.zipf, 0, 10);
   if (fields.has("shape")) read_shape(fields.object("shape"), workload.shape);
   fields.finish();

@@ -198,6 +198,24 @@ TEST(Workload, HasPensievesMeans) {
   }
 }
 
+TEST(Workload, CopiesOfDocumentsComeInTheSameOrder) {
+  const auto made = [](std::uint32_t copies) {
+    return make_workload({.kind = "documents", .conversations = 8, .tasks = 3, .copies = copies}).value();
+  };
+  const auto contents = [](const Trace& trace, std::size_t talk) {
+    std::vector<std::uint64_t> out;
+    for (const Turn& turn : trace.conversations[talk].turns)
+      for (const Piece& piece : turn.pieces) out.push_back(piece.content);
+    return out;
+  };
+  const Trace alone = made(1), thrice = made(3);
+  for (std::size_t talk = 0; talk < 8; ++talk) {
+    EXPECT_EQ(contents(thrice, talk), contents(alone, talk % 3)) << "three different ones, thrice at most";
+    EXPECT_EQ(thrice.conversations[talk].turns[0].at, alone.conversations[talk].turns[0].at);
+  }
+  EXPECT_NE(contents(alone, 3), contents(alone, 0));
+}
+
 TEST(Trace, TimesAreScaledWithinWhatATraceMayHave) {
   const std::string text =
       "{\"time_ms\":0,\"conversation\":1,\"prompt_tokens\":1,\"reply_tokens\":1}\n"
@@ -242,6 +260,8 @@ TEST(Scenario, NamesWhatIsWrong) {
       "s.json: cluster.policy: expected one of first-token, prompt-tree, session, least-load, found 'best'");
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","cluster":{"instances":65}})"),
             "s.json: cluster.instances: expected a whole number from 1 to 64, found 65");
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","cluster":{"handover":"never"}})"),
+            "s.json: cluster.handover: expected one of predicted, always, found 'never'");
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","faults":{"disk_lost":1.5}})"),
             "s.json: faults.disk_lost: expected a number from 0 to 1, found 1.5");
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","faults":{"disk_speed":0.5}})"),

@@ -216,12 +216,14 @@ Trace text_analysis(const WorkloadOptions& options) {
   return trace;
 }
 
-// Tasks one after the other on a document that is a conversation's beginning (AttentionStore §4.3.8).
+// Tasks one after the other on a document that is a conversation's beginning (AttentionStore §4.3.8). With
+// copies the same conversations come again, in the same order (MemServe §8.4, "share ratio").
 Trace documents(const WorkloadOptions& options) {
   Trace trace;
   trace.name = options.kind;
   Random random(options.seed);
   double at = 0;
+  const std::uint32_t distinct = (options.conversations + options.copies - 1) / options.copies;
   for (std::uint32_t i = 0; i < options.conversations; ++i) {
     at += exponential(random, 1 / options.rate);
     Conversation talk;
@@ -234,6 +236,7 @@ Trace documents(const WorkloadOptions& options) {
         turn.after = think(random, options);
       }
       turn.pieces.push_back({random.next(), options.body_tokens});
+      if (i >= distinct) turn.pieces = trace.conversations[i % distinct].turns[t].pieces;
       turn.reply_tokens = options.reply_tokens;
       talk.turns.push_back(std::move(turn));
     }
@@ -242,6 +245,8 @@ Trace documents(const WorkloadOptions& options) {
   trace.notes.push_back(fmt::format("documents of {} tokens, {} tasks each of {} tokens and replies of {}",
                                     options.context_tokens, options.tasks, options.body_tokens,
                                     options.reply_tokens));
+  if (options.copies > 1)
+    trace.notes.push_back(fmt::format("{} different ones, each {} times", distinct, options.copies));
   return trace;
 }
 
@@ -289,7 +294,8 @@ Status check(const WorkloadOptions& options) {
                                                           {options.body_tokens, "workload.body_tokens"},
                                                           {options.reply_tokens, "workload.reply_tokens"},
                                                           {options.contexts, "workload.contexts"},
-                                                          {options.tasks, "workload.tasks"}};
+                                                          {options.tasks, "workload.tasks"},
+                                                          {options.copies, "workload.copies"}};
   for (const auto& [value, field] : tokens) {
     if (value == 0 || value > kTraceTokensMax)
       return invalid_argument(fmt::format("expected 1 to 2^24, found {}", value), field);

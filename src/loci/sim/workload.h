@@ -46,8 +46,9 @@ struct WorkloadOptions {
   std::uint32_t context_tokens = 1024;
   std::uint32_t body_tokens = 64;
   std::uint32_t reply_tokens = 32;
-  double zipf = 0;          // 0: all contexts are alike
-  std::uint32_t tasks = 6;  // of a document
+  double zipf = 0;           // 0: all contexts are alike
+  std::uint32_t tasks = 6;   // of a document
+  std::uint32_t copies = 1;  // of each conversation about a document
 };
 
 std::vector<std::string_view> workload_kinds();

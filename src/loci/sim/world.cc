@@ -95,6 +95,7 @@ class World {
       case Happens::kRestart: cluster_ ? cluster_->die(one.whose) : restart(); break;
       case Happens::kReturn:
       case Happens::kPeers:
+      case Happens::kPrefill:
       case Happens::kFeed:
       case Happens::kMembers: cluster_->take(one); break;
       default: instances_[one.whose]->take(one); break;
@@ -171,6 +172,10 @@ Status check_options(const WorldOptions& options) {
   if (options.cluster.instances > kInstancesMax || options.cluster.fronts > kFrontsMax ||
       (has_fronts && options.cluster.fronts == 0))
     return invalid_argument("expected at most 64 instances and 1 to 16 fronts", "cluster");
+  if (options.cluster.prefills > 0 &&
+      (!options.cluster.peers || options.cluster.prefills >= options.cluster.instances))
+    return invalid_argument("expected fewer than the instances, which read state from one another",
+                            "cluster.prefills");
   return {};
 }
 

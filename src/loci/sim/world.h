@@ -17,6 +17,7 @@
 #include "loci/cluster/feed/published_chunks.h"
 #include "loci/cluster/peers/peer_rounds.h"
 #include "loci/engine/core/core.h"
+#include "loci/policy/routing/prefill_choice.h"
 #include "loci/policy/routing/routing.h"
 #include "loci/sim/belady.h"
 #include "loci/sim/faults.h"
@@ -38,6 +39,8 @@ struct ClusterOptions {
   std::uint32_t instances = 0;  // 0: one server, without a front
   std::uint32_t fronts = 1;     // each request comes to one of them by chance
   RoutingPolicy policy = RoutingPolicy::kFirstToken;
+  std::uint32_t prefills = 0;  // the first so many instances have the role `prefill`, the others `decode`
+  Handover handover = Handover::kPredicted;
   bool peers = true;  // instances read state from one another
   // What an instance sends to others, one block after another; the latency is that of a message.
   LinkCost network = {200'000, 3'000'000'000};
@@ -83,7 +86,8 @@ struct RequestRecord {
   std::uint32_t history_tokens = 0;  // of these, tokens that an earlier turn of the conversation had
   std::uint32_t reply_tokens = 0;
   std::array<std::uint32_t, kTiers> from{};
-  std::uint32_t hidden = 0;  // of the disk's tokens, those that came as hidden states
+  std::uint32_t prefilled = 0;  // tokens that a prefill member computed for it; in `from` they are not
+  std::uint32_t hidden = 0;     // of the disk's tokens, those that came as hidden states
   Outcome outcome = Outcome::kWaits;
   std::uint32_t moved = 0;  // how many instances died while they had it
   Nanos pause = 0;          // the longest time from such a death to the next new token
@@ -104,6 +108,8 @@ struct ClusterReport {
   std::uint64_t moved = 0, lost = 0;  // deaths of a request's instance: it went on elsewhere, it failed
   std::uint64_t tokens_again = 0;     // of replies, that clients had
   std::uint64_t prompts_again = 0;    // tokens of prompts that instances had begun with when they died
+  std::uint64_t prefilled = 0;        // prompts that prefill members computed
+  std::uint64_t prefills_failed = 0;  // that they did not
   std::uint64_t feed_gaps = 0, feed_changes = 0, feeds_broken = 0;
   std::uint64_t peer_asks = 0, peer_blocks = 0, peer_blocks_gone = 0;
   std::uint64_t peer_bytes_given = 0, peer_bytes_got = 0, peer_bytes_lost = 0;

@@ -25,6 +25,8 @@ inline constexpr std::string_view kFeedPath = "/peers/1/feed";
 inline constexpr std::string_view kFeedPagePath = "/peers/1/held";
 inline constexpr std::size_t kFeedEntriesMax = 4096;  // of a reply
 inline constexpr Nanos kFeedWaitMax = 10 * kNanosPerSecond;
+// Between two looks for what a front waits for, so that changes come in batches.
+inline constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;
 // The most chunks that an instance publishes.
 inline constexpr std::uint32_t kFeedChunksMax = 1 << 18;
 

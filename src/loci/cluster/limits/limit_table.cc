@@ -154,11 +154,7 @@ Result<std::unique_ptr<LimitTable>> LimitTable::open(const std::string& url, con
   LOCI_ASSIGN_OR_RETURN(
       std::unique_ptr<PostgresDatabase> database,
       PostgresDatabase::open(url, {.lock_timeout = kLimitPatience, .answer_timeout = kLimitPatience}));
-  const auto make = [&] {
-    return database->transact(SqlAccess::kWrite,
-                              [](SqlSession& session) { return session.execute(kLimitsTables); });
-  };
-  LOCI_RETURN_IF_ERROR(database->alone(make));
+  LOCI_RETURN_IF_ERROR(database->make_tables(kLimitsTables));
   return std::unique_ptr<LimitTable>(new LimitTable(std::move(database), key, std::move(member)));
 }
 

@@ -60,6 +60,7 @@ asio::awaitable<Status> PeerCalls::Line::call(std::string_view path, const std::
   connection_->set_deadline(limit);
   if (!co_await connection_->send(head, body)) co_return broken();
   const Upstream::Header* header = co_await connection_->read_header(false);
+  has_answered_ = header != nullptr;
   if (header == nullptr) co_return broken();
   const unsigned status = header->result_int();
   if (status == 200) co_return Status();

@@ -35,6 +35,8 @@ class PeerCalls {
 
     // Sends a request and reads the reply's head; if the status is not 200, the error has the peer's message.
     boost::asio::awaitable<Status> call(std::string_view path, const std::string& body, Nanos limit);
+    // True: the peer has answered the call, whatever it said.
+    bool has_answered() const { return has_answered_; }
     // Reads the body of a short reply.
     boost::asio::awaitable<Result<std::string>> read_whole();
     // Reads more of the body, within `limit`; empty at its end.
@@ -46,6 +48,7 @@ class PeerCalls {
 
     PeerCalls& calls_;
     std::unique_ptr<Upstream> connection_;
+    bool has_answered_ = false;
   };
 
   // `state`: the value of kPeerStateHeader.

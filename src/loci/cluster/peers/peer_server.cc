@@ -27,18 +27,18 @@ constexpr std::string_view kNotServing = "this server is loading or stopping", k
 // Connections whose peer has not shown that it has the secret; the oldest gives way to the next. So strangers
 // keep no member out who greets as fast as they come.
 constexpr std::size_t kGreetingsMax = 64;
-constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;     // that the source takes to answer a question
-constexpr Nanos kFeedPeriod = 50 * kNanosPerMilli;      // between two looks for what fronts wait for
-constexpr Nanos kPrefillLimit = 600 * kNanosPerSecond;  // that a prompt takes; its member gives up before
-constexpr std::size_t kBytesWithHead = 8 << 10;         // of a piece
-constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;     // that a handshake or a request takes to arrive
+constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
+// Of all at once: some of the longest prompts beside questions and reads.
+constexpr std::uint64_t kBodiesBytesMax = std::uint64_t{64} << 20;
+constexpr std::size_t kBytesWithHead = 8 << 10;      // of a piece
+constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
 HttpServer::Options http_options(const PeerServerOptions& options) {
   HttpServer::Options out{
       .host = options.host, .port = options.port, .tls = {}, .tls_context = options.tls, .limits = {}};
   out.unsent_bytes_max = 0;  // state is sent as fast as the network takes it
   out.limits.body_bytes_max = std::max(kPeerBodyBytesMax, kPrefillBodyBytesMax);
-  out.limits.bodies_bytes_max = std::uint64_t{16} << 20;
+  out.limits.bodies_bytes_max = kBodiesBytesMax;
   out.limits.header_bytes_max = 8 << 10;
   out.limits.connections_max = options.connections_max;
   out.limits.greetings_max = kGreetingsMax;
@@ -82,7 +82,7 @@ struct PeerServer::Exchanged {
   std::shared_ptr<const std::vector<PeerWant>> wants;
   std::deque<Piece> pieces;
   std::optional<std::vector<std::uint8_t>> answer;
-  std::optional<bool> is_computed;  // the state of a prompt; absent: it goes on
+  PrefillNews news;  // of a prompt that is computed
   // The network thread's.
   asio::steady_timer woken;
   asio::steady_timer late;        // cuts the answer
@@ -92,6 +92,7 @@ struct PeerServer::Exchanged {
 PeerServer::PeerServer(const PeerServerOptions& options, const Clock& clock,
                        std::shared_ptr<spdlog::logger> log)
     : options_(options),
+      clock_(clock),
       metrics_(kVersion),
       http_(std::make_unique<HttpServer>(http_options(options), clock, metrics_, std::move(log))) {}
 
@@ -267,17 +268,17 @@ asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource
 
 // What ends, and a member that leaves, wake it. (The calls to wake are ones of this thread, so none comes
 // between a look and the wait behind it.)
-asio::awaitable<bool> PeerServer::wait_computed(Exchange& exchange, Exchanged& exchanged) {
-  for (Nanos waited = 0; waited < kPrefillLimit && source_ != nullptr; waited += kPrefillPulse) {
-    {
-      const MutexLock lock(mutex_);
-      if (exchanged.is_computed) co_return *exchanged.is_computed;
-    }
-    if (!co_await exchange.stream({&kPrefillGoesOn, 1}) || exchange.gone()) break;
-    {
-      const MutexLock lock(mutex_);
-      if (exchanged.is_computed) co_return *exchanged.is_computed;
-    }
+asio::awaitable<bool> PeerServer::tell_news(Exchange& exchange, Exchanged& exchanged) {
+  const auto look = [&] {
+    const MutexLock lock(mutex_);
+    return exchanged.news;
+  };
+  const Nanos until = clock_.now() + kPrefillLimitMax;
+  while (clock_.now() < until && source_ != nullptr) {
+    const PrefillNews news = look();
+    if (!co_await exchange.stream(write_prefill_news(news)) || exchange.gone() || news.is_last())
+      co_return news.is_last();
+    if (look() != news) continue;
     exchanged.woken.expires_after(std::chrono::nanoseconds(kPrefillPulse));
     boost::system::error_code ignored;
     co_await exchanged.woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -288,22 +289,32 @@ asio::awaitable<bool> PeerServer::wait_computed(Exchange& exchange, Exchanged& e
 asio::awaitable<void> PeerServer::answer_prefill(Exchange& exchange, PeerSource& source) {
   Result<PrefillWork> work = read_prefill(exchange.request().body);
   if (!work.ok()) co_return co_await refuse_field(exchange, work.status());
-  if (prefills_ >= kPrefillsMax) co_return co_await refuse(exchange, 503, "too many prompts are computed");
+  const TenantId tenant = work->tenant;
+  const auto known = prefills_of_.find(tenant);
+  const std::size_t own = known == prefills_of_.end() ? 0 : known->second;
+  if (own >= kPrefillsMax - prefills_)
+    co_return co_await refuse(exchange, 503, "too many prompts are computed");
   exchange.drop_body();
   ++prefills_;
-  const std::shared_ptr<void> ended(nullptr, [this](void*) { --prefills_; });
+  ++prefills_of_[tenant];
+  const std::shared_ptr<void> left(nullptr, [this, &tenant](void*) {
+    --prefills_;
+    const auto of_tenant = prefills_of_.find(tenant);
+    if (--of_tenant->second == 0) prefills_of_.erase(of_tenant);
+  });
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
-  const RequestId prefill = source.prefill(std::move(*work), [this, id](bool is_done) {
-    change(id, [&](Exchanged& one) { one.is_computed = is_done; });
+  const RequestId prefill = source.prefill(std::move(*work), [this, id](PrefillNews news) {
+    change(id, [&](Exchanged& one) { one.news = news; });
   });
   exchange.watch([exchanged] { exchanged->woken.cancel(); });
   const bool is_there = co_await exchange.begin_stream(kContentType);
-  const bool is_computed = is_there && co_await wait_computed(exchange, *exchanged);
+  const bool has_told = is_there && co_await tell_news(exchange, *exchanged);
   end(id);
-  if (!is_computed && source_ != nullptr) source.leave_prefill(prefill);
-  const char last = is_computed ? kPrefillDone : kPrefillFailed;
-  if (co_await exchange.stream({&last, 1})) co_await exchange.end_stream();
+  if (!has_told && source_ != nullptr) source.leave_prefill(prefill);
+  // Nothing broke; this server stops, or nobody can wait for so long.
+  const std::string last = write_prefill_news({.says = PrefillNews::Says::kRefused});
+  if (has_told || co_await exchange.stream(last)) co_await exchange.end_stream();
 }
 
 // What of a read has not been sent.

@@ -37,7 +37,8 @@
 namespace loci {
 
 inline constexpr Nanos kPeerPatience = 2 * kNanosPerSecond;
-// Prompts that members wait for at once: fewer than connections, so that there is room for reads.
+// Prompts that members wait for at once: fewer than connections, so that there is room for reads. Those of
+// one tenant are at most as many as are left to others.
 inline constexpr std::size_t kPrefillsMax = 64;
 
 // Knows which blocks this server has: the engine (engine/run/engine.h). It reports the result of each call to
@@ -49,8 +50,9 @@ class PeerSource {
   virtual void read(PeerRead read, Nanos time_limit) = 0;  // the deadline counts from now
   virtual void leave(PeerReadId read) = 0;
 
-  // Computes the state of a prompt. `ended` is called once, from any thread: true if the state is there.
-  virtual RequestId prefill(PrefillWork work, std::function<void(bool is_done)> ended) = 0;
+  // Computes the state of a prompt. `tell` is called from any thread: when computing begins, if it does,
+  // after each pass that computes some, and once with what is_last().
+  virtual RequestId prefill(PrefillWork work, std::function<void(PrefillNews)> tell) = 0;
   // Nobody waits for it any more.
   virtual void leave_prefill(RequestId prefill) = 0;
 };
@@ -90,8 +92,8 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> handle(Exchange& exchange);
   boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
-  // Tells the connection that it goes on until it has ended. True: the state is there.
-  boost::asio::awaitable<bool> wait_computed(Exchange& exchange, Exchanged& exchanged);
+  // Tells the connection how it stands: each second, and when that changes. True: the last line too.
+  boost::asio::awaitable<bool> tell_news(Exchange& exchange, Exchanged& exchanged);
   boost::asio::awaitable<void> answer_prefill(Exchange& exchange, PeerSource& source);
   struct ReadLeft;
   // Sends what the source said next. False: the connection takes no more.
@@ -109,10 +111,12 @@ class PeerServer final : public PeerOutlet {
   bool change(PeerReadId id, const std::function<void(Exchanged&)>& change);
 
   const PeerServerOptions options_;
+  const Clock& clock_;
   ServeMetrics metrics_;  // of the connections; not reported anywhere
   std::atomic<PeerSource*> source_{nullptr};
   std::uint64_t last_id_ = 0;  // only for the network thread, as the next one
   std::size_t prefills_ = 0;   // that are computed
+  std::map<TenantId, std::size_t> prefills_of_;
 
   Mutex mutex_;
   std::map<PeerReadId, std::shared_ptr<Exchanged>> open_ GUARDED_BY(mutex_);

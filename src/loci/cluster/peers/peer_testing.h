@@ -62,7 +62,7 @@ class FakePeer final : public PeerSource {
                     // too
     kStopsLater,    // gives the first block and the first round of the others, and nothing more
     kIsSilent,
-    kComputes  // computes prompts, too; others refuse them
+    kComputes  // computes prompts, too; others but a silent one refuse them
   };
 
   explicit FakePeer(std::set<ChainKey> has, Ways ways = Ways::kGives, std::uint8_t secret = 1,
@@ -102,12 +102,19 @@ class FakePeer final : public PeerSource {
     }
   }
   void leave(PeerReadId) override { ++left_; }
-  // A silent one never ends; one that computes keeps what it was given.
-  RequestId prefill(PrefillWork work, std::function<void(bool)> ended) override {
-    if (ways_ != Ways::kIsSilent) ended(ways_ == Ways::kComputes);
-    const MutexLock lock(works_mutex_);
-    works_.push_back(std::move(work));
-    return RequestId(works_.size());
+  // What it says of prompts, if not what kComputes and others do.
+  void says(std::vector<PrefillNews> news) { news_ = std::move(news); }
+  RequestId prefill(PrefillWork work, std::function<void(PrefillNews)> tell) override {
+    const auto tokens = static_cast<std::uint32_t>(work.tokens.size());
+    {
+      const MutexLock lock(works_mutex_);
+      works_.push_back(std::move(work));
+    }
+    for (const PrefillNews& news : news_) tell(news);
+    if (!news_.empty() || ways_ == Ways::kIsSilent) return RequestId(1);
+    tell(ways_ == Ways::kComputes ? PrefillNews{.says = PrefillNews::Says::kDone, .tokens = tokens}
+                                  : PrefillNews{.says = PrefillNews::Says::kRefused});
+    return RequestId(1);
   }
   void leave_prefill(RequestId) override { ++left_; }
   std::vector<PrefillWork> works() {
@@ -156,6 +163,7 @@ class FakePeer final : public PeerSource {
   const SystemClock clock_;
   const std::set<ChainKey> has_;
   const Ways ways_;
+  std::vector<PrefillNews> news_;
   std::atomic<int> questions_{0}, reads_{0}, rounds_{0}, given_{0}, taken_{0}, left_{0};
   Mutex works_mutex_;
   std::vector<PrefillWork> works_ GUARDED_BY(works_mutex_);

@@ -41,6 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // (What a text without names says of its chunks is dropped.)
   if (const auto work = loci::read_prefill(input); work.ok() && work->text)
     expect(loci::write_prefill(*work) == input);
+  if (const auto news = loci::read_prefill_news(input); news)
+    expect(loci::read_prefill_news(loci::write_prefill_news(*news).substr(
+               0, loci::write_prefill_news(*news).size() - 1)) == news);
 
   const std::vector<loci::SharedGroup> groups = {{.layers = 3, .layer_slice_bytes = 16},
                                                  {.layers = 2, .layer_slice_bytes = 8}};

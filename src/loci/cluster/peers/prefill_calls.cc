@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "loci/cluster/peers/peer_calls.h"
@@ -15,33 +18,88 @@ namespace {
 
 constexpr Nanos kSilenceLimit = 3 * kNanosPerSecond;  // it says something each kPrefillPulse
 
+PrefillOutcome failure(PrefillEnd end, std::string why) { return {.end = end, .why = std::move(why)}; }
+
+// The lines of an answer.
+class NewsReader {
+ public:
+  explicit NewsReader(PeerCalls::Line& line) : line_(line) {}
+  // Errors: the connection's, and kDataLoss for what is no line.
+  asio::awaitable<Result<PrefillNews>> next(Nanos limit) {
+    std::size_t end = read_.find('\n');
+    while (end == std::string::npos) {
+      if (read_.size() > kPrefillLineBytesMax) co_return data_loss("it answers no line");
+      const Result<std::string_view> piece = co_await line_.read_piece(limit);
+      if (!piece.ok()) co_return piece.status();
+      if (piece->empty()) co_return Status(StatusCode::kUnavailable, "its answer has no end");
+      read_ += *piece;
+      end = read_.find('\n');
+    }
+    const std::optional<PrefillNews> news = read_prefill_news(std::string_view(read_).substr(0, end));
+    read_.erase(0, end + 1);
+    if (!news) co_return data_loss("it answers no line");
+    co_return *news;
+  }
+
+ private:
+  PeerCalls::Line& line_;
+  std::string read_;
+};
+
+PrefillOutcome outcome_of(const PrefillNews& news) {
+  switch (news.says) {
+    case PrefillNews::Says::kDone: return {.end = PrefillEnd::kDone, .computed = news.tokens, .why = {}};
+    case PrefillNews::Says::kRefused: return failure(PrefillEnd::kRefused, "it refuses the prompt");
+    case PrefillNews::Says::kUnable: return failure(PrefillEnd::kUnreached, "it computes nothing now");
+    case PrefillNews::Says::kBroke:
+    case PrefillNews::Says::kWaits:
+    case PrefillNews::Says::kComputes: break;
+  }
+  return failure(PrefillEnd::kLost, "it broke off");
+}
+
 // Reads the answer, whose head has come, until it says how it ended.
-asio::awaitable<Status> wait(PeerCalls::Line& line, Nanos limit) {
+asio::awaitable<PrefillOutcome> wait(PeerCalls::Line& line, const PrefillOrder& order, PeerList& peers) {
   using std::chrono::steady_clock;
-  const auto until = steady_clock::now() + std::chrono::nanoseconds(limit);
+  const auto begun = steady_clock::now();
+  NewsReader reader(line);
+  bool computes = false;
   while (true) {
-    const Nanos left = std::chrono::nanoseconds(until - steady_clock::now()).count();
-    if (left <= 0) co_return Status(StatusCode::kDeadlineExceeded, "it does not end in time");
-    const Result<std::string_view> piece = co_await line.read_piece(std::min(left, kSilenceLimit));
-    if (!piece.ok()) co_return piece.status();
-    if (!piece->empty() && piece->back() == kPrefillGoesOn) continue;
-    if (!piece->empty() && piece->back() == kPrefillDone) co_return Status();
-    co_return Status(StatusCode::kUnavailable, "it gave up");
+    const Nanos waited = std::chrono::nanoseconds(steady_clock::now() - begun).count();
+    const Nanos left = (computes ? order.limit : std::min(order.place.begin_limit, order.limit)) - waited;
+    if (left <= 0)
+      co_return failure(PrefillEnd::kLate,
+                        computes ? "it does not end in time" : "it does not begin in time");
+    const Result<PrefillNews> news = co_await reader.next(std::min(left, kSilenceLimit));
+    if (!news.ok()) {
+      const bool is_late = news.status().code() == StatusCode::kDeadlineExceeded && left <= kSilenceLimit;
+      co_return failure(is_late ? PrefillEnd::kLate : PrefillEnd::kLost, news.status().message());
+    }
+    if (news->is_last()) co_return outcome_of(*news);
+    computes = news->says == PrefillNews::Says::kComputes;
+    if (order.stops && order.stops()) co_return failure(PrefillEnd::kNone, "this server stops");
+    if (news->tokens == 0) continue;
+    peers.note_computed(order.place.host, order.place.port);
+    if (order.ready) co_await order.ready(news->tokens);
   }
 }
 
-asio::awaitable<Status> ask(std::shared_ptr<PeerCalls> calls, PrefillOrder order,
-                            std::shared_ptr<PeerList> peers) {
+asio::awaitable<PrefillOutcome> ask(std::shared_ptr<PeerCalls> calls, PrefillOrder order,
+                                    std::shared_ptr<PeerList> peers) {
   order.watch([calls] { calls->stop(); });
   const PrefillPlace& place = order.place;
   Result<std::unique_ptr<PeerCalls::Line>> line = co_await calls->connect(0, place.host, place.port);
-  if (!line.ok()) co_return line.status();
-  const std::string body = write_prefill(order.work);
+  if (!line.ok()) co_return failure(PrefillEnd::kUnreached, line.status().message());
+  std::string body = write_prefill(order.work);
+  order.work = {};  // the wait may be long
   const Status called = co_await (*line)->call(kPrefillPath, body, kSilenceLimit);
-  if (!called.ok()) co_return called;
-  const Status ended = co_await wait(**line, place.limit);
-  if (ended.ok()) peers->note_computed(place.host, place.port);
-  co_return ended;
+  body = {};
+  if (!called.ok())
+    co_return failure((*line)->has_answered() ? PrefillEnd::kRefused : PrefillEnd::kUnreached,
+                      called.message());
+  PrefillOutcome outcome = co_await wait(**line, order, *peers);
+  if (outcome.end == PrefillEnd::kDone) peers->note_computed(place.host, place.port);
+  co_return outcome;
 }
 
 }  // namespace

@@ -13,8 +13,7 @@
 namespace loci {
 
 // `state`: the value of kPeerStateHeader. `peers` is told who has computed something, so that this member is
-// asked first. What it returns makes a connection for each call and keeps none. Its errors: whatever went
-// wrong, an end by the limit or by `watch` too.
+// asked first. What it returns makes a connection for each call and keeps none.
 AskForPrefill prefill_caller(TlsContext tls, std::string state, std::shared_ptr<PeerList> peers);
 
 }  // namespace loci

@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 #include <chrono>
 #include <functional>
 #include <future>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "loci/cluster/peers/peer_testing.h"
 
@@ -24,21 +27,32 @@ class PrefillCallsTest : public testing::Test {
   PrefillCallsTest() {
     peers_->listen_to_notes([this](const PeerAddress& peer) { noted_ = peer.id; });
   }
-  // What the caller hears of a prompt that `place` is to compute. `watch`: PrefillOrder's.
-  bool ask(
-      const PeerAddress& place, Nanos limit = kLong, const std::string& state = "same",
-      std::function<void(std::function<void()>)> watch = [](auto) {}) {
+  struct Ask {
+    Nanos begins = kLong, limit = kLong;
+    std::string state = "same";
+    std::function<void(std::function<void()>)> watch = [](auto) {};
+    std::function<bool()> stops = nullptr;
+    std::function<asio::awaitable<void>(std::uint32_t)> ready = nullptr;
+  };
+  // What the caller hears of a prompt that `place` is to compute.
+  PrefillOutcome ask(const PeerAddress& place, Ask asked) {
     peers_->set({place});
     asio::io_context io;
-    const AskForPrefill call = prefill_caller(make_peer_client_tls(secret_of(1)).value(), state, peers_);
+    const AskForPrefill call =
+        prefill_caller(make_peer_client_tls(secret_of(1)).value(), asked.state, peers_);
     PrefillOrder order{.io = io,
-                       .place = {.host = place.host, .port = place.port, .limit = limit},
+                       .place = {.host = place.host, .port = place.port, .begin_limit = asked.begins},
                        .work = {.tenant = "acme", .tokens = {TokenId(5)}, .text = {}},
-                       .watch = std::move(watch)};
-    std::future<Status> done = asio::co_spawn(io, call(std::move(order)), asio::use_future);
+                       .limit = asked.limit,
+                       .watch = std::move(asked.watch),
+                       .stops = std::move(asked.stops),
+                       .ready = std::move(asked.ready)};
+    std::future<PrefillOutcome> done = asio::co_spawn(io, call(std::move(order)), asio::use_future);
     io.run();
-    return done.get().ok();
+    return done.get();
   }
+  PrefillEnd end_of(const PeerAddress& place) { return ask(place, {}).end; }
+  PrefillEnd end_of(const PeerAddress& place, Ask asked) { return ask(place, std::move(asked)).end; }
 
   const std::shared_ptr<PeerList> peers_ = std::make_shared<PeerList>();
   std::string noted_;
@@ -46,33 +60,65 @@ class PrefillCallsTest : public testing::Test {
 
 TEST_F(PrefillCallsTest, AMemberComputesThePromptAndIsNoted) {
   FakePeer peer({}, FakePeer::Ways::kComputes);
-  EXPECT_TRUE(ask(peer.address("one")));
+  const PrefillOutcome outcome = ask(peer.address("one"), {});
+  EXPECT_EQ(outcome.end, PrefillEnd::kDone);
+  EXPECT_EQ(outcome.computed, 1u);
   ASSERT_EQ(peer.works().size(), 1u);
   EXPECT_EQ(peer.works()[0].tenant, "acme");
   EXPECT_EQ(peer.works()[0].tokens, std::vector<TokenId>{TokenId(5)});
   EXPECT_EQ(noted_, "one");
 }
 
-TEST_F(PrefillCallsTest, WhoRefusesOrIsSilentOrGoneIsAFailure) {
-  FakePeer refuses({}), silent({}, FakePeer::Ways::kIsSilent), other({}, FakePeer::Ways::kComputes, 2);
-  EXPECT_FALSE(ask(refuses.address("one")));
-  EXPECT_FALSE(ask(silent.address("one"), 50 * kNanosPerMilli));
-  EXPECT_TRUE(silent.has_left(1)) << "the prompt that nobody waits for is given up";
-  EXPECT_FALSE(ask(other.address("one"))) << "a member of another cluster";
+// And the member is noted before: it is asked for them at once.
+TEST_F(PrefillCallsTest, WhatCanBeReadIsToldWhileTheRestIsComputed) {
+  FakePeer peer({});
+  const auto computes = [](std::uint32_t tokens) {
+    return PrefillNews{.says = PrefillNews::Says::kComputes, .tokens = tokens};
+  };
+  peer.says({{}, computes(0), computes(512)});
+  std::vector<std::uint32_t> told;
+  const Ask asked{.limit = 1'500 * kNanosPerMilli,
+                  .ready = [&](std::uint32_t tokens) -> asio::awaitable<void> {
+                    EXPECT_EQ(noted_, "one");
+                    told.push_back(tokens);
+                    co_return;
+                  }};
+  EXPECT_EQ(end_of(peer.address("one"), asked), PrefillEnd::kLate);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(std::ranges::count(told, 512u), std::ssize(told)) << "of no tokens nobody is told";
+}
+
+TEST_F(PrefillCallsTest, ARefusalIsToldFromWhatBroke) {
+  FakePeer refuses({}), breaks({}), other({}, FakePeer::Ways::kComputes, 2);
+  EXPECT_EQ(end_of(refuses.address("one")), PrefillEnd::kRefused);
+  breaks.says({{.says = PrefillNews::Says::kComputes}, {.says = PrefillNews::Says::kBroke}});
+  EXPECT_EQ(end_of(breaks.address("one")), PrefillEnd::kLost);
+  FakePeer unable({});
+  unable.says({{.says = PrefillNews::Says::kUnable}});
+  EXPECT_EQ(end_of(unable.address("one")), PrefillEnd::kUnreached);
+  EXPECT_EQ(end_of(other.address("one")), PrefillEnd::kUnreached) << "a member of another cluster";
   FakePeer computes({}, FakePeer::Ways::kComputes);
-  EXPECT_FALSE(ask(computes.address("one"), kLong, "another")) << "whose state is another";
+  EXPECT_EQ(end_of(computes.address("one"), {.state = "another"}), PrefillEnd::kRefused);
   EXPECT_TRUE(computes.works().empty());
   const PeerAddress gone = computes.address("one");
   computes.stop();
-  EXPECT_FALSE(ask(gone));
+  EXPECT_EQ(end_of(gone), PrefillEnd::kUnreached);
   EXPECT_EQ(noted_, "");
 }
 
+TEST_F(PrefillCallsTest, WhoDoesNotBeginInTimeIsLeft) {
+  FakePeer waits({}, FakePeer::Ways::kIsSilent);
+  EXPECT_EQ(end_of(waits.address("one"), {.begins = 50 * kNanosPerMilli}), PrefillEnd::kLate);
+  EXPECT_TRUE(waits.has_left(1)) << "the prompt that nobody waits for is given up";
+}
+
 // (It takes longer than silence may.)
-TEST_F(PrefillCallsTest, WhoGoesOnForLongIsWaitedForUntilTheLimit) {
+TEST_F(PrefillCallsTest, WhoHasBegunIsWaitedForUntilTheWholeLimit) {
   FakePeer endless({}, FakePeer::Ways::kIsSilent);
+  endless.says({{.says = PrefillNews::Says::kComputes}});
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_FALSE(ask(endless.address("one"), 3'600 * kNanosPerMilli));
+  const Ask asked{.begins = 500 * kNanosPerMilli, .limit = 3'600 * kNanosPerMilli};
+  EXPECT_EQ(end_of(endless.address("one"), asked), PrefillEnd::kLate);
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(3'500));
 }
 
@@ -84,16 +130,71 @@ TEST_F(PrefillCallsTest, AMemberThatStopsEndsTheWait) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     silent.stop();
   });
-  EXPECT_FALSE(ask(place));
+  const PrefillEnd end = end_of(place);
+  EXPECT_TRUE(end == PrefillEnd::kLost || end == PrefillEnd::kRefused) << prefill_end_name(end);
   stops.join();
+}
+
+TEST_F(PrefillCallsTest, WhereThisServerStopsNobodyWaits) {
+  FakePeer silent({}, FakePeer::Ways::kIsSilent);
+  EXPECT_EQ(end_of(silent.address("one"), {.stops = [] { return true; }}), PrefillEnd::kNone);
+  EXPECT_TRUE(silent.has_left(1));
 }
 
 TEST_F(PrefillCallsTest, AClientThatLeavesEndsTheWait) {
   FakePeer silent({}, FakePeer::Ways::kIsSilent);
-  EXPECT_FALSE(ask(silent.address("one"), kLong, "same", [&](std::function<void()> on_gone) {
-    on_gone();  // at once: no connection is made
-  }));
+  // At once: no connection is made.
+  EXPECT_NE(end_of(silent.address("one"), {.watch = [](std::function<void()> gone) { gone(); }}),
+            PrefillEnd::kDone);
   EXPECT_TRUE(silent.works().empty());
+  // While the prompt is computed. (Each second somebody asks whether it stops: on the caller's thread.)
+  std::function<void()> leaves;
+  const Ask asked{.watch = [&](std::function<void()> gone) { leaves = std::move(gone); },
+                  .stops =
+                      [&] {
+                        leaves();
+                        return false;
+                      }};
+  EXPECT_NE(end_of(silent.address("one"), asked), PrefillEnd::kDone);
+  EXPECT_EQ(silent.works().size(), 1u);
+  EXPECT_TRUE(silent.has_left(1));
+}
+
+// Of the 64 places, as many for a tenant as are left to others.
+TEST_F(PrefillCallsTest, ATenantLeavesPlacesToOthers) {
+  FakePeer silent({}, FakePeer::Ways::kIsSilent);
+  const PeerAddress place = silent.address("one");
+  peers_->set({place});
+  asio::io_context io;
+  const AskForPrefill call = prefill_caller(make_peer_client_tls(secret_of(1)).value(), "same", peers_);
+  std::vector<std::future<PrefillOutcome>> waits;
+  bool stop = false;
+  const auto ask_for = [&](const std::string& tenant) {
+    waits.push_back(
+        asio::co_spawn(io,
+                       call({.io = io,
+                             .place = {.host = place.host, .port = place.port, .begin_limit = kLong},
+                             .work = {.tenant = tenant, .tokens = {TokenId(5)}, .text = {}},
+                             .limit = kLong,
+                             .watch = [](auto) {},
+                             .stops = [&stop] { return stop; }}),
+                       asio::use_future));
+  };
+  for (std::size_t i = 0; i < kPrefillsMax; ++i) ask_for("one");
+  const auto run_until = [&](std::size_t works) {
+    for (int i = 0; i < 60'000 && silent.works().size() < works; ++i)
+      io.run_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(silent.works().size(), works);
+  };
+  run_until(kPrefillsMax / 2);
+  ask_for("two");
+  run_until(kPrefillsMax / 2 + 1);
+  stop = true;
+  io.run();
+  std::size_t refused = 0;
+  for (auto& wait : waits) refused += wait.get().end == PrefillEnd::kRefused;
+  EXPECT_EQ(refused, kPrefillsMax / 2);
+  EXPECT_TRUE(silent.has_left(kPrefillsMax / 2 + 1)) << "and gives the places back";
 }
 
 }  // namespace

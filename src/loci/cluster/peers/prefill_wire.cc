@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <utility>
 
 #include "loci/base/little_endian.h"
@@ -10,7 +11,11 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kHeadBytes = 7 * 4 + 3 * 8;
+constexpr std::string_view kNews = "wcdrbu";  // by PrefillNews::Says
+
+bool has_tokens(PrefillNews::Says says) {
+  return says == PrefillNews::Says::kComputes || says == PrefillNews::Says::kDone;
+}
 
 Status check_count(std::uint64_t count, std::size_t most, const char* field) {
   if (count <= most) return {};
@@ -50,9 +55,9 @@ std::string write_prefill(const PrefillWork& work) {
 }
 
 Result<PrefillWork> read_prefill(std::string_view body) {
-  if (body.size() < kHeadBytes)
-    return invalid_argument(fmt::format("expected {} bytes at least, found {}", kHeadBytes, body.size()),
-                            "body");
+  if (body.size() < kPrefillHeadBytes)
+    return invalid_argument(
+        fmt::format("expected {} bytes at least, found {}", kPrefillHeadBytes, body.size()), "body");
   FieldTaker fields(body);
   PrefillWork out;
   out.weight = fields.number<std::uint32_t>();
@@ -67,7 +72,7 @@ Result<PrefillWork> read_prefill(std::string_view body) {
   LOCI_RETURN_IF_ERROR(check_count(ends, kPrefillNamesMax, "ends"));
   if (out.weight == 0) return invalid_argument("expected 1 at least, found 0", "weight");
   if (tokens == 0) return invalid_argument("expected a token at least, found none", "tokens");
-  const std::size_t wanted = kHeadBytes + tenant + salt + 4 * tokens + 8 * (chunks + ends);
+  const std::size_t wanted = kPrefillHeadBytes + tenant + salt + 4 * tokens + 8 * (chunks + ends);
   if (body.size() != wanted)
     return invalid_argument(fmt::format("expected {} bytes, found {}", wanted, body.size()), "body");
   PromptNames text;
@@ -82,6 +87,23 @@ Result<PrefillWork> read_prefill(std::string_view body) {
   text.ends = take_names(fields, ends);
   if (chunks + ends > 0) out.text = std::make_shared<const PromptNames>(std::move(text));
   return out;
+}
+
+std::string write_prefill_news(const PrefillNews& news) {
+  const char letter = kNews[static_cast<std::size_t>(news.says)];
+  return has_tokens(news.says) ? fmt::format("{} {}\n", letter, news.tokens) : fmt::format("{}\n", letter);
+}
+
+std::optional<PrefillNews> read_prefill_news(std::string_view line) {
+  const std::size_t place = line.empty() ? std::string_view::npos : kNews.find(line.front());
+  if (place == std::string_view::npos) return std::nullopt;
+  PrefillNews out{.says = static_cast<PrefillNews::Says>(place)};
+  line.remove_prefix(1);
+  if (!has_tokens(out.says)) return line.empty() ? std::optional(out) : std::nullopt;
+  if (!line.starts_with(' ')) return std::nullopt;
+  const char* const end = line.data() + line.size();
+  const auto [read_to, error] = std::from_chars(line.data() + 1, end, out.tokens);
+  return error == std::errc() && read_to == end ? std::optional(out) : std::nullopt;
 }
 
 }  // namespace loci

@@ -60,5 +60,21 @@ TEST(PrefillWire, WhatIsNotWholeOrTooLargeIsRefusedAndNamed) {
   EXPECT_EQ(read_prefill(write_prefill(work)).status().field(), "tokens");
 }
 
+TEST(PrefillNews, LinesComeBackAndOthersAreNone) {
+  using Says = PrefillNews::Says;
+  for (const PrefillNews& news :
+       {PrefillNews{}, PrefillNews{.says = Says::kComputes, .tokens = 512}, PrefillNews{.says = Says::kDone},
+        PrefillNews{.says = Says::kDone, .tokens = UINT32_MAX}, PrefillNews{.says = Says::kRefused},
+        PrefillNews{.says = Says::kBroke}, PrefillNews{.says = Says::kUnable}}) {
+    const std::string line = write_prefill_news(news);
+    EXPECT_LE(line.size(), kPrefillLineBytesMax);
+    EXPECT_EQ(line.back(), '\n');
+    EXPECT_EQ(read_prefill_news(std::string_view(line).substr(0, line.size() - 1)), news);
+  }
+  for (const char* line :
+       {"", "x", "w ", "d", "d ", "d -1", "d 1x", "d 4294967296", "d  1", "dd", "c", "c1", "c x"})
+    EXPECT_FALSE(read_prefill_news(line)) << line;
+}
+
 }  // namespace
 }  // namespace loci

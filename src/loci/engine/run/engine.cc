@@ -100,6 +100,7 @@ class Engine::State {
     const std::span<const TokenId> sequence(request.prompt);
     Submission submission;
     submission.said_tokens = said;
+    submission.tells_computed = request.tells_computed;
     submission.sampler = std::make_shared<Sampler>(request.sampling, sequence.first(sequence.size() - said),
                                                    request.stop_tokens, backend_.info().vocabulary,
                                                    std::move(request.grammar));

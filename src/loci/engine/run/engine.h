@@ -44,14 +44,19 @@ struct GenerationRequest {
   std::vector<TokenRange> dropped;  // of the prompt; see Arrival
   std::string salt;                 // see Arrival
   std::shared_ptr<const PromptNames>
-      text;  // the prompt's, for EngineOptions::listener; null: nobody knows it
+      text;                     // the prompt's, for EngineOptions::listener; null: nobody knows it
+  bool tells_computed = false;  // PromptComputed is among its events
 };
 
-// The events of a request, for its listener: at most one GenerationStarted, then tokens, then exactly one
-// end.
+// The events of a request, for its listener: at most one GenerationStarted, then how far its prompt is
+// computed, if it wants to know, then tokens, then exactly one end.
 struct GenerationStarted {
   std::uint32_t cached_tokens = 0;
   ContextSources sources;
+};
+// After a pass that computed some of the prompt, and not its last token.
+struct PromptComputed {
+  std::uint32_t tokens = 0;  // the prompt's first ones, whose state is there
 };
 using GeneratedToken = Sampled;
 struct GenerationEnded {
@@ -62,7 +67,7 @@ struct GenerationEnded {
   FinishReason reason = FinishReason::kStop;
   Usage usage;
 };
-using GenerationEvent = std::variant<GenerationStarted, GeneratedToken, GenerationEnded>;
+using GenerationEvent = std::variant<GenerationStarted, PromptComputed, GeneratedToken, GenerationEnded>;
 
 // Called on the core's thread, in order. It must not block nor call back into the engine; it passes the event
 // on to a queue or a strand.

@@ -53,7 +53,7 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   }
   EXPECT_GT(engine_->stats().evictions_total, 0u);
   // Saves that are still on their way hold what they read.
-  for (int i = 0; i < 1000 && engine_->stats().blocks_pinned > 0; ++i) {
+  for (int i = 0; i < 12'000 && engine_->stats().blocks_pinned > 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_EQ(engine_->stats().blocks_pinned, 0u);
@@ -99,7 +99,7 @@ TEST_P(EngineOnDisk, StateOutlivesTheEngine) {
     const CoreStats stats = engine_->stats();
     return stats.recovered_total + stats.orphans_total;
   };
-  for (int i = 0; i < 1000 && known() < entries; ++i) {
+  for (int i = 0; i < 12'000 && known() < entries; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const Usage usage = check(second, 20);

@@ -29,6 +29,7 @@ struct Submission {
   Arrival arrival;
   std::shared_ptr<Sampler> sampler;
   std::uint32_t said_tokens = 0;  // GenerationRequest's
+  bool tells_computed = false;    // too
   GenerationListener listener;
   std::shared_ptr<const PromptNames> text;  // for the blocks' listener; null: it is not told
 };

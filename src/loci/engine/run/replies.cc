@@ -23,7 +23,7 @@ void Replies::begin(Submission& submission) {
   active_.emplace(arrival.request,
                   Active{std::move(submission.sampler),
                          std::make_shared<GenerationListener>(std::move(submission.listener)),
-                         static_cast<std::uint32_t>(prompt)});
+                         static_cast<std::uint32_t>(prompt), submission.tells_computed});
 }
 
 PassJob Replies::make_job(Plan& plan) {
@@ -42,9 +42,15 @@ PassJob Replies::make_job(Plan& plan) {
       job.samplers[i] = active.sampler;
     }
   }
+  std::vector<FlyingSpan> flying;
+  flying.reserve(plan.spans.size());
+  for (std::size_t i = 0; i < plan.spans.size(); ++i) {
+    const Span& span = plan.pass->spans[i];
+    flying.push_back({plan.spans[i], span.position + static_cast<std::uint32_t>(span.tokens.size())});
+  }
   job.pass = std::move(*plan.pass);
   job.ahead = !flying_spans_.empty();
-  flying_spans_.push_back(std::move(plan.spans));
+  flying_spans_.push_back(std::move(flying));
   return job;
 }
 
@@ -52,6 +58,14 @@ void Replies::end_pass(std::vector<std::optional<Sampled>> sampled) {
   last_spans_ = std::move(flying_spans_.front());
   flying_spans_.pop_front();
   last_sampled_ = std::move(sampled);
+  for (const FlyingSpan& span : last_spans_) tell_computed(span);
+}
+
+// (A pass whose loads failed says too much: the core computes those tokens again.)
+void Replies::tell_computed(const FlyingSpan& span) {
+  const auto found = active_.find(span.plan.request);
+  if (found == active_.end() || !found->second.tells_computed || span.plan.sample) return;
+  deliveries_.push_back({found->second.listener, PromptComputed{.tokens = span.end}});
 }
 
 void Replies::lose_device(Status why) {
@@ -72,7 +86,7 @@ void Replies::tell_one(const Started& started) {
 void Replies::tell_one(const TokenSampled& token) {
   GeneratedToken event{.token = token.token};
   for (std::size_t i = 0; i < last_spans_.size(); ++i) {
-    if (last_spans_[i].request == token.request && last_sampled_[i]) {
+    if (last_spans_[i].plan.request == token.request && last_sampled_[i]) {
       event = std::move(*last_sampled_[i]);
       last_sampled_[i].reset();
       break;

@@ -65,8 +65,15 @@ class Replies {
     std::shared_ptr<Sampler> sampler;
     std::shared_ptr<GenerationListener> listener;
     std::uint32_t prompt_tokens = 0;  // that are computed before the reply's first token
+    bool tells_computed = false;      // GenerationRequest's
+  };
+  // A span of a pass that has not ended.
+  struct FlyingSpan {
+    SpanPlan plan;
+    std::uint32_t end = 0;  // the position behind its last token
   };
 
+  void tell_computed(const FlyingSpan& span);
   void tell_one(const Started& started);
   void tell_one(const TokenSampled& token);
   void tell_one(const Finished& finished);
@@ -75,9 +82,9 @@ class Replies {
 
   bool device_samples_;
   std::map<RequestId, Active> active_;
-  std::deque<std::vector<SpanPlan>> flying_spans_;  // of the passes that have not ended
+  std::deque<std::vector<FlyingSpan>> flying_spans_;  // of the passes that have not ended
   // Of the pass that ended last, and what was sampled in it.
-  std::vector<SpanPlan> last_spans_;
+  std::vector<FlyingSpan> last_spans_;
   std::vector<std::optional<Sampled>> last_sampled_;
   std::vector<Delivery> deliveries_;
   Status lost_;

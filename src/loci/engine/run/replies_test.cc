@@ -22,6 +22,7 @@ class RepliesTest : public testing::Test {
   void begin(Replies& replies, std::uint64_t id, const std::string& name, SamplingParams params = {},
              std::uint32_t prompt = 3) {
     Submission submission;
+    submission.tells_computed = tells_computed_;
     submission.arrival.request = RequestId(id);
     submission.arrival.prompt.assign(prompt, TokenId(1));
     submission.arrival.dropped = dropped_;
@@ -30,6 +31,8 @@ class RepliesTest : public testing::Test {
     submission.listener = [this, name](const GenerationEvent& event) {
       if (const auto* token = std::get_if<GeneratedToken>(&event))
         told_.push_back(name + std::to_string(token->token.value));
+      else if (const auto* computed = std::get_if<PromptComputed>(&event))
+        told_.push_back(name + " has " + std::to_string(computed->tokens));
       else
         told_.push_back(name + (std::holds_alternative<GenerationEnded>(event) ? " ends" : " starts"));
       if (const auto* ended = std::get_if<GenerationEnded>(&event)) end_ = *ended;
@@ -58,6 +61,7 @@ class RepliesTest : public testing::Test {
   }
 
   std::vector<TokenRange> dropped_;
+  bool tells_computed_ = false;
   std::vector<std::string> told_;
   GenerationEnded end_;
 };
@@ -84,6 +88,46 @@ TEST_F(RepliesTest, AreToldInTheOrderInWhichTheCoreSpeaks) {
   EXPECT_FALSE(replies.contains(RequestId(2)));
   EXPECT_TRUE(replies.contains(RequestId(1)));
   EXPECT_TRUE(replies.take().empty()) << "each is told once";
+}
+
+TEST_F(RepliesTest, WhoWantsToKnowIsToldHowFarItsPromptIsComputed) {
+  Replies replies(false);
+  tells_computed_ = true;
+  begin(replies, 1, "a", {}, 8);
+  tells_computed_ = false;
+  begin(replies, 2, "b", {}, 8);
+  const auto part = [](std::uint32_t position) {
+    Plan plan = plan_of({1, 2}, position);
+    for (SpanPlan& span : plan.spans) span.sample = false;
+    plan.pass->spans[0].tokens.assign(3, TokenId(1));
+    return plan;
+  };
+  Plan first = part(0), ahead = part(3), last = plan_of({1}, 7);
+  replies.make_job(first);
+  replies.make_job(ahead);
+  replies.end_pass({std::nullopt, std::nullopt});
+  deliver(replies);
+  EXPECT_EQ(told_, (Told{"a has 3"}));
+  replies.make_job(last);
+  replies.end_pass({std::nullopt, std::nullopt});
+  replies.end_pass({sampled(7, -1.0f)});
+  replies.tell({TokenSampled{RequestId(1), TokenId(7)}});
+  deliver(replies);
+  EXPECT_EQ(told_, (Told{"a has 3", "a has 6", "a7"})) << "of its end the token tells";
+}
+
+// Its passes may end after it.
+TEST_F(RepliesTest, NobodyIsToldOfAPromptThatHasEnded) {
+  Replies replies(false);
+  tells_computed_ = true;
+  begin(replies, 1, "a", {}, 8);
+  Plan plan = plan_of({1}, 0);
+  plan.spans[0].sample = false;
+  replies.make_job(plan);
+  replies.tell({Finished{RequestId(1), FinishReason::kCancelled, {}}});
+  replies.end_pass({std::nullopt});
+  deliver(replies);
+  EXPECT_EQ(told_, (Told{"a ends"}));
 }
 
 TEST_F(RepliesTest, ATokenHasTheLogProbabilitiesOfItsOwnSpanAndPass) {

@@ -4,10 +4,34 @@
 #include <algorithm>
 
 namespace loci {
+namespace {
+
+std::uint64_t lacking(const RoutedRequest& request, const RoutedTo& decode) {
+  return request.bytes - std::min(request.bytes, decode.bytes_seen());
+}
+
+PrefillChoice prefill_at(std::size_t place, const RoutedRequest& request, const RoutedTo& decode,
+                         const RoutedTo& prefill) {
+  PrefillChoice one{.place = place, .computed = predicted_first_token(request, prefill), .decode = decode};
+  one.decode.bytes_peer = lacking(request, decode);
+  // Both queues pass at the same time.
+  const double work = predicted_work(request, one.decode);
+  const double queued = predicted_first_token(request, one.decode) - work;
+  one.first_token = std::max(one.computed, queued) + work;
+  return one;
+}
+
+}  // namespace
+
+std::optional<Handover> parse_handover(std::string_view name) {
+  if (name == "predicted") return Handover::kPredicted;
+  if (name == "always") return Handover::kAlways;
+  return std::nullopt;
+}
 
 std::optional<PrefillChoice> choose_prefill(const RoutedRequest& request, const RoutedTo& decode,
                                             std::span<const RoutedTo> prefills) {
-  const std::uint64_t missing = request.bytes - std::min(request.bytes, decode.bytes_seen());
+  const std::uint64_t missing = lacking(request, decode);
   const std::uint64_t computed = missing - std::min(missing, decode.bytes_peer);
   if (computed < kHandedBytesMin) return std::nullopt;
   const RoutedCosts& costs = decode.costs;
@@ -19,14 +43,19 @@ std::optional<PrefillChoice> choose_prefill(const RoutedRequest& request, const 
       predicted_first_token(request, decode) + computing * std::max<std::uint32_t>(decode.requests, 1);
   std::optional<PrefillChoice> best;
   for (std::size_t i = 0; i < prefills.size(); ++i) {
-    PrefillChoice one{.place = i, .computed = predicted_first_token(request, prefills[i]), .decode = decode};
-    one.decode.bytes_peer = missing;
-    // Both queues pass at the same time.
-    const double queued = predicted_first_token(request, one.decode) - predicted_work(request, one.decode);
-    one.first_token = std::max(one.computed, queued) + predicted_work(request, one.decode);
+    const PrefillChoice one = prefill_at(i, request, decode, prefills[i]);
     if (one.first_token < alone && (!best || one.computed < best->computed)) best = one;
   }
   return best;
+}
+
+std::optional<PrefillChoice> always_prefill(RoutingPolicy policy, const RoutedRequest& request,
+                                            const RoutedTo& decode, std::span<const RoutedTo> prefills) {
+  // (Who computes prompts writes no replies, so none of them is crowded.)
+  const RoutingPolicy by = policy == RoutingPolicy::kFirstToken ? RoutingPolicy::kPromptTree : policy;
+  const std::optional<std::size_t> chosen = route(by, request, prefills);
+  if (!chosen || lacking(request, decode) == 0) return std::nullopt;
+  return prefill_at(*chosen, request, decode, prefills[*chosen]);
 }
 
 }  // namespace loci

@@ -8,13 +8,14 @@
 // bringing its state 80,000. So the prompt is handed over. With 120,000 bytes before it there the reply would
 // begin after 1,880,000, and the decode member computes the prompt.
 //
-// Thread-safe: a pure function. Deterministic.
+// Thread-safe: pure functions. Deterministic.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "loci/policy/routing/routing.h"
 
@@ -25,6 +26,13 @@ namespace loci {
 // about what its messages and the wait for peers' answers cost.
 inline constexpr std::uint64_t kHandedBytesMin = 4 << 10;
 
+enum class Handover : std::uint8_t {
+  kPredicted,  // a prompt is handed over if that is predicted to take less of everybody's time
+  kAlways,     // each prompt of which the decode member lacks something, as MemServe and DistServe have it
+};
+// "predicted", "always"; none: no rule of that name.
+std::optional<Handover> parse_handover(std::string_view name);
+
 struct PrefillChoice {
   std::size_t place = 0;   // of the prefill member
   double computed = 0;     // until the prompt's state is computed there; in the unit of the costs
@@ -32,8 +40,13 @@ struct PrefillChoice {
   RoutedTo decode;         // the decode member, as it is then: a peer has all that it lacks
 };
 
-// `decode`: the instance that is to write the reply. Absent: it computes the prompt. Among equals the first.
+// By Handover::kPredicted. `decode`: the instance that is to write the reply. Absent: it computes the prompt.
+// Among equals the first.
 std::optional<PrefillChoice> choose_prefill(const RoutedRequest& request, const RoutedTo& decode,
                                             std::span<const RoutedTo> prefills);
+// By Handover::kAlways: the prefill member that the policy would send the request to. Absent: there is none,
+// or the decode member lacks nothing.
+std::optional<PrefillChoice> always_prefill(RoutingPolicy policy, const RoutedRequest& request,
+                                            const RoutedTo& decode, std::span<const RoutedTo> prefills);
 
 }  // namespace loci

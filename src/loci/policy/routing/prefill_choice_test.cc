@@ -66,5 +66,30 @@ TEST(PrefillChoice, StateThatIsSlowerToBringThanToComputeIsNotBrought) {
   EXPECT_FALSE(choose_prefill(kRequest, slow, idle));
 }
 
+TEST(PrefillChoice, AlwaysGoesWhereThePolicyWould) {
+  RoutedTo home = one_with(3, 1'000'000);
+  home.is_home = true;
+  const std::vector<RoutedTo> members = {one_with(4, 10'000), home, one_with(1, 500'000)};
+  const auto place = [&](RoutingPolicy policy) {
+    return always_prefill(policy, kRequest, one_with(0), members).value().place;
+  };
+  EXPECT_EQ(place(RoutingPolicy::kFirstToken), 0u);
+  EXPECT_EQ(place(RoutingPolicy::kPromptTree), 0u);
+  EXPECT_EQ(place(RoutingPolicy::kSession), 1u);
+  EXPECT_EQ(place(RoutingPolicy::kLeastLoad), 2u);
+  EXPECT_FALSE(always_prefill(RoutingPolicy::kFirstToken, kRequest, one_with(0), {}));
+  RoutedTo decode = one_with(0);
+  decode.bytes_disk = kRequest.bytes - 1;
+  EXPECT_TRUE(always_prefill(RoutingPolicy::kFirstToken, kRequest, decode, members));
+  decode.bytes_disk = kRequest.bytes;
+  EXPECT_FALSE(always_prefill(RoutingPolicy::kFirstToken, kRequest, decode, members)) << "it lacks nothing";
+}
+
+TEST(PrefillChoice, RulesHaveNames) {
+  EXPECT_EQ(parse_handover("predicted"), Handover::kPredicted);
+  EXPECT_EQ(parse_handover("always"), Handover::kAlways);
+  EXPECT_FALSE(parse_handover("never"));
+}
+
 }  // namespace
 }  // namespace loci

@@ -116,6 +116,12 @@ RoutedWhy why_chosen(std::span<const RoutedTo> instances, std::size_t chosen) {
 std::optional<std::size_t> route(RoutingPolicy policy, const RoutedRequest& request,
                                  std::span<const RoutedTo> instances) {
   if (instances.empty()) return std::nullopt;
+  std::uint32_t least = UINT32_MAX;
+  for (const RoutedTo& one : instances) least = std::min(least, one.requests);
+  const auto crowded = [least](const RoutedTo& one) {
+    const double beyond = std::max(0.0, one.requests - kCrowdedTimes * least - kCrowdedRequests);
+    return beyond * static_cast<double>(kCrowdedBytes) * one.costs.compute;
+  };
   // Smaller is better; among equals the highest rank, so that new conversations spread.
   const auto cost = [&](const RoutedTo& one) {
     const std::uint64_t last = ~rank_of(request, one);
@@ -123,6 +129,7 @@ std::optional<std::size_t> route(RoutingPolicy policy, const RoutedRequest& requ
       case RoutingPolicy::kSession: return std::tuple(one.is_home ? 0.0 : 1.0, last);
       case RoutingPolicy::kLeastLoad: return std::tuple(static_cast<double>(one.requests), last);
       case RoutingPolicy::kFirstToken:
+        return std::tuple(predicted_first_token(request, one) + crowded(one), last);
       case RoutingPolicy::kPromptTree: break;
     }
     return std::tuple(predicted_first_token(request, one), last);

@@ -7,7 +7,9 @@
 //   microsecond each to compute and 0.1 to bring from the disk. A has 5,000 of them on its disk and 2,000
 //   bytes before it, B nothing: A is predicted to take 2,000 + 1,000 + 500 / 8, B 6,000. With 8,000 bytes
 //   before it A would take more than 9,000, and B gets the request. What another instance has may be brought
-//   from there, where asking and bringing is faster than computing.
+//   from there, where asking and bringing is faster than computing. An instance with many more requests than
+//   another is shunned (kCrowdedBytes), so that a beginning which all prompts share
+//   does not keep all of them where it was computed first.
 // - kPromptTree takes what an instance was sent before for what it has, all of it on the device (MemServe's
 //   trees), and all instances to compute alike: the same prediction, in bytes.
 // - kSession keeps a conversation where it is; a new one goes where its key's rank is highest (rendezvous
@@ -70,6 +72,13 @@ struct RoutedRequest {
 // What a reply that is being written delays a prompt by, in bytes of text that are computed at the usual
 // cost, or at the instance's own if that is higher: one that tells too low a cost is still seen to be busy.
 inline constexpr std::uint64_t kBytesOfReply = 64;
+
+// What a request that runs or waits there delays the reply by, in bytes of text that are computed at the
+// instance's own cost: a reply takes some 512 passes, each of which gets a token longer. It counts for the
+// choice alone, not in what is predicted, and for the requests beyond so many times those of the least busy
+// instance, and so many: smaller differences come and go, and would move conversations from their state.
+inline constexpr std::uint64_t kCrowdedBytes = 2048;
+inline constexpr double kCrowdedTimes = 2, kCrowdedRequests = 4;
 
 // What the request itself is predicted to take there, with nothing before it; in the unit of the costs.
 double predicted_work(const RoutedRequest& request, const RoutedTo& instance);

@@ -105,10 +105,11 @@ TEST(Routing, FirstTokenWeighsWhatWasSeenAgainstTheQueue) {
   all = three();
   all[1].bytes_sent = 300;
   EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 1u);
-  all[1].requests = 4;
+  all[0].requests = all[2].requests = 4;
+  all[1].requests = 8;
   EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 1u)
-      << "four replies delay a prompt by 256 bytes";
-  all[1].requests = 5;
+      << "four replies more delay a prompt by 256 bytes";
+  all[1].requests = 9;
   EXPECT_NE(route(RoutingPolicy::kFirstToken, request, all), 1u);
 }
 
@@ -118,9 +119,11 @@ TEST(Routing, AnInstanceThatTellsTooLowCostsIsSeenToBeBusy) {
   const RoutedRequest request{.bytes = 6'400, .session = 5};
   for (RoutedTo& one : all) one.usual_compute = one.costs.compute = 8;
   all[0].costs.compute = 1;
-  all[0].requests = 87;  // 6,400 bytes computed for 1 there and for 8 elsewhere differ by 5,600 that cost 8
+  // 6,400 bytes computed for 1 there and for 8 elsewhere differ by 5,600 that cost 8; 20 replies delay a
+  // prompt by as many times 64 that cost 8, and 16 of them its reply by as many times 2,048 that cost 1.
+  all[0].requests = 20;
   EXPECT_EQ(route(RoutingPolicy::kFirstToken, request, all), 0u);
-  all[0].requests = 88;
+  all[0].requests = 21;
   EXPECT_NE(route(RoutingPolicy::kFirstToken, request, all), 0u);
   // One that computes slowly is believed that its replies delay more.
   all = three();
@@ -181,6 +184,19 @@ TEST(Routing, FirstTokenKnowsTiers) {
   EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 300 + 60);
   for (RoutedTo& one : all) one.costs.ask_peers = 1e9;
   EXPECT_DOUBLE_EQ(predicted_work(request, all[1]), 6'000'000) << "who has to ask for long computes";
+}
+
+// 6,000 bytes that all prompts share. A has them and writes replies; the others have nothing and are idle.
+TEST(Routing, WhatAllPromptsShareDoesNotKeepThemAtOneInstance) {
+  const auto chosen = [](std::uint32_t replies, std::uint32_t of_least) {
+    const RoutedTo crowded{.instance = 1, .requests = replies, .bytes_device = 6'000};
+    const RoutedTo other{.instance = 2, .requests = of_least};
+    return route(RoutingPolicy::kFirstToken, {.bytes = 6'600}, std::vector<RoutedTo>{crowded, other}).value();
+  };
+  EXPECT_EQ(chosen(4, 0), 0u);
+  EXPECT_EQ(chosen(6, 0), 0u) << "(6 - 4) * 2,048 and 6 * 64 are less than the 6,000";
+  EXPECT_EQ(chosen(7, 0), 1u) << "3 * 2,048 and 7 * 64 are more";
+  EXPECT_EQ(chosen(40, 18), 0u) << "others are busy too";
 }
 
 TEST(Routing, UsualCostsAreThoseOfTheMiddleOne) {

@@ -31,6 +31,7 @@ void add_generation(LogLine& line, const GenerationSummary& summary) {
   if (usage.dropped_tokens > 0) line.count("dropped_tokens", static_cast<std::int64_t>(usage.dropped_tokens));
   if (summary.prefill != PrefillEnd::kNone)
     line.text("prefill", prefill_end_name(summary.prefill)).duration("prefill_wait", summary.prefill_wait);
+  if (summary.prefill_early > 0) line.count("prefill_early", summary.prefill_early);
   if (summary.choices > 1) line.count("choices", static_cast<std::int64_t>(summary.choices));
   if (summary.first_token) {
     line.duration("first_token", *summary.first_token);

@@ -53,7 +53,4 @@ struct ApiServices : GenerationServices {
   std::optional<ApiError> not_ready() const;
 };
 
-// The error for a new request once the server drains: 503 with Retry-After.
-ApiError stopping_error();
-
 }  // namespace loci

@@ -8,24 +8,23 @@
 #include <random>
 
 #include "loci/base/check.h"
+#include "loci/serve/generation/compute_elsewhere.h"
 
 namespace loci {
 namespace asio = boost::asio;
 
 namespace {
 
-constexpr std::size_t kTokensSubmittedHere = 16'384;
 constexpr std::size_t kTokensRememberedHere = 16'384;
 constexpr std::size_t kSaidAtOnce = 256;  // tokens that the network thread says again without a pause
 // Bytes of a stream. A token with its log-probabilities takes 2 KB: all that may wait would be half a
 // megabyte of a client that does not read.
 constexpr std::size_t kFramesAtOnce = 64 << 10;
 
-// 0: no limit of its own.
-std::uint32_t queued_max(const TenantLimits& limits, const Engine& engine) {
-  if (limits.queue_percent >= 100) return 0;
-  const std::uint64_t places = engine.config().max_queued;
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(places * limits.queue_percent / 100, 1));
+// Of the time that a reply may take.
+std::optional<Nanos> time_left(const GenerationServices& services, Nanos waited) {
+  if (!services.time_limit) return std::nullopt;
+  return std::max<Nanos>(1, *services.time_limit - waited);
 }
 
 std::uint64_t random_seed() {
@@ -82,10 +81,10 @@ void Generation::submit() {
           .sampling = fields.sampling,
           .max_new_tokens = std::max(std::min(fields.max_tokens.value_or(room), room), 1u),
           .stop_tokens = prepared_.stop_tokens,
-          .time_limit = services_.time_limit,
+          .time_limit = time_left(services_, prepared_.waited),
           .grammar = prepared_.grammar,
           .weight = tenant.limits.weight,
-          .queued_max = queued_max(tenant.limits, *served_.engine),
+          .queued_max = tenant.limits.queued_max(served_.engine->config().max_queued),
           .dropped = dropped,
           .salt = fields.cache_salt,
           .text = index == 0 ? prepared_.text : nullptr};
@@ -218,14 +217,17 @@ void Generation::on_event(const MailboxEvent& event) {
 
 void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
   Slot& slot = slots_[index];
-  slot.cached_tokens = started.cached_tokens;
+  slot.sources = prepared_.early ? with_reads(started.sources, *prepared_.early) : started.sources;
+  // What was computed for it just before, at another member or for a read, was not kept from before.
+  const std::uint32_t here = prepared_.early ? prepared_.early->computed.load() : 0;
+  const std::uint32_t fresh = std::min(slot.sources.shared, prepared_.prefilled_tokens) + here;
+  slot.cached_tokens = started.cached_tokens - std::min(started.cached_tokens, fresh);
   if (!slot.said.empty()) {
     // What stands behind the prompt is no part of it.
     const std::size_t prompt = kept_tokens(prepared_, index / prepared_.fields.choices);
     slot.cached_tokens = std::min(slot.cached_tokens, static_cast<std::uint32_t>(prompt));
     resumes_ = true;
   }
-  slot.sources = started.sources;
   slot.started_at = at;
   services_.metrics.queued(at - submitted_at_);
   accepted_ = true;
@@ -475,35 +477,6 @@ asio::awaitable<TenantLimiter::Refusal> take_tokens(GenerationServices& services
                                                   tokens);
 }
 
-// Has another member compute the prompt, where a front says so. Whatever goes wrong costs time alone.
-asio::awaitable<PrefillEnd> compute_elsewhere(GenerationServices& services, ReplySink& sink,
-                                              const PreparedGeneration& prepared) {
-  // (Of several prompts, and of one whose tokens are scored, the front knows too little; what is left of a
-  // history that was cut has state of its own.)
-  if (!prepared.prefill || !services.ask_for_prefill || prepared.prompts.size() != 1 ||
-      prepared.scores_prompt || !prepared.dropped[0].empty())
-    co_return PrefillEnd::kNone;
-  const Tenant& tenant = *sink.origin().tenant;
-  PrefillOrder order{.io = sink.origin().io,
-                     .place = *prepared.prefill,
-                     .work = {.tenant = tenant.id,
-                              .salt = prepared.fields.cache_salt,
-                              .weight = tenant.limits.weight,
-                              .queued_max = queued_max(tenant.limits, *services.served.load()->engine),
-                              .tokens = prepared.prompts[0],
-                              .text = prepared.text},
-                     .watch = [&sink](std::function<void()> on_gone) { sink.watch(std::move(on_gone)); }};
-  const Status status = co_await services.ask_for_prefill(std::move(order));
-  const PrefillEnd end = status.ok() ? PrefillEnd::kDone : PrefillEnd::kFailed;
-  if (!status.ok() && !sink.gone()) {
-    services.log->warn("{}: the member at {}:{} did not compute the prompt, so this server does: {}",
-                       sink.origin().request_id, prepared.prefill->host, prepared.prefill->port,
-                       status.message());
-  }
-  sink.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(end)));
-  co_return end;
-}
-
 }  // namespace
 
 asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& sink,
@@ -528,13 +501,40 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   }
   TenantTicket ticket = *std::move(prepared.ticket);
   const Nanos asked_at = services.clock.now();
-  const PrefillEnd prefill = co_await compute_elsewhere(services, sink, prepared);
-  const Nanos prefill_wait = services.clock.now() - asked_at;
+  const std::optional<ComputedElsewhere> elsewhere = co_await compute_elsewhere(services, sink, prepared);
+  const bool has_waited = elsewhere.has_value();
+  const PrefillOutcome prefill = has_waited ? elsewhere->outcome : PrefillOutcome{};
+  if (has_waited) prepared.early = elsewhere->early;
+  prepared.waited = services.clock.now() - asked_at;
+  prepared.prefilled_tokens = prefill.computed;
+  // Of a member that broke off nobody knows what it had before.
+  if (has_waited && prefill.end != PrefillEnd::kDone) prepared.prefilled_tokens = elsewhere->early->tokens;
+  const Nanos waited = prepared.waited;
+  GenerationSummary summary;
+  summary.prefill = prefill.end;
+  summary.prefill_wait = waited;
+  if (has_waited && sink.gone()) {
+    // Its prompt was computed, or begun, all the same.
+    summary.client_left = true;
+    summary.prefill = PrefillEnd::kNone;
+    summary.usage.prompt_tokens = prepared.prompts[0].size();
+    services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens, 0, 0);
+    ticket.set_used(prepared.prompts[0].size());
+    sink.account(summary);
+    co_return false;
+  }
+  if (has_waited && services.draining.load()) {
+    // Nothing has begun here. The front gives the request to another member.
+    ticket.set_used(0);
+    co_await sink.fail(stopping_error());
+    co_return true;
+  }
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
-  GenerationSummary summary = generation.summary();
-  summary.prefill = prefill;
-  summary.prefill_wait = prefill_wait;
+  summary = generation.summary();
+  summary.prefill = prefill.end;
+  summary.prefill_wait = waited;
+  if (has_waited) summary.prefill_early = elsewhere->early->tokens;
   ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   sink.account(summary);
   services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,

@@ -20,6 +20,9 @@
 
 namespace loci {
 
+// Longer prompts are submitted to the engine by a worker: their keys would hold up the network thread.
+inline constexpr std::size_t kTokensSubmittedHere = 16'384;
+
 // All that it refers to outlives the server. The atomics: any thread.
 struct GenerationServices {
   WorkerPool& workers;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -22,6 +23,7 @@ struct GenerationSummary {
   std::string_view finish_reason;          // of the first choice; static storage
   PrefillEnd prefill = PrefillEnd::kNone;  // what became of the prompt at another member
   Nanos prefill_wait = 0;                  // for that one
+  std::uint32_t prefill_early = 0;         // tokens whose state was read from it meanwhile
 };
 
 }  // namespace loci

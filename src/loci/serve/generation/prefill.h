@@ -2,14 +2,17 @@
 // Prompts whose state another member of a cluster computes before this server writes the reply (MemServe §5;
 // docs/decisions/roles.md). A front names that member in the request (cluster/handed_prompt.h). This server
 // reads the prompt, counts it for its tenant, and sends its tokens there (cluster/peers/prefill_calls.h).
-// When they are computed the request goes its usual way: it finds most of its state at a peer.
+// While they are computed it reads what is there already, and then the request goes its usual way: it finds
+// most of its state here, and the rest at a peer.
 #pragma once
 
+#include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,11 +25,14 @@
 
 namespace loci {
 
+// A prompt takes no longer at another member, whoever waits.
+inline constexpr Nanos kPrefillLimitMax = 600 * kNanosPerSecond;
+
 // Where a prompt is to be computed.
 struct PrefillPlace {
   std::string host;
   std::uint16_t port = 0;  // at which that member serves peers
-  Nanos limit = 0;         // how long this server waits; then it computes the prompt itself
+  Nanos begin_limit = 0;   // it begins within this time, or this server computes the prompt itself
 };
 
 // A prompt whose state is wanted. It is computed as a request of the same tenant would, and nothing of it is
@@ -41,24 +47,47 @@ struct PrefillWork {
 };
 
 enum class PrefillEnd : std::uint8_t {
-  kNone,  // nobody was asked
+  kNone,  // nobody was asked; or whoever asked stopped to wait, as its client left or it stops itself
   kDone,
-  kFailed,
+  kRefused,    // the member would not: the tenant's places are taken there, or the prompt is too long for it
+  kLate,       // it did not begin in time, or did not end within kPrefillLimitMax
+  kUnreached,  // it could not be asked
+  kLost,       // it, or its device, broke off after it had taken the prompt
 };
+inline constexpr std::size_t kPrefillEnds = 6;
 constexpr std::string_view prefill_end_name(PrefillEnd end) {
-  return end == PrefillEnd::kDone ? "done" : end == PrefillEnd::kFailed ? "failed" : "none";
+  constexpr std::array<std::string_view, kPrefillEnds> kNames = {"none", "done",      "refused",
+                                                                 "late", "unreached", "lost"};
+  return kNames[static_cast<std::size_t>(end)];
+}
+constexpr std::optional<PrefillEnd> parse_prefill_end(std::string_view name) {
+  for (std::size_t end = 0; end < kPrefillEnds; ++end) {
+    if (prefill_end_name(static_cast<PrefillEnd>(end)) == name) return static_cast<PrefillEnd>(end);
+  }
+  return std::nullopt;
 }
 // In the reply, for the front: prefill_end_name(). In the request: cluster/handed_prompt.h.
 inline constexpr std::string_view kPrefillHeader = "Loci-Prefill";
+
+struct PrefillOutcome {
+  PrefillEnd end = PrefillEnd::kNone;
+  std::uint32_t computed = 0;  // tokens; it had the others (kDone)
+  std::string why;             // of a failure, for the log
+};
 
 struct PrefillOrder {
   boost::asio::io_context& io;  // of the network thread
   PrefillPlace place;
   PrefillWork work;
+  Nanos limit = kPrefillLimitMax;  // of the whole wait
   // Is given what ends the wait early, when the client goes.
   std::function<void(std::function<void()>)> watch;
+  std::function<bool()> stops;  // true: nobody should wait any more. Asked at each line; may be null
+  // Is told, while that member computes, how many of the prompt's first tokens have state that can be read
+  // there. May be null.
+  std::function<boost::asio::awaitable<void>(std::uint32_t tokens)> ready;
 };
-// Asks that member, and waits for it. Ok: the state is computed. Network thread only.
-using AskForPrefill = std::function<boost::asio::awaitable<Status>(PrefillOrder)>;
+// Asks that member, and waits for it. Network thread only.
+using AskForPrefill = std::function<boost::asio::awaitable<PrefillOutcome>(PrefillOrder)>;
 
 }  // namespace loci

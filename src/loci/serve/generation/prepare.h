@@ -15,6 +15,7 @@
 #include "loci/model/grammar.h"
 #include "loci/serve/conversation/conversation.h"
 #include "loci/serve/conversation/output_parser.h"
+#include "loci/serve/generation/early_reads.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/reply_format.h"
@@ -51,6 +52,9 @@ struct PreparedGeneration {
   std::shared_ptr<const PromptNames> text;  // of the only prompt; null: it has no names
   std::optional<ResumedReply> resumed;      // absent: no other server can go on with the reply
   std::optional<PrefillPlace> prefill;      // where the only prompt is computed before; absent: here
+  Nanos waited = 0;                         // for that, before run_generation() submits it
+  std::uint32_t prefilled_tokens = 0;       // that were computed there, and are read as state of a peer
+  std::shared_ptr<const EarlyReads> early;  // what was read meanwhile; null: nothing
   std::optional<TenantTicket> ticket;       // of the tenant; set before run_generation()
   std::unique_ptr<ReplyFormat> format;      // set by the endpoint, at the latest
   // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last

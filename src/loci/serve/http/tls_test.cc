@@ -201,7 +201,7 @@ class TlsServerTest : public TlsFilesTest {
     return metrics_.scrape(std::nullopt, 0).find("\n" + line + "\n") != std::string::npos;
   }
   static bool eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 12'000; ++i) {
       if (condition()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }

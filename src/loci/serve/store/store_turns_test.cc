@@ -153,7 +153,7 @@ TEST_P(StoreTurnContract, TheInterruptedHaveFailed) {
   commit(test_turn("done"));
   reopen();
   // PostgreSQL notices after a moment that the one before has ended.
-  for (int i = 0; i < 200 && store_->response(kTenant, "r")->status != "failed"; ++i) {
+  for (int i = 0; i < 3'000 && store_->response(kTenant, "r")->status != "failed"; ++i) {
     if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ASSERT_TRUE(store_->fail_interrupted({}, {}).ok());
   }

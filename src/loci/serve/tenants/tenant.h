@@ -2,6 +2,8 @@
 // A tenant: whoever uses the server under one name, by any number of keys.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +25,11 @@ struct TenantLimits {
   // What it may keep in the store of conversations; beyond, its own that were longest at rest go.
   std::uint64_t stored_bytes = kStoredBytesDefault;
   std::uint32_t stored_conversations = kStoredConversationsDefault;  // a chain of responses is one
+  // Of so many places in the queue, those that it may hold; 0: no bound of its own.
+  std::uint32_t queued_max(std::size_t places) const {
+    if (queue_percent >= 100) return 0;
+    return static_cast<std::uint32_t>(std::max<std::size_t>(places * queue_percent / 100, 1));
+  }
   friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
 };
 

@@ -56,6 +56,20 @@ ApiError api_error(const Status& status) {
   return error;
 }
 
+ApiError unavailable_error(std::string message, std::string code, std::uint32_t retry_after_seconds) {
+  return {.http_status = 503,
+          .type = "unavailable_error",
+          .message = std::move(message),
+          .param = {},
+          .code = std::move(code),
+          .retry_after_seconds = retry_after_seconds};
+}
+
+ApiError stopping_error() {
+  return unavailable_error("the server is stopping and begins no new requests; try again later", "draining",
+                           5);
+}
+
 ApiError api_error(const Status& status, std::int64_t retry_after) {
   ApiError error = api_error(status);
   if (error.retry_after_seconds) {

@@ -28,6 +28,10 @@ ApiError api_error(const Status& status);
 ApiError api_error(const Status& status, std::int64_t retry_after);
 // An error of HTTP itself: 405, 413, 431, ...
 ApiError http_error(int http_status, std::string message, std::string code = {});
+// 503 with Retry-After: nothing of the request was done, and it may be sent again.
+ApiError unavailable_error(std::string message, std::string code, std::uint32_t retry_after_seconds);
+// Likewise, for a new request once the server drains.
+ApiError stopping_error();
 // The prompt and at least one new token don't fit: 400 with both numbers.
 ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param);
 

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which parts of a prompt are read while another member computes the rest. (Here no peer has any state, so
+// the engine computes what a read asks for.)
+#include "loci/serve/generation/early_reads.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_future.hpp>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "loci/engine/testing/engine_testing.h"
+#include "loci/serve/generation/generation_services.h"
+
+namespace loci {
+namespace {
+
+namespace asio = boost::asio;
+
+class EarlyReadsTest : public testing::Test {
+ protected:
+  static EngineOptions some_options() {
+    EngineOptions out = options(2'000);
+    out.core.context_tokens = 40'000;
+    out.core.max_batch_tokens = 1'024;
+    out.core.max_running = 1;
+    return out;
+  }
+  void read(EarlyReader& reader, std::uint32_t tokens) {
+    asio::io_context io;
+    std::future<void> done = asio::co_spawn(io, reader.read(tokens), asio::use_future);
+    // A worker resumes it.
+    while (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      io.run_for(std::chrono::milliseconds(1));
+    done.get();
+  }
+  static void wait(const EarlyReader& reader) {
+    for (int i = 0; i < 60'000 && reader.reads()->is_open; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_FALSE(reader.reads()->is_open);
+  }
+  // It takes the only place in a batch.
+  void begin_long_reply() {
+    running_ = world_.engine->submit({.tenant = "acme",
+                                      .prompt = some_prompt(2, 40),
+                                      .sampling = {},
+                                      .max_new_tokens = 1'000,
+                                      .stop_tokens = {},
+                                      .time_limit = {}},
+                                     long_reply_.listener());
+  }
+  void end_long_reply() { world_.engine->cancel(running_); }
+  // Of the prompt's state, what a request for all of it finds.
+  std::uint32_t cached() {
+    Record record;
+    world_.engine->submit({.tenant = work_.tenant,
+                           .prompt = prompt_,
+                           .sampling = {},
+                           .max_new_tokens = 1,
+                           .stop_tokens = {},
+                           .time_limit = {},
+                           .salt = work_.salt},
+                          record.listener());
+    record.wait();
+    return record.cached();
+  }
+
+  Record long_reply_;  // it outlives the engine
+  RequestId running_;
+  World world_{some_options(), std::chrono::milliseconds(20)};
+  WorkerPool workers_{1};
+  std::vector<TokenId> prompt_ = some_prompt(1, 2'000);
+  PrefillWork work_{.tenant = "acme", .salt = "salt", .tokens = {}, .text = {}};
+};
+
+TEST(EarlyReads, WhatTheyBroughtCameFromPeers) {
+  struct Case {
+    std::uint32_t had, read;             // before the first read; by all of them
+    std::uint32_t device, host, shared;  // as the request found it
+    std::uint32_t device_wanted, host_wanted, shared_wanted;
+  };
+  for (const Case& one : {
+           Case{0, 2'000, 2'000, 0, 100, 0, 0, 2'100},
+           Case{4'000, 2'000, 6'000, 0, 100, 4'000, 0, 2'100},    // of a conversation that was here
+           Case{4'000, 2'000, 4'000, 0, 2'000, 4'000, 0, 2'000},  // still on their way: it found them as such
+           Case{0, 2'000, 500, 1'500, 0, 0, 0, 2'000},            // some had to leave the device again
+           Case{0, 2'000, 0, 0, 2'000, 0, 0, 2'000},              // all had
+           Case{4'000, 2'000, 3'000, 0, 0, 3'000, 0, 0},          // and more
+           Case{0, 0, 1'000, 0, 0, 1'000, 0, 0},
+       }) {
+    EarlyReads reads;
+    reads.had = one.had;
+    reads.tokens = one.read;
+    const ContextSources got =
+        with_reads({.device = one.device, .host = one.host, .shared = one.shared}, reads);
+    EXPECT_EQ(got.device, one.device_wanted);
+    EXPECT_EQ(got.host, one.host_wanted);
+    EXPECT_EQ(got.shared, one.shared_wanted);
+  }
+}
+
+TEST_F(EarlyReadsTest, WholeBlocksAreThereForTheRequest) {
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  read(reader, 1'000);
+  wait(reader);
+  EXPECT_EQ(cached(), 31 * kBlockTokens + 1) << "and the token that the request computed";
+  EXPECT_EQ(reader.reads()->tokens, 0u) << "no peer had any of it";
+}
+
+TEST_F(EarlyReadsTest, FewTokensAreNotWorthARead) {
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  read(reader, 255);
+  EXPECT_FALSE(reader.reads()->is_open);
+  EXPECT_EQ(cached(), 0u);
+}
+
+TEST_F(EarlyReadsTest, NothingBehindThePromptIsRead) {
+  prompt_.resize(512);
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  read(reader, 512);  // all of its blocks: the request itself reads them
+  read(reader, 4'000'000'000);
+  EXPECT_FALSE(reader.reads()->is_open);
+}
+
+TEST_F(EarlyReadsTest, WhoWaitsIsNotHeldUp) {
+  begin_long_reply();
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  for (int i = 0; i < 60'000 && world_.engine->stats().running == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  read(reader, 512);
+  EXPECT_FALSE(reader.reads()->is_open) << "there is no place in the batch";
+  end_long_reply();
+  EXPECT_EQ(cached(), 0u);
+}
+
+// Here no peer has any of it: the other member would compute it, and this one too.
+TEST_F(EarlyReadsTest, AReadThatFindsNothingIsTheLast) {
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  read(reader, 512);
+  wait(reader);
+  EXPECT_TRUE(reader.reads()->is_over);
+  EXPECT_EQ(reader.reads()->computed, 513u);
+  read(reader, 1'600);
+  EXPECT_EQ(cached(), 513u);
+}
+
+// What a worker submits, since its keys take a while.
+TEST_F(EarlyReadsTest, LongPromptsAreReadToo) {
+  prompt_ = some_prompt(1, kTokensSubmittedHere + 2'000);
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  read(reader, kTokensSubmittedHere + 64);
+  wait(reader);
+  EXPECT_EQ(cached(), kTokensSubmittedHere + 65);
+}
+
+TEST_F(EarlyReadsTest, ARefusedReadIsTheLast) {
+  world_.engine->drain(kNanosPerSecond);
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  read(reader, 512);
+  wait(reader);
+  EXPECT_TRUE(reader.reads()->is_over);
+  read(reader, 1'600);
+  EXPECT_FALSE(reader.reads()->is_open);
+}
+
+TEST_F(EarlyReadsTest, WhatNobodyWantsIsCancelled) {
+  prompt_ = some_prompt(1, 30'000);
+  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+  read(reader, 29'000);
+  reader.cancel();
+  wait(reader);
+  EXPECT_LT(cached(), 29'000u);
+}
+
+}  // namespace
+}  // namespace loci
