@@ -15,7 +15,7 @@ import pytest
 from bad_link import BadLink
 from cluster_load import LONG_TOKENS
 from cluster_world import FLAGS, INSTANCES, World, ended
-from live_client import expect, expect_equal, read_all, wait_until
+from live_client import expect, expect_equal, read_all, stop_process, wait_until
 from live_cluster import Cluster, question, texts
 from postgres_server import find_binaries
 
@@ -56,7 +56,7 @@ def test_state_moves_between_instances(world):
     names = ('loci_peer_parts_total{result="read"}', 'loci_shared_parts_total{result="read"}')
     before = [count(world, name) for name in names]
     with world.load() as load:
-        wait_until(lambda: load.broken() or all(count(world, name) > old for name, old in zip(names, before)), 60,
+        wait_until(lambda: load.broken() or all(count(world, name) > old for name, old in zip(names, before)),
                    "state was read from peers and from the store")
     world.rest()
     load.check()
@@ -69,7 +69,7 @@ def test_kill(world):
     before, kills = moved(), 0
     with world.load() as load:
         for number in itertools.islice(itertools.cycle(INSTANCES), 20):
-            wait_until(lambda number=number: world.instances[number].metrics()["loci_requests_running"] > 0, 30, "it has requests")
+            wait_until(lambda number=number: world.instances[number].metrics()["loci_requests_running"] > 0, "it has requests")
             world.kill(number)
             load.advance(1)
             world.reborn(number)
@@ -101,9 +101,9 @@ def test_stopped_for_15_seconds(world):
         talk = world.fronts[0].post("/v1/conversations", {}).json["id"]
         stream = stopped.send("/v1/responses", question(talk, "Stopped?", max_output_tokens=LONG_TOKENS, ignore_eos=True, stream=True))
         stream.recv(100)
-        stopped.process.send_signal(signal.SIGSTOP)
+        stop_process(stopped.process)
         time.sleep(13)
-        wait_until(lambda: world.fronts[1].post("/v1/responses", question(talk, "Other?")).status == 200, 20, "the turn is taken over")
+        wait_until(lambda: world.fronts[1].post("/v1/responses", question(talk, "Other?")).status == 200, "the turn is taken over")
         load.advance(1, clients=load.readers)
         stopped.process.send_signal(signal.SIGCONT)
         expect(b"response.completed" not in read_all(stream), "what the stopped instance says in the end")
@@ -176,7 +176,7 @@ def test_store_behind_a_bad_link(world):
             world.to_redis.mode = mode
             load.advance(1)
         world.to_redis.mode = "pass"
-        wait_until(lambda: load.broken() or count(world, "loci_shared_up") == len(world.instances), 30, "the store is asked again")
+        wait_until(lambda: load.broken() or count(world, "loci_shared_up") == len(world.instances), "the store is asked again")
     world.rest()
     load.check()
 
@@ -203,7 +203,7 @@ def test_peers_behind_bad_links(world, tmp_path):
             return sum(member.metrics()['loci_peer_parts_total{result="read"}'] for member in members)
         load = world.load(fronts)
         with load:
-            wait_until(lambda: load.broken() or read() > 0, 30, "state is read through the links")
+            wait_until(lambda: load.broken() or read() > 0, "state is read through the links")
             for mode in MODES:
                 for link in links:
                     link.mode = mode
@@ -211,6 +211,6 @@ def test_peers_behind_bad_links(world, tmp_path):
             for link in links:
                 link.mode = "pass"
             before = read()
-            wait_until(lambda: load.broken() or read() > before, 40, "peers that failed are asked again")
+            wait_until(lambda: load.broken() or read() > before, "peers that failed are asked again")
         world.settle({f"member {i}": member for i, member in enumerate(members + fronts)})
         load.check()

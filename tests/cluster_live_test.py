@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from live_client import Server, chat_body, expect, expect_equal, greedy, killed, read_all, stream_events, wait_until
+from live_client import Server, chat_body, expect, expect_equal, greedy, killed, read_all, stop_process, stream_events, wait_until
 from live_cluster import FLAGS, Cluster, as_a_front_says, events_of, question, texts, told_of, without_chance
 from postgres_server import Postgres, find_binaries
 
@@ -53,7 +53,7 @@ def test_one_turn_at_a_time_over_all_servers(pair):
     conversation = first.post("/v1/conversations", {}).json["id"]
     stream = first.send("/v1/responses", question(conversation, "Long?", max_output_tokens=900, ignore_eos=True, stream=True))
     stream.recv(100)  # it has begun
-    first.process.send_signal(signal.SIGSTOP)  # and does not end while the other server is asked
+    stop_process(first.process)  # and does not end while the other server is asked
     try:
         busy = second.post("/v1/responses", question(conversation, "Too early?"))
         refused = second.request("DELETE", f"/v1/conversations/{conversation}")
@@ -62,7 +62,7 @@ def test_one_turn_at_a_time_over_all_servers(pair):
     expect_equal((busy.status, (busy.json["error"] or {}).get("code")), (409, "conversation_locked"), "a turn elsewhere meanwhile")
     expect_equal(refused.status, 409, "its deletion meanwhile")
     stream.close()  # the client leaves, and the turn ends
-    wait_until(lambda: second.post("/v1/responses", question(conversation, "Now?")).status == 200, 5, "the next turn")
+    wait_until(lambda: second.post("/v1/responses", question(conversation, "Now?")).status == 200, "the next turn")
     expect_equal([text for role, text in texts(first, conversation) if role == "user"], ["Now?"], "what was asked")
 
 
@@ -71,10 +71,10 @@ def test_a_paused_server_commits_nothing_that_another_took_over(pair):
     conversation = paused.post("/v1/conversations", {}).json["id"]
     stream = paused.send("/v1/responses", question(conversation, "Paused?", max_output_tokens=900, ignore_eos=True, stream=True))
     stream.recv(100)
-    paused.process.send_signal(signal.SIGSTOP)
+    stop_process(paused.process)
     try:
         expect_equal(other.post("/v1/responses", question(conversation, "Early?")).status, 409, "before the lease has run out")
-        wait_until(lambda: other.post("/v1/responses", question(conversation, "Other?")).status == 200, LEASE_SECONDS + 10, "the claim is taken over")
+        wait_until(lambda: other.post("/v1/responses", question(conversation, "Other?")).status == 200, "the claim is taken over", LEASE_SECONDS + 10)
     finally:
         paused.process.send_signal(signal.SIGCONT)
     data = b""
@@ -94,13 +94,13 @@ def test_members_are_listed_while_they_live(place):
         expect_equal(set(members), {first.port, second.port}, "who is listed")
         expect("serving" in members[first.port] and "other" in members[second.port], members)
         second.process.send_signal(signal.SIGKILL)
-        wait_until(lambda: set(place.members()) == {first.port}, 10, "who was killed is listed no more")
+        wait_until(lambda: set(place.members()) == {first.port}, "who was killed is listed no more")
         member = members[first.port].split()[0]
         expect_equal(place.cluster("--drain", member).returncode, 0, "it is asked to drain")
-        wait_until(lambda: "draining" in place.members()[first.port], 5, "it drains")
+        wait_until(lambda: "draining" in place.members()[first.port], "it drains")
         expect_equal(first.get("/v1/models").status, 200, "whoever still asks it is answered")
         expect_equal(place.cluster("--undrain", member).returncode, 0, "it is asked to serve again")
-        wait_until(lambda: "serving" in place.members()[first.port], 5, "it serves again")
+        wait_until(lambda: "serving" in place.members()[first.port], "it serves again")
         refused = place.cluster("--drain", "f" * 16)
         expect(refused.returncode == 1 and "--drain" in refused.stderr and "f" * 16 in refused.stderr, refused.stderr)
     expect_equal(place.members(), {}, "who has left")
@@ -208,7 +208,7 @@ def test_prompts_go_to_who_publishes_to_have_them(fresh):
         return {"prompt": story + more, "max_tokens": 2, "temperature": 0}
 
     def rest():
-        wait_until(lambda: all(line.split()[2:4] == ["0", "0"] for line in fresh.members().values()), 10, "rows say that nothing runs")
+        wait_until(lambda: all(line.split()[2:4] == ["0", "0"] for line in fresh.members().values()), "rows say that nothing runs")
 
     with fresh.server("--disk", "none") as one, fresh.server("--disk", "none") as other:
         homes = {number: (one, other)[number % 2] for number in range(6)}
@@ -218,7 +218,7 @@ def test_prompts_go_to_who_publishes_to_have_them(fresh):
         ids = {port: line.split()[0] for port, line in fresh.members().items()}
         with fresh.front() as front:
             front.wait_for(2)
-            wait_until(lambda: front.metrics()["loci_front_held_chunks"] == 6 * 2, 20, "the front has read what they hold")
+            wait_until(lambda: front.metrics()["loci_front_held_chunks"] == 6 * 2, "the front has read what they hold")
             for number, home in homes.items():
                 reply = front.post("/v1/completions", prompt(number, "And then?"))
                 expect_equal((reply.status, reply.headers["X-Loci-Member"]), (200, ids[home.port]), f"story {number}: {reply.text}")
@@ -232,7 +232,7 @@ def test_prompts_go_to_who_publishes_to_have_them(fresh):
         rest()
         with fresh.front() as later:
             later.wait_for(2)
-            wait_until(lambda: later.metrics()["loci_front_held_chunks"] == 7 * 2, 20, "the later front has read it too")
+            wait_until(lambda: later.metrics()["loci_front_held_chunks"] == 7 * 2, "the later front has read it too")
             expect_equal(later.post("/v1/completions", prompt(7, "And then?")).headers["X-Loci-Member"], home, "where the new story goes on")
 
 
@@ -427,17 +427,17 @@ def test_background_responses_of_a_dead_member_fail(fresh):
             return other.get(f"/v1/responses/{response}").json["status"]
 
         # One ends; of the other, which keeps its connections to the database, its row alone says that it has.
-        paused.process.send_signal(signal.SIGSTOP)
+        stop_process(paused.process)
         member.process.send_signal(signal.SIGKILL)
         own = other.post("/v1/responses", {"input": "Long?", "background": True, "max_output_tokens": 900, "ignore_eos": True}).json["id"]
         # (Ten seconds where the machine does nothing else.)
         for _, response in begun:
-            wait_until(lambda response=response: status(response) == "failed", 25, "its response has failed")
+            wait_until(lambda response=response: status(response) == "failed", "its response has failed")
             error = other.get(f"/v1/responses/{response}").json["error"]
             expect_equal(error, {"code": "server_error", "message": "the server ended before the response was finished"}, "why")
-        wait_until(lambda: status(own) == "incomplete", 60, "who lives makes its own to the end")
+        wait_until(lambda: status(own) == "incomplete", "who lives makes its own to the end")
         paused.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: len(fresh.members()) == 2, 15, "the paused one is back")
+        wait_until(lambda: len(fresh.members()) == 2, "the paused one is back")
         expect_equal(status(begun[2][1]), "failed", "what it would have stored afterwards")
 
 
@@ -452,18 +452,18 @@ def test_a_stream_whose_last_member_is_killed_ends_with_an_error(fresh):
             data += piece
         stream.close()
         expect(b"instance_lost" in data and data.rstrip().endswith(b"0"), f"how it ended: {data[-300:]}")
-        wait_until(lambda: front.post("/v1/chat/completions", chat("Hello?")).status == 503, 10, "nobody is left")
-        wait_until(lambda: front.get("/health").status == 503, 10, "health says so")
+        wait_until(lambda: front.post("/v1/chat/completions", chat("Hello?")).status == 503, "nobody is left")
+        wait_until(lambda: front.get("/health").status == 503, "health says so")
 
 
 def test_a_paused_member_is_left(fresh):
     with fresh.server() as first, fresh.server() as paused, fresh.front("--policy", "least-load") as front:
         front.wait_for(2)
         wanted = reply_text(first.post("/v1/chat/completions", chat("Hello?")))
-        paused.process.send_signal(signal.SIGSTOP)
+        stop_process(paused.process)
         try:
             replies = []
-            threads = [threading.Thread(target=lambda: replies.append(reply_text(front.post("/v1/chat/completions", chat("Hello?"))))) for _ in range(6)]
+            threads = [threading.Thread(target=lambda: replies.append(reply_text(front.post("/v1/chat/completions", chat("Hello?")))), daemon=True) for _ in range(6)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -486,7 +486,7 @@ def test_a_rolling_restart_fails_no_request(fresh):
             while not stop.is_set():
                 statuses.append(front.post("/v1/chat/completions", chat("Hello?")).status)
 
-        threads = [threading.Thread(target=ask) for _ in range(4)]
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
         for member in members:
@@ -540,7 +540,7 @@ def test_front_and_members_speak_tls(fresh, tmp_path):
         with fresh.front("--tls-ca", certificates["other"][0]) as stranger:
             refused = stranger.post("/v1/chat/completions", chat("Hello?"))
             expect_equal((refused.status, refused.json["error"]["code"]), (503, "no_instance"), "of members that are not trusted")
-            wait_until(lambda: "is not trusted" in stranger.log_text(), 10, "the log says why")
+            wait_until(lambda: "is not trusted" in stranger.log_text(), "the log says why")
 
 
 def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):
@@ -549,7 +549,7 @@ def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):
         other = str(tmp_path / "other.secret")
         expect_equal(fresh.command("keys", "cluster", other).returncode, 0, "another secret")
         with Server(fresh.binary, fresh.model, *FLAGS, "--join", fresh.url, "--cluster-secret", other):
-            wait_until(lambda: front.metrics()["loci_front_rows_refused"] == 1, 10, "its row is there")
+            wait_until(lambda: front.metrics()["loci_front_rows_refused"] == 1, "its row is there")
             homes = {front.post("/v1/chat/completions", chat(f"Hello {i}?")).headers["X-Loci-Member"] for i in range(4)}
             expect_equal(homes, {fresh.members()[member.port].split()[0]}, "who answers")
             expect_equal(front.metrics()['loci_front_instances{state="serving"}'], 1, "instances")
@@ -562,7 +562,7 @@ def test_without_the_database_stateless_requests_go_on(binary, tiny_model, tmp_p
             front.wait_for(2)
             wanted = reply_text(first.post("/v1/chat/completions", chat("Hello?")))
             stream = front.send("/v1/chat/completions", chat("Long?", stream=True) | {"max_tokens": 600, "ignore_eos": True})
-            wait_until(lambda: front.metrics()["loci_front_requests_running"] == 1, 10, "it runs")
+            wait_until(lambda: front.metrics()["loci_front_requests_running"] == 1, "it runs")
             postgres.stop()
             for i in range(4):
                 expect_equal(reply_text(front.post("/v1/chat/completions", chat("Hello?"))), wanted, f"reply {i} without the database")
@@ -570,6 +570,6 @@ def test_without_the_database_stateless_requests_go_on(binary, tiny_model, tmp_p
             expect_equal(refused.status, 503, "what is stored")
             expect_equal(stream_events(stream)[-1]["choices"][0]["finish_reason"], "length", "the stream that ran")
             postgres.start()
-            wait_until(lambda: front.post("/v1/responses", {"input": "Stored?", "max_output_tokens": 4}).status == 200, 20, "it is stored again")
-            wait_until(lambda: len(place.members()) == 2, 10, "the members are back")
+            wait_until(lambda: front.post("/v1/responses", {"input": "Stored?", "max_output_tokens": 4}).status == 200, "it is stored again")
+            wait_until(lambda: len(place.members()) == 2, "the members are back")
             expect_equal(front.metrics()['loci_front_instances{state="serving"}'], 2, "instances")

@@ -204,8 +204,8 @@ class Load:
     def advance(self, answers=2, seconds=60, clients=None):
         """Until each client has got so many more replies."""
         wanted = {client: client.answered + answers for client in clients or self.clients}
-        wait_until(lambda: self.broken() or all(client.answered >= count for client, count in wanted.items()), seconds,
-                   f"{answers} more replies for each client")
+        wait_until(lambda: self.broken() or all(client.answered >= count for client, count in wanted.items()),
+                   f"{answers} more replies for each client", seconds)
         expect(not self.broken(), self.broken())
 
     def __exit__(self, kind, *_):

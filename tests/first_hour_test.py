@@ -222,10 +222,10 @@ def test_what_is_deleted_is_in_no_file(binary, model):
                 kept = bytes_of(folder)
                 return any(piece in kept for piece in pieces[name])
 
-            wait_until(lambda: all(is_kept(name) for name in pieces), 30, "state is saved")
+            wait_until(lambda: all(is_kept(name) for name in pieces), "state is saved")
             expect(all(f"{name} elephant".encode() in bytes_of(folder) for name in told), "text is stored")
             expect_equal(server.request("DELETE", f"/v1/conversations/{made['purple']}").status, 200, "deleted")
-            wait_until(lambda: not is_kept("purple"), 30, "state is gone")
+            wait_until(lambda: not is_kept("purple"), "state is gone")
             expect(b"purple elephant" not in bytes_of(folder), "text is gone")
             expect(is_kept("green") and b"green elephant" in bytes_of(folder), "the other one's stay")
             again = server.post("/v1/responses", {"input": told["purple"], "max_output_tokens": 2, "store": False}).json

@@ -60,7 +60,7 @@ def talk_at_once(server, **fields):
             said[i] = talk(server, i, **fields)[0]
         except Exception as error:  # noqa: BLE001
             failed.append(error)
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(CONVERSATIONS)]
+    threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(CONVERSATIONS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -284,7 +284,7 @@ def test_clients_that_leave(binary, model):
 def test_grammar_beside_others(binary, model):
     with Server(binary, model, *flags(ROOM)) as server:
         said = []
-        beside = threading.Thread(target=lambda: said.extend(talk_at_once(server)))
+        beside = threading.Thread(target=lambda: said.extend(talk_at_once(server)), daemon=True)
         beside.start()
         for _ in range(3):
             text = completion(server, "digits: ", max_tokens=40, temperature=1, seed=3,

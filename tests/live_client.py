@@ -34,11 +34,23 @@ def expect_equal(got, wanted, what):
     expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
 
 
-def wait_until(condition, seconds, what):
+def wait_until(condition, what, seconds=120):
+    """`seconds`: a patience, not a promise: a busy machine may take many times what an idle one does."""
     end = time.monotonic() + seconds
     while not condition():
         expect(time.monotonic() < end, f"not within {seconds} s: {what}")
         time.sleep(0.02)
+
+
+def stop_process(process):
+    """Until SIGCONT. Its threads stop a moment after the signal was sent."""
+    process.send_signal(signal.SIGSTOP)
+
+    def states():
+        for task in os.listdir(f"/proc/{process.pid}/task"):
+            with open(f"/proc/{process.pid}/task/{task}/stat", encoding="utf-8") as file:
+                yield file.read().rpartition(")")[2].split()[0]
+    wait_until(lambda: set(states()) <= {"T"}, "all threads stand still")
 
 
 def wait_idle(server):
@@ -46,7 +58,7 @@ def wait_idle(server):
         metrics = server.metrics()
         return (metrics["loci_requests_running"] == 0 and metrics["loci_requests_queued"] == 0
                 and metrics['loci_blocks{state="pinned"}'] == 0)
-    wait_until(idle, 10, "nothing running, nothing queued, no block pinned")
+    wait_until(idle, "nothing running, nothing queued, no block pinned")
 
 
 def wait_saved(server):
@@ -54,12 +66,12 @@ def wait_saved(server):
     def ended():
         metrics = server.metrics()
         return metrics["loci_moves_in_flight"] == 0 and metrics["loci_saves_waiting"] == 0
-    wait_until(ended, 30, "all saves ended")
+    wait_until(ended, "all saves ended")
 
 
 def wait_recovered(server):
     """A server that began with a disk has taken over state of before."""
-    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, 30, "state of before is found")
+    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, "state of before is found")
 
 
 def moved(server, link, what="bytes"):

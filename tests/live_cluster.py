@@ -30,7 +30,7 @@ class Front(Server):
 
     def wait_for(self, instances):
         """Until the front knows so many that serve."""
-        wait_until(lambda: self.metrics()['loci_front_instances{state="serving"}'] == instances, 15, f"{instances} instances")
+        wait_until(lambda: self.metrics()['loci_front_instances{state="serving"}'] == instances, f"{instances} instances")
 
 
 class Cluster(Workplace):

@@ -278,13 +278,15 @@ def test_context_length(server):
 
 
 def test_leaving_cancels(server):
-    before = server.metrics()["loci_client_disconnects_total"]
+    before = server.metrics()
     for extra in ({"stream": True}, {}):
         connection = server.send("/v1/completions", {"prompt": "Once", "max_tokens": 1500, "ignore_eos": True} | extra)
-        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, 10, "it runs")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
         connection.close()
-        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, 3, "it is cancelled")
-    expect_equal(server.metrics()["loci_client_disconnects_total"], before + 2, "disconnects")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, "it is cancelled")
+    counted = {name: server.metrics()[name] - before[name] for name in ("loci_client_disconnects_total", "loci_generated_tokens_total")}
+    expect_equal(counted["loci_client_disconnects_total"], 2, "disconnects")
+    expect(counted["loci_generated_tokens_total"] < 1500, f"neither went on to its end: {counted}")
 
 
 # --- load ---
@@ -302,7 +304,7 @@ def run_threads(jobs, at_once=None):
                 job()
             except Exception as error:  # noqa: BLE001
                 failures.append(error)
-    threads = [threading.Thread(target=work) for _ in range(at_once or len(queue))]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(at_once or len(queue))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -362,8 +364,8 @@ def test_a_reader_that_takes_nothing_is_cut_off(binary, model):
         # Log-probabilities make much output of few tokens: more than the sockets' buffers hold.
         body = chat_body("x", n=8, max_tokens=1000, ignore_eos=True, logprobs=True, top_logprobs=20, stream=True)
         connection = server.send("/v1/chat/completions", body, receive_buffer=4096)
-        wait_until(lambda: server.metrics()["loci_requests_running"] > 0, 10, "it runs")
-        wait_until(lambda: server.metrics()["loci_client_disconnects_total"] == 1, 60, "it is cut off")
+        wait_until(lambda: server.metrics()["loci_requests_running"] > 0, "it runs")
+        wait_until(lambda: server.metrics()["loci_client_disconnects_total"] == 1, "it is cut off")
         wait_idle(server)
         expect(server.metrics()["loci_generated_tokens_total"] < 8000, "before its end")
         connection.close()
@@ -393,9 +395,9 @@ def test_stop_while_busy(binary, model):
         with Server(binary, model, "--event-log", log) as server:
             body = {"prompt": "Once", "max_tokens": 150, "ignore_eos": True, "stream": True}
             connections = [server.send("/v1/completions", body) for _ in range(8)]
-            wait_until(lambda: server.metrics()["loci_requests_running"] == 8, 10, "all run")
+            wait_until(lambda: server.metrics()["loci_requests_running"] == 8, "all run")
             server.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: server.get("/health").status == 503, 2, "health is 503")
+            wait_until(lambda: server.get("/health").status == 503, "health is 503")
             refused = server.post("/v1/completions", {"prompt": "x"})
             expect_error(refused, 503, code="draining")
             expect("Retry-After" in refused.headers, "Retry-After")
@@ -411,7 +413,7 @@ def test_stop_at_once(binary, model):
     with Server(binary, model) as server:
         body = {"prompt": "Once", "max_tokens": 5000, "ignore_eos": True, "stream": True}
         connections = [server.send("/v1/completions", body) for _ in range(4)]
-        wait_until(lambda: server.metrics()["loci_requests_running"] == 4, 10, "all run")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 4, "all run")
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
@@ -422,7 +424,7 @@ def test_stop_at_once(binary, model):
             connection.close()
     with Server(binary, model, "--drain-timeout", "300ms") as server:
         connection = server.send("/v1/completions", body)
-        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, 10, "it runs")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
         server.process.send_signal(signal.SIGINT)
         expect_equal(server.process.wait(10), 0, "exit code after the drain's time")
         connection.close()
@@ -484,11 +486,11 @@ def test_chat_in_a_terminal(binary, server):
         type_keys("dropped\x03")  # Ctrl-C drops a line
         until("\n> ")
         type_keys("Write a very long story about the sea.\r")
-        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, 10, "it runs")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
         time.sleep(0.3)
         type_keys("\x03")  # and interrupts a reply
         until(r"interrupted[\s\S]*> ")
-        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, 3, "it is cancelled")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, "it is cancelled")
         type_keys("/reset\r")
         until(r"forgotten[\s\S]*> ")
         type_keys("\x1b[A")  # the history

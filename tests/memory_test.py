@@ -54,7 +54,7 @@ class Group:
         return self
 
     def __exit__(self, *_):
-        wait_until(self.remove, 20, "the group is empty")
+        wait_until(self.remove, "the group is empty")
 
     def remove(self):
         try:
@@ -147,7 +147,7 @@ def test_memory_goes_to_who_lacks_it_and_comes_back(binary, model, tmp_path):
         balloon = Balloon(group, GROUP_BYTES - used + 24 * MIB, slow=80 * MIB)
         try:
             balloon.grow()
-            wait_until(lambda: state(server, "held") < full - 24 * MIB, 60, "state gives memory back")
+            wait_until(lambda: state(server, "held") < full - 24 * MIB, "state gives memory back")
             assert state(server, "room") < total
             assert server.process.poll() is None and balloon.process.poll() is None, "nobody was killed for memory"
             assert server.metrics()["loci_given_back_blocks_total"] > 0
@@ -156,7 +156,7 @@ def test_memory_goes_to_who_lacks_it_and_comes_back(binary, model, tmp_path):
         finally:
             ended = balloon.end()
         assert ended == 0, "it kept its memory"
-        wait_until(lambda: state(server, "room") == total, 120, "state may have it again")
+        wait_until(lambda: state(server, "room") == total, "state may have it again")
         assert ask(server) == first
 
 

@@ -117,7 +117,7 @@ def test_json_log_has_typed_fields(binary, model):
         reply = server.request("POST", "/v1/chat/completions", json.dumps(body), {"X-Request-Id": "log-1"}).json
         server.get("/nothing%0a\\\"here", {"X-Request-Id": "log-2"})
         server.raw(b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        wait_until(lambda: len(access_lines(server)) >= 3, 5, "three lines of access")
+        wait_until(lambda: len(access_lines(server)) >= 3, "three lines of access")
         (line,) = access_lines(server, request_id="log-1")
         usage = reply["usage"]
         expect_equal([line["method"], line["path"], line["status"], line["tenant"]],
@@ -141,8 +141,7 @@ def test_access_log_off(binary, model):
         expect("stopped" in text and "access" not in text, text)
     with Server(binary, model, *SMALL) as server:
         server.get("/v1/models", {"X-Request-Id": "seen"})
-        wait_until(lambda: "access request_id=seen tenant=default method=GET path=/v1/models status=200" in server.log_text(), 5,
-                   "a line of text")
+        wait_until(lambda: "access request_id=seen tenant=default method=GET path=/v1/models status=200" in server.log_text(), "a line of text")
 
 
 def test_log_level_at_run_time(binary, model):
@@ -151,12 +150,12 @@ def test_log_level_at_run_time(binary, model):
         time.sleep(0.1)  # an access line follows its answer
         server.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: any(line["message"] == "log level" and line["level"] == "info"
-                               for line in log_lines(server)), 5, "the level is info")
+                               for line in log_lines(server)), "the level is info")
         server.get("/v1/models", {"X-Request-Id": "now"})
-        wait_until(lambda: access_lines(server, request_id="now"), 5, "what is info is logged")
+        wait_until(lambda: access_lines(server, request_id="now"), "what is info is logged")
         expect_equal(len(access_lines(server)), 1, "lines of access")
         server.process.send_signal(signal.SIGUSR2)
-        wait_until(lambda: log_lines(server)[-1].get("level") == "warning", 5, "the level is warn")
+        wait_until(lambda: log_lines(server)[-1].get("level") == "warning", "the level is warn")
         server.get("/v1/models")
         time.sleep(0.1)
         expect_equal(len(access_lines(server)), 1, "lines of access")
@@ -168,7 +167,7 @@ def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
         for path in ("/health", "/v1/health", "/metrics"):
             expect_equal(server.get(path).status, 200, path)
         server.get("/v1/models", {"X-Request-Id": "last"})
-        wait_until(lambda: access_lines(server, request_id="last"), 5, "the last line of access")
+        wait_until(lambda: access_lines(server, request_id="last"), "the last line of access")
         (line,) = access_lines(server, request_id="wrong")
         error = wrong.json["error"]
         expect_equal([line["status"], line["field"], line["reason"]], [400, error["param"], error["message"]], "the refusal")
@@ -204,13 +203,13 @@ def test_health_and_metrics_wait_for_nobody(binary, tiny_model, tmp_path):
 
     reader, answers = threading.Thread(target=read_on, daemon=True), []
     with Server(binary, tiny_model, *SMALL, "--event-log", path, "--yield-memory", "off") as server:
-        talks = [threading.Thread(target=lambda i=i: answers.append(server.post("/v1/completions", {"prompt": [7 + i] * 200, "max_tokens": 3})))
+        talks = [threading.Thread(target=lambda i=i: answers.append(server.post("/v1/completions", {"prompt": [7 + i] * 200, "max_tokens": 3})), daemon=True)
                  for i in range(8)]
         for talk in talks:
             talk.start()
         try:
             seen = []  # what all of them say does not fit: the core waits when the pipe stands still
-            wait_until(lambda: seen.append(waiting()) or (len(seen) > 25 and seen[-1] > 0 and len(set(seen[-25:])) == 1), 30, "the core waits")
+            wait_until(lambda: seen.append(waiting()) or (len(seen) > 25 and seen[-1] > 0 and len(set(seen[-25:])) == 1), "the core waits")
             for path_of in ("/health", "/metrics", "/v1/models"):
                 expect_equal(server.get(path_of).status, 200, path_of)
             expect(waiting() == seen[-1] and len(answers) < len(talks), "the core stands still all the while")
@@ -233,7 +232,7 @@ def long_body(**fields):
 
 
 def running(server, count):
-    wait_until(lambda: server.metrics()["loci_requests_running"] == count, 10, f"{count} run")
+    wait_until(lambda: server.metrics()["loci_requests_running"] == count, f"{count} run")
 
 
 def test_stop_cuts_off_with_a_proper_event(binary, model):
@@ -243,10 +242,10 @@ def test_stop_cuts_off_with_a_proper_event(binary, model):
         chat = server.send("/v1/chat/completions", chat_body("Go on.", max_tokens=6000, ignore_eos=True, stream=True))
         running(server, 3)
         # On a busy machine the streams have said nothing yet.
-        wait_until(lambda: server.metrics()["loci_generated_tokens_total"] >= 30, 60, "tokens are there")
+        wait_until(lambda: server.metrics()["loci_generated_tokens_total"] >= 30, "tokens are there")
         begin = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: server.get("/health").status == 503, 2, "health is 503")
+        wait_until(lambda: server.get("/health").status == 503, "health is 503")
         for reply in (server.post("/v1/completions", {"prompt": "x"}), server.get("/v1/models"),
                       server.post("/tokenize", {"prompt": "x"})):
             expect_equal(reply.status, 503, reply.text)

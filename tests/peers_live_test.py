@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from live_client import Server, expect, expect_equal, first_token_ms, killed, moved, wait_saved, wait_until
+from live_client import Server, expect, expect_equal, first_token_ms, killed, moved, stop_process, wait_saved, wait_until
 from live_cluster import Cluster
 from postgres_server import Postgres, find_binaries
 
@@ -45,7 +45,7 @@ def parts(server, result):
 
 
 def knows(server, count=1):
-    wait_until(lambda: server.metrics().get('loci_peers{state="up"}') == count, 30, f"it knows {count} peers")
+    wait_until(lambda: server.metrics().get('loci_peers{state="up"}') == count, f"it knows {count} peers")
 
 
 def goes_on_elsewhere(one, other, plain, enough=4 * BLOCK_TOKENS, between=lambda: None):
@@ -98,7 +98,7 @@ def test_another_member_goes_on_with_the_conversation(place, plain):
         # And back: what the other one computed is there for the first.
         goes_on_elsewhere(other, one, plain)
         for server in (one, other):
-            wait_until(lambda server=server: not server.metrics()["loci_moves_in_flight"], 30, "nothing is left under way")
+            wait_until(lambda server=server: not server.metrics()["loci_moves_in_flight"], "nothing is left under way")
 
 
 def test_state_comes_from_a_members_disk(place, plain):
@@ -113,7 +113,7 @@ def test_state_comes_from_a_members_disk(place, plain):
 
 
 def test_what_a_member_has_evicted_is_computed(place, plain):
-    with place.server("--disk", "none", memory="300KiB") as one, place.server("--disk", "none") as other:
+    with place.server("--disk", "none", "--eviction", "lru", memory="300KiB") as one, place.server("--disk", "none") as other:
         knows(other)
         text = story(1)
         first = say(one, text)[0]
@@ -130,13 +130,13 @@ def test_a_member_that_is_stopped_or_killed_is_computed_around(place, plain):
         goes_on_elsewhere(one, other, plain)
         texts = [story(number) for number in range(2)]
         texts = [text + say(one, text)[0] + " And then?" for text in texts]
-        one.process.send_signal(signal.SIGSTOP)
+        stop_process(one.process)
         said, tokens = say(other, texts[0])
         expect_equal((said, tokens["shared"]), (say(plain, texts[0])[0], 0), "with the peer stopped")
         one.process.send_signal(signal.SIGKILL)
         said, tokens = say(other, texts[1])
         expect_equal((said, tokens["shared"]), (say(plain, texts[1])[0], 0), "with the peer dead")
-        wait_until(lambda: other.metrics()['loci_peers{state="up"}'] == 0, 30, "it is off the list, or left alone")
+        wait_until(lambda: other.metrics()['loci_peers{state="up"}'] == 0, "it is off the list, or left alone")
         with place.server("--disk", "none") as reborn:
             knows(other)
             goes_on_elsewhere(reborn, other, plain)

@@ -62,7 +62,7 @@ class Postgres:
                                          f"listen_addresses={listen}", "-c", "fsync=off", "-c", "shared_buffers=16MB"], stdout=self.log,
                                         stderr=self.log)
         ready = [self.program("pg_isready"), "-q", "-h", self.folder, "-U", "loci"]
-        wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, 60, "PostgreSQL answers")
+        wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL answers")
 
     def stop(self):
         """At once: its clients' connections break."""

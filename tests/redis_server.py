@@ -29,7 +29,7 @@ class Redis:
         self.process = subprocess.Popen([*self.place.enter, "redis-server", "--port", str(self.port), "--bind", self.place.host, "--save", "",
                                          "--appendonly", "no", "--protected-mode", "no", "--dir", self.folder, *self.flags],
                                         stdout=subprocess.DEVNULL)
-        wait_until(self.answers, 20, "redis-server answers")
+        wait_until(self.answers, "redis-server answers")
         return self
 
     def answers(self):

@@ -73,7 +73,7 @@ class S3Server:
         with open(os.path.join(self.folder, "log"), "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.folder)
         try:
-            wait_until(lambda: self.is_ready(), 40, "the S3 server answers")
+            wait_until(lambda: self.is_ready(), "the S3 server answers")
         except BaseException:
             self.kill()
             raise

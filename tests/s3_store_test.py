@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from live_client import Server, expect, expect_equal, moved, wait_until
+from live_client import Server, expect, expect_equal, moved, wait_saved, wait_until
 from s3_server import BUCKET, OWNER, PROGRAM, READER, S3Server
 from shared_store_test import (BAD_LINKS, BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, ask_behind_a_bad_link,
                                measure_next_turn_elsewhere, say, servers_until,
-                               wait_logged, wait_shared)
+                               wait_logged)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_another_server_goes_on_with_the_conversation(place, bucket, plain):
     with place.server(bucket.url) as one:
         expect(f"s3://{BUCKET}/some/place/?endpoint={bucket.endpoint}" in one.banner, one.banner)
         expect_equal(say(one), (plain[0], 0, 0), "the first turn")
-        wait_shared(one)
+        wait_saved(one)
         expect_equal(len(bucket.names()), written(one), "values in the bucket")
         expect(written(one) >= 4, f"{written(one)} blocks are in the bucket")
         expect(all(re.fullmatch(r"some/place/loci/1/[0-9a-f]{32}", name) for name in bucket.names()), bucket.names())
@@ -80,14 +80,14 @@ def test_another_server_goes_on_with_the_conversation(place, bucket, plain):
 def test_time_to_live(place, bucket, plain):
     with place.server(bucket.url, "--shared-ttl", "3s") as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
     names, written_at = bucket.names(), time.monotonic()
     servers_until(place, bucket.url, STORY, lambda patient, text, cached, shared: shared > 0)  # which keeps them for a day
     time.sleep(max(0, written_at + 4 - time.monotonic()))
     with place.server(bucket.url, "--shared-ttl", "3s") as late:
         expect_equal(say(late), (plain[0], 0, 0), "when their time is over")
-        wait_shared(late)
-        wait_until(lambda: written(late) > 0, 20, "they are written anew")
+        wait_saved(late)
+        wait_until(lambda: written(late) > 0, "they are written anew")
         expect(set(names) <= set(bucket.names()), "under the same names")
 
 
@@ -96,17 +96,17 @@ def test_deletion(place, bucket):
         talk = one.post("/v1/conversations", {}).json["id"]
         made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
         expect_equal(made.status, 200, made.text)
-        wait_shared(one)
+        wait_saved(one)
         expect(bucket.names(), "the turn is in the bucket")
         expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
-        wait_until(lambda: not bucket.names(), 60, "what was said is deleted in the bucket")
+        wait_until(lambda: not bucket.names(), "what was said is deleted in the bucket")
         expect_equal(one.metrics()["loci_shared_deletions_dropped_total"], 0, "deletions that the store did not take")
 
 
 def test_others_find_nothing(place, bucket, plain):
     with place.server(bucket.url) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
     with place.server(bucket.url, secret="two") as stranger:
         expect_equal(say(stranger), (plain[0], 0, 0), "under another secret")
     with place.server(bucket.url.replace("some/place", "another")) as elsewhere:
@@ -116,7 +116,7 @@ def test_others_find_nothing(place, bucket, plain):
 def test_a_bucket_that_forgets_and_one_that_lies(place, bucket, plain):
     with place.server(bucket.url) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
     names = bucket.names()
     values = {name: bucket.get(name) for name in names}
     bucket.empty()
@@ -136,7 +136,7 @@ def test_a_bucket_that_forgets_and_one_that_lies(place, bucket, plain):
 def test_a_store_that_dies_and_comes_back(place, bucket, plain):
     with place.server(bucket.url) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
         bucket.kill()
         expect_equal(say(one, STORY + plain[0] + " And then?")[0], plain[1], "with the store dead")
         said = []
@@ -144,17 +144,17 @@ def test_a_store_that_dies_and_comes_back(place, bucket, plain):
         def left_alone():
             said.append(say(one, f"{len(said)} {STORY}", 2)[2])
             return one.metrics()["loci_shared_up"] == 0
-        wait_until(left_alone, 120, "it is left alone")
+        wait_until(left_alone, "it is left alone")
         expect_equal(sum(said), 0, "tokens from a dead store")
         wait_logged(one, "is not asked until it answers again")
         bucket.start()
-        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is asked again")
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, "it is asked again")
         told = []
 
         def more():
             told.append(say(one, f"New {len(told)}: {STORY}", 2))
             return bucket.names()
-        wait_until(more, 120, "and written again")
+        wait_until(more, "and written again")
 
 
 @pytest.mark.parametrize("mode", BAD_LINKS)
@@ -166,7 +166,7 @@ def test_a_store_behind_a_bad_link(place, bucket, plain, mode):
 def test_a_store_that_refuses_writes(place, bucket, plain, monkeypatch):
     with place.server(bucket.url) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
     count = len(bucket.names())
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", READER[0])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", READER[1])
@@ -175,7 +175,7 @@ def test_a_store_that_refuses_writes(place, bucket, plain, monkeypatch):
         if shared == 0:
             return False
         expect_equal(say(reader, "Other words. " + STORY, 2)[1:], (0, 0), "a prompt of its own")
-        wait_until(lambda: reader.metrics()['loci_shared_parts_total{result="refused"}'] > 0, 20, "it refuses")
+        wait_until(lambda: reader.metrics()['loci_shared_parts_total{result="refused"}'] > 0, "it refuses")
         expect_equal(reader.metrics()["loci_shared_up"], 1, "a store that refuses is asked")
         return True
     expect_equal(servers_until(place, bucket.url, STORY, reads), plain[0], "with credentials that may only read")
@@ -191,7 +191,7 @@ def test_tls_and_the_bucket_in_the_hosts_name(place, bucket, plain):
     in_host = f"s3://{BUCKET}/some/place?endpoint=https://localhost:{bucket.tls_port}&style=virtual"
     with place.server(in_host, environment=trust) as one:
         expect_equal(say(one)[0], plain[0], "the first turn")
-        wait_shared(one)
+        wait_saved(one)
         expect_equal(len(bucket.names()), written(one), "values in the bucket")
         expect(written(one) >= 4, f"{written(one)} blocks are in the bucket")
     found = servers_until(place, bucket.tls_url, STORY, lambda server, text, cached, shared: shared >= 4 * BLOCK_TOKENS, environment=trust)
@@ -224,7 +224,7 @@ def test_what_an_operator_has_to_mend_ends_the_start(place, bucket, monkeypatch,
     start_fails(place, bucket.url, "the store does not know the key's id")
     monkeypatch.setenv("AWS_PROFILE", "mine")
     with place.server(bucket.url) as one:
-        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 60, "the credentials are taken")
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, "the credentials are taken")
         expect(OWNER[1] not in one.banner + one.log_text(), "the secret is nowhere")
     # Another server of HTTP: Loci's own.
     with Server(place.binary, place.model, *FLAGS) as other:

@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from live_client import Server, expect, expect_equal, wait_until
+from live_client import Server, expect, expect_equal, stop_process, wait_saved, wait_until
 from redis_server import Redis
-from shared_store_test import BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, say, servers_until, wait_shared
+from shared_store_test import BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, say, servers_until
 
 NODES = 3
 
@@ -39,7 +39,7 @@ class RedisCluster:
         for node in self.nodes:
             node.start()
         self.cli("--cluster", "create", *(f"127.0.0.1:{node.port}" for node in self.nodes), "--cluster-yes")
-        wait_until(lambda: all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.nodes), 30, "the cluster is well")
+        wait_until(lambda: all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.nodes), "the cluster is well")
         self.ids = [re.search(rb"(\w{40}) \S+ myself", node.ask("CLUSTER", "NODES")).group(1).decode() for node in self.nodes]
 
     @property
@@ -99,7 +99,7 @@ def written(place, cluster):
     """A server has computed the story, and what it has of it is in the cluster."""
     with place.server(cluster.url) as one:
         first = say(one)[0]
-        wait_shared(one)
+        wait_saved(one)
         expect_equal(len(cluster.names()), one.metrics()['loci_shared_parts_total{result="written"}'], "values in the cluster")
         expect_equal(one.metrics()["loci_shared_failures_total"], 0, "failures")
         return first
@@ -118,7 +118,7 @@ def test_another_server_goes_on_with_what_three_nodes_have(place, cluster, plain
 def test_slots_that_move_while_they_are_read(place, cluster, plain):
     written(place, cluster)
     with place.server(cluster.url) as other:  # it knows where all was
-        wait_until(lambda: other.metrics()["loci_shared_up"] == 1, 30, "the cluster is known")
+        wait_until(lambda: other.metrics()["loci_shared_up"] == 1, "the cluster is known")
         moved = []
 
         def move():
@@ -126,7 +126,7 @@ def test_slots_that_move_while_they_are_read(place, cluster, plain):
                 cluster.reshard(source, target, 1000)
                 moved.append(source)
 
-        mover = threading.Thread(target=move)
+        mover = threading.Thread(target=move, daemon=True)
         mover.start()
         said = 0
         while mover.is_alive():
@@ -135,7 +135,7 @@ def test_slots_that_move_while_they_are_read(place, cluster, plain):
             said += 1
         mover.join()
         expect(len(moved) == 3 and said > 0, f"{len(moved)} of 3 moves, {said} rounds meanwhile")
-        wait_shared(other)
+        wait_saved(other)
         expect_equal(other.metrics()["loci_shared_up"], 1, "the store is not left alone")
     expect_equal(servers_until(place, cluster.url, STORY, all_shared), plain[0], "afterwards all is found")
 
@@ -158,7 +158,7 @@ def test_a_node_that_dies_costs_its_blocks_alone(place, cluster, plain):
         expect_equal(say(other)[0], plain[0], "the reply without a node")
         for i in range(4):
             say(other, f"{i} {STORY}", 2)
-        wait_shared(other)
+        wait_saved(other)
         metrics = other.metrics()
         expect_equal(metrics["loci_shared_up"], 1, "the store is not left alone for one node")
         expect(metrics['loci_shared_parts_total{result="written"}'] > 0, "the other nodes take values")
@@ -169,7 +169,7 @@ def test_a_node_that_dies_costs_its_blocks_alone(place, cluster, plain):
         def is_back():
             told.append(say(other, f"New {len(told)}: {STORY}", 2))
             return victim.names()
-        wait_until(is_back, 120, "it is written again")
+        wait_until(is_back, "it is written again")
         expect(sum(len(node.names()) for node in cluster.nodes) > before, "and so are the others")
     expect_equal(servers_until(place, cluster.url, STORY, lambda server, text, cached, shared: text == plain[0] and shared > 0), plain[0], "what is left")
 
@@ -178,11 +178,11 @@ def test_a_node_that_stands_still(place, cluster, plain):
     written(place, cluster)
     with place.server(cluster.url) as other:
         still = next(node for node in cluster.nodes if node.names())
-        still.process.send_signal(signal.SIGSTOP)
+        stop_process(still.process)
         try:
             expect_equal(say(other)[0], plain[0], "the reply while a node stands still")
-            wait_shared(other)
+            wait_saved(other)
         finally:
             still.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: other.metrics()["loci_shared_up"] == 1, 60, "the store is asked")
+        wait_until(lambda: other.metrics()["loci_shared_up"] == 1, "the store is asked")
     expect_equal(servers_until(place, cluster.url, STORY, all_shared), plain[0], "afterwards")

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from bad_link import BadLink
-from live_client import Server, Workplace, expect, expect_equal, first_token_ms, moved, wait_until
+from live_client import Server, Workplace, expect, expect_equal, first_token_ms, moved, stop_process, wait_saved, wait_until
 from redis_server import Redis, TlsRedis
 
 BLOCK_TOKENS = 32
@@ -57,15 +57,7 @@ def servers_until(place, url, text, enough, environment=None):
 
 def wait_logged(server, text):
     """Until the log has it: a thread of its own writes it."""
-    wait_until(lambda: text in server.log_text(), 20, f"{text!r} is logged")
-
-
-def wait_shared(server):
-    """Until what was computed has been given to the store."""
-    def ended():
-        metrics = server.metrics()
-        return not metrics["loci_moves_in_flight"] and not metrics["loci_saves_waiting"]
-    wait_until(ended, 120, "state is saved")
+    wait_until(lambda: text in server.log_text(), f"{text!r} is logged")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +86,7 @@ def test_another_server_goes_on_with_the_conversation(place, redis, plain):
     with place.server(redis.url) as one:
         first, cached, shared = say(one)
         expect_equal((first, cached, shared), (plain[0], 0, 0), "the first turn")
-        wait_shared(one)
+        wait_saved(one)
         written = one.metrics()['loci_shared_parts_total{result="written"}']
         expect_equal(len(redis.names()), written, "values in the store")
         expect(written >= 4, f"{written} blocks are in the store")
@@ -119,13 +111,13 @@ def test_time_to_live_and_deletion(place, redis):
         talk = one.post("/v1/conversations", {}).json["id"]
         made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
         expect_equal(made.status, 200, made.text)
-        wait_shared(one)
+        wait_saved(one)
         names = redis.names()
         expect(names, "the turn is in the store")
         left = int(redis.ask("TTL", names[0])[1:-2])
         expect(3500 < left <= 3600, f"{left} s to live")
         expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
-        wait_until(lambda: not redis.names(), 60, "what was said is deleted in the store")
+        wait_until(lambda: not redis.names(), "what was said is deleted in the store")
         expect_equal(one.metrics()["loci_shared_deletions_dropped_total"], 0, "deletions that the store did not take")
 
 
@@ -135,15 +127,15 @@ def test_deletions_wait_for_a_store_that_is_away(place, redis):
         talk = one.post("/v1/conversations", {}).json["id"]
         made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
         expect_equal(made.status, 200, made.text)
-        wait_shared(one)
+        wait_saved(one)
         expect(redis.names(), "the turn is in the store")
-        redis.process.send_signal(signal.SIGSTOP)
+        stop_process(redis.process)
         try:
             expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
-            wait_until(lambda: one.metrics()["loci_shared_up"] == 0, 120, "the store is left alone")
+            wait_until(lambda: one.metrics()["loci_shared_up"] == 0, "the store is left alone")
         finally:
             redis.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: not redis.names(), 60, "what was said is deleted once the store is back")
+        wait_until(lambda: not redis.names(), "what was said is deleted once the store is back")
         expect_equal(one.metrics()["loci_shared_deletions_dropped_total"], 0, "deletions that were dropped")
 
 
@@ -153,7 +145,7 @@ def test_others_find_nothing(place, redis, plain, tmp_path):
     subprocess.run([maker, other_model, "--shape", "tiny", "--seed", "5"], check=True, stdout=subprocess.DEVNULL)
     with place.server(redis.url) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
     with place.server(redis.url, secret="two") as stranger:
         expect_equal(say(stranger), (plain[0], 0, 0), "under another secret")
     with place.server(redis.url, model=other_model) as unlike:
@@ -177,7 +169,7 @@ def test_a_store_behind_tls(place, tmp_path, plain):
             expect_equal(say(stranger), (plain[0], 0, 0), "without the store")
         with place.server(store.url, environment={"SSL_CERT_FILE": trusted}) as one:
             expect_equal(say(one)[0], plain[0], "the first turn")
-            wait_shared(one)
+            wait_saved(one)
             expect_equal(len(store.names()), one.metrics()['loci_shared_parts_total{result="written"}'], "values in the store")
         found = servers_until(place, store.url, STORY, lambda other, text, cached, shared: shared >= 4 * BLOCK_TOKENS,
                               environment={"SSL_CERT_FILE": trusted})
@@ -189,23 +181,42 @@ def test_a_store_behind_tls(place, tmp_path, plain):
 def test_a_store_that_forgets(place, redis, plain):
     with place.server(redis.url) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
         redis.ask("FLUSHALL")
     with place.server(redis.url) as other:
         expect_equal(say(other), (plain[0], 0, 0), "after a flush")
-        wait_shared(other)
-    # Damaged and swapped values are found out, computed and written anew.
-    names = redis.names()
-    redis.ask("SETRANGE", names[0], "40", "damage")
-    redis.ask("COPY", names[1], names[2], "REPLACE")
+        wait_saved(other)
 
-    def damage_counted(third, *_):
-        # (Counted after the reply, and damaged values are deleted: there is no second time.)
+
+def damage_all(redis):
+    for name in redis.names():
+        redis.ask("SETRANGE", name, "40", "damage")
+
+
+def swap_all(redis):
+    names = redis.names()
+    for name, other in zip(names, names[1:]):
+        redis.ask("COPY", name, other, "REPLACE")
+
+
+@pytest.mark.parametrize("spoil", [damage_all, swap_all])
+def test_values_that_are_not_what_was_written(place, redis, plain, spoil):
+    with place.server(redis.url) as one:
+        say(one)
+        wait_saved(one)
+    # (All of them: which ones a prompt's are, and which its reply's, no name tells.)
+    spoil(redis)
+
+    def damage_counted(other, *_):
+        # (Counted after the reply, and what is damaged is deleted: there is no second time.)
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1, 2, "damage is counted")
+            wait_until(lambda: other.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1, "damage is counted", 10)
+            wait_saved(other)
             return True
         return False
     expect_equal(servers_until(place, redis.url, STORY, damage_counted), plain[0], "from a store with damaged values")
+    again = servers_until(place, redis.url, STORY, lambda other, text, cached, shared: shared >= 4 * BLOCK_TOKENS)
+    expect_equal(again, plain[0], "from what was written anew")
 
 
 def test_a_full_store(place, tmp_path, plain):
@@ -213,8 +224,8 @@ def test_a_full_store(place, tmp_path, plain):
     try:
         with place.server(full.url) as one:
             expect_equal(say(one)[0], plain[0], "with a full store")
-            wait_until(lambda: one.metrics()['loci_shared_parts_total{result="refused"}'] > 0, 20, "it refuses")
-            wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 60, "a full store still answers")
+            wait_until(lambda: one.metrics()['loci_shared_parts_total{result="refused"}'] > 0, "it refuses")
+            wait_until(lambda: one.metrics()["loci_shared_up"] == 1, "a full store still answers")
     finally:
         full.kill()
 
@@ -222,7 +233,7 @@ def test_a_full_store(place, tmp_path, plain):
 def test_a_store_that_dies_and_comes_back(place, redis, plain):
     with place.server(redis.url) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
         redis.kill()
         text = STORY + plain[0] + " And then?"
         expect_equal(say(one, text)[0], plain[1], "with the store dead")
@@ -231,17 +242,17 @@ def test_a_store_that_dies_and_comes_back(place, redis, plain):
         def left_alone():
             said.append(say(one, f"{len(said)} {STORY}", 2)[2])
             return one.metrics()["loci_shared_up"] == 0
-        wait_until(left_alone, 120, "it is left alone")
+        wait_until(left_alone, "it is left alone")
         expect_equal(sum(said), 0, "tokens from a dead store")
         wait_logged(one, "is not asked until it answers again")
         redis.start()
-        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is asked again")
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, "it is asked again")
         told = []
 
         def written():
             told.append(say(one, f"New {len(told)}: {STORY}", 2))
             return redis.names()
-        wait_until(written, 120, "and written again")
+        wait_until(written, "and written again")
 
 
 def test_a_store_that_is_not_there_at_first(place, redis, plain):
@@ -250,7 +261,7 @@ def test_a_store_that_is_not_there_at_first(place, redis, plain):
         wait_logged(one, f"{redis.url}/0 cannot be reached")
         expect_equal(say(one)[0], plain[0], "without the store")
         redis.start()
-        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is found")
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, "it is found")
 
 
 BAD_LINKS = ["slow", "flip", "garbage", "cut", "silent"]
@@ -260,7 +271,7 @@ def ask_behind_a_bad_link(place, plain, store, port, url_at, mode):
     """One server fills the store (`store`, at `port`), another one reads it by `url_at(PORT)` over a link that is `mode`."""
     with place.server(store) as one:
         say(one)
-        wait_shared(one)
+        wait_saved(one)
     link = BadLink(("127.0.0.1", port))
     try:
         with place.server(url_at(link.port)) as other:
@@ -270,7 +281,7 @@ def ask_behind_a_bad_link(place, plain, store, port, url_at, mode):
             again = say(other, STORY + text + " And then?")
             expect_equal(again[0], plain[1], f"the next turn behind a link that is {mode}")
             link.mode = "pass"
-            wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, 120, "nothing is left under way")
+            wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, "nothing is left under way")
             metrics = other.metrics()
             expect_equal(metrics["loci_requests_running"], 0, "nothing runs")
             expect(metrics['loci_shared_parts_total{result="asked"}'] > 0, "the store was asked")
@@ -303,7 +314,7 @@ def test_a_login_that_is_refused(place, tmp_path):
             expect(ended.returncode == 1 and "--shared" in ended.stderr and "wrong@" not in ended.stderr, ended.stderr)
         with place.server(f"redis://:right@127.0.0.1:{guarded.port}") as one:
             expect("right" not in one.banner and "right" not in one.log_text(), "the password is nowhere")
-            wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "the login is taken")
+            wait_until(lambda: one.metrics()["loci_shared_up"] == 1, "the login is taken")
     finally:
         guarded.kill()
 
@@ -340,7 +351,7 @@ def measure_next_turn_elsewhere(request, binary, tmp_path, url, read_plainly):
     text = " ".join(f"On day {i} the keeper of lighthouse {i * 7 % 90} counted {i * 13 % 50} ships." for i in range(250))
     with Server(binary, model, *flags, *shared) as one:
         first_token_ms(one, text)
-        wait_shared(one)
+        wait_saved(one)
         warm, _ = first_token_ms(one, text + " And then the storm came.")
     times = {"store": [], "none": []}
     for _ in range(3):

@@ -83,7 +83,7 @@ class Traffic:
             except Exception:  # noqa: BLE001
                 self.failure = self.failure or traceback.format_exc()
                 self.over.set()
-        self.threads.append(threading.Thread(target=run))
+        self.threads.append(threading.Thread(target=run, daemon=True))
         self.threads[-1].start()
 
     def end(self):
@@ -160,7 +160,7 @@ def at_rest(metrics):
 
 
 def sample(server, folder):
-    wait_until(lambda: at_rest(server.metrics()), 300, "the server is at rest")
+    wait_until(lambda: at_rest(server.metrics()), "the server is at rest", 300)
     memory, descriptors = read_process(server.process.pid)
     return {"memory": memory, "descriptors": descriptors, "threads": own_threads(server.process.pid),
             "pinned blocks": server.metrics()['loci_blocks{state="pinned"}'], "disk": files_size(folder)}

@@ -197,7 +197,7 @@ def kill_under_load(server, clients, draw):
             client.work(server, killed)
         except Exception as error:  # noqa: BLE001
             failures.append(error)
-    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+    threads = [threading.Thread(target=run, args=(client,), daemon=True) for client in clients]
     for thread in threads:
         thread.start()
     time.sleep(draw.uniform(0.02, 0.8))

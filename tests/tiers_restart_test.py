@@ -146,7 +146,7 @@ def test_another_size_keeps_the_state(binary, model):
         with killed(tiers.server(*SMALL, *tiers.disk())) as server:
             tiers.turn(server, 0)
         with tiers.server(*SMALL, *tiers.disk(size="80MiB")) as server:
-            wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, 20, "state is recovered")
+            wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, "state is recovered")
             tiers.turn(server, 1)
             expect(moved(server, "disk_load") > 0, "state came from the disk")
 

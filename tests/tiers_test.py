@@ -135,7 +135,7 @@ def test_an_idle_server_measures_by_itself(binary, model):
             tiers.turn(server, 0)
             time.sleep(1.2)  # so that the next turn comes in the midst of it, on most machines
             tiers.turn(server, 1)
-            wait_until(lambda: "costs measured roughly" in server.log_text(), 60, "a profile")
+            wait_until(lambda: "costs measured roughly" in server.log_text(), "a profile")
             tiers.turn(server, 2)
             kept = "kept in" in server.log_text()
             expect(kept or re.search(r"not kept: others took \d+ %", server.log_text()), server.log_text()[-2000:])
@@ -157,6 +157,6 @@ def test_an_idle_server_measures_by_itself(binary, model):
             file.write(json.dumps(profile | {"format": "loci-profile-1"}))
         with start() as server:
             expect("loci-profile-1" in server.banner and "`loci profile MODEL` measures" in server.banner, server.banner)
-            wait_until(lambda: "costs measured roughly" in server.log_text(), 60, "a profile")
+            wait_until(lambda: "costs measured roughly" in server.log_text(), "a profile")
         with open(files[0], encoding="utf-8") as file:
             expect_equal(json.load(file)["format"], "loci-profile-1", "the file")

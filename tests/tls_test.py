@@ -118,12 +118,12 @@ def test_a_renewed_certificate_is_shown_without_a_restart(place):
         with open(certificate, "w", encoding="ascii") as file:
             file.write("-----BEGIN CERTIFICATE-----\n")
         told = re.compile(r"the certificate stays as it was: tls_cert: .*renewed\.pem")
-        wait_until(lambda: told.search(server.log_text()), 10, "the damage is told")
+        wait_until(lambda: told.search(server.log_text()), "the damage is told")
         expect_equal(shown(), first, "the certificate after damage")
         for new, old in zip(fresh, (certificate, key)):
             shutil.copy(new, old)
         wanted = ssl.PEM_cert_to_DER_cert(open(fresh[0], encoding="ascii").read())
-        wait_until(lambda: shown() == wanted, 10, "the new certificate is shown")
+        wait_until(lambda: shown() == wanted, "the new certificate is shown")
 
 
 def test_a_client_that_leaves_is_noticed(place):
@@ -142,7 +142,7 @@ def test_a_client_that_leaves_is_noticed(place):
                     pass
             connection.close()
             before += 1
-            wait_until(lambda: server.metrics()["loci_client_disconnects_total"] >= before, 10, f"{ending} is noticed")
+            wait_until(lambda: server.metrics()["loci_client_disconnects_total"] >= before, f"{ending} is noticed")
 
 
 @pytest.mark.measures
@@ -160,7 +160,7 @@ def test_what_a_connection_costs(place):
             server.post(CHAT, greedy("Hello", max_tokens=4))
             before = spent(server)
             connections = [server.tls.wrap_socket(connect(server), server_hostname="127.0.0.1") for _ in range(IDLE_CONNECTIONS)]
-            wait_until(lambda: server.metrics()["loci_http_connections"] == IDLE_CONNECTIONS + 1, 60, "all are open")
+            wait_until(lambda: server.metrics()["loci_http_connections"] == IDLE_CONNECTIONS + 1, "all are open")
             held, seconds = [(after - first) / IDLE_CONNECTIONS for after, first in zip(spent(server), before)]
             print(f"      {kind[0]}: a connection takes {held / 1024:.0f} KiB and {seconds * 1000:.2f} ms of the processor")
             expect(held < BYTES_OF_A_CONNECTION_MAX, f"{held / 1024:.0f} KiB a connection")
@@ -265,6 +265,6 @@ def test_hostile_clients(place):
             with Bystander(server):
                 attack(server)
             expect(server.process.poll() is None, f"the server lives after {attack.__name__}")
-            wait_until(lambda: server.metrics()["loci_http_connections"] == 1, HEADER_TIMEOUT_SECONDS + 10,
-                       f"no connection is left after {attack.__name__}")
+            wait_until(lambda: server.metrics()["loci_http_connections"] == 1,
+                       f"no connection is left after {attack.__name__}", HEADER_TIMEOUT_SECONDS + 10)
         expect(server.metrics()["loci_tls_handshake_failures_total"] >= STALLED, "failures are counted")
