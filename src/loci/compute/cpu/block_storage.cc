@@ -115,6 +115,11 @@ void BlockStorage::fill_failed(std::uint32_t group, SlotId slot) {
   state(group, slot).notify_all();
 }
 
+bool BlockStorage::is_awaited(SlotId slot, std::uint32_t layer) const {
+  const std::uint32_t now = state(layers_[layer].group, slot).load(std::memory_order_acquire);
+  return std::max(slices(now), hidden(now)) <= layers_[layer].index && (now & kFailed) == 0;
+}
+
 bool BlockStorage::await_layer(SlotId slot, std::uint32_t layer, Patience& patience) const {
   const std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
   while (true) {

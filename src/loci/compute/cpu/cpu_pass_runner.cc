@@ -87,7 +87,10 @@ void CpuPassRunner::make_room() {
 }
 
 void CpuPassRunner::await_blocks(std::uint32_t layer) {
-  for (const PassArrival& arrival : arrivals_) {
+  for (; awaited_ < arrivals_.size(); ++awaited_) {
+    const PassArrival& arrival = arrivals_[awaited_];
+    if (hidden_.size() == kProjectedMax) return;
+    if (hidden_.size() >= kProjectedMin && blocks_.is_awaited(arrival.slot, layer)) return;
     if (!arrival.awaited_by(*pass_, layer, blocks_.group_of(layer))) continue;
     if (poisoned_[arrival.span] != 0) continue;
     if (!blocks_.await_layer(arrival.slot, layer, patience_)) {
@@ -182,9 +185,7 @@ void CpuPassRunner::run_layer(std::uint32_t thread, std::uint32_t layer) {
   const Activations& qkv = prepare_attention(thread, layer);
   capture(thread, layer, qkv);
   project(thread, layer, qkv);
-  if (thread == 0) await_blocks(layer);
-  pool_.barrier(thread);
-  if (!hidden_.empty()) project_hidden(thread, layer);
+  take_arrivals(thread, layer);
   if (after == 0) return;
   attention_.run(thread,
                  {*pass_, plan_, poisoned_, layer, spec_.layers[layer].window, window_index_[layer], softcap_,

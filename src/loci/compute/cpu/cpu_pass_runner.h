@@ -99,6 +99,9 @@ class CpuPassRunner {
   void project(std::uint32_t thread, std::uint32_t layer, const Activations& input);
   void project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit, std::uint32_t layer,
                      const Activations& input, HeadKind kind);
+  // Waits for the blocks that the layer reads, and projects those that come as hidden states while others
+  // are on their way.
+  void take_arrivals(std::uint32_t thread, std::uint32_t layer);
   // Projects the blocks that await_blocks() found as hidden states.
   void project_hidden(std::uint32_t thread, std::uint32_t layer);
   void place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head, std::uint32_t heads,
@@ -122,6 +125,7 @@ class CpuPassRunner {
   void activate_experts(std::uint32_t thread, const CpuLayer& layer);
   void add_experts(std::uint32_t thread, const CpuLayer& layer, std::uint32_t rows);
 
+  // From arrivals_[awaited_] on, until all have come or enough are there to be projected.
   void await_blocks(std::uint32_t layer);
 
   const ModelSpec& spec_;
@@ -161,12 +165,16 @@ class CpuPassRunner {
   std::vector<std::uint8_t> poisoned_;  // [span]
   Patience patience_;
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the pass began
+  std::size_t awaited_ = 0;            // of them, in the running layer
   // A claimed layer of a block that came as hidden states, which the pass projects.
   struct HiddenSlice {
     SlotId slot;
     ProjectedSlice to;
   };
-  std::vector<HiddenSlice> hidden_;
+  // Projected together: enough rows for each weight that is read, and the fewest for which that is done
+  // rather than waiting for more.
+  static constexpr std::size_t kProjectedMax = 16, kProjectedMin = 4;
+  std::vector<HiddenSlice> hidden_;  // kProjectedMax at most
   Projected projected_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -29,14 +30,14 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t kBlocks = 3;  // that are hidden states
 constexpr std::uint32_t kHidden = kBlocks * kBlockTokens;
-constexpr std::uint32_t kTokens = kHidden + 5;
+constexpr std::uint32_t kBehind = 5, kTokens = kHidden + kBehind;
 
 std::unique_ptr<Backend> make_backend(const TestModel& model, StateType type, InstructionSet set,
-                                      std::uint32_t threads) {
+                                      std::uint32_t threads, std::uint32_t slots = 12) {
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model.spec, {threads, set, type});
   LOCI_CHECK(backend.ok(), "the model is served");
   for (std::uint32_t group = 0; group < (*backend)->info().groups.size(); ++group)
-    LOCI_CHECK((*backend)->allocate_blocks(group, 12).ok(), "there is memory");
+    LOCI_CHECK((*backend)->allocate_blocks(group, slots).ok(), "there is memory");
   return std::move(*backend);
 }
 
@@ -62,24 +63,27 @@ Bits bits_of(std::span<const float> values) {
 
 // What computing leaves of a random sequence, and what it consumed.
 struct Computed {
+  const std::uint32_t blocks, hidden = blocks * kBlockTokens;
   std::vector<TokenId> tokens;
-  std::vector<Bytes> rows;                 // [layer]: hidden states of the first kHidden tokens
+  std::vector<Bytes> rows;                 // [layer]: hidden states of the first `hidden` tokens
   std::vector<std::vector<Bytes>> slices;  // [layer][block]
   Bits logits;                             // of the tokens behind them
 
   // In random chunks.
-  Computed(const TestModel& model, StateType type, std::uint64_t seed) {
+  Computed(const TestModel& model, StateType type, std::uint64_t seed, std::uint32_t block_count = kBlocks)
+      : blocks(block_count) {
     Random random(seed);
-    for (std::uint32_t i = 0; i < kTokens; ++i)
+    const std::uint32_t all = hidden + kBehind;
+    for (std::uint32_t i = 0; i < all; ++i)
       tokens.emplace_back(static_cast<std::uint32_t>(random.below(model.spec.vocabulary)));
-    const auto backend = make_backend(model, type, InstructionSet::kPlain, 1);
+    const auto backend = make_backend(model, type, InstructionSet::kPlain, 1, blocks + 1);
     const std::uint32_t layers = backend->info().layers;
     const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
-    rows.assign(layers, Bytes(kHidden * row_bytes));
+    rows.assign(layers, Bytes(hidden * row_bytes));
     std::vector<SpanResult> results;
-    for (std::uint32_t done = 0; done < kHidden;) {
+    for (std::uint32_t done = 0; done < hidden;) {
       const auto count = static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(kHidden - done, 1 + random.below(random.below(2) == 0 ? 3 : 60)));
+          std::min<std::uint64_t>(hidden - done, 1 + random.below(random.below(2) == 0 ? 3 : 60)));
       Pass pass;
       pass.spans.push_back(make_span(*backend, tokens, done, done + count, 0, LogitsWanted::kLast));
       for (Bytes& layer : rows)
@@ -87,19 +91,18 @@ struct Computed {
       run_pass(*backend, pass, results);
       done += count;
     }
-    run_pass(*backend, {{}, {}, {make_span(*backend, tokens, kHidden, kTokens, 0, LogitsWanted::kAll)}},
-             results);
+    run_pass(*backend, {{}, {}, {make_span(*backend, tokens, hidden, all, 0, LogitsWanted::kAll)}}, results);
     logits = bits_of(results[0].logits);
-    slices.assign(layers, std::vector<Bytes>(kBlocks));
+    slices.assign(layers, std::vector<Bytes>(blocks));
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
-      for (std::uint32_t block = 0; block < kBlocks; ++block) {
+      for (std::uint32_t block = 0; block < blocks; ++block) {
         slices[layer][block].resize(backend->info().groups[0].layer_slice_bytes);
         save_slice(*backend, SlotId(block), layer, slices[layer][block]);
       }
     }
   }
   std::span<const std::byte> block(std::uint32_t layer, std::uint32_t number) const {
-    const std::size_t bytes = rows[layer].size() / kBlocks;
+    const std::size_t bytes = rows[layer].size() / blocks;
     return std::span(rows[layer]).subspan(number * bytes, bytes);
   }
 };
@@ -293,6 +296,48 @@ INSTANTIATE_TEST_SUITE_P(Models, HiddenInSlotsTest,
 INSTANTIATE_TEST_SUITE_P(ModelsOfQ8, HiddenInSlotsTest,
                          testing::Combine(kQ8, testing::ValuesIn(smaller(all_q8_shapes(), StateType::kQ8))),
                          test_name);
+
+// More blocks than are projected together, one by one and in any order, so that a pass projects some while
+// others are on their way.
+TEST(HiddenArrivalsTest, OfALongContextAreProjectedAsTheyCome) {
+  constexpr std::uint32_t kMany = 37;
+  const std::unique_ptr<TestModel> model = many_headed().front().make();
+  const Computed computed(*model, StateType::kF16, 11, kMany);
+  Random random(12);
+  for (const std::uint32_t threads : {1, 2, 3}) {
+    const auto to = make_backend(*model, StateType::kF16, available_instruction_sets().back(), threads, 40);
+    const std::uint32_t layers = to->info().layers;
+    std::vector<std::uint32_t> order(kMany);
+    for (std::uint32_t block = 0; block < kMany; ++block) {
+      to->begin_fill(0, SlotId(block));
+      order[block] = block;
+      std::swap(order[block], order[random.below(block + 1)]);
+    }
+    std::thread mover([&] {
+      for (std::uint32_t layer = 0; layer < layers; ++layer) {
+        for (const std::uint32_t block : order) {
+          to->load_hidden(0, SlotId(block), layer, block * kBlockTokens, computed.block(layer, block));
+          if (block % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+      }
+    });
+    const std::uint32_t all = computed.hidden + kBehind;
+    Pass pass{{}, {}, {make_span(*to, computed.tokens, computed.hidden, all, 0, LogitsWanted::kAll)}};
+    std::vector<SpanResult> results;
+    run_pass(*to, pass, results);
+    mover.join();
+    ASSERT_TRUE(results[0].status.ok());
+    EXPECT_EQ(bits_of(results[0].logits), computed.logits) << threads;
+    EXPECT_EQ(to->projected().slices, std::uint64_t{kMany} * layers) << "each once";
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      for (std::uint32_t block = 0; block < kMany; ++block) {
+        Bytes slice(computed.slices[layer][block].size());
+        save_slice(*to, SlotId(block), layer, slice);
+        ASSERT_EQ(slice, computed.slices[layer][block]) << "layer " << layer << ", block " << block;
+      }
+    }
+  }
+}
 
 TEST(HiddenFormTest, SaysItsSizesAndRefusesWhatIsNotSmaller) {
   BackendInfo info;

@@ -78,38 +78,44 @@ void CpuPassRunner::project(std::uint32_t thread, std::uint32_t layer, const Act
   }
 }
 
-void CpuPassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
-  constexpr std::size_t kBlocks = 16;  // at once: enough rows for each weight that is read
-  const std::uint64_t row_bytes = hidden_row_bytes();
-  const auto count = static_cast<std::uint32_t>(hidden_.size());
-  const auto begun = std::chrono::steady_clock::now();
-  for (std::uint32_t begin = 0; begin < count; begin += kBlocks) {
-    const auto slices = std::span(hidden_).subspan(begin, std::min<std::size_t>(kBlocks, count - begin));
-    const auto rows = static_cast<std::uint32_t>(slices.size()) * kBlockTokens;
-    if (thread == 0) hidden_input_.resize(rows, kernels_);
+void CpuPassRunner::take_arrivals(std::uint32_t thread, std::uint32_t layer) {
+  if (thread == 0) awaited_ = 0;
+  bool are_left = true;
+  while (are_left) {
+    if (thread == 0) await_blocks(layer);
     pool_.barrier(thread);
-    WorkRange range;
-    while (pool_.claim(thread, rows, range)) {
-      for (std::uint32_t row = range.begin; row < range.end; ++row) {
-        const std::uint8_t* from =
-            slices[row / kBlockTokens].to.slice + std::uint64_t{row % kBlockTokens} * row_bytes;
-        hidden_input_.load_row(kernels_, row, {reinterpret_cast<const std::byte*>(from), row_bytes});
-      }
-    }
-    pool_.barrier(thread);  // from here on the rows' place is the slice's
-    std::vector<ProjectedSlice> to;
-    for (const HiddenSlice& slice : slices) to.push_back(slice.to);
-    while (pool_.claim(thread, projector_.units(), range)) {
-      for (std::uint32_t unit = range.begin; unit < range.end; ++unit)
-        projector_.project_unit(layer, unit, hidden_input_, to, ropes_, threads_[thread].outputs);
-    }
-    pool_.barrier(thread);
+    are_left = awaited_ < arrivals_.size();
+    if (!hidden_.empty()) project_hidden(thread, layer);
   }
+}
+
+void CpuPassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
+  const std::uint64_t row_bytes = hidden_row_bytes();
+  const auto begun = std::chrono::steady_clock::now();
+  const auto rows = static_cast<std::uint32_t>(hidden_.size()) * kBlockTokens;
+  if (thread == 0) hidden_input_.resize(rows, kernels_);
+  pool_.barrier(thread);
+  WorkRange range;
+  while (pool_.claim(thread, rows, range)) {
+    for (std::uint32_t row = range.begin; row < range.end; ++row) {
+      const std::uint8_t* from =
+          hidden_[row / kBlockTokens].to.slice + std::uint64_t{row % kBlockTokens} * row_bytes;
+      hidden_input_.load_row(kernels_, row, {reinterpret_cast<const std::byte*>(from), row_bytes});
+    }
+  }
+  pool_.barrier(thread);  // from here on the rows' place is the slice's
+  std::vector<ProjectedSlice> to;
+  for (const HiddenSlice& slice : hidden_) to.push_back(slice.to);
+  while (pool_.claim(thread, projector_.units(), range)) {
+    for (std::uint32_t unit = range.begin; unit < range.end; ++unit)
+      projector_.project_unit(layer, unit, hidden_input_, to, ropes_, threads_[thread].outputs);
+  }
+  pool_.barrier(thread);
   if (thread == 0) {
     for (const HiddenSlice& slice : hidden_) blocks_.projected(slice.slot, layer);
-    hidden_.clear();
-    projected_.slices += count;
+    projected_.slices += static_cast<std::uint32_t>(hidden_.size());
     projected_.took += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun).count();
+    hidden_.clear();
   }
   pool_.barrier(thread);
 }
