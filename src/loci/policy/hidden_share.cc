@@ -9,54 +9,103 @@ namespace loci {
 
 namespace {
 
-using Wide = unsigned __int128;
+using Signed = __int128;
 
+// The turn for which a share has to pay, and for which the disk is divided: so many blocks come back, and so
+// many tokens are new.
+constexpr std::uint32_t kRestoredTokens = 2048, kRestoredBlocks = kRestoredTokens / kBlockTokens;
+constexpr std::uint32_t kNewTokens = 64;
 // Tokens whose mean price is that of a leading block that is computed.
 constexpr std::uint32_t kLeadingTokens = 1024;
 
 constexpr std::uint32_t kKeysAndValuesMin = 25;  // percent of the blocks
 
-// What a loaded block occupies.
+// Larger costs count as this, days, so that sums and products of some have room.
+constexpr Nanos kCostCounted = Nanos{1} << 48;
+
+// What restoring a block occupies.
 struct Occupied {
   Nanos link = 0;
   Nanos compute = 0;
 };
 
-// A block's time to be restored, where so many of a hundred are hidden, and computing one takes `computed`.
-Nanos restored(std::uint32_t percent, const Occupied& hidden, const Occupied& kv, Nanos computed) {
-  const auto mean = [percent](Nanos of_hidden, Nanos of_kv) {
-    return (Wide(percent) * of_hidden + Wide(100 - percent) * of_kv) / 100;
+struct Costs {
+  Occupied hidden, kv;
+  Nanos computed = 0;  // computing a block instead of loading it
+  Nanos own = 0;       // computing a turn's new tokens
+
+  // The time until so many blocks are there, of which so many are hidden, and `beside` is computed. Leading
+  // blocks are computed instead, each of which takes from the link what it adds to computing, until both end
+  // together.
+  Nanos restored(Signed blocks, Signed hidden_blocks, Nanos beside) const {
+    const auto sum = [&](Nanos of_hidden, Nanos of_kv) {
+      return hidden_blocks * of_hidden + (blocks - hidden_blocks) * of_kv;
+    };
+    const Signed link = sum(hidden.link, kv.link), loading = sum(hidden.compute, kv.compute);
+    const Signed compute = loading + beside;
+    if (compute >= link) return static_cast<Nanos>(compute);
+    return static_cast<Nanos>(link - link * (link - compute) / (blocks * computed + link - loading));
+  }
+  Nanos restored(Signed percent) const { return restored(100, percent, 0); }
+
+  // Of the usual context, how many blocks are hidden where the link and computing end together; `most` at
+  // most.
+  Signed hidden_blocks(Signed most) const {
+    if (hidden.compute <= kv.compute) return most;
+    const Signed spare = Signed(kRestoredBlocks) * (kv.link - kv.compute) - own;
+    const Signed closer = (kv.link - hidden.link) + (hidden.compute - kv.compute);
+    return spare <= 0 ? 0 : std::min(most, spare / closer);
+  }
+  // The time to the first token behind so many blocks.
+  Nanos first_token(const HiddenShare& share, std::uint32_t blocks) const {
+    const Signed behind = blocks - std::min(blocks, share.from_block);
+    return restored(blocks, behind * share.percent / 100, own);
+  }
+};
+
+Costs costs_of(const CostModel& costs, std::uint64_t kv_bytes, std::uint64_t hidden_bytes) {
+  const auto counted = [](Nanos cost) { return std::min(cost, kCostCounted); };
+  const Nanos latency = costs.load(Tier::kDisk, 0);
+  const auto load = [&](std::uint64_t bytes) {
+    return Occupied{counted(costs.load(Tier::kDisk, bytes) - latency),
+                    counted(costs.load_charge(Tier::kDisk, bytes))};
   };
-  const Wide link = mean(hidden.link, kv.link), compute = mean(hidden.compute, kv.compute);
-  if (compute >= link) return static_cast<Nanos>(compute);
-  return static_cast<Nanos>(Wide(computed) * link / (Wide(computed) + link - compute));
+  Occupied hidden = load(hidden_bytes);
+  hidden.compute += counted(costs.project_block());
+  return {.hidden = hidden,
+          .kv = load(kv_bytes),
+          .computed = counted(costs.compute(0, kLeadingTokens) / (kLeadingTokens / kBlockTokens)),
+          .own = counted(costs.pass(kNewTokens, std::uint64_t{kNewTokens} * kRestoredTokens))};
 }
 
 }  // namespace
 
-std::uint32_t hidden_share_percent(const CostModel& costs, std::uint64_t kv_bytes,
-                                   std::uint64_t hidden_bytes) {
-  const Nanos project = costs.project_block();
-  if (project == 0 || hidden_bytes >= kv_bytes) return 0;
-  const Nanos latency = costs.load(Tier::kDisk, 0);
-  const auto load = [&](std::uint64_t bytes) {
-    return Occupied{costs.load(Tier::kDisk, bytes) - latency, costs.load_charge(Tier::kDisk, bytes)};
-  };
-  const Occupied kv = load(kv_bytes);
-  Occupied hidden = load(hidden_bytes);
-  hidden.compute += project;
-  const Nanos computed = costs.compute(0, kLeadingTokens) / (kLeadingTokens / kBlockTokens);
-  std::uint32_t best = 0;
+HiddenShare hidden_share(const CostModel& costs, std::uint64_t kv_bytes, std::uint64_t hidden_bytes) {
+  if (costs.project_block() == 0 || hidden_bytes >= kv_bytes) return {};
+  const Costs block = costs_of(costs, kv_bytes, hidden_bytes);
+  HiddenShare share;
   for (std::uint32_t percent = 1; percent <= 100; ++percent) {
-    if (restored(percent, hidden, kv, computed) <= restored(best, hidden, kv, computed)) best = percent;
+    if (block.restored(percent) <= block.restored(share.percent)) share.percent = percent;
   }
-  const Wide with = restored(best, hidden, kv, computed), without = restored(0, hidden, kv, computed);
-  return 10 * with <= 9 * without ? best : 0;
+  if (share.percent == 0) return {};
+  const Signed hidden = block.hidden_blocks(Signed(kRestoredBlocks) * share.percent / 100);
+  HiddenShare behind = share;
+  behind.from_block = kRestoredBlocks - static_cast<std::uint32_t>(hidden * 100 / share.percent);
+  // Where projecting keeps up with the link, longer contexts are best all hidden.
+  const auto turns = [&](const HiddenShare& one) {
+    return block.first_token(one, kRestoredBlocks) + block.first_token(one, 2 * kRestoredBlocks);
+  };
+  if (turns(behind) < turns(share)) share = behind;
+  const Signed with = block.first_token(share, kRestoredBlocks),
+               without = block.first_token({}, kRestoredBlocks);
+  return 10 * with <= 9 * without ? share : HiddenShare{};
 }
 
-FormShares form_shares(std::uint32_t hidden_percent) {
-  if (hidden_percent == 0) return {};
-  return {std::max(100 - hidden_percent, kKeysAndValuesMin), hidden_percent};
+FormShares form_shares(const HiddenShare& share) {
+  const std::uint32_t behind = kRestoredBlocks - std::min(share.from_block, kRestoredBlocks);
+  const std::uint32_t hidden = share.percent * behind / kRestoredBlocks;
+  if (hidden == 0) return {};
+  return {std::max(100 - hidden, kKeysAndValuesMin), hidden};
 }
 
 std::uint64_t hidden_pays_below(const CostModel& costs, std::uint64_t kv_bytes) {

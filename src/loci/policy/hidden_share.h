@@ -23,8 +23,13 @@
 // blocks are computed that both end together. Where C is beyond all bounds this is HCache's closed form: all
 // blocks where C_H <= IO_H, else IO_KV / (IO_KV + C_H - IO_H) of them.
 //
+// A turn has new tokens to compute too, and in the time T that this takes the link brings T / (IO_KV - C_KV)
+// blocks as keys and values, which cost no projecting. So that many blocks at the beginning of a sequence are
+// never hidden, and of those behind them the share s is: then link and computing end together, however long
+// the context is.
+//
 // Projecting takes computing time from all running requests, while a link is otherwise idle. So blocks are
-// stored as hidden states only if that restores them in at most nine tenths of the time.
+// stored as hidden states only if a turn of a usual length begins in at most nine tenths of the time.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +38,22 @@
 
 namespace loci {
 
-// Percent; 0 if projecting was not measured, or hidden states are not smaller. Sizes are of a block.
-std::uint32_t hidden_share_percent(const CostModel& costs, std::uint64_t kv_bytes,
-                                   std::uint64_t hidden_bytes);
+// Of a sequence's blocks. Those that are hidden lie evenly.
+struct HiddenShare {
+  std::uint32_t percent = 0;     // of the blocks from `from_block` on; 0: none
+  std::uint32_t from_block = 0;  // those before it are keys and values
+
+  // True if the block with that number in its sequence is hidden.
+  bool holds(std::uint64_t block) const {
+    if (block < from_block) return false;
+    const std::uint64_t behind = block - from_block;
+    return (behind + 1) * percent / 100 != behind * percent / 100;
+  }
+  friend bool operator==(const HiddenShare&, const HiddenShare&) = default;
+};
+
+// None if projecting was not measured, or hidden states are not smaller. Sizes are of a block.
+HiddenShare hidden_share(const CostModel& costs, std::uint64_t kv_bytes, std::uint64_t hidden_bytes);
 
 // How the disk's slots are divided between the forms, in blocks of a hundred that are saved. Blocks that were
 // to be hidden, and whose rows were not all captured, are keys and values too; so a quarter at least is for
@@ -44,7 +62,7 @@ struct FormShares {
   std::uint32_t keys_and_values = 100;
   std::uint32_t hidden = 0;
 };
-FormShares form_shares(std::uint32_t hidden_percent);
+FormShares form_shares(const HiddenShare& share);
 
 // Bytes a second of the disk's link: on a slower one all hidden blocks come sooner than all as keys and
 // values, as projecting a block takes less than loading its keys and values. 0: nobody measured projecting.

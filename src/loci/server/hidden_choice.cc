@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "loci/compute/hidden_form.h"
-#include "loci/policy/hidden_share.h"
 
 namespace loci {
 
@@ -22,13 +21,14 @@ Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendIn
         request.save));
   if (!refused.ok() && request.wanted == "on") return Status(refused.code(), refused.message(), "hidden");
   if (!refused.ok()) return HiddenChoice{.reason = "none: " + refused.message()};
-  HiddenChoice choice{.percent = 100, .slice_bytes = form->slice_bytes()};
+  HiddenChoice choice{.share = {.percent = 100}, .slice_bytes = form->slice_bytes()};
   if (request.wanted == "auto")
-    choice.percent =
-        hidden_share_percent(CostModel(curves), info.block_bytes, form->slice_bytes() * info.layers);
+    choice.share = hidden_share(CostModel(curves), info.block_bytes, form->slice_bytes() * info.layers);
+  const std::uint32_t from = choice.share.from_block * kBlockTokens;
   choice.reason =
-      choice.percent > 0
-          ? fmt::format("{} % of the blocks, {:.2f} of the bytes of keys and values", choice.percent,
+      choice.share.percent > 0
+          ? fmt::format("{} % of the blocks{}, {:.2f} of the bytes of keys and values", choice.share.percent,
+                        from > 0 ? fmt::format(" behind the first {} tokens", from) : "",
                         static_cast<double>(form->hidden_bytes) / static_cast<double>(form->kv_bytes))
       : curves.projection == 0 ? "none: nobody measured projecting (`loci profile MODEL` does)"
                                : "none: they would not come sooner, as measured";

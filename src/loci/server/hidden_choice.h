@@ -10,6 +10,7 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/core/core.h"
 #include "loci/policy/cost_model.h"
+#include "loci/policy/hidden_share.h"
 
 namespace loci {
 
@@ -20,7 +21,7 @@ struct HiddenRequest {
 };
 
 struct HiddenChoice {
-  std::uint32_t percent = 0;  // of the blocks; 0: none
+  HiddenShare share;  // of the blocks
   std::uint64_t slice_bytes = 0;
   std::string reason;  // for people
 };

@@ -215,7 +215,7 @@ Result<StateTiers> open_tiers(const ServerParts& parts, const std::string& path,
                         .io_limit = config.io_limit.value_or(0),
                         .default_folder = config.folders.state,
                         .backend = &parts.backend->info(),
-                        .hidden_percent = hidden.percent,
+                        .hidden_share = hidden.share,
                         .hidden_slice_bytes = hidden.slice_bytes,
                         .context_tokens = context,
                         .model_fingerprint = parts.model->spec.fingerprint,
@@ -264,7 +264,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(config, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   options.core.costs = limited_costs(costs.curves, io_limit);
-  options.core.hidden.share_percent = hidden.percent;
+  options.core.hidden.share = hidden.share;
   options.capture_places = capture_places(options.core);
   SelfProfile self = self_profile(*parts.model, path, costs, info, options.core);
   self.profile.disk_directory = tiers.disk_folder;
@@ -289,7 +289,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
       .shared_tier = shared_tier,
       .peer_port = parts.peers.port(),
       .costs_source = costs.source,
-      .hidden = disk == nullptr && hidden.percent > 0 ? "none: there is no disk" : hidden.reason,
+      .hidden = disk == nullptr && hidden.share.percent > 0 ? "none: there is no disk" : hidden.reason,
       .sampling = std::move(sampling.text)};
 }
 

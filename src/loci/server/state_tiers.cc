@@ -13,7 +13,6 @@
 
 #include "loci/base/units.h"
 #include "loci/memory/chain_key.h"
-#include "loci/policy/hidden_share.h"
 #include "loci/policy/pool_split.h"
 
 namespace loci {
@@ -104,9 +103,9 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
                               .layer_slice_bytes = layers.layer_slice_bytes});
     options.shares.push_back(blocks_needed(pools[group], expected_tokens(pools, request.context_tokens)));
   }
-  if (request.hidden_percent > 0) {
+  if (request.hidden_share.percent > 0) {
     const std::uint32_t share = options.shares.front();
-    const FormShares forms = form_shares(request.hidden_percent);
+    const FormShares forms = form_shares(request.hidden_share);
     options.groups.push_back({.layers = options.groups.front().layers,
                               .layer_slice_bytes = request.hidden_slice_bytes,
                               .form = StateForm::kHidden});

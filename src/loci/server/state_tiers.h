@@ -16,6 +16,7 @@
 #include "loci/memory/disk/disk_keeper.h"
 #include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_store.h"
+#include "loci/policy/hidden_share.h"
 #include "loci/server/disk_place.h"
 
 namespace loci {
@@ -27,8 +28,8 @@ struct TierRequest {
   std::uint64_t io_limit = 0;  // bytes a second of the disk tier; 0: none
   std::string default_folder;
   const BackendInfo* backend = nullptr;
-  // How many of 100 blocks are stored as hidden states, and the bytes of a slice of these (hidden_share.h).
-  std::uint32_t hidden_percent = 0;
+  // Which blocks are stored as hidden states, and the bytes of a slice of these.
+  HiddenShare hidden_share;
   std::uint64_t hidden_slice_bytes = 0;
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};

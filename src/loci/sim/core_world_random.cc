@@ -111,8 +111,9 @@ CoreWorldOptions random_tier_world(const Chooser& choose) {
   if (choose(2) == 0) config.restore = kRestoreRules[choose(kRestoreRules.size())];
   const CoreGroup& first = config.groups.front();
   if (config.groups.size() == 1 && first.window == 0 && first.host_blocks == 0 && choose(2) == 0) {
-    config.hidden = {
-        .disk_blocks = number(1, 40), .block_bytes = number(1, 999), .share_percent = number(0, 100)};
+    config.hidden = {.disk_blocks = number(1, 40),
+                     .block_bytes = number(1, 999),
+                     .share = {.percent = number(0, 100), .from_block = number(0, 4)}};
     config.costs.projection = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(100));
   }
   options.move_fails_one_in = choose(2) == 0 ? 0 : number(2, 30);

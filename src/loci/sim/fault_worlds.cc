@@ -53,9 +53,10 @@ class Maker {
     core.hole_records = number(0, group.disk_blocks / 2);
     const std::uint64_t row_of_kv = group.block_bytes / (std::uint64_t{core.layers} * kBlockTokens);
     options.model.hidden_row_bytes = number(1, static_cast<std::uint32_t>(row_of_kv) - 1);
-    core.hidden = {.disk_blocks = scale * number(1, 100),
-                   .block_bytes = options.model.hidden_token_bytes() * kBlockTokens,
-                   .share_percent = one_in(3) ? 100 : number(0, 100)};
+    core.hidden = {
+        .disk_blocks = scale * number(1, 100),
+        .block_bytes = options.model.hidden_token_bytes() * kBlockTokens,
+        .share = {.percent = one_in(3) ? 100 : number(0, 100), .from_block = one_in(2) ? 0 : number(1, 8)}};
     core.save = "through";
     if (one_in(2)) core.restore = one_in(2) ? "hcache" : "hidden";
     options.machine.projection_flops = one_in(2) ? 0 : number(1, 100) * 1e11;

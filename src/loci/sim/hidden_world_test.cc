@@ -33,7 +33,7 @@ WorldOptions hidden_world(std::uint32_t percent) {
   options.core.groups = {{.block_count = 300, .disk_blocks = 1000, .block_bytes = kv}};
   options.core.hidden = {.disk_blocks = 1000,
                          .block_bytes = options.model.hidden_token_bytes() * kBlockTokens,
-                         .share_percent = percent};
+                         .share = {.percent = percent}};
   options.core.layers = options.model.layers;
   options.core.context_tokens = 4096;
   options.core.max_batch_tokens = 2048;
@@ -285,11 +285,10 @@ TEST(HiddenScenario, ChoosesThePapersShare) {
   ASSERT_TRUE(scenario.ok()) << scenario.status().message();
   const CoreConfig& core = scenario->world.core;
   EXPECT_EQ(core.hidden.block_bytes * 2, core.groups.front().block_bytes);
-  EXPECT_GE(core.hidden.share_percent, 90u);
-  EXPECT_LE(core.hidden.share_percent, 97u);
-  EXPECT_EQ(
-      core.hidden.share_percent,
-      hidden_share_percent(CostModel(core.costs), core.groups.front().block_bytes, core.hidden.block_bytes));
+  EXPECT_GE(core.hidden.share.percent, 90u);
+  EXPECT_LE(core.hidden.share.percent, 97u);
+  EXPECT_EQ(core.hidden.share,
+            hidden_share(CostModel(core.costs), core.groups.front().block_bytes, core.hidden.block_bytes));
   const double bytes = static_cast<double>(core.hidden.disk_blocks * core.hidden.block_bytes +
                                            core.groups.front().disk_blocks * core.groups.front().block_bytes);
   EXPECT_NEAR(bytes, 1e12, 1e8) << "the disk's bytes are divided";
@@ -300,7 +299,7 @@ TEST(HiddenScenario, BelievesWhatItIsTold) {
       parsed_hidden(R"("engine": {"hidden": "auto"}, "belief": {"projection": 20})");
   EXPECT_EQ(slow->world.core.hidden.disk_blocks, 0u) << "it would not pay";
   const Result<Scenario> on = parsed_hidden(R"("engine": {"hidden": "on"}, "belief": {"projection": 20})");
-  EXPECT_EQ(on->world.core.hidden.share_percent, 100u);
+  EXPECT_EQ(on->world.core.hidden.share, (HiddenShare{.percent = 100}));
   const PassModel real(on->world.model, on->world.machine);
   EXPECT_EQ(on->world.core.costs.projection, real.projecting(1) * 20);
 }

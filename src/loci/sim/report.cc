@@ -185,7 +185,8 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
     json["disks_lost"] = report.disks_lost;
   }
   if (const CoreHidden& forms = options.core.hidden; forms.disk_blocks > 0) {
-    json["hidden"] = {{"share_percent", forms.share_percent},
+    json["hidden"] = {{"share_percent", forms.share.percent},
+                      {"from_tokens", forms.share.from_block * kBlockTokens},
                       {"blocks_saved", report.hidden_saved},
                       {"blocks_not_captured", report.hidden_not_captured},
                       {"blocks_loaded", report.hidden_loaded}};
@@ -252,11 +253,12 @@ std::string report_text(const Ordered& report) {
     const Ordered& hidden = report["hidden"];
     const auto count = [&](const char* name) { return hidden[name].get<std::uint64_t>(); };
     text += fmt::format(
-        "hidden states: {} % of the blocks wanted; {} saved, {} not captured, {} loaded; projecting took "
+        "hidden states: {} % of the blocks behind {} tokens wanted; {} saved, {} not captured, {} loaded; "
+        "projecting took "
         "{:.1f} "
         "s\n",
-        count("share_percent"), count("blocks_saved"), count("blocks_not_captured"), count("blocks_loaded"),
-        number("busy_s", "projecting"));
+        count("share_percent"), count("from_tokens"), count("blocks_saved"), count("blocks_not_captured"),
+        count("blocks_loaded"), number("busy_s", "projecting"));
   }
   if (report.contains("cluster")) text += cluster_text(report["cluster"]);
   for (const auto& [name, count] : report["outcomes"].items()) {

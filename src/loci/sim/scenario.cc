@@ -272,16 +272,16 @@ void read_belief(Fields fields, WorldOptions& world) {
 }
 
 // The bytes of the disk, which are of keys and values so far, divided between both forms, as a server's.
-void divide_disk(std::uint32_t percent, std::uint64_t hidden_bytes, CoreConfig& core) {
+void divide_disk(const HiddenShare& share, std::uint64_t hidden_bytes, CoreConfig& core) {
   CoreGroup& group = core.groups.front();
-  const auto [of_kv, of_hidden] = form_shares(percent);
+  const auto [of_kv, of_hidden] = form_shares(share);
   const double bytes = static_cast<double>(group.disk_blocks) * static_cast<double>(group.block_bytes);
   const double each = bytes / (of_kv * static_cast<double>(group.block_bytes) +
                                of_hidden * static_cast<double>(hidden_bytes));
   group.disk_blocks = std::max(1u, static_cast<std::uint32_t>(each * of_kv));
   core.hidden = {.disk_blocks = std::max(1u, static_cast<std::uint32_t>(each * of_hidden)),
                  .block_bytes = hidden_bytes,
-                 .share_percent = percent};
+                 .share = share};
   core.hole_records = (group.disk_blocks + core.hidden.disk_blocks) / 4;
 }
 
@@ -308,10 +308,10 @@ void choose_hidden_share(const std::string& wanted, Fields& fields, WorldOptions
                     info, world.core.costs);
   if (!choice.ok())
     return fields.wrong("engine.hidden", "off or auto (" + choice.status().message() + ")", wanted);
-  if (choice->percent == 0) return;
+  if (choice->share.percent == 0) return;
   if (world.core.costs.projection == 0)
     return fields.wrong("engine.hidden", "a profile that has measured projecting (`loci profile`)", wanted);
-  divide_disk(choice->percent, choice->slice_bytes * layers, world.core);
+  divide_disk(choice->share, choice->slice_bytes * layers, world.core);
 }
 
 void read_shape(Fields fields, ConversationShape& shape) {

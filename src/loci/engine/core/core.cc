@@ -114,7 +114,7 @@ Status check_tiers(const CoreConfig& config) {
   if (const CoreHidden& hidden = config.hidden; hidden.disk_blocks > 0) {
     const bool possible = config.groups.size() == 1 && first.window == 0 && first.host_blocks == 0 &&
                           first.disk_blocks > 0 && hidden.block_bytes < first.block_bytes &&
-                          hidden.share_percent <= 100;
+                          hidden.share.percent <= 100;
     if (!possible) {
       return invalid_argument(
           "expected one group without a window, a disk, no host tier, less bytes than of keys and values, "

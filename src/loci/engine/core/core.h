@@ -58,6 +58,7 @@
 #include "loci/engine/core/plan.h"
 #include "loci/memory/block_place.h"
 #include "loci/policy/cost_model.h"
+#include "loci/policy/hidden_share.h"
 #include "loci/policy/policy_set.h"
 
 namespace loci {
@@ -77,9 +78,9 @@ struct CoreGroup {
 // Blocks that the disk holds as hidden states (HCache §3.2); only for models without windows, and without a
 // tier of host memory.
 struct CoreHidden {
-  std::uint32_t disk_blocks = 0;    // slots on disk; 0: there are none
-  std::uint64_t block_bytes = 0;    // less than the group's
-  std::uint32_t share_percent = 0;  // of the blocks that are saved as they fill (policy/hidden_share.h)
+  std::uint32_t disk_blocks = 0;  // slots on disk; 0: there are none
+  std::uint64_t block_bytes = 0;  // less than the group's
+  HiddenShare share;              // of the blocks that are saved as they fill
   friend bool operator==(const CoreHidden&, const CoreHidden&) = default;
 };
 

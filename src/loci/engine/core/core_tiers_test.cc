@@ -294,7 +294,7 @@ TEST(CoreTiers, DecodesWaitNoLongerThanComputingTakes) {
 CoreConfig hidden_config(Nanos latency) {
   CoreConfig config = tier_config(8, 0, 32);
   config.hidden = {
-      .disk_blocks = 32, .block_bytes = config.groups.front().block_bytes / 2, .share_percent = 100};
+      .disk_blocks = 32, .block_bytes = config.groups.front().block_bytes / 2, .share = {.percent = 100}};
   config.costs.disk_read = {latency, 1u << 30};
   config.costs.token = 100 * kNanosPerMilli;
   config.costs.attention = {0};

@@ -26,9 +26,8 @@ void Transfers::wish_share(BlockId id, SaveScope scope) {
 
 StateForm Transfers::form_to_save(BlockId id) const {
   if (config_.hidden.disk_blocks == 0) return StateForm::kKeysAndValues;
-  const std::uint64_t depth = index_.block(id).depth, percent = config_.hidden.share_percent;
-  return depth * percent / 100 != (depth - 1) * percent / 100 ? StateForm::kHidden
-                                                              : StateForm::kKeysAndValues;
+  return config_.hidden.share.holds(index_.block(id).depth - 1) ? StateForm::kHidden
+                                                                : StateForm::kKeysAndValues;
 }
 
 bool Transfers::may_write(Tier tier) const {

@@ -111,7 +111,8 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
   w.number(config.shared_rounds);
   w.number(config.hidden.disk_blocks);
   w.number(config.hidden.block_bytes);
-  w.number(config.hidden.share_percent);
+  w.number(config.hidden.share.percent);
+  w.number(config.hidden.share.from_block);
   w.number(config.state_ttl);
   w.number(config.pass_time);
   put(w, config.costs);
@@ -152,7 +153,8 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
   config.shared_rounds = r.number<std::uint32_t>("shared_rounds");
   config.hidden.disk_blocks = r.number<std::uint32_t>("hidden");
   config.hidden.block_bytes = r.number<std::uint64_t>("hidden");
-  config.hidden.share_percent = r.number<std::uint32_t>("hidden");
+  config.hidden.share.percent = r.number<std::uint32_t>("hidden");
+  config.hidden.share.from_block = r.number<std::uint32_t>("hidden");
   config.state_ttl = r.number<Nanos>("state_ttl");
   config.pass_time = r.number<Nanos>("pass_time");
   get(r, config.costs);

@@ -232,7 +232,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
     options.mover.host_blocks.clear();
     options.core.hidden = {.disk_blocks = kHiddenSlots,
                            .block_bytes = layers * form->slice_bytes(),
-                           .share_percent = GetParam().hidden_percent};
+                           .share = {.percent = GetParam().hidden_percent}};
     options.core.costs.projection = 1000;
     options.capture_places = kCapturePlaces;
     disk.push_back({.layers = layers,
