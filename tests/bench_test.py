@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from live_client import expect, expect_equal, Server
+from live_client import expect, expect_equal, Server, wait_until
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB")
 DIALOGUES = "\n".join(json.dumps({"messages": [{"role": role, "content": f"{role} {d}.{i}, and more words"}
@@ -28,13 +28,22 @@ def model(request):
 
 
 def bench(binary, *arguments, text=None):
-    return subprocess.run([binary, "bench", *arguments], input=text, capture_output=True, text=True, timeout=120)
+    return subprocess.run([binary, "bench", *arguments], input=text, capture_output=True, text=True, timeout=300)
 
 
 def bench_json(binary, *arguments, text=None, code=0):
     done = bench(binary, *arguments, "--json", "-", text=text)
     expect_equal(done.returncode, code, f"exit code ({done.stderr})")
     return json.loads(done.stdout)
+
+
+def undisturbed(run, seconds_more, seconds_max):
+    """What `run` gives; once more where by `seconds_more` it took longer than it may: the machine may have been busy."""
+    for _ in range(10):
+        out = run()
+        if seconds_more(out) < seconds_max:
+            return out
+    raise AssertionError(f"ten runs took too long, the last one by {seconds_more(out)} s, expected less than {seconds_max}")
 
 
 class StandIn:
@@ -80,13 +89,19 @@ def text_event(text):
 # --- against Loci ---
 
 def test_a_closed_loop_from_a_file(binary, model):
-    with Server(binary, model, *SMALL) as server:
+    def run_once():
         before = server.metrics()
         out = bench_json(binary, server.url, "--dialogues", "-", "--conversations", "4", "--turns", "5", "--max-tokens",
                          "6", "--ignore-eos", "--concurrency", "2", "--private-prefix-tokens", "80", "--warmup", "0",
                          text=DIALOGUES)
-        after = server.metrics()
-    run = out["servers"][0]
+        return out["servers"][0], before, server.metrics()
+
+    def more(ran):
+        turns = ran[0]["turns"]
+        return ran[0]["seconds"] - (max(turn["ended_ns"] for turn in turns) - min(turn["sent_ns"] for turn in turns)) / 1e9
+
+    with Server(binary, model, *SMALL) as server:
+        run, before, after = undisturbed(run_once, more, 0.5)
     expect_equal(run["requests"], {"completed": 20, "failed": 0, "skipped": 0}, "requests")
     expect_equal(run["remarks"], [], "remarks")
     expect_equal([turn["output_tokens"] for turn in run["turns"]], [6] * 20, "lengths of replies")
@@ -102,8 +117,7 @@ def test_a_closed_loop_from_a_file(binary, model):
         expect_equal(sum(turn[key] for turn in run["turns"]), counted, f"{key} as the server counts")
     rate = run["throughput"]["output_tokens_per_second"]
     expect(abs(rate * run["seconds"] - 120) < 1e-6, "throughput is tokens over seconds")
-    in_all = max(turn["ended_ns"] for turn in run["turns"]) - min(turn["sent_ns"] for turn in run["turns"])
-    expect(0 <= run["seconds"] - in_all / 1e9 < 0.5, "seconds are those of the run")
+    expect(0 <= more((run,)), "seconds are those of the run")
 
 
 def test_sessions_one_after_the_other(binary, model):
@@ -138,28 +152,38 @@ TRACE = "\n".join(json.dumps(line) for line in (
 def test_a_trace_at_its_times(binary, model, tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_text(TRACE)
+
+    def turns_of(out):
+        return {(turn["conversation"], turn["turn"]): turn for turn in out["servers"][0]["turns"]}
+
+    def thought_seconds(out):
+        return (turns_of(out)[0, 1]["due_ns"] - turns_of(out)[0, 0]["ended_ns"]) / 1e9
+
+    def beside_the_turn(out):
+        (turn,) = out["servers"][0]["turns"]
+        return abs(out["servers"][0]["seconds"] - (turn["ended_ns"] - turn["sent_ns"]) / 1e9)
+
     with Server(binary, model, *SMALL) as server:
-        out = bench_json(binary, server.url, "--trace", str(path), "--time-scale", "0.5", "--ignore-eos", "--warmup", "0",
-                         "--objective", "ttft=1h,latency=1h")
+        # The second turn is due as long after the reply as the client thought.
+        out = undisturbed(lambda: bench_json(binary, server.url, "--trace", str(path), "--time-scale", "0.5", "--ignore-eos",
+                                             "--warmup", "0", "--objective", "ttft=1h,latency=1h"), thought_seconds, 0.45)
         table = bench(binary, server.url, "--trace", str(path), "--trace-requests", "2", "--ignore-eos")
         path.write_text('{"time_ms": 700, "conversation": "a", "prompt_tokens": 6, "reply_tokens": 2}')
-        late = bench_json(binary, server.url, "--trace", str(path))["servers"][0]
+        # Seconds are from the first request on.
+        undisturbed(lambda: bench_json(binary, server.url, "--trace", str(path)), beside_the_turn, 0.3)
         path.write_text('{"time_ms": 2000, "conversation": "a", "prompt_tokens": 6, "reply_tokens": 5}')
         refused = bench(binary, server.url, "--trace", str(path), "--time-scale", "1e9")
     expect_equal(table.returncode, 0, table.stderr)
     expect("ms late on average" in table.stdout and "2 turns of" in table.stdout, table.stdout)
     expect_equal(refused.returncode, 2, refused.stderr)
     expect("expected turns due within 10^12 ms of the begin, found one at 2e+12 ms" in refused.stderr, refused.stderr)
-    (turn,) = late["turns"]
-    expect(abs(late["seconds"] - (turn["ended_ns"] - turn["sent_ns"]) / 1e9) < 0.3, "seconds are from the first request on")
     run = out["servers"][0]
-    turns = {(turn["conversation"], turn["turn"]): turn for turn in run["turns"]}
+    turns = turns_of(out)
     expect_equal({place: turn["output_tokens"] for place, turn in turns.items()},
                  {(0, 0): 5, (1, 0): 3, (2, 0): 4, (0, 1): 6}, "replies as long as the trace says")
     due = [turns[place]["due_ns"] / 1e6 for place in ((0, 0), (1, 0), (2, 0))]
     expect_equal(due, [0, 100, 300], "times are scaled")
-    after = turns[0, 1]["due_ns"] - turns[0, 0]["ended_ns"]
-    expect(400e6 <= after < 450e6, f"the second turn is due as long after the reply as the client thought: {after}")
+    expect(thought_seconds(out) >= 0.4, f"the second turn is due as long after the reply as the client thought: {thought_seconds(out)}")
     for turn in turns.values():
         expect(turn["due_ns"] <= turn["sent_ns"] < turn["first_ns"], f"none is sent before it is due: {turn}")
     expect(turns[2, 0]["cached_tokens"] >= 32, "equal hashes are equal words")
@@ -215,7 +239,7 @@ def test_waits_while_the_model_loads(binary, model):
     process = subprocess.Popen([binary, "serve", model, "--port", str(server.port), *SMALL], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while True:
             done = bench(binary, f"http://127.0.0.1:{server.port}", "--conversations", "1", "--turns", "1",
                          "--max-tokens", "2")
@@ -224,16 +248,17 @@ def test_waits_while_the_model_loads(binary, model):
         expect_equal(done.returncode, 0, done.stderr)
     finally:
         process.terminate()
-        process.wait(40)
+        process.wait(120)
 
 
 def test_an_interrupt_shows_what_there_is(binary, model):
     with Server(binary, model, *SMALL) as server, tempfile.NamedTemporaryFile() as file:
-        process = subprocess.Popen([binary, "bench", server.url, "--conversations", "4", "--turns", "3", "--think-time",
-                                    "20", "--max-tokens", "2", "--json", file.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(1.5)
+        process = subprocess.Popen([binary, "bench", server.url, "--conversations", "4", "--turns", "30", "--think-time", "2", "--warmup",
+                                    "0", "--max-tokens", "2", "--json", file.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # Who sends a conversation's second turn has had the first one's end.
+        wait_until(lambda: server.metrics()["loci_time_to_first_token_seconds_count"] > 4, "a second turn")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
         expect_equal(process.returncode, 1, err)
         expect("interrupted" in out and "TTFT" in out, out)
         expect(json.load(file)["interrupted"], "the JSON says so")

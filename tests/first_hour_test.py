@@ -15,7 +15,7 @@ SMALL = ("--threads", "1", "--device-memory", "256MiB", "--store", "")
 
 
 def run(binary, *arguments, text="", **environment):
-    return subprocess.run([binary, *arguments], input=text, capture_output=True, text=True, timeout=60,
+    return subprocess.run([binary, *arguments], input=text, capture_output=True, text=True, timeout=120,
                           env={**os.environ, "LOCI_CONFIG": "", **environment})
 
 
@@ -255,14 +255,14 @@ def test_every_line_of_both_streams_is_json(binary, model):
 
 
 def test_a_second_signal_is_told_from_a_client_that_left(binary, model):
-    with Server(binary, model, *SMALL) as server:
+    with Server(binary, model, *SMALL, "--drain-timeout", "600s") as server:
         connection = server.send("/v1/completions", {"prompt": "Count:", "max_tokens": 4000, "ignore_eos": True,
                                                      "stream": True})
         connection.recv(2000)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        wait_until(lambda: server.get("/health").status == 503, "the first signal was taken")
         server.process.send_signal(signal.SIGTERM)
-        server.process.wait(20)
+        server.process.wait(120)
         connection.close()
         expect_equal(server.process.returncode, 1, "exit code")
         log = server.log_text()

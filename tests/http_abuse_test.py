@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients that mean harm, or are broken.
 
-Each attack runs while another client asks for replies; those must come within ANSWER_SECONDS_MAX. Afterwards the
-server must live, be idle within IDLE_SECONDS_MAX, and hold no more memory than RSS_GROWTH_MAX above what it had; while
-it was attacked it may have held PEAK_GROWTH_MAX more. The model is a tiny random one.
+Each attack runs while another client asks for replies; with --measure those must come within ANSWER_SECONDS_MAX.
+Afterwards the server must live, become idle, and hold no more memory than RSS_GROWTH_MAX above what it had; while it was
+attacked it may have held PEAK_GROWTH_MAX more. The model is a tiny random one.
 """
 import json
 import os
 import random
 import resource
+import select
 import socket
+import ssl
 import subprocess
 import threading
 import time
 
 import pytest
 
-from live_client import Server, read_all, wait_until
+from live_client import Server, wait_until
 
 pytestmark = pytest.mark.serve(model="tiny")
 ANSWER_SECONDS_MAX = 10.0
-IDLE_SECONDS_MAX = 60.0
-RSS_GROWTH_MAX = 96 << 20
+HASTY_SECONDS = 3  # the limits of a server that is to cut slow clients off
+RSS_GROWTH_MAX = 128 << 20  # of which malloc keeps 60 to 90 MiB of large bodies
 PEAK_GROWTH_MAX = 160 << 20
 IDLE_CONNECTIONS = 2000
 PATH = "/v1/completions"
@@ -30,7 +32,7 @@ BUDGET = 32 << 20  # --max-bodies
 
 
 def connect(server):
-    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=120)
 
 
 def head(length, more=""):
@@ -38,36 +40,47 @@ def head(length, more=""):
 
 
 class Bystander:
-    """An honest client beside an attack: asks again and again, and keeps the longest time to an answer."""
+    """An honest client beside an attack: asks again and again, and keeps the longest time to an answer.
 
-    def __init__(self, server):
-        self.server, self.stop, self.longest, self.count, self.faults = server, threading.Event(), 0.0, 0, []
+    The server's limits may cut it off where it was slow itself: where its request took `limit_seconds` or more.
+    """
+
+    def __init__(self, server, limit_seconds):
+        self.server, self.limit_seconds, self.stop = server, limit_seconds, threading.Event()
+        self.longest, self.count, self.faults = 0.0, 0, []
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
         return self
 
+    def ask(self):
+        """What is wrong with the answer, and whether a client that was too slow gets the like."""
+        try:
+            reply = self.server.post(PATH, {"prompt": "Hello", "max_tokens": 4})
+            return (None, False) if reply.status == 200 else (reply.text, reply.status == 408)
+        except Exception as error:  # noqa: BLE001
+            return repr(error), isinstance(error, (ConnectionError, ssl.SSLError))
+
     def run(self):
         while not self.stop.is_set():
             begin = time.monotonic()
-            try:
-                reply = self.server.post(PATH, {"prompt": "Hello", "max_tokens": 4})
-                if reply.status != 200:
-                    self.faults.append(reply.text)
-            except Exception as error:  # noqa: BLE001
-                self.faults.append(repr(error))
-            self.longest = max(self.longest, time.monotonic() - begin)
-            self.count += 1
+            fault, too_slow = self.ask()
+            seconds = time.monotonic() - begin
+            self.longest = max(self.longest, seconds)
+            if fault is None:
+                self.count += 1
+            elif not too_slow or seconds < self.limit_seconds:
+                self.faults.append(fault)
             self.stop.wait(0.05)
 
     def __exit__(self, kind, *_):
-        time.sleep(0.3)
+        if kind is None:
+            wait_until(lambda: self.count > 2 or self.faults, "three answers beside an attack")
         self.stop.set()
         self.thread.join()
         if kind is None:
             assert not self.faults, self.faults[:3]
-            assert self.count > 2 and self.longest < ANSWER_SECONDS_MAX, (self.count, self.longest)
             print(f"      {self.count} answers beside it, the slowest after {self.longest:.2f} s")
 
 
@@ -80,28 +93,42 @@ def memory(server, field):
     raise AssertionError(f"no {field}")
 
 
+def gauges(server, *names):
+    """Of /metrics; nothing where this client was too slow for the server's limits, and is to ask again."""
+    try:
+        metrics = server.metrics()
+        return [metrics[name] for name in names]
+    except (ConnectionError, ssl.SSLError, ValueError, KeyError):
+        return []
+
+
 def wait_until_idle(server):
     """No request runs or waits, and no connection is left but the one that asks."""
-    end = time.monotonic() + IDLE_SECONDS_MAX
-    while True:
-        metrics = server.metrics()
-        left = {name: metrics[name] for name in ("loci_http_connections", "loci_requests_running", "loci_requests_queued")}
-        if list(left.values()) == [1, 0, 0]:
-            return
-        assert time.monotonic() < end, left
-        time.sleep(0.1)
+    wait_until(lambda: gauges(server, "loci_http_connections", "loci_requests_running", "loci_requests_queued") == [1, 0, 0],
+               "one connection, nothing running, nothing queued")
 
 
 @pytest.fixture(scope="module")
-def server(binary, model):
+def limit_seconds(request):
+    """Of the server, for headers and bodies."""
+    return getattr(request, "param", 600)
+
+
+hasty = pytest.mark.parametrize("limit_seconds", [HASTY_SECONDS], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def server(limit_seconds, binary, model):
     wanted = IDLE_CONNECTIONS + 500
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:  # for this program and the server that it starts
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard != resource.RLIM_INFINITY else wanted, hard))
+    limit = f"{limit_seconds}s"
     with Server(binary, model, "--device-memory", "64MiB", "--context", "512", "--threads", "1", "--max-connections",
-                str(wanted), "--header-timeout", "3s", "--body-timeout", "3s", "--max-bodies", f"{BUDGET >> 20}MiB",
-                "--log-level", "warn") as running:
-        running.post(PATH, {"prompt": "warm", "max_tokens": 4})
+                str(wanted), "--header-timeout", limit, "--body-timeout", limit, "--body-stall-timeout", limit,
+                "--max-bodies", f"{BUDGET >> 20}MiB", "--log-level", "warn") as running:
+        with Bystander(running, limit_seconds):  # warms it up
+            pass
         yield running
 
 
@@ -111,10 +138,11 @@ def memory_at_start(server):
 
 
 @pytest.fixture(autouse=True)
-def others_are_served(server, memory_at_start):
+def others_are_served(server, limit_seconds, memory_at_start, pytestconfig):
     """Around each attack: another client's answers, and afterwards what is left of the attack."""
-    with Bystander(server):
+    with Bystander(server, limit_seconds) as bystander:
         yield
+    assert bystander.longest < ANSWER_SECONDS_MAX or not pytestconfig.getoption("--measure"), bystander.longest
     assert server.process.poll() is None, "the server lives"
     wait_until_idle(server)
     grown, peak = (memory(server, field) - before for field, before in zip(("VmRSS", "VmHWM"), memory_at_start))
@@ -127,73 +155,77 @@ def status_of(answer):
     return int(answer.split(b" ")[1]) if answer.startswith(b"HTTP/1.1 ") else None
 
 
-def closed_within(connection, seconds):
-    connection.settimeout(seconds)
+def read_to_end(connection):
+    """What comes until the server closes; what came before a reset counts."""
+    data = b""
     try:
-        return read_all(connection)
-    except ConnectionResetError:
-        return b""
-    finally:
-        connection.close()
+        while piece := connection.recv(65536):
+            data += piece
+    except ConnectionError:
+        pass
+    connection.close()
+    return data
 
 
-# --- attacks: the server has --header-timeout 3s --body-timeout 3s ---
+def send_what_goes(connection, data):
+    """The server may have closed the connection."""
+    try:
+        connection.sendall(data)
+        return True
+    except ConnectionError:
+        return False
 
+
+# --- attacks on what waits ---
+
+@hasty
 def test_headers_byte_by_byte(server):
     data = b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Slow: y\r\n" * 1000
     connections = [connect(server) for _ in range(100)]
-    end = time.monotonic() + 10
-    closed = 0
-    for byte in range(len(data)):
-        for connection in list(connections):
-            try:
-                connection.sendall(data[byte:byte + 1])
-            except OSError:
-                connections.remove(connection)
-                closed += 1
-        if not connections or time.monotonic() > end:
+    at = iter(data)
+
+    def all_are_closed():
+        byte = bytes([next(at)])
+        connections[:] = [connection for connection in connections if send_what_goes(connection, byte)]
+        time.sleep(0.08)
+        return not connections
+
+    wait_until(all_are_closed, "who sends a byte now and then is cut off")
+    # Who stops in the middle of a header can read why it was cut off. (Who is cut off before the first byte is told nothing.)
+    for _ in range(10):
+        connection = connect(server)
+        send_what_goes(connection, data[:100])
+        if (status := status_of(read_to_end(connection))) is not None:
             break
-        time.sleep(0.1)
-    assert closed == 100, f"{len(connections)} are open still"
-    # Who stops in the middle of a header can read why it was cut off.
-    connection = connect(server)
-    connection.sendall(data[:100])
-    assert status_of(closed_within(connection, 8)) == 408
+    assert status == 408
 
 
+@hasty
 def test_bodies_byte_by_byte(server):
-    connections = [connect(server) for _ in range(100)]
-    for connection in connections:
-        connection.sendall(head(1 << 20))
+    connections = []
+    for _ in range(100):
+        connections.append(connect(server))
+        send_what_goes(connections[-1], head(1 << 20))
     for _ in range(20):
         for connection in connections:
-            try:
-                connection.sendall(b" ")
-            except OSError:
-                pass
+            send_what_goes(connection, b" ")
         time.sleep(0.05)
-    answers = [status_of(closed_within(connection, 8)) for connection in connections]
+    answers = [status_of(read_to_end(connection)) for connection in connections]
     assert answers.count(408) >= 90 and set(answers) <= {408, None}, answers
 
+
+# --- other attacks: the server is patient, so that a slow machine is no attack ---
 
 def test_huge_bodies(server):
     for more, length in (("", 1 << 40), ("", 9 << 20), ("Expect: 100-continue\r\n", 1 << 30)):
         connection = connect(server)
-        connection.sendall(head(length, more))
-        try:
-            connection.sendall(b"x" * (1 << 20))
-        except OSError:
-            pass
-        assert status_of(closed_within(connection, 10)) == 413, length
+        send_what_goes(connection, head(length, more) + b"x" * (1 << 20))
+        assert status_of(read_to_end(connection)) == 413, length
     # Chunks without end.
     connection = connect(server)
-    connection.sendall(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-    try:
-        for _ in range(200):
-            connection.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
-    except OSError:
-        pass
-    assert status_of(closed_within(connection, 10)) in (413, None)
+    send_what_goes(connection, f"POST {PATH} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+                   + (b"10000\r\n" + b" " * 0x10000 + b"\r\n") * 200)
+    assert status_of(read_to_end(connection)) in (413, None)
 
 
 def test_many_large_bodies_are_bounded_together(server):
@@ -203,38 +235,27 @@ def test_many_large_bodies_are_bounded_together(server):
     connections = []
     refused = 0
     for _ in range(2 * BUDGET // size):
-        connection = connect(server)
-        connection.sendall(head(len(body)))
-        try:
-            connection.sendall(body[:-1])
-        except OSError:
-            pass
-        connections.append(connection)
-    time.sleep(0.5)
+        connections.append(connect(server))
+        send_what_goes(connections[-1], head(len(body)) + body[:-1])
+    # The server has taken in all that it holds when it has answered the others.
+    wait_until(lambda: len(select.select(connections, [], [], 0)[0]) >= len(connections) // 2 - 1, "half of them are refused")
     # Small ones are served meanwhile.
     assert server.post(PATH, {"prompt": "small", "max_tokens": 1}).status == 200
     for connection in connections:
-        try:
-            connection.sendall(body[-1:])
-        except OSError:
-            pass
+        send_what_goes(connection, body[-1:])
     for connection in connections:
-        connection.settimeout(20)
         answer = b""
         try:
-            while b"\r\n\r\n" not in answer:
-                piece = connection.recv(65536)
-                if not piece:
-                    break
+            while b"\r\n\r\n" not in answer and (piece := connection.recv(65536)):
                 answer += piece
-        except OSError:
+        except ConnectionError:
             pass
         connection.close()
         if status_of(answer) == 503:
             assert b"Retry-After: " in answer and answer.split(b" ")[1] == b"503", answer
             refused += 1
         else:
-            assert status_of(answer) in (200, 408, None), answer[:200]
+            assert status_of(answer) in (200, None), answer[:200]
     assert refused >= len(connections) // 2 - 1, (refused, len(connections))
     # Afterwards there is room again.
     assert server.request("POST", PATH, body).status == 200
@@ -260,10 +281,8 @@ def test_idle_connections(server):
     try:
         for _ in range(IDLE_CONNECTIONS):
             connections.append(connect(server))
-        assert server.metrics()["loci_http_connections"] >= IDLE_CONNECTIONS, "all are open at once"
-        begin = time.monotonic()
+        wait_until(lambda: server.metrics()["loci_http_connections"] >= IDLE_CONNECTIONS, "all are open at once")
         assert server.post(PATH, {"prompt": "Hello", "max_tokens": 4}).status == 200
-        assert time.monotonic() - begin < ANSWER_SECONDS_MAX
     finally:
         for connection in connections:
             connection.close()
@@ -291,7 +310,7 @@ def test_clients_that_never_read(binary, tmp_path):
                 connection.sendall(head(len(body)).replace(PATH.encode(), b"/v1/chat/completions") + body)
                 connections.append(connection)
             wait_until(lambda: server.metrics()["loci_requests_paused"] == clients
-                       and server.metrics()["loci_requests_running"] == 0, "all are paused")
+                       and server.metrics()["loci_requests_running"] == 0, "all are paused", 600)
             made = server.metrics()["loci_generated_tokens_total"]
             assert made < clients * tokens_max / 100, made
             assert server.metrics()["loci_requests_queued"] == 0, "they wait for nobody"
@@ -301,7 +320,7 @@ def test_clients_that_never_read(binary, tmp_path):
             assert grown < clients * NEVER_READ_GROWTH_MAX, f"{grown >> 20} MiB more for {clients} clients"
             assert server.post(PATH, {"prompt": "Hello", "max_tokens": 4}).status == 200
             # One of them reads: its reply goes on, far beyond what was made for it.
-            connections[0].settimeout(30)
+            connections[0].settimeout(120)
             answer = bytearray()
             while answer.count(b"data: ") < most_read:
                 piece = connections[0].recv(1 << 20)
@@ -326,7 +345,7 @@ def test_pipelined_garbage(server):
         try:
             connection.sendall(good * 50 + garbage)
             connection.shutdown(socket.SHUT_WR)
-            answer = closed_within(connection, 10)
         except OSError:
             continue
+        answer = read_to_end(connection)
         assert answer.count(b"HTTP/1.1 200") >= 1, answer[:200]

@@ -96,6 +96,12 @@ def read_all(connection, piece_bytes=65536, pause_seconds=0):
     return data
 
 
+def send_unread(server):
+    """A chat whose turn goes on until its stream is read: log-probabilities make more output than the sockets' buffers hold."""
+    body = chat_body("Go on.", n=8, max_tokens=75, ignore_eos=True, logprobs=True, top_logprobs=20, stream=True)
+    return server.send("/v1/chat/completions", body, receive_buffer=4096)
+
+
 def dechunk(body):
     out = b""
     while True:
@@ -179,7 +185,7 @@ class Server:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(40)
+                self.process.wait(120)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 raise AssertionError("the server did not stop")
@@ -248,7 +254,7 @@ def killed(server):
         yield server
     finally:
         server.process.send_signal(signal.SIGKILL)
-        server.process.wait(20)
+        server.process.wait(120)
         server.process.stdout.close()
 
 

@@ -12,12 +12,13 @@ import select
 import signal
 import subprocess
 import tempfile
+import termios
 import threading
 import time
 
 import pytest
 
-from live_client import chat_body, expect, expect_equal, greedy, Server, stream_events, wait_idle, wait_until
+from live_client import chat_body, expect, expect_equal, greedy, send_unread, Server, stream_events, wait_idle, wait_until
 
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 RSS_GROWTH_MAX = 24 << 20  # bytes that a round of load may leave behind: allocator slack, histograms
@@ -364,10 +365,9 @@ def test_a_reader_that_takes_nothing_is_cut_off(binary, model):
         # Log-probabilities make much output of few tokens: more than the sockets' buffers hold.
         body = chat_body("x", n=8, max_tokens=1000, ignore_eos=True, logprobs=True, top_logprobs=20, stream=True)
         connection = server.send("/v1/chat/completions", body, receive_buffer=4096)
-        wait_until(lambda: server.metrics()["loci_requests_running"] > 0, "it runs")
         wait_until(lambda: server.metrics()["loci_client_disconnects_total"] == 1, "it is cut off")
         wait_idle(server)
-        expect(server.metrics()["loci_generated_tokens_total"] < 8000, "before its end")
+        expect(0 < server.metrics()["loci_generated_tokens_total"] < 8000, "between its begin and its end")
         connection.close()
 
 
@@ -392,10 +392,10 @@ def test_full_queue(binary, model):
 def test_stop_while_busy(binary, model):
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "events")
-        with Server(binary, model, "--event-log", log) as server:
-            body = {"prompt": "Once", "max_tokens": 150, "ignore_eos": True, "stream": True}
-            connections = [server.send("/v1/completions", body) for _ in range(8)]
-            wait_until(lambda: server.metrics()["loci_requests_running"] == 8, "all run")
+        with Server(binary, model, "--event-log", log, "--drain-timeout", "600s", "--write-timeout", "600s") as server:
+            body = {"prompt": "Once", "max_tokens": 100, "ignore_eos": True, "stream": True}
+            connections = [server.send("/v1/completions", body) for _ in range(7)] + [send_unread(server)]
+            wait_until(lambda: server.metrics()["loci_time_to_first_token_seconds_count"] == len(connections), "all have begun")
             server.process.send_signal(signal.SIGTERM)
             wait_until(lambda: server.get("/health").status == 503, "health is 503")
             refused = server.post("/v1/completions", {"prompt": "x"})
@@ -404,35 +404,34 @@ def test_stop_while_busy(binary, model):
             for connection in connections:
                 events = stream_events(connection)
                 expect_equal(events[-1]["choices"][0]["finish_reason"], "length", "what runs goes on to its end")
-            expect_equal(server.process.wait(10), 0, "exit code")
+            expect_equal(server.process.wait(120), 0, "exit code")
         replayed = subprocess.run([binary, "replay", log], capture_output=True, text=True)
         expect_equal(replayed.returncode, 0, f"replay: {replayed.stdout}{replayed.stderr}")
 
 
 def test_stop_at_once(binary, model):
-    with Server(binary, model) as server:
+    with Server(binary, model, "--drain-timeout", "600s") as server:
         body = {"prompt": "Once", "max_tokens": 5000, "ignore_eos": True, "stream": True}
         connections = [server.send("/v1/completions", body) for _ in range(4)]
         wait_until(lambda: server.metrics()["loci_requests_running"] == 4, "all run")
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        wait_until(lambda: server.get("/health").status == 503, "the first signal was taken")
         server.process.send_signal(signal.SIGTERM)
-        begin = time.monotonic()
-        server.process.wait(10)
-        expect(time.monotonic() - begin < 3, "it does not wait")
+        expect_equal(server.process.wait(120), 1, "exit code of a server that does not wait")
+        expect("stopping at once" in server.log_text(), server.log_text()[-1000:])
         for connection in connections:
             connection.close()
     with Server(binary, model, "--drain-timeout", "300ms") as server:
         connection = server.send("/v1/completions", body)
         wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
         server.process.send_signal(signal.SIGINT)
-        expect_equal(server.process.wait(10), 0, "exit code after the drain's time")
+        expect_equal(server.process.wait(120), 0, "exit code after the drain's time")
         connection.close()
 
 
 def test_command_line_faults(binary, model, server):
     def run(*arguments):
-        done = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=120)
         lines = done.stderr.strip().splitlines()
         expect_equal(len(lines), 1, f"lines of {done.stderr!r}")
         return done.returncode, lines[0]
@@ -454,7 +453,7 @@ def test_command_line_faults(binary, model, server):
 def test_chat_from_a_pipe(binary, server):
     wanted = server.post("/v1/chat/completions", greedy("Say hello.", max_tokens=20)).json
     done = subprocess.run([binary, "chat", server.url, "--temperature", "0", "--max-tokens", "20"], input="Say hello.\n",
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=120)
     expect_equal(done.returncode, 0, done.stderr)
     expect_equal(done.stdout.strip(), wanted["choices"][0]["message"]["content"].strip(), "reply")
     expect("tokens/s" in done.stderr and "cached" in done.stderr, done.stderr)
@@ -471,7 +470,7 @@ def test_chat_in_a_terminal(binary, server):
         screen = ""
         def until(pattern):
             nonlocal screen
-            end = time.monotonic() + 30
+            end = time.monotonic() + 120
             while not re.search(pattern, screen):
                 expect(time.monotonic() < end, f"no {pattern!r} in {screen!r}")
                 if select.select([terminal], [], [], 0.2)[0]:
@@ -482,12 +481,12 @@ def test_chat_in_a_terminal(binary, server):
         until("> ")
         type_keys("Say hello.\r")
         until(r"prompt tokens cached.*first token after[\s\S]*> ")  # the next line is being read
-        time.sleep(0.3)  # the editor prints its prompt a moment before it takes the keys over
+        # The editor prints its prompt a moment before it takes the keys over.
+        wait_until(lambda: not termios.tcgetattr(terminal)[3] & termios.ICANON, "the editor takes keys")
         type_keys("dropped\x03")  # Ctrl-C drops a line
         until("\n> ")
         type_keys("Write a very long story about the sea.\r")
         wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
-        time.sleep(0.3)
         type_keys("\x03")  # and interrupts a reply
         until(r"interrupted[\s\S]*> ")
         wait_until(lambda: server.metrics()["loci_requests_running"] == 0, "it is cancelled")

@@ -76,15 +76,42 @@ def memory_group(size):
     return Group("memory", old={"memory.limit_in_bytes": size}, new={"memory.max": size})
 
 
+BALLOON = """
+import os, sys, time
+processes, size, slow = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+group = os.path.dirname(processes)
+
+def number(name, key=''):
+    for line in open(os.path.join(group, name)):
+        if line.startswith(key):
+            return int(line[len(key):])
+
+def available():
+    if os.path.exists(os.path.join(group, 'memory.max')):
+        return number('memory.max') - number('memory.current') + number('memory.stat', 'inactive_file ')
+    return number('memory.limit_in_bytes') - number('memory.usage_in_bytes') + number('memory.stat', 'total_inactive_file ')
+
+open(processes, 'w').write('0')
+held, end = [], time.monotonic() + 120
+while len(held) < size >> 20:
+    if len(held) << 20 > size - slow:
+        time.sleep(0.125)
+        if available() < 6 << 20:
+            if time.monotonic() > end:
+                sys.exit('nobody gives memory back')
+            continue
+    held.append(bytearray(b'x') * (1 << 20))
+    print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
 class Balloon:
-    """Another program in the group: takes memory, the last of it slowly, and keeps it until it is told to end."""
+    """Another program in the group: takes memory and keeps it until it is told to end. The last of it, `slow` bytes, it takes slowly,
+    and only what is there: a server that gets no processor time gives nothing back, and the kernel would kill one of the two."""
 
     def __init__(self, group, size, slow=0):
-        code = ("import sys, time\nopen(sys.argv[1], 'w').write('0')\nheld = []\n"
-                "for _ in range(int(sys.argv[2]) >> 20):\n    held.append(bytearray(b'x') * (1 << 20))\n"
-                "    print(len(held), flush=True)\n    if len(held) << 20 > int(sys.argv[2]) - int(sys.argv[3]): time.sleep(0.125)\n"
-                "sys.stdin.read()\n")
-        self.process = subprocess.Popen([sys.executable, "-c", code, group.processes, str(size), str(slow)],
+        self.process = subprocess.Popen([sys.executable, "-c", BALLOON, group.processes, str(size), str(slow)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.mebibytes = size >> 20
 

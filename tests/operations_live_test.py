@@ -12,7 +12,7 @@ import termios
 import threading
 import time
 
-from live_client import chat_body, dechunk, expect, expect_equal, read_all, Server, wait_until
+from live_client import chat_body, dechunk, expect, expect_equal, read_all, send_unread, Server, wait_until
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB")
 
@@ -27,7 +27,7 @@ def access_lines(server, **fields):
 
 
 def run(binary, *arguments, environment=None):
-    return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60,
+    return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=120,
                           env={**os.environ, "LOCI_CONFIG": "", **(environment or {})})
 
 
@@ -136,7 +136,7 @@ def test_access_log_off(binary, model):
         server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
         server.get("/v1/models")
         server.process.terminate()
-        server.process.wait(10)
+        server.process.wait(120)
         text = server.log_text()
         expect("stopped" in text and "access" not in text, text)
     with Server(binary, model, *SMALL) as server:
@@ -144,10 +144,14 @@ def test_access_log_off(binary, model):
         wait_until(lambda: "access request_id=seen tenant=default method=GET path=/v1/models status=200" in server.log_text(), "a line of text")
 
 
+def get_until_closed(server, request_id):
+    """The server closes the connection behind the request's line of access."""
+    server.raw(f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {request_id}\r\nConnection: close\r\n\r\n".encode())
+
+
 def test_log_level_at_run_time(binary, model):
     with Server(binary, model, *SMALL, "--log-level", "warn", "--log-format", "json") as server:
-        server.get("/v1/models", {"X-Request-Id": "before"})
-        time.sleep(0.1)  # an access line follows its answer
+        get_until_closed(server, "before")
         server.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: any(line["message"] == "log level" and line["level"] == "info"
                                for line in log_lines(server)), "the level is info")
@@ -156,8 +160,7 @@ def test_log_level_at_run_time(binary, model):
         expect_equal(len(access_lines(server)), 1, "lines of access")
         server.process.send_signal(signal.SIGUSR2)
         wait_until(lambda: log_lines(server)[-1].get("level") == "warning", "the level is warn")
-        server.get("/v1/models")
-        time.sleep(0.1)
+        get_until_closed(server, "after")
         expect_equal(len(access_lines(server)), 1, "lines of access")
 
 
@@ -209,17 +212,24 @@ def test_health_and_metrics_wait_for_nobody(binary, tiny_model, tmp_path):
             talk.start()
         try:
             seen = []  # what all of them say does not fit: the core waits when the pipe stands still
-            wait_until(lambda: seen.append(waiting()) or (len(seen) > 25 and seen[-1] > 0 and len(set(seen[-25:])) == 1), "the core waits")
-            for path_of in ("/health", "/metrics", "/v1/models"):
-                expect_equal(server.get(path_of).status, 200, path_of)
-            expect(waiting() == seen[-1] and len(answers) < len(talks), "the core stands still all the while")
+
+            def answers_beside_it():
+                seen.append(waiting())
+                if len(seen) < 25 or seen[-1] == 0 or len(set(seen[-25:])) > 1:
+                    return False
+                for path_of in ("/health", "/metrics", "/v1/models"):
+                    expect_equal(server.get(path_of).status, 200, path_of)
+                return waiting() == seen[-1]  # else the machine had put the server aside, and it has gone on since
+
+            wait_until(answers_beside_it, "the core stands still while three paths answer")
+            expect(len(answers) < len(talks), "the core stands still all the while")
         finally:
             reader.start()
             for talk in talks:
                 talk.join()
         expect_equal([answer.status for answer in answers], [200] * len(talks), answers[0].text)
         server.process.terminate()
-        expect_equal(server.process.wait(30), 0, "exit code")
+        expect_equal(server.process.wait(120), 0, "exit code")
         over.set()
         reader.join()
     os.close(pipe)
@@ -231,28 +241,27 @@ def long_body(**fields):
     return {"prompt": "Once", "max_tokens": 6000, "ignore_eos": True, **fields}
 
 
-def running(server, count):
-    wait_until(lambda: server.metrics()["loci_requests_running"] == count, f"{count} run")
+def read_begin(connection, events):
+    """What a stream says until so many events are there."""
+    data = b""
+    while data.count(b"data: ") < events:
+        piece = connection.recv(65536)
+        expect(piece, f"the stream ends after {data[-500:]}")
+        data += piece
+    return data
 
 
 def test_stop_cuts_off_with_a_proper_event(binary, model):
     with Server(binary, model, *SMALL, "--drain-timeout", "1s", "--log-format", "json") as server:
-        streamed = server.send("/v1/completions", long_body(stream=True))
         whole = server.send("/v1/completions", long_body())
-        chat = server.send("/v1/chat/completions", chat_body("Go on.", max_tokens=6000, ignore_eos=True, stream=True))
-        running(server, 3)
-        # On a busy machine the streams have said nothing yet.
-        wait_until(lambda: server.metrics()["loci_generated_tokens_total"] >= 30, "tokens are there")
+        streams = [server.send("/v1/completions", long_body(stream=True)),
+                   server.send("/v1/chat/completions", chat_body("Go on.", max_tokens=6000, ignore_eos=True, stream=True))]
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 3, "all run")
+        said = [read_begin(connection, 3) for connection in streams]
         begin = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: server.get("/health").status == 503, "health is 503")
-        for reply in (server.post("/v1/completions", {"prompt": "x"}), server.get("/v1/models"),
-                      server.post("/tokenize", {"prompt": "x"})):
-            expect_equal(reply.status, 503, reply.text)
-            expect_equal(reply.json["error"]["code"], "draining", "code")
-            expect(int(reply.headers["Retry-After"]) >= 1, "Retry-After")
-        for connection in (streamed, chat):
-            head, _, body = read_all(connection).partition(b"\r\n\r\n")
+        for connection, first in zip(streams, said):
+            head, _, body = (first + read_all(connection)).partition(b"\r\n\r\n")
             connection.close()
             expect(b" 200 " in head.splitlines()[0], head)
             events = [event.removeprefix("data: ") for event in dechunk(body).decode().split("\n\n") if event]
@@ -264,20 +273,26 @@ def test_stop_cuts_off_with_a_proper_event(binary, model):
         whole.close()
         expect(b" 503 " in head.splitlines()[0] and b"Retry-After" in head, head)
         expect("stopping" in json.loads(body)["error"]["message"], body)
-        expect_equal(server.process.wait(10), 0, "exit code")
-        expect(0.9 < time.monotonic() - begin < 6, "it took the drain's time")
+        expect_equal(server.process.wait(120), 0, "exit code")
+        expect(time.monotonic() - begin > 0.9, "it took the drain's time")
         cut_off = [line for line in access_lines(server) if line.get("output_tokens", 0) > 0]
         expect_equal(len(cut_off), 3, f"lines of access of what was cut off: {cut_off}")
 
 
-def test_stop_lets_turns_end(binary, model):
-    with Server(binary, model, *SMALL, "--drain-timeout", "30s") as server:
-        streamed = server.send("/v1/completions", long_body(stream=True) | {"max_tokens": 120})
-        whole = server.send("/v1/completions", long_body() | {"max_tokens": 120})
-        running(server, 2)
+def test_stop_lets_turns_end_and_refuses_new_ones(binary, model):
+    with Server(binary, model, *SMALL, "--drain-timeout", "600s", "--write-timeout", "600s") as server:
+        whole = server.send("/v1/completions", long_body(max_tokens=60))
+        unread = send_unread(server)
+        wait_until(lambda: server.metrics()["loci_time_to_first_token_seconds_count"] == 2, "both have begun")
         server.process.send_signal(signal.SIGTERM)
-        for connection in (streamed, whole):
+        wait_until(lambda: server.get("/health").status == 503, "health is 503")
+        for reply in (server.post("/v1/completions", {"prompt": "x"}), server.get("/v1/models"),
+                      server.post("/tokenize", {"prompt": "x"})):
+            expect_equal(reply.status, 503, reply.text)
+            expect_equal(reply.json["error"]["code"], "draining", "code")
+            expect(int(reply.headers["Retry-After"]) >= 1, "Retry-After")
+        for connection in (unread, whole):
             text = read_all(connection).decode()
             connection.close()
             expect('"finish_reason":"length"' in text.replace(" ", ""), text[-400:])
-        expect_equal(server.process.wait(10), 0, "exit code")
+        expect_equal(server.process.wait(120), 0, "exit code")

@@ -9,9 +9,9 @@ import pty
 import random
 import subprocess
 import tempfile
-import time
+import threading
 
-from live_client import expect, expect_equal, greedy, Server
+from live_client import expect, expect_equal, greedy, Server, wait_until
 from pull_server import Registry, Repo
 
 MODEL = os.path.expanduser("~/.cache/loci/models/SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -37,7 +37,7 @@ class Home:
         self.folder.cleanup()
 
     def run(self, *arguments):
-        return subprocess.run([self.binary, *arguments], capture_output=True, text=True, timeout=120,
+        return subprocess.run([self.binary, *arguments], capture_output=True, text=True, timeout=300,
                               env=self.environment)
 
     def pull(self, *arguments):
@@ -109,9 +109,9 @@ def test_directory_and_pages(binary):
 def test_files_are_fetched_at_once(binary):
     repo = Repo({f"m-Q8_0-0000{i}-of-00003.gguf": content(400_000, i) for i in (1, 2, 3)})
     with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
-        registry.delay = {path: 0.05 for path in repo.files}
-        path = home.pull("o/n", "--connections", "3")
-        expect_equal(registry.running_max, 3, "connections at once")
+        all_asked = threading.Barrier(3)
+        registry.answer_file = lambda call, *what: all_asked.wait(120) >= 0 and Registry.answer_file(registry, call, *what)
+        path = home.pull("o/n", "--connections", "3", "--stall-timeout", "600s")
         for name, data in repo.files.items():
             expect_equal(read(os.path.join(os.path.dirname(path), name)), data, name)
         expect(path.endswith("00001-of-00003.gguf"), path)
@@ -162,20 +162,26 @@ def test_next_pull_goes_on(binary):
 def test_killed_pull_goes_on(binary):
     repo = gguf_repo(4_000_000)
     with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
-        registry.delay = {"m-Q4_K_M.gguf": 0.05}
-        process = subprocess.Popen([binary, "pull", "o/n"], env=home.environment, stderr=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 20
-        while time.monotonic() < end and not (home.parts() and os.path.getsize(
-                os.path.join(home.folder.name, home.parts()[0])) > 500_000):
-            time.sleep(0.02)
+        # Broken off after 600 kB, it asks for the rest, and waits for that until it has been killed.
+        registry.cut = {"m-Q4_K_M.gguf": [600_000]}
+        was_killed = threading.Event()
+
+        def answer_file(call, *what):
+            if "Range" in call.headers:
+                was_killed.wait(120)
+            Registry.answer_file(registry, call, *what)
+
+        registry.answer_file = answer_file
+        process = subprocess.Popen([binary, "pull", "o/n", "--stall-timeout", "600s"], env=home.environment,
+                                   stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_until(lambda: len(registry.file_requests("m-Q4_K_M.gguf")) == 2, "it asks for the rest")
         expect("another process" in home.refused("pull", "o/n"), "two pulls at once")
         process.kill()
         process.wait()
+        was_killed.set()
         expect_equal(home.visible(), [], "nothing that is not whole is there")
-        registry.delay = {}
         expect_equal(read(home.pull("o/n")), repo.files["m-Q4_K_M.gguf"], "content")
-        expect("Range" in registry.file_requests("m-Q4_K_M.gguf")[-1], "it went on")
+        expect_equal(registry.file_requests("m-Q4_K_M.gguf")[-1].get("Range"), "bytes=600000-", "it went on")
 
 
 def test_wrong_content_is_refused_and_removed(binary):
@@ -241,11 +247,9 @@ def test_a_connection_that_stalls_is_given_up(binary):
     repo = gguf_repo(300_000)
     with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
         registry.delay = {"m-Q4_K_M.gguf": 2.5}
-        begin = time.monotonic()
         done = home.run("pull", "o/n", "--stall-timeout", "1s")
         expect_equal(done.returncode, 0, done.stderr)
         expect(len(registry.file_requests("m-Q4_K_M.gguf")) > 1, "it was asked for again")
-        expect(time.monotonic() - begin < 60, "in time")
 
 
 def test_messages_of_what_is_absent_or_closed(binary):
@@ -375,23 +379,31 @@ def test_serve_pulls_what_is_missing(binary, monkeypatch):
         expect_equal(home.run("inspect", "o/smol:Q4_1").returncode, 0, "inspect finds it")
 
 
+def shown_on_a_terminal(binary, home):
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([binary, "pull", "o/n"], env=home.environment, stderr=follower,
+                               stdout=subprocess.DEVNULL)
+    os.close(follower)
+    shown = b""
+    try:
+        while piece := os.read(leader, 4096):
+            shown += piece
+    except OSError:  # the terminal's end
+        pass
+    os.close(leader)
+    expect_equal(process.wait(), 0, shown)
+    return shown
+
+
 def test_bar_on_a_terminal(binary):
     repo = gguf_repo()
-    with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
-        registry.delay = {"m-Q4_K_M.gguf": 0.05}
-        leader, follower = pty.openpty()
-        process = subprocess.Popen([binary, "pull", "o/n"], env=home.environment, stderr=follower,
-                                   stdout=subprocess.DEVNULL)
-        os.close(follower)
-        shown = b""
-        try:
-            while piece := os.read(leader, 4096):
-                shown += piece
-        except OSError:  # the terminal's end
-            pass
-        os.close(leader)
-        expect_equal(process.wait(), 0, shown)
-        expect(shown.count(b"\r[") >= 3 and b"100%  976.6 KiB of 976.6 KiB" in shown, shown)
+    for _ in range(10):  # a busy machine may leave the bar out
+        with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
+            registry.delay = {"m-Q4_K_M.gguf": 0.05}
+            shown = shown_on_a_terminal(binary, home)
+        if shown.count(b"\r[") >= 3:
+            break
+    expect(shown.count(b"\r[") >= 3 and b"100%  976.6 KiB of 976.6 KiB" in shown, shown)
     with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
         lines = home.run("pull", "o/n").stderr.splitlines()
         expect(len(lines) == 2 and "\x1b" not in "".join(lines) and "100%" in lines[1], lines)

@@ -7,15 +7,14 @@ import hmac
 import http.client
 import json
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.parse
 
 from live_client import expect, expect_equal, wait_until
+from redis_server import free_port
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "s3-venv", "bin", "weed")
 OWNER = ("LOCIOWNER", "secret/of+the/owner")
@@ -23,26 +22,17 @@ READER = ("LOCIREADER", "secret/of+a/reader")
 BUCKET = "loci-state"
 
 
-def free_ports(count):
-    """Ports that nobody listens on, each with the one 10,000 above it, where SeaweedFS listens too."""
-    found = []
-    while len(found) < count:
-        port = random.randrange(20000, 32000)
-        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 10000))
-            if port not in found:
-                found.append(port)
-    return found
-
-
 class S3Server:
     """On one port with HTTP and on another with HTTPS, whose certificate is in the file `certificate`."""
 
     def __init__(self, folder):
-        self.folder, self.process = str(folder), None
-        master, volume, filer, self.port, self.tls_port = free_ports(5)
-        self.certificate, key = self.make_certificate("trusted")
+        self.folder, self.process, self.may_move = str(folder), None, True
+        self.certificate, self.key = self.make_certificate("trusted")
+        self.choose_ports()
+
+    def choose_ports(self):
+        # SeaweedFS listens 10,000 above each of them too.
+        master, volume, filer, self.port, self.tls_port = (free_port(above=10000) for _ in range(5))
         config = os.path.join(self.folder, "s3.json")
         identities = [{"name": "owner", "credentials": [{"accessKey": OWNER[0], "secretKey": OWNER[1]}], "actions": ["Admin"]},
                       {"name": "reader", "credentials": [{"accessKey": READER[0], "secretKey": READER[1]}],
@@ -52,7 +42,7 @@ class S3Server:
         self.command = [PROGRAM, "-logtostderr=true", "server", f"-dir={self.folder}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}",
                         f"-volume.port={volume}", f"-filer.port={filer}", "-master.volumeSizeLimitMB=64", "-volume.max=20", "-s3",
                         f"-s3.config={config}", "-s3.autoCreateBucket=false", "-s3.domainName=localhost", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.port={self.port}",
-                        f"-s3.port.https={self.tls_port}", f"-s3.cert.file={self.certificate}", f"-s3.key.file={key}"]
+                        f"-s3.port.https={self.tls_port}", f"-s3.cert.file={self.certificate}", f"-s3.key.file={self.key}"]
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self.url = f"s3://{BUCKET}/some/place?endpoint={self.endpoint}"
         self.tls_url = self.url.replace(self.endpoint, f"https://127.0.0.1:{self.tls_port}")
@@ -66,18 +56,27 @@ class S3Server:
         return certificate, key
 
     def start(self):
-        """With nothing in it but the bucket; waits until it takes objects."""
+        """With nothing in it but the bucket; waits until it takes objects. Where it ends at its first start, somebody else took a port."""
+        for _ in range(10):
+            try:
+                self.start_here()
+                self.may_move = False
+                return self
+            except BaseException:
+                ended = self.process.poll() is not None
+                self.kill()
+                if not (ended and self.may_move):
+                    raise
+                self.choose_ports()
+        raise AssertionError(f"the S3 server ended at each of ten starts: {self.folder}/log says why")
+
+    def start_here(self):
         # What one that was killed remembers would make it wait for an election.
         shutil.rmtree(os.path.join(self.folder, "data"), ignore_errors=True)
         os.makedirs(os.path.join(self.folder, "data"))
         with open(os.path.join(self.folder, "log"), "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.folder)
-        try:
-            wait_until(lambda: self.is_ready(), "the S3 server answers")
-        except BaseException:
-            self.kill()
-            raise
-        return self
+        wait_until(self.is_ready, "the S3 server answers")
 
     def is_ready(self):
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -105,7 +104,7 @@ class S3Server:
         for part in (*scope.split("/"), text):
             key = hmac.new(key, part.encode(), hashlib.sha256).digest()
         signed["authorization"] = f"AWS4-HMAC-SHA256 Credential={OWNER[0]}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)) as connection:
             connection.request(method, urllib.parse.quote(path) + ("?" + query if query else ""), body=body, headers=signed)
             reply = connection.getresponse()
             return reply.status, reply.read()

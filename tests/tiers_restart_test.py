@@ -16,8 +16,8 @@ import time
 
 import pytest
 
-from live_client import expect, expect_equal, killed, moved, Server, wait_recovered, wait_saved, wait_until
-from tiers_talks import (check_restart, COMMON, flip_slots, HIDDEN, LARGE, learn_all, Q8, refused, slot_files, SMALL, state_type,
+from live_client import expect, expect_equal, killed, moved, Server, wait_recovered, wait_saved
+from tiers_talks import (check_restart, COMMON, flip_slots, HIDDEN, LARGE, learn_all, LOAD, Q8, refused, slot_files, SMALL, state_type,
                          story, TALKS, Tiers, TURNS)
 
 
@@ -44,7 +44,7 @@ def test_nothing_is_computed_again_after_a_kill(binary, model, flags):
     """Each turn finds as many tokens as if the process had never ended: those of the last block, too."""
     with Tiers(binary, model) as tiers:
         for turn in range(TURNS):
-            with killed(tiers.server(*LARGE, *tiers.disk(), "--restore", "kv", *flags)) as server:
+            with killed(tiers.server(*LARGE, *tiers.disk(), *LOAD, *flags)) as server:
                 if turn > 0:
                     wait_recovered(server)
                 tiers.turn(server, turn)
@@ -62,7 +62,7 @@ def test_nothing_is_computed_again_in_a_model_with_windows(binary, windows_model
         expect(min(min(cached[1:]) for cached in resident) > 400, f"windows are full: {resident}")
     with Tiers(binary, windows_model) as tiers:
         for turn in range(TURNS):
-            with killed(tiers.server(*LARGE, *tiers.disk(), "--restore", "kv", *flags)) as server:
+            with killed(tiers.server(*LARGE, *tiers.disk(), *LOAD, *flags)) as server:
                 if turn > 0:
                     wait_recovered(server)
                 for talk in tiers.talks:
@@ -74,8 +74,10 @@ def test_nothing_is_computed_again_in_a_model_with_windows(binary, windows_model
 def test_each_state_type_has_state_of_its_own(binary, model):
     """What another type left is not used, and is there when its own type comes back."""
     with Tiers(binary, model) as tiers:
-        for flags in [(), ("--state-type", "q8"), ()]:
-            with killed(tiers.server(*LARGE, *tiers.disk(), *flags)) as server:
+        for number, flags in enumerate([(), ("--state-type", "q8"), ()]):
+            with killed(tiers.server(*LARGE, *tiers.disk(), *LOAD, *flags)) as server:
+                if number == 2:
+                    wait_recovered(server)
                 tiers.talks[0].go_on(server)
                 wait_saved(server)
         cached = tiers.talks[0].cached
@@ -145,8 +147,9 @@ def test_another_size_keeps_the_state(binary, model):
     with Tiers(binary, model) as tiers:
         with killed(tiers.server(*SMALL, *tiers.disk())) as server:
             tiers.turn(server, 0)
-        with tiers.server(*SMALL, *tiers.disk(size="80MiB")) as server:
-            wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, "state is recovered")
+            wait_saved(server)
+        with tiers.server(*SMALL, *tiers.disk(size="80MiB"), *LOAD) as server:
+            wait_recovered(server)
             tiers.turn(server, 1)
             expect(moved(server, "disk_load") > 0, "state came from the disk")
 
@@ -218,10 +221,11 @@ def disk_rate(path):
 
 
 @pytest.mark.measures
-def test_restart_measured(binary, model):
+def test_restart_measured(binary, model, pytestconfig):
     """The next turn of 4,000 tokens after kill -9: its first token's time, beside what its bytes and its new tokens
     cost alone. Printed; only what no load of the machine can explain fails."""
     flags = ("--threads", str(os.cpu_count() or 1), "--context", "6000", "--device-memory", "256MiB")
+    measure = pytestconfig.getoption("--measure")
     body = {"messages": [{"role": "user", "content": story(5, 3950)}], "temperature": 0, "max_tokens": 4,
             "ignore_eos": True}
 
@@ -242,7 +246,7 @@ def test_restart_measured(binary, model):
 
     with Tiers(binary, model) as tiers:
         def start():
-            return Server(binary, model, *flags, "--store", "", *tiers.disk(size="1GiB"))
+            return Server(binary, model, *flags, "--store", "", *tiers.disk(size="1GiB"), *(() if measure else LOAD))
         with killed(start()) as server:
             cold, usage = timed(server, body)
             tokens = usage["prompt_tokens"]
@@ -257,6 +261,7 @@ def test_restart_measured(binary, model):
         times = []
         for _ in range(5):
             with killed(start()) as server:
+                wait_recovered(server)
                 back, usage = timed(server, follow)
                 cached = usage["prompt_tokens_details"]["cached_tokens"]
                 read = moved(server, "disk_load")
@@ -270,5 +275,5 @@ def test_restart_measured(binary, model):
         expect(tokens > 3500, f"{tokens} tokens")
         # A busy machine may find it sooner to compute some of it meanwhile.
         expect(cached > 0.5 * tokens, f"cached {cached} of {tokens}")
-        if cold > 3 * best:  # a GPU computes a small model faster than a disk reads its state
+        if measure and cold > 3 * best:  # a GPU computes a small model faster than a disk reads its state
             expect(back < cold / 2, f"{back:.2f} s, computed anew {cold:.2f} s")

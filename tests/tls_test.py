@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from http_abuse_test import Bystander, closed_within, connect
+from http_abuse_test import ANSWER_SECONDS_MAX, Bystander, connect, gauges, read_to_end, send_what_goes
 from live_client import Server, Workplace, chat_body, expect, expect_equal, greedy, stream_events, wait_until
 
 HEADER_TIMEOUT_SECONDS = 2
@@ -204,67 +204,72 @@ def garbage_handshakes(server):
                 connection.sendall(data)
                 if turn % 2:
                     connection.shutdown(socket.SHUT_WR)
-                    connection.settimeout(HEADER_TIMEOUT_SECONDS + 8)
-                    while connection.recv(65536):
-                        pass
-            except OSError:  # reset, or the other end was first
-                pass
+            except OSError:  # reset: the other end was first
+                continue
+            if turn % 2:
+                read_to_end(connection)
 
 
 def stalled_handshakes(server):
     hello = client_hello()
     connections = [connect(server) for _ in range(STALLED)]
     for at, connection in enumerate(connections):
-        connection.sendall(hello[:at % len(hello)])
-    begin = time.monotonic()
+        send_what_goes(connection, hello[:at % len(hello)])
     for connection in connections:
-        closed_within(connection, HEADER_TIMEOUT_SECONDS + 8)
-    expect(time.monotonic() - begin < HEADER_TIMEOUT_SECONDS + 8, "stalled handshakes end in time")
+        read_to_end(connection)
 
 
 def byte_by_byte(server):
     """A hello that keeps coming: the time is that of the whole handshake."""
     connection = connect(server)
-    begin = time.monotonic()
-    try:
-        for byte in client_hello():
-            connection.sendall(bytes([byte]))
-            time.sleep(0.05)
-    except ConnectionError:
-        pass
+    for byte in client_hello():
+        if not send_what_goes(connection, bytes([byte])):
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("a slow handshake went on to the hello's end")
     connection.close()
-    expect(time.monotonic() - begin < HEADER_TIMEOUT_SECONDS + 5, "a slow handshake ends in time")
+
+
+def secured(server):
+    """A connection behind its handshake; one that a busy machine made too slow for the server's limit is begun anew."""
+    for _ in range(10):
+        try:
+            return server.tls.wrap_socket(connect(server), server_hostname="127.0.0.1")
+        except (ConnectionError, ssl.SSLError) as error:
+            failed = repr(error)
+    raise AssertionError(f"ten handshakes failed, the last one: {failed}")
 
 
 def garbage_inside(server):
     chance = random.Random(9)
     for _ in range(40):
-        raw = connect(server)
-        connection = server.tls.wrap_socket(raw, server_hostname="127.0.0.1")
+        connection = secured(server)
         try:
             connection.sendall(chance.randbytes(chance.randrange(1, 40000)))
-            connection.settimeout(10)
             while connection.recv(65536):
                 pass
-        except OSError:
+        except (ConnectionError, ssl.SSLError):
             pass
         connection.close()
         # Past TLS, into the middle of a secured connection.
-        raw = connect(server)
-        connection = server.tls.wrap_socket(raw, server_hostname="127.0.0.1")
-        descriptor = os.dup(connection.fileno())
-        os.write(descriptor, chance.randbytes(500))
-        os.close(descriptor)
+        connection = secured(server)
+        with socket.socket(fileno=os.dup(connection.fileno())) as raw:
+            send_what_goes(raw, chance.randbytes(500))
         connection.close()
 
 
-def test_hostile_clients(place):
+def test_hostile_clients(place, pytestconfig):
     with place.server(*place.certificate("hostile"), "--header-timeout", f"{HEADER_TIMEOUT_SECONDS}s", "--log-level",
                       "warn") as server:
         for attack in (garbage_handshakes, stalled_handshakes, byte_by_byte, garbage_inside):
-            with Bystander(server):
+            begin = time.monotonic()
+            with Bystander(server, HEADER_TIMEOUT_SECONDS) as bystander:
                 attack(server)
+            if pytestconfig.getoption("--measure"):
+                expect(bystander.longest < ANSWER_SECONDS_MAX, f"an honest client waited for {bystander.longest:.1f} s")
+                expect(attack not in (stalled_handshakes, byte_by_byte) or time.monotonic() - begin < HEADER_TIMEOUT_SECONDS + 5,
+                       f"{attack.__name__} ends in time")
             expect(server.process.poll() is None, f"the server lives after {attack.__name__}")
-            wait_until(lambda: server.metrics()["loci_http_connections"] == 1,
-                       f"no connection is left after {attack.__name__}", HEADER_TIMEOUT_SECONDS + 10)
-        expect(server.metrics()["loci_tls_handshake_failures_total"] >= STALLED, "failures are counted")
+            wait_until(lambda: gauges(server, "loci_http_connections") == [1], f"no connection is left after {attack.__name__}")
+        wait_until(lambda: (gauges(server, "loci_tls_handshake_failures_total") or [0])[0] >= STALLED, "failures are counted")

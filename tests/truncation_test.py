@@ -2,7 +2,7 @@
 """Conversations that outgrow the context, against the real binary."""
 import tempfile
 
-from live_client import expect, expect_equal, Server
+from live_client import expect, expect_equal, Server, wait_recovered
 
 CONTEXT = 512
 LIMIT = 448  # an eighth is kept for the reply
@@ -164,7 +164,7 @@ def test_a_system_prompt_that_fills_the_context_is_refused(binary, model):
 def test_state_is_found_after_eviction_to_host_memory(binary, model):
     """The device holds one conversation; the kept state of another comes back from host memory, rotated."""
     with Server(binary, model, "--context-overflow", "truncate", "--device-memory", "13MiB", "--host-memory", "128MiB",
-                *FLAGS[2:]) as server:
+                "--restore", "kv", *FLAGS[2:]) as server:
         turns = [(messages, reply) for messages, reply in grow(server, 5) if details(reply)[2] == 0]
         messages, last = turns[-1]
         before = details(last)[0]
@@ -179,7 +179,7 @@ def test_state_is_found_after_eviction_to_host_memory(binary, model):
 def test_kept_state_survives_a_restart(binary, model):
     """A cut conversation's state, rotated and new, is on the disk under its lineage's keys: the next server has it."""
     with tempfile.TemporaryDirectory(prefix="loci_truncation_") as folder:
-        flags = ["--context-overflow", "truncate", "--disk", f"{folder}:512MiB", *FLAGS]
+        flags = ["--context-overflow", "truncate", "--disk", f"{folder}:512MiB", "--restore", "kv", *FLAGS]
         with Server(binary, model, *flags) as server:
             turns = [(messages, reply) for messages, reply in grow(server, 7)]
         messages, last = turns[-1]
@@ -188,6 +188,7 @@ def test_kept_state_survives_a_restart(binary, model):
         messages = messages + [{"role": "assistant", "content": last.json["choices"][0]["message"]["content"]},
                                {"role": "user", "content": "And?"}]
         with Server(binary, model, *flags) as server:
+            wait_recovered(server)
             now = details(chat(server, messages))
             expect_equal(now[2], dropped, "the same cut")
             expect(now[1] >= prompt // BLOCK * BLOCK - BLOCK, f"{now[1]} of {now[0]} tokens came back from the disk")

@@ -43,7 +43,7 @@ def thread_seconds(pid):
 
 def client(port, begin, seconds, results):
     """One conversation at a time on one connection, turn after turn; tells how many turns were acknowledged."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
 
     def post(path, body):
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -56,9 +56,10 @@ def client(port, begin, seconds, results):
     turns, conversations = 0, []
     begin.wait()
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    # On a slow machine the time may be over before anything was made.
+    while time.monotonic() < end or turns < 2:
         conversations.append([post("/v1/conversations", {})["id"], 0])
-        while conversations[-1][1] < 20 and time.monotonic() < end:
+        while conversations[-1][1] < 20 and (time.monotonic() < end or turns < 2):
             post(PATH, {"conversation": conversations[-1][0], "input": f"turn {conversations[-1][1]}", "max_output_tokens": 1})
             conversations[-1][1] += 1
             turns += 1
@@ -77,7 +78,7 @@ def test_turns_a_second(binary, model, tmp_path, pytestconfig):
         pid = server.process.pid
         used, by_thread, since = processor_seconds(pid), thread_seconds(pid), time.monotonic()
         begin.set()
-        made = [results.get(timeout=seconds + 120) for _ in clients]
+        made = [results.get(timeout=seconds + 300) for _ in clients]
         took = time.monotonic() - since
         used = processor_seconds(pid) - used
         busiest = sorted(((after - by_thread.get(name, 0), name) for name, after in thread_seconds(pid).items()), reverse=True)[:5]

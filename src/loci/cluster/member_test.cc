@@ -320,7 +320,7 @@ TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
                         [&] { return MemberLoad{.running = running.load(), .queued = 0}; }, log)
                         .value();
   const auto wait_for = [&](const auto& is_so) {
-    for (int i = 0; i < 1'000; ++i) {
+    for (int i = 0; i < 12'000; ++i) {
       const Result<MemberList> list = table_->list();
       if (list.ok() && is_so(list->members)) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

