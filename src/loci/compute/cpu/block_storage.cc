@@ -115,6 +115,10 @@ void BlockStorage::fill_failed(std::uint32_t group, SlotId slot) {
   state(group, slot).notify_all();
 }
 
+bool BlockStorage::comes_hidden(std::uint32_t group, SlotId slot) const {
+  return hidden(state(group, slot).load(std::memory_order_acquire)) > 0;
+}
+
 bool BlockStorage::is_awaited(SlotId slot, std::uint32_t layer) const {
   const std::uint32_t now = state(layers_[layer].group, slot).load(std::memory_order_acquire);
   return std::max(slices(now), hidden(now)) <= layers_[layer].index && (now & kFailed) == 0;

@@ -72,6 +72,8 @@ class BlockStorage {
   // Position of the slot's first token, if the layer came as hidden states.
   std::uint32_t position(SlotId slot, std::uint32_t layer) const;
 
+  // True if layers of the slot came as hidden states since its fill began.
+  bool comes_hidden(std::uint32_t group, SlotId slot) const;
   // True if await_layer() would sleep.
   bool is_awaited(SlotId slot, std::uint32_t layer) const;
   // Sleeps until `layer` of the slot has arrived in either form. False: it will not arrive, or not in time.

@@ -86,6 +86,16 @@ void CpuPassRunner::make_room() {
   for (RopeTable& rope : ropes_) rope.extend(plan_.positions_end());
 }
 
+// From the second layer on it is known which blocks come as hidden states. These go first: the last layers of
+// keys and values are longer on their way, and projecting must not wait for them.
+void CpuPassRunner::begin_awaiting(std::uint32_t layer) {
+  awaited_ = 0;
+  if (layer != 1) return;
+  std::stable_partition(arrivals_.begin(), arrivals_.end(), [this](const PassArrival& arrival) {
+    return blocks_.comes_hidden(arrival.group, arrival.slot);
+  });
+}
+
 void CpuPassRunner::await_blocks(std::uint32_t layer) {
   for (; awaited_ < arrivals_.size(); ++awaited_) {
     const PassArrival& arrival = arrivals_[awaited_];

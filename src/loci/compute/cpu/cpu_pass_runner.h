@@ -125,6 +125,7 @@ class CpuPassRunner {
   void activate_experts(std::uint32_t thread, const CpuLayer& layer);
   void add_experts(std::uint32_t thread, const CpuLayer& layer, std::uint32_t rows);
 
+  void begin_awaiting(std::uint32_t layer);
   // From arrivals_[awaited_] on, until all have come or enough are there to be projected.
   void await_blocks(std::uint32_t layer);
 

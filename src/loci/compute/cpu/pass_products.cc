@@ -79,7 +79,7 @@ void CpuPassRunner::project(std::uint32_t thread, std::uint32_t layer, const Act
 }
 
 void CpuPassRunner::take_arrivals(std::uint32_t thread, std::uint32_t layer) {
-  if (thread == 0) awaited_ = 0;
+  if (thread == 0) begin_awaiting(layer);
   bool are_left = true;
   while (are_left) {
     if (thread == 0) await_blocks(layer);
