@@ -101,17 +101,20 @@ HiddenShare hidden_share(const CostModel& costs, std::uint64_t kv_bytes, std::ui
   return 10 * with <= 9 * without ? share : HiddenShare{};
 }
 
-FormShares form_shares(const HiddenShare& share) {
-  const std::uint32_t behind = kRestoredBlocks - std::min(share.from_block, kRestoredBlocks);
-  const std::uint32_t hidden = share.percent * behind / kRestoredBlocks;
+FormShares form_shares(const HiddenShare& share, std::uint32_t tokens) {
+  const std::uint32_t blocks = std::max(tokens / kBlockTokens, 1u);
+  const std::uint32_t behind = blocks - std::min(share.from_block, blocks);
+  const auto hidden = static_cast<std::uint32_t>(std::uint64_t{share.percent} * behind / blocks);
   if (hidden == 0) return {};
   return {std::max(100 - hidden, kKeysAndValuesMin), hidden};
 }
 
 std::uint64_t hidden_pays_below(const CostModel& costs, std::uint64_t kv_bytes) {
-  const Nanos project = costs.project_block();
-  if (project == 0) return 0;
-  return static_cast<std::uint64_t>(static_cast<unsigned __int128>(kv_bytes) * kNanosPerSecond / project);
+  if (costs.project_block() == 0) return 0;
+  const Costs block = costs_of(costs, kv_bytes, 0);
+  const Signed computing = block.own + Signed(kRestoredBlocks) * block.hidden.compute;
+  return static_cast<std::uint64_t>(Signed(kRestoredBlocks) * static_cast<std::int64_t>(kv_bytes) *
+                                    kNanosPerSecond / computing);
 }
 
 }  // namespace loci

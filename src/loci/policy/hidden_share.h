@@ -25,8 +25,9 @@
 //
 // A turn has new tokens to compute too, and in the time T that this takes the link brings T / (IO_KV - C_KV)
 // blocks as keys and values, which cost no projecting. So that many blocks at the beginning of a sequence are
-// never hidden, and of those behind them the share s is: then link and computing end together, however long
-// the context is.
+// never hidden, and of those behind them the share s is: then link and computing end together behind short
+// contexts and long ones. (T is that of a usual turn, whatever its own context is. Where projecting keeps up
+// with the link and contexts of one and two usual lengths are best without such a beginning, there is none.)
 //
 // Projecting takes computing time from all running requests, while a link is otherwise idle. So blocks are
 // stored as hidden states only if a turn of a usual length begins in at most nine tenths of the time.
@@ -62,10 +63,12 @@ struct FormShares {
   std::uint32_t keys_and_values = 100;
   std::uint32_t hidden = 0;
 };
-FormShares form_shares(const HiddenShare& share);
+// Of a conversation of so many tokens.
+FormShares form_shares(const HiddenShare& share, std::uint32_t tokens);
 
-// Bytes a second of the disk's link: on a slower one all hidden blocks come sooner than all as keys and
-// values, as projecting a block takes less than loading its keys and values. 0: nobody measured projecting.
+// Bytes a second of the disk's link: on a slower one a usual turn begins sooner with all blocks hidden than
+// with all as keys and values, as projecting them, and its own tokens, take less than loading these. 0:
+// nobody measured projecting.
 std::uint64_t hidden_pays_below(const CostModel& costs, std::uint64_t kv_bytes);
 
 }  // namespace loci

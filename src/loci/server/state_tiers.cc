@@ -97,15 +97,16 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
                                    .held_bytes = held_by_others(folder.path, keeper.model)});
   }
   const std::vector<PoolGroup> pools = pool_groups(*request.backend);
+  const std::uint32_t expected = expected_tokens(pools, request.context_tokens);
   for (std::size_t group = 0; group < pools.size(); ++group) {
     const LayerGroup& layers = request.backend->groups[group];
     options.groups.push_back({.layers = static_cast<std::uint32_t>(layers.layers.size()),
                               .layer_slice_bytes = layers.layer_slice_bytes});
-    options.shares.push_back(blocks_needed(pools[group], expected_tokens(pools, request.context_tokens)));
+    options.shares.push_back(blocks_needed(pools[group], expected));
   }
   if (request.hidden_share.percent > 0) {
     const std::uint32_t share = options.shares.front();
-    const FormShares forms = form_shares(request.hidden_share);
+    const FormShares forms = form_shares(request.hidden_share, expected);
     options.groups.push_back({.layers = options.groups.front().layers,
                               .layer_slice_bytes = request.hidden_slice_bytes,
                               .form = StateForm::kHidden});

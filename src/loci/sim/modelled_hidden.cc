@@ -11,7 +11,7 @@ namespace loci::sim {
 ModelledHidden::ModelledHidden(const CoreConfig& config) {
   const std::uint32_t places = capture_places(config);
   if (places == 0) return;
-  places_ = std::make_unique<CapturePlaces>(config.layers, places);
+  places_ = std::make_unique<CapturePlaces>(config.layers, places, config.hidden.share);
   slots_.assign(config.groups.front().block_count, Slot::kOther);
   claimed_.assign(slots_.size(), 0);
 }

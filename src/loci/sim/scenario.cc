@@ -8,6 +8,7 @@
 
 #include "loci/policy/baselines.h"
 #include "loci/policy/hidden_share.h"
+#include "loci/policy/pool_split.h"
 #include "loci/server/hidden_choice.h"
 #include "loci/server/profile/profile_file.h"
 #include "loci/sim/fields.h"
@@ -274,7 +275,7 @@ void read_belief(Fields fields, WorldOptions& world) {
 // The bytes of the disk, which are of keys and values so far, divided between both forms, as a server's.
 void divide_disk(const HiddenShare& share, std::uint64_t hidden_bytes, CoreConfig& core) {
   CoreGroup& group = core.groups.front();
-  const auto [of_kv, of_hidden] = form_shares(share);
+  const auto [of_kv, of_hidden] = form_shares(share, expected_tokens({}, core.context_tokens));
   const double bytes = static_cast<double>(group.disk_blocks) * static_cast<double>(group.block_bytes);
   const double each = bytes / (of_kv * static_cast<double>(group.block_bytes) +
                                of_hidden * static_cast<double>(hidden_bytes));

@@ -115,8 +115,13 @@ void BlockStorage::fill_failed(std::uint32_t group, SlotId slot) {
   state(group, slot).notify_all();
 }
 
-bool BlockStorage::comes_hidden(std::uint32_t group, SlotId slot) const {
-  return hidden(state(group, slot).load(std::memory_order_acquire)) > 0;
+bool BlockStorage::comes_hidden(SlotId slot, std::uint32_t layer) const {
+  return hidden(state(layers_[layer].group, slot).load(std::memory_order_acquire)) > 0;
+}
+
+bool BlockStorage::is_hidden(SlotId slot, std::uint32_t layer) const {
+  const std::uint32_t now = state(layers_[layer].group, slot).load(std::memory_order_acquire);
+  return slices(now) <= layers_[layer].index && hidden(now) > layers_[layer].index;
 }
 
 bool BlockStorage::is_awaited(SlotId slot, std::uint32_t layer) const {

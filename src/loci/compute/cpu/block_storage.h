@@ -73,7 +73,9 @@ class BlockStorage {
   std::uint32_t position(SlotId slot, std::uint32_t layer) const;
 
   // True if layers of the slot came as hidden states since its fill began.
-  bool comes_hidden(std::uint32_t group, SlotId slot) const;
+  bool comes_hidden(SlotId slot, std::uint32_t layer) const;
+  // True if `layer` of the slot has come as hidden states and is not projected.
+  bool is_hidden(SlotId slot, std::uint32_t layer) const;
   // True if await_layer() would sleep.
   bool is_awaited(SlotId slot, std::uint32_t layer) const;
   // Sleeps until `layer` of the slot has arrived in either form. False: it will not arrive, or not in time.

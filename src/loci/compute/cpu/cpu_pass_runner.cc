@@ -86,36 +86,53 @@ void CpuPassRunner::make_room() {
   for (RopeTable& rope : ropes_) rope.extend(plan_.positions_end());
 }
 
-// From the second layer on it is known which blocks come as hidden states. These go first: the last layers of
-// keys and values are longer on their way, and projecting must not wait for them.
 void CpuPassRunner::begin_awaiting(std::uint32_t layer) {
-  awaited_ = 0;
-  if (layer != 1) return;
-  std::stable_partition(arrivals_.begin(), arrivals_.end(), [this](const PassArrival& arrival) {
-    return blocks_.comes_hidden(arrival.group, arrival.slot);
-  });
+  awaited_.clear();
+  for (const PassArrival& arrival : arrivals_) {
+    if (poisoned_[arrival.span] == 0 && arrival.awaited_by(*pass_, layer, blocks_.group_of(layer)))
+      awaited_.push_back({arrival.slot, arrival.span});
+  }
+  // Where it is known which blocks come as hidden states, these are first: the last layers of keys and values
+  // are longer on their way, and projecting must not wait for them.
+  std::stable_partition(awaited_.begin(), awaited_.end(),
+                        [&](const Awaited& block) { return blocks_.comes_hidden(block.slot, layer); });
+}
+
+// Of what is awaited it takes out what has come: to hidden_ what must be projected, kProjectedMax at most.
+void CpuPassRunner::sort_out(std::uint32_t layer) {
+  const auto is_over = [&](const Awaited& block) {
+    if (poisoned_[block.span] != 0) return true;
+    if (blocks_.is_awaited(block.slot, layer)) return false;
+    if (blocks_.is_hidden(block.slot, layer)) {
+      // (Another span of the pass may read it too.)
+      const bool is_taken =
+          std::ranges::any_of(hidden_, [&](const HiddenSlice& slice) { return slice.slot == block.slot; });
+      if (!is_taken && hidden_.size() == kProjectedMax) return false;
+      if (!is_taken) hidden_.push_back({block.slot, {}});
+    } else if (!blocks_.await_layer(block.slot, layer, patience_)) {
+      poisoned_[block.span] = 1;
+    }
+    return true;
+  };
+  std::erase_if(awaited_, is_over);
 }
 
 void CpuPassRunner::await_blocks(std::uint32_t layer) {
-  for (; awaited_ < arrivals_.size(); ++awaited_) {
-    const PassArrival& arrival = arrivals_[awaited_];
-    if (hidden_.size() == kProjectedMax) return;
-    if (hidden_.size() >= kProjectedMin && blocks_.is_awaited(arrival.slot, layer)) return;
-    if (!arrival.awaited_by(*pass_, layer, blocks_.group_of(layer))) continue;
-    if (poisoned_[arrival.span] != 0) continue;
-    if (!blocks_.await_layer(arrival.slot, layer, patience_)) {
-      poisoned_[arrival.span] = 1;
-      continue;
+  while (hidden_.empty() && !awaited_.empty()) {
+    sort_out(layer);
+    while (hidden_.size() < kProjectedMin && !awaited_.empty()) {
+      const Awaited first = awaited_.front();
+      if (!blocks_.await_layer(first.slot, layer, patience_)) poisoned_[first.span] = 1;
+      sort_out(layer);
     }
-    // (Another span of the pass may read it too.)
-    const bool claimed = std::any_of(hidden_.begin(), hidden_.end(),
-                                     [&](const HiddenSlice& slice) { return slice.slot == arrival.slot; });
-    if (claimed) continue;
-    const std::optional<std::uint32_t> next = blocks_.claim_hidden(arrival.slot, layer);
-    if (!next) continue;
-    LOCI_CHECK(*next == layer, "a span reads layers in order");
-    hidden_.push_back(
-        {arrival.slot, {blocks_.slice(arrival.slot, layer), blocks_.position(arrival.slot, layer)}});
+    // Claimed only now, as a mover that wants one of them waits for the claim's end.
+    std::erase_if(hidden_, [&](HiddenSlice& slice) {
+      const std::optional<std::uint32_t> next = blocks_.claim_hidden(slice.slot, layer);
+      if (!next) return true;  // a mover has projected it
+      LOCI_CHECK(*next == layer, "a span reads layers in order");
+      slice.to = {blocks_.slice(slice.slot, layer), blocks_.position(slice.slot, layer)};
+      return false;
+    });
   }
 }
 

@@ -6,8 +6,9 @@
 //   residual, norm, quantise | query, key, value products with norm of heads and rotation, K and V into the
 //   blocks | attention | quantise | output product | residual, norm, quantise | gate and up products,
 //   activation, quantise | down product |
-// Before attention, layers of blocks that came as hidden states are projected:
-//   rows are put into tiles | products of K and V into the blocks |
+// Before attention, layers of blocks that came as hidden states are projected, some blocks at a time, until
+// none is on its way:
+//   | rows are put into tiles | products of K and V into the blocks | the next blocks are awaited
 // The thread that prepares a row of the next phase's input first adds the product to the residual stream,
 // because a norm may come between the two. With one or two rows each thread has a residual stream of its own
 // and prepares all inputs for itself, so the barriers after these steps are not needed. A mixture of experts
@@ -125,8 +126,10 @@ class CpuPassRunner {
   void activate_experts(std::uint32_t thread, const CpuLayer& layer);
   void add_experts(std::uint32_t thread, const CpuLayer& layer, std::uint32_t rows);
 
+  // --- blocks on their way; by the first thread, while the others wait at a barrier ---
   void begin_awaiting(std::uint32_t layer);
-  // From arrivals_[awaited_] on, until all have come or enough are there to be projected.
+  void sort_out(std::uint32_t layer);
+  // Until enough have come to be projected, or all have come.
   void await_blocks(std::uint32_t layer);
 
   const ModelSpec& spec_;
@@ -166,8 +169,12 @@ class CpuPassRunner {
   std::vector<std::uint8_t> poisoned_;  // [span]
   Patience patience_;
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the pass began
-  std::size_t awaited_ = 0;            // of them, in the running layer
-  // A claimed layer of a block that came as hidden states, which the pass projects.
+  struct Awaited {
+    SlotId slot;
+    std::uint32_t span = 0;  // that reads it
+  };
+  std::vector<Awaited> awaited_;  // of the running layer, what has not come
+  // A layer of a block that came as hidden states, which the pass projects.
   struct HiddenSlice {
     SlotId slot;
     ProjectedSlice to;

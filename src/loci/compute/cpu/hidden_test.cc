@@ -339,6 +339,39 @@ TEST(HiddenArrivalsTest, OfALongContextAreProjectedAsTheyCome) {
   }
 }
 
+// Beside a reader of the first ones alone, and a mover that saves them while the pass waits for others.
+TEST(HiddenArrivalsTest, AFailureAmongManyFailsItsReadersAlone) {
+  constexpr std::uint32_t kMany = 21, kBad = 12, kFew = 6;
+  const std::unique_ptr<TestModel> model = many_headed().front().make();
+  const Computed computed(*model, StateType::kF16, 13, kMany), few(*model, StateType::kF16, 13, kFew);
+  const auto to = make_backend(*model, StateType::kF16, available_instruction_sets().back(), 2, 40);
+  const std::uint32_t layers = to->info().layers;
+  for (std::uint32_t block = 0; block < kMany; ++block) to->begin_fill(0, SlotId(block));
+  std::thread mover([&] {
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      for (std::uint32_t block = kMany; block-- > 0;) {
+        if (block == kBad && layer == 1) to->fill_failed(0, SlotId(block));
+        if (block != kBad || layer == 0)
+          to->load_hidden(0, SlotId(block), layer, block * kBlockTokens, computed.block(layer, block));
+        Bytes slice(computed.slices[layer][block].size());
+        if (block % 5 == 0) save_slice(*to, SlotId(block), layer, slice);
+      }
+    }
+  });
+  const auto behind = [&](const Computed& of) {
+    return make_span(*to, of.tokens, of.hidden, of.hidden + kBehind, 0, LogitsWanted::kAll);
+  };
+  Pass pass{{}, {}, {behind(computed), behind(few)}};
+  pass.spans[0].tables[0].blocks.back() = SlotId(30);
+  pass.spans[1].tables[0].blocks.back() = SlotId(31);
+  std::vector<SpanResult> results;
+  run_pass(*to, pass, results);
+  mover.join();
+  EXPECT_EQ(results[0].status.code(), StatusCode::kDataLoss);
+  ASSERT_TRUE(results[1].status.ok());
+  EXPECT_EQ(bits_of(results[1].logits), few.logits);
+}
+
 TEST(HiddenFormTest, SaysItsSizesAndRefusesWhatIsNotSmaller) {
   BackendInfo info;
   info.name = "some";

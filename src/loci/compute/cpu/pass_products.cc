@@ -84,7 +84,8 @@ void CpuPassRunner::take_arrivals(std::uint32_t thread, std::uint32_t layer) {
   while (are_left) {
     if (thread == 0) await_blocks(layer);
     pool_.barrier(thread);
-    are_left = awaited_ < arrivals_.size();
+    are_left = !awaited_.empty();
+    LOCI_CHECK(!are_left || !hidden_.empty(), "nobody reads on while the first thread awaits more");
     if (!hidden_.empty()) project_hidden(thread, layer);
   }
 }

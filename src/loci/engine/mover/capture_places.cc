@@ -20,7 +20,8 @@ std::uint32_t capture_places(const CoreConfig& core) {
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(most / core.hidden.block_bytes, 1, wanted));
 }
 
-CapturePlaces::CapturePlaces(std::uint32_t layers, std::uint32_t places) : layers_(layers) {
+CapturePlaces::CapturePlaces(std::uint32_t layers, std::uint32_t places, const HiddenShare& share)
+    : layers_(layers), share_(share) {
   stats_.places = places;
   for (std::uint32_t place = places; place-- > 0;) free_.push_back(place);
 }
@@ -57,7 +58,7 @@ std::vector<CapturePlaces::Piece> CapturePlaces::begin(const Pass& pass) {
       const std::uint32_t row = at % kBlockTokens, count = std::min(kBlockTokens - row, end - at);
       Piece piece{i, at - span.position, table.blocks[at / kBlockTokens], row, count, at - row, {}, passes_};
       at += count;
-      if (!follows(piece)) {
+      if (!share_.holds(piece.position / kBlockTokens) || !follows(piece)) {
         forget(piece.slot);
         continue;
       }

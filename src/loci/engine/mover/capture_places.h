@@ -15,6 +15,7 @@
 #include "loci/compute/pass.h"
 #include "loci/engine/core/core.h"
 #include "loci/memory/block_entry.h"
+#include "loci/policy/hidden_share.h"
 
 namespace loci {
 
@@ -48,8 +49,9 @@ class CapturePlaces {
     std::uint64_t pass = 0;  // number of its pass
   };
 
-  // `layers`: of the model; a span that ends below the last one is of no use.
-  CapturePlaces(std::uint32_t layers, std::uint32_t places);
+  // `layers`: of the model; a span that ends below the last one is of no use. `share`: of a sequence's
+  // blocks, those that are saved as hidden states.
+  CapturePlaces(std::uint32_t layers, std::uint32_t places, const HiddenShare& share);
 
   // Call it before the pass. The rows that are of use: of blocks that have all rows before them captured.
   // What the pass copies, or computes without them, is forgotten.
@@ -93,6 +95,7 @@ class CapturePlaces {
   Capture* capture_for(const Piece& piece);
 
   const std::uint32_t layers_;
+  const HiddenShare share_;
   std::uint64_t passes_ = 0;
   std::map<SlotId, Capture> captures_;
   std::map<SlotId, Coming> coming_;

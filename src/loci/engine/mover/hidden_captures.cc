@@ -12,20 +12,22 @@
 
 namespace loci {
 
-Result<std::unique_ptr<HiddenCaptures>> HiddenCaptures::make(Backend& backend, std::uint32_t places) {
+Result<std::unique_ptr<HiddenCaptures>> HiddenCaptures::make(Backend& backend, std::uint32_t places,
+                                                             const HiddenShare& share) {
   const BackendInfo& info = backend.info();
   LOCI_CHECK(info.groups.size() == 1 && places > 0, "captures are of one group");
   LOCI_ASSIGN_OR_RETURN(HostMemory memory,
                         HostMemory::map(places * info.layers * info.hidden_row_bytes * kBlockTokens));
-  return std::unique_ptr<HiddenCaptures>(new HiddenCaptures(backend, std::move(memory), places));
+  return std::unique_ptr<HiddenCaptures>(new HiddenCaptures(backend, std::move(memory), places, share));
 }
 
-HiddenCaptures::HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places)
+HiddenCaptures::HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places,
+                               const HiddenShare& share)
     : backend_(backend),
       layers_(backend.info().layers),
       row_bytes_(backend.info().hidden_row_bytes),
       memory_(std::move(memory)),
-      places_(layers_, places),
+      places_(layers_, places, share),
       thread_([this] { run(); }) {}
 
 HiddenCaptures::~HiddenCaptures() {

@@ -11,7 +11,8 @@
 //     3         21 .. 31     whole: open() gives it to the mover that saves the block
 //
 // A capture has all rows from the first on. It ends if a row is computed without it, if a pass fails, or if
-// something is loaded or copied into the block's slot. If no place is free, the capture that was written
+// something is loaded or copied into the block's slot. A block whose place says that it will be saved as keys
+// and values has none (policy/hidden_share.h). If no place is free, the capture that was written
 // longest ago and is not being read gives way. If a block has no whole capture its keys and values are saved
 // instead, so nobody ever waits for a capture.
 //
@@ -47,8 +48,10 @@ namespace loci {
 // Thread-safe; begin() and end() are called by one thread.
 class HiddenCaptures {
  public:
-  // `places`: the number of blocks. The backend must outlive it. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<HiddenCaptures>> make(Backend& backend, std::uint32_t places);
+  // `places`: the number of blocks; `share`: which blocks are captured. The backend must outlive it. Errors:
+  // kResourceExhausted.
+  static Result<std::unique_ptr<HiddenCaptures>> make(Backend& backend, std::uint32_t places,
+                                                      const HiddenShare& share);
   ~HiddenCaptures();
 
   // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
@@ -79,7 +82,7 @@ class HiddenCaptures {
   };
   static constexpr std::uint64_t kWaitingRows = 4096;  // of passes that have ended; one pass may have more
 
-  HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places);
+  HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places, const HiddenShare& share);
   // False: there is no memory.
   bool make_room(Begun& begun) const;
   // False: its token is not known, because the pass before has not sampled it.

@@ -25,9 +25,9 @@ class HiddenCapturesTest : public testing::Test {
     info_.hidden_row_bytes = kRow;
     make(2);
   }
-  void make(std::uint32_t places) {
+  void make(std::uint32_t places, const HiddenShare& share = {.percent = 100}) {
     backend_ = std::make_unique<EmptyBackend>(info_);
-    captures_ = std::move(HiddenCaptures::make(*backend_, places)).value();
+    captures_ = std::move(HiddenCaptures::make(*backend_, places, share)).value();
   }
 
   static std::byte byte_of(std::uint32_t layer, std::uint32_t position) {
@@ -108,6 +108,18 @@ TEST_F(HiddenCapturesTest, ABlockFillsOverPasses) {
   EXPECT_FALSE(has(5, 0)) << "it is given once";
   run(span(40, 64, {5, 6}));
   EXPECT_TRUE(has(6, 1));
+}
+
+TEST_F(HiddenCapturesTest, BlocksThatWillBeKeysAndValuesHaveNone) {
+  make(2, {.percent = 50, .from_block = 1});  // block 2 is hidden, and 4
+  Pass pass = pass_of(span(0, 64, {5, 6, 7}));
+  begin(pass);
+  EXPECT_TRUE(pass.spans[0].capture.empty());
+  end(pass);
+  run(span(64, 128, {5, 6, 7, 8}));
+  EXPECT_FALSE(has(5, 0) || has(6, 1) || has(8, 3));
+  EXPECT_TRUE(has(7, 2));
+  EXPECT_EQ(captures_->stats().displaced_total, 0u);
 }
 
 TEST_F(HiddenCapturesTest, ItIsOfItsTokensAtTheirPlace) {

@@ -60,9 +60,9 @@ class Engine::State {
   }
 
   // Once, before anything else.
-  Status begin(MoverOptions options, DiskRoom room, std::uint32_t capture_places) {
+  Status begin(MoverOptions options, DiskRoom room, std::uint32_t capture_places, const HiddenShare& share) {
     if (capture_places > 0) {
-      LOCI_ASSIGN_OR_RETURN(captures_, HiddenCaptures::make(backend_, capture_places));
+      LOCI_ASSIGN_OR_RETURN(captures_, HiddenCaptures::make(backend_, capture_places, share));
       options.captures = captures_.get();
     }
     if (!room.slots.empty()) inbox_.post(std::move(room));
@@ -395,8 +395,8 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
   }
   auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock,
                                        std::move(options.listener));
-  LOCI_RETURN_IF_ERROR(
-      state->begin(std::move(options.mover), std::move(options.disk_room), options.capture_places));
+  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room),
+                                    options.capture_places, options.core.hidden.share));
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
