@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/cluster/member_table.h"
 #include "loci/serve/store/postgres_testing.h"
 
@@ -97,14 +98,6 @@ class ClusterLimitsTest : public testing::Test {
       if (seen || std::chrono::steady_clock::now() - begin < in_time) break;
     }
     EXPECT_TRUE(seen);
-  }
-  template <class Condition>
-  static bool eventually(Condition condition) {
-    for (int i = 0; i < 6'000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
 
   TestPostgres* postgres_ = nullptr;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/base/rounds_testing.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_layout.h"
@@ -41,15 +42,6 @@ class DiskFaults : public ::testing::Test {
   std::unique_ptr<DiskStore> open() { return open(options()); }
   Status write(DiskStore& store, std::uint32_t group, std::uint32_t slot, std::uint64_t seed) {
     return write_one(store, group, SlotId(slot), test_entry(seed), test_bytes(seed, store.groups()[group]));
-  }
-  // On a busy machine a disk that is well may answer after a short limit, too: then it is asked again.
-  template <class Condition>
-  static bool eventually(Condition condition) {
-    for (int i = 0; i < 6'000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
   static FaultyDisk::Judge only(bool writes, std::string_view file, FaultAnswer answer) {
     return [=](const FaultyOperation& one) {

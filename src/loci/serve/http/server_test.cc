@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/crowd_testing.h"
 #include "loci/serve/telemetry/metrics.h"
@@ -146,15 +147,6 @@ class ServerTest : public testing::Test {
                             .headers = {}};
       co_await exchange.respond(std::move(response));
     }
-  }
-
-  template <class Condition>
-  static bool eventually(Condition condition) {
-    for (int i = 0; i < 12'000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
   }
 
   SystemClock clock_;

@@ -28,6 +28,7 @@
 #include <string>
 #include <thread>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/http/tls_testing.h"
 #include "loci/serve/telemetry/metrics.h"
@@ -202,13 +203,6 @@ class TlsServerTest : public TlsFilesTest {
   }
   bool metrics_say(const std::string& line) {
     return metrics_.scrape(std::nullopt, 0).find("\n" + line + "\n") != std::string::npos;
-  }
-  static bool eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 12'000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
   }
 
   SystemClock clock_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/serve/files/text_file.h"
 
 namespace loci {
@@ -49,13 +50,6 @@ class TenantsOfAFile : public testing::Test {
   static std::string key(const std::string& name, const std::string& tenant, const std::string& more = "") {
     return "[[keys]]\nname = \"" + name + "\"\ntenant = \"" + tenant + "\"\nhash = \"" +
            to_text(hash_api_key("key-of-" + name)) + "\"\n" + more;
-  }
-  static bool eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 6'000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
 
   // All lines of the log, of whatever thread.
