@@ -254,9 +254,7 @@ std::string report_text(const Ordered& report) {
     const auto count = [&](const char* name) { return hidden[name].get<std::uint64_t>(); };
     text += fmt::format(
         "hidden states: {} % of the blocks behind {} tokens wanted; {} saved, {} not captured, {} loaded; "
-        "projecting took "
-        "{:.1f} "
-        "s\n",
+        "projecting took {:.1f} s\n",
         count("share_percent"), count("from_tokens"), count("blocks_saved"), count("blocks_not_captured"),
         count("blocks_loaded"), number("busy_s", "projecting"));
   }
