@@ -24,7 +24,13 @@ void SaveWishes::add(Line line, BlockId id, SaveScope scope, StateForm form) {
 }
 
 void SaveWishes::add_first(Line line, BlockId id, SaveScope scope) {
-  of(line).push_front({id, index_.block(id).key, scope});
+  Wishes& wishes = of(line);
+  // It would be the oldest.
+  if (wishes.size() >= kWishesMax) {
+    ++dropped_;
+  } else {
+    wishes.push_front({id, index_.block(id).key, scope});
+  }
 }
 
 std::optional<SaveWishes::Wish> SaveWishes::take(Line line) {

@@ -92,6 +92,9 @@ TEST_F(SaveWishesTest, TheOldestGiveWayToTooMany) {
   for (int i = 0; i < 4096; ++i) wish(Line::kFromDevice, b);
   wishes_.check_invariants();
   EXPECT_EQ(wishes_.dropped(), 1u);
+  wishes_.add_first(Line::kFromDevice, a.block(), SaveScope::kWithoutWindows);  // it would be the oldest
+  wishes_.check_invariants();
+  EXPECT_EQ(wishes_.dropped(), 2u);
   EXPECT_EQ(next(Line::kFromDevice), b.block());
 }
 
