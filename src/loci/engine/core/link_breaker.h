@@ -2,9 +2,9 @@
 // Whether a link that fails repeatedly is used: after kFailuresMax failures in a row it is left alone for
 // kPause, then tried again.
 //
-// A move that was given up counts only if the link was silent the whole time. It does not count if other
-// moves succeeded after it began: then the link was only slow or busy. Nor does it count if it was refused at
-// once: then the store itself leaves a directory alone, and others may work.
+// A move that was given up counts only if the link was silent the whole time. It does not count if a part of
+// it had come, or other moves succeeded after it began: then the link was only slow or busy. Nor does it
+// count if it was refused at once: then the store itself leaves a directory alone, and others may work.
 //
 //     8 times ended(kFailed)    paused for 10 s; then the next failures are counted from 0
 //
@@ -30,10 +30,15 @@ class LinkBreaker {
   static constexpr Nanos kPause = 10 * kNanosPerSecond;
   static constexpr Nanos kSilenceMin = kNanosPerSecond;
 
-  // `took`: time since the move's beginning.
-  void ended(MoveResult result, Nanos now, Nanos took) {
+  void ended(const MoveOutcome& outcome, Nanos now) {
+    const MoveResult result = outcome.result;
+    const Nanos took = outcome.took;
     if (result == MoveResult::kDone || result == MoveResult::kDamaged || result == MoveResult::kGone) {
       failures_ = 0;
+      answered_ = now;
+      return;
+    }
+    if (result == MoveResult::kTooSlow && outcome.came) {
       answered_ = now;
       return;
     }

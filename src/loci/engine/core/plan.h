@@ -133,7 +133,8 @@ inline constexpr std::size_t kMoveResults = 6;
 struct MoveOutcome {
   OperationId move;
   MoveResult result = MoveResult::kDone;
-  Nanos took = 0;  // since its beginning at the mover
+  Nanos took = 0;     // since its beginning at the mover
+  bool came = false;  // of kTooSlow: a part of it had come, so the link is not silent
 };
 
 // Moves end in any order, each once.
@@ -358,6 +359,9 @@ struct Move {
   // Of moves to the device: those of a plan with the same value come together, layer by layer, and before
   // those that stand behind them.
   OperationId together;
+  // Of a load from the disk or the shared store: it is given up after so long, its waiting included, but not
+  // before MoverOptions::load_limit.
+  Nanos time_limit = 0;
   BlockEntry entry;  // which block it is; if the source is the disk, its key is checked
   // If present, with Tier::kShared: the move is not for the store, but for a peer that reads the block.
   std::optional<PeerPlace> peer = std::nullopt;

@@ -9,6 +9,7 @@ namespace loci {
 namespace {
 
 constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
+constexpr Nanos kLateTimes = 2;              // a load may take so many times what was predicted
 constexpr std::uint32_t kSharesMax = 8;      // each holds its block until the store has it
 constexpr std::uint32_t kServesMax = 16;     // each holds its block until it is copied or read
 
@@ -208,7 +209,8 @@ void Transfers::load_first(const CoreProbe& found) {
     move->together = first;
 }
 
-// When they end, as predicted: those over one link together, as their layers take turns.
+// When they end, as predicted: those over one link together, as their layers take turns. So one that is given
+// up is given up with all others, and nothing of them has come whole: it may be kLateTimes as late.
 void Transfers::book(std::span<Load* const> fresh, const Booking& booking) {
   for (std::size_t tier = 1; tier < kTiers; ++tier) {
     if (booking.moves[tier] == 0) continue;
@@ -218,6 +220,9 @@ void Transfers::book(std::span<Load* const> fresh, const Booking& booking) {
     for (Load* load : fresh) {
       if (index_of(load->slowest) == tier) load->ends_at = ends_at;
     }
+    const Nanos predicted = std::min(ends_at - now_, kCostMax / kLateTimes);
+    for (auto move = begun_.rbegin(); move != begun_.rend() && move->id >= booking.first; ++move)
+      if (index_of(move->from) == tier) move->time_limit = predicted * kLateTimes;
   }
 }
 
@@ -343,8 +348,8 @@ Transfers::Ended Transfers::end(const MoveOutcome& outcome, std::optional<Operat
 void Transfers::end_read(const InFlight& move, const MoveOutcome& outcome) {
   const MoveResult result = outcome.result;
   if (move.from == Tier::kDevice) return;
-  if (move.from == Tier::kDisk) disk_read_link_.ended(result, now_, outcome.took);
-  if (move.from == Tier::kShared) shared_read_link_.ended(result, now_, outcome.took);
+  if (move.from == Tier::kDisk) disk_read_link_.ended(outcome, now_);
+  if (move.from == Tier::kShared) shared_read_link_.ended(outcome, now_);
   const BlockId id = move.source();
   // What the store was said to have did not come: nobody asks for it again before the store is asked anew.
   const bool dropped = move.from == Tier::kShared ? result != MoveResult::kDone
@@ -418,7 +423,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   }
   if (shared) {
     --shares_in_flight_;
-    shared_write_link_.ended(result, now_, outcome.took);
+    shared_write_link_.ended(outcome, now_);
     return;
   }
   --saves_in_flight_;
@@ -435,7 +440,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   if (done && move.to == Tier::kHost && move.from == Tier::kDevice && through_)
     wish_save(id, Tier::kHost, SaveScope::kAllGroups);
   if (move.to != Tier::kDisk) return;
-  disk_write_link_.ended(result, now_, outcome.took);
+  disk_write_link_.ended(outcome, now_);
 }
 
 }  // namespace loci

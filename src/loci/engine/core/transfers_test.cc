@@ -21,6 +21,7 @@ class TransfersTest : public TransfersFixture {
       : TransfersFixture({.window = 0, .block_count = kDeviceBlocks, .host_blocks = 8, .disk_blocks = 8}, 4) {
   }
 
+  Nanos now_ = 0;  // of advance()
   // What began since the last call ends so.
   std::vector<Transfers::Ended> end_all(MoveResult result = MoveResult::kDone) {
     std::vector<Transfers::Ended> ended;
@@ -134,6 +135,43 @@ TEST_F(TransfersTest, ADiskThatFailsIsLeftAloneForAWhile) {
   EXPECT_EQ(transfers_.slowest_readable(), Tier::kHost);
   transfers_.advance(LinkBreaker::kPause);
   EXPECT_EQ(transfers_.slowest_readable(), Tier::kDisk);
+}
+
+// Of one that brought a part in time nobody says that it does not answer.
+TEST_F(TransfersTest, ADiskThatIsSlowIsNotLeftAlone) {
+  transfers_.open_disk();
+  for (const bool came : {true, false}) {
+    for (std::uint32_t i = 0; i < LinkBreaker::kFailuresMax; ++i) {
+      transfers_.advance(now_ += 20 * kNanosPerSecond);
+      BlockPin pin = block(1 + 100 * i);
+      if (came) {
+        ASSERT_TRUE(index_.recover_copy(pin.block(), 0, SlotId(i), 0));
+      }
+      load(pin);
+      for (const Move& move : transfers_.take_begun())
+        transfers_.end({move.id, MoveResult::kTooSlow, 10 * kNanosPerSecond, came}, std::nullopt);
+      transfers_.check_invariants();
+    }
+    EXPECT_EQ(transfers_.slowest_readable(), came ? Tier::kDisk : Tier::kHost);
+  }
+}
+
+// All that was booked comes late together, so it is given up together, and must not be by a slow disk's usual
+// times.
+TEST_F(TransfersTest, ALoadMayTakeTwiceWhatWasPredicted) {
+  transfers_.open_disk();
+  std::vector<BlockPin> pins;
+  Nanos before = 0;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    pins.push_back(block(1 + 100 * i));
+    ASSERT_TRUE(index_.recover_copy(pins[i].block(), 0, SlotId(i), 0));
+    load(pins[i]);
+    const std::vector<Move> begun = transfers_.take_begun();
+    ASSERT_EQ(begun.size(), 1u);
+    EXPECT_EQ(begun[0].time_limit, 2 * (transfers_.arrives_at(pins[i].block()) - now_));
+    EXPECT_GT(begun[0].time_limit, before) << "it waits for those before it";
+    before = begun[0].time_limit;
+  }
 }
 
 TEST_F(TransfersTest, AMoveEndsOnce) {

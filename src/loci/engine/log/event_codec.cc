@@ -49,6 +49,7 @@ void put(LogWriter& w, const MovesEnded& e) {
     w.id(move.move);
     w.number(static_cast<std::uint8_t>(move.result));
     w.number(move.took);
+    w.flag(move.came);
   });
 }
 void put(LogWriter& w, const BlockEntry& e) {
@@ -142,10 +143,11 @@ void get(LogReader&, Tick&) {}
 void get(LogReader& r, Drain& e) { e.deadline = r.number<Nanos>("deadline"); }
 void get(LogReader& r, Withdraw& e) { e.prefix.value = r.number<std::uint64_t>("prefix"); }
 void get(LogReader& r, MovesEnded& e) {
-  r.list(e.moves, 17, "moves", [&](MoveOutcome& move) {
+  r.list(e.moves, 18, "moves", [&](MoveOutcome& move) {
     move.move.value = r.number<std::uint64_t>("move");
     move.result = r.choice<MoveResult>(kMoveResults, "result");
     move.took = r.number<Nanos>("took");
+    move.came = r.flag("came");
   });
 }
 void get(LogReader& r, BlockEntry& e) {

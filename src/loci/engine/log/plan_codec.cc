@@ -99,6 +99,7 @@ void put(LogWriter& w, const Move& move) {
   w.number(static_cast<std::uint8_t>(move.form));
   w.number(move.rotate_by);
   w.id(move.together);
+  w.number(move.time_limit);
   put_named(w, move.entry);
   if (move.peer) put(w, *move.peer);
 }

@@ -41,7 +41,7 @@ void MoverDesk::taken(const std::vector<Move>& moves) {
   stats_.serves_queued += static_cast<std::uint64_t>(serves);
 }
 
-void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
+void MoverDesk::end(const Move& move, MoveResult result, Nanos begun, bool came) {
   const Nanos took = now() - begun;
   {
     const MutexLock lock(mutex_);
@@ -55,7 +55,7 @@ void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
     link.busy += took;
     --stats_.queued;
     if (move.peer) --stats_.serves_queued;
-    ended_.push_back({.move = move.id, .result = result, .took = took});
+    ended_.push_back({.move = move.id, .result = result, .took = took, .came = came});
     awake_ = true;
   }
   woken_.notify_one();

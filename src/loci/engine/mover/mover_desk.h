@@ -22,7 +22,8 @@ class MoverDesk {
 
   void taken(const std::vector<Move>& moves);
   // Reports the end of a move; called once for each move.
-  void end(const Move& move, MoveResult result, Nanos begun);
+  // `came`: as in MoveOutcome.
+  void end(const Move& move, MoveResult result, Nanos begun, bool came = false);
   // The moves that have ended since the last call.
   std::vector<MoveOutcome> take_ended();
 

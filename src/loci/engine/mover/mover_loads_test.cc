@@ -145,6 +145,53 @@ TEST_P(MoverTest, ALateLoadIsGivenUpAndWritesNothing) {
   EXPECT_EQ(bits(results_.front()), others);
 }
 
+// The disk is slow, but brings what the plan has given it time for.
+TEST_P(MoverTest, ALoadHasTheTimeThatItsPlanGaveIt) {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::promise<void> asked;
+  std::atomic<bool> is_first = true;
+  make_mover({.load_limit = kNanosPerMilli}, {.read = [&, open](const BlockRead&, std::uint32_t layer) {
+               if (layer == 1 && is_first.exchange(false)) {
+                 asked.set_value();
+                 open.wait();
+               }
+               return Status();
+             }});
+  carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 4));
+  std::vector<Move> loads = moves(Tier::kDisk, 4, Tier::kDevice, 8);
+  loads.back().time_limit = 600 * kNanosPerSecond;  // one batch, so all have it
+  const std::vector<OperationId> begun = ids(loads);
+  mover_->start(std::move(loads), {});
+  asked.get_future().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // beyond the limit of those that have none
+  EXPECT_EQ(ends_.count(), kBlocks) << "the saves alone";
+  gate.set_value();
+  for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+}
+
+// One that is given up after a part of it came tells so; one of which nothing came does not.
+TEST_P(MoverTest, ALoadThatIsGivenUpTellsWhetherAPartCame) {
+  for (const std::uint32_t hangs_at : {0u, 1u}) {
+    std::promise<void> gate;
+    std::shared_future<void> open = gate.get_future().share();
+    make_mover({.load_limit = 200 * kNanosPerMilli}, {.read = [=](const BlockRead&, std::uint32_t layer) {
+                 if (layer == hangs_at) open.wait();
+                 return Status();
+               }});
+    carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 4));
+    std::vector<Move> loads = moves(Tier::kDisk, 4, Tier::kDevice, 8);
+    const std::vector<OperationId> begun = ids(loads);
+    mover_->start(std::move(loads), {});
+    for (const OperationId id : begun) {
+      EXPECT_EQ(ends_.wait(id), MoveResult::kTooSlow);
+      EXPECT_EQ(ends_.outcome(id).came, hangs_at > 0);
+    }
+    gate.set_value();
+    mover_.reset();
+  }
+}
+
 TEST_P(MoverTest, LoadsGoBeforeSavesAndLayerByLayer) {
   std::mutex mutex;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> order;  // move, layer

@@ -19,11 +19,14 @@ constexpr std::uint64_t kPrefetchBytesMax = 8u << 20;  // in flight
 class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_from_this<Batch> {
  public:
   Batch(const MoverLink& link, std::vector<Move> moves, Nanos taken)
-      : link_(link), taken_(taken), begun_(link.desk.now()), left_(moves.size()) {
+      : link_(link), begun_(link.desk.now()), left_(moves.size()) {
+    Nanos limit = link.options.load_limit;
     for (Move& move : moves) {
+      limit = std::max(limit, move.time_limit);
       Read& read = reads_.emplace_back(std::move(move));
       for (std::uint32_t i = 0; i < read.move.parts.size(); ++i) items_.push_back({&read, i});
     }
+    deadline_ = taken + limit;
   }
 
   std::vector<BlockRead> items() const {
@@ -46,6 +49,7 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     const MutexLock lock(read.mutex);
     if (read.over) return;
     std::uint32_t& arrived = read.arrived[items_[item].part];
+    came_.store(true, std::memory_order_relaxed);
     LOCI_CHECK(
         first == arrived && count <= group.layers.size() - first && bytes.size() == count * slice_bytes,
         "the source brings each slice once and in order");
@@ -74,12 +78,18 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     end(read, MoveResult::kDone);
   }
 
+  bool wanted(std::size_t item) override {
+    Read& read = *items_.at(item).read;
+    const MutexLock lock(read.mutex);
+    return !read.over;
+  }
+
   void give_up() {
     for (Read& read : reads_) end(read, MoveResult::kTooSlow);
   }
 
   bool over() const { return left_.load(std::memory_order_acquire) == 0; }
-  Nanos deadline() const { return taken_ + link_.options.load_limit; }
+  Nanos deadline() const { return deadline_; }
   // Of prefetches that are in flight.
   std::uint64_t prefetch_bytes() const {
     if (reads_.empty() || reads_.front().move.to != Tier::kHost) return 0;
@@ -131,13 +141,15 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
 
   void tell(const Read& read, MoveResult result) {
     left_.fetch_sub(1, std::memory_order_release);
-    link_.desk.end(read.move, result, begun_);
+    link_.desk.end(read.move, result, begun_,
+                   result == MoveResult::kTooSlow && came_.load(std::memory_order_relaxed));
   }
 
   const MoverLink link_;
-  const Nanos taken_;
   const Nanos begun_;
-  std::atomic<std::size_t> left_;  // reads whose end is not told
+  Nanos deadline_ = 0;
+  std::atomic<bool> came_ = false;  // a slice of any of them
+  std::atomic<std::size_t> left_;   // reads whose end is not told
   std::deque<Read> reads_;
   std::vector<Item> items_;
 };

@@ -54,7 +54,7 @@ class Ends {
     return [this](const MovesEnded& ended) {
       const MutexLock lock(mutex_);
       for (const MoveOutcome& move : ended.moves) {
-        EXPECT_TRUE(results_.emplace(move.move, move.result).second) << "a move ends once";
+        EXPECT_TRUE(results_.emplace(move.move, move).second) << "a move ends once";
         EXPECT_GE(move.took, 0);
       }
       changed_.notify_all();
@@ -65,7 +65,12 @@ class Ends {
     const bool ended = changed_.wait_for(lock, std::chrono::seconds(60),
                                          [&]() REQUIRES(mutex_) { return results_.contains(move); });
     EXPECT_TRUE(ended) << "move " << move.value << " does not end";
-    return ended ? results_[move] : MoveResult::kFailed;
+    return ended ? results_[move].result : MoveResult::kFailed;
+  }
+  // It has ended.
+  MoveOutcome outcome(OperationId move) {
+    const MutexLock lock(mutex_);
+    return results_.at(move);
   }
   std::size_t count() {
     const MutexLock lock(mutex_);
@@ -75,7 +80,7 @@ class Ends {
  private:
   Mutex mutex_;
   Condition changed_;
-  std::map<OperationId, MoveResult> results_ GUARDED_BY(mutex_);
+  std::map<OperationId, MoveOutcome> results_ GUARDED_BY(mutex_);
 };
 
 struct Case {

@@ -52,7 +52,10 @@ class ItemReader final : public DiskOperationOwner, public std::enable_shared_fr
     sink_.reset();
   }
 
-  bool prepare(std::uint32_t, std::span<std::byte>) override { return !finished_; }
+  bool prepare(std::uint32_t, std::span<std::byte>) override {
+    if (!finished_ && !sink_->wanted(index_)) finish({StatusCode::kCancelled, "nobody waits for it"});
+    return !finished_;
+  }
 
   void ended(std::uint32_t step, std::int64_t result, DiskBuffer data) override {
     if (finished_) return;

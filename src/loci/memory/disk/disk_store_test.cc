@@ -289,6 +289,44 @@ TEST_P(DiskStoreContract, BringsTheFirstLayersOfAllFirst) {
                              [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
+// Nobody waits for them any more: the disk is for others.
+TEST_P(DiskStoreContract, WhatNobodyWaitsForIsNotReadToItsEnd) {
+  class Unwanted final : public BlockReadSink {
+   public:
+    explicit Unwanted(std::size_t items) : left_(items) {}
+    void slices(std::size_t, std::uint32_t, std::uint32_t, std::span<const std::byte>) override {
+      is_over_ = true;
+    }
+    bool wanted(std::size_t) override { return !is_over_; }
+    void done(std::size_t, Status) override {
+      if (--left_ == 0) all_.set_value();
+    }
+    void wait() { all_.get_future().wait(); }
+
+   private:
+    std::atomic<bool> is_over_ = false;
+    std::atomic<std::size_t> left_;
+    std::promise<void> all_;
+  };
+  DiskStoreOptions with = options();
+  with.queue_depth = 1;  // so that the disk answers in order
+  with.groups = {{.layers = 8, .layer_slice_bytes = 4096},
+                 {.layers = 3, .layer_slice_bytes = 8192, .form = StateForm::kHidden}};
+  const auto store = open(with);
+  std::vector<BlockRead> items;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    ASSERT_TRUE(write_one(*store, 0, SlotId(i), test_entry(i), test_bytes(i, store->groups()[0])).ok());
+    items.push_back({0, SlotId(i), test_key(i)});
+  }
+  const std::uint64_t before = store->stats().read_bytes_total;
+  const auto sink = std::make_shared<Unwanted>(items.size());
+  store->read(items, 1, sink);
+  sink->wait();
+  EXPECT_LE(store->stats().read_bytes_total - before, 6 * 4096u + 3 * 4096u)
+      << "headers, and the first layers";
+  expect_entry(*store, 0, SlotId(3), 3);
+}
+
 TEST_P(DiskStoreContract, ReadsWithManyInFlightThroughFewBuffers) {
   DiskStoreOptions with = options(2);
   with.queue_depth = 4;
