@@ -35,7 +35,7 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
   if (engine.config().reuse) order.ready = [&reader](std::uint32_t tokens) { return reader.read(tokens); };
   PrefillOutcome outcome = co_await services.ask_for_prefill(std::move(order));
   const bool was_given_up = outcome.end == PrefillEnd::kNone || sink.gone();
-  if (was_given_up || reader.reads()->is_over) {
+  if (was_given_up || reader.reads()->now().is_over()) {
     reader.cancel();
   } else {
     reader.cancel_queued();

@@ -9,7 +9,6 @@
 //     1,536 tokens           tokens 0 to 1,536, and reads the 32 blocks that are new       1,536 tokens
 #pragma once
 
-#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <cstdint>
 #include <memory>
@@ -17,28 +16,31 @@
 #include <string>
 
 #include "loci/base/ids.h"
-#include "loci/engine/core/plan.h"
+#include "loci/base/mutex.h"
 #include "loci/engine/run/engine.h"
+#include "loci/serve/generation/early_read_pace.h"
 #include "loci/serve/generation/prefill.h"
 #include "loci/serve/workers/worker_pool.h"
 
 namespace loci {
 
-// Reads of one prompt. The core's thread writes it.
-struct EarlyReads {
-  std::atomic<std::uint32_t> tokens = 0;    // that began to be brought from peers and the shared store
-  std::atomic<bool> is_open = false;        // one has not ended
-  std::atomic<bool> is_queued = false;      // nor was it admitted
-  std::atomic<std::uint32_t> computed = 0;  // that the reads had to compute themselves
-  std::atomic<std::uint32_t> had = 0;       // that this server had before the first read
-  // One was refused for good, found too little at the peers, or brought back what the one before had read:
-  // more reads would cost others more than they bring.
-  std::atomic<bool> is_over = false;
-};
+// The reads of one prompt: the network thread begins them, the core's thread tells what comes of them.
+// Thread-safe; nobody holds its mutex while anything is computed.
+class EarlyReads {
+ public:
+  EarlyReadPace now() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return pace_;
+  }
+  void change(const auto& change_it) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    change_it(pace_);
+  }
 
-// Where the state of a prompt comes from, as its request found it: what reads of it brought came from peers,
-// wherever it is now.
-ContextSources with_reads(ContextSources sources, const EarlyReads& reads);
+ private:
+  mutable Mutex mutex_;
+  EarlyReadPace pace_ GUARDED_BY(mutex_);
+};
 
 // Each read is a request of the tenant for one token behind the blocks that are new, of which nothing is
 // counted or said: the blocks stay in device memory as those of any request do. One at a time; what comes
@@ -69,7 +71,6 @@ class EarlyReader {
   const std::uint32_t weight_, queued_max_;
   const std::span<const TokenId> prompt_;
   const std::shared_ptr<EarlyReads> reads_ = std::make_shared<EarlyReads>();
-  std::uint32_t asked_ = 0;  // tokens, by the last read
   RequestId last_;
 };
 

@@ -39,9 +39,9 @@ class EarlyReadsTest : public testing::Test {
     done.get();
   }
   static void wait(const EarlyReader& reader) {
-    for (int i = 0; i < 60'000 && reader.reads()->is_open; ++i)
+    for (int i = 0; i < 60'000 && reader.reads()->now().is_open(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_FALSE(reader.reads()->is_open);
+    EXPECT_FALSE(reader.reads()->now().is_open());
   }
   // It takes the only place in a batch.
   void begin_long_reply() {
@@ -77,7 +77,47 @@ class EarlyReadsTest : public testing::Test {
   PrefillWork work_{.tenant = "acme", .salt = "salt", .tokens = {}, .text = {}};
 };
 
-TEST(EarlyReads, WhatTheyBroughtCameFromPeers) {
+TEST(EarlyReadPace, AReadIsWorthItsPrice) {
+  EarlyReadPace pace;
+  EXPECT_EQ(pace.next(200, 4'000), std::nullopt) << "too little is new";
+  EXPECT_EQ(pace.next(530, 4'000), 512u) << "whole blocks";
+  pace.begin(512);
+  EXPECT_TRUE(pace.is_open() && pace.is_queued());
+  EXPECT_EQ(pace.next(1'024, 4'000), std::nullopt) << "one at a time";
+  pace.started({.shared = 512});
+  EXPECT_TRUE(pace.is_open() && !pace.is_queued());
+  pace.ended(StatusCode::kOk);
+  EXPECT_EQ(pace.next(767, 4'000), std::nullopt);
+  EXPECT_EQ(pace.next(768, 4'000), 768u);
+  EXPECT_EQ(pace.next(3'999, 4'000), 3'968u);
+  EXPECT_EQ(pace.next(4'000, 4'000), std::nullopt) << "the request itself reads the rest";
+  pace.begin(3'200);
+  pace.ended(StatusCode::kResourceExhausted);
+  EXPECT_EQ(pace.next(3'615, 40'000), std::nullopt) << "an eighth of what is there";
+  EXPECT_EQ(pace.next(3'616, 40'000), 3'616u);
+  EXPECT_EQ(pace.tokens(), 512u);
+}
+
+TEST(EarlyReadPace, AReadThatDoesNotPayIsTheLast) {
+  const auto is_over = [](const ContextSources& first, const ContextSources& second, StatusCode end) {
+    EarlyReadPace pace;
+    pace.begin(512);
+    pace.started(first);
+    pace.ended(StatusCode::kOk);
+    pace.begin(1'024);
+    pace.started(second);
+    pace.ended(end);
+    EXPECT_EQ(pace.next(4'000, 40'000).has_value(), !pace.is_over());
+    return pace.is_over();
+  };
+  EXPECT_FALSE(is_over({.shared = 512}, {.device = 512, .shared = 512}, StatusCode::kOk));
+  EXPECT_FALSE(is_over({.host = 512}, {.device = 512, .shared = 512}, StatusCode::kOk)) << "from before";
+  EXPECT_TRUE(is_over({.shared = 512}, {.host = 512, .shared = 512}, StatusCode::kOk)) << "brought back";
+  EXPECT_TRUE(is_over({.shared = 512}, {.device = 512, .computed = {512}}, StatusCode::kOk));
+  EXPECT_TRUE(is_over({.shared = 512}, {.device = 512, .shared = 512}, StatusCode::kUnavailable));
+}
+
+TEST(EarlyReadPace, WhatTheyBroughtCameFromPeers) {
   struct Case {
     std::uint32_t had, read;             // before the first read; by all of them
     std::uint32_t device, host, shared;  // as the request found it
@@ -92,11 +132,10 @@ TEST(EarlyReads, WhatTheyBroughtCameFromPeers) {
            Case{4'000, 2'000, 3'000, 0, 0, 3'000, 0, 0},          // and more
            Case{0, 0, 1'000, 0, 0, 1'000, 0, 0},
        }) {
-    EarlyReads reads;
-    reads.had = one.had;
-    reads.tokens = one.read;
-    const ContextSources got =
-        with_reads({.device = one.device, .host = one.host, .shared = one.shared}, reads);
+    EarlyReadPace pace;
+    pace.begin(one.read);
+    pace.started({.device = one.had, .shared = one.read});
+    const ContextSources got = pace.as_read({.device = one.device, .host = one.host, .shared = one.shared});
     EXPECT_EQ(got.device, one.device_wanted);
     EXPECT_EQ(got.host, one.host_wanted);
     EXPECT_EQ(got.shared, one.shared_wanted);
@@ -108,13 +147,13 @@ TEST_F(EarlyReadsTest, WholeBlocksAreThereForTheRequest) {
   read(reader, 1'000);
   wait(reader);
   EXPECT_EQ(cached(), 31 * kBlockTokens + 1) << "and the token that the request computed";
-  EXPECT_EQ(reader.reads()->tokens, 0u) << "no peer had any of it";
+  EXPECT_EQ(reader.reads()->now().tokens(), 0u) << "no peer had any of it";
 }
 
 TEST_F(EarlyReadsTest, FewTokensAreNotWorthARead) {
   EarlyReader reader(*world_.engine, workers_, work_, prompt_);
   read(reader, 255);
-  EXPECT_FALSE(reader.reads()->is_open);
+  EXPECT_FALSE(reader.reads()->now().is_open());
   EXPECT_EQ(cached(), 0u);
 }
 
@@ -123,7 +162,7 @@ TEST_F(EarlyReadsTest, NothingBehindThePromptIsRead) {
   EarlyReader reader(*world_.engine, workers_, work_, prompt_);
   read(reader, 512);  // all of its blocks: the request itself reads them
   read(reader, 4'000'000'000);
-  EXPECT_FALSE(reader.reads()->is_open);
+  EXPECT_FALSE(reader.reads()->now().is_open());
 }
 
 TEST_F(EarlyReadsTest, WhoWaitsIsNotHeldUp) {
@@ -132,7 +171,7 @@ TEST_F(EarlyReadsTest, WhoWaitsIsNotHeldUp) {
   for (int i = 0; i < 60'000 && world_.engine->stats().running == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   read(reader, 512);
-  EXPECT_FALSE(reader.reads()->is_open) << "there is no place in the batch";
+  EXPECT_FALSE(reader.reads()->now().is_open()) << "there is no place in the batch";
   end_long_reply();
   EXPECT_EQ(cached(), 0u);
 }
@@ -142,8 +181,8 @@ TEST_F(EarlyReadsTest, AReadThatFindsNothingIsTheLast) {
   EarlyReader reader(*world_.engine, workers_, work_, prompt_);
   read(reader, 512);
   wait(reader);
-  EXPECT_TRUE(reader.reads()->is_over);
-  EXPECT_EQ(reader.reads()->computed, 513u);
+  EXPECT_TRUE(reader.reads()->now().is_over());
+  EXPECT_EQ(reader.reads()->now().computed(), 513u);
   read(reader, 1'600);
   EXPECT_EQ(cached(), 513u);
 }
@@ -162,9 +201,9 @@ TEST_F(EarlyReadsTest, ARefusedReadIsTheLast) {
   EarlyReader reader(*world_.engine, workers_, work_, prompt_);
   read(reader, 512);
   wait(reader);
-  EXPECT_TRUE(reader.reads()->is_over);
+  EXPECT_TRUE(reader.reads()->now().is_over());
   read(reader, 1'600);
-  EXPECT_FALSE(reader.reads()->is_open);
+  EXPECT_FALSE(reader.reads()->now().is_open());
 }
 
 TEST_F(EarlyReadsTest, WhatNobodyWantsIsCancelled) {

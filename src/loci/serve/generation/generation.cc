@@ -217,10 +217,10 @@ void Generation::on_event(const MailboxEvent& event) {
 
 void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
   Slot& slot = slots_[index];
-  slot.sources = prepared_.early ? with_reads(started.sources, *prepared_.early) : started.sources;
+  const EarlyReadPace early = prepared_.early ? prepared_.early->now() : EarlyReadPace();
+  slot.sources = early.as_read(started.sources);
   // What was computed for it just before, at another member or for a read, was not kept from before.
-  const std::uint32_t here = prepared_.early ? prepared_.early->computed.load() : 0;
-  const std::uint32_t fresh = std::min(slot.sources.shared, prepared_.prefilled_tokens) + here;
+  const std::uint32_t fresh = std::min(slot.sources.shared, prepared_.prefilled_tokens) + early.computed();
   slot.cached_tokens = started.cached_tokens - std::min(started.cached_tokens, fresh);
   if (!slot.said.empty()) {
     // What stands behind the prompt is no part of it.
@@ -508,7 +508,8 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   prepared.waited = services.clock.now() - asked_at;
   prepared.prefilled_tokens = prefill.computed;
   // Of a member that broke off nobody knows what it had before.
-  if (has_waited && prefill.end != PrefillEnd::kDone) prepared.prefilled_tokens = elsewhere->early->tokens;
+  if (has_waited && prefill.end != PrefillEnd::kDone)
+    prepared.prefilled_tokens = elsewhere->early->now().tokens();
   const Nanos waited = prepared.waited;
   GenerationSummary summary;
   summary.prefill = prefill.end;
@@ -534,7 +535,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   summary = generation.summary();
   summary.prefill = prefill.end;
   summary.prefill_wait = waited;
-  if (has_waited) summary.prefill_early = elsewhere->early->tokens;
+  if (has_waited) summary.prefill_early = elsewhere->early->now().tokens();
   ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   sink.account(summary);
   services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,
