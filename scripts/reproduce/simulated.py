@@ -235,7 +235,7 @@ WHY_TREE = ("the longest known prefix decides, so of prompts behind one common p
 
 
 def memserve_roles(results, quick):
-    """Figures 8, disaggregated, and 14: instances that compute prompts and others that write the replies."""
+    """Figures 8, disaggregated, 12 and 14: instances that compute prompts and others that write the replies."""
     points, charts = [], []
 
     def add(figure, label, theirs, ours, band="B", why="", holds=None):
@@ -277,6 +277,14 @@ def memserve_roles(results, quick):
         title = "p99 time to the first token, s"
         charts.append(("memserve", "14", title, svg.bars(title, [f"ratio {r}" for r in ratios],
                                                          {p: [ttft(f"share-{r}-{p}", "p99") for r in ratios] for p in policies})))
+        rates = rates_of(results, "transfer-pass")
+        gains = {rate: jct(f"transfer-pass@{rate}") / jct(f"transfer-request@{rate}") for rate in rates}
+        add("12", f"time of a request, state of each pass read while the next is computed over all at the end, at {', '.join(rates)} requests/s: "
+            + ", ".join(f"{gain:.2f}" for gain in gains.values()), None, gains[rates[0]], "D",
+            "by layer the paper has most, small, transfers, and so loses to aggregated ones under load; ours has as many as a prompt has passes", holds=max(gains.values()) < 1.02)
+        title = "Time of a request, 1,024 + 32 tokens, s"
+        ways = {"by pass": "transfer-pass", "by request, aggregated": "transfer-request"}
+        charts.append(("memserve", "12", title, svg.lines(title, "requests/s", "s", {name: [(float(r), jct(f"{run}@{r}")) for r in rates] for name, run in ways.items()})))
     return points, charts
 
 

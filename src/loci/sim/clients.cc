@@ -153,10 +153,13 @@ void Clients::mix(std::uint64_t a, std::uint64_t b) {
 void Clients::see(const Started& started) {
   RequestRecord& record = of(started.request);
   if (record.admitted == kNever) record.admitted = agenda_.now();
-  record.from = {started.sources.device, started.sources.host, started.sources.disk, started.sources.shared};
-  // What was computed for it just before is not from the past.
+  const EarlyReadPace& reads = live_.at(started.request.value).reads;
+  const ContextSources from = reads.as_read(started.sources);
+  record.from = {from.device, from.host, from.disk, from.shared};
+  // What was computed for it just before, elsewhere or for a read, is not from the past.
   record.from[3] -= std::min(record.from[3], record.prefilled);
-  record.hidden = started.sources.hidden;
+  record.from[0] -= std::min(record.from[0], reads.computed());
+  record.hidden = from.hidden;
   record.planned = started.sources.restore.planned;
   live_.at(started.request.value).started = true;
   mix(started.request.value, started.cached_tokens);
@@ -194,6 +197,7 @@ void Clients::repeat(RequestId id) {
   live.said = 0;
   live.started = false;
   record.prefilled = 0;
+  live.reads = {};
   if (live.lost_at == kNever) live.lost_at = agenda_.now();
   talks_[record.conversation].say_again();
 }

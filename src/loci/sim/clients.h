@@ -23,6 +23,7 @@
 
 #include "loci/engine/core/plan.h"
 #include "loci/policy/truncation.h"
+#include "loci/serve/generation/early_read_pace.h"
 #include "loci/sim/agenda.h"
 #include "loci/sim/seen_prefixes.h"
 #include "loci/sim/talk.h"
@@ -56,7 +57,11 @@ class Clients {
   void see(const TokenSampled& sampled);
   void end(RequestId id, Outcome outcome);
   // Another instance has computed so much of its prompt, which its own will read as state of a peer.
-  void prefilled(RequestId id, std::uint32_t computed) { of(id).prefilled = computed; }
+  // `reads`: what its own has read of that, and so has already.
+  void prefilled(RequestId id, std::uint32_t computed, const EarlyReadPace& reads) {
+    of(id).prefilled = computed;
+    live_.at(id.value).reads = reads;
+  }
   // Its instance died; another one is asked for the whole reply.
   void repeat(RequestId id);
   // What the request asks for, once more. It must be live.
@@ -80,6 +85,7 @@ class Clients {
     std::uint32_t said = 0;  // tokens that the present instance has sampled
     Nanos lost_at = kNever;  // when its instance died, until a new token comes
     bool started = false;    // on the present instance
+    EarlyReadPace reads;     // likewise
   };
 
   bool has_fronts() const { return options_.cluster.instances > 0; }

@@ -188,6 +188,42 @@ TEST(Cluster, APromptIsComputedAtOneInstanceAndItsReplyWrittenAtAnother) {
   EXPECT_GE(second.from[0], 1600u) << "the decode member has the conversation";
 }
 
+// A prompt of five passes, each of whose state takes half as long to bring as to compute: all but the last of
+// it comes while the prompt is computed.
+TEST(Cluster, StateIsReadWhileTheRestOfThePromptIsComputed) {
+  constexpr std::uint32_t kPrompt = 3200, kPass = 640;
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, kPrompt}}, .reply_tokens = 20}}});
+  WorldOptions options = options_of_roles(1, 1);
+  options.core.max_batch_tokens = kPass;
+  options.core.restore = "kv";  // nothing of it is computed twice because the network is slow
+  const PassModel model(options.model, options.machine);
+  Nanos computing = 0;
+  for (std::uint32_t at = 0; at < kPrompt; at += kPass) computing += model.prefill(at, kPass);
+  const double bytes = static_cast<double>(options.model.token_bytes());
+  options.cluster.network = {
+      .latency = kNanosPerMilli / 10,
+      .bytes_per_second = static_cast<std::uint64_t>(kPrompt * bytes * 2e9 / static_cast<double>(computing))};
+  const WorldReport early = run(trace, options);
+  options.cluster.reads_early = false;
+  const WorldReport late = run(trace, options);
+  EXPECT_EQ(late.cluster.read_early, 0u);
+  EXPECT_GE(early.cluster.read_early, 3 * kPass);
+  EXPECT_LT(early.cluster.read_early, kPrompt);
+  EXPECT_EQ(early.cluster.peer_blocks, late.cluster.peer_blocks) << "each block once";
+  for (const WorldReport* report : {&early, &late}) {
+    const RequestRecord& record = report->requests[0];
+    EXPECT_EQ(record.prefilled, kPrompt);
+    EXPECT_EQ(record.from[0] + record.from[3], 0u) << "nothing was there before";
+  }
+  const auto first = [](const WorldReport& report) {
+    return report.requests[0].first_token - report.requests[0].arrived;
+  };
+  EXPECT_GE(first(late), computing + computing * 2 / 5);
+  EXPECT_LE(first(early), computing + computing / 10 + computing / 5)
+      << "a fifth of the state, and a few rows";
+}
+
 // A prompt's pass holds up the replies beside it, but not those of another instance.
 TEST(Cluster, PromptsElsewhereDoNotHoldUpReplies) {
   Trace trace;

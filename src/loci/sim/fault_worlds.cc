@@ -77,6 +77,7 @@ class Maker {
     if (one_in(2)) cluster.policy = kPolicies[random_.below(kPolicies.size())];
     cluster.peers = !one_in(4);
     if (cluster.peers && one_in(2)) cluster.prefills = number(1, cluster.instances - 1);
+    cluster.reads_early = !one_in(4);
     if (one_in(2)) cluster.handover = Handover::kAlways;
     cluster.network = {static_cast<Nanos>(number(0, 5'000)) * 1'000,
                        number(1, 1'000) * std::uint64_t{1'000'000}};

@@ -34,7 +34,8 @@ ModelledCluster::ModelledCluster(const WorldOptions& options, Agenda& agenda, Cl
       instances_(instances),
       report_(report),
       peers_(agenda, instances, peer_ways(options)),
-      prefills_(agenda, instances, options.cluster.network.latency),
+      prefills_(agenda, instances, options.cluster.network.latency,
+                options.cluster.reads_early && options.core.reuse ? options.core.max_running : 0),
       feeds_(options.cluster.fronts, std::vector<Feed>(instances.size())),
       renewed_at_(instances.size()) {
   const auto answers = [this](std::uint32_t instance, std::uint64_t process) {
@@ -73,7 +74,8 @@ void ModelledCluster::send(RequestId id) {
   }
   where_[id.value] = sent->instance;
   if (sent->prefill)
-    prefills_.ask(clients_.asked(id), front.names(id), *sent->prefill, sent->begin_limit);
+    prefills_.ask(clients_.asked(id), front.names(id), {.decode = sent->instance, .prefill = *sent->prefill},
+                  sent->begin_limit);
   else
     instances_[sent->instance]->arrive(clients_.asked(id), front.names(id));
 }
@@ -82,8 +84,9 @@ void ModelledCluster::go_on(const ModelledPrefills::Ended& ended) {
   const RequestId id = ended.request;
   ModelledFront& front = *fronts_[front_of(id)];
   front.prefilled(id, ended.end, agenda_.now());
+  report_.read_early += ended.reads.tokens();
   ++(ended.end == PrefillEnd::kDone ? report_.prefilled : report_.prefills_failed);
-  clients_.prefilled(id, ended.computed);
+  clients_.prefilled(id, ended.end == PrefillEnd::kDone ? ended.computed : ended.reads.tokens(), ended.reads);
   instances_[where_.at(id.value)]->arrive(clients_.asked(id), front.names(id));
 }
 

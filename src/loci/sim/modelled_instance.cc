@@ -7,7 +7,7 @@
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
-#include "loci/sim/prefill_id.h"
+#include "loci/sim/aside_id.h"
 
 namespace loci::sim {
 namespace {
@@ -25,10 +25,6 @@ CoreLink link_of(const Move& move) {
 std::uint64_t place(std::uint32_t group, SlotId slot) { return std::uint64_t{group} << 32 | slot.value; }
 
 bool is_copy(const Move& move) { return move.from == Tier::kDevice && move.to == Tier::kDevice; }
-
-RequestId id_of(const Output& output) {
-  return std::visit([](const auto& one) { return one.request; }, output);
-}
 
 // Each instance has faults of its own.
 FaultOptions faults_of(FaultOptions options, std::uint32_t number) {
@@ -129,12 +125,19 @@ void ModelledInstance::arrive(Arrival arrival, const PromptNames& names) {
   const std::size_t tokens = arrival.prompt.size();
   if (!options_.device_keeps) drop_kept();
   ledger_.arrived();
-  if (is_prefill(id)) prefills_.emplace(id.value, 0);
+  const bool is_elsewhere = is_aside(id);  // its client is
+  if (is_elsewhere) asides_.add(id, clients_.record(request_of(id)).prompt_tokens, nullptr);
   step(std::move(arrival));
-  const bool is_refused = is_prefill(id) ? !prefills_.contains(id.value) : !clients_.is_live(id);
+  const bool is_refused = is_elsewhere ? !asides_.contains(id) : !clients_.is_live(id);
   if (!is_told || is_refused) return;
   feed_->prompt(names, keys, tokens);
   published_ = true;
+}
+
+void ModelledInstance::read_early(Arrival arrival, std::shared_ptr<EarlyReadPace> pace) {
+  ledger_.arrived();
+  asides_.add(arrival.request, static_cast<std::uint32_t>(arrival.prompt.size()), std::move(pace));
+  step(std::move(arrival));
 }
 
 // What nobody needs leaves the device's memory, a few blocks in each step.
@@ -178,34 +181,9 @@ void ModelledInstance::step(const Event& event) {
     agenda_.add({std::max(plan.wake_at, now()), Happens::kTick, number_, ticks_});
 }
 
-// Its clients are other instances.
-void ModelledInstance::see_prefill(const Output& output) {
-  const RequestId id = id_of(output);
-  const auto prefill = prefills_.find(id.value);
-  LOCI_CHECK(prefill != prefills_.end(), "a prompt for another instance ends once");
-  if (const auto* started = std::get_if<Started>(&output)) {
-    const std::uint32_t tokens = clients_.record(request_of(id)).prompt_tokens;
-    ledger_.started(tokens, started->cached_tokens);
-    prefill->second = tokens - started->cached_tokens;
-    prefilled_.push_back({.id = id, .end = {}});
-    return;
-  }
-  if (std::holds_alternative<TokenSampled>(output)) return ledger_.sampled();
-  PrefillEnd end = PrefillEnd::kRefused;
-  if (const auto* finished = std::get_if<Finished>(&output)) {
-    ledger_.ended();
-    end = finished->reason == FinishReason::kLength ? PrefillEnd::kDone : PrefillEnd::kLost;
-  } else if (std::holds_alternative<Rejected>(output)) {
-    ledger_.rejected();
-  } else {
-    return;
-  }
-  prefilled_.push_back({.id = id, .end = end, .computed = prefill->second});
-  prefills_.erase(prefill);
-}
-
 void ModelledInstance::see(const Output& output) {
-  if (is_prefill(id_of(output))) return see_prefill(output);
+  const RequestId id = std::visit([](const auto& one) { return one.request; }, output);
+  if (is_aside(id)) return asides_.see(output, ledger_);
   if (const auto* started = std::get_if<Started>(&output)) {
     ledger_.started(clients_.record(started->request).prompt_tokens, started->cached_tokens);
     clients_.see(*started);
@@ -446,17 +424,19 @@ void ModelledInstance::start_pass(const Plan& plan) {
   PassDone done{plan.pass->id, {}};
   std::uint64_t rows = 0;
   shapes_.clear();
+  computing_.clear();
   for (std::size_t i = 0; i < plan.spans.size(); ++i) {
     const Span& span = plan.pass->spans[i];
     const RequestId request = plan.spans[i].request;
+    const auto after = span.position + static_cast<std::uint32_t>(span.tokens.size());
+    if (is_aside(request) && !plan.spans[i].sample) computing_.push_back({i, request, after});
     const RequestRecord& record = clients_.record(request_of(request));
     shapes_.push_back({span.position, static_cast<std::uint32_t>(span.tokens.size()),
                        span.position >= record.prompt_tokens, plan.spans[i].sample});
     if (!shapes_.back().decode) report_.prompt_work += pass_model_.work(shapes_.back());
     rows += span.tokens.size();
     SpanOutcome& outcome = done.spans.emplace_back();
-    if (plan.spans[i].sample)
-      outcome.sample = is_prefill(request) ? TokenId(0) : clients_.next_token(request);
+    if (plan.spans[i].sample) outcome.sample = is_aside(request) ? TokenId(0) : clients_.next_token(request);
   }
   ledger_.pass(rows);
   const RunningPass::Hidden hidden{pass_model_.projecting(kBlockTokens),
@@ -531,6 +511,9 @@ void ModelledInstance::end_pass(std::uint64_t id) {
     report_.capture_wait += pass.lasts() - pass.time().total() - pass.projecting() - pass.delay();
     report_.load_wait += now() - pass.began() - pass.lasts();
   }
+  for (const Computing& one : computing_) {
+    if (pass.done().spans[one.span].ok) asides_.computed(one.request, one.tokens);
+  }
   step(std::move(pass).take_done());
 }
 
@@ -564,8 +547,7 @@ void ModelledInstance::die() {
   moving_.clear();
   at_once_.clear();
   outbox_ = {};
-  prefills_.clear();
-  prefilled_.clear();
+  asides_.clear();
   if (pass_) report_.poisoned_spans += pass_->failed_spans();
   pass_.reset();
   feed_.reset();

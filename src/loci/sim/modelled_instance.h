@@ -19,8 +19,9 @@
 #include "loci/cluster/feed/block_feed.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/log/event_log.h"
-#include "loci/serve/generation/prefill.h"
+#include "loci/serve/generation/early_read_pace.h"
 #include "loci/sim/agenda.h"
+#include "loci/sim/asides.h"
 #include "loci/sim/clients.h"
 #include "loci/sim/disk_records.h"
 #include "loci/sim/faults.h"
@@ -60,6 +61,8 @@ class ModelledInstance {
   // Begins with an empty disk, and draws when its links become ill.
   void begin();
   void arrive(Arrival arrival, const PromptNames& names);
+  // It reads what another instance has computed of a prompt (`arrival.request` by read_id()).
+  void read_early(Arrival arrival, std::shared_ptr<EarlyReadPace> pace);
   void step(const Event& event);
   // Something on the agenda happens to its process or its links.
   void take(const Happening& one);
@@ -88,13 +91,8 @@ class ModelledInstance {
   }
   BlockFeed* feed() { return feed_.get(); }
   Outbox take_outbox() { return std::exchange(outbox_, {}); }
-  // A prompt that it computes for another instance: it has begun, or how it ended.
-  struct Prefilled {
-    RequestId id;                   // prefill_id.h
-    std::optional<PrefillEnd> end;  // absent: it has begun
-    std::uint32_t computed = 0;     // tokens, without those that it had
-  };
-  std::vector<Prefilled> take_prefilled() { return std::exchange(prefilled_, {}); }
+  // Of prompts that it computes for other instances.
+  std::vector<Asides::News> take_prefill_news() { return asides_.take_news(); }
   const Status& status() const { return status_; }
   // Whether what it publishes has changed since the last call.
   bool take_published() { return std::exchange(published_, false); }
@@ -104,7 +102,6 @@ class ModelledInstance {
  private:
   void see(const Output& output);
   void see(const Finished& finished);
-  void see_prefill(const Output& output);
   void start_moves(const Plan& plan);
   void start_save(const Move& move, std::uint64_t bytes);
   void end_at_once(const Move& move, MoveResult result);
@@ -169,8 +166,14 @@ class ModelledInstance {
   std::uint32_t watched_layers_ = 0;
   Nanos projector_free_ = 0;
   Outbox outbox_;
-  std::unordered_map<std::uint64_t, std::uint32_t> prefills_;  // that are live: tokens to compute, by id
-  std::vector<Prefilled> prefilled_;
+  Asides asides_;
+  // Of the pass that runs, the spans of asides: how many tokens of each have state behind it.
+  struct Computing {
+    std::size_t span = 0;
+    RequestId request;
+    std::uint32_t tokens = 0;
+  };
+  std::vector<Computing> computing_;
 };
 
 }  // namespace loci::sim

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "loci/base/check.h"
-#include "loci/sim/prefill_id.h"
+#include "loci/sim/aside_id.h"
 
 namespace loci::sim {
 namespace {
@@ -21,19 +21,21 @@ void ModelledPrefills::send(const Message& message, Nanos after) {
   agenda_.add({agenda_.now() + after, Happens::kPrefill, 0, last_});
 }
 
-void ModelledPrefills::ask(Arrival asked, PromptNames names, std::uint32_t prefill, Nanos begin_limit) {
+void ModelledPrefills::ask(Arrival asked, PromptNames names, Places places, Nanos begin_limit) {
   const RequestId request = asked.request, id = prefill_id(request, ++tries_);
   asked.request = id;
   asked.max_new_tokens = 1;
   asked.deadline = kNever;
-  const bool is_new = waiting_
-                          .emplace(request.value, Waiting{.which_try = tries_,
-                                                          .prefill = prefill,
-                                                          .process = instances_[prefill]->process(),
-                                                          .arrival = std::move(asked),
-                                                          .names = std::move(names),
-                                                          .until = agenda_.now() + begin_limit})
-                          .second;
+  const bool is_new =
+      waiting_
+          .emplace(request.value, Waiting{.which_try = tries_,
+                                          .at = places,
+                                          .process = instances_[places.prefill]->process(),
+                                          .decode_process = instances_[places.decode]->process(),
+                                          .arrival = std::move(asked),
+                                          .names = std::move(names),
+                                          .until = agenda_.now() + begin_limit})
+          .second;
   LOCI_CHECK(is_new, "a prompt is computed at one prefill member");
   send({.says = Says::kAsk, .id = id}, latency_);
   send({.says = Says::kLook, .id = id}, std::min(begin_limit, kLooks));
@@ -49,26 +51,30 @@ void ModelledPrefills::leave(RequestId request) {
   const auto left = waiting_.extract(request.value);
   LOCI_CHECK(!left.empty(), "who leaves has waited");
   const Waiting& waiting = left.mapped();
-  send({.says = Says::kLeave,
-        .id = prefill_id(request, waiting.which_try),
-        .prefill = waiting.prefill,
-        .process = waiting.process},
-       latency_);
+  const RequestId id = prefill_id(request, waiting.which_try);
+  cancel_read(waiting, id);
+  send_leave(waiting, id);
+}
+
+void ModelledPrefills::send_leave(const Waiting& waiting, RequestId id) {
+  send({.says = Says::kLeave, .id = id, .prefill = waiting.at.prefill, .process = waiting.process}, latency_);
 }
 
 void ModelledPrefills::take_from(std::uint32_t instance) {
-  for (const ModelledInstance::Prefilled& one : instances_[instance]->take_prefilled()) {
+  for (const Asides::News& one : instances_[instance]->take_prefill_news()) {
     if (find(one.id) == nullptr) continue;
-    if (one.end)
-      send({.says = Says::kEnd, .id = one.id, .end = *one.end, .computed = one.computed}, latency_);
-    else
-      send({.says = Says::kBegun, .id = one.id}, latency_);
+    Message message{.says = Says::kGoesOn, .id = one.id, .tokens = one.tokens};
+    if (one.end) {
+      message.says = Says::kEnd;
+      message.end = *one.end;
+    }
+    send(message, latency_);
   }
 }
 
 void ModelledPrefills::died(std::uint32_t instance) {
   for (const auto& [request, waiting] : waiting_) {
-    if (waiting.prefill == instance && waiting.is_there)
+    if (waiting.at.prefill == instance && waiting.is_there)
       send({.says = Says::kEnd,
             .id = prefill_id(RequestId(request), waiting.which_try),
             .end = PrefillEnd::kLost},
@@ -77,7 +83,7 @@ void ModelledPrefills::died(std::uint32_t instance) {
 }
 
 void ModelledPrefills::ask_now(Waiting& waiting, RequestId id) {
-  ModelledInstance& prefill = *instances_[waiting.prefill];
+  ModelledInstance& prefill = *instances_[waiting.at.prefill];
   if (!prefill.lives() || prefill.process() != waiting.process) {
     send({.says = Says::kEnd, .id = id, .end = PrefillEnd::kUnreached}, latency_);
     return;
@@ -86,11 +92,32 @@ void ModelledPrefills::ask_now(Waiting& waiting, RequestId id) {
   prefill.arrive(waiting.arrival, waiting.names);
 }
 
+// (What of the prompt is dropped has no place in what another one computed.)
+void ModelledPrefills::read(Waiting& waiting, RequestId id, std::uint32_t ready) {
+  ModelledInstance& decode = *instances_[waiting.at.decode];
+  if (waiting.reads->is_over()) cancel_read(waiting, id);
+  const CoreStats stats = decode.core().stats();
+  const bool has_room = stats.queued == 0 && stats.running < reads_below_;
+  const std::optional<std::uint32_t> next =
+      waiting.reads->next(ready, static_cast<std::uint32_t>(waiting.arrival.prompt.size()));
+  if (!waiting.arrival.dropped.empty() || !next || !has_room) return;
+  waiting.reads->begin(*next);
+  Arrival arrival = waiting.arrival;
+  arrival.request = read_id(id);
+  arrival.prompt.resize(*next + 1);
+  decode.read_early(std::move(arrival), waiting.reads);
+}
+
+void ModelledPrefills::cancel_read(const Waiting& waiting, RequestId id) {
+  ModelledInstance& decode = *instances_[waiting.at.decode];
+  const bool lives = decode.lives() && decode.process() == waiting.decode_process;
+  if (lives && waiting.reads->is_open()) decode.step(Cancel{read_id(id)});
+}
+
 std::optional<ModelledPrefills::Ended> ModelledPrefills::arrive(std::uint64_t number) {
   const auto node = messages_.extract(number);
   LOCI_CHECK(!node.empty(), "a message arrives once");
   const Message& message = node.mapped();
-  const RequestId request = request_of(message.id);
   if (message.says == Says::kLeave) {
     ModelledInstance& prefill = *instances_[message.prefill];
     if (prefill.lives() && prefill.process() == message.process) prefill.step(Cancel{message.id});
@@ -100,19 +127,30 @@ std::optional<ModelledPrefills::Ended> ModelledPrefills::arrive(std::uint64_t nu
   if (waiting == nullptr) return std::nullopt;
   switch (message.says) {
     case Says::kAsk: ask_now(*waiting, message.id); return std::nullopt;
-    case Says::kBegun: waiting->until = agenda_.now() + kPrefillLimitMax; return std::nullopt;
+    case Says::kGoesOn:
+      waiting->until = agenda_.now() + kPrefillLimitMax;
+      read(*waiting, message.id, message.tokens);
+      return std::nullopt;
     case Says::kLook:
       if (const Nanos left = waiting->until - agenda_.now(); left > 0) {
         send({.says = Says::kLook, .id = message.id}, std::min(left, kLooks));
         return std::nullopt;
       }
-      leave(request);
-      return Ended{.request = request, .end = PrefillEnd::kLate};
+      send_leave(*waiting, message.id);
+      return end(message.id, PrefillEnd::kLate, 0);
     case Says::kEnd:
     case Says::kLeave: break;
   }
-  waiting_.erase(request.value);
-  return Ended{.request = request, .end = message.end, .computed = message.computed};
+  return end(message.id, message.end, message.tokens);
+}
+
+// A read that waits gives its place to the request.
+ModelledPrefills::Ended ModelledPrefills::end(RequestId id, PrefillEnd end, std::uint32_t computed) {
+  const RequestId request = request_of(id);
+  const auto ended = waiting_.extract(request.value);
+  const Waiting& waiting = ended.mapped();
+  if (waiting.reads->is_queued() || waiting.reads->is_over()) cancel_read(waiting, id);
+  return {.request = request, .end = end, .computed = computed, .reads = *waiting.reads};
 }
 
 }  // namespace loci::sim

@@ -122,7 +122,8 @@ Ordered cluster_json(const WorldOptions& options, const ClusterReport& report, S
   if (options.cluster.prefills > 0)
     json["prefills"] = {{"members", options.cluster.prefills},
                         {"done", report.prefilled},
-                        {"failed", report.prefills_failed}};
+                        {"failed", report.prefills_failed},
+                        {"read_early", report.read_early}};
   json["reply_tokens_again"] = report.tokens_again;
   json["prompt_tokens_again"] = report.prompts_again;
   json["pause_of_moved_s"] = summary(sums.pauses);
@@ -209,8 +210,10 @@ std::string cluster_text(const Ordered& cluster) {
   text += fmt::format("; {} blocks came from peers\n", cluster["peers"]["blocks"].get<std::uint64_t>());
   if (cluster.contains("prefills")) {
     const Ordered& prefills = cluster["prefills"];
-    text += fmt::format("{} prompts were computed by prefill members, {} were not\n",
-                        prefills["done"].get<std::uint64_t>(), prefills["failed"].get<std::uint64_t>());
+    text += fmt::format(
+        "{} prompts were computed by prefill members, {} were not; {} tokens were read meanwhile\n",
+        prefills["done"].get<std::uint64_t>(), prefills["failed"].get<std::uint64_t>(),
+        prefills["read_early"].get<std::uint64_t>());
   }
   if (count("requests_moved") + count("requests_lost") == 0) return text;
   return text +

@@ -336,6 +336,7 @@ void read_cluster(Fields fields, ClusterOptions& cluster) {
   std::string handover = "predicted";
   fields.read("handover", handover, {"predicted", "always"});
   cluster.handover = parse_handover(handover).value_or(Handover::kPredicted);
+  fields.read("reads_early", cluster.reads_early);
   fields.read("peers", cluster.peers);
   read_link(fields, "network_gb_s", cluster.network);
   read_time(fields, "network_latency_ms", kNanosPerMilli, cluster.network.latency);

@@ -40,6 +40,7 @@ struct ClusterOptions {
   std::uint32_t fronts = 1;     // each request comes to one of them by chance
   RoutingPolicy policy = RoutingPolicy::kFirstToken;
   std::uint32_t prefills = 0;  // the first so many instances have the role `prefill`, the others `decode`
+  bool reads_early = true;     // these read what those have computed after each pass; false: at the end
   Handover handover = Handover::kPredicted;
   bool peers = true;  // instances read state from one another
   // What an instance sends to others, one block after another; the latency is that of a message.
@@ -110,6 +111,7 @@ struct ClusterReport {
   std::uint64_t prompts_again = 0;    // tokens of prompts that instances had begun with when they died
   std::uint64_t prefilled = 0;        // prompts that prefill members computed
   std::uint64_t prefills_failed = 0;  // that they did not
+  std::uint64_t read_early = 0;       // tokens of such prompts, read from peers before all were computed
   std::uint64_t feed_gaps = 0, feed_changes = 0, feeds_broken = 0;
   std::uint64_t peer_asks = 0, peer_blocks = 0, peer_blocks_gone = 0;
   std::uint64_t peer_bytes_given = 0, peer_bytes_got = 0, peer_bytes_lost = 0;
