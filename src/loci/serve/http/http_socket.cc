@@ -2,10 +2,12 @@
 #include "loci/serve/http/http_socket.h"
 
 #include <fmt/format.h>
+#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/sslerr.h>
 #include <openssl/x509_vfy.h>
+#include <sys/socket.h>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -76,6 +78,21 @@ Status tls_failure(HttpSocket& socket, const std::string& host, const error_code
 
 }  // namespace
 
+// A machine that is gone, or a firewall that has forgotten the connection, says nothing: then it breaks
+// within half a minute, and whoever waits for an answer hears of it. (A process that stands still is no such
+// thing: its machine answers.)
+void break_if_silent(tcp::socket& socket) {
+  constexpr int kIdle = 10, kBetween = 5, kProbes = 4;  // s, s
+  constexpr unsigned kUnanswered = 30'000;              // ms
+  error_code ignored;
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  const int handle = socket.native_handle();
+  ::setsockopt(handle, IPPROTO_TCP, TCP_KEEPIDLE, &kIdle, sizeof kIdle);
+  ::setsockopt(handle, IPPROTO_TCP, TCP_KEEPINTVL, &kBetween, sizeof kBetween);
+  ::setsockopt(handle, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+  ::setsockopt(handle, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnanswered, sizeof kUnanswered);
+}
+
 asio::awaitable<Status> connect_to(HttpSocket& socket, std::string host,
                                    tcp::resolver::results_type endpoints) {
   error_code error;
@@ -83,6 +100,7 @@ asio::awaitable<Status> connect_to(HttpSocket& socket, std::string host,
   if (error) co_return Status(StatusCode::kUnavailable, "no connection: " + error.message());
   error_code ignored;
   socket.tcp().set_option(tcp::no_delay(true), ignored);
+  break_if_silent(socket.tcp());
   error = co_await socket.handshake_as_client(host);
   co_return error ? tls_failure(socket, host, error) : Status();
 }
