@@ -64,19 +64,26 @@ asio::awaitable<PrefillOutcome> wait(PeerCalls::Line& line, const PrefillOrder& 
   const auto begun = steady_clock::now();
   NewsReader reader(line);
   bool computes = false;
+  std::uint32_t tokens = 0;  // that have state
+  Nanos moved_at = 0;        // when it had begun, or more had
   while (true) {
     const Nanos waited = std::chrono::nanoseconds(steady_clock::now() - begun).count();
-    const Nanos left = (computes ? order.limit : std::min(order.place.begin_limit, order.limit)) - waited;
+    const Nanos until = computes ? moved_at + order.progress_limit : order.place.begin_limit;
+    const Nanos left = std::min(until, order.limit) - waited;
     if (left <= 0)
-      co_return failure(PrefillEnd::kLate,
-                        computes ? "it does not end in time" : "it does not begin in time");
+      co_return failure(PrefillEnd::kLate, !computes             ? "it does not begin in time"
+                                           : until < order.limit ? "its device does not go on"
+                                                                 : "it does not end in time");
     const Result<PrefillNews> news = co_await reader.next(std::min(left, kSilenceLimit));
     if (!news.ok()) {
       const bool is_late = news.status().code() == StatusCode::kDeadlineExceeded && left <= kSilenceLimit;
       co_return failure(is_late ? PrefillEnd::kLate : PrefillEnd::kLost, news.status().message());
     }
     if (news->is_last()) co_return outcome_of(*news);
-    computes = news->says == PrefillNews::Says::kComputes;
+    const bool computed = std::exchange(computes, news->says == PrefillNews::Says::kComputes);
+    if (!computed || news->tokens > tokens)
+      moved_at = std::chrono::nanoseconds(steady_clock::now() - begun).count();
+    tokens = news->tokens;
     if (order.stops && order.stops()) co_return failure(PrefillEnd::kNone, "this server stops");
     if (news->tokens == 0) continue;
     peers.note_computed(order.place.host, order.place.port);

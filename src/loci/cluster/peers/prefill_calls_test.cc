@@ -28,7 +28,7 @@ class PrefillCallsTest : public testing::Test {
     peers_->listen_to_notes([this](const PeerAddress& peer) { noted_ = peer.id; });
   }
   struct Ask {
-    Nanos begins = kLong, limit = kLong;
+    Nanos begins = kLong, limit = kLong, progresses = kLong;
     std::string state = "same";
     std::function<void(std::function<void()>)> watch = [](auto) {};
     std::function<bool()> stops = nullptr;
@@ -44,6 +44,7 @@ class PrefillCallsTest : public testing::Test {
                        .place = {.host = place.host, .port = place.port, .begin_limit = asked.begins},
                        .work = {.tenant = "acme", .tokens = {TokenId(5)}, .text = {}},
                        .limit = asked.limit,
+                       .progress_limit = asked.progresses,
                        .watch = std::move(asked.watch),
                        .stops = std::move(asked.stops),
                        .ready = std::move(asked.ready)};
@@ -139,6 +140,20 @@ TEST_F(PrefillCallsTest, WhoHasBegunIsWaitedForUntilTheWholeLimit) {
   }
   EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
   EXPECT_GE(took, std::chrono::milliseconds(3'500));
+}
+
+// Its network thread answers, and its device computes no more.
+TEST_F(PrefillCallsTest, WhoDoesNotGoOnIsLeft) {
+  PrefillEnd end = PrefillEnd::kNone;
+  for (int tries = 0; tries < 10 && end != PrefillEnd::kLate; ++tries) {
+    FakePeer hangs({}, FakePeer::Ways::kIsSilent);
+    hangs.says(
+        {{.says = PrefillNews::Says::kComputes}, {.says = PrefillNews::Says::kComputes, .tokens = 512}});
+    end = end_of(hangs.address("one"), {.progresses = 1'200 * kNanosPerMilli});
+    if (end != PrefillEnd::kLate) continue;
+    EXPECT_TRUE(hangs.has_left(1));
+  }
+  EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
 }
 
 TEST_F(PrefillCallsTest, AMemberThatStopsEndsTheWait) {

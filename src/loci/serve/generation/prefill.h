@@ -79,7 +79,8 @@ struct PrefillOrder {
   boost::asio::io_context& io;  // of the network thread
   PrefillPlace place;
   PrefillWork work;
-  Nanos limit = kPrefillLimitMax;  // of the whole wait
+  Nanos limit = kPrefillLimitMax;                // of the whole wait
+  Nanos progress_limit = 120 * kNanosPerSecond;  // from one pass to the next, once it has begun
   // Is given what ends the wait early, when the client goes.
   std::function<void(std::function<void()>)> watch;
   std::function<bool()> stops;  // true: nobody should wait any more. Asked at each line; may be null
