@@ -3,14 +3,16 @@
 import contextlib
 import json
 import select
+import signal
 import socket
 import threading
 import time
 
 import pytest
 
-from live_client import Keys, expect, expect_equal, wait_until
-from live_cluster import Cluster
+from live_client import Keys, expect, expect_equal, killed, read_all, wait_until
+from live_cluster import Cluster, events_of
+from live_members import begun, member_of
 from postgres_server import Postgres, find_binaries
 
 pytestmark = pytest.mark.skipif(find_binaries() is None, reason="there is no PostgreSQL on this machine")
@@ -170,6 +172,34 @@ def test_requests_at_once_over_all_instances(limited):
         if statuses == [200] * 20:
             return
     expect_equal(statuses, [200] * 20, "one after the other")
+
+
+@pytest.mark.parametrize("limit", ["concurrent_requests = 1", "tokens_per_minute = 950"])
+def test_a_stream_goes_on_elsewhere_whatever_its_tenants_limits(limited, binary, tiny_model, tmp_path, limit):
+    """The member that was killed has the tenant's only place for five seconds more, or its tokens of this minute."""
+    keys = Keys(binary)
+    tenants = [keys.add(f"one{i}") for i in range(10)]
+    for i in range(len(tenants)):
+        keys.append(f"[tenants.one{i}]\n{limit}\n")
+    place = Cluster(binary, tiny_model, str(tmp_path), limited.postgres)
+    body = {"prompt": [50, 51], "max_tokens": 900, "temperature": 0, "ignore_eos": True, "stream": True}
+    with contextlib.ExitStack() as stack:
+        front = stack.enter_context(place.front("--policy", "least-load"))
+        left = stack.enter_context(killed(place.server("--api-keys", keys.path)))
+        for key in tenants:  # until the front had not had all of the reply yet
+            members = [left, stack.enter_context(killed(place.server("--api-keys", keys.path)))]
+            front.wait_for(2)
+            stream, data = begun(front, "/v1/completions", body, 40, headers={"Authorization": f"Bearer {key}"})
+            home = member_of(members, data)
+            home.process.send_signal(signal.SIGKILL)
+            left = next(member for member in members if member is not home)
+            data += read_all(stream)
+            stream.close()
+            events = events_of(data)
+            expect(events[-1] == "[DONE]" and all("error" not in event for event in events[:-1]), data[-500:])
+            if front.metrics()["loci_front_streams_moved_total"] > 0:
+                return
+    pytest.fail("no stream moved")
 
 
 def test_many_tenants_each_have_their_own(limited):

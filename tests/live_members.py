@@ -38,9 +38,9 @@ def member_of(members, data):
     return named()[0]
 
 
-def begun(front, path, body, events):
+def begun(front, path, body, events, headers=None):
     """A stream, and what has come of it when it has so many events."""
-    stream, data = front.send(path, body), b""
+    stream, data = front.send(path, body, headers=headers), b""
     while data.count(b"data: ") < events:
         piece = stream.recv(4096)
         expect(piece, f"the stream ended: {data[-500:]}")

@@ -375,6 +375,7 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const HttpRequest& message = request.exchange.request();
   // What the client has of a stream, behind the body.
   std::string said = request.is_streaming ? request.resumed->said() : std::string();
+  request.reply.was_lost = request.losses > 0;
   const std::string loci_reply = request.prompt.is_named()
                                      ? reply_header(options_.reply_key, message, request.reply, said)
                                      : std::string();

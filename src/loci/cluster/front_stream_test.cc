@@ -89,7 +89,8 @@ TEST_F(MovedStreamTest, AStreamGoesOnWhereItBrokeOff) {
   EXPECT_TRUE(resumed_[0]->said.empty());
   EXPECT_EQ(resumed_[1]->name, resumed_[0]->name);
   EXPECT_EQ(resumed_[1]->created_at, resumed_[0]->created_at);
-  EXPECT_TRUE(resumed_[1]->is_again);
+  EXPECT_TRUE(resumed_[1]->is_again && resumed_[1]->was_lost);
+  EXPECT_FALSE(resumed_[0]->was_lost);
   EXPECT_EQ(resumed_[1]->prompts, 5u);
   EXPECT_EQ(resumed_[1]->said, (std::vector<std::vector<TokenId>>{{TokenId(0), TokenId(1), TokenId(2)}}));
 }

@@ -19,7 +19,8 @@ HttpRequest request_of(const std::string& header_line, std::string body) {
 }
 
 TEST(ResumedRequest, WhatAFrontSaysIsTakenOut) {
-  const ResumedReply resumed{.name = random_reply_name(), .created_at = 1'700'000'000, .is_again = true};
+  const ResumedReply resumed{
+      .name = random_reply_name(), .created_at = 1'700'000'000, .is_again = true, .was_lost = true};
   const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
   const std::string said = write_said(5, {{TokenId(1), TokenId(2)}});
   HttpRequest request = request_of(reply_header(kKey, plain, resumed, said), "{}" + said);
@@ -28,7 +29,7 @@ TEST(ResumedRequest, WhatAFrontSaysIsTakenOut) {
   EXPECT_EQ(taken->name, resumed.name);
   EXPECT_EQ(taken->name.size(), kReplyNameDigits);
   EXPECT_EQ(taken->created_at, resumed.created_at);
-  EXPECT_TRUE(taken->is_again);
+  EXPECT_TRUE(taken->is_again && taken->was_lost);
   EXPECT_EQ(taken->prompts, 5u);
   EXPECT_EQ(taken->said, (std::vector<std::vector<TokenId>>{{TokenId(1), TokenId(2)}}));
   EXPECT_EQ(request.body, "{}");
@@ -40,6 +41,23 @@ TEST(ResumedRequest, WhatAFrontSaysIsTakenOut) {
   EXPECT_FALSE(named->is_again);
   EXPECT_TRUE(named->said.empty());
   EXPECT_EQ(first.body, "{}");
+}
+
+// A limit is asked for before the body is read.
+TEST(ResumedRequest, TheHeaderAloneSaysThatARequestWasLost) {
+  const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
+  ResumedReply reply{.name = random_reply_name(), .created_at = 7};
+  const auto header = [&] { return reply_header(kKey, plain, reply, std::string(100, 'x')); };
+  EXPECT_FALSE(was_lost(kKey, request_of(header(), "")));
+  reply.is_again = true;
+  EXPECT_FALSE(was_lost(kKey, request_of(header(), ""))) << "another one was asked, and had not begun";
+  reply.was_lost = true;
+  EXPECT_TRUE(was_lost(kKey, request_of(header(), "")));
+  EXPECT_FALSE(was_lost(ReplyKey{2}, request_of(header(), "")));
+  HttpRequest other = request_of(header(), "");
+  other.target = "/v1/responses";
+  EXPECT_FALSE(was_lost(kKey, other));
+  EXPECT_FALSE(was_lost(kKey, plain));
 }
 
 TEST(ResumedRequest, NobodyWithoutTheKeyIsBelieved) {

@@ -106,6 +106,12 @@ Result<std::function<std::optional<ResumedReply>(HttpRequest& request)>> resumed
       [key = cluster_reply_key(secret)](HttpRequest& request) { return take_resumed_reply(key, request); });
 }
 
+Result<std::function<bool(const HttpRequest& request)>> lost_reader(const std::string& secret_file) {
+  LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));
+  return std::function<bool(const HttpRequest& request)>(
+      [key = cluster_reply_key(secret)](const HttpRequest& request) { return was_lost(key, request); });
+}
+
 Result<std::function<std::optional<PrefillPlace>(const HttpRequest& request)>> prefill_reader(
     const std::string& secret_file) {
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));

@@ -42,6 +42,9 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
 Result<std::function<std::optional<ResumedReply>(HttpRequest& request)>> resumed_reader(
     const std::string& secret_file);
 
+// For ApiServices::was_lost: likewise.
+Result<std::function<bool(const HttpRequest& request)>> lost_reader(const std::string& secret_file);
+
 // For ApiServices::read_prefill: likewise.
 Result<std::function<std::optional<PrefillPlace>(const HttpRequest& request)>> prefill_reader(
     const std::string& secret_file);

@@ -140,6 +140,7 @@ Status Server::load(const FindModel& find_model) {
   parts.services->ask_for_prefill = parts.peers.ask_for_prefill;
   if (!parts.config.join.empty()) {
     LOCI_ASSIGN_OR_RETURN(parts.services->take_resumed, resumed_reader(parts.config.cluster_secret));
+    LOCI_ASSIGN_OR_RETURN(parts.services->was_lost, lost_reader(parts.config.cluster_secret));
     LOCI_ASSIGN_OR_RETURN(parts.services->read_prefill, prefill_reader(parts.config.cluster_secret));
   }
   parts.services->served.store(&parts.served);

@@ -101,7 +101,7 @@ void ClusterLimits::wake_by(Time::time_point due) {
 
 // `ask`: null: what has ended.
 ClusterLimits::Time::time_point ClusterLimits::due_at(const Known& known, const LimitAsk* ask) {
-  const bool begins = ask != nullptr && !ask->tokens;
+  const bool begins = ask != nullptr && !ask->tokens && ask->attempt != LimitAsk::Attempt::kMoved;
   return begins ? std::max(known.locked_until, known.refused_until) : known.locked_until;
 }
 

@@ -181,6 +181,19 @@ TEST_F(ClusterLimitsTest, RequestsAtOnceAreThoseOfLivingServers) {
   });
 }
 
+// The place of a server that ended counts for five seconds more, and its requests do not wait so long.
+TEST_F(ClusterLimitsTest, AMovedRequestIsCountedWhateverTheLimits) {
+  const TenantLimits limits{.requests_per_minute = 2, .concurrent_requests = 1};
+  ASSERT_TRUE(is_counted(ask(*one_, "a", limits)));
+  const std::optional<LimitAnswer> refused = ask(*other_, "a", limits);
+  ASSERT_TRUE(refused && refused->reached);
+  const LimitAsk moved{
+      .tenant = "a", .limits = limits, .tokens = std::nullopt, .attempt = LimitAsk::Attempt::kMoved};
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(is_counted(ask(*other_, moved))) << i;
+  const std::optional<LimitAnswer> later = ask(*one_, "a", limits);
+  ASSERT_TRUE(later && later->reached) << "they run, and more requests came than a minute allows";
+}
+
 TEST_F(ClusterLimitsTest, ManyTenantsEachHaveTheirOwn) {
   constexpr int kTenants = 2'000;
   const TenantLimits limits{.requests_per_minute = 2, .concurrent_requests = 50};

@@ -120,8 +120,13 @@ std::uint32_t count_one(CountedTenant& tenant, std::uint32_t elsewhere, Nanos no
   meter.settle(tenant.tokens_taken, tenant.tokens_used, now);
   tenant.answers.clear();
   for (const LimitAsk& ask : tenant.asks) {
-    const auto reached = ask.tokens ? meter.take_tokens(ask.limits, ask.tokens->prompt, ask.tokens->all, now)
-                                    : meter.begin(ask.limits, now);
+    std::optional<LimitReached> reached;
+    if (ask.tokens)
+      reached = meter.take_tokens(ask.limits, ask.tokens->prompt, ask.tokens->all, now);
+    else if (ask.attempt == LimitAsk::Attempt::kMoved)
+      meter.begin_again(ask.limits, now);
+    else
+      reached = meter.begin(ask.limits, now);
     tenant.answers.push_back({.reached = reached, .state = meter.state(ask.limits, now)});
   }
   use = meter.use(now);

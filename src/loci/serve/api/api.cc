@@ -160,7 +160,11 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
     if (std::optional<ApiError> error = check_content_type(call.exchange.request())) co_return error;
   }
   if (route.metering == Metering::kFree) co_return std::nullopt;
-  TenantLimiter::Admission admission = co_await services_.limiter.begin(*call.tenant);
+  // (Like take_resumed, it is set when the model has been loaded.)
+  const bool was_lost = services_.served.load() != nullptr && services_.was_lost &&
+                        services_.was_lost(call.exchange.request());
+  TenantLimiter::Admission admission = co_await services_.limiter.begin(
+      *call.tenant, was_lost ? TenantLimiter::Origin::kMoved : TenantLimiter::Origin::kClient);
   if (auto* error = std::get_if<ApiError>(&admission.result)) {
     for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
     co_return std::move(*error);

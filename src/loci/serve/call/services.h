@@ -42,6 +42,9 @@ struct ApiServices : GenerationServices {
   // What a front says of the reply to a request, taken out of the request; null: this server is no member of
   // a cluster. Set and called as name_prompt.
   std::function<std::optional<ResumedReply>(HttpRequest& request)> take_resumed;
+  // Whether a front says that a server which had admitted the request has ended; before its body is read.
+  // Null, set and called as take_resumed.
+  std::function<bool(const HttpRequest& request)> was_lost;
   // Where a front wants the request's prompt to be computed; null as take_resumed. Set and called as that
   // one.
   std::function<std::optional<PrefillPlace>(const HttpRequest& request)> read_prefill;

@@ -26,6 +26,7 @@ struct ResumedReply {
   std::string name;             // kReplyNameDigits hexadecimal digits; never used for another reply
   std::int64_t created_at = 0;  // seconds since 1970
   bool is_again = false;        // another server was asked for it before, and may have stored it
+  bool was_lost = false;        // and that one ended with it, so it had admitted the request
   // What that server said: prompts_name() of its prompts, and with which tokens each choice begins. If the
   // prompts are others here (a client's history may have other tokens), the whole reply is made again.
   std::uint64_t prompts = 0;

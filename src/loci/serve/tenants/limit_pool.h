@@ -22,8 +22,9 @@ struct LimitAsk {
   std::string tenant;
   TenantLimits limits;
   std::optional<Tokens> tokens;  // absent: a request begins
-  // For a request that begins. kAgain: it was refused, and waits for what has happened since.
-  enum class Attempt : std::uint8_t { kFirst, kAgain };
+  // For a request that begins. kAgain: it was refused, and waits for what has happened since. kMoved: a
+  // server which has ended had admitted it (TenantMeter::begin_again()).
+  enum class Attempt : std::uint8_t { kFirst, kAgain, kMoved };
   Attempt attempt = Attempt::kFirst;
 };
 

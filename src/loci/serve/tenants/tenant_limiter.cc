@@ -94,6 +94,7 @@ TenantTicket::TenantTicket(TenantTicket&& other) noexcept
       request_by_(other.request_by_),
       tokens_by_(other.tokens_by_),
       state_(other.state_),
+      was_moved_(other.was_moved_),
       taken_(other.taken_),
       used_(other.used_) {}
 
@@ -107,6 +108,7 @@ TenantTicket& TenantTicket::operator=(TenantTicket&& other) noexcept {
   std::swap(request_by_, other.request_by_);
   std::swap(tokens_by_, other.tokens_by_);
   std::swap(state_, other.state_);
+  std::swap(was_moved_, other.was_moved_);
   std::swap(taken_, other.taken_);
   std::swap(used_, other.used_);
   return *this;
@@ -141,19 +143,24 @@ TenantLimits TenantLimiter::own_limits(const Tenant& tenant) const {
   return limits;
 }
 
-LimitAnswer TenantLimiter::begin_here(const Tenant& tenant) {
+LimitAnswer TenantLimiter::begin_here(const Tenant& tenant, Origin origin) {
   const Nanos now = clock_.now();
   const TenantLimits limits = own_limits(tenant);
   const MutexLock lock(mutex_);
   TenantMeter& meter = meters_[tenant.id];
-  auto reached = meter.begin(limits, now);
+  std::optional<LimitReached> reached;
+  if (origin == Origin::kMoved)
+    meter.begin_again(limits, now);
+  else
+    reached = meter.begin(limits, now);
   return {.reached = reached, .state = meter.state(limits, now)};
 }
 
-asio::awaitable<TenantLimiter::Admission> TenantLimiter::begin(const Tenant& tenant) {
+asio::awaitable<TenantLimiter::Admission> TenantLimiter::begin(const Tenant& tenant, Origin origin) {
   std::optional<LimitAnswer> pooled;
   if (pool_.load() != nullptr && has_limits(tenant.limits)) {
     LimitAsk wish{.tenant = tenant.id, .limits = tenant.limits, .tokens = std::nullopt};
+    if (origin == Origin::kMoved) wish.attempt = LimitAsk::Attempt::kMoved;
     const std::function<void()> give_back = [this, id = tenant.id] { pool_.load()->end(id); };
     pooled = co_await ask(wish, give_back);
     // The tenant's last request may have ended elsewhere just now, which the pool hears within that time if
@@ -165,7 +172,7 @@ asio::awaitable<TenantLimiter::Admission> TenantLimiter::begin(const Tenant& ten
       if (std::optional<LimitAnswer> again = co_await ask(wish, give_back)) pooled = std::move(again);
     }
   }
-  const LimitAnswer answer = pooled ? *pooled : begin_here(tenant);
+  const LimitAnswer answer = pooled ? *pooled : begin_here(tenant, origin);
   Admission out{.result = TenantTicket(nullptr, tenant.id), .headers = headers_of(answer.state)};
   if (answer.reached) {
     out.result = error_of(*answer.reached);
@@ -175,6 +182,7 @@ asio::awaitable<TenantLimiter::Admission> TenantLimiter::begin(const Tenant& ten
   ticket.limiter_ = this;
   ticket.request_by_ = pooled ? TenantTicket::CountedBy::kPool : TenantTicket::CountedBy::kServer;
   ticket.state_ = answer.state;
+  ticket.was_moved_ = origin == Origin::kMoved;
   co_return out;
 }
 
@@ -199,6 +207,11 @@ asio::awaitable<TenantLimiter::Refusal> TenantLimiter::take_tokens(TenantTicket&
     co_return Refusal{.error = error_of(*too_large), .headers = headers_of(ticket.state_)};
   if (!tenant.limits.tokens_per_minute)
     co_return Refusal{.error = std::nullopt, .headers = headers_of(ticket.state_)};
+  if (ticket.was_moved_) {
+    ticket.tokens_by_ =
+        pool_.load() != nullptr ? TenantTicket::CountedBy::kPool : TenantTicket::CountedBy::kServer;
+    co_return Refusal{.error = std::nullopt, .headers = headers_of(ticket.state_)};
+  }
   std::uint64_t taken = TenantMeter::tokens_taken(tenant.limits, tokens);
   std::optional<LimitAnswer> pooled;
   if (pool_.load() != nullptr) {
@@ -221,7 +234,8 @@ asio::awaitable<TenantLimiter::Refusal> TenantLimiter::take_tokens(TenantTicket&
 void TenantLimiter::end(const TenantTicket& ticket) {
   using CountedBy = TenantTicket::CountedBy;
   LimitPool* pool = pool_.load();
-  const std::uint64_t used = ticket.taken_ == 0 ? 0 : ticket.used_;  // without a limit nothing was taken
+  // Without a limit nothing was taken.
+  const std::uint64_t used = ticket.taken_ == 0 && !ticket.was_moved_ ? 0 : ticket.used_;
   if (ticket.request_by_ == CountedBy::kPool) pool->end(ticket.tenant_);
   if (ticket.tokens_by_ == CountedBy::kPool) pool->settle(ticket.tenant_, ticket.taken_, used);
   const Nanos now = clock_.now();

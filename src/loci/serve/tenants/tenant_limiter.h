@@ -45,7 +45,8 @@ class TenantTicket {
   std::string tenant_;
   CountedBy request_by_ = CountedBy::kServer;
   CountedBy tokens_by_ = CountedBy::kServer;
-  RateState state_;  // when it began
+  RateState state_;         // when it began
+  bool was_moved_ = false;  // from a server which has ended, and had taken its tokens
   std::uint64_t taken_ = 0;
   std::uint64_t used_ = 0;
 };
@@ -66,7 +67,11 @@ class TenantLimiter {
   // Admits a request by its header, before anything is spent on it. Waits for the pool, if there is one, a
   // little over two seconds at most: it asks a second time where one of the tenant's requests may have ended
   // elsewhere.
-  boost::asio::awaitable<Admission> begin(const Tenant& tenant);
+  //
+  // Moved: a server which has ended had admitted the request, so it is counted and not refused. Its tokens
+  // were taken there; take_tokens() takes none, and what it uses here is counted at its end.
+  enum class Origin : std::uint8_t { kClient, kMoved };
+  boost::asio::awaitable<Admission> begin(const Tenant& tenant, Origin origin = Origin::kClient);
 
   struct Refusal {
     std::optional<ApiError> error;  // 429; none: the tokens were taken
@@ -81,7 +86,7 @@ class TenantLimiter {
   friend class TenantTicket;
   // Absent: this server counts.
   boost::asio::awaitable<std::optional<LimitAnswer>> ask(LimitAsk ask, std::function<void()> give_back);
-  LimitAnswer begin_here(const Tenant& tenant);
+  LimitAnswer begin_here(const Tenant& tenant, Origin origin);
   LimitAnswer take_here(const Tenant& tenant, std::uint64_t prompt_tokens, std::uint64_t tokens,
                         std::uint64_t& taken);
   // What this server allows by itself.

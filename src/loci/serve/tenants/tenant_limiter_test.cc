@@ -217,8 +217,9 @@ T result_of(boost::asio::awaitable<T> work) {
 }
 
 TenantLimiter::Admission admit(TenantLimiter& limiter, const Tenant& tenant, std::uint64_t prompt_tokens,
-                               std::uint64_t tokens) {
-  TenantLimiter::Admission admission = result_of(limiter.begin(tenant));
+                               std::uint64_t tokens,
+                               TenantLimiter::Origin origin = TenantLimiter::Origin::kClient) {
+  TenantLimiter::Admission admission = result_of(limiter.begin(tenant, origin));
   auto* ticket = std::get_if<TenantTicket>(&admission.result);
   if (ticket == nullptr) return admission;
   TenantLimiter::Refusal refusal = result_of(limiter.take_tokens(*ticket, tenant, prompt_tokens, tokens));
@@ -269,6 +270,31 @@ TEST(TenantLimiter, GivesAllBackOfWhatCameToNothing) {
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(std::holds_alternative<TenantTicket>(admit(limiter, a, 10, 90).result)) << i;
   }
+}
+
+// What a server that ended had admitted: it is counted, and others wait for what it takes.
+TEST(TenantLimiter, WhatWasAdmittedElsewhereIsNotRefused) {
+  ManualClock clock;
+  TenantLimiter limiter(clock);
+  const Tenant a{.id = "a",
+                 .limits = {.requests_per_minute = 2, .tokens_per_minute = 100, .concurrent_requests = 1}};
+  std::vector<TenantLimiter::Admission> running;
+  running.push_back(admit(limiter, a, 10, 100));
+  ASSERT_TRUE(is_admitted(running[0]));
+  EXPECT_FALSE(is_admitted(admit(limiter, a, 10, 100)));
+  for (int i = 0; i < 2; ++i) {
+    running.push_back(admit(limiter, a, 10, 100, TenantLimiter::Origin::kMoved));
+    ASSERT_TRUE(is_admitted(running.back())) << i;
+    std::get<TenantTicket>(running.back().result).set_used(40);
+  }
+  EXPECT_FALSE(is_admitted(admit(limiter, a, 100, 100, TenantLimiter::Origin::kMoved)))
+      << "too large for any minute: no server admitted it";
+  running.clear();
+  // Of the tokens 80 are owed, of the requests two.
+  clock.time += kMinute;
+  EXPECT_FALSE(is_admitted(admit(limiter, a, 10, 30)));
+  clock.time += kMinute;
+  EXPECT_TRUE(is_admitted(admit(limiter, a, 10, 30)));
 }
 
 // Counts for all; answers at once, or when it is told to.
@@ -324,6 +350,18 @@ TEST_F(PooledLimiter, AsksThePoolAndTellsWhatEnded) {
   EXPECT_EQ(pool_.asked.size(), 2u) << "who has no limits is not counted";
   pool_.reached = LimitReached{.kind = LimitReached::Kind::kRequests, .limit = 8, .retry_after = kMinute};
   EXPECT_EQ(std::get<ApiError>(admit(limiter_, tenant_, 10, 90).result).retry_after_seconds, 60u);
+}
+
+TEST_F(PooledLimiter, TellsThePoolWhatWasMoved) {
+  {
+    auto admission = admit(limiter_, tenant_, 10, 90, TenantLimiter::Origin::kMoved);
+    ASSERT_TRUE(is_admitted(admission));
+    std::get<TenantTicket>(admission.result).set_used(30);
+  }
+  ASSERT_EQ(pool_.asked.size(), 1u) << "its tokens were taken where it began";
+  EXPECT_EQ(pool_.asked[0].attempt, LimitAsk::Attempt::kMoved);
+  EXPECT_EQ(pool_.ended, 1);
+  EXPECT_EQ(pool_.settled, (std::vector<std::pair<std::uint64_t, std::uint64_t>>{{0, 30}}));
 }
 
 TEST_F(PooledLimiter, AsksTwiceWhereOneMayHaveEndedElsewhere) {

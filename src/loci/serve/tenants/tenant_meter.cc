@@ -120,9 +120,14 @@ std::optional<LimitReached> TenantMeter::begin(const TenantLimits& limits, Nanos
     return LimitReached{Kind::kRequests, requests_->limit(), 1, std::max(for_requests, for_tokens)};
   }
   if (for_tokens > 0) return LimitReached{Kind::kTokens, tokens_->limit(), 1, for_tokens};
+  begin_again(limits, now);
+  return std::nullopt;
+}
+
+void TenantMeter::begin_again(const TenantLimits& limits, Nanos now) {
+  apply(limits, now);
   if (requests_) requests_->take(1, now);
   ++running_;
-  return std::nullopt;
 }
 
 std::optional<LimitReached> TenantMeter::take_tokens(const TenantLimits& limits, std::uint64_t prompt_tokens,

@@ -84,6 +84,9 @@ class TenantMeter {
   // Takes a request, before anybody knows what it asks for. `limits` may differ from call to call (the file
   // is read again).
   std::optional<LimitReached> begin(const TenantLimits& limits, Nanos now);
+  // The same whatever the limits, of a request that was admitted at a server which has ended. What it takes
+  // beyond them is owed.
+  void begin_again(const TenantLimits& limits, Nanos now);
   // Takes the tokens of a request that has begun, of which the prompt has `prompt_tokens`: tokens_taken() of
   // them, some of which end() gives back or adds to.
   std::optional<LimitReached> take_tokens(const TenantLimits& limits, std::uint64_t prompt_tokens,
