@@ -214,7 +214,7 @@ void DiskQueue::end(const IoEnd& io, std::vector<IoRequest>& again) {
   Lane& lane = lanes_[one.operation.lane];
   lane.answered = clock_.now();
   lane.unanswered = 0;
-  const bool wanted = one.operation.owner != nullptr;
+  const bool wanted = !one.given_up;
   const std::size_t left = one.operation.bytes - one.moved;
   // What is left of a short read or write is asked for again, from an aligned place.
   std::size_t got = io.result > 0 ? std::min(left, static_cast<std::size_t>(io.result)) : 0;
@@ -231,9 +231,13 @@ void DiskQueue::end(const IoEnd& io, std::vector<IoRequest>& again) {
   lane.writes_in_flight -= last.operation.write ? 1 : 0;
   if (!wanted) {
     --abandoned_;
+    if (last.operation.write) last.operation.owner->answered_late(last.operation.step);
     return;
   }
-  const std::int64_t result = io.result < 0 ? io.result : static_cast<std::int64_t>(last.moved + got);
+  // That nobody answered is for this queue to say.
+  const std::int64_t result = io.result == -ETIME ? -EIO
+                              : io.result < 0     ? io.result
+                                                  : static_cast<std::int64_t>(last.moved + got);
   last.operation.owner->ended(last.operation.step, result,
                               last.operation.write ? DiskBuffer() : std::move(*last.data));
 }
@@ -253,8 +257,10 @@ void DiskQueue::expire(Nanos now) {
   expired_at_ = now;
   std::vector<std::pair<std::shared_ptr<DiskOperationOwner>, std::uint32_t>> given_up;
   for (auto& [id, one] : in_flight_) {
-    if (one.operation.owner == nullptr || now - one.since <= answer_limit_) continue;
-    given_up.emplace_back(std::exchange(one.operation.owner, nullptr), one.operation.step);
+    if (one.given_up || now - one.since <= answer_limit_) continue;
+    one.given_up = true;
+    given_up.emplace_back(one.operation.owner, one.operation.step);
+    if (!one.operation.write) one.operation.owner = nullptr;
     Lane& lane = lanes_[one.operation.lane];
     if (!one.operation.write && ++lane.unanswered == kUnansweredMax) lane.tried = now;
     ++abandoned_;

@@ -54,6 +54,9 @@ class DiskOperationOwner {
   virtual bool prepare(std::uint32_t step, std::span<std::byte> data) = 0;
   // Bytes moved, all of them unless the file ends, or -errno. `data` is a read's.
   virtual void ended(std::uint32_t step, std::int64_t result, DiskBuffer data) = 0;
+  // The disk has answered a write that had begun and ended with -ETIME: its bytes may have been written since
+  // then. Never called if the disk never answers.
+  virtual void answered_late(std::uint32_t /*step*/) {}
 };
 
 struct DiskOperation {
@@ -94,10 +97,11 @@ class DiskQueue {
     Nanos since = 0;
   };
   struct InFlight {
-    DiskOperation operation;  // without an owner: given up
+    DiskOperation operation;
     Nanos since = 0;
     std::shared_ptr<DiskBuffer> data;
     std::size_t moved = 0;
+    bool given_up = false;  // its end has been told; a read has no owner any more
   };
   struct Lane {
     std::deque<Queued> reads, writes;

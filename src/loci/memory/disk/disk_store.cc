@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -111,19 +112,26 @@ void recover_all(const std::shared_ptr<Common> common, const Found found) {
   common->recovered.notify_all();
 }
 
+// What is said of a store's end.
+struct StoreEnd {
+  std::function<std::unique_ptr<SlowEnd>()> begins;
+  std::function<void(std::uint64_t records)> leaves;  // that could not be cleared
+};
+
 class RealDiskStore final : public DiskStore {
  public:
   RealDiskStore(std::shared_ptr<Common> common, std::unique_ptr<IoEngine> engine, const Clock& clock,
-                const DiskQueueOptions& options, std::function<std::unique_ptr<SlowEnd>()> begin_end)
-      : begin_end_(std::move(begin_end)),
+                const DiskQueueOptions& options, StoreEnd end)
+      : end_(std::move(end)),
         common_(std::move(common)),
+        clock_(clock),
         answer_limit_(options.answer_limit),
         queue_(std::move(engine), clock, options),
-        writer_(common_->files, common_->counters, queue_),
+        writer_(common_->files, common_->counters, queue_, clock, answer_limit_),
         thread_([this] { run(); }) {}
 
   ~RealDiskStore() override {
-    slow_end_ = begin_end_();
+    slow_end_ = end_.begins();
     common_->stop = true;
     {
       const MutexLock lock(mutex_);
@@ -131,6 +139,7 @@ class RealDiskStore final : public DiskStore {
     }
     queue_.wake();
     thread_.join();
+    if (const std::uint64_t records = common_->counters.uncleared; records > 0) end_.leaves(records);
     MutexLock lock(common_->mutex);
     const bool ended =
         common_->recovered.wait_for(lock, std::chrono::nanoseconds(answer_limit_),
@@ -201,6 +210,7 @@ class RealDiskStore final : public DiskStore {
             .write_errors_total = from.write_errors,
             .damaged_total = from.damaged,
             .foreign_total = from.foreign,
+            .uncleared_records = from.uncleared,
             .oldest_used_at = oldest()};
   }
 
@@ -248,6 +258,7 @@ class RealDiskStore final : public DiskStore {
 
   void run() {
     ::pthread_setname_np(::pthread_self(), "loci-disk");
+    std::optional<Nanos> clear_until;  // once it closes
     while (true) {
       std::vector<std::function<void()>> tasks;
       bool closing = false;
@@ -257,14 +268,24 @@ class RealDiskStore final : public DiskStore {
         closing = closing_;
       }
       for (const std::function<void()>& task : tasks) task();
-      if (closing && tasks.empty() && queue_.idle()) return;
-      queue_.poll(kNanosPerSecond);
+      if (closing && !clear_until) {
+        clear_until = clock_.now() + answer_limit_;
+        writer_.hurry();
+      }
+      Nanos wait = std::min(kNanosPerSecond, writer_.clear_again());
+      if (closing && tasks.empty() && queue_.idle()) {
+        const Nanos left = *clear_until - clock_.now();
+        if (common_->counters.uncleared == 0 || left <= 0) return;
+        wait = std::min(wait, left);
+      }
+      queue_.poll(wait);
     }
   }
 
-  const std::function<std::unique_ptr<SlowEnd>()> begin_end_;
+  const StoreEnd end_;
   std::unique_ptr<SlowEnd> slow_end_;  // null until the end, in which it outlives all that waits for a disk
   const std::shared_ptr<Common> common_;
+  const Clock& clock_;
   const Nanos answer_limit_;
   DiskQueue queue_;    // the thread's
   DiskWriter writer_;  // the thread's
@@ -317,12 +338,21 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
   for (const DiskDirectory& directory : options.directories) folders.push_back(directory.path);
   const auto say = [warn = options.warn, limit = options.answer_limit, folders] {
     warn(
-        fmt::format("stopping waits for reads and writes that the disk of {} does not answer, for {} at most",
+        fmt::format("stopping waits for reads and writes that the disk of {} does not answer or refuses, for "
+                    "{} at most",
                     fmt::join(folders, ", "), format_duration(limit)));
   };
-  const auto begin_end = [say, limit = options.end_limit] { return std::make_unique<SlowEnd>(limit, say); };
+  const StoreEnd end{
+      .begins = [say, limit = options.end_limit] { return std::make_unique<SlowEnd>(limit, say); },
+      .leaves =
+          [warn = options.warn, folders](std::uint64_t records) {
+            warn(fmt::format(
+                "{} records of deleted state in {} could not be cleared, because the disk refused or did "
+                "not answer: the next start finds that state again, unless `loci forget` removes it",
+                records, fmt::join(folders, ", ")));
+          }};
   return std::unique_ptr<DiskStore>(
-      std::make_unique<RealDiskStore>(std::move(common), std::move(engine), clock, queue, begin_end));
+      std::make_unique<RealDiskStore>(std::move(common), std::move(engine), clock, queue, end));
 }
 
 Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskStoreOptions& options) {

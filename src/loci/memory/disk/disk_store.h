@@ -70,7 +70,8 @@ struct DiskStoreOptions {
   std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
   Nanos answer_limit = 10 * kNanosPerSecond;  // after which a disk is given up
   std::uint64_t bytes_per_second = 0;         // of reads and writes, all directories together; 0: no limit
-  // Called once, on a thread of its own, if the store's end waits for a disk for longer than end_limit.
+  // Called on a thread of its own if the store's end waits for a disk for longer than end_limit, and at the
+  // end if records could not be cleared: once each.
   std::function<void(const std::string&)> warn = [](const std::string&) {};
   Nanos end_limit = 2 * kNanosPerSecond;
 };
@@ -81,6 +82,9 @@ struct DiskStoreStats {
   std::uint64_t writes_total = 0, write_bytes_total = 0, write_errors_total = 0;
   std::uint64_t damaged_total = 0;  // entries that did not verify
   std::uint64_t foreign_total = 0;  // entries of another model or version, found at start
+  // Records that are to be cleared or replaced, and whose write the disk refused or did not answer: it is
+  // tried again, and until then a start would find them.
+  std::uint64_t uncleared_records = 0;
   // When its least recently used entry was last used, by the dates of the records (milliseconds since 1970);
   // 0: it holds nothing.
   std::int64_t oldest_used_at = 0;
@@ -92,7 +96,8 @@ class DiskStore : public BlockSource {
   // open (names both); kInvalidArgument; kResourceExhausted where the space is not there. Files that
   // cannot be read, or belong to another set of directories, are made anew: losses() says so.
   static Result<std::unique_ptr<DiskStore>> open(const DiskStoreOptions& options);
-  // Waits for what is in flight.
+  // Waits for what is in flight, and for records that could not be cleared yet: at most answer_limit for
+  // each.
   ~DiskStore() override = default;
 
   virtual const std::vector<DiskGroup>& groups() const = 0;  // with slots

@@ -34,9 +34,27 @@ class DiskWriter::Job : public DiskOperationOwner, public std::enable_shared_fro
                            : fmt::format("{}: {}", path, errno_text(error))};
   }
 
+  std::uint64_t name() const { return name_of(group_, slot_); }
+  // A record that is not zeros is about to be written.
+  void record_begins() { record_begun_ = true; }
+  // The write of a record, or of zeros, has ended. Where it failed, the slot's old record may still be there,
+  // or this one, whose failure has been told.
+  void record_ended(std::int64_t result, bool written) {
+    if (record_begun_ && result == -ETIME) writer_.clears_.give_up(name());
+    if (!replaces()) return;
+    if (written) return writer_.clears_.settle(name());
+    writer_.clears_.replace(name());
+    writer_.clears_.owe(name(), writer_.clock_.now());
+  }
+  // The disk has answered after all.
+  void record_answered() { writer_.clears_.answer(name(), writer_.clock_.now()); }
+
   DiskWriter& writer_;
   const std::uint32_t group_;
   const SlotId slot_;
+
+ private:
+  bool record_begun_ = false;
 };
 
 // One record: a hole's, or zeros.
@@ -50,6 +68,7 @@ class DiskWriter::RecordJob final : public Job {
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (step == kDiscard) return true;
     if (entry_.has_value()) {
+      record_begins();
       encode_record(writer_.files_.record_of(group_, slot_.value), *entry_, {}, data);
     } else {
       std::memset(data.data(), 0, data.size());
@@ -58,12 +77,14 @@ class DiskWriter::RecordJob final : public Job {
   }
 
   void ended(std::uint32_t step, std::int64_t result, DiskBuffer) override {
-    if (step == kDiscard) return writer_.finished(name_of(group_, slot_));
+    if (step == kDiscard) return writer_.finished(name());
     const std::uint64_t bytes = writer_.files_.record_place(group_, slot_).bytes;
-    if (!status_of(result, bytes).ok())
-      writer_.counters_.write_errors.fetch_add(1, std::memory_order_relaxed);
-    // What is forgotten gives its space back, to other models too. (Not where a file system cannot.)
-    if (group_ == kHoleGroup || entry_.has_value()) return writer_.finished(name_of(group_, slot_));
+    const bool written = status_of(result, bytes).ok();
+    if (!written) writer_.counters_.write_errors.fetch_add(1, std::memory_order_relaxed);
+    record_ended(result, written);
+    // What is forgotten gives its space back, to other models too. (Not where a file system cannot, and later
+    // where the disk does not answer.)
+    if (group_ == kHoleGroup || entry_.has_value() || result == -ETIME) return writer_.finished(name());
     const DiskFileSet::Place place = writer_.files_.slot_place(group_, slot_);
     writer_.queue_.push({.owner = shared_from_this(),
                          .step = kDiscard,
@@ -73,6 +94,10 @@ class DiskWriter::RecordJob final : public Job {
                          .file = place.file,
                          .offset = place.offset,
                          .bytes = place.bytes});
+  }
+
+  void answered_late(std::uint32_t) override {
+    if (entry_.has_value()) record_answered();
   }
 
  private:
@@ -91,13 +116,16 @@ class DiskWriter::DateJob final : public Job {
   bool replaces() const override { return false; }
 
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
-    if (step == kWrite) std::memcpy(data.data(), record_.data(), record_.size());
+    if (step == kRead) return true;
+    record_begins();
+    std::memcpy(data.data(), record_.data(), record_.size());
     return true;
   }
 
   void ended(std::uint32_t step, std::int64_t result, DiskBuffer data) override {
     const std::uint64_t bytes = writer_.files_.record_place(group_, slot_).bytes;
     const bool moved = status_of(result, bytes).ok();
+    if (step == kWrite) record_ended(result, moved);
     if (!moved) {
       DiskCounters& counters = writer_.counters_;
       (step == kRead ? counters.read_errors : counters.write_errors).fetch_add(1, std::memory_order_relaxed);
@@ -105,8 +133,10 @@ class DiskWriter::DateJob final : public Job {
     if (step == kRead && moved && take(data.bytes().first(bytes)))
       writer_.push_record(shared_from_this(), kWrite, group_, slot_);
     else
-      writer_.finished(name_of(group_, slot_));
+      writer_.finished(name());
   }
+
+  void answered_late(std::uint32_t) override { record_answered(); }
 
  private:
   static constexpr std::uint32_t kRead = 0, kWrite = 1;
@@ -146,6 +176,7 @@ class DiskWriter::EntryJob final : public Job {
     } else if (step <= chunks_) {
       fill(step, data);
     } else {
+      record_begins();
       encode_record(writer_.files_.record_of(group_, slot_.value), write_.entry, checksums_, data);
     }
     return true;
@@ -156,7 +187,9 @@ class DiskWriter::EntryJob final : public Job {
     const std::uint64_t bytes = is_chunk(step)
                                     ? files.slice_place(group_, slot_, first_of(step), count_of(step)).bytes
                                     : files.record_place(group_, slot_).bytes;
-    if (Status status = status_of(result, bytes); !status.ok()) {
+    Status status = status_of(result, bytes);
+    if (!is_chunk(step)) record_ended(result, status.ok());
+    if (!status.ok()) {
       if (status_.ok()) status_ = std::move(status);
     } else if (is_chunk(step)) {
       writer_.counters_.write_bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -167,6 +200,10 @@ class DiskWriter::EntryJob final : public Job {
     } else if (++written_ == chunks_) {
       writer_.push_record(shared_from_this(), chunks_ + 1, group_, slot_);
     }
+  }
+
+  void answered_late(std::uint32_t step) override {
+    if (step > chunks_) record_answered();
   }
 
  private:
@@ -217,7 +254,7 @@ class DiskWriter::EntryJob final : public Job {
     write_.bytes = {};
     const std::function<void(Status)> done = std::move(write_.done);
     const Status status = status_;
-    writer_.finished(name_of(group_, slot_));
+    writer_.finished(name());
     done(status);
   }
 
@@ -229,11 +266,13 @@ class DiskWriter::EntryJob final : public Job {
   bool finished_ = false;
 };
 
-DiskWriter::DiskWriter(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue)
-    : files_(files), counters_(counters), queue_(queue) {}
+DiskWriter::DiskWriter(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue, const Clock& clock,
+                       Nanos answer_limit)
+    : files_(files), counters_(counters), queue_(queue), clock_(clock), clears_(answer_limit, counters) {}
 DiskWriter::~DiskWriter() = default;
 
 void DiskWriter::add(std::uint32_t group, SlotId slot, std::shared_ptr<Job> job) {
+  if (job->replaces()) clears_.replace(name_of(group, slot));
   std::deque<std::shared_ptr<Job>>& jobs = jobs_[name_of(group, slot)];
   jobs.push_back(job);
   if (jobs.size() == 1) job->begin();
@@ -292,8 +331,25 @@ void DiskWriter::change(const RecordChange& change) {
           change.kind == RecordChange::Kind::kHole ? std::optional(change.entry) : std::nullopt));
 }
 
+Nanos DiskWriter::clear_again() {
+  const Nanos now = clock_.now();
+  for (const std::uint64_t name : clears_.due(now)) {
+    // One that is under way settles what is owed, or owes it anew.
+    if (is_replaced(name)) continue;
+    const auto group = static_cast<std::uint32_t>(name >> 32);
+    const SlotId slot(static_cast<std::uint32_t>(name));
+    add(group, slot, std::make_shared<RecordJob>(*this, group, slot, std::nullopt));
+  }
+  return clears_.wait(now);
+}
+
 bool DiskWriter::busy(std::uint32_t group, SlotId slot) const {
-  const auto found = jobs_.find(name_of(group, slot));
+  const std::uint64_t name = name_of(group, slot);
+  return clears_.owes(name) || is_replaced(name);
+}
+
+bool DiskWriter::is_replaced(std::uint64_t name) const {
+  const auto found = jobs_.find(name);
   return found != jobs_.end() && std::any_of(found->second.begin(), found->second.end(),
                                              [](const std::shared_ptr<Job>& job) { return job->replaces(); });
 }
