@@ -168,6 +168,7 @@ class MoverThread final : public Mover {
       }
       desk_.wait(wanted_at);
     }
+    change_last_records();
   }
 
   void take_work() {
@@ -197,6 +198,20 @@ class MoverThread final : public Mover {
     LOCI_CHECK(options_.disk != nullptr, "changes of records need a disk");
     for (const RecordChange& change : record_changes_) options_.disk->change(change);
     record_changes_.clear();
+  }
+
+  // The core deletes until its end: what came since the last round reaches the disk. The moves that came with
+  // it are dropped.
+  void change_last_records() {
+    {
+      const MutexLock lock(mutex_);
+      for (Work& work : work_) {
+        record_changes_.insert(record_changes_.end(), std::make_move_iterator(work.record_changes.begin()),
+                               std::make_move_iterator(work.record_changes.end()));
+        work.record_changes.clear();
+      }
+    }
+    change_records();
   }
 
   void tell_ended() {

@@ -65,7 +65,8 @@ class Mover {
   // host_memory.
   static Result<std::unique_ptr<Mover>> make(MoverOptions options, Backend& backend, const Clock& clock,
                                              Ended ended);
-  // Drops moves that have not begun and waits for those that have. `Ended` is not called any more.
+  // Drops moves that have not begun and waits for those that have. All changes of records reach the disk
+  // store. `Ended` is not called any more.
   virtual ~Mover() = default;
 
   // Takes over a plan's moves and changes of records. When it returns, Backend::begin_fill() has been called

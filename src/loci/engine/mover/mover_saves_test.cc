@@ -168,6 +168,34 @@ TEST_P(MoverTest, ManyMovesAtOnce) {
   EXPECT_EQ(stats.queued, 0u);
 }
 
+// The core's last deletions come while the thread is busy, directly before it is told to stop.
+TEST_P(MoverTest, ChangesOfRecordsThatComeBeforeTheEndReachTheDisk) {
+  constexpr std::uint32_t kChanges = 100;
+  std::atomic<bool> copies{false};
+  make_mover({.before_slice = [&](const Move&, std::uint32_t) {
+    copies = true;
+    return after(std::chrono::milliseconds(50));
+  }});
+  mover_->start({move(Tier::kDevice, 0, Tier::kHost, 4, 1)}, {});
+  while (!copies) std::this_thread::yield();
+  for (std::uint32_t slot = 0; slot < kChanges; ++slot) {
+    RecordChange hole{.kind = RecordChange::Kind::kHole, .slot = SlotId(slot)};
+    hole.entry.depth = 1 + slot;
+    mover_->start({}, {hole});
+  }
+  for (std::uint32_t slot = 0; slot < kChanges; slot += 2) {
+    // Also those that come with moves, which the end drops.
+    mover_->start({move(Tier::kHost, 0, Tier::kDisk, 0, 2)},
+                  {{.kind = RecordChange::Kind::kForgetHole, .slot = SlotId(slot)}});
+  }
+  mover_.reset();
+  ASSERT_EQ(disk_.holes.size(), kChanges / 2);
+  for (const auto& [slot, entry] : disk_.holes) {
+    EXPECT_EQ(slot.value % 2, 1u);
+    EXPECT_EQ(entry.depth, 1 + slot.value);
+  }
+}
+
 TEST(HostTier, RefusesWhatTheMachineDoesNotHave) {
   const auto model = make_model({0, 0});
   const auto backend = std::move(make_cpu_backend(model->spec, {.threads = 1})).value();
