@@ -284,10 +284,9 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
 void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole) {
   LowerCopy& copy = copy_at(id, tier, group);
   LOCI_CHECK(!copy.whole, "a copy is written once");
-  if (!whole) {
-    erase_copy(id, tier, group, block(id).lost);
-    return;
-  }
+  // Nobody names the slot when the block is forgotten later, or the one that had the slot before: the disk
+  // may have what that one left, and a part of this one whose other parts failed.
+  if (!whole) return drop_copy(id, tier, group, block(id).lost);
   const Nanos used = last_use(id, group);
   copy.whole = true;
   copy.facts.born = copy.dated = now_;

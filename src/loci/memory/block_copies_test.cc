@@ -48,6 +48,21 @@ TEST_F(BlockTiersTest, ACopyIsAsWantedAndAsOldAsItsBlock) {
   index_.check_invariants();
 }
 
+TEST_F(BlockTiersTest, TheDiskForgetsWhatASaveThatFailedLeft) {
+  const BlockPin r = root();
+  const BlockPin pin = full(r.block(), tokens_of({1}, kBlockTokens));
+  ASSERT_TRUE(index_.reserve_copy(pin.block(), Tier::kHost, 0).has_value());
+  index_.finish_copy(pin.block(), Tier::kHost, 0, false);
+  EXPECT_TRUE(index_.take_record_changes().empty());
+  const std::optional<SlotId> slot = index_.reserve_copy(pin.block(), Tier::kDisk, 0);
+  ASSERT_TRUE(slot.has_value());
+  index_.finish_copy(pin.block(), Tier::kDisk, 0, false);
+  EXPECT_EQ(index_.take_record_changes(),
+            (std::vector<RecordChange>{{.kind = RecordChange::Kind::kForget, .group = 0, .slot = *slot}}));
+  EXPECT_EQ(index_.block(pin.block()).copy(Tier::kDisk, 0), nullptr);
+  index_.check_invariants();
+}
+
 TEST_F(BlockTiersTest, WhatIsBroughtTakesNoRoomFromWhatIsNeededBefore) {
   const BlockPin r = root();
   std::vector<BlockId> ids;

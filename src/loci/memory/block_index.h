@@ -287,7 +287,7 @@ class BlockIndex {
   std::optional<SlotId> reserve_copy(BlockId id, Tier tier, std::uint32_t group,
                                      std::optional<Tier> spare = std::nullopt,
                                      StateForm form = StateForm::kKeysAndValues);
-  // The copy that was reserved is whole now, or will not come.
+  // The copy that was reserved is whole now, or will not come: then the disk forgets what is in its slot.
   void finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole);
   void begin_read(BlockId id, Tier tier, std::uint32_t group);
   void end_read(BlockId id, Tier tier, std::uint32_t group);
