@@ -21,7 +21,6 @@ static_assert(crypto_shorthash_KEYBYTES == std::tuple_size_v<PromptKey>);
 
 // What names hang from that hang from nothing else.
 constexpr std::uint64_t kBeginning = 1, kContinued = 2;
-constexpr std::uint64_t kTierBits = 3;  // of a chunk's key, which the feed uses (feed/feed_wire.h)
 
 // SipHash-2-4.
 std::uint64_t keyed_hash(const PromptKey& key, const void* bytes, std::size_t count) {

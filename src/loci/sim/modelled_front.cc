@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::uint64_t kTokenBytes = 4;
 constexpr std::uint64_t kChunkTokens = kPromptChunkBytes / kTokenBytes;
-constexpr std::uint64_t kTierBits = 3;
 
 constexpr std::uint32_t kPortFirst = 1;
 

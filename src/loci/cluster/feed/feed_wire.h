@@ -18,6 +18,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/memory/tier.h"
+#include "loci/policy/routing/named_chunks.h"
 
 namespace loci {
 
@@ -35,11 +36,11 @@ inline constexpr std::uint32_t kFeedChunksMax = 1 << 18;
 struct FeedEntry {
   std::uint64_t word = 0;
   static FeedEntry of(std::uint64_t name, std::optional<Tier> tier) {
-    return {(name & ~std::uint64_t{3}) | (tier ? static_cast<std::uint64_t>(*tier) + 1 : 0)};
+    return {(name & ~kTierBits) | (tier ? static_cast<std::uint64_t>(*tier) + 1 : 0)};
   }
-  std::uint64_t name() const { return word & ~std::uint64_t{3}; }
+  std::uint64_t name() const { return word & ~kTierBits; }
   std::optional<Tier> tier() const {
-    return (word & 3) == 0 ? std::nullopt : std::optional(static_cast<Tier>((word & 3) - 1));
+    return (word & kTierBits) == 0 ? std::nullopt : std::optional(static_cast<Tier>((word & kTierBits) - 1));
   }
   friend bool operator==(const FeedEntry&, const FeedEntry&) = default;
 };

@@ -23,7 +23,7 @@ PublishedChunks::PublishedChunks(const PublishedChunksOptions& options) : option
 }
 
 void PublishedChunks::name(std::uint64_t chunk, const ChainKey& block, std::uint64_t tenant, Keep keep) {
-  const std::uint64_t name = chunk & ~std::uint64_t{3};
+  const std::uint64_t name = chunk & ~kTierBits;
   if (name == 0) return;
   if (const auto known = chunk_of_.find(name); known != chunk_of_.end()) {
     const std::uint32_t at = known->second;

@@ -2,8 +2,8 @@
 // Which chunks of prompts one instance has, and in which tier: a front's copy of what the instance publishes
 // (docs/cluster.md#what-instances-publish).
 //
-// A chunk is a name whose last two bits are free (cluster/routed_request.h); there the table has the tier and
-// one. So an entry is a word, in open addressing that is half full at most: 16 to 32 bytes for each chunk of
+// A chunk is a name whose last two bits are free (named_chunks.h); there the table has the tier and one.
+// So an entry is a word, in open addressing that is half full at most: 16 to 32 bytes for each chunk of
 // the most that were held since the last clear(), 4 MiB for the 262,144 that an instance publishes
 // at most.
 //
@@ -26,6 +26,7 @@
 
 #include "loci/base/random.h"
 #include "loci/memory/tier.h"
+#include "loci/policy/routing/named_chunks.h"
 
 namespace loci {
 
@@ -53,8 +54,6 @@ class HeldPrompts {
   HeldChunks match(std::span<const std::uint64_t> names, std::uint32_t sent, std::uint32_t looks_max) const;
 
  private:
-  static constexpr std::uint64_t kTierBits = 3;
-
   // Of a name or its word.
   std::size_t home_of(std::uint64_t name) const {
     return mix64((name & ~kTierBits) ^ seed_) & (slots_.size() - 1);

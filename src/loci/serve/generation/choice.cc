@@ -3,15 +3,9 @@
 
 #include <algorithm>
 
+#include "loci/serve/wire/json_parse.h"
+
 namespace loci {
-namespace {
-
-std::uint64_t count_characters(std::string_view text) {
-  return static_cast<std::uint64_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
-}  // namespace
 
 Choice::Choice(const Tokenizer& tokenizer, ChoiceOptions options)
     : tokenizer_(&tokenizer), options_(std::move(options)), decoder_(tokenizer), matcher_(options_.stop) {

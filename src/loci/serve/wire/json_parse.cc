@@ -115,6 +115,11 @@ std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
   return text.substr(0, end);
 }
 
+std::size_t count_characters(std::string_view text) {
+  const auto begins_character = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
 std::string json_excerpt(const Json& value, std::size_t bytes_max) {
   // Large containers are not written out only to be cut off.
   if (value.is_array() && value.size() > bytes_max) return fmt::format("an array of {}", value.size());

@@ -29,6 +29,9 @@ std::string json_excerpt(const Json& value, std::size_t bytes_max = 64);
 // The longest prefix of `text` of at most `bytes_max` bytes that does not part a UTF-8 character.
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max);
 
+// The number of characters of text in UTF-8.
+std::size_t count_characters(std::string_view text);
+
 // "application/json", "application/json; charset=utf-8", "application/geo+json".
 bool is_json_type(std::string_view content_type);
 

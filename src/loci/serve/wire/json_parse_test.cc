@@ -103,5 +103,11 @@ TEST(Utf8Prefix, NeverPartsACharacter) {
   }
 }
 
+TEST(Utf8, CountsCharacters) {
+  EXPECT_EQ(count_characters(""), 0u);
+  EXPECT_EQ(count_characters("ab"), 2u);
+  EXPECT_EQ(count_characters("aé→🙂"), 4u);
+}
+
 }  // namespace
 }  // namespace loci

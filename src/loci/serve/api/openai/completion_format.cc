@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 #include "loci/serve/wire/sse.h"
 
 namespace loci {
@@ -50,10 +51,8 @@ Json echoed_logprobs_json(const FinishedChoice& choice, std::string_view prompt)
   for (const LogprobEntry& entry : choice.echoed) lists.add(entry, 0);
   lists.logprobs[0] = nullptr;
   lists.tops[0] = nullptr;
-  const auto begins_character = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
-  const auto characters = std::count_if(prompt.begin(), prompt.end(), begins_character);
-  for (const LogprobEntry& entry : choice.output.logprobs)
-    lists.add(entry, static_cast<std::uint64_t>(characters));
+  const std::size_t characters = count_characters(prompt);
+  for (const LogprobEntry& entry : choice.output.logprobs) lists.add(entry, characters);
   return std::move(lists).json();
 }
 

@@ -8,34 +8,18 @@
 
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
+#include "loci/serve/wire/percent.h"
 
 namespace loci {
 namespace {
 
 constexpr std::uint32_t kPageItemsMax = 100;
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// '+' is a blank; what is no valid escape stays as it is.
+// '+' is a blank.
 std::string decoded(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '%' && i + 2 < text.size();
-    const int high = escape ? hex_digit(text[i + 1]) : -1;
-    const int low = escape ? hex_digit(text[i + 2]) : -1;
-    if (high >= 0 && low >= 0) {
-      out += static_cast<char>(high * 16 + low);
-      i += 2;
-    } else {
-      out += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return out;
+  std::string plain(text);
+  std::replace(plain.begin(), plain.end(), '+', ' ');
+  return percent_decoded(plain);
 }
 
 std::string excerpt(std::string_view value) { return json_excerpt(Json(value)); }

@@ -39,11 +39,6 @@ std::string one_of(const Names& names) {
   return text;
 }
 
-std::size_t count_characters(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
 // Reads one request; errors stick in the reader.
 class Parser {
  public:
