@@ -6,7 +6,8 @@
 
 namespace loci {
 
-// SplitMix64's finaliser: a bijection of 64-bit words whose output looks random.
+// A step of SplitMix64 from the state `x`: its increment, then its finaliser. A bijection of 64-bit words
+// whose output looks random.
 constexpr std::uint64_t mix64(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

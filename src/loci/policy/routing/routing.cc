@@ -9,7 +9,8 @@
 namespace loci {
 namespace {
 
-// The finaliser of SplitMix64.
+// SplitMix64's finaliser without the increment that mix64() (base/random.h) adds first. Fronts of two
+// versions must choose the same instance for a session, so its values stay as they are.
 std::uint64_t mix(std::uint64_t word) {
   word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
   word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
