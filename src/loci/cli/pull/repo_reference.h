@@ -24,8 +24,9 @@ Result<RepoReference> parse_repo_reference(std::string_view text);
 // name a file of Loci's own there (".loci..."). Errors: kDataLoss naming the path.
 Status check_repo_path(std::string_view path);
 
-// Percent-encodes all that is not unreserved in a URL, but keeps slashes where `keep_slashes`.
+// What url_encode() does with slashes.
 enum class Slashes : std::uint8_t { kKeep, kEncode };
+// Percent-encodes all characters that are not unreserved in a URL; `slashes` says whether slashes too.
 std::string url_encode(std::string_view text, Slashes slashes);
 
 }  // namespace loci

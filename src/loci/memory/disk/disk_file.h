@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between a disk store and its files: real ones (open_disk_folder()), or ones that a test breaks.
+// The seam between a disk store and its files: real ones (make_disk_folder()), or ones that a test breaks.
 #pragma once
 
 #include <cstddef>
