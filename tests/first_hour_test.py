@@ -120,11 +120,11 @@ def test_chat_sends_its_key_and_forks(binary, model):
         refused = run(binary, "chat", server.url, "--max-tokens", "4", text="Hi\n", LOCI_API_KEY="")
         expect(refused.returncode == 1 and "key" in refused.stderr, refused.stderr)
         for how in ({"LOCI_API_KEY": key}, {}):
-            flags = [] if how else ["--key", key]
+            flags = [] if how else ["--api-key", key]
             done = run(binary, "chat", server.url, "--max-tokens", "4", *flags, text="Hi\n", **how)
             expect_equal(done.returncode, 0, done.stderr)
         text = "/help\nName a colour.\n/regenerate\nAnother one.\n/fork 1\n/forks\n/state\n/forks 1\n"
-        done = run(binary, "chat", server.url, "--max-tokens", "4", "--key", key, text=text)
+        done = run(binary, "chat", server.url, "--max-tokens", "4", "--api-key", key, text=text)
         expect_equal(done.returncode, 0, done.stderr)
         for part in ("/regenerate", "/fork [N]", "/state", "going on after turn 1", "1: 4 messages",
                      "where their state came from: device", "fork 1 goes on"):

@@ -29,7 +29,7 @@ namespace {
 struct ChatFlags {
   std::string url = "http://127.0.0.1:8080";
   std::string system;
-  std::string key;
+  std::string api_key;
   std::string tls_ca;
   std::optional<float> temperature, top_p;  // absent: the server's
   std::optional<std::uint32_t> max_tokens;
@@ -302,7 +302,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ChatFlags>();
   command->add_option("URL", flags->url, "where the server is")->capture_default_str();
   command->add_option("--system", flags->system, "the system's message");
-  command->add_option("--key", flags->key, "the API key, where the server wants one")
+  command->add_option("--api-key", flags->api_key, "the API key, where the server wants one")
       ->envname("LOCI_API_KEY")
       ->type_name("KEY");
   command->add_option("--tls-ca", flags->tls_ca, kTlsCaHelp)->type_name("FILE");
@@ -335,7 +335,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       exit_code = 2;
       return;
     }
-    address->key = flags->key;
+    address->key = flags->api_key;
     exit_code = Chat(*flags, std::move(*address)).run();
   });
 }

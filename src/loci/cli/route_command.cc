@@ -35,10 +35,9 @@ namespace {
 
 struct RouteFlags {
   std::string join, secret, policy = "first-token", handover = "predicted", tls_ca, log_level = "info",
-                            log_format = "text";
+                            log_format = "text", access_log = "on";
   std::string max_body = "8MiB", max_bodies = "256MiB", request_timeout = "1h", drain_timeout = "30s";
   std::vector<std::string> allowed_hosts;
-  bool access_log = true;
   HttpServer::Options http;
 };
 
@@ -97,7 +96,7 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
     if (!name.empty()) names.push_back(name);
   }
   out.pages = PageGuard({.origins = {}, .host_names = std::move(names)});
-  out.access_log = flags.access_log;
+  out.access_log = flags.access_log == "on";
   return out;
 }
 
@@ -224,7 +223,8 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--log-format", flags->log_format, "LOCI_LOG_FORMAT",
       "the form of the log: lines for people, or one JSON object a line")
       ->check(CLI::IsMember({"text", "json"}));
-  command->add_flag("!--no-access-log", flags->access_log, "do not log requests");
+  add("--access-log", flags->access_log, "LOCI_ACCESS_LOG", "log one line for each request")
+      ->check(CLI::IsMember({"on", "off"}));
   command->footer(
       "Example:\n  loci route --join postgresql://db/loci --cluster-secret cluster.secret --host 0.0.0.0");
   command->callback([flags, &exit_code] {

@@ -18,13 +18,17 @@
 namespace loci {
 namespace {
 
-// Ours too, but no options of `loci serve`: scripts and tests read them.
+// Ours too, but no options of `loci serve`: other commands, scripts and tests read them.
 bool is_other_variable(const std::string& name) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "LOCI_API_KEY",    "LOCI_OPERATOR_KEY", "LOCI_SHARED_DATA", "LOCI_CONFIG", "LOCI_SOURCE_DIR",
-      "LOCI_BINARY_DIR", "LOCI_VOCABULARIES", "LOCI_TOKENIZERS",  "LOCI_GEMMA3"};
+  static constexpr auto kNames = std::to_array<std::string_view>(
+      {"LOCI_API_KEY", "LOCI_OPERATOR_KEY", "LOCI_CONFIG",
+       // Of `loci route`.
+       "LOCI_POLICY", "LOCI_HANDOVER", "LOCI_TLS_CA",
+       // Of the build, tests and benchmarks.
+       "LOCI_BINARY_DIR", "LOCI_CUDA_ARCHITECTURES", "LOCI_DATA", "LOCI_GEMMA3", "LOCI_SHARED_DATA",
+       "LOCI_SOURCE_DIR", "LOCI_TEMPLATES", "LOCI_TOKENIZERS", "LOCI_VOCABULARIES"});
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("LOCI_WORLD_") ||
-         name.starts_with("LOCI_FUZZ_");
+         name.starts_with("LOCI_FUZZ_") || name.starts_with("LOCI_SIMULATED_");
 }
 
 Status apply(const Option& option, const std::string& text, const std::string& source,

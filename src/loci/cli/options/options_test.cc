@@ -263,6 +263,16 @@ TEST(Configuration, WarnsOfUnknownVariables) {
   EXPECT_EQ(configuration.warnings[0], "LOCI_PROT: there is no option of that name; is LOCI_PORT meant?");
 }
 
+TEST(Configuration, IsSilentAboutVariablesOfOtherCommandsAndOfTests) {
+  const ConfigurationSources sources{
+      .flags = {},
+      .environment = {"LOCI_API_KEY=x", "LOCI_POLICY=session", "LOCI_HANDOVER=always", "LOCI_TLS_CA=ca.pem",
+                      "LOCI_TEMPLATES=x", "LOCI_CUDA_ARCHITECTURES=90a", "LOCI_SIMULATED_SEED=1"},
+      .file_text = {},
+      .file_name = {}};
+  EXPECT_TRUE(make_configuration(sources)->warnings.empty());
+}
+
 TEST(Configuration, TypesOfTomlThatFit) {
   const Configuration configuration =
       from_file(
