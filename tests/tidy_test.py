@@ -15,7 +15,7 @@ each source; as a program it lists what is broken, and needs Python alone.
     folder's; but in sim/
   - headers begin with a comment that says what they are for, and with #pragma once
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
-  - NOTICE names every crate of Cargo.lock; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
+  - NOTICE names every crate of Cargo.lock and every library that CMakeLists.txt finds; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
   - a mutex of the product is base/mutex.h's, and its file says what it guards or what is called under it
   - no paths of one machine
 """
@@ -281,8 +281,34 @@ def check_test_names(names, problems):
             problems.append(f"{name}: begins as no source of its folder does, nor as the folder: say in its name what it is of")
 
 
+# What CMake looks for and no program contains; what every program links without being looked for.
+NO_LIBRARY, OF_THE_COMPILER = {"threads", "pkgconfig"}, {"glibc", "stdc++", "gcc"}
+
+
+def libraries_found(text):
+    """What CMake's text finds for the product, which stands outside of any if(): names without "lib", in lower case."""
+    found = re.findall(r"^find_package\(([\w-]+)", text, re.M)
+    for modules in re.findall(r"^pkg_check_modules\(\w+ REQUIRED IMPORTED_TARGET ([^)]+)\)", text, re.M):
+        found += [re.split("[<>=]", module)[0] for module in modules.split()]
+    return {plain_name(name) for name in found} - NO_LIBRARY
+
+
+def libraries_named(notice):
+    """Those that NOTICE says come from the system: the lines of its parts "Of the system, ..."."""
+    lines = [line for part in re.findall(r"^Of the system, .*\n\n((?:  .+\n)+)", notice, re.M) for line in part.splitlines()]
+    names = [re.split(", | and ", re.sub(r" *\(.*?\)", "", line.split(": ")[0])) for line in lines]
+    return {plain_name(name.strip()) for line in names for name in line} - OF_THE_COMPILER
+
+
+def plain_name(name):
+    return name.lower().replace("_", "-").removeprefix("lib")
+
+
 def check_notice(problems):
-    """Every crate that Cargo.lock names has its line, and no other has one."""
+    """Every library that CMake finds and every crate that Cargo.lock names has its line, and no other has one."""
+    found, named = libraries_found((ROOT / "CMakeLists.txt").read_text()), libraries_named((ROOT / "NOTICE").read_text())
+    for library in sorted(found ^ named):
+        problems.append(f"NOTICE: {library} is " + ("not named" if library in found else "not found by CMakeLists.txt"))
     lock = (ROOT / "deps/loci_text/Cargo.lock").read_text()
     crates = set(re.findall(r'name = "(.+)"\nversion = "(.+)"', lock)) - {("loci_text", "0.0.0")}
     named = set(re.findall(r"^  ([\w-]+) (\d+\.\d+\.\d[\w.+-]*): ", (ROOT / "NOTICE").read_text(), re.M))
@@ -332,6 +358,14 @@ def test_names_of_tests_are_seen():
              "prod_test.cc", "tiles_test.cc", "x_test.cc"]
     check_test_names([f"src/loci/a/{name}" for name in names] + ["src/loci/sim/x.h", "src/loci/sim/y_test.cc"], problems)
     assert [p.split(":")[0].rpartition("/")[2] for p in problems] == ["prod_test.cc", "tiles_test.cc", "x_test.cc"], problems
+
+
+def test_libraries_are_seen():
+    cmake = ("find_package(Threads REQUIRED)\nfind_package(OpenSSL 3.0 REQUIRED)\nif(LOCI_TESTS)\n  find_package(GTest REQUIRED)\nendif()\n"
+             "pkg_check_modules(pqxx REQUIRED IMPORTED_TARGET libpqxx>=6.4 libpq)\nfind_package(nlohmann_json REQUIRED)\n")
+    notice = ("Of the system, linked (which link others)\n\n  libpq and libpqxx (a, b): X; Y\n  OpenSSL (TLS): Z\n  glibc: L\n\n"
+              "Of the system, compiled in\n\n  nlohmann-json: MIT\n\nOf Rust\n\n  a 1.0.0: MIT\n")
+    assert libraries_found(cmake) == libraries_named(notice) == {"openssl", "pqxx", "pq", "nlohmann-json"}, libraries_named(notice)
 
 
 def test_walls_are_seen():
@@ -409,6 +443,7 @@ def main():
     arguments = parser.parse_args()
     test_the_checks_see_what_they_are_for()
     test_walls_are_seen()
+    test_libraries_are_seen()
     test_support_of_tests_is_seen()
     test_names_of_tests_are_seen()
     sources = [path for path in tracked() if is_source(path)]
