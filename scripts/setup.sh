@@ -9,7 +9,7 @@ for group in "$@"; do
     build) packages+=(g++ cmake ninja-build ccache pkg-config libboost1.81-dev libboost-context1.81-dev nlohmann-json3-dev libfmt-dev
                       libspdlog-dev libcli11-dev prometheus-cpp-dev libxxhash-dev libsodium-dev liburing-dev libedit-dev
                       libgtest-dev libtomlplusplus-dev libcurl4-openssl-dev libssl-dev libsqlite3-dev libpqxx-dev libhiredis-dev zlib1g-dev) ;;
-    test) packages+=(python3 python3-pip python3-venv librapidcheck-dev libbenchmark-dev zlib1g-dev postgresql redis-server openssl iproute2) ;;
+    test) packages+=(python3 python3-pip python3-venv libbenchmark-dev postgresql redis-server openssl iproute2) ;;
     model) packages+=(python3 python3-pip) ;;
     fuzz) packages+=(clang-19 lld-19 libclang-rt-19-dev) ;;
     arm) [[ "$(uname -m)" == aarch64 ]] || packages+=(g++-aarch64-linux-gnu qemu-user-static googletest libfmt-dev) ;;
@@ -20,12 +20,13 @@ for group in "$@"; do
   esac
 done
 
-# The Rust crates need a compiler of 2024's edition; Debian 12's plain one is older, its web one is not. One that
-# was installed before an update brought a newer one is installed again.
+# Debian 12's plain cargo is older than what deps/loci_text needs, its web one is not. One that was installed before an
+# update brought a newer one is installed again.
 outdated=()
 if [[ " $* " == *" build "* ]]; then
   cargo_minor="$(cargo --version 2>/dev/null | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p' || true)"
-  if [[ -z "$cargo_minor" || "$cargo_minor" -lt 88 ]]; then outdated+=(cargo-web rustc-web); fi
+  needed_minor="$(sed -nE 's/^rust-version = "1\.([0-9]+)"$/\1/p' deps/loci_text/Cargo.toml)"
+  if [[ -z "$cargo_minor" || "$cargo_minor" -lt "$needed_minor" ]]; then outdated+=(cargo-web rustc-web); fi
 fi
 
 if ! command -v dpkg-query >/dev/null; then
