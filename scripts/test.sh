@@ -69,7 +69,6 @@ live_programs() {
 # On the default model or a tiny random one; those that take longest begin first.
 live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
-  export -n LOCI_CUDA_ARCHITECTURES  # the build's: servers would warn that they have no such option
   beside 150 "live server" suite tests/live_*test.py
   beside 180 "servers that share a database, a front before them" suite tests/cluster_live_test.py tests/cluster_limits_test.py
   beside 120 "tenants: keys, limits, isolation, fairness" suite tests/tenants_test.py --pairs 400
@@ -102,7 +101,6 @@ live_suites() {
   part 60 "hostile clients" suite tests/http_abuse_test.py
   part 60 "HTTPS: certificates, clients, hostile ones" suite tests/tls_test.py
   part 80 "measuring a server: loci bench" suite tests/bench_test.py
-  export LOCI_CUDA_ARCHITECTURES
 }
 
 # Where there is a CUDA toolkit, one kind of GPU shows that kernels compile; a machine with a GPU needs its own.
@@ -146,7 +144,7 @@ changed() {
   [[ "$(uname -m)" == aarch64 ]] ||
     grounded 90 "64-bit Arm's kernels, by emulation" "$builds scripts/test-neon.sh" scripts/test-neon.sh
   grounded 60 "release: published vocabularies and templates" "$builds deps src/loci/serve tests/golden" published
-  grounded 100 "papers' figures, a quick run" "$builds src/loci/cli src/loci/cluster src/loci/engine src/loci/memory src/loci/policy src/loci/sim scripts/reproduce" figures
+  grounded 100 "papers' figures, a quick run" "$builds deps src/loci scripts/reproduce" figures
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
   grounded 300 "thread sanitizer: tests with threads" "$builds src/loci tests/CMakeLists.txt" sanitizer_tests tsan threaded_tests threads
   grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests asan
