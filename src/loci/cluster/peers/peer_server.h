@@ -63,6 +63,7 @@ struct PeerServerOptions {
   TlsContext tls;
   std::string state;  // the value that kPeerStateHeader must have
   std::uint32_t group_count = 1;
+  // Peers keep idle connections: beyond so many the one that is idle longest closes for a new one.
   std::size_t connections_max = 256;
   std::shared_ptr<BlockFeed> feed;  // what fronts are told; null: nothing
 };

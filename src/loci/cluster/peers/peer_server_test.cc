@@ -5,14 +5,25 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/cluster/peers/peer_testing.h"
+#include "loci/cluster/peers/prefill_wire.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -60,6 +71,138 @@ TEST(PeerServerTest, AReadEndsAtItsTimeLimitThoughItsReaderWaits) {
                                        wants.size(), wants)));
   EXPECT_TRUE(silent.has_left(1));
   EXPECT_EQ(silent.reads(), 1);
+}
+
+// Answers questions with nothing, and submits a prompt once a test lets it.
+class HeldSource final : public PeerSource {
+ public:
+  explicit HeldSource(std::size_t connections_max = 256)
+      : server_({.tls = make_peer_server_tls(secret_of(1)).value(),
+                 .state = "same",
+                 .connections_max = connections_max},
+                clock_, quiet()) {
+    EXPECT_TRUE(server_.listen().ok());
+    server_.start(*this);
+  }
+  ~HeldSource() override {
+    release();
+    server_.stop();
+  }
+  void ask(PeerQuestion question) override {
+    server_.answered({.id = question.id, .groups = std::vector<std::uint8_t>(question.keys.size())});
+  }
+  void read(PeerRead, Nanos) override {}
+  void leave(PeerReadId) override {}
+  RequestId prefill(PrefillWork work, std::function<void(PrefillNews)> tell) override {
+    ++begun_;
+    while (!is_released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const RequestId id(work.tokens.size());
+    const MutexLock lock(mutex_);
+    open_.insert(id);
+    tells_.push_back(std::move(tell));
+    return id;
+  }
+  void leave_prefill(RequestId id) override {
+    const MutexLock lock(mutex_);
+    open_.erase(id);
+  }
+  void release() { is_released_ = true; }
+  int begun() const { return begun_; }  // submissions
+  std::set<RequestId> open() {
+    const MutexLock lock(mutex_);
+    return open_;
+  }
+  std::uint16_t port() const { return server_.port(); }
+
+ private:
+  const SystemClock clock_;
+  std::atomic<bool> is_released_ = false;
+  std::atomic<int> begun_ = 0;
+  Mutex mutex_;
+  std::set<RequestId> open_ GUARDED_BY(mutex_);
+  std::vector<std::function<void(PrefillNews)>> tells_ GUARDED_BY(mutex_);
+  PeerServer server_;
+};
+
+// A peer's connection.
+class Caller {
+ public:
+  explicit Caller(std::uint16_t port)
+      : tls_(make_peer_client_tls(secret_of(1)).value()), stream_(io_, *tls_) {
+    stream_.next_layer().connect({asio::ip::address_v4::loopback(), port});
+    boost::system::error_code error;
+    stream_.handshake(asio::ssl::stream_base::client, error);
+  }
+  void send(std::string_view path, const std::string& body) {
+    boost::system::error_code error;
+    asio::write(stream_,
+                asio::buffer(fmt::format(
+                    "POST {} HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\nContent-Length: {}\r\n\r\n{}", path,
+                    body.size(), body)),
+                error);
+  }
+  void send_prefill(std::uint32_t tokens) {
+    PrefillWork work{.tenant = "acme", .text = {}};
+    work.tokens.assign(tokens, TokenId(5));
+    send(kPrefillPath, write_prefill(work));
+  }
+  // True: an answer came, of a byte for the key.
+  bool ask() {
+    const std::vector<ChainKey> keys{key_of(1)};
+    send(kPeerAskPath, write_peer_question(keys));
+    return head().starts_with("HTTP/1.1 200") && read(1);
+  }
+  // Of an answer; empty: the connection has ended.
+  std::string head() {
+    std::string out;
+    while (!out.ends_with("\r\n\r\n") && read(1)) out += last_;
+    return out.ends_with("\r\n\r\n") ? out : "";
+  }
+  bool has_ended() { return !read(1); }
+
+ private:
+  // False: the connection has ended, or nothing comes.
+  bool read(std::size_t bytes) {
+    last_.resize(bytes);
+    std::optional<boost::system::error_code> result;
+    asio::async_read(stream_, asio::buffer(last_),
+                     [&](const boost::system::error_code& error, std::size_t) { result = error; });
+    io_.restart();
+    io_.run_for(std::chrono::nanoseconds(kLong));
+    if (result) return !*result;
+    stream_.next_layer().close();
+    io_.restart();
+    io_.run();
+    return false;
+  }
+
+  asio::io_context io_;
+  const TlsContext tls_;
+  asio::ssl::stream<asio::ip::tcp::socket> stream_;
+  std::string last_;
+};
+
+TEST(PeerServerTest, WhoComesTakesThePlaceOfTheConnectionThatIsIdleLongest) {
+  HeldSource source(2);
+  source.release();
+  Caller first(source.port()), second(source.port());
+  EXPECT_TRUE(second.ask());
+  EXPECT_TRUE(first.ask());
+  Caller third(source.port());
+  EXPECT_TRUE(third.ask());
+  EXPECT_TRUE(second.has_ended()) << "it was idle for longest";
+  EXPECT_TRUE(first.ask());
+  // Who has a request keeps its place.
+  first.send_prefill(5);
+  EXPECT_TRUE(first.head().starts_with("HTTP/1.1 200"));
+  Caller fourth(source.port());
+  EXPECT_TRUE(fourth.ask());
+  EXPECT_TRUE(third.has_ended());
+  fourth.send_prefill(6);
+  EXPECT_TRUE(fourth.head().starts_with("HTTP/1.1 200"));
+  Caller fifth(source.port());
+  EXPECT_FALSE(fifth.ask()) << "all have requests";
+  EXPECT_EQ(source.open().size(), 2u);
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ void Connection::close_when_idle() {
 // --- reading requests ---
 
 asio::awaitable<void> Connection::run() {
-  keep_alive_ = co_await accept_tls();
+  keep_alive_ = co_await accept_tls() && take_place();
   for (bool first = true; keep_alive_; first = false) {
     if (!co_await read_header(first)) break;
     clear_deadline();
@@ -158,10 +158,29 @@ asio::awaitable<bool> Connection::accept_tls() {
   co_return false;
 }
 
+bool Connection::take_place() {
+  const HttpLimits& limits = context_.limits;
+  if (limits.greetings_max == 0 || context_.all.size() - context_.greeting.size() <= limits.connections_max)
+    return true;
+  for (Connection* const other : context_.waiting) {
+    error_code error;
+    if (other->socket_.tcp().available(error) > 0) continue;  // its request is there
+    std::erase(context_.waiting, other);                      // the next one closes another
+    other->close_now();
+    return true;
+  }
+  return false;
+}
+
 asio::awaitable<bool> Connection::read_header(bool first) {
   error_code error;
   if (buffer_.size() == 0) {
     idle_ = true;
+    std::shared_ptr<void> waits;
+    if (context_.limits.greetings_max > 0) {
+      context_.waiting.push_back(this);
+      waits = {nullptr, [this](void*) { std::erase(context_.waiting, this); }};
+    }
     set_deadline(first ? context_.limits.header_timeout : context_.limits.idle_timeout);
     const std::size_t bytes = co_await socket_.async_read_some(
         buffer_.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));

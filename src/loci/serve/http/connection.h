@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "loci/base/clock.h"
 #include "loci/serve/http/body_budget.h"
@@ -38,8 +39,10 @@ struct ConnectionContext {
   ExchangeHandler handler;
   BodyBudget bodies;
   bool stopping = false;  // answers close their connections
-  // In their TLS handshake, the oldest first; kept where HttpLimits::greetings_max bounds them.
-  std::deque<Connection*> greeting{};
+  std::set<Connection*> all{};
+  // In their TLS handshake, the oldest first; and behind it, waiting for a request, the longest first. Kept
+  // where HttpLimits::greetings_max bounds the former.
+  std::deque<Connection*> greeting{}, waiting{};
   std::uint32_t refusals_held = 0;  // hold_refusal()
 };
 
@@ -63,6 +66,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // False: no handshake came about, in time or at all.
   boost::asio::awaitable<bool> accept_tls();
+  // After the handshake, if there are too many connections: closes the one that has waited longest. False:
+  // all others have requests.
+  bool take_place();
   boost::asio::awaitable<bool> read_header(bool first);
   boost::asio::awaitable<std::optional<ApiError>> read_body(HttpRequest& request);
   // Reads past a body that nobody wants. False: the connection is to end.

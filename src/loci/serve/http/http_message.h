@@ -46,8 +46,9 @@ struct HttpLimits {
   std::uint64_t bodies_bytes_max = std::uint64_t{256} << 20;  // of all requests together; see body_budget.h
   std::uint32_t header_bytes_max = 64 << 10;
   std::size_t connections_max = 1024;
-  // Connections in their TLS handshake, which do not count among those; a new one closes the oldest. 0: there
-  // is no such limit, and they count as all others.
+  // Connections in their TLS handshake, which do not count among those; a new one closes the oldest. If there
+  // are connections_max, one that has done its handshake closes the one that waits longest for a request. 0:
+  // there is no such limit, they count as all others, and none closes for another.
   std::size_t greetings_max = 0;
   Nanos header_timeout = 10 * kNanosPerSecond;      // from a request's first byte (or the connection's start)
   Nanos body_timeout = 60 * kNanosPerSecond;        // from the body's first wait to its end

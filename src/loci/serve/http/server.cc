@@ -17,7 +17,6 @@
 #include <climits>
 #include <exception>
 #include <future>
-#include <set>
 #include <thread>
 
 #include "loci/serve/http/connection.h"
@@ -83,8 +82,7 @@ struct HttpServer::State {
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> work;
   tcp::acceptor acceptor{io};
-  std::set<Connection*> connections;  // network thread only
-  std::size_t turned_away = 0;        // being told so
+  std::size_t turned_away = 0;  // being told so
   std::uint16_t port = 0;
   std::thread thread;
 };
@@ -141,10 +139,10 @@ asio::awaitable<void> HttpServer::State::accept_loop() {
     const int unsent_max = options.unsent_bytes_max > 0 ? options.unsent_bytes_max : INT_MAX;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_max, sizeof unsent_max);
     TlsContext secured = options.tls_context ? options.tls_context : tls.context();
+    const bool is_full = context.all.size() - context.greeting.size() >= options.limits.connections_max;
     // Who would have to be greeted first, at the cost of a signature, to be turned away is closed.
-    const std::size_t greeting = options.limits.greetings_max > 0 ? context.greeting.size() : 0;
-    if (secured && connections.size() - greeting >= options.limits.connections_max) continue;
-    if (!secured && connections.size() >= options.limits.connections_max) {
+    if (secured && is_full && context.waiting.empty()) continue;
+    if (!secured && is_full) {
       asio::co_spawn(io, turn_away(std::make_shared<tcp::socket>(std::move(socket))), asio::detached);
       // Whoever comes next waits in the system's queue until one of those has read its answer.
       while (turned_away >= kTurnedAwayMax && acceptor.is_open()) {
@@ -159,16 +157,16 @@ asio::awaitable<void> HttpServer::State::accept_loop() {
 }
 
 asio::awaitable<void> HttpServer::State::serve(std::shared_ptr<Connection> connection) {
-  connections.insert(connection.get());
-  metrics.connections(connections.size());
+  context.all.insert(connection.get());
+  metrics.connections(context.all.size());
   try {
     co_await connection->run();
   } catch (const std::exception& error) {
     log->error("a connection failed: {}", error.what());
     connection->close_now();
   }
-  connections.erase(connection.get());
-  metrics.connections(connections.size());
+  context.all.erase(connection.get());
+  metrics.connections(context.all.size());
 }
 
 asio::awaitable<void> HttpServer::State::turn_away(std::shared_ptr<tcp::socket> socket) {
@@ -207,16 +205,16 @@ asio::awaitable<void> HttpServer::State::close_all(Nanos grace) {
   acceptor.close(ignored);
   context.stopping = true;
   // A connection that closes at once is still in the set until its coroutine has run.
-  for (Connection* connection : connections) connection->close_when_idle();
+  for (Connection* connection : context.all) connection->close_when_idle();
   asio::steady_timer pause(io);
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(grace);
-  while (!connections.empty() && std::chrono::steady_clock::now() < until) {
+  while (!context.all.empty() && std::chrono::steady_clock::now() < until) {
     pause.expires_after(std::chrono::milliseconds(5));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
-  for (Connection* connection : connections) connection->close_now();
+  for (Connection* connection : context.all) connection->close_now();
   // Their coroutines notice it and end.
-  for (int turns = 0; !connections.empty() && turns < 200; ++turns) {
+  for (int turns = 0; !context.all.empty() && turns < 200; ++turns) {
     pause.expires_after(std::chrono::milliseconds(5));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
