@@ -5,16 +5,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <optional>
 #include <utility>
 
 #include "loci/base/version.h"
+#include "loci/serve/generation/generation_services.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -31,6 +35,7 @@ constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to
 // Of all at once: some of the longest prompts beside questions and reads.
 constexpr std::uint64_t kBodiesBytesMax = std::uint64_t{64} << 20;
 constexpr std::size_t kBytesWithHead = 8 << 10;      // of a piece
+constexpr unsigned kWorkers = 1;                     // tenants take turns
 constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
 HttpServer::Options http_options(const PeerServerOptions& options) {
@@ -94,7 +99,8 @@ PeerServer::PeerServer(const PeerServerOptions& options, const Clock& clock,
     : options_(options),
       clock_(clock),
       metrics_(kVersion),
-      http_(std::make_unique<HttpServer>(http_options(options), clock, metrics_, std::move(log))) {}
+      http_(std::make_unique<HttpServer>(http_options(options), clock, metrics_, std::move(log))),
+      worker_(std::make_unique<WorkerPool>(kWorkers)) {}
 
 PeerServer::~PeerServer() { stop(); }
 
@@ -111,6 +117,7 @@ void PeerServer::stop() {
       asio::post(http_->io(), [exchanged] { exchanged->woken.cancel(); });
   }
   http_->stop(0);
+  worker_.reset();  // what waits there is not submitted
   std::map<PeerReadId, std::shared_ptr<Exchanged>> open;
   {
     const MutexLock lock(mutex_);
@@ -286,32 +293,70 @@ asio::awaitable<bool> PeerServer::tell_news(Exchange& exchange, Exchanged& excha
   co_return false;
 }
 
+// A prompt that is submitted, or is going to be.
+struct PeerServer::Submission {
+  const std::shared_ptr<void> place;
+  const TenantId tenant;
+  PrefillWork work;
+  const std::function<void(PrefillNews)> tell;
+  std::atomic<bool> is_left = false;     // nobody waits for it any more
+  std::optional<RequestId> submitted{};  // the network thread's
+};
+
+std::shared_ptr<void> PeerServer::take_prefill_place(const TenantId& tenant) {
+  const auto known = prefills_of_.find(tenant);
+  const std::size_t own = known == prefills_of_.end() ? 0 : known->second;
+  if (own >= kPrefillsMax - prefills_) return nullptr;
+  ++prefills_;
+  ++prefills_of_[tenant];
+  return {this, [tenant](PeerServer* server) {
+            --server->prefills_;
+            const auto of_tenant = server->prefills_of_.find(tenant);
+            if (--of_tenant->second == 0) server->prefills_of_.erase(of_tenant);
+          }};
+}
+
+asio::awaitable<void> PeerServer::submit(std::shared_ptr<Submission> submission, PeerSource& source) {
+  const auto job = [&]() -> std::optional<RequestId> {
+    if (submission->is_left) return std::nullopt;
+    return source.prefill(std::move(submission->work), submission->tell);
+  };
+  bool failed = false;
+  try {
+    submission->submitted = co_await worker_->run(submission->tenant, job);
+  } catch (const std::exception&) {
+    failed = true;
+  }
+  if (failed) submission->tell({.says = PrefillNews::Says::kUnable});
+  if (submission->is_left && submission->submitted && source_ != nullptr)
+    source.leave_prefill(*submission->submitted);
+}
+
 asio::awaitable<void> PeerServer::answer_prefill(Exchange& exchange, PeerSource& source) {
   Result<PrefillWork> work = read_prefill(exchange.request().body);
   if (!work.ok()) co_return co_await refuse_field(exchange, work.status());
-  const TenantId tenant = work->tenant;
-  const auto known = prefills_of_.find(tenant);
-  const std::size_t own = known == prefills_of_.end() ? 0 : known->second;
-  if (own >= kPrefillsMax - prefills_)
-    co_return co_await refuse(exchange, 503, "too many prompts are computed");
+  std::shared_ptr<void> place = take_prefill_place(work->tenant);
+  if (place == nullptr) co_return co_await refuse(exchange, 503, "too many prompts are computed");
   exchange.drop_body();
-  ++prefills_;
-  ++prefills_of_[tenant];
-  const std::shared_ptr<void> left(nullptr, [this, &tenant](void*) {
-    --prefills_;
-    const auto of_tenant = prefills_of_.find(tenant);
-    if (--of_tenant->second == 0) prefills_of_.erase(of_tenant);
-  });
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
-  const RequestId prefill = source.prefill(std::move(*work), [this, id](PrefillNews news) {
-    change(id, [&](Exchanged& one) { one.news = news; });
-  });
+  const bool is_long = work->tokens.size() > kTokensSubmittedHere;
+  const std::shared_ptr<Submission> submission(new Submission{
+      .place = std::move(place),
+      .tenant = work->tenant,
+      .work = std::move(*work),
+      .tell = [this, id](PrefillNews news) { change(id, [&](Exchanged& one) { one.news = news; }); }});
+  if (is_long) {
+    asio::co_spawn(http_->io(), submit(submission, source), asio::detached);
+  } else {
+    submission->submitted = source.prefill(std::move(submission->work), submission->tell);
+  }
   exchange.watch([exchanged] { exchanged->woken.cancel(); });
   const bool is_there = co_await exchange.begin_stream(kContentType);
   const bool has_told = is_there && co_await tell_news(exchange, *exchanged);
   end(id);
-  if (!has_told && source_ != nullptr) source.leave_prefill(prefill);
+  submission->is_left = !has_told;
+  if (!has_told && submission->submitted && source_ != nullptr) source.leave_prefill(*submission->submitted);
   // Nothing broke; this server stops, or nobody can wait for so long.
   const std::string last = write_prefill_news({.says = PrefillNews::Says::kRefused});
   if (has_told || co_await exchange.stream(last)) co_await exchange.end_stream();

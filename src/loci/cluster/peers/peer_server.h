@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers other members of the cluster: which blocks this server has, and their state (MemServe §4.3). It has
-// a port and a thread of its own, and talks only to holders of the cluster's secret (peer_tls.h).
+// a port and a network thread of its own, and a worker that submits long prompts. It talks only to holders of
+// the cluster's secret (peer_tls.h).
 //
 // Fronts also ask here which prompts' state the server has (cluster/feed/), and members have it compute the
 // state of prompts (prefill_wire.h), which they then read.
@@ -33,6 +34,7 @@
 #include "loci/engine/mover/peer_outlet.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/telemetry/metrics.h"
+#include "loci/serve/workers/worker_pool.h"
 
 namespace loci {
 
@@ -51,7 +53,8 @@ class PeerSource {
   virtual void leave(PeerReadId read) = 0;
 
   // Computes the state of a prompt. `tell` is called from any thread: when computing begins, if it does,
-  // after each pass that computes some, and once with what is_last().
+  // after each pass that computes some, and once with what is_last(). The call computes the prompt's keys, so
+  // that of a long one takes long.
   virtual RequestId prefill(PrefillWork work, std::function<void(PrefillNews)> tell) = 0;
   // Nobody waits for it any more.
   virtual void leave_prefill(RequestId prefill) = 0;
@@ -96,6 +99,11 @@ class PeerServer final : public PeerOutlet {
   // Tells the connection how it stands: each second, and when that changes. True: the last line too.
   boost::asio::awaitable<bool> tell_news(Exchange& exchange, Exchanged& exchanged);
   boost::asio::awaitable<void> answer_prefill(Exchange& exchange, PeerSource& source);
+  struct Submission;
+  // A place among the prompts that are computed, until the last copy goes; null: none is free for the tenant.
+  std::shared_ptr<void> take_prefill_place(const TenantId& tenant);
+  // Has a worker submit the prompt.
+  boost::asio::awaitable<void> submit(std::shared_ptr<Submission> submission, PeerSource& source);
   struct ReadLeft;
   // Sends what the source said next. False: the connection takes no more.
   boost::asio::awaitable<bool> send_piece(Exchange& exchange, Exchanged& exchanged, ReadLeft& left);
@@ -121,7 +129,10 @@ class PeerServer final : public PeerOutlet {
 
   Mutex mutex_;
   std::map<PeerReadId, std::shared_ptr<Exchanged>> open_ GUARDED_BY(mutex_);
-  std::unique_ptr<HttpServer> http_;  // last, because its thread uses the fields above; null after stop()
+  // Last, because their threads use the fields above; null after stop(). The worker's jobs use what the
+  // network thread's coroutines hold.
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<WorkerPool> worker_;
 };
 
 }  // namespace loci

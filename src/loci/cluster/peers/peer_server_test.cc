@@ -13,6 +13,7 @@
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,9 +22,11 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/base/mutex.h"
 #include "loci/cluster/peers/peer_testing.h"
 #include "loci/cluster/peers/prefill_wire.h"
+#include "loci/serve/generation/generation_services.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -203,6 +206,38 @@ TEST(PeerServerTest, WhoComesTakesThePlaceOfTheConnectionThatIsIdleLongest) {
   Caller fifth(source.port());
   EXPECT_FALSE(fifth.ask()) << "all have requests";
   EXPECT_EQ(source.open().size(), 2u);
+}
+
+TEST(PeerServerTest, ALongPromptIsSubmittedBesideOtherAnswers) {
+  HeldSource source;
+  Caller caller(source.port());
+  caller.send_prefill(kTokensSubmittedHere + 1);
+  EXPECT_TRUE(eventually([&] { return source.begun() == 1; }));
+  auto answered = std::async(std::launch::async, [&] { return Caller(source.port()).ask(); });
+  EXPECT_EQ(answered.wait_for(std::chrono::nanoseconds(kLong)), std::future_status::ready);
+  EXPECT_TRUE(source.open().empty()) << "its keys are still computed";
+  source.release();
+  EXPECT_TRUE(answered.get());
+  EXPECT_TRUE(caller.head().starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(eventually([&] { return source.open().size() == 1; }));
+}
+
+TEST(PeerServerTest, APromptThatNobodyWaitsForWhenItIsSubmittedIsLeft) {
+  HeldSource source;
+  std::optional<Caller> waiting(std::in_place, source.port()), leaves(std::in_place, source.port()),
+      leaves_early(std::in_place, source.port());
+  leaves->send_prefill(kTokensSubmittedHere + 1);
+  EXPECT_TRUE(eventually([&] { return source.begun() == 1; }));
+  EXPECT_TRUE(leaves->head().starts_with("HTTP/1.1 200")) << "while it is submitted";
+  leaves_early->send_prefill(kTokensSubmittedHere + 2);
+  EXPECT_TRUE(leaves_early->head().starts_with("HTTP/1.1 200"));
+  waiting->send_prefill(kTokensSubmittedHere + 3);
+  EXPECT_TRUE(waiting->head().starts_with("HTTP/1.1 200"));
+  leaves.reset();
+  leaves_early.reset();
+  source.release();
+  EXPECT_TRUE(
+      eventually([&] { return source.open() == std::set<RequestId>{RequestId(kTokensSubmittedHere + 3)}; }));
 }
 
 }  // namespace
