@@ -20,10 +20,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr std::size_t kReadHereMax = 32 << 10;        // larger bodies are read by a worker
-constexpr std::uint64_t kModelsBytesMax = 256 << 10;  // of an instance's list
-constexpr std::size_t kKeysMax = 4'096;               // that are known to be let in
-constexpr Nanos kKeyTrusted = 10 * kNanosPerSecond;   // before an instance is asked again
+constexpr std::size_t kReadHereMax = 32 << 10;  // larger bodies are read by a worker
 
 std::uint64_t random_seed() {
   std::random_device random;
@@ -33,13 +30,6 @@ std::uint64_t random_seed() {
 InstancesOptions with_seed(InstancesOptions options) {
   options.seed = random_seed();
   return options;
-}
-
-ApiError no_instance(std::string message) {
-  ApiError error = http_error(503, std::move(message), "no_instance");
-  error.type = "unavailable_error";
-  error.retry_after_seconds = 1;
-  return error;
 }
 
 }  // namespace
@@ -283,7 +273,7 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
       request.prompt.may_be_handed = false;
     }
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
-    if (outcome == Outcome::kNotSent) instance->avoided_until = clock_.now() + kAvoided;
+    if (outcome == Outcome::kNotSent) instance->connects.fail(clock_.now());
     if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
     if (outcome == Outcome::kDiffers || (outcome == Outcome::kLost && !may_repeat(request))) {
       co_await give_up(request, lost_error(request, outcome));
@@ -361,9 +351,7 @@ void Front::hand_over(Request& request, const Instances::Prefill& prefill) {
 void Front::note_prefill(Request& request, PrefillEnd end) {
   request.prefilled = end;
   ++counts_.prefills[static_cast<std::size_t>(end)];
-  // (A refusal is about the request, or its tenant.)
-  if (end == PrefillEnd::kLost || end == PrefillEnd::kUnreached)
-    request.prefill->avoided_until = clock_.now() + kAvoided;
+  request.prefill->note_prefill(end, clock_.now());
   if (end != PrefillEnd::kLost) return;
   // What ends devices must not get to all of them.
   ++request.losses;
@@ -396,6 +384,7 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   // An instance may have refused the request before all of it was sent.
   const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;
+  instance.connects.succeed();
   sent.begun();
   request.prefill_sent.reset();
   if (request.prefill) {
@@ -447,82 +436,6 @@ asio::awaitable<void> Front::answer_metrics(Exchange& exchange) {
   HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                         .body = front_metrics(counts_, instances, feeds, running),
                         .headers = {}};
-  co_await exchange.respond(std::move(response));
-}
-
-asio::awaitable<std::optional<HttpResponse>> Front::ask_models(const HttpRequest& request,
-                                                               std::string_view request_id,
-                                                               std::shared_ptr<Instance> instance) {
-  const std::unique_ptr<Upstream> upstream = pool_.make(instance->member);
-  const Status connected = co_await upstream->connect(instance->member, options_.connect_timeout);
-  if (!connected.ok()) co_return std::nullopt;
-  upstream->set_deadline(options_.connect_timeout);
-  const std::string head = request_head(request, 0, instance->member.address(), request_id);
-  if (!co_await upstream->send(head, {})) co_return std::nullopt;
-  const Upstream::Header* header = co_await upstream->read_header(false);
-  if (header == nullptr) co_return std::nullopt;
-  HttpResponse response = response_of(*header);
-  std::optional<std::string_view> piece = co_await upstream->read_piece();
-  while (piece && !piece->empty() && response.body.size() <= kModelsBytesMax) {
-    response.body += *piece;
-    piece = co_await upstream->read_piece();
-  }
-  if (!piece || !piece->empty()) co_return std::nullopt;
-  co_return response;
-}
-
-asio::awaitable<bool> Front::let_in(Exchange& exchange) {
-  const RoutedApi api = routed_api(exchange.path());
-  const PromptKey key = prompt_key_of(exchange.request(), options_.prompt_key);
-  if (const auto known = let_in_until_.find(key); known != let_in_until_.end()) {
-    if (clock_.now() < known->second) co_return true;
-    let_in_until_.erase(known);
-  }
-  const HttpRequest question = models_request(exchange.request());
-  std::vector<std::shared_ptr<Instance>> instances;
-  for (const auto& [number, one] : instances_.all()) {
-    if (instances_.is_member(*one, clock_.now()) && instances.size() < kTriesMax) instances.push_back(one);
-  }
-  for (const std::shared_ptr<Instance>& instance : instances) {
-    std::optional<HttpResponse> response = co_await ask_models(question, exchange.request_id(), instance);
-    if (!response || response->status >= 500) continue;
-    if (response->status < 300) {
-      if (let_in_until_.size() >= kKeysMax) let_in_until_.clear();
-      let_in_until_[key] = clock_.now() + kKeyTrusted;
-      co_return true;
-    }
-    ++counts_.answered;
-    response->body = in_style_of(api, *response);
-    co_await exchange.respond(*std::move(response));
-    co_return false;
-  }
-  co_await refuse(exchange, api, no_instance("no instance of the cluster answers"));
-  co_return false;
-}
-
-// All that instances serve: one of each kind is asked, with the client's key.
-asio::awaitable<void> Front::answer_models(Exchange& exchange) {
-  ModelUnion models;
-  std::vector<std::uint32_t> tried;
-  std::set<std::vector<std::string>> asked;
-  for (;;) {
-    std::shared_ptr<Instance> instance;
-    for (const auto& [number, one] : instances_.all()) {
-      const bool is_tried = std::find(tried.begin(), tried.end(), number) != tried.end();
-      if (!is_tried && !asked.contains(one->member.models) && instances_.is_member(*one, clock_.now()))
-        instance = one;
-    }
-    if (instance == nullptr || tried.size() >= kTriesMax * kTriesMax) break;
-    tried.push_back(instance->number);
-    std::optional<HttpResponse> response =
-        co_await ask_models(exchange.request(), exchange.request_id(), instance);
-    if (response && models.add(*std::move(response))) asked.insert(instance->member.models);
-  }
-  if (models.empty()) {
-    co_await refuse(exchange, RoutedApi::kOpenAi, no_instance("no instance of the cluster answers"));
-    co_return;
-  }
-  HttpResponse response = models.take();
   co_await exchange.respond(std::move(response));
 }
 

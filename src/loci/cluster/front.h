@@ -122,11 +122,11 @@ class Front {
   void keep_body(Request& request);
   void learn(Request& request, const Instance& instance, std::string_view reply);
   // Called before a large body is read: asks an instance whether the request's key may use it. False: the
-  // request has been refused and answered.
+  // request has been refused and answered, or its client has gone.
   boost::asio::awaitable<bool> let_in(Exchange& exchange);
-  // Absent: the instance does not answer.
-  boost::asio::awaitable<std::optional<HttpResponse>> ask_models(const HttpRequest& request,
-                                                                 std::string_view request_id,
+  // Absent: the instance does not answer, or the client has gone.
+  boost::asio::awaitable<std::optional<HttpResponse>> ask_models(Exchange& exchange,
+                                                                 const HttpRequest& question,
                                                                  std::shared_ptr<Instance> instance);
   boost::asio::awaitable<void> answer_models(Exchange& exchange);
   boost::asio::awaitable<void> answer_health(Exchange& exchange);

@@ -100,6 +100,28 @@ TEST_F(FrontPrefillTest, AMemberThatRefusesIsAskedAgainAndOneThatCannotBeReached
   EXPECT_FALSE(places().back()) << "it could not be reached";
 }
 
+TEST_F(FrontPrefillTest, AMemberThatIsLateThreeTimesInARowIsNamedToNobody) {
+  int talks = 0;
+  // Whether the prefill member was named for another prompt, which ended like that.
+  const auto is_named = [&](const char* end) {
+    answers(fmt::format("Loci-Prefill: {}\r\n", end));
+    std::string talk = long_talk();
+    talk.replace(talk.find("aaa"), 3, fmt::format("{:03}", ++talks));
+    EXPECT_TRUE(post("/v1/chat/completions", talk).starts_with("HTTP/1.1 200"));
+    return places().back().has_value();
+  };
+  for (const char* end : {"late", "late", "refused", "done", "late", "refused", "late", "late"})
+    EXPECT_TRUE(is_named(end)) << talks;
+  EXPECT_FALSE(is_named("late"));
+  front_clock_.set(kAvoided);
+  EXPECT_TRUE(is_named("late")) << "after a second it is tried again";
+  front_clock_.set(2 * kAvoided);
+  EXPECT_FALSE(is_named("late")) << "and then left alone for two";
+  front_clock_.set(3 * kAvoided);
+  EXPECT_TRUE(is_named("done"));
+  EXPECT_TRUE(is_named("late")) << "it works again";
+}
+
 TEST_F(FrontPrefillTest, SeveralPromptsAndScoresNameNobody) {
   const std::string text(24 << 10, 'a');
   std::string tokens = "[1";

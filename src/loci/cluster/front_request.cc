@@ -57,6 +57,13 @@ std::set<std::string> names_in(std::string_view connection) {
 
 }  // namespace
 
+ApiError no_instance(std::string message) {
+  ApiError error = http_error(503, std::move(message), "no_instance");
+  error.type = "unavailable_error";
+  error.retry_after_seconds = 1;
+  return error;
+}
+
 std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
                          std::string_view request_id, std::string_view header) {
   std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n", request.method_text,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing of messages between a front and its instances: headers, events, lists of models. Only
-// for front.cc.
+// for front.cc, front_answer.cc and front_questions.cc.
 #pragma once
 
 #include <boost/beast/http/message.hpp>
@@ -79,6 +79,9 @@ std::string code_of_error(std::string_view body);
 // stopping.
 bool is_not_ready(std::string_view code);
 inline constexpr std::string_view kDeviceLost = "device_lost";
+
+// A 503: the front has nobody who could answer.
+ApiError no_instance(std::string message);
 
 // The event that ends a stream which cannot go on. `number`: that of the event, in the Responses API.
 std::string error_event(RoutedApi api, const ApiError& error, std::uint64_t number);

@@ -142,10 +142,14 @@ inline std::string events(const std::string& first) {
       first.size(), first);
 }
 
-// A clock that stands still, so that no list is late, however busy the machine is.
+// A clock that stands still between calls of set(), so that no list is late, however busy the machine is.
 class StoppedClock final : public Clock {
  public:
-  Nanos now() const override { return 0; }
+  Nanos now() const override { return now_; }
+  void set(Nanos now) { now_ = now; }
+
+ private:
+  std::atomic<Nanos> now_ = 0;
 };
 
 class FrontTest : public testing::Test {

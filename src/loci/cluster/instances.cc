@@ -28,6 +28,20 @@ Nanos begin_limit(Nanos predicted) {
 Instances::Instances(const InstancesOptions& options)
     : options_(options), tree_(options.tree_entries_max, options.time_to_live) {}
 
+void Instance::note_prefill(PrefillEnd end, Nanos now) {
+  switch (end) {
+    case PrefillEnd::kDone:
+      prefills.succeed();
+      in_time.succeed();
+      break;
+    case PrefillEnd::kLate: in_time.fail(now); break;
+    case PrefillEnd::kUnreached:
+    case PrefillEnd::kLost: prefills.fail(now); break;
+    case PrefillEnd::kRefused:
+    case PrefillEnd::kNone: break;
+  }
+}
+
 std::vector<std::uint32_t> Instances::update(const std::vector<Member>& members, Nanos now) {
   // A second is between two lists; after more than two the database was away, or slow.
   if (listed_at_ && now - *listed_at_ > 3 * kMemberRenewal) lists_whole_at_ = now + kMemberLifetime;
@@ -92,7 +106,7 @@ std::vector<Instance*> Instances::candidates(const RoutedPrompt& prompt, std::sp
     // New work goes elsewhere; what asks after work there does not.
     if (instance->member.draining && !(number == home && !prompt.is_new_work())) continue;
     const bool has_the_work = number == home && !prompt.is_new_work();
-    const int fitness = instance->avoided_until > now                   ? 0
+    const int fitness = instance->is_avoided(now)                       ? 0
                         : has_the_work                                  ? 3
                         : instance->member.role == MemberRole::kPrefill ? 1
                                                                         : 2;
@@ -113,7 +127,7 @@ std::vector<Instance*> Instances::helpers(const RoutedPrompt& prompt,
   for (const auto& [number, one] : all_) {
     const Member& member = one->member;
     if (member.role == MemberRole::kPrefill && member.peer_port != 0 && !member.draining &&
-        is_member(*one, now) && one->avoided_until <= now && (always || one->costs) &&
+        is_member(*one, now) && !one->is_avoided(now) && (always || one->costs) &&
         std::ranges::find(candidates, one.get()) == candidates.end())
       out.push_back(one.get());
   }
@@ -287,6 +301,21 @@ Instances::Choice Instances::choose(const RoutedPrompt& prompt, std::span<const 
   if (decode.costs && options_.policy == RoutingPolicy::kFirstToken)
     out.predicted = nanos_of(predicted_first_token(request, to));
   out.prefill = prefill_for(request, decode, to, helpers_now, std::span(all).subspan(choices.size()), out);
+  return out;
+}
+
+std::vector<std::shared_ptr<Instance>> Instances::in_turn(Nanos now) {
+  std::vector<std::shared_ptr<Instance>> out;
+  auto at = all_.upper_bound(turn_);
+  for (std::size_t i = 0; i < all_.size(); ++i, ++at) {
+    if (at == all_.end()) at = all_.begin();
+    if (is_member(*at->second, now)) out.push_back(at->second);
+  }
+  const auto rank = [&](const std::shared_ptr<Instance>& one) {
+    return one->is_avoided(now) ? 2 : one->member.draining ? 1 : 0;
+  };
+  std::ranges::stable_sort(out, {}, rank);
+  if (!out.empty()) turn_ = out.front()->number;
   return out;
 }
 

@@ -19,17 +19,19 @@
 #include "loci/base/clock.h"
 #include "loci/cluster/feed/feed_wire.h"
 #include "loci/cluster/member.h"
+#include "loci/cluster/peers/peer_health.h"
 #include "loci/cluster/routed_request.h"
 #include "loci/policy/routing/held_prompts.h"
 #include "loci/policy/routing/prefill_choice.h"
 #include "loci/policy/routing/prompt_tree.h"
 #include "loci/policy/routing/routing.h"
+#include "loci/serve/generation/prefill.h"
 
 namespace loci {
 
 // What a front does for a request: so many instances are asked one after the other; it is not given to
 // another one when so many ended while they had it, since it may be what ended them; and whoever could not be
-// reached, or broke off, is asked nothing for so long.
+// reached, or broke off, is asked nothing for so long at first (Instance).
 inline constexpr std::size_t kTriesMax = 8;
 inline constexpr int kLossesMax = 2;
 inline constexpr Nanos kAvoided = kNanosPerSecond;
@@ -39,7 +41,7 @@ struct Instance {
   Member member;
   std::uint32_t number = 0;           // never used for another instance
   bool is_listed = true;              // it is in the latest list
-  Nanos avoided_until = 0;            // set after a connection failed
+  Nanos avoided_until = 0;            // because of what it said of itself
   std::uint32_t sent = 0;             // requests that have not ended
   std::uint64_t bytes_before = 0;     // of text to be computed for those that have not begun to answer
   std::uint32_t reported_beyond = 0;  // requests that other fronts sent, by the member's row
@@ -50,6 +52,20 @@ struct Instance {
 
   // Called when the instance is dead; each ends one of its requests.
   std::map<std::uint64_t, std::function<void()>> enders;
+
+  // Whether it is left alone after failures. Each pause is twice as long as the one before, since to find out
+  // that nobody is there may take longer than the first one.
+  PeerHealth connects{{.failures_max = 1, .pause_min = kAvoided}};  // of the front's connections
+  PeerHealth prefills{{.failures_max = 1, .pause_min = kAvoided}};  // of prompts that it was to compute
+  PeerHealth in_time{{.failures_max = 3, .pause_min = kAvoided}};   // of the same: they were late
+
+  // True: it gets requests and prompts only if nobody else can.
+  bool is_avoided(Nanos now) const {
+    return now < avoided_until || !connects.is_up(now) || !prefills.is_up(now) || !in_time.is_up(now);
+  }
+  // Takes how a prompt ended that it was to compute. A refusal, or one that is late, may be the prompt's
+  // fault or its tenant's.
+  void note_prefill(PrefillEnd end, Nanos now);
 };
 
 struct InstancesOptions {
@@ -100,6 +116,9 @@ class Instances {
   // chosen only if there are no others, draining ones only for requests about work that they have, prefill
   // members only if all others are avoided.
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
+  // Whom the front may ask something itself: those first that take new work and are not avoided. Each call
+  // begins with another one.
+  std::vector<std::shared_ptr<Instance>> in_turn(Nanos now);
   // Takes one entry of what the instance publishes.
   void publish(Instance& instance, const FeedEntry& entry);
   // Replaces what was known of the instance by all that it publishes now.
@@ -146,6 +165,7 @@ class Instances {
   const InstancesOptions options_;
   std::map<std::uint32_t, std::shared_ptr<Instance>> all_;  // by number
   std::uint32_t next_number_ = 1;
+  std::uint32_t turn_ = 0;          // number of the instance with which in_turn() began
   std::optional<Nanos> listed_at_;  // when the latest list came
   Nanos lists_whole_at_ = 0;        // from then on an instance that is missing from a list is not a member
   PromptTree tree_;
