@@ -42,34 +42,56 @@ void Instance::note_prefill(PrefillEnd end, Nanos now) {
   }
 }
 
+// Example: A dies and B is born at its address. For some seconds a list has both. B is unknown, so it
+// replaces A; from then on A is left out for as long as B is listed. Were A the one that lives (of two in a
+// first list nobody can tell), it is back when B's row has ended.
+void Instances::replace(const Instance& dead, const std::string& by) {
+  for (auto& [id, its] : replaced_by_) {
+    if (its == dead.member.id) its = by;
+  }
+  replaced_by_[dead.member.id] = by;
+  remove(dead.number);
+}
+
+void Instances::forget_replaced(const std::vector<Member>& members) {
+  std::set<std::string_view> ids;
+  for (const Member& member : members) ids.insert(member.id);
+  std::erase_if(replaced_by_,
+                [&](const auto& one) { return !ids.contains(one.first) || !ids.contains(one.second); });
+}
+
 std::vector<std::uint32_t> Instances::update(const std::vector<Member>& members, Nanos now) {
   // A second is between two lists; after more than two the database was away, or slow.
   if (listed_at_ && now - *listed_at_ > 3 * kMemberRenewal) lists_whole_at_ = now + kMemberLifetime;
   listed_at_ = now;
   for (const auto& [number, instance] : all_) instance->is_listed = false;
+  forget_replaced(members);
+  const auto find = [this](const auto& is_it) -> std::shared_ptr<Instance> {
+    const auto at = std::ranges::find_if(all_, [&](const auto& one) { return is_it(*one.second); });
+    return at == all_.end() ? nullptr : at->second;
+  };
+  std::vector<std::uint32_t> replaced;
   for (const Member& member : members) {
-    const auto known = std::find_if(all_.begin(), all_.end(),
-                                    [&](const auto& one) { return one.second->member.id == member.id; });
-    if (known == all_.end()) {
+    if (replaced_by_.contains(member.id)) continue;
+    const auto known = find([&](const Instance& one) { return one.member.id == member.id; });
+    if (known == nullptr) {
+      const auto before = find([&](const Instance& one) {
+        return one.member.host == member.host && one.member.port == member.port;
+      });
+      if (before != nullptr) {
+        replaced.push_back(before->number);
+        replace(*before, member.id);
+      }
       auto made = std::make_shared<Instance>(Instance{
           .member = member, .number = next_number_++, .held = nothing_held(), .costs = {}, .enders = {}});
       all_.emplace(made->number, made);
       continue;
     }
-    Instance& instance = *known->second;
-    instance.member = member;
-    instance.is_listed = true;
+    known->member = member;
+    known->is_listed = true;
     const std::uint32_t reported = member.running + member.queued;
-    instance.reported_beyond = reported - std::min(reported, instance.sent);
+    known->reported_beyond = reported - std::min(reported, known->sent);
   }
-  std::set<std::pair<std::string_view, std::uint16_t>> taken;
-  for (const Member& member : members) taken.emplace(member.host, member.port);
-  std::vector<std::uint32_t> replaced;
-  for (const auto& [number, instance] : all_) {
-    if (!instance->is_listed && taken.contains({instance->member.host, instance->member.port}))
-      replaced.push_back(number);
-  }
-  for (const std::uint32_t number : replaced) remove(number);
   return replaced;
 }
 

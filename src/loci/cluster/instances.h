@@ -85,8 +85,8 @@ class Instances {
   explicit Instances(const InstancesOptions& options);
 
   // Takes the latest list. An instance that is not on it stays until remove(), because it may live and only
-  // have lost the database; unless another instance now has its host and port. Returns the numbers of
-  // instances that were dropped for that reason.
+  // have lost the database. One whose host and port an unknown member has is removed, listed or not: its
+  // process is dead, though its row may be young. Returns the numbers of those.
   std::vector<std::uint32_t> update(const std::vector<Member>& members, Nanos now);
   // Removes the instance and ends its requests.
   void remove(std::uint32_t number);
@@ -139,6 +139,11 @@ class Instances {
   void remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Answering& by, Nanos now);
 
  private:
+  // Removes the instance, whose address the member of that id has now.
+  void replace(const Instance& dead, const std::string& by);
+  // Forgets those that were replaced if their rows, or those of who replaced them, have ended.
+  void forget_replaced(const std::vector<Member>& members);
+
   struct Session {
     std::uint64_t key = 0;
     std::uint32_t instance = 0;
@@ -165,6 +170,8 @@ class Instances {
   const InstancesOptions options_;
   std::map<std::uint32_t, std::shared_ptr<Instance>> all_;  // by number
   std::uint32_t next_number_ = 1;
+  // Ids of members that were replaced, and those of the members that have their addresses now.
+  std::map<std::string, std::string> replaced_by_;
   std::uint32_t turn_ = 0;          // number of the instance with which in_turn() began
   std::optional<Nanos> listed_at_;  // when the latest list came
   Nanos lists_whole_at_ = 0;        // from then on an instance that is missing from a list is not a member

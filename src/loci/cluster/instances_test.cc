@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace loci {
@@ -76,6 +77,51 @@ TEST(Instances, WorkIsThePromptWhereAMemberTellsThatItTakesNoTime) {
   const Instances::Choice choice = one.choose(kPrompt);
   EXPECT_EQ(choice.work_bytes, kPrompt.bytes);
   EXPECT_GT(choice.predicted.value(), 0);
+}
+
+// A process that has just ended is listed for as long as its row is young, beside the one that has its
+// address now.
+TEST(Instances, WhoHasTheAddressOfAnotherReplacesItAtOnce) {
+  Member dead = member_of(2, 0), born = member_of(1, 0);  // lists are in the order of the ids
+  born.port = dead.port;
+  for (const bool is_first : {true, false}) {
+    if (!is_first) std::swap(dead.id, born.id);
+    const std::vector<Member> both =
+        is_first ? std::vector<Member>{born, dead} : std::vector<Member>{dead, born};
+    Instances instances({});
+    instances.update({dead}, 0);
+    const std::uint32_t number = instances.all().begin()->first;
+    int ended = 0;
+    instances.all().at(number)->enders.emplace(1, [&] { ++ended; });
+    EXPECT_EQ(instances.update(both, 0), std::vector<std::uint32_t>{number});
+    EXPECT_EQ(ended, 1) << "what ran there was the dead process's";
+    ASSERT_EQ(instances.all().size(), 1u);
+    const std::uint32_t next = instances.all().begin()->first;
+    EXPECT_EQ(instances.all().at(next)->member.id, born.id);
+    for (const std::vector<Member>& list : {both, both, {born}}) {
+      EXPECT_TRUE(instances.update(list, 0).empty());
+      ASSERT_EQ(instances.all().size(), 1u);
+      EXPECT_EQ(instances.all().begin()->first, next) << "it is the same as before";
+      EXPECT_TRUE(instances.all().at(next)->is_listed);
+    }
+  }
+}
+
+// A front that has just begun can't tell which of them is the dead one. Its row ends.
+TEST(Instances, OfTwoOfOneAddressInAFirstListTheOneWhoseRowGoesOnStays) {
+  Member one = member_of(1, 0), two = member_of(2, 0);
+  one.port = two.port;
+  for (const Member& living : {one, two}) {
+    Instances instances({});
+    instances.update({one, two}, 0);
+    EXPECT_EQ(instances.all().size(), 1u);
+    instances.update({one, two}, 0);
+    EXPECT_EQ(instances.all().size(), 1u);
+    instances.update({living}, 0);
+    ASSERT_EQ(instances.all().size(), 1u);
+    EXPECT_EQ(instances.all().begin()->second->member.id, living.id);
+    EXPECT_TRUE(instances.all().begin()->second->is_listed);
+  }
 }
 
 TEST(Instances, PeersHaveWhatTheOneWithMostHas) {
