@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -11,10 +13,11 @@ namespace {
 
 // A line that begins like a rule of GBNF, "name ::=".
 bool looks_like_gbnf(std::string_view text) {
-  for (std::size_t at = text.find("::="); at != text.npos; at = text.find("::=", at + 3)) {
-    const std::size_t line = text.substr(0, at).find_last_of('\n');
-    const std::string_view before = text.substr(line == text.npos ? 0 : line + 1, at - (line + 1));
-    if (before.find_first_of("\"'/#") == before.npos) return true;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    const std::size_t defines = line.find("::=");
+    if (defines != line.npos && line.find_first_of("\"'/#") > defines) return true;
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
   }
   return false;
 }

@@ -58,6 +58,12 @@ TEST(ResponseFormat, ReadsWhatEachApiCallsAConstraint) {
   expect({{"guided_grammar", "start: \"x\""}}, GrammarKind::kLark, "guided_grammar", "start: \"x\"");
   expect({{"grammar", "root ::= \"x\""}}, GrammarKind::kGbnf, "grammar", "root ::= \"x\"");
   expect({{"grammar", "start: \"a ::= b\""}}, GrammarKind::kLark, "grammar", "start: \"a ::= b\"");
+  expect({{"grammar", "# a comment ::=\nroot ::= \"x\""}}, GrammarKind::kGbnf, "grammar",
+         "# a comment ::=\nroot ::= \"x\"");
+  // One line that asks again and again whether it is a rule is read once.
+  std::string long_line = "\"";
+  for (int i = 0; i < 2'000'000; ++i) long_line += "::=";
+  expect({{"grammar", long_line}}, GrammarKind::kLark, "grammar", long_line);
   expect({{"structured_outputs", {{"json", schema}}}}, GrammarKind::kJsonSchema, "structured_outputs.json",
          schema.dump());
   expect({{"structured_outputs", {{"choice", {"a"}}}}}, GrammarKind::kChoice, "structured_outputs.choice",
