@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 
 #include "loci/serve/api/responses/ids.h"
 #include "loci/serve/wire/field_reader.h"
@@ -350,17 +352,20 @@ Result<std::vector<Item>> from_stored(const std::vector<StoredItem>& items) {
 }
 
 Status resolve_references(std::vector<Item>& items, const std::vector<Item>& known, std::string_view field) {
+  std::unordered_map<std::string_view, const Item*> by_id;  // the first of each
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].at("type") != "item_reference") continue;
-    const auto same = [&](const Item& item) { return item.at("id") == items[i].at("id"); };
-    const auto at = std::find_if(known.begin(), known.end(), same);
-    if (at == known.end()) {
+    if (by_id.empty()) {
+      for (const Item& item : known) by_id.emplace(item.at("id").get_ref<const std::string&>(), &item);
+    }
+    const auto at = by_id.find(items[i].at("id").get_ref<const std::string&>());
+    if (at == by_id.end()) {
       return {StatusCode::kNotFound,
               fmt::format("there is no item '{}'",
                           utf8_prefix(items[i].at("id").get_ref<const std::string&>(), 100)),
               fmt::format("{}[{}].id", field, i)};
     }
-    items[i] = *at;
+    items[i] = *at->second;
   }
   return {};
 }

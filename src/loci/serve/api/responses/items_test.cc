@@ -205,5 +205,18 @@ TEST(Items, ReferencesAreResolvedOrNamed) {
   EXPECT_EQ(status.field(), "input[0].id");
 }
 
+// Each is looked up, and not looked for among all.
+TEST(Items, ManyReferencesToALongHistory) {
+  constexpr std::size_t kItems = 50'000;
+  std::vector<Item> known, items;
+  for (std::size_t i = 0; i < kItems; ++i) {
+    known.push_back({{"type", "message"}, {"id", "msg_" + std::to_string(i)}});
+    items.push_back({{"type", "item_reference"}, {"id", "msg_" + std::to_string(kItems - 1 - i % 10)}});
+  }
+  ASSERT_TRUE(resolve_references(items, known, "input").ok());
+  EXPECT_EQ(items[0], known[kItems - 1]);
+  EXPECT_EQ(items[kItems - 1], known[kItems - 10]);
+}
+
 }  // namespace
 }  // namespace loci
