@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "loci/base/check.h"
@@ -19,6 +20,20 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 namespace {
+
+// Those that the page names: clients have headers of their own (x-stainless-lang, and others with each
+// version), and none of them gives a page more than the origin that is permitted. Else the usual ones.
+std::string allowed_headers(const HttpRequest& request) {
+  constexpr std::size_t kNamesBytesMax = 2'048;
+  const std::string_view asked = request.header("Access-Control-Request-Headers");
+  const auto is_of_names = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == ',' || c == ' ';
+  };
+  if (!asked.empty() && asked.size() <= kNamesBytesMax && std::ranges::all_of(asked, is_of_names))
+    return std::string(asked);
+  return "Authorization, Content-Type, X-Request-Id, X-Api-Key, Anthropic-Version";
+}
 
 bool announces_body(const HttpRequest& request) {
   return request.is_chunked || request.find("Content-Length").value_or("0") != "0";
@@ -161,8 +176,8 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
   }
   if (route.metering == Metering::kFree) co_return std::nullopt;
   // (Like take_resumed, it is set when the model has been loaded.)
-  const bool was_lost = services_.served.load() != nullptr && services_.was_lost &&
-                        services_.was_lost(call.exchange.request());
+  const bool was_lost =
+      services_.served.load() != nullptr && services_.was_lost && services_.was_lost(call.exchange.request());
   TenantLimiter::Admission admission = co_await services_.limiter.begin(
       *call.tenant, was_lost ? TenantLimiter::Origin::kMoved : TenantLimiter::Origin::kClient);
   if (auto* error = std::get_if<ApiError>(&admission.result)) {
@@ -198,8 +213,8 @@ asio::awaitable<void> Api::answer_options(Exchange& exchange, const Router::Matc
   HttpResponse response{.status = 204, .body = {}, .headers = {{"Allow", match.allowed}}};
   if (!services_.options.pages.permission(exchange.request()).empty()) {
     response.headers.emplace_back("Access-Control-Allow-Methods", match.allowed);
-    response.headers.emplace_back("Access-Control-Allow-Headers",
-                                  "Authorization, Content-Type, X-Request-Id, X-Api-Key, Anthropic-Version");
+    response.headers.emplace_back("Access-Control-Allow-Headers", allowed_headers(exchange.request()));
+    response.headers.emplace_back("Vary", "Access-Control-Request-Headers");
     response.headers.emplace_back("Access-Control-Max-Age", "86400");
   }
   co_await exchange.respond(std::move(response));

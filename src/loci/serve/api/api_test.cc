@@ -105,6 +105,17 @@ TEST_F(ApiTest, NamedPagesMayUseIt) {
                              "Access-Control-Allow-Methods: POST"}) {
     EXPECT_NE(answer.find(header), std::string::npos) << answer;
   }
+  // What a client in a page sends beside the usual is its own affair.
+  const auto allowed = [&](const std::string& names) {
+    return ask("OPTIONS /v1/chat/completions",
+               kHost + page + "Access-Control-Request-Headers: " + names + "\r\n");
+  };
+  EXPECT_NE(allowed("authorization,x-stainless-lang")
+                .find("Access-Control-Allow-Headers: authorization,x-stainless-lang\r\n"),
+            std::string::npos);
+  for (const std::string& names : {std::string("a<b>"), std::string(3'000, 'a')})
+    EXPECT_NE(allowed(names).find("Access-Control-Allow-Headers: Authorization, Content-Type"),
+              std::string::npos);
   EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + page, "{}")), 503);
   EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + kPage, "{}")), 403);
 }
