@@ -71,8 +71,9 @@ void read_echo(FieldReader& reader, CompletionRequest& out) {
   // Its tokens are computed one by one, for each choice anew.
   if (out.scores_prompt() && out.fields.choices > 1)
     reader.fail(
-        "n", fmt::format("expected 1 where echo and logprobs ask for the prompt's log-probabilities; got {}",
-                         out.fields.choices));
+        out.kept == out.fields.choices ? "n" : "best_of",
+        fmt::format("expected 1 where echo and logprobs ask for the prompt's log-probabilities; got {}",
+                    out.fields.choices));
   if (out.scores_prompt() && out.fields.stream)
     reader.fail("stream",
                 "expected false where echo and logprobs ask for the prompt's log-probabilities; got true");

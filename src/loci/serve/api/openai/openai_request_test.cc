@@ -281,6 +281,8 @@ TEST(CompletionRequest, EchoWithLogprobsScoresThePrompt) {
           "expected false where echo and logprobs ask for the prompt's log-probabilities; got true");
   refused({{"echo", true}, {"logprobs", 1}, {"n", 2}}, "n",
           "expected 1 where echo and logprobs ask for the prompt's log-probabilities; got 2");
+  refused({{"echo", true}, {"logprobs", 1}, {"best_of", 2}}, "best_of",
+          "expected 1 where echo and logprobs ask for the prompt's log-probabilities; got 2");
   refused({{"echo", "yes"}}, "echo");
 }
 
