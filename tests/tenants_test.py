@@ -135,6 +135,17 @@ def test_limits(binary, model):
         expect(ask(server, free, [50]).status == 200, "others have no limits")
 
 
+def test_what_fails_costs_its_tenant_nothing(binary, model):
+    keys = Keys(binary)
+    key = keys.add("tokens")
+    keys.append("[tenants.tokens]\ntokens_per_minute = 400\n")
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "64KiB") as server:
+        refused = ask(server, key, [60] * 350, max_tokens=10)
+        expect(refused.status == 400 and "memory" in refused.text, refused.text)
+        reply = ask(server, key, [60] * 50, max_tokens=10)
+        expect(reply.status == 200 and int(reply.headers["x-ratelimit-remaining-tokens"]) == 340, reply.headers)
+
+
 FLOOD_BODY = json.dumps({"prompt": "flood " * ((8 * 2**20 - 100) // 6), "max_tokens": 1}).encode()
 FLOOD_ACCEPTED = 6
 UNANSWERED = -1  # the connection ended

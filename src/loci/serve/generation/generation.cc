@@ -536,7 +536,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   summary.prefill = prefill.end;
   summary.prefill_wait = waited;
   if (has_waited) summary.prefill_early = elsewhere->early->now().tokens();
-  ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
+  if (!generation.failed()) ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   sink.account(summary);
   services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,
                                  summary.usage.cached_tokens, summary.usage.completion_tokens);

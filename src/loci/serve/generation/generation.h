@@ -35,6 +35,8 @@ class Generation {
   // Answers the sink.
   boost::asio::awaitable<void> run();
   GenerationSummary summary() const;
+  // True: it ended in an error, so its tenant pays nothing.
+  bool failed() const { return failure_.has_value(); }
 
  private:
   struct Slot {
