@@ -12,22 +12,22 @@
 
 namespace loci {
 
-Result<std::unique_ptr<HiddenCaptures>> HiddenCaptures::make(Backend& backend, std::uint32_t places,
-                                                             const HiddenShare& share) {
+Result<std::unique_ptr<HiddenCaptures>> HiddenCaptures::make(Backend& backend,
+                                                             HiddenCapturesOptions options) {
   const BackendInfo& info = backend.info();
-  LOCI_CHECK(info.groups.size() == 1 && places > 0, "captures are of one group");
+  LOCI_CHECK(info.groups.size() == 1 && options.places > 0, "captures are of one group");
   LOCI_ASSIGN_OR_RETURN(HostMemory memory,
-                        HostMemory::map(places * info.layers * info.hidden_row_bytes * kBlockTokens));
-  return std::unique_ptr<HiddenCaptures>(new HiddenCaptures(backend, std::move(memory), places, share));
+                        HostMemory::map(options.places * info.layers * info.hidden_row_bytes * kBlockTokens));
+  return std::unique_ptr<HiddenCaptures>(new HiddenCaptures(backend, std::move(memory), std::move(options)));
 }
 
-HiddenCaptures::HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places,
-                               const HiddenShare& share)
+HiddenCaptures::HiddenCaptures(Backend& backend, HostMemory memory, HiddenCapturesOptions options)
     : backend_(backend),
+      options_(std::move(options)),
       layers_(backend.info().layers),
       row_bytes_(backend.info().hidden_row_bytes),
       memory_(std::move(memory)),
-      places_(layers_, places, share),
+      places_(layers_, options_.places, options_.share),
       thread_([this] { run(); }) {}
 
 HiddenCaptures::~HiddenCaptures() {
@@ -45,15 +45,9 @@ void HiddenCaptures::begin(Pass& pass) {
   Begun begun;
   {
     const MutexLock lock(mutex_);
-    if (!spare_.empty()) {
-      begun = std::move(spare_.back());
-      spare_.pop_back();
-    }
     begun.pieces = places_.begin(pass);
   }
-  begun.rows = 0;
   begun.first_row.assign(pass.spans.size(), UINT64_MAX);
-  begun.token_of.clear();
   for (const Span& span : pass.spans) begun.token_of.push_back(span.token_of);
   for (const CapturePlaces::Piece& piece : begun.pieces) {
     std::uint64_t& first = begun.first_row[piece.span];
@@ -73,8 +67,13 @@ void HiddenCaptures::begin(Pass& pass) {
 }
 
 // Grows by doubling: pinned memory is dear to take.
-bool HiddenCaptures::make_room(Begun& begun) const {
+bool HiddenCaptures::make_room(Begun& begun) {
   const std::uint64_t bytes = layers_ * begun.rows * row_bytes_;
+  if (bytes == 0) return true;
+  {
+    const MutexLock lock(mutex_);
+    begun.buffer = take_spare(bytes);
+  }
   if (bytes <= begun.buffer.size()) return true;
   const std::uint64_t wanted = std::max(bytes, 2 * begun.buffer.size());
   begun.buffer = HostMemory();
@@ -83,6 +82,25 @@ bool HiddenCaptures::make_room(Begun& begun) const {
   if (!larger.ok()) return false;
   begun.buffer = std::move(*larger);
   return true;
+}
+
+// The smallest with room for them; if all are smaller, the largest, which then grows.
+HostMemory HiddenCaptures::take_spare(std::uint64_t bytes) {
+  if (spare_.empty()) return {};
+  const auto suits_better = [bytes](const HostMemory& a, const HostMemory& b) {
+    const bool a_has_room = a.size() >= bytes, b_has_room = b.size() >= bytes;
+    if (a_has_room != b_has_room) return a_has_room;
+    return a_has_room ? a.size() < b.size() : a.size() > b.size();
+  };
+  const auto best = std::min_element(spare_.begin(), spare_.end(), suits_better);
+  std::swap(*best, spare_.back());
+  HostMemory taken = std::move(spare_.back());
+  spare_.pop_back();
+  return taken;
+}
+
+void HiddenCaptures::give_back(HostMemory buffer) {
+  if (buffer.size() > 0) spare_.push_back(std::move(buffer));
 }
 
 void HiddenCaptures::end(std::span<const SpanResult> results) {
@@ -97,9 +115,9 @@ void HiddenCaptures::end(std::span<const SpanResult> results) {
   for (const SpanResult& result : results) samples_.push_back(result.sample);
   {
     const MutexLock lock(mutex_);
-    if (waiting_rows_ > 0 && waiting_rows_ + pass.rows > kWaitingRows) {
+    if (waiting_rows_ > 0 && waiting_rows_ + pass.rows > options_.waiting_rows) {
       pass.whole.assign(pass.pieces.size(), false);
-      spare_.emplace_back().buffer = std::move(pass.buffer);
+      give_back(std::move(pass.buffer));
       pass.rows = 0;
     }
     waiting_rows_ += pass.rows;
@@ -130,7 +148,7 @@ void HiddenCaptures::run() {
     lock.lock();
     ended_.pop_front();
     waiting_rows_ -= pass.rows;
-    spare_.push_back(std::move(pass));
+    give_back(std::move(pass.buffer));
     changed_.notify_all();
   }
 }
@@ -146,7 +164,9 @@ void HiddenCaptures::keep(const Begun& pass) {
         places_.lost(pass.pieces[i]);
       }
     }
-    if (place) copy(pass, pass.pieces[i], *place);
+    if (!place) continue;
+    if (options_.before_copy) options_.before_copy();
+    copy(pass, pass.pieces[i], *place);
   }
 }
 

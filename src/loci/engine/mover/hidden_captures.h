@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,6 +42,17 @@
 
 namespace loci {
 
+struct HiddenCapturesOptions {
+  std::uint32_t places = 1;  // the number of blocks
+  HiddenShare share;         // which blocks are captured
+  // The most rows that wait to be copied, of passes that have ended; one pass alone may have more. What a
+  // pass beyond it has captured is dropped.
+  std::uint64_t waiting_rows = 4096;
+  // The copying thread calls it before it copies a pass's rows of a block. It may wait. With it tests make
+  // copying slow.
+  std::function<void()> before_copy;
+};
+
 // The thread that calls begin() and end() copies no rows. The backend writes them into buffers that come from
 // Backend::allocate_host(); a thread of this class copies them from there to the captures. If it falls
 // behind, what a pass has captured is dropped.
@@ -48,10 +60,8 @@ namespace loci {
 // Thread-safe; begin() and end() are called by one thread.
 class HiddenCaptures {
  public:
-  // `places`: the number of blocks; `share`: which blocks are captured. The backend must outlive it. Errors:
-  // kResourceExhausted.
-  static Result<std::unique_ptr<HiddenCaptures>> make(Backend& backend, std::uint32_t places,
-                                                      const HiddenShare& share);
+  // The backend must outlive it. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<HiddenCaptures>> make(Backend& backend, HiddenCapturesOptions options);
   ~HiddenCaptures();
 
   // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
@@ -80,11 +90,13 @@ class HiddenCaptures {
     HostMemory buffer;                                   // [layer][rows][row]
     std::vector<bool> whole;                             // [piece]: it may be added
   };
-  static constexpr std::uint64_t kWaitingRows = 4096;  // of passes that have ended; one pass may have more
 
-  HiddenCaptures(Backend& backend, HostMemory memory, std::uint32_t places, const HiddenShare& share);
+  HiddenCaptures(Backend& backend, HostMemory memory, HiddenCapturesOptions options);
   // False: there is no memory.
-  bool make_room(Begun& begun) const;
+  bool make_room(Begun& begun) EXCLUDES(mutex_);
+  // The spare buffer that suits so many bytes best; an empty one if there is none.
+  HostMemory take_spare(std::uint64_t bytes) REQUIRES(mutex_);
+  void give_back(HostMemory buffer) REQUIRES(mutex_);
   // False: its token is not known, because the pass before has not sampled it.
   bool learn_token(const Begun& pass, CapturePlaces::Piece& piece) const;
   void run() EXCLUDES(mutex_);  // the thread
@@ -93,6 +105,7 @@ class HiddenCaptures {
   void wait_for_copies(MutexLock& lock) const REQUIRES(mutex_);
 
   Backend& backend_;
+  const HiddenCapturesOptions options_;
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
   // Of places that are not open only the thread writes the bytes, and nobody reads them.
@@ -104,8 +117,10 @@ class HiddenCaptures {
   mutable Mutex mutex_;
   mutable Condition changed_;
   CapturePlaces places_ GUARDED_BY(mutex_);
-  std::deque<Begun> ended_ GUARDED_BY(mutex_);         // the first one is being copied
-  std::vector<Begun> spare_ GUARDED_BY(mutex_);        // their memory is used again
+  std::deque<Begun> ended_ GUARDED_BY(mutex_);  // the first one is being copied
+  // Buffers of passes that are copied or dropped. One more is allocated only if none is spare, so all
+  // buffers together are as many as were at most in flight and waiting at one time.
+  std::vector<HostMemory> spare_ GUARDED_BY(mutex_);
   std::uint64_t waiting_rows_ GUARDED_BY(mutex_) = 0;  // in them
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/compute/backend_testing.h"
 
 namespace loci {
@@ -16,6 +18,43 @@ namespace {
 constexpr std::uint32_t kLayers = 2;
 constexpr std::uint64_t kRow = 3;
 
+// Counts the buffers that passes have been given.
+class CountingBackend : public EmptyBackend {
+ public:
+  using EmptyBackend::EmptyBackend;
+  Result<HostMemory> allocate_host(std::uint64_t bytes) override {
+    ++allocated;
+    return EmptyBackend::allocate_host(bytes);
+  }
+  int allocated = 0;
+};
+
+// The copying thread stops here before each copy, unless it is let through. Thread-safe.
+class Gate {
+ public:
+  void pass() EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    const std::uint64_t number = ++came_;
+    changed_.wait(lock, [&]() REQUIRES(mutex_) { return number <= let_through_; });
+  }
+  // Stops all that have not come yet.
+  void shut() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    let_through_ = came_;
+  }
+  void open() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    let_through_ = UINT64_MAX;
+    changed_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  std::uint64_t came_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t let_through_ GUARDED_BY(mutex_) = UINT64_MAX;
+};
+
 // Passes of one sequence in slots of its own; a row's bytes tell its layer and token.
 class HiddenCapturesTest : public testing::Test {
  protected:
@@ -23,11 +62,14 @@ class HiddenCapturesTest : public testing::Test {
     info_.layers = kLayers;
     info_.groups = {{.layers = {0, 1}}};
     info_.hidden_row_bytes = kRow;
-    make(2);
+    make({.places = 2, .share = {.percent = 100}});
   }
-  void make(std::uint32_t places, const HiddenShare& share = {.percent = 100}) {
-    backend_ = std::make_unique<EmptyBackend>(info_);
-    captures_ = std::move(HiddenCaptures::make(*backend_, places, share)).value();
+  ~HiddenCapturesTest() override { gate_.open(); }
+  void make(HiddenCapturesOptions options) {
+    captures_.reset();
+    backend_ = std::make_unique<CountingBackend>(info_);
+    options.before_copy = [this] { gate_.pass(); };
+    captures_ = std::move(HiddenCaptures::make(*backend_, std::move(options))).value();
   }
 
   static std::byte byte_of(std::uint32_t layer, std::uint32_t position) {
@@ -95,7 +137,8 @@ class HiddenCapturesTest : public testing::Test {
   }
 
   BackendInfo info_;
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<CountingBackend> backend_;
+  Gate gate_;
   std::unique_ptr<HiddenCaptures> captures_;
 };
 
@@ -111,7 +154,7 @@ TEST_F(HiddenCapturesTest, ABlockFillsOverPasses) {
 }
 
 TEST_F(HiddenCapturesTest, BlocksThatWillBeKeysAndValuesHaveNone) {
-  make(2, {.percent = 50, .from_block = 1});  // block 2 is hidden, and 4
+  make({.places = 2, .share = {.percent = 50, .from_block = 1}});  // block 2 is hidden, and 4
   Pass pass = pass_of(span(0, 64, {5, 6, 7}));
   begin(pass);
   EXPECT_TRUE(pass.spans[0].capture.empty());
@@ -249,6 +292,31 @@ TEST_F(HiddenCapturesTest, WhatIsReadStays) {
   captures_->close(SlotId(5));
   run(span(0, 32, {5}));
   EXPECT_TRUE(has(5, 0));
+}
+
+TEST_F(HiddenCapturesTest, BuffersOfDroppedPassesAreUsedAgain) {
+  make({.places = 2, .share = {.percent = 100}, .waiting_rows = 32});
+  for (int round = 0; round < 10; ++round) {
+    gate_.shut();
+    run(span(0, 32, {5}));
+    run(span(0, 32, {6}));  // it has to be dropped: a block's rows wait already
+    gate_.open();
+    EXPECT_TRUE(has(5, 0));
+    EXPECT_FALSE(has(6, 0)) << "it was dropped";
+  }
+  EXPECT_EQ(backend_->allocated, 2) << "two passes had buffers at a time";
+}
+
+TEST_F(HiddenCapturesTest, ASmallPassLeavesTheLargeBuffer) {
+  for (int round = 0; round < 3; ++round) {
+    Pass large = pass_of(span(0, 32, {5})), small = pass_of(span(0, 1, {6}));
+    begin(large);
+    begin(small);
+    end(large);
+    end(small);  // its buffer is the last to be given back
+    EXPECT_TRUE(has(5, 0));
+  }
+  EXPECT_EQ(backend_->allocated, 2);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ class MoverHiddenTest : public testing::Test {
       : model_(TestModel::make({.type = TensorType::kQ8_0, .vocabulary = kVocabulary})),
         backend_(std::move(make_cpu_backend(model_->spec, {.threads = 2})).value()) {
     EXPECT_TRUE(backend_->allocate_blocks(0, kSlots).ok());
-    captures_ = std::move(HiddenCaptures::make(*backend_, 8, {.percent = 100})).value();
+    captures_ = std::move(HiddenCaptures::make(*backend_, {.places = 8, .share = {.percent = 100}})).value();
     const LayerGroup& group = backend_->info().groups[0];
     const auto layers = static_cast<std::uint32_t>(group.layers.size());
     const std::vector<DiskGroup> disk = {

@@ -62,7 +62,8 @@ class Engine::State {
   // Once, before anything else.
   Status begin(MoverOptions options, DiskRoom room, std::uint32_t capture_places, const HiddenShare& share) {
     if (capture_places > 0) {
-      LOCI_ASSIGN_OR_RETURN(captures_, HiddenCaptures::make(backend_, capture_places, share));
+      LOCI_ASSIGN_OR_RETURN(captures_,
+                            HiddenCaptures::make(backend_, {.places = capture_places, .share = share}));
       options.captures = captures_.get();
     }
     if (!room.slots.empty()) inbox_.post(std::move(room));
