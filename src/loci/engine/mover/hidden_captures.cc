@@ -122,6 +122,7 @@ void HiddenCaptures::end(std::span<const SpanResult> results) {
     }
     waiting_rows_ += pass.rows;
     ended_.push_back(std::move(pass));
+    ++ended_total_;
   }
   changed_.notify_all();
 }
@@ -143,10 +144,12 @@ void HiddenCaptures::run() {
     changed_.wait(lock, [&]() REQUIRES(mutex_) { return stopping_ || !ended_.empty(); });
     if (stopping_) return;
     Begun pass = std::move(ended_.front());
+    ended_.pop_front();
     lock.unlock();
     keep(pass);
     lock.lock();
-    ended_.pop_front();
+    writing_.reset();
+    ++copied_total_;
     waiting_rows_ -= pass.rows;
     give_back(std::move(pass.buffer));
     changed_.notify_all();
@@ -158,11 +161,13 @@ void HiddenCaptures::keep(const Begun& pass) {
     std::optional<std::uint32_t> place;
     {
       const MutexLock lock(mutex_);
+      writing_.reset();
       if (pass.whole[i]) {
         place = places_.add(pass.pieces[i]);
       } else {
         places_.lost(pass.pieces[i]);
       }
+      if (place) writing_ = pass.pieces[i].slot;
     }
     if (!place) continue;
     if (options_.before_copy) options_.before_copy();
@@ -182,10 +187,6 @@ void HiddenCaptures::copy(const Begun& pass, const CapturePlaces::Piece& piece, 
 
 // --- movers ---
 
-void HiddenCaptures::wait_for_copies(MutexLock& lock) const {
-  changed_.wait(lock, [&]() REQUIRES(mutex_) { return ended_.empty(); });
-}
-
 void HiddenCaptures::forget(SlotId slot) {
   const MutexLock lock(mutex_);
   places_.forget(slot);
@@ -193,7 +194,10 @@ void HiddenCaptures::forget(SlotId slot) {
 
 std::span<const std::byte> HiddenCaptures::open(SlotId slot, const BlockEntry& entry) {
   MutexLock lock(mutex_);
-  wait_for_copies(lock);
+  // Not until none is left to copy: while passes come as fast as they are copied, that moment never comes.
+  const std::uint64_t ended = ended_total_;
+  changed_.wait(lock, [&]() REQUIRES(mutex_) { return copied_total_ >= ended; });
+  if (writing_ == slot) return {};
   const std::optional<std::uint32_t> place = places_.open(slot, entry);
   if (!place) return {};
   const std::uint64_t bytes = layers_ * kBlockTokens * row_bytes_;
@@ -206,8 +210,7 @@ void HiddenCaptures::close(SlotId slot) {
 }
 
 CaptureStats HiddenCaptures::stats() const {
-  MutexLock lock(mutex_);
-  wait_for_copies(lock);
+  const MutexLock lock(mutex_);
   return places_.stats();
 }
 

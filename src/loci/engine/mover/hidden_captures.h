@@ -14,7 +14,7 @@
 // something is loaded or copied into the block's slot. A block whose place says that it will be saved as keys
 // and values has none (policy/hidden_share.h). If no place is free, the capture that was written
 // longest ago and is not being read gives way. If a block has no whole capture its keys and values are saved
-// instead, so nobody ever waits for a capture.
+// instead, so nobody waits for a capture to become whole.
 //
 // A pass may begin while another is in flight. If its tokens are the samples of the pass before, they become
 // known with the end of that one.
@@ -72,12 +72,13 @@ class HiddenCaptures {
   // Call it when something else is written to the slot.
   void forget(SlotId slot) EXCLUDES(mutex_);
   // The capture of the block in the slot, [layer][token][row]; empty unless it is whole and has the entry's
-  // tokens at the entry's place. It stays until close(), which ends it. Waits for the copies of passes that
-  // have ended.
+  // tokens at the entry's place. It stays until close(), which ends it. Waits until the passes that have
+  // ended before the call are copied, but for no later one, even if that computes the same block again: then
+  // it is empty.
   std::span<const std::byte> open(SlotId slot, const BlockEntry& entry) EXCLUDES(mutex_);
   void close(SlotId slot) EXCLUDES(mutex_);
 
-  // Waits likewise.
+  // Of the passes that are copied by now; it does not wait for others.
   CaptureStats stats() const EXCLUDES(mutex_);
 
  private:
@@ -102,26 +103,29 @@ class HiddenCaptures {
   void run() EXCLUDES(mutex_);  // the thread
   void keep(const Begun& pass) EXCLUDES(mutex_);
   void copy(const Begun& pass, const CapturePlaces::Piece& piece, std::uint32_t place) const;
-  void wait_for_copies(MutexLock& lock) const REQUIRES(mutex_);
 
   Backend& backend_;
   const HiddenCapturesOptions options_;
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
-  // Of places that are not open only the thread writes the bytes, and nobody reads them.
+  // Of places that are not open only the thread writes the bytes, and nobody reads them. While it writes a
+  // block's, the block is not opened.
   const HostMemory memory_;
   // Only for the thread that calls begin() and end():
   std::deque<Begun> begun_;
   std::vector<std::optional<TokenId>> samples_;  // [span] of the pass that ended last
 
   mutable Mutex mutex_;
-  mutable Condition changed_;
+  Condition changed_;
   CapturePlaces places_ GUARDED_BY(mutex_);
-  std::deque<Begun> ended_ GUARDED_BY(mutex_);  // the first one is being copied
+  std::deque<Begun> ended_ GUARDED_BY(mutex_);         // those that the thread has not begun to copy
+  std::uint64_t ended_total_ GUARDED_BY(mutex_) = 0;   // passes; they are copied in the order of their ends
+  std::uint64_t copied_total_ GUARDED_BY(mutex_) = 0;  // of these, also if there was nothing to copy
+  std::optional<SlotId> writing_ GUARDED_BY(mutex_);   // the block whose rows are being copied
   // Buffers of passes that are copied or dropped. One more is allocated only if none is spare, so all
   // buffers together are as many as were at most in flight and waiting at one time.
   std::vector<HostMemory> spare_ GUARDED_BY(mutex_);
-  std::uint64_t waiting_rows_ GUARDED_BY(mutex_) = 0;  // in them
+  std::uint64_t waiting_rows_ GUARDED_BY(mutex_) = 0;  // of passes that have ended and are not copied
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

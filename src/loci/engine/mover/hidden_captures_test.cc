@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/base/mutex.h"
 #include "loci/compute/backend_testing.h"
 
@@ -42,6 +46,11 @@ class Gate {
     const MutexLock lock(mutex_);
     let_through_ = came_;
   }
+  void let_one_through() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    ++let_through_;
+    changed_.notify_all();
+  }
   void open() EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     let_through_ = UINT64_MAX;
@@ -54,6 +63,11 @@ class Gate {
   std::uint64_t came_ GUARDED_BY(mutex_) = 0;
   std::uint64_t let_through_ GUARDED_BY(mutex_) = UINT64_MAX;
 };
+
+template <class Value>
+bool is_ready(const std::future<Value>& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
 
 // Passes of one sequence in slots of its own; a row's bytes tell its layer and token.
 class HiddenCapturesTest : public testing::Test {
@@ -94,7 +108,7 @@ class HiddenCapturesTest : public testing::Test {
       for (std::uint32_t layer = 0; layer < one.capture.size(); ++layer) {
         for (std::uint32_t token = 0; token < one.tokens.size(); ++token) {
           for (std::uint64_t i = 0; i < kRow; ++i)
-            one.capture[layer][token * kRow + i] = byte_of(layer, one.position + token);
+            one.capture[layer][token * kRow + i] = byte_of(layer, one.position + token) ^ salt_;
         }
       }
     }
@@ -139,6 +153,7 @@ class HiddenCapturesTest : public testing::Test {
   BackendInfo info_;
   std::unique_ptr<CountingBackend> backend_;
   Gate gate_;
+  std::byte salt_{};  // of the bytes of passes that begin
   std::unique_ptr<HiddenCaptures> captures_;
 };
 
@@ -204,8 +219,8 @@ TEST_F(HiddenCapturesTest, TheOldestGivesWayButNotToItsOwnPass) {
   run(span(0, 32, {5}));
   run(span(0, 32, {6}));
   run(span(0, 32, {7}));
-  EXPECT_EQ(captures_->stats().displaced_total, 1u);
   EXPECT_FALSE(has(5, 0));
+  EXPECT_EQ(captures_->stats().displaced_total, 1u);
   EXPECT_TRUE(has(7, 0));
   run(span(0, 96, {1, 2, 3}));
   EXPECT_TRUE(has(1, 0));
@@ -286,12 +301,64 @@ TEST_F(HiddenCapturesTest, WhatIsReadStays) {
   ASSERT_FALSE(rows.empty());
   run(span(0, 64, {6, 7}));
   captures_->forget(SlotId(5));
+  EXPECT_FALSE(has(7, 1)) << "one of two places is being read";
+  EXPECT_EQ(captures_->stats().unplaced_total, 1u);
   EXPECT_EQ(rows[0], byte_of(0, 0));
   EXPECT_EQ(rows.back(), byte_of(1, 31));
-  EXPECT_EQ(captures_->stats().unplaced_total, 1u);
   captures_->close(SlotId(5));
   run(span(0, 32, {5}));
   EXPECT_TRUE(has(5, 0));
+}
+
+// There is a pass to copy at every moment, because each copy is let through when another pass has ended.
+TEST_F(HiddenCapturesTest, OpeningAwaitsNoPassThatEndsLater) {
+  gate_.shut();
+  run(span(0, 32, {5}));
+  std::future<bool> opened = std::async(std::launch::async, [this] { return has(5, 0); });
+  EXPECT_TRUE(eventually([&] {
+    run(span(0, 32, {6}));
+    gate_.let_one_through();
+    return is_ready(opened);
+  }));
+  gate_.open();
+  EXPECT_TRUE(opened.get());
+}
+
+// Likewise, but each pass computes the same block again, to other bytes.
+TEST_F(HiddenCapturesTest, WhatIsReadIsNotBeingWritten) {
+  for (int round = 0; round < 20 && !HasFailure(); ++round) {
+    std::atomic<int> ended{0};
+    gate_.shut();
+    run(span(0, 32, {5}));
+    std::future<void> read = std::async(std::launch::async, [&] {
+      const std::span<const std::byte> rows = captures_->open(SlotId(5), entry(0));
+      if (rows.empty()) return;
+      const std::vector<std::byte> before(rows.begin(), rows.end());
+      const int until = ended + 3;
+      EXPECT_TRUE(eventually([&] { return ended >= until; }));
+      EXPECT_EQ(before, std::vector<std::byte>(rows.begin(), rows.end()));
+      captures_->close(SlotId(5));
+    });
+    EXPECT_TRUE(eventually([&] {
+      salt_ ^= std::byte{255};
+      run(span(0, 32, {5}));
+      gate_.let_one_through();
+      ++ended;
+      return is_ready(read);
+    }));
+    gate_.open();
+    read.get();
+    EXPECT_FALSE(has(6, 0)) << "nothing is in it; but all copies have ended";
+  }
+}
+
+TEST_F(HiddenCapturesTest, StatsWaitForNobody) {
+  gate_.shut();
+  run(span(0, 32, {5}));
+  std::future<CaptureStats> stats = std::async(std::launch::async, [this] { return captures_->stats(); });
+  EXPECT_TRUE(eventually([&] { return is_ready(stats); }));
+  gate_.open();
+  EXPECT_EQ(stats.get().places, 2u);
 }
 
 TEST_F(HiddenCapturesTest, BuffersOfDroppedPassesAreUsedAgain) {
