@@ -65,6 +65,7 @@ def test_errors_of_commands_name_what_is_wrong(binary, tmp_path):
             (["route", *join], 1, '--join: expected postgresql://..., found "mysql://db"'),
             (["route", "--join", "postgresql://db", *join[2:], "--policy", "any"], 1,
              '--policy: expected first-token, prompt-tree, session or least-load, found "any"'),
+            (["route", "--join", "postgresql://db", *join[2:], "--access-log", "no"], 2, "--access-log: no not in {on,off}"),
             (["cluster", "--join", "postgresql://db", *join[2:]], 1,
              f"{secret} is not there; `loci keys cluster {secret}` makes one, for all servers of a cluster"),
             (["bench", "http://127.0.0.1:1", "--dialogues", str(folder / "none")], 2, f"--dialogues: '{folder}/none' cannot be read"),
