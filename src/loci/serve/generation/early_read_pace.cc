@@ -36,9 +36,11 @@ void EarlyReadPace::started(const ContextSources& from) {
   if (is_first) had_ = from.device + from.host + from.disk;
   if (computed > kBlockTokens || (!is_first && from.host + from.disk > 0)) is_over_ = true;
   is_queued_ = false;
+  reached_ = asked_;
 }
 
 void EarlyReadPace::ended(StatusCode code) {
+  if (is_queued_ && code == StatusCode::kOk) tokens_ += asked_ - std::exchange(reached_, asked_);
   if (code != StatusCode::kOk && code != StatusCode::kResourceExhausted) is_over_ = true;
   is_queued_ = is_open_ = false;
 }

@@ -34,7 +34,9 @@ class EarlyReadPace {
   // A read was refused for good, found too little at the peers, or brought back what the one before had
   // read: more reads would cost others more than they bring.
   bool is_over() const { return is_over_; }
-  std::uint32_t tokens() const { return tokens_; }      // that began to be brought from peers
+  // That began to be brought from peers. Of a read that was given up while it waited nobody says what was
+  // loaded ahead for it: all that it asked for beyond the one before.
+  std::uint32_t tokens() const { return tokens_; }
   std::uint32_t computed() const { return computed_; }  // that the reads had to compute themselves
 
   // Where the state of the prompt comes from, as its request found it: what reads of it brought came from
@@ -42,7 +44,8 @@ class EarlyReadPace {
   ContextSources as_read(ContextSources found) const;
 
  private:
-  std::uint32_t asked_ = 0;  // tokens, by the last read
+  std::uint32_t asked_ = 0;    // tokens, by the last read
+  std::uint32_t reached_ = 0;  // the same, by the last one of which something may have been brought
   std::uint32_t tokens_ = 0, computed_ = 0;
   std::uint32_t had_ = 0;  // that this server had before the first read
   bool is_open_ = false, is_queued_ = false, is_over_ = false;

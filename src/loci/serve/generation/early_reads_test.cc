@@ -98,6 +98,20 @@ TEST(EarlyReadPace, AReadIsWorthItsPrice) {
   EXPECT_EQ(pace.tokens(), 512u);
 }
 
+// What was loaded ahead for a read that waited is there, though the request took its place.
+TEST(EarlyReadPace, WhatWasLoadedAheadOfAReadCameFromPeers) {
+  EarlyReadPace pace;
+  pace.begin(512);
+  pace.started({.device = 96, .shared = 416});
+  pace.ended(StatusCode::kOk);
+  pace.begin(1'024);
+  pace.ended(StatusCode::kOk);
+  EXPECT_EQ(pace.tokens(), 928u);
+  const ContextSources found = pace.as_read({.device = 800, .shared = 400});
+  EXPECT_EQ(found.device, 96u);
+  EXPECT_EQ(found.shared, 1'104u);
+}
+
 TEST(EarlyReadPace, AReadThatDoesNotPayIsTheLast) {
   const auto is_over = [](const ContextSources& first, const ContextSources& second, StatusCode end) {
     EarlyReadPace pace;
