@@ -89,9 +89,10 @@ void add_disk(const DiskStoreStats& disk, std::vector<MetricFamily>& out) {
   counter("loci_disk_damaged_total", "Entries that did not verify and were dropped", disk.damaged_total);
   counter("loci_disk_foreign_total", "Entries of another model or version, found at start",
           disk.foreign_total);
-  out.push_back(family("loci_disk_uncleared_records",
-                       "Records of deleted or replaced state that the disk has not cleared: it is tried again",
-                       MetricType::Gauge));
+  out.push_back(
+      family("loci_disk_uncleared_records",
+             "Records of deleted or replaced state that the disk has not cleared: it is tried again",
+             MetricType::Gauge));
   add(out.back(), static_cast<double>(disk.uncleared_records));
 }
 
