@@ -104,7 +104,7 @@ std::optional<ModelledFront::Sent> ModelledFront::send(RequestId id, Nanos now) 
     ++counts_.chosen[static_cast<std::size_t>(choice.why)];
     request.tried.push_back(choice.instance->number);
     if (!answers_(place_of(*choice.instance), process_of(*choice.instance))) {
-      choice.instance->avoided_until = now + kAvoided;
+      choice.instance->connects.fail(now);
       ++counts_.refused;
       continue;
     }
@@ -140,8 +140,7 @@ void ModelledFront::not_begun(Request& request) {
 void ModelledFront::prefilled(RequestId id, PrefillEnd end, Nanos now) {
   Request& request = requests_.at(id.value);
   request.was_prefilled = end == PrefillEnd::kDone;
-  if (end == PrefillEnd::kLost || end == PrefillEnd::kUnreached)
-    request.prefill->avoided_until = now + kAvoided;
+  request.prefill->note_prefill(end, now);
   if (end != PrefillEnd::kLost) return;
   ++request.losses;
   request.prompt.may_be_handed = false;
@@ -156,6 +155,7 @@ void ModelledFront::leave(Request& request) {
 void ModelledFront::begun(RequestId id, Nanos now) {
   Request& request = requests_.at(id.value);
   not_begun(request);
+  request.at->connects.succeed();
   instances_.remember(request.prompt, {*request.at, request.was_prefilled ? request.prefill.get() : nullptr},
                       now);
 }
