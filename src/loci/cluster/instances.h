@@ -41,7 +41,7 @@ struct Instance {
   Member member;
   std::uint32_t number = 0;           // never used for another instance
   bool is_listed = true;              // it is in the latest list
-  Nanos avoided_until = 0;            // because of what it said of itself
+  Nanos avoided_until = 0;            // set when it says that its device is lost
   std::uint32_t sent = 0;             // requests that have not ended
   std::uint64_t bytes_before = 0;     // of text to be computed for those that have not begun to answer
   std::uint32_t reported_beyond = 0;  // requests that other fronts sent, by the member's row

@@ -39,7 +39,7 @@ class BlockReadSink {
   virtual void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
                       std::span<const std::byte> bytes) = 0;
   // Whether anybody still waits for the item. If not, the source may end it without reading the rest.
-  virtual bool wanted(std::size_t item) { return static_cast<void>(item), true; }
+  virtual bool wanted(std::size_t /*item*/) { return true; }
   // The item's last call. kDataLoss: the entry is damaged, another's or, on a disk, not there; kNotFound: a
   // store that servers share does not have it any more; kUnavailable: the source failed; kDeadlineExceeded:
   // it did not answer in time, or has not for so long that it is not asked.

@@ -50,6 +50,13 @@ class DiskClearing : public ::testing::Test {
   static StatusCode read(DiskStore& store, std::uint32_t slot, std::uint64_t seed) {
     return read_one(store, 0, SlotId(slot), test_key(seed)).status->code();
   }
+  // The only block that the next start finds.
+  RecoveredEntry only_found() {
+    const auto store = open();
+    const auto found = recover_all(*store);
+    EXPECT_EQ(found.size(), 1u);
+    return found.empty() ? RecoveredEntry() : found[0];
+  }
   static bool all_cleared(const DiskStore& store) {
     return eventually([&] { return store.stats().uncleared_records == 0; });
   }
@@ -81,10 +88,7 @@ TEST_F(DiskClearing, WhatTheDiskRefusesToForgetIsTriedAgain) {
     EXPECT_TRUE(all_cleared(*store));
     EXPECT_EQ(store->stats().write_errors_total, errors + 2);
   }
-  const auto store = open();
-  const auto found = recover_all(*store);
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].slot, SlotId(2));
+  EXPECT_EQ(only_found().slot, SlotId(2));
 }
 
 // More than may be in flight: the disk never sees some of them before they are given up.
@@ -141,10 +145,7 @@ TEST_F(DiskClearing, ALaterWriteTakesItsPlace) {
     EXPECT_EQ(read(*store, 1, 12), StatusCode::kOk);
     disk_.set_judge(nullptr);
   }
-  const auto store = open();
-  const auto found = recover_all(*store);
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].entry, test_entry(12));
+  EXPECT_EQ(only_found().entry, test_entry(12));
 }
 
 TEST_F(DiskClearing, WhatASaveWasToReplaceIsGoneThoughTheSaveFailed) {
@@ -286,7 +287,7 @@ TEST(DiskClears, PausesGrowUntilTheEnd) {
 TEST(DiskClears, ASlotWhoseRecordMayStillArriveIsHeld) {
   DiskCounters counters;
   DiskClears clears(800, counters);
-  clears.give_up(5);  // of what is wanted
+  clears.give_up(5);  // a record that may stay
   clears.answer(5, 10);
   EXPECT_FALSE(clears.owes(5));
   clears.give_up(5);
