@@ -107,8 +107,20 @@ class Parser {
       reader_.fail("previous_response_id",
                    "is only allowed without conversation: a response continues one or the other");
     }
+    if (!out_.conversation.empty()) refuse_references();
     out_.echo["previous_response_id"] = nullptr;
     if (!out_.previous_response_id.empty()) out_.echo["previous_response_id"] = out_.previous_response_id;
+  }
+
+  // A conversation has each item once, and the items of its turns become its own.
+  void refuse_references() {
+    for (std::size_t i = 0; i < out_.input.size(); ++i) {
+      if (out_.input[i].at("type") != "item_reference") continue;
+      return reader_.fail(unimplemented(
+          "expected an item itself: a reference is not taken where conversation is set, because the "
+          "conversation has the item already",
+          fmt::format("input[{}].type", i)));
+    }
   }
 
   void read_storing() {

@@ -83,6 +83,13 @@ TEST(ResponseRequest, ContinuesOneThing) {
   refused({{"previous_response_id", 5}}, "previous_response_id", "a string");
 }
 
+TEST(ResponseRequest, ReferencesAreNotTakenWithAConversation) {
+  const Json input = {{{"role", "user"}, {"content", "x"}}, {{"type", "item_reference"}, {"id", "msg_1"}}};
+  refused({{"input", input}, {"conversation", "conv_1"}}, "input[1].type",
+          "a reference is not taken where conversation is set");
+  EXPECT_EQ(accepted({{"input", input}, {"previous_response_id", "resp_1"}}).input.size(), 2u);
+}
+
 TEST(ResponseRequest, InputIsRequired) {
   for (const Json& body : {Json::object(), Json({{"input", nullptr}})}) {
     const auto result = parse_response_request(body, true);
