@@ -56,12 +56,14 @@ struct StoredTurn {
   std::vector<StoredItem> output;  // what the model said
 };
 
-// Which part of a list, and in which order.
+// Which part of a list, and in which order. A page ends before the item with which its items would take more
+// than kPageBytesMax, so that it costs little whatever is stored; it has at least one item.
 struct ItemPage {
   std::string after;  // the id before the first one; empty: from the beginning
   std::uint32_t limit = 20;
   bool newest_first = false;
 };
+inline constexpr std::uint64_t kPageBytesMax = 4 << 20;  // of ids and JSON, with 64 bytes for each item
 
 struct ItemList {
   std::vector<StoredItem> items;

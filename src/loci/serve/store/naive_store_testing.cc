@@ -36,8 +36,13 @@ Result<ItemList> page_of(std::vector<StoredItem> items, const ItemPage& page) {
   }
   if (page.newest_first) std::reverse(items.begin(), items.end());
   ItemList list{.items = std::move(items), .has_more = false};
-  list.has_more = list.items.size() > page.limit;
-  if (list.has_more) list.items.resize(page.limit);
+  std::size_t count = 0, bytes = 0;
+  for (; count < std::min<std::size_t>(list.items.size(), page.limit); ++count) {
+    bytes += list.items[count].id.size() + list.items[count].json.size() + 64;
+    if (count > 0 && bytes > kPageBytesMax) break;
+  }
+  list.has_more = list.items.size() > count;
+  list.items.resize(count);
   return list;
 }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "loci/serve/store/stored_text.h"
 
 namespace loci::store_rows {
@@ -197,22 +199,48 @@ namespace {
 // What reads pages of one kind of list. The items of a response's input need not have different ids: the
 // first one counts.
 struct PageStatements {
-  std::string_view find, forward, backward;
+  std::string_view find;
+  // What items take, before any of them is read; then the items up to the last one that the page has.
+  std::string_view forward_sizes, forward, backward_sizes, backward;
 };
 
 constexpr PageStatements kConversationPages = {
     .find = "SELECT MIN(item) FROM items WHERE conversation = $1 AND id = $2",
-    .forward = "SELECT id, json FROM items WHERE conversation = $1 AND item > $2 ORDER BY item LIMIT $3",
+    .forward_sizes =
+        "SELECT item, size_bytes FROM items WHERE conversation = $1 AND item > $2 ORDER BY item LIMIT $3",
+    .forward =
+        "SELECT id, json FROM items WHERE conversation = $1 AND item > $2 AND item <= $3 ORDER BY item",
+    .backward_sizes =
+        "SELECT item, size_bytes FROM items WHERE conversation = $1 AND item < $2 "
+        "ORDER BY item DESC LIMIT $3",
     .backward =
-        "SELECT id, json FROM items WHERE conversation = $1 AND item < $2 ORDER BY item DESC LIMIT $3"};
+        "SELECT id, json FROM items WHERE conversation = $1 AND item < $2 AND item >= $3 "
+        "ORDER BY item DESC"};
 constexpr PageStatements kInputPages = {
     .find = "SELECT MIN(item) FROM items WHERE response = $1 AND part = 0 AND id = $2",
-    .forward =
-        "SELECT id, json FROM items WHERE response = $1 AND part = 0 AND item > $2 "
+    .forward_sizes =
+        "SELECT item, size_bytes FROM items WHERE response = $1 AND part = 0 AND item > $2 "
         "ORDER BY item LIMIT $3",
+    .forward =
+        "SELECT id, json FROM items WHERE response = $1 AND part = 0 AND item > $2 AND item <= $3 "
+        "ORDER BY item",
+    .backward_sizes =
+        "SELECT item, size_bytes FROM items WHERE response = $1 AND part = 0 AND item < $2 "
+        "ORDER BY item DESC LIMIT $3",
     .backward =
-        "SELECT id, json FROM items WHERE response = $1 AND part = 0 AND item < $2 "
-        "ORDER BY item DESC LIMIT $3"};
+        "SELECT id, json FROM items WHERE response = $1 AND part = 0 AND item < $2 AND item >= $3 "
+        "ORDER BY item DESC"};
+
+// How many of the items, in their order, a page has.
+std::size_t page_items(const SqlRows& sizes, std::size_t limit) {
+  std::uint64_t bytes = 0;
+  std::size_t count = 0;
+  for (; count < std::min(sizes.size(), limit); ++count) {
+    bytes += static_cast<std::uint64_t>(sizes.integer(count, 1));
+    if (count > 0 && bytes > kPageBytesMax) break;
+  }
+  return count;
+}
 
 }  // namespace
 
@@ -228,12 +256,15 @@ Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner
     after = rows.integer(0, 0);
   }
   // One more than asked for tells whether there are more.
+  LOCI_ASSIGN_OR_RETURN(const SqlRows sizes,
+                        session.run(page.newest_first ? statements.backward_sizes : statements.forward_sizes,
+                                    {owner, after, std::int64_t{page.limit} + 1}));
+  const std::size_t count = page_items(sizes, page.limit);
+  if (count == 0) return ItemList{.items = {}, .has_more = !sizes.empty()};
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                         session.run(page.newest_first ? statements.backward : statements.forward,
-                                    {owner, after, std::int64_t{page.limit} + 1}));
-  ItemList list{.items = to_items(rows), .has_more = rows.size() > page.limit};
-  if (list.has_more) list.items.pop_back();
-  return list;
+                                    {owner, after, sizes.integer(count - 1, 0)}));
+  return ItemList{.items = to_items(rows), .has_more = sizes.size() > count};
 }
 
 std::vector<StoredItem> to_items(const SqlRows& rows) {

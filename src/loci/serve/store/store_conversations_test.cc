@@ -71,6 +71,31 @@ TEST_P(StoreConversationContract, AConversationHasItsItemsInOrder) {
   EXPECT_EQ(history("r"), "r_in r_out");
 }
 
+// Items may be megabytes: a page of a hundred of them would be the memory of a server.
+TEST_P(StoreConversationContract, APageIsBoundedByItsBytes) {
+  const std::string megabyte(1 << 20, 'x');
+  std::vector<StoredItem> items;
+  for (const char* id : {"a", "b", "c", "d", "e"}) items.push_back(test_item(id, megabyte));
+  items.push_back(test_item("huge", std::string(kPageBytesMax + 1, 'x')));
+  items.push_back(test_item("small"));
+  create("c", items);
+  EXPECT_EQ(page("c", {.limit = 100}), "a b c ...");
+  EXPECT_EQ(page("c", {.limit = 3}), "a b c ...");
+  EXPECT_EQ(page("c", {.limit = 2}), "a b ...");
+  EXPECT_EQ(page("c", {.after = "c", .limit = 100}), "d e ...");
+  EXPECT_EQ(page("c", {.after = "e", .limit = 100}), "huge ...") << "at least one";
+  EXPECT_EQ(page("c", {.after = "huge", .limit = 100}), "small");
+  EXPECT_EQ(page("c", {.limit = 100, .newest_first = true}), "small ...");
+  EXPECT_EQ(page("c", {.after = "huge", .limit = 100, .newest_first = true}), "e d c ...");
+  StoredTurn turn = test_turn("r");
+  turn.input = items;
+  commit(turn);
+  const auto input = store_->input_items(kTenant, "r", {.after = "c", .limit = 100});
+  ASSERT_TRUE(input.ok());
+  EXPECT_EQ(ids_of(input->items), "d e");
+  EXPECT_TRUE(input->has_more);
+}
+
 TEST_P(StoreConversationContract, MetadataChanges) {
   create("c");
   EXPECT_EQ(store_->conversation(kTenant, "c")->metadata, "{}");
