@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/responses/background.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -18,7 +19,23 @@ namespace asio = boost::asio;
 BackgroundRun::BackgroundRun(asio::io_context& io)
     : signal_(std::in_place, io, asio::steady_timer::time_point::max()) {}
 
+std::string BackgroundRun::read(Position& at, std::size_t bytes_max) const {
+  std::string out;
+  while (at.event < next_event() && out.size() < bytes_max) {
+    const std::string& event = events_[at.event - first_];
+    const std::size_t count = std::min(event.size() - at.offset, bytes_max - out.size());
+    out.append(event, at.offset, count);
+    at.offset += count;
+    if (at.offset == event.size()) at = {.event = at.event + 1, .offset = 0};
+  }
+  return out;
+}
+
 void BackgroundRun::append(std::string_view events) {
+  for (; event_bytes_ > kEventBytesMax; ++first_) {
+    event_bytes_ -= events_.front().size();
+    events_.pop_front();
+  }
   while (!events.empty()) {
     const std::size_t end = events.find("\n\n");
     const std::string_view event = events.substr(0, end == std::string_view::npos ? end : end + 2);
@@ -33,6 +50,13 @@ void BackgroundRun::end() {
   ended_ = true;
   on_cancel_ = nullptr;
   signal_.reset();  // wakes who waits
+}
+
+void BackgroundRun::on_cancel(std::function<void()> callback) {
+  if (cancelled_)
+    callback();
+  else
+    on_cancel_ = std::move(callback);
 }
 
 void BackgroundRun::cancel() {
@@ -52,6 +76,9 @@ void BackgroundRun::wake() {
 }
 
 namespace {
+
+// Bytes of a stream: all that a client which reads slowly takes of the server's memory.
+constexpr std::size_t kFollowedAtOnce = 64 << 10;
 
 // Ends a run with the coroutine that makes it, also where that is destroyed with the network.
 class EndOfRun {
@@ -179,7 +206,7 @@ asio::awaitable<void> BackgroundResponses::make(std::shared_ptr<BackgroundRun> r
   const bool there = co_await run_generation(services_, sink, std::move(prepared.generation));
   if (sink.error()) {
     // Refused before it began: the stream has not been told.
-    const std::uint64_t number = run->events().size();
+    const std::uint64_t number = run->next_event();
     run->append(failed_event(record->head(), record->fail(*sink.error()), number));
   }
   const ResponseEnd* end = record->ended();
@@ -214,13 +241,24 @@ asio::awaitable<void> BackgroundResponses::cancel(std::shared_ptr<BackgroundRun>
 
 asio::awaitable<void> BackgroundResponses::follow(Call& call, std::shared_ptr<BackgroundRun> run,
                                                   std::uint64_t first) {
+  if (run->has_dropped(first)) {
+    ApiError gone = api_error(invalid_argument(
+        "the event after this one is no longer kept; GET without stream returns the whole response when it "
+        "has ended",
+        "starting_after"));
+    co_await call.fail(std::move(gone));
+    co_return;
+  }
   Exchange& exchange = call.exchange;
   exchange.watch([run] { run->wake(); });
   bool there = co_await exchange.begin_stream("text/event-stream; charset=utf-8");
-  std::size_t next = first;
+  BackgroundRun::Position next{.event = first};
   while (there) {
-    std::string events;
-    for (; next < run->events().size(); ++next) events += run->events()[next];
+    if (run->has_dropped(next.event)) {
+      exchange.cut_stream();
+      co_return;
+    }
+    const std::string events = run->read(next, kFollowedAtOnce);
     if (!events.empty()) {
       there = co_await exchange.stream(events);
       continue;

@@ -14,7 +14,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "loci/serve/api/responses/response_turn.h"
 #include "loci/serve/call/router.h"
@@ -27,11 +26,24 @@ namespace loci {
 // A response that is being made, or that ended a short time ago. Network thread only.
 class BackgroundRun {
  public:
+  // How many bytes of its latest events are kept. Those that were appended last are kept whatever they take.
+  static constexpr std::size_t kEventBytesMax = std::size_t{16} << 20;
+
   explicit BackgroundRun(boost::asio::io_context& io);
 
-  // Events of the stream; the n-th has the sequence number n.
-  const std::vector<std::string>& events() const { return events_; }
-  std::size_t event_bytes() const { return event_bytes_; }
+  // A place in the stream: so many bytes of an event, whose sequence number is `event`, were read.
+  struct Position {
+    std::uint64_t event = 0;
+    std::size_t offset = 0;
+  };
+  // The stream from `at` on, as far as it is known and at most `bytes_max` bytes of it; moves `at` behind
+  // them. Empty: nothing has come yet. The event must not be dropped.
+  std::string read(Position& at, std::size_t bytes_max) const;
+  // The event is no longer kept.
+  bool has_dropped(std::uint64_t event) const { return event < first_; }
+  // The sequence number of the next event that is appended.
+  std::uint64_t next_event() const { return first_ + events_.size(); }
+  std::size_t event_bytes() const { return event_bytes_; }  // of those that are kept
   // Whole server-sent events.
   void append(std::string_view events);
 
@@ -39,14 +51,16 @@ class BackgroundRun {
   void end();  // also when the server stops before the response is complete
   bool cancelled() const { return cancelled_; }
   void cancel();
-  void on_cancel(std::function<void()> callback) { on_cancel_ = std::move(callback); }
+  // `callback` is called once: when the run is cancelled, or now where it was cancelled before.
+  void on_cancel(std::function<void()> callback);
 
   // Returns when something has changed, or when wake() is called.
   boost::asio::awaitable<void> wait();
   void wake();
 
  private:
-  std::vector<std::string> events_;
+  std::deque<std::string> events_;  // the oldest first
+  std::uint64_t first_ = 0;         // its sequence number
   std::size_t event_bytes_ = 0;
   bool ended_ = false;
   bool cancelled_ = false;
@@ -72,7 +86,8 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
   boost::asio::awaitable<void> cancel(std::shared_ptr<BackgroundRun> run);
   // Drops the events that are kept of a response that has ended.
   void forget(const std::string& tenant, const std::string& id);
-  // Streams the run's events from number `first` on to the call's client, to the end.
+  // Streams the run's events from number `first` on to the call's client, to the end. Refuses the call where
+  // that event is dropped, and cuts the stream where its client reads so slowly that the next one is.
   static boost::asio::awaitable<void> follow(Call& call, std::shared_ptr<BackgroundRun> run,
                                              std::uint64_t first);
 
