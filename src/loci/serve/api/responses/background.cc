@@ -183,14 +183,19 @@ asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> ru
   const auto self = shared_from_this();  // the API may go first
   const OpenWork open(services_);
   const EndOfRun end(run);
-  const Key key(origin.tenant->id, prepared.turn->record->head().id);
-  std::string failed;
+  const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
+  const Key key(origin.tenant->id, turn->record->head().id);
+  std::optional<std::string> failed;
   try {
     co_await make(run, std::move(origin), std::move(prepared));
   } catch (const std::exception& error) {
     failed = error.what();
   }
-  if (!failed.empty()) services_.log->error("{} failed: {}", key.second, failed);
+  if (failed) {
+    services_.log->error("{} failed: {}", key.second, *failed);
+    std::string owner = key.first;
+    co_await give_up(*run, std::move(owner), turn);
+  }
   held = HeldTurn();
   run->end();
   retire(key);
@@ -214,7 +219,17 @@ asio::awaitable<void> BackgroundResponses::make(std::shared_ptr<BackgroundRun> r
   if (end == nullptr || end->status == "completed" || end->status == "incomplete") co_return;  // committed
   StoredTurn last = turn->ended(*end, {});
   std::string owner = tenant;
-  const Status ignored = co_await store(std::move(owner), std::move(last));
+  co_await ends_->store(std::move(owner), std::move(last));
+}
+
+asio::awaitable<void> BackgroundResponses::give_up(BackgroundRun& run, std::string tenant,
+                                                   std::shared_ptr<const ResponseTurn> turn) {
+  ResponseRecord& record = *turn->record;
+  const ResponseEnd& end = record.fail(
+      api_error(internal_error("the server failed while it made the response; send the request again")));
+  run.append(failed_event(record.head(), end, run.next_event()));
+  StoredTurn last = turn->ended(end, {});
+  co_await ends_->store(std::move(tenant), std::move(last));
 }
 
 void BackgroundResponses::retire(const Key& key) {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "loci/serve/api/responses/response_turn.h"
+#include "loci/serve/api/responses/unstored_ends.h"
 #include "loci/serve/call/router.h"
 #include "loci/serve/call/services.h"
 #include "loci/serve/generation/reply_sink.h"
@@ -74,7 +75,8 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
   // How many bytes of events of ended responses are kept, so that their streams can be read again.
   static constexpr std::size_t kEndedBytesMax = std::size_t{16} << 20;
 
-  explicit BackgroundResponses(ApiServices& services) : services_(services) {}
+  explicit BackgroundResponses(ApiServices& services)
+      : services_(services), ends_(std::make_shared<UnstoredEnds>(services)) {}
 
   // Stores the response as queued and starts it. `origin`: the tenant and request that it is for. Errors: the
   // store's.
@@ -82,7 +84,11 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
                                                         HeldTurn held);
   // Null: no response of that id is being made here, or ended a short time ago.
   std::shared_ptr<BackgroundRun> find(const std::string& tenant, const std::string& id) const;
-  // Cancels a response that is being made. Returns when the store has its end.
+  // A response that has ended, and whose end the store does not have yet. Absent: there is none of that id.
+  std::optional<StoredResponse> unstored(std::string_view tenant, std::string_view id) const {
+    return ends_->find(tenant, id);
+  }
+  // Cancels a response that is being made. Returns when the store has its end, or unstored() has.
   boost::asio::awaitable<void> cancel(std::shared_ptr<BackgroundRun> run);
   // Drops the events that are kept of a response that has ended.
   void forget(const std::string& tenant, const std::string& id);
@@ -98,10 +104,14 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
                                    PreparedResponse prepared, HeldTurn held);
   boost::asio::awaitable<void> make(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
                                     PreparedResponse prepared);
+  // The response failed although nothing refused it: an exception was thrown.
+  boost::asio::awaitable<void> give_up(BackgroundRun& run, std::string tenant,
+                                       std::shared_ptr<const ResponseTurn> turn);
   boost::asio::awaitable<Status> store(std::string tenant, StoredTurn turn);
   void retire(const Key& key);
 
   ApiServices& services_;
+  std::shared_ptr<UnstoredEnds> ends_;
   std::map<Key, std::shared_ptr<BackgroundRun>> runs_;
   std::deque<Key> ended_;  // the oldest first
   std::size_t ended_bytes_ = 0;

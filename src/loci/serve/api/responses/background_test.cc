@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Responses in the background: what a run keeps of its events.
+// Responses in the background: what a run keeps of its events, and what becomes of an end that the store does
+// not take.
 #include "loci/serve/api/responses/background.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
 #include <string>
+
+#include "loci/base/mutex.h"
+#include "loci/serve/store/naive_store_testing.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 namespace {
@@ -78,6 +89,169 @@ TEST(BackgroundRun, IsReadInParts) {
   EXPECT_EQ(run.read(second, 1000), stream.substr(10));
   BackgroundRun::Position later{.event = 7};
   EXPECT_EQ(run.read(later, 1000), "") << "has not come yet";
+}
+
+// --- ends that the store does not take ---
+
+// Fails as it is told to, while the test looks.
+class FailingStore final : public NaiveStore {
+ public:
+  using Fault = std::function<Status(const StoredTurn&)>;
+  void set_fault(Fault fault) {
+    const MutexLock lock(mutex_);
+    fault_ = std::move(fault);
+  }
+  Status commit_turn(std::string_view tenant, const StoredTurn& turn) override {
+    const MutexLock lock(mutex_);
+    if (fault_) LOCI_RETURN_IF_ERROR(fault_(turn));
+    return NaiveStore::commit_turn(tenant, turn);
+  }
+  Result<StoredResponse> response(std::string_view tenant, std::string_view id) override {
+    const MutexLock lock(mutex_);
+    return NaiveStore::response(tenant, id);
+  }
+  Status delete_response(std::string_view tenant, std::string_view id) override {
+    const MutexLock lock(mutex_);
+    return NaiveStore::delete_response(tenant, id);
+  }
+
+ private:
+  Mutex mutex_;
+  Fault fault_ GUARDED_BY(mutex_);
+};
+
+// A response whose tenant may not use as many tokens: it fails without a model.
+class BackgroundResponsesTest : public testing::Test {
+ protected:
+  BackgroundResponsesTest() {
+    served_.context_tokens = 1000;
+    services_.served = &served_;
+    auto tenant = std::make_shared<Tenant>();
+    tenant->id = "ann";
+    tenant->limits.tokens_per_minute = 1;
+    tenant_ = tenant;
+  }
+
+  void start(const std::string& id, std::size_t input_bytes = 5) {
+    asio::co_spawn(io_, begin(id, input_bytes), asio::detached);
+    run_until([&] { return responses_->find("ann", id) != nullptr && responses_->find("ann", id)->ended(); });
+  }
+  asio::awaitable<void> begin(std::string id, std::size_t input_bytes) {
+    TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
+    auto turn = std::make_shared<ResponseTurn>();
+    turn->record = std::make_shared<ResponseRecord>(ResponseHead{
+        .id = id, .created_at = 5, .model = "m", .conversation = {}, .echo = {{"background", true}}});
+    turn->input = {test_item(id + "_in", std::string(input_bytes, 'x'))};
+    PreparedResponse prepared{.turn = turn, .generation = {}};
+    prepared.generation.prompts = {std::vector<TokenId>(50, TokenId(1))};
+    prepared.generation.dropped = {{}};
+    prepared.generation.ticket = std::get<TenantTicket>(std::move(admission.result));
+    ReplyOrigin origin{.io = io_, .tenant = tenant_, .request_id = "r", .path = "/v1/responses"};
+    const auto refused = co_await responses_->start(std::move(origin), std::move(prepared), HeldTurn());
+    EXPECT_FALSE(refused) << refused->message;
+  }
+  // Whether it came to be.
+  bool run_until(const std::function<bool()>& done,
+                 std::chrono::milliseconds limit = std::chrono::seconds(30)) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      io_.restart();
+      io_.run_for(std::chrono::milliseconds(10));
+    }
+    return done();
+  }
+  std::string status(const std::string& id) {
+    const Result<StoredResponse> stored = store_.response("ann", id);
+    return stored.ok() ? stored->status : "none";
+  }
+  static FailingStore::Fault on_end(Status status) {
+    return [status](const StoredTurn& turn) { return turn.response.status == "failed" ? status : Status(); };
+  }
+  static Status full() { return {StatusCode::kUnavailable, "the disk is full"}; }
+
+  FailingStore store_;
+  SystemClock clock_;
+  ServeMetrics metrics_{"test"};
+  std::shared_ptr<spdlog::logger> log_ =
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+  Tenants tenants_;
+  TenantLimiter limiter_{clock_};
+  PublicPrefixes prefixes_;
+  TokenHistory history_;
+  ServedModel served_;
+  std::shared_ptr<const Tenant> tenant_;
+  asio::io_context io_;
+  WorkerPool workers_{1};
+  ApiServices services_{{.workers = workers_,
+                         .store_thread = workers_,
+                         .limiter = limiter_,
+                         .history = history_,
+                         .metrics = metrics_,
+                         .clock = clock_,
+                         .log = log_},
+                        {},
+                        &store_,
+                        tenants_,
+                        prefixes_};
+  std::shared_ptr<BackgroundResponses> responses_ = std::make_shared<BackgroundResponses>(services_);
+};
+
+TEST_F(BackgroundResponsesTest, AnEndIsStoredOnceTheStoreTakesIt) {
+  store_.set_fault(on_end(full()));
+  start("resp_1");
+  start("resp_2");
+  EXPECT_EQ(status("resp_1"), "queued");
+  const auto is_over = [&] { return status("resp_1") != "queued"; };
+  EXPECT_FALSE(run_until(is_over, 3 * UnstoredEnds::kPause)) << "several attempts";
+  store_.set_fault({});
+  EXPECT_TRUE(run_until([&] { return status("resp_1") == "failed" && status("resp_2") == "failed"; }));
+  EXPECT_NE(store_.response("ann", "resp_1")->json.find("rate_limit_exceeded"), std::string::npos);
+}
+
+TEST_F(BackgroundResponsesTest, AnExceptionOfTheStoreIsNoLastWord) {
+  int left = 2;
+  store_.set_fault([&left](const StoredTurn& turn) -> Status {
+    if (turn.response.status == "failed" && left-- > 0) throw std::runtime_error("out of memory");
+    return {};
+  });
+  start("resp_1");
+  EXPECT_TRUE(run_until([&] { return status("resp_1") == "failed"; }));
+}
+
+TEST_F(BackgroundResponsesTest, AnEndThatWaitsIsShownAndBounded) {
+  store_.set_fault(on_end(full()));
+  start("resp_1");
+  const std::optional<StoredResponse> kept = responses_->unstored("ann", "resp_1");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->status, "failed");
+  EXPECT_FALSE(responses_->unstored("bob", "resp_1"));
+  start("resp_2", UnstoredEnds::kBytesMax);
+  EXPECT_FALSE(responses_->unstored("ann", "resp_2")) << "more than may wait";
+  store_.set_fault({});
+  EXPECT_TRUE(run_until([&] { return !responses_->unstored("ann", "resp_1"); }));
+  EXPECT_EQ(status("resp_1"), "failed");
+}
+
+TEST_F(BackgroundResponsesTest, ADeletedResponseDoesNotComeBackWithItsEnd) {
+  store_.set_fault(on_end(full()));
+  start("resp_1");
+  ASSERT_TRUE(store_.delete_response("ann", "resp_1").ok());
+  store_.set_fault({});
+  EXPECT_TRUE(run_until([&] { return !responses_->unstored("ann", "resp_1"); }));
+  EXPECT_EQ(status("resp_1"), "none");
+}
+
+// One that the store never takes holds up no other.
+TEST_F(BackgroundResponsesTest, EndsAreTriedInTurn) {
+  store_.set_fault(on_end(full()));
+  start("resp_1");
+  start("resp_2");
+  store_.set_fault([](const StoredTurn& turn) {
+    const bool is_refused = turn.response.id == "resp_1" && turn.response.status == "failed";
+    return is_refused ? data_loss("a page is damaged") : Status();
+  });
+  EXPECT_TRUE(run_until([&] { return status("resp_2") == "failed"; }));
+  EXPECT_EQ(status("resp_1"), "queued");
 }
 
 }  // namespace

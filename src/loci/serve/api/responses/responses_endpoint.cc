@@ -190,6 +190,12 @@ asio::awaitable<void> ResponsesApi::show(Call& call) {
       co_return;
     }
   }
+  if (!query->stream) {
+    if (std::optional<StoredResponse> ended = background_->unstored(tenant, id)) {
+      co_await call.answer(std::move(ended->json));
+      co_return;
+    }
+  }
   const auto job = [&] { return show_response(*services_.store, tenant, id); };
   Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
   if (query->stream && std::holds_alternative<std::string>(answer)) {
@@ -219,6 +225,11 @@ asio::awaitable<void> ResponsesApi::remove(Call& call) {
 
 asio::awaitable<void> ResponsesApi::cancel(Call& call) {
   co_await end_run(call);
+  if (std::optional<StoredResponse> ended = background_->unstored(call.tenant->id, call.parameters[0])) {
+    Answer answer = cancel_ended_response(*std::move(ended));
+    co_await answer_call(call, std::move(answer));
+    co_return;
+  }
   StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
     return cancel_ended_response(store, tenant, id);
   };

@@ -146,14 +146,18 @@ Answer list_input_items(ConversationStore& store, std::string_view tenant, std::
 Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
   Result<StoredResponse> response = store.response(tenant, id);
   if (!response.ok()) return store_error(response.status(), "response", id);
-  if (response->status == "cancelled") return std::move(response->json);
-  const Json shown = Json::parse(response->json, nullptr, false);
+  return cancel_ended_response(*std::move(response));
+}
+
+Answer cancel_ended_response(StoredResponse response) {
+  if (response.status == "cancelled") return std::move(response.json);
+  const Json shown = Json::parse(response.json, nullptr, false);
   const bool background = shown.is_object() && shown.value("background", false);
-  const bool ended = response->status != "queued" && response->status != "in_progress";
+  const bool ended = response.status != "queued" && response.status != "in_progress";
   return http_error(400,
                     !background
                         ? std::string("only a response that was made with background true can be cancelled")
-                    : ended ? fmt::format("the response can't be cancelled: it is {}", response->status)
+                    : ended ? fmt::format("the response can't be cancelled: it is {}", response.status)
                             : std::string("the response runs on another server: cancel it there"),
                     "invalid_value");
 }

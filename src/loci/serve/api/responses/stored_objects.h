@@ -43,6 +43,7 @@ Answer delete_response(ConversationStore& store, std::string_view tenant, std::s
 Answer list_input_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                         const ItemPage& page);
 // For a response that is not being made: shows it if it was cancelled before, and refuses the call otherwise.
+Answer cancel_ended_response(StoredResponse response);
 Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id);
 
 // --- conversations ---
