@@ -20,6 +20,9 @@ constexpr std::size_t kSaidAtOnce = 256;  // tokens that the network thread says
 // Bytes of a stream. A token with its log-probabilities takes 2 KB: all that may wait would be half a
 // megabyte of a client that does not read.
 constexpr std::size_t kFramesAtOnce = 64 << 10;
+// Log-probabilities of one choice that the network thread writes at a choice's end. A format may write all
+// of them four times there.
+constexpr std::size_t kLogprobsWrittenHere = 1'024;
 
 // Of the time that a reply may take.
 std::optional<Nanos> time_left(const GenerationServices& services, Nanos waited) {
@@ -333,7 +336,9 @@ void Generation::close(Slot& slot, ReplyFinish finish) {
   --open_;
   slot.reply.finish = finish;
   if (finish == ReplyFinish::kStopString) slot.reply.stop_string = slot.choice.stop_string();
-  if (prepared_.fields.stream) frames_ += prepared_.format->finish_choice(slot.reply);
+  if (!prepared_.fields.stream) return;
+  slot.finished_late = prepared_.fields.sampling.logprobs && slot.reply.tokens.size() > kLogprobsWrittenHere;
+  if (!slot.finished_late) frames_ += prepared_.format->finish_choice(slot.reply);
 }
 
 // --- answers ---
@@ -393,7 +398,19 @@ asio::awaitable<void> Generation::answer() {
 }
 
 asio::awaitable<void> Generation::answer_stream_end() {
-  frames_ += prepared_.format->end(choices_, usage());
+  const auto write = [this] {
+    std::string frames;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].finished_late) frames += prepared_.format->finish_choice(choices_[i]);
+    }
+    return frames += prepared_.format->end(choices_, usage());
+  };
+  if (std::ranges::any_of(slots_, &Slot::finished_late)) {
+    const std::string frames = co_await services_.workers.run(sink_.origin().tenant->id, write);
+    frames_ += frames;
+  } else {
+    frames_ += write();
+  }
   bool there = co_await flush();
   if (there) there = co_await sink_.end_stream();
   if (!there) client_left_ = true;

@@ -48,7 +48,8 @@ class Generation {
     // With what the reply begins, as another server said; of it, what was said here again.
     std::vector<TokenId> said;
     std::size_t said_again = 0;
-    bool open = true;  // its end has not come
+    bool open = true;            // its end has not come
+    bool finished_late = false;  // its end is written with the stream's, by a worker
     std::uint32_t cached_tokens = 0;
     ContextSources sources;
     std::optional<Nanos> started_at;  // admitted

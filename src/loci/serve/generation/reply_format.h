@@ -4,6 +4,7 @@
 //
 // A stream is: begin(), then for each choice begin_choice(), delta() ..., finish_choice(), then end(); or
 // stream_error() in place of what has not been written. Each returns whole server-sent events, or nothing.
+// A choice of many log-probabilities is finished at the stream's end, whenever it came to its own.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ struct FinishedChoice {
   std::vector<TokenId> tokens;  // as sampled, the one that ended the reply included
 };
 
-// Thread-compatible. The network thread calls it; a worker may call whole().
+// Thread-compatible. The network thread calls it; a worker may call finish_choice(), end() and whole().
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// On which thread the end of a stream is written.
+#include "loci/serve/generation/generation.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "loci/engine/testing/engine_testing.h"
+#include "loci/model/folder_testing.h"
+#include "loci/model/model.h"
+#include "loci/model/random_model_testing.h"
+
+namespace loci {
+namespace {
+
+namespace asio = boost::asio;
+
+struct Written {
+  std::string stream;
+  // Where finish_choice() and end() were called.
+  std::vector<std::thread::id> finished_on;
+  std::thread::id ended_on;
+};
+
+class Format final : public ReplyFormat {
+ public:
+  explicit Format(Written& written) : written_(written) {}
+  std::string begin(const ReplyUsage&) override { return "begin "; }
+  std::string begin_choice(std::uint32_t) override { return {}; }
+  std::string delta(std::uint32_t, const OutputDelta&) override { return {}; }
+  std::string finish_choice(const FinishedChoice& choice) override {
+    written_.finished_on.push_back(std::this_thread::get_id());
+    return "finish" + std::to_string(choice.index) + " ";
+  }
+  std::string end(const std::vector<FinishedChoice>&, const ReplyUsage&) override {
+    written_.ended_on = std::this_thread::get_id();
+    return "end";
+  }
+  std::string stream_error(const ApiError& error) override { return error.message; }
+  std::string whole(const std::vector<FinishedChoice>&, const ReplyUsage&) override { return {}; }
+
+ private:
+  Written& written_;
+};
+
+class Sink final : public ReplySink {
+ public:
+  Sink(ReplyOrigin origin, Written& written) : ReplySink(std::move(origin)), written_(written) {}
+  int status() const override { return 200; }
+  asio::awaitable<bool> respond(std::string) override { co_return true; }
+  asio::awaitable<bool> begin_stream() override { co_return true; }
+  asio::awaitable<bool> stream(std::string_view events) override {
+    written_.stream += events;
+    co_return true;
+  }
+  asio::awaitable<bool> end_stream() override { co_return true; }
+  asio::awaitable<void> fail(ApiError error) override {
+    written_.stream += error.message;
+    co_return;
+  }
+  bool gone() const override { return false; }
+  void watch(std::function<void()>) override {}
+  void account(const GenerationSummary&) override {}
+
+ private:
+  Written& written_;
+};
+
+class GenerationTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = folder_.file("tiny.gguf");
+    ASSERT_TRUE(make_random_model({}).value().write_file(path).ok());
+    model_.emplace(load_model(path).value());
+    served_.model = &*model_;
+    served_.engine = world_.engine.get();
+    served_.backend = world_.backend.info();
+    served_.context_tokens = 2000;
+    services_.served = &served_;
+  }
+
+  // A stream of so many tokens in each of its choices.
+  Written stream(std::uint32_t tokens, bool logprobs, std::uint32_t choices = 1) {
+    Written written;
+    asio::io_context io;
+    asio::co_spawn(io, answer(io, written, tokens, logprobs, choices), asio::detached);
+    io.run();
+    return written;
+  }
+  asio::awaitable<void> answer(asio::io_context& io, Written& written, std::uint32_t tokens, bool logprobs,
+                               std::uint32_t choices) {
+    PreparedGeneration prepared;
+    prepared.fields.stream = true;
+    prepared.fields.max_tokens = tokens;
+    prepared.fields.choices = choices;
+    prepared.fields.sampling.logprobs = logprobs;
+    prepared.prompts = {some_prompt(1, 20)};
+    prepared.dropped = {{}};
+    prepared.format = std::make_unique<Format>(written);
+    TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
+    prepared.ticket = std::get<TenantTicket>(std::move(admission.result));
+    ReplyOrigin origin{.io = io, .tenant = tenant_, .request_id = "r", .path = "/"};
+    Sink sink(std::move(origin), written);
+    co_await run_generation(services_, sink, std::move(prepared));
+  }
+
+  TestFolder folder_;
+  std::optional<Model> model_;
+  World world_{options(512)};
+  ServedModel served_;
+  ServeMetrics metrics_{"test"};
+  TenantLimiter limiter_{world_.clock};
+  TokenHistory history_;
+  std::shared_ptr<const Tenant> tenant_ = std::make_shared<const Tenant>();
+  WorkerPool workers_{1};
+  GenerationServices services_{
+      .workers = workers_,
+      .store_thread = workers_,
+      .limiter = limiter_,
+      .history = history_,
+      .metrics = metrics_,
+      .clock = world_.clock,
+      .log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())};
+};
+
+// A format may write the log-probabilities of all tokens several times: megabytes of JSON.
+TEST_F(GenerationTest, ManyLogprobsAreWrittenByAWorker) {
+  const Written written = stream(1500, true);
+  EXPECT_EQ(written.stream, "begin finish0 end");
+  ASSERT_EQ(written.finished_on.size(), 1u);
+  EXPECT_NE(written.finished_on[0], std::this_thread::get_id());
+  EXPECT_NE(written.ended_on, std::this_thread::get_id());
+}
+
+TEST_F(GenerationTest, EveryChoiceIsFinishedOnce) {
+  EXPECT_EQ(stream(1500, true, 2).stream, "begin finish0 finish1 end");
+}
+
+TEST_F(GenerationTest, WhatIsShortIsWrittenAtOnce) {
+  for (const Written& written : {stream(100, true), stream(1500, false)}) {
+    EXPECT_EQ(written.stream, "begin finish0 end");
+    ASSERT_EQ(written.finished_on.size(), 1u);
+    EXPECT_EQ(written.finished_on[0], std::this_thread::get_id());
+    EXPECT_EQ(written.ended_on, std::this_thread::get_id());
+  }
+}
+
+}  // namespace
+}  // namespace loci
