@@ -102,8 +102,8 @@ Result<std::int64_t> add_items(SqlSession& session, const ItemOwner& owner,
 Result<std::int64_t> get_item(SqlSession& session, std::int64_t conversation, std::string_view id);
 
 enum class ItemsOf : std::uint8_t { kConversation, kResponseInput };
-// A page of the items of a conversation, or of a response's input. Reads no more than it returns. Errors: kInvalidArgument (there is no
-// item `after`).
+// A page of the items of a conversation, or of a response's input. Reads no more than it returns. Errors:
+// kInvalidArgument (there is no item `after`).
 Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner, const ItemPage& page);
 
 // Rows of (id, json).
