@@ -31,11 +31,12 @@ class EarlyReadsTest : public testing::Test {
     return out;
   }
   void read(EarlyReader& reader, std::uint32_t tokens) {
-    asio::io_context io;
-    std::future<void> done = asio::co_spawn(io, reader.read(tokens), asio::use_future);
+    std::future<void> done = asio::co_spawn(io_, reader.read(tokens), asio::use_future);
     // A worker resumes it.
-    while (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
-      io.run_for(std::chrono::milliseconds(1));
+    while (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      io_.restart();
+      io_.run_for(std::chrono::milliseconds(1));
+    }
     done.get();
   }
   static void wait(const EarlyReader& reader) {
@@ -72,6 +73,7 @@ class EarlyReadsTest : public testing::Test {
   Record long_reply_;  // it outlives the engine
   RequestId running_;
   World world_{some_options(), std::chrono::milliseconds(20)};
+  asio::io_context io_;
   WorkerPool workers_{1};
   std::vector<TokenId> prompt_ = some_prompt(1, 2'000);
   PrefillWork work_{.tenant = "acme", .salt = "salt", .tokens = {}, .text = {}};

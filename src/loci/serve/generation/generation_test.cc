@@ -90,13 +90,12 @@ class GenerationTest : public testing::Test {
   // A stream of so many tokens in each of its choices.
   Written stream(std::uint32_t tokens, bool logprobs, std::uint32_t choices = 1) {
     Written written;
-    asio::io_context io;
-    asio::co_spawn(io, answer(io, written, tokens, logprobs, choices), asio::detached);
-    io.run();
+    asio::co_spawn(io_, answer(written, tokens, logprobs, choices), asio::detached);
+    io_.restart();
+    io_.run();
     return written;
   }
-  asio::awaitable<void> answer(asio::io_context& io, Written& written, std::uint32_t tokens, bool logprobs,
-                               std::uint32_t choices) {
+  asio::awaitable<void> answer(Written& written, std::uint32_t tokens, bool logprobs, std::uint32_t choices) {
     PreparedGeneration prepared;
     prepared.fields.stream = true;
     prepared.fields.max_tokens = tokens;
@@ -107,7 +106,7 @@ class GenerationTest : public testing::Test {
     prepared.format = std::make_unique<Format>(written);
     TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
     prepared.ticket = std::get<TenantTicket>(std::move(admission.result));
-    ReplyOrigin origin{.io = io, .tenant = tenant_, .request_id = "r", .path = "/"};
+    ReplyOrigin origin{.io = io_, .tenant = tenant_, .request_id = "r", .path = "/"};
     Sink sink(std::move(origin), written);
     co_await run_generation(services_, sink, std::move(prepared));
   }
@@ -120,6 +119,7 @@ class GenerationTest : public testing::Test {
   TenantLimiter limiter_{world_.clock};
   TokenHistory history_;
   std::shared_ptr<const Tenant> tenant_ = std::make_shared<const Tenant>();
+  asio::io_context io_;
   WorkerPool workers_{1};
   GenerationServices services_{
       .workers = workers_,

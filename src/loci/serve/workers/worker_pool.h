@@ -26,7 +26,8 @@
 
 namespace loci {
 
-// Thread-safe. The destructor waits for the jobs that run.
+// Thread-safe. The destructor waits for the jobs that run; the contexts of the coroutines that await them
+// outlive it, as a worker may still be waking one whose coroutine has gone on.
 class WorkerPool {
  public:
   // With two threads or more no tenant has all of them at once.

@@ -75,8 +75,8 @@ TEST(FairJobs, ATenantRunsNoMoreThanItMay) {
 }
 
 TEST(WorkerPool, GivesValuesAndExceptionsBack) {
-  WorkerPool pool(2);
   asio::io_context io;
+  WorkerPool pool(2);
   int value = 0;
   std::string failed;
   const auto both = [&]() -> asio::awaitable<void> {
@@ -97,8 +97,8 @@ TEST(WorkerPool, GivesValuesAndExceptionsBack) {
 
 // A tenant with long jobs on as many threads as it can have leaves one for another's.
 TEST(WorkerPool, OneTenantNeverHasAllThreads) {
-  WorkerPool pool(3);
   asio::io_context io;
+  WorkerPool pool(3);
   std::latch go(1);
   std::atomic<int> running = 0, most = 0, ended = 0;
   bool other_ran = false;
