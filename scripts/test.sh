@@ -127,30 +127,42 @@ all() {
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
 }
 
+# has_changed NAME GROUND: whether a file of the GROUND changed since NAME passed.
+has_changed() {
+  local ground
+  read -ra ground <<< "$2"
+  on_ground "${1//[^a-zA-Z0-9]/-}" "${ground[@]}"
+}
 # grounded SECONDS NAME GROUND COMMAND...: where a file of the GROUND (paths, apart by blanks) changed since it passed.
 unchanged=()
 grounded() {
   local seconds="$1" name="$2" slug="${2//[^a-zA-Z0-9]/-}" ground index before="${#part_names[@]}"
   read -ra ground <<< "$3"
-  if ! on_ground "$slug" "${ground[@]}"; then unchanged+=("$name"); return; fi
+  if ! has_changed "$name" "$3"; then unchanged+=("$name"); return; fi
   part "$seconds" "$name" "${@:4}"
   [[ "${#part_names[@]}" == "$before" || "$(cut -d' ' -f1 "$part_folder/$before")" != 0 ]] || mark_ground "$slug" "${ground[@]}"
 }
 
 changed() {
   local builds="cmake CMakeLists.txt CMakePresets.json src/loci/base src/loci/compute src/loci/model"
+  local state="$builds src/loci/memory src/loci/policy src/loci/engine"
+  local threads="thread sanitizer: tests with threads" of_threads="$builds src/loci tests/CMakeLists.txt"
   scripts/setup.sh build test model fuzz arm node
+  # What follows, up to behind_done, leaves much of two processors idle.
+  ! has_changed "$threads" "$of_threads" || behind 300 "thread sanitizer: build" scripts/build.sh tsan threaded_tests
+  grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py" cluster_faults
+  # (Of what is above the engine it runs what the live suites run.)
+  grounded 300 "a simulated GPU: every path of state, a lost device" "$state src/loci/server tests/gpu_test.py" gpu_server
+  grounded 60 "release: published vocabularies and templates" "$builds deps src/loci/serve tests/golden" published
+  behind_done
   # On Arm itself the fast tests have run them.
   [[ "$(uname -m)" == aarch64 ]] ||
     grounded 90 "64-bit Arm's kernels, by emulation" "$builds scripts/test-neon.sh" scripts/test-neon.sh
-  grounded 60 "release: published vocabularies and templates" "$builds deps src/loci/serve tests/golden" published
   grounded 100 "papers' figures, a quick run" "$builds deps src/loci scripts/reproduce" figures
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
-  grounded 300 "thread sanitizer: tests with threads" "$builds src/loci tests/CMakeLists.txt" sanitizer_tests tsan threaded_tests threads
-  grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests asan
-  grounded 500 "thread sanitizer: simulated GPU" "$builds src/loci/memory src/loci/policy src/loci/engine" gpu_tests tsan
-  grounded 300 "a simulated GPU: every path of state, a lost device" "$builds src/loci tests/gpu_test.py" gpu_server
-  grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py" cluster_faults
+  grounded 300 "$threads" "$of_threads" sanitizer_tests tsan threaded_tests threads
+  grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$state" gpu_tests asan
+  grounded 500 "thread sanitizer: simulated GPU" "$state" gpu_tests tsan
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
 }
 
