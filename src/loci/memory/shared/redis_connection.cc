@@ -48,6 +48,13 @@ Status wait_for(int socket, short events, const Clock& clock, const RedisStop& s
   }
 }
 
+// Until when an address is waited for: whoever does not answer leaves time for those behind it.
+Nanos share_of(const addrinfo* address, Nanos now, Nanos deadline) {
+  Nanos left = 0;
+  for (const addrinfo* one = address; one != nullptr; one = one->ai_next) ++left;
+  return now + (deadline - now) / left;
+}
+
 Result<Descriptor> connect_to(RedisResolver& resolver, const Clock& clock, const RedisStop& stop,
                               Nanos deadline) {
   LOCI_ASSIGN_OR_RETURN(const RedisResolver::Addresses found, resolver.resolve(deadline));
@@ -62,7 +69,13 @@ Result<Descriptor> connect_to(RedisResolver& resolver, const Clock& clock, const
       last = closed(std::strerror(errno));
       continue;
     }
-    LOCI_RETURN_IF_ERROR(wait_for(socket.get(), POLLOUT, clock, stop, deadline));
+    const Status answered =
+        wait_for(socket.get(), POLLOUT, clock, stop, share_of(one, clock.now(), deadline));
+    if (answered.code() == StatusCode::kDeadlineExceeded) {
+      last = answered;
+      continue;
+    }
+    LOCI_RETURN_IF_ERROR(answered);
     int error = 0;
     socklen_t size = sizeof error;
     ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);

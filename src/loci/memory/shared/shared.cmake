@@ -7,7 +7,7 @@ loci_library(shared
           ${shared}/shared_account.cc ${shared}/shared_format.cc
   DEPENDS loci_base PkgConfig::sodium PkgConfig::hiredis OpenSSL::SSL OpenSSL::Crypto Threads::Threads fmt::fmt)
 loci_test(shared_store_test THREADS
-  SOURCES ${shared}/redis_resolver_test.cc ${shared}/redis_store_test.cc ${shared}/shared_format_fuzz.cc ${shared}/shared_format_test.cc
+  SOURCES ${shared}/redis_connection_test.cc ${shared}/redis_resolver_test.cc ${shared}/redis_store_test.cc ${shared}/shared_format_fuzz.cc ${shared}/shared_format_test.cc
   DEPENDS loci_shared loci_disk)
 loci_fuzzer(shared_format_fuzz SOURCES ${shared}/shared_format_fuzz.cc DEPENDS loci_shared)
 loci_test(redis_cluster_test THREADS
