@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/rounds_testing.h"
-#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/gguf_writer_testing.h"
 #include "loci/model/hugging_face/directory_testing.h"

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "loci/base/folder_testing.h"
 #include "loci/memory/disk/disk_testing.h"
-#include "loci/model/folder_testing.h"
 
 namespace loci {
 namespace {

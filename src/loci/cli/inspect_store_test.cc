@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/serve/store/sqlite_store.h"
 #include "loci/serve/store/stores_testing.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "loci/base/folder_testing.h"
 #include "loci/model/families/family.h"
-#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/random_model_testing.h"

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "loci/base/clock.h"
+#include "loci/base/durable_file.h"
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
@@ -48,7 +49,7 @@ Status add(const KeysFlags& flags) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(flags.file).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  LOCI_RETURN_IF_ERROR(replace_text_file(flags.file, after));
+  LOCI_RETURN_IF_ERROR(replace_file(flags.file, after));
   fmt::print("{}\n", key);
   fmt::print(stderr, "The key '{}' of tenant '{}' is shown this once; {} has its hash.\n", flags.name, tenant,
              flags.file);
@@ -93,7 +94,7 @@ Status list(const KeysFlags& flags) {
 Status remove(const KeysFlags& flags) {
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
   LOCI_ASSIGN_OR_RETURN(const std::string after, remove_key(text, flags.name));
-  LOCI_RETURN_IF_ERROR(replace_text_file(flags.file, after));
+  LOCI_RETURN_IF_ERROR(replace_file(flags.file, after));
   fmt::print(stderr, "The key '{}' is no longer valid.\n", flags.name);
   return {};
 }

@@ -9,24 +9,17 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <span>
 #include <string_view>
 
 #include "loci/base/check.h"
 #include "loci/base/descriptor.h"
+#include "loci/base/durable_file.h"
 
 namespace loci {
 namespace {
 
 constexpr const char* kOption = "cluster_secret";
-
-// A file's name outlives a loss of power once its folder is on the disk.
-bool sync_folder_of(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const Descriptor folder(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return folder.is_open() && ::fsync(folder.get()) == 0;
-}
 
 // BLAKE2b, keyed by the secret, of the purpose and the fingerprint.
 void derive(const ClusterSecret& secret, std::string_view purpose,

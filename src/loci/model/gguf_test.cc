@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/model/gguf_testing.h"
 #include "loci/model/gguf_writer_testing.h"
 #include "loci/model/random_model_testing.h"

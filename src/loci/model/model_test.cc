@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/model/default_model.h"
-#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/random_model_testing.h"

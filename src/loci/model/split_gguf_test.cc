@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/model/gguf_writer_testing.h"
 #include "loci/model/open_source.h"
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/memory/disk/disk_testing.h"
-#include "loci/model/folder_testing.h"
 
 namespace loci {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/hugging_face/encode_tensors.h"
 #include "loci/model/hugging_face/tensor_names.h"

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
-#include "loci/model/folder_testing.h"
 #include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/hugging_face/shards.h"
 

@@ -12,7 +12,7 @@
 #include <boost/asio/write.hpp>
 #include <string>
 
-#include "loci/serve/files/text_file.h"
+#include "loci/base/durable_file.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/telemetry/metrics.h"
 
@@ -234,7 +234,7 @@ TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
   const std::string file = testing::TempDir() + "api_test_keys.toml";
   const KeyEntry key{
       .name = "a", .tenant = "a", .hash = hash_api_key("secret"), .is_operator = false, .created = ""};
-  ASSERT_TRUE(replace_text_file(file, add_key("[limits]\nrequests_per_minute = 2\n", key).value()).ok());
+  ASSERT_TRUE(replace_file(file, add_key("[limits]\nrequests_per_minute = 2\n", key).value()).ok());
   start({}, {.file = file, .keys = {}, .operator_keys = {}});
   const std::string head = kHost + kJson + "x-api-key: secret\r\n";
   EXPECT_EQ(status_of(ask("POST /v1/completions", head, "{}")), 503) << "no model; it has been a request";

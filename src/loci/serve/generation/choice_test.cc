@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
-#include "loci/model/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model_testing.h"

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/folder_testing.h"
 #include "loci/engine/testing/engine_testing.h"
-#include "loci/model/folder_testing.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model_testing.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 
 namespace loci {
 

@@ -8,6 +8,8 @@
 
 #include <filesystem>
 
+#include "loci/base/durable_file.h"
+
 namespace loci {
 namespace {
 
@@ -33,10 +35,7 @@ void make_file(const std::string& path) {
   if (file < 0) return;
   ::close(file);
   // The file's name must outlive a loss of power as what is in it does.
-  const int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  ::fsync(directory);
-  ::close(directory);
+  (void)sync_folder_of(path);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include <latch>
 #include <thread>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/serve/store/schema.h"
 #include "loci/serve/store/sqlite_database.h"
 #include "loci/serve/store/stores_testing.h"

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/serve/store/schema.h"
 #include "loci/serve/store/sqlite_database.h"
 #include "loci/serve/store/sqlite_store.h"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/serve/store/fault_vfs_testing.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/postgres_testing.h"

@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
+#include "loci/base/durable_file.h"
 #include "loci/base/eventually_testing.h"
-#include "loci/serve/files/text_file.h"
 
 namespace loci {
 namespace {
@@ -46,7 +46,7 @@ class TenantsOfAFile : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  void write(const std::string& text) { ASSERT_TRUE(replace_text_file(path_, text).ok()); }
+  void write(const std::string& text) { ASSERT_TRUE(replace_file(path_, text).ok()); }
   static std::string key(const std::string& name, const std::string& tenant, const std::string& more = "") {
     return "[[keys]]\nname = \"" + name + "\"\ntenant = \"" + tenant + "\"\nhash = \"" +
            to_text(hash_api_key("key-of-" + name)) + "\"\n" + more;

@@ -6,7 +6,7 @@
 #include <string>
 #include <variant>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model_testing.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is replaced outlives a loss of power: which files are synchronised with the disk, and when.
-#include "loci/serve/files/text_file.h"
+#include "loci/base/durable_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "loci/model/folder_testing.h"
+#include "loci/base/folder_testing.h"
 
 namespace {
 
@@ -40,7 +40,7 @@ std::string content(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-class ReplaceTextFile : public testing::Test {
+class ReplaceFile : public testing::Test {
  protected:
   // `fails`: the path of what cannot be synchronised.
   void watch(const std::string& fails = "") {
@@ -52,7 +52,7 @@ class ReplaceTextFile : public testing::Test {
       return -1;
     };
   }
-  ~ReplaceTextFile() override { seen_fsync = nullptr; }
+  ~ReplaceFile() override { seen_fsync = nullptr; }
 
   struct Synced {
     std::string path;
@@ -66,10 +66,10 @@ class ReplaceTextFile : public testing::Test {
 };
 
 // First the new content, while the old one is still under the name; then, under its new name, the folder.
-TEST_F(ReplaceTextFile, SynchronisesTheContentAndThenTheFolder) {
-  ASSERT_TRUE(replace_text_file(path_, "old").ok());
+TEST_F(ReplaceFile, SynchronisesTheContentAndThenTheFolder) {
+  ASSERT_TRUE(replace_file(path_, "old").ok());
   watch();
-  ASSERT_TRUE(replace_text_file(path_, "new").ok());
+  ASSERT_TRUE(replace_file(path_, "new").ok());
   ASSERT_EQ(synced_.size(), 2u);
   EXPECT_EQ(synced_[0].content, "new");
   EXPECT_EQ(synced_[0].under_name, "old");
@@ -77,18 +77,18 @@ TEST_F(ReplaceTextFile, SynchronisesTheContentAndThenTheFolder) {
   EXPECT_EQ(synced_[1].under_name, "new");
 }
 
-TEST_F(ReplaceTextFile, SaysThatAFolderCouldNotBeSynchronised) {
+TEST_F(ReplaceFile, SaysThatAFolderCouldNotBeSynchronised) {
   watch(folder_path_);
-  const Status status = replace_text_file(path_, "new");
+  const Status status = replace_file(path_, "new");
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find(path_ + ": its folder could not be synchronised"), std::string::npos)
       << status.message();
 }
 
-TEST_F(ReplaceTextFile, LeavesTheOldContentWhereTheNewOneCannotBeSynchronised) {
-  ASSERT_TRUE(replace_text_file(path_, "old").ok());
+TEST_F(ReplaceFile, LeavesTheOldContentWhereTheNewOneCannotBeSynchronised) {
+  ASSERT_TRUE(replace_file(path_, "old").ok());
   watch(folder_path_ + "/keys.toml.new-" + std::to_string(::getpid()));
-  EXPECT_EQ(replace_text_file(path_, "new").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(replace_file(path_, "new").code(), StatusCode::kUnavailable);
   EXPECT_EQ(content(path_), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_path_), {}), 1)
       << "nothing is left beside it";
