@@ -10,11 +10,11 @@
 #include <numeric>
 #include <thread>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
 #include "loci/memory/disk/disk_keeper.h"
 #include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_testing.h"
-#include "loci/model/folder_testing.h"
 
 namespace loci {
 namespace {
@@ -279,6 +279,22 @@ TEST_F(SharedDirectory, ModelsAreFoundAndForgottenByName) {
 }
 
 // The folder goes between the moment in which a server opens the lock's file and that in which it has it.
+// Here a file that cannot be opened for writing: who wants room gets none of it, and nothing else goes.
+TEST_F(SharedDirectory, StateThatCannotBeDroppedNowIsKept) {
+  {
+    Server a = serve(1, "a");
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
+  }
+  const StoredModel a = list_stored_models(directory())[0];
+  const std::string slots = a.folder + "/group-0.slots";
+  std::filesystem::rename(slots, slots + "-aside");
+  std::filesystem::create_directory(slots);
+  EXPECT_EQ(drop_oldest_state(a, 1).status().code(), StatusCode::kUnavailable);
+  std::filesystem::remove(slots);
+  std::filesystem::rename(slots + "-aside", slots);
+  EXPECT_EQ(recover_all(*serve(1, "a").store).size(), 20u);
+}
+
 TEST_F(SharedDirectory, AServerThatStartsAsItsFolderGoesHasAFolder) {
   const std::string folder = model_folder(directory(), "abcd");
   std::unique_ptr<DiskFolder> dropping = make_disk_folder(folder);

@@ -445,7 +445,60 @@ TEST_F(DiskFaults, WhateverFailsNothingWrongIsServedAndEveryCallEnds) {
   EXPECT_GT(failed, 100u);
 }
 
-TEST_F(DiskFaults, ASetWhoseMakingWasCutShortIsMadeAgain) {
+// An error that may pass costs no state: the start is refused, and the next one finds all.
+TEST_F(DiskFaults, WhatCannotBeReadNowIsKept) {
+  for (const std::string file : {"secret", "superblock"}) {
+    for (const std::size_t directory : {0u, 1u}) {
+      if (file == "secret" && directory == 1) continue;  // the first directory's counts
+      FaultyDisk disk;
+      {
+        const auto store = open_disk_store(options(2), disk.folders(), clock_).value();
+        ASSERT_TRUE(write(*store, 0, 0, 1).ok());
+        ASSERT_TRUE(write(*store, 0, 1, 2).ok());
+      }
+      const std::string path = "disk" + std::to_string(directory);
+      disk.set_judge([&](const FaultyOperation& one) {
+        const bool fails = !one.write && one.directory == path && one.file == file;
+        return fails ? FaultAnswer{.kind = Kind::kError, .error = EIO} : FaultAnswer{};
+      });
+      const Status status = open_disk_store(options(2), disk.folders(), clock_).status();
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+      EXPECT_NE(status.message().find(path + "/" + file + ": cannot be read: "), std::string::npos)
+          << status.message();
+      disk.set_judge(nullptr);
+      const auto store = open_disk_store(options(2), disk.folders(), clock_).value();
+      EXPECT_TRUE(store->losses().empty());
+      EXPECT_EQ(recover_all(*store).size(), 2u);
+    }
+  }
+}
+
+TEST_F(DiskFaults, WhatCannotGrowIsKept) {
+  {
+    const auto store = open();
+    ASSERT_TRUE(write(*store, 0, 0, 1).ok());
+  }
+  disk_.set_judge(only(true, "superblock", {.kind = Kind::kError, .error = ENOSPC}));
+  DiskStoreOptions larger = options();
+  larger.directories[0].bytes *= 2;
+  EXPECT_EQ(open_disk_store(larger, disk_.folders(), clock_).status().code(), StatusCode::kResourceExhausted);
+  const auto store = open();
+  EXPECT_TRUE(store->losses().empty());
+  EXPECT_EQ(recover_all(*store).size(), 1u);
+}
+
+TEST_F(DiskFaults, ASetWhoseMakingFailedIsMadeAgain) {
+  for (const std::string_view file : {"secret", "superblock"}) {
+    FaultyDisk disk;
+    disk.set_judge(only(true, file, {.kind = Kind::kError, .error = ENOSPC}));
+    const Status status = open_disk_store(options(2), disk.folders(), clock_).status();
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
+    disk.set_judge(nullptr);
+    EXPECT_TRUE(open_disk_store(options(2), disk.folders(), clock_).value()->losses().empty());
+  }
+}
+
+TEST_F(DiskFaults, ASetThatLosesPowerIsFoundOrMadeAgain) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
     FaultyDisk disk;

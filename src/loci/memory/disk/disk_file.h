@@ -53,6 +53,9 @@ class DiskFolder {
   // replaced. Errors: kResourceExhausted naming disk, kUnavailable.
   virtual Result<std::shared_ptr<DiskFile>> create(std::string_view name, std::uint64_t bytes,
                                                    FileCaching caching) = 0;
+  // A small file, whole: whatever ends the process or the machine, it has the old content or the new one.
+  // Errors: kResourceExhausted naming disk, kUnavailable.
+  virtual Status replace(std::string_view name, std::span<const std::byte> content) = 0;
   virtual Status remove(std::string_view name) = 0;  // no error where it is not there
   // How many bytes of the file system are free for it.
   virtual std::uint64_t free_bytes() const = 0;

@@ -34,26 +34,25 @@ Secret new_secret() {
   return secret;
 }
 
-// All of a small file; kDataLoss where it has another size.
+// All of a small file. Errors: kNotFound; kDataLoss where it has another size; kUnavailable.
 Result<std::vector<std::byte>> read_small(DiskFolder& folder, std::string_view name, std::size_t bytes) {
   LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file, folder.open(name, FileCaching::kCached));
   std::vector<std::byte> content(bytes);
-  if (file->size_bytes() != bytes || file->read(0, content) != static_cast<std::int64_t>(bytes)) {
-    return data_loss(fmt::format("{} is damaged", name));
+  const std::int64_t got = file->read(0, content);
+  if (got < 0) {
+    return Status(
+        StatusCode::kUnavailable,
+        fmt::format("{}/{}: cannot be read: {}", folder.path(), name, errno_text(static_cast<int>(-got))),
+        "disk");
   }
+  if (file->size_bytes() != bytes || got != static_cast<std::int64_t>(bytes))
+    return data_loss(fmt::format("{} is damaged", name));
   return content;
 }
 
-Status write_small(DiskFolder& folder, std::string_view name, std::span<const std::byte> content) {
-  LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file,
-                        folder.create(name, content.size(), FileCaching::kCached));
-  if (const std::int64_t put = file->write(0, content); put != static_cast<std::int64_t>(content.size())) {
-    return {put == -ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
-            fmt::format("{}/{}: cannot be written{}", folder.path(), name,
-                        put < 0 ? ": " + errno_text(static_cast<int>(-put)) : ""),
-            "disk"};
-  }
-  return {};
+// The disk does not answer, or something else is short for now: the files may well be whole.
+bool may_be_whole(const Status& status) {
+  return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kResourceExhausted;
 }
 
 class Opener {
@@ -65,15 +64,17 @@ class Opener {
       set_.directories.push_back({.folder = make_folder(directory.path)});
       LOCI_RETURN_IF_ERROR(set_.directories.back().folder->lock());
     }
-    read_secret();
-    for (std::size_t i = 0; i < set_.directories.size(); ++i) adopt_shape(i);
-    const std::vector<std::string> reasons = misfits();
+    LOCI_RETURN_IF_ERROR(read_secret());
+    for (std::size_t i = 0; i < set_.directories.size(); ++i) LOCI_RETURN_IF_ERROR(adopt_shape(i));
     bool any_kept = false;
-    for (std::size_t i = 0; i < reasons.size(); ++i) {
-      if (reasons[i].empty() && open_directory(i).ok()) {
+    for (std::size_t i = 0; i < set_.directories.size(); ++i) {
+      LOCI_ASSIGN_OR_RETURN(std::string reason, misfit(i));
+      const Status opened = reason.empty() ? open_directory(i) : Status();
+      if (may_be_whole(opened)) return opened;
+      if (reason.empty() && opened.ok()) {
         any_kept = true;
       } else {
-        stale_.push_back({i, reasons[i]});
+        stale_.push_back({i, std::move(reason)});
       }
     }
     // Entries cannot be found without the secret that their keys were made with.
@@ -115,14 +116,16 @@ class Opener {
   }
 
   // Files that were made for more space, or another proportion of groups, are kept with all that is in them.
-  void adopt_shape(std::size_t directory) {
+  Status adopt_shape(std::size_t directory) {
     const Result<Superblock> found = read_superblock(directory);
-    if (!found.ok() || !same_shape(*found, expected(directory))) return;
+    if (!found.ok()) return may_be_whole(found.status()) ? found.status() : Status();
+    if (!same_shape(*found, expected(directory))) return {};
     DiskLayout& layout = set_.layout;
     for (std::size_t g = 0; g < layout.groups.size(); ++g) {
       layout.groups[g].slots = std::max(layout.groups[g].slots, found->groups[g].slots);
     }
     layout.holes = std::max(layout.holes, found->holes);
+    return {};
   }
 
   // But for the numbers of slots, which can grow.
@@ -134,38 +137,44 @@ class Opener {
   }
 
   // Why the directory's files cannot be kept; empty where they can.
-  std::string misfit(std::size_t directory) {
+  Result<std::string> misfit(std::size_t directory) {
     const Result<Superblock> found = read_superblock(directory);
-    if (found.status().code() == StatusCode::kNotFound) return kNew;
+    if (found.status().code() == StatusCode::kNotFound)
+      return std::string(any_record(directory) ? "superblock is missing" : kNew);
+    if (may_be_whole(found.status())) return found.status();
     if (!found.ok()) return found.status().message();
     const Superblock wanted = expected(directory);
     if (found->model_fingerprint != wanted.model_fingerprint)
-      return "state of another model, type or version";
-    if (found->set != wanted.set) return "state of another set of directories";
-    if (!same_shape(*found, wanted)) return "another shape";
+      return std::string("state of another model, type or version");
+    if (found->set != wanted.set) return std::string("state of another set of directories");
+    if (!same_shape(*found, wanted)) return std::string("another shape");
+    return std::string();
+  }
+
+  // Whether something was written to the first group's records: not where the making was cut short.
+  bool any_record(std::size_t directory) {
+    const auto records = set_.directories[directory].folder->open(header_file_name(0), FileCaching::kCached);
+    return records.ok() && (*records)->next_data(0) < (*records)->size_bytes();
+  }
+
+  Status read_secret() {
+    const auto secret = read_small(*set_.directories[0].folder, kSecretFileName, set_.secret.size());
+    if (!secret.ok()) return may_be_whole(secret.status()) ? secret.status() : Status();
+    std::transform(secret->begin(), secret->end(), set_.secret.begin(),
+                   [](std::byte byte) { return static_cast<std::uint8_t>(byte); });
     return {};
   }
 
-  void read_secret() {
-    const auto secret = read_small(*set_.directories[0].folder, kSecretFileName, set_.secret.size());
-    if (secret.ok()) {
-      std::transform(secret->begin(), secret->end(), set_.secret.begin(),
-                     [](std::byte byte) { return static_cast<std::uint8_t>(byte); });
-    }
-  }
-
-  std::vector<std::string> misfits() {
-    std::vector<std::string> reasons;
-    for (std::size_t i = 0; i < set_.directories.size(); ++i) reasons.push_back(misfit(i));
-    return reasons;
-  }
-
   // Longer, where it was made for fewer slots; `found` is what it was made for.
-  static Status fit(DiskFile& file, std::uint64_t found, std::uint64_t wanted) {
+  static Status fit(const DiskFolder& folder, DiskFile& file, std::uint64_t found, std::uint64_t wanted) {
     if (file.size_bytes() < found) return data_loss("a file is shorter than it was made");
     if (file.size_bytes() >= wanted) return {};
     const std::int64_t grown = file.grow(wanted);
-    return grown == 0 ? Status() : Status(StatusCode::kUnavailable, errno_text(static_cast<int>(-grown)));
+    if (grown == 0) return {};
+    return {StatusCode::kUnavailable,
+            fmt::format("{}: a file of {} cannot be made: {}", folder.path(), format_bytes(wanted),
+                        errno_text(static_cast<int>(-grown))),
+            "disk"};
   }
 
   Status open_directory(std::size_t index) {
@@ -180,14 +189,16 @@ class Opener {
     for (std::uint32_t g = 0; g < groups; ++g) {
       LOCI_ASSIGN_OR_RETURN(one.headers[g], one.folder->open(header_file_name(g), FileCaching::kCached));
       LOCI_ASSIGN_OR_RETURN(one.slots[g], one.folder->open(slot_file_name(g), FileCaching::kDirect));
-      LOCI_RETURN_IF_ERROR(fit(*one.headers[g], found.header_file_bytes(g), layout.header_file_bytes(g)));
-      LOCI_RETURN_IF_ERROR(fit(*one.slots[g], found.slot_file_bytes(g), layout.slot_file_bytes(g)));
+      LOCI_RETURN_IF_ERROR(
+          fit(*one.folder, *one.headers[g], found.header_file_bytes(g), layout.header_file_bytes(g)));
+      LOCI_RETURN_IF_ERROR(
+          fit(*one.folder, *one.slots[g], found.slot_file_bytes(g), layout.slot_file_bytes(g)));
     }
     LOCI_ASSIGN_OR_RETURN(one.holes, one.folder->open(kHoleFileName, FileCaching::kCached));
-    LOCI_RETURN_IF_ERROR(fit(*one.holes, found.hole_file_bytes(), layout.hole_file_bytes()));
+    LOCI_RETURN_IF_ERROR(fit(*one.folder, *one.holes, found.hole_file_bytes(), layout.hole_file_bytes()));
     // Last: until then the files are longer than it says, which is no harm.
     if (superblock == expected(index)) return {};
-    return write_small(*one.folder, kSuperblockFileName, encode_superblock(expected(index)));
+    return one.folder->replace(kSuperblockFileName, encode_superblock(expected(index)));
   }
 
   Status clear(const Stale& stale) {
@@ -239,10 +250,9 @@ class Opener {
     }
     LOCI_ASSIGN_OR_RETURN(one.holes,
                           folder.create(kHoleFileName, layout.hole_file_bytes(), FileCaching::kCached));
-    if (index == 0) {
-      LOCI_RETURN_IF_ERROR(write_small(folder, kSecretFileName, std::as_bytes(std::span(set_.secret))));
-    }
-    return write_small(folder, kSuperblockFileName, encode_superblock(expected(index)));
+    if (index == 0)
+      LOCI_RETURN_IF_ERROR(folder.replace(kSecretFileName, std::as_bytes(std::span(set_.secret))));
+    return folder.replace(kSuperblockFileName, encode_superblock(expected(index)));
   }
 
   void add_notes() {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "loci/base/descriptor.h"
+#include "loci/base/durable_file.h"
 #include "loci/base/units.h"
 #include "loci/memory/disk/disk_file.h"
 #include "loci/memory/disk/disk_format.h"
@@ -124,6 +125,11 @@ class RealFolder final : public DiskFolder {
       }
     }
     return open_file(file, O_RDWR, caching);
+  }
+
+  Status replace(std::string_view file, std::span<const std::byte> content) override {
+    Status done = replace_file(name(file), {reinterpret_cast<const char*>(content.data()), content.size()});
+    return done.ok() ? Status() : Status(done.code(), done.message(), "disk");
   }
 
   Status remove(std::string_view file) override {

@@ -61,19 +61,21 @@ void move_old_store(const std::string& directory) {
   std::filesystem::remove(directory + "/" + kLockFileName, error);
 }
 
-// All entries of the folder's files, of the directory that it is of its set.
-std::vector<RecoveredEntry> scan_folder(const std::string& folder, const Superblock& superblock,
-                                        const DiskLayout& layout) {
+// All entries of the folder's files, of the directory that it is of its set. Errors: kUnavailable.
+Result<std::vector<RecoveredEntry>> scan_folder(const std::string& folder, const Superblock& superblock,
+                                                const DiskLayout& layout) {
   std::vector<RecoveredEntry> entries;
-  const auto scan = [&](const std::string& name, std::uint32_t group) {
+  const auto scan = [&](const std::string& name, std::uint32_t group) -> Status {
     const auto file = open_disk_file_to_read(folder + "/" + name);
-    if (!file.ok()) return;
+    if (file.status().code() == StatusCode::kNotFound) return {};
+    if (!file.ok()) return file.status();
     scan_records(
         **file, layout, {superblock.model_fingerprint, group, 0}, superblock.directory, [] { return false; },
         [&](const RecoveredEntry& one) { entries.push_back(one); });
+    return {};
   };
-  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) scan(header_file_name(g), g);
-  scan(kHoleFileName, kHoleGroup);
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) LOCI_RETURN_IF_ERROR(scan(header_file_name(g), g));
+  LOCI_RETURN_IF_ERROR(scan(kHoleFileName, kHoleGroup));
   return entries;
 }
 
@@ -92,7 +94,8 @@ std::vector<std::uint32_t> dropping_order(std::vector<RecoveredEntry>& entries) 
   return order;
 }
 
-// Gives up one entry. Bytes that the file system has back.
+// Gives up one entry. Bytes that the file system has back. Errors: kUnimplemented where it never takes any,
+// kUnavailable.
 Result<std::uint64_t> drop_entry(DiskFolder& folder, const DiskLayout& layout, const RecoveredEntry& one) {
   LOCI_ASSIGN_OR_RETURN(const auto headers, folder.open(header_file_name(one.group), FileCaching::kCached));
   LOCI_ASSIGN_OR_RETURN(const auto slots, folder.open(slot_file_name(one.group), FileCaching::kCached));
@@ -100,10 +103,13 @@ Result<std::uint64_t> drop_entry(DiskFolder& folder, const DiskLayout& layout, c
   const std::vector<std::byte> zeros(layout.record_stride(one.group));
   const std::int64_t put = headers->write(row * zeros.size(), zeros);
   const std::uint64_t bytes = layout.slot_stride(one.group);
-  if (put != static_cast<std::int64_t>(zeros.size()) || slots->discard(row * bytes, bytes) != 0) {
+  if (put != static_cast<std::int64_t>(zeros.size()))
     return Status(StatusCode::kUnavailable, fmt::format("{}: state cannot be dropped", folder.path()));
-  }
-  return bytes;
+  const std::int64_t discarded = slots->discard(row * bytes, bytes);
+  if (discarded == 0) return bytes;
+  return Status(discarded == -EOPNOTSUPP ? StatusCode::kUnimplemented : StatusCode::kUnavailable,
+                fmt::format("{}: state cannot be dropped: {}", folder.path(),
+                            errno_text(static_cast<int>(-discarded))));
 }
 
 // Under another name first: a server that starts meanwhile makes a folder of its own, of which nothing goes.
@@ -187,17 +193,22 @@ Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t b
   LOCI_RETURN_IF_ERROR(folder->lock());
   const std::uint64_t before = held_bytes_of(model.folder);
   DroppedState dropped;
-  if (const Result<Superblock> superblock = read_disk_superblock(model.folder); superblock.ok()) {
+  const Result<Superblock> superblock = read_disk_superblock(model.folder);
+  // What cannot be read now may be whole.
+  if (superblock.status().code() == StatusCode::kUnavailable) return superblock.status();
+  if (superblock.ok()) {
     const DiskLayout layout{
         .directories = superblock->directories, .groups = superblock->groups, .holes = superblock->holes};
-    std::vector<RecoveredEntry> entries = scan_folder(model.folder, *superblock, layout);
+    LOCI_ASSIGN_OR_RETURN(std::vector<RecoveredEntry> entries,
+                          scan_folder(model.folder, *superblock, layout));
     for (const std::uint32_t index : dropping_order(entries)) {
       if (dropped.freed_bytes >= bytes) {
         dropped.oldest_used_at = entries[index].entry.used_at;
         return dropped;
       }
       const Result<std::uint64_t> freed = drop_entry(*folder, layout, entries[index]);
-      if (!freed.ok()) break;  // nor would the next one be
+      if (freed.status().code() == StatusCode::kUnimplemented) break;
+      if (!freed.ok()) return freed.status();  // what is left may be whole
       dropped.freed_bytes += *freed;
     }
   }

@@ -50,8 +50,9 @@ struct DroppedState {
 };
 
 // Drops the least recently used state of a model, a block's descendants before it, until so many bytes are
-// free or nothing is left; then, or where the files cannot be read or punched, the folder goes.
-// Errors: kUnavailable where a server has it open.
+// free or nothing is left; then, or where the files are damaged or the file system punches no holes, the
+// folder goes. Errors: kUnavailable where a server has it open, or the disk does not read or write it now;
+// what was dropped until then is.
 Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t bytes);
 
 }  // namespace loci

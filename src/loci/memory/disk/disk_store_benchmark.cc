@@ -57,6 +57,9 @@ class SparseFolder final : public DiskFolder {
     std::filesystem::resize_file(path() + "/" + std::string(name), bytes);
     return real_->open(name, caching);
   }
+  Status replace(std::string_view name, std::span<const std::byte> content) override {
+    return real_->replace(name, content);
+  }
   Status remove(std::string_view name) override { return real_->remove(name); }
   std::uint64_t free_bytes() const override { return ~std::uint64_t{0}; }
 

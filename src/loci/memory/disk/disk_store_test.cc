@@ -18,10 +18,10 @@
 #include <string>
 #include <thread>
 
+#include "loci/base/folder_testing.h"
 #include "loci/memory/disk/disk_io.h"
 #include "loci/memory/disk/disk_layout.h"
 #include "loci/memory/disk/disk_testing.h"
-#include "loci/model/folder_testing.h"
 
 namespace loci {
 namespace {
@@ -418,6 +418,9 @@ TEST_P(DiskStoreContract, ReplacesFilesThatDoNotFit) {
   fill(with);
   std::filesystem::remove(with.directories[0].path + "/secret");
   expect_replaced(with, "another set of directories");
+  fill(with);
+  std::filesystem::remove(with.directories[0].path + "/superblock");
+  expect_replaced(with, "superblock is missing");
 }
 
 TEST_P(DiskStoreContract, SpaceThatIsNotThereIsNotTaken) {

@@ -44,9 +44,11 @@ Result<Superblock> read_disk_superblock(const std::string& path) {
   std::vector<std::byte> bytes(kSuperblockBytes);
   LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file,
                         open_disk_file_to_read(path + "/" + kSuperblockFileName));
-  if (file->read(0, bytes) != static_cast<std::int64_t>(bytes.size())) {
-    return data_loss(path + ": the superblock is damaged");
-  }
+  const std::int64_t got = file->read(0, bytes);
+  if (got < 0)
+    return Status(StatusCode::kUnavailable, fmt::format("{}: the superblock cannot be read: {}", path,
+                                                        errno_text(static_cast<int>(-got))));
+  if (got != static_cast<std::int64_t>(bytes.size())) return data_loss(path + ": the superblock is damaged");
   Result<Superblock> superblock = decode_superblock(bytes);
   if (!superblock.ok()) return superblock.status().with_context(path);
   return superblock;

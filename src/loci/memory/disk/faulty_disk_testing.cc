@@ -2,6 +2,7 @@
 #include "loci/memory/disk/faulty_disk_testing.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -83,6 +84,18 @@ class FaultyDisk::Folder final : public DiskFolder {
           std::make_shared<Content>(Content{std::vector<std::byte>(bytes), {}});
     }
     return open(name, caching);
+  }
+  Status replace(std::string_view name, std::span<const std::byte> content) override {
+    const auto fresh = std::make_shared<Content>(Content{std::vector<std::byte>(content.size()), {}});
+    const std::int64_t put = disk_.move({path_, std::string(name), true, 0, content.size()},
+                                        const_cast<std::byte*>(content.data()), *fresh);
+    if (put != static_cast<std::int64_t>(content.size()))
+      return {put == -ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
+              std::string(name) + " cannot be written", "disk"};
+    const MutexLock lock(disk_.mutex_);
+    fresh->older.clear();
+    disk_.directories_[path_][std::string(name)] = fresh;
+    return {};
   }
   Status remove(std::string_view name) override {
     const MutexLock lock(disk_.mutex_);
