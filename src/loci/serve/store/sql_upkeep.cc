@@ -15,9 +15,11 @@ using namespace store_rows;
 
 namespace {
 
-// One call of expire() deletes at most kBatches * kThreadsInBatch threads: some tens of milliseconds.
+// One call of expire() deletes at most so many batches, a transaction each: turns are committed in between.
 constexpr int kBatches = 8;
+// What a transaction deletes, some tens of milliseconds; of larger threads one.
 constexpr std::int64_t kThreadsInBatch = 32;
+constexpr std::uint64_t kBytesInBatch = 4 << 20;
 
 // The response object of one that its server did not finish.
 std::string failed_json(std::string_view json) {
@@ -52,8 +54,10 @@ Result<std::uint64_t> fail_those_of(SqlSession& session, std::string_view owner)
 // stay.
 template <class Goes>
 Result<std::uint64_t> delete_batch(SqlSession& session, const SqlRows& oldest, const Goes& goes) {
-  std::uint64_t gone = 0;
+  std::uint64_t gone = 0, bytes = 0;
   for (std::size_t i = 0; i < oldest.size() && goes(i); ++i) {
+    bytes += static_cast<std::uint64_t>(oldest.integer(i, 2));
+    if (i > 0 && bytes > kBytesInBatch) break;
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(i, 0)));
     gone += deleted;
   }
@@ -138,9 +142,10 @@ Result<std::uint64_t> SqlStore::recount_usage() {
 Result<std::uint64_t> SqlStore::expire_batch(SqlSession& session, std::int64_t now,
                                              const StoreLimits& limits) const {
   if (limits.age_seconds_max) {
-    LOCI_ASSIGN_OR_RETURN(const SqlRows oldest, session.run("SELECT thread, active_at FROM threads "
-                                                            "ORDER BY active_at, thread LIMIT $1",
-                                                            {kThreadsInBatch}));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows oldest,
+                          session.run("SELECT thread, active_at, size_bytes FROM threads "
+                                      "ORDER BY active_at, thread LIMIT $1",
+                                      {kThreadsInBatch}));
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t gone, delete_batch(session, oldest, [&](std::size_t i) {
                             return now - oldest.integer(i, 1) > *limits.age_seconds_max;
                           }));

@@ -164,6 +164,18 @@ TEST_P(StoreLimitContract, ExpiryHoldsTheQuota) {
   EXPECT_EQ(history("r033"), "r033_in r033_out");
 }
 
+// Others' turns wait for such a transaction, and its log for room on the disk.
+TEST_P(StoreLimitContract, LargeConversationsExpireInSmallTransactions) {
+  const std::string large(3 << 20, 'x');
+  for (int i = 0; i < 20; ++i) create(fmt::format("c{}", i), {test_item("a", large)});
+  EXPECT_EQ(store_->expire(1 << 30, {.age_seconds_max = 1}).value(), 8u) << "one in each of eight";
+  now_ = 20'000;
+  quota_ = {.bytes_max = 1 << 20, .threads_max = {}};
+  create("small", {test_item("a")});
+  EXPECT_EQ(made_room_, 1u);
+  EXPECT_EQ(store_->stats().value()[0].conversations, 12u);
+}
+
 TEST_P(StoreLimitContract, StatsTellEachTenant) {
   create("c", {test_item("a")});
   now_ = 20'000;
