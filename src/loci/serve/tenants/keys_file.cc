@@ -5,6 +5,8 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
 
 #include "loci/base/units.h"
@@ -137,17 +139,16 @@ Result<KeyEntry> read_key(const toml::table& from) {
 }
 
 Status read_keys(const toml::array& from, KeysFile& file) {
+  std::set<std::string> names;
+  std::map<std::array<std::uint8_t, 32>, std::string> names_of;  // by the key's hash
   for (const toml::node& node : from) {
     LOCI_ASSIGN_OR_RETURN(KeyEntry key, read_key(*node.as_table()));
-    for (const KeyEntry& other : file.keys) {
-      if (other.name == key.name) {
-        return invalid_argument(fmt::format("two keys have the name '{}'", key.name), "name");
-      }
-      // Whose key it is would depend on the order.
-      if (other.hash == key.hash) {
-        return invalid_argument(fmt::format("'{}' and '{}' are the same key", other.name, key.name), "hash");
-      }
-    }
+    if (!names.insert(key.name).second)
+      return invalid_argument(fmt::format("two keys have the name '{}'", key.name), "name");
+    // Whose key it is would depend on the order.
+    const auto [other, is_new] = names_of.emplace(key.hash.bytes, key.name);
+    if (!is_new)
+      return invalid_argument(fmt::format("'{}' and '{}' are the same key", other->second, key.name), "hash");
     file.keys.push_back(std::move(key));
   }
   return {};
