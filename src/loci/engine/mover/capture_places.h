@@ -29,8 +29,8 @@ struct CaptureStats {
 // complete, but at most an eighth of the device's memory. 0 where none are.
 std::uint32_t capture_places(const CoreConfig& core);
 
-// Passes may begin while others are in flight. They end in the order in which they began: each piece with
-// add() or lost().
+// Passes may begin while others are in flight. Each piece ends with add() or lost(): add() is called in the
+// order in which the passes began, lost() also before pieces of earlier passes, which then count no more.
 //
 // Thread-compatible. O(log places) for each block, O(places) where one gives way.
 class CapturePlaces {

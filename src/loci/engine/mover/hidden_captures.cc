@@ -113,12 +113,14 @@ void HiddenCaptures::end(std::span<const SpanResult> results) {
   }
   samples_.clear();
   for (const SpanResult& result : results) samples_.push_back(result.sample);
+  if (pass.pieces.empty()) return;
   {
     const MutexLock lock(mutex_);
     if (waiting_rows_ > 0 && waiting_rows_ + pass.rows > options_.waiting_rows) {
-      pass.whole.assign(pass.pieces.size(), false);
+      // At once: a place in the queue for each pass that is dropped would have no bound.
+      for (const CapturePlaces::Piece& piece : pass.pieces) places_.lost(piece);
       give_back(std::move(pass.buffer));
-      pass.rows = 0;
+      return;
     }
     waiting_rows_ += pass.rows;
     ended_.push_back(std::move(pass));

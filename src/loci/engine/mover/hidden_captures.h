@@ -118,8 +118,10 @@ class HiddenCaptures {
   mutable Mutex mutex_;
   Condition changed_;
   CapturePlaces places_ GUARDED_BY(mutex_);
-  std::deque<Begun> ended_ GUARDED_BY(mutex_);         // those that the thread has not begun to copy
-  std::uint64_t ended_total_ GUARDED_BY(mutex_) = 0;   // passes; they are copied in the order of their ends
+  // Those that the thread has not begun to copy. Each has a row, so they are no more than waiting_rows, or
+  // one.
+  std::deque<Begun> ended_ GUARDED_BY(mutex_);
+  std::uint64_t ended_total_ GUARDED_BY(mutex_) = 0;   // were put there; they are copied in that order
   std::uint64_t copied_total_ GUARDED_BY(mutex_) = 0;  // of these, also if there was nothing to copy
   std::optional<SlotId> writing_ GUARDED_BY(mutex_);   // the block whose rows are being copied
   // Buffers of passes that are copied or dropped. One more is allocated only if none is spare, so all

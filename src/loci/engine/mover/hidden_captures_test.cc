@@ -374,6 +374,26 @@ TEST_F(HiddenCapturesTest, BuffersOfDroppedPassesAreUsedAgain) {
   EXPECT_EQ(backend_->allocated, 2) << "two passes had buffers at a time";
 }
 
+// It has no place among the passes that wait: those would be as many as the thread has fallen behind.
+TEST_F(HiddenCapturesTest, ADroppedPassIsForgottenBeforeEarlierOnesAreCopied) {
+  make({.places = 2, .share = {.percent = 100}, .waiting_rows = 52});
+  gate_.shut();
+  run(span(0, 32, {5}));
+  run(span(0, 20, {6}));
+  run(span(20, 21, {6}));  // it has to be dropped, and with it the rows before it
+  Pass next = pass_of(span(21, 32, {6}));
+  begin(next);
+  EXPECT_TRUE(next.spans[0].capture.empty()) << "its block lacks a row";
+  end(next);
+  Pass anew = pass_of(span(0, 32, {6}));
+  begin(anew);
+  gate_.open();
+  EXPECT_TRUE(has(5, 0));
+  EXPECT_FALSE(has(6, 0));
+  end(anew);
+  EXPECT_TRUE(has(6, 0)) << "another pass computes all of it";
+}
+
 TEST_F(HiddenCapturesTest, ASmallPassLeavesTheLargeBuffer) {
   for (int round = 0; round < 3; ++round) {
     Pass large = pass_of(span(0, 32, {5})), small = pass_of(span(0, 1, {6}));
