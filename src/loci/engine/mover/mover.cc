@@ -169,6 +169,7 @@ class MoverThread final : public Mover {
       desk_.wait(wanted_at);
     }
     change_last_records();
+    saves_.abandon();
   }
 
   void take_work() {
@@ -201,7 +202,7 @@ class MoverThread final : public Mover {
   }
 
   // The core deletes until its end: what came since the last round reaches the disk. The moves that came with
-  // it are dropped.
+  // it are dropped, the saves by MoverSaves::abandon().
   void change_last_records() {
     {
       const MutexLock lock(mutex_);
@@ -209,6 +210,7 @@ class MoverThread final : public Mover {
         record_changes_.insert(record_changes_.end(), std::make_move_iterator(work.record_changes.begin()),
                                std::make_move_iterator(work.record_changes.end()));
         work.record_changes.clear();
+        saves_.add(std::exchange(work.saves, {}));
       }
     }
     change_records();

@@ -66,7 +66,7 @@ class Mover {
   static Result<std::unique_ptr<Mover>> make(MoverOptions options, Backend& backend, const Clock& clock,
                                              Ended ended);
   // Drops moves that have not begun and waits for those that have. All changes of records reach the disk
-  // store. `Ended` is not called any more.
+  // store, which also forgets what is in the slots of saves that are dropped. `Ended` is not called any more.
   virtual ~Mover() = default;
 
   // Takes over a plan's moves and changes of records. When it returns, Backend::begin_fill() has been called

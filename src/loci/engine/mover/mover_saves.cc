@@ -41,6 +41,20 @@ void MoverSaves::add(std::vector<Move> moves) {
 
 bool MoverSaves::step() { return step_host() || step(to_disk_) || step(to_shared_); }
 
+void MoverSaves::abandon() {
+  for (const Save& save : to_disk_.saves) {
+    for (const MovePart& part : save.move.parts) {
+      to_disk_.source->change({.kind = RecordChange::Kind::kForget,
+                               .group = link_.disk_group(save.move, part.group),
+                               .slot = part.to,
+                               .entry = {}});
+    }
+  }
+  to_host_.clear();
+  to_disk_.saves.clear();
+  to_shared_.saves.clear();
+}
+
 bool MoverSaves::step_host() {
   if (to_host_.empty()) return false;
   Save& save = to_host_.front();

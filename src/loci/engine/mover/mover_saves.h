@@ -31,6 +31,10 @@ class MoverSaves {
   // Copies some layers of the first save to host memory; if there is none, of the first one to the disk, else
   // to the shared store. False: it can do nothing until something has ended.
   bool step();
+  // Drops all saves that are not written whole, because the mover ends. The disk forgets what is in their
+  // slots. The core has given up what was there before, and can't name it any more: a later start would find
+  // it even if its conversation has been deleted meanwhile.
+  void abandon();
 
  private:
   struct Save {
