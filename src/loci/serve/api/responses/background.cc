@@ -14,10 +14,33 @@
 namespace loci {
 namespace asio = boost::asio;
 
+// --- the events of all runs ---
+
+void BackgroundEvents::leave(BackgroundRun& run) { std::erase(runs_, &run); }
+
+void BackgroundEvents::make_room(const BackgroundRun& run) {
+  const auto spare = [&](const BackgroundRun* one) {
+    return one->event_bytes() - (one == &run ? one->last_bytes() : 0);
+  };
+  while (size_bytes_ > bytes_max_) {
+    BackgroundRun* const most = *std::max_element(
+        runs_.begin(), runs_.end(), [&](const auto* a, const auto* b) { return spare(a) < spare(b); });
+    if (spare(most) == 0) return;
+    most->give_up((spare(most) + 1) / 2);
+  }
+}
+
 // --- one run ---
 
-BackgroundRun::BackgroundRun(asio::io_context& io)
-    : signal_(std::in_place, io, asio::steady_timer::time_point::max()) {}
+BackgroundRun::BackgroundRun(asio::io_context& io, std::shared_ptr<BackgroundEvents> all)
+    : all_(std::move(all)), signal_(std::in_place, io, asio::steady_timer::time_point::max()) {
+  all_->join(*this);
+}
+
+BackgroundRun::~BackgroundRun() {
+  all_->shrink(event_bytes_);
+  all_->leave(*this);
+}
 
 std::string BackgroundRun::read(Position& at, std::size_t bytes_max) const {
   std::string out;
@@ -32,18 +55,29 @@ std::string BackgroundRun::read(Position& at, std::size_t bytes_max) const {
 }
 
 void BackgroundRun::append(std::string_view events) {
-  for (; event_bytes_ > kEventBytesMax; ++first_) {
-    event_bytes_ -= events_.front().size();
-    events_.pop_front();
-  }
+  if (event_bytes_ > kEventBytesMax) give_up(event_bytes_ - kEventBytesMax);
+  last_bytes_ = events.size();
+  event_bytes_ += last_bytes_;
+  all_->grow(last_bytes_);
   while (!events.empty()) {
     const std::size_t end = events.find("\n\n");
     const std::string_view event = events.substr(0, end == std::string_view::npos ? end : end + 2);
     events_.emplace_back(event);
-    event_bytes_ += event.size();
     events.remove_prefix(event.size());
   }
+  all_->make_room(*this);
   wake();
+}
+
+void BackgroundRun::give_up(std::size_t bytes) {
+  std::size_t dropped = 0;
+  for (; dropped < bytes; ++first_) {
+    dropped += events_.front().size();
+    events_.pop_front();
+  }
+  event_bytes_ -= dropped;
+  last_bytes_ = std::min(last_bytes_, event_bytes_);
+  all_->shrink(dropped);
 }
 
 void BackgroundRun::end() {
@@ -169,7 +203,7 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
   // The stream is written whoever reads it, so that it can be read later.
   prepared.generation.fields.stream = true;
   auto format = std::make_unique<ResponsesFormat>(prepared.turn->record);
-  auto begun = std::make_shared<BackgroundRun>(origin.io);
+  auto begun = std::make_shared<BackgroundRun>(origin.io, events_);
   begun->append(format->queued());
   prepared.generation.format = std::move(format);
   runs_[key] = begun;
@@ -233,10 +267,10 @@ asio::awaitable<void> BackgroundResponses::give_up(BackgroundRun& run, std::stri
 }
 
 void BackgroundResponses::retire(const Key& key) {
-  ended_.push_back(key);
-  ended_bytes_ += runs_.at(key)->event_bytes();
+  ended_.push_back({.key = key, .event_bytes = runs_.at(key)->event_bytes()});
+  ended_bytes_ += ended_.back().event_bytes;
   while (ended_bytes_ > kEndedBytesMax) {
-    const Key oldest = ended_.front();
+    const Key oldest = ended_.front().key;
     forget(oldest.first, oldest.second);
   }
 }
@@ -244,8 +278,12 @@ void BackgroundResponses::retire(const Key& key) {
 void BackgroundResponses::forget(const std::string& tenant, const std::string& id) {
   const auto at = runs_.find(Key(tenant, id));
   if (at == runs_.end() || !at->second->ended()) return;
-  ended_bytes_ -= at->second->event_bytes();
-  std::erase(ended_, at->first);
+  const auto ended =
+      std::find_if(ended_.begin(), ended_.end(), [&](const Ended& one) { return one.key == at->first; });
+  if (ended != ended_.end()) {
+    ended_bytes_ -= ended->event_bytes;
+    ended_.erase(ended);
+  }
   runs_.erase(at);
 }
 

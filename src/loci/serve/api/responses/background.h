@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "loci/serve/api/responses/response_turn.h"
 #include "loci/serve/api/responses/unstored_ends.h"
@@ -24,13 +25,46 @@
 
 namespace loci {
 
+class BackgroundRun;
+
+// A bound on the events of all runs together, so that clients which read many of them slowly can't fill the
+// memory with what is small enough for each. A run counts for as long as somebody has it: also one that has
+// ended and is read still. Network thread only.
+class BackgroundEvents {
+ public:
+  static constexpr std::size_t kBytesMax = std::size_t{128} << 20;
+
+  explicit BackgroundEvents(std::size_t bytes_max = kBytesMax) : bytes_max_(bytes_max) {}
+
+  std::size_t size_bytes() const { return size_bytes_; }
+
+  // --- for runs ---
+
+  void join(BackgroundRun& run) { runs_.push_back(&run); }
+  void leave(BackgroundRun& run);
+  void grow(std::size_t bytes) { size_bytes_ += bytes; }
+  void shrink(std::size_t bytes) { size_bytes_ -= bytes; }
+  // While there are too many, the run that has most gives up the older half of them. What was just appended
+  // to `run` stays whatever it takes. O(runs) for each that gives up some.
+  void make_room(const BackgroundRun& run);
+
+ private:
+  const std::size_t bytes_max_;
+  std::size_t size_bytes_ = 0;
+  std::vector<BackgroundRun*> runs_;
+};
+
 // A response that is being made, or that ended a short time ago. Network thread only.
 class BackgroundRun {
  public:
-  // How many bytes of its latest events are kept. Those that were appended last are kept whatever they take.
+  // How many bytes of its latest events are kept. Those that were appended last are kept whatever they take,
+  // until another run needs the room (BackgroundEvents).
   static constexpr std::size_t kEventBytesMax = std::size_t{16} << 20;
 
-  explicit BackgroundRun(boost::asio::io_context& io);
+  BackgroundRun(boost::asio::io_context& io, std::shared_ptr<BackgroundEvents> all);
+  ~BackgroundRun();
+  BackgroundRun(const BackgroundRun&) = delete;
+  BackgroundRun& operator=(const BackgroundRun&) = delete;
 
   // A place in the stream: so many bytes of an event, whose sequence number is `event`, were read.
   struct Position {
@@ -45,8 +79,11 @@ class BackgroundRun {
   // The sequence number of the next event that is appended.
   std::uint64_t next_event() const { return first_ + events_.size(); }
   std::size_t event_bytes() const { return event_bytes_; }  // of those that are kept
+  std::size_t last_bytes() const { return last_bytes_; }    // of these, what was appended last
   // Whole server-sent events.
   void append(std::string_view events);
+  // Drops the oldest events, so many bytes of them or somewhat more.
+  void give_up(std::size_t bytes);
 
   bool ended() const { return ended_; }
   void end();  // also when the server stops before the response is complete
@@ -60,9 +97,11 @@ class BackgroundRun {
   void wake();
 
  private:
+  const std::shared_ptr<BackgroundEvents> all_;
   std::deque<std::string> events_;  // the oldest first
   std::uint64_t first_ = 0;         // its sequence number
   std::size_t event_bytes_ = 0;
+  std::size_t last_bytes_ = 0;
   bool ended_ = false;
   bool cancelled_ = false;
   std::function<void()> on_cancel_;
@@ -112,8 +151,13 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
 
   ApiServices& services_;
   std::shared_ptr<UnstoredEnds> ends_;
+  std::shared_ptr<BackgroundEvents> events_ = std::make_shared<BackgroundEvents>();  // of all runs
   std::map<Key, std::shared_ptr<BackgroundRun>> runs_;
-  std::deque<Key> ended_;  // the oldest first
+  struct Ended {
+    Key key;
+    std::size_t event_bytes = 0;  // when it ended
+  };
+  std::deque<Ended> ended_;  // the oldest first
   std::size_t ended_bytes_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -29,7 +30,7 @@ std::string event_of(std::size_t bytes) { return "data: " + std::string(bytes - 
 
 TEST(BackgroundRun, TellsOfACancelThatCameBefore) {
   asio::io_context io;
-  BackgroundRun run(io);
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
   run.cancel();
   int told = 0;
   run.on_cancel([&] { ++told; });
@@ -40,7 +41,7 @@ TEST(BackgroundRun, TellsOfACancelThatCameBefore) {
 
 TEST(BackgroundRun, KeepsABoundedPartOfItsEvents) {
   asio::io_context io;
-  BackgroundRun run(io);
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
   constexpr std::size_t kBytes = 1 << 20;
   for (int i = 0; i < 40; ++i) run.append(event_of(kBytes));
   EXPECT_LE(run.event_bytes(), (std::size_t{16} << 20) + kBytes);
@@ -48,7 +49,7 @@ TEST(BackgroundRun, KeepsABoundedPartOfItsEvents) {
 
 TEST(BackgroundRun, NumbersEventsByTheirPlaceInTheWholeStream) {
   asio::io_context io;
-  BackgroundRun run(io);
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
   constexpr std::size_t kBytes = 1 << 20;
   for (int i = 0; i < 40; ++i) run.append(event_of(kBytes));
   EXPECT_EQ(run.next_event(), 40u);
@@ -60,7 +61,7 @@ TEST(BackgroundRun, NumbersEventsByTheirPlaceInTheWholeStream) {
 // The events of a reply's end show all of it: who reads along must not lose them.
 TEST(BackgroundRun, KeepsAllThatWasAppendedLast) {
   asio::io_context io;
-  BackgroundRun run(io);
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
   run.append(event_of(100));
   const std::string huge = event_of(std::size_t{12} << 20);
   run.append(huge + huge + huge);
@@ -70,9 +71,40 @@ TEST(BackgroundRun, KeepsAllThatWasAppendedLast) {
   EXPECT_FALSE(run.has_dropped(3));
 }
 
+// Readers of many runs hold all of them, also when these have ended.
+TEST(BackgroundRun, AllTogetherKeepABoundedPartOfTheirEvents) {
+  asio::io_context io;
+  constexpr std::size_t kEvent = 1'000, kAll = 100 * kEvent;
+  const auto all = std::make_shared<BackgroundEvents>(kAll);
+  BackgroundRun small(io, all);
+  small.append(event_of(kEvent));
+  std::deque<BackgroundRun> runs;
+  for (int i = 0; i < 20; ++i) {
+    BackgroundRun& run = runs.emplace_back(io, all);
+    for (int event = 0; event < 20; ++event) {
+      run.append(event_of(kEvent));
+      ASSERT_LE(all->size_bytes(), kAll);
+      ASSERT_FALSE(run.has_dropped(run.next_event() - 1)) << "what came last";
+    }
+    run.end();
+  }
+  EXPECT_TRUE(runs.front().has_dropped(0));
+  EXPECT_FALSE(small.has_dropped(0)) << "who has most gives up first";
+  // What is appended at once is kept whatever it takes, until others need the room.
+  BackgroundRun large(io, all);
+  large.append(event_of(2 * kAll));
+  EXPECT_EQ(all->size_bytes(), 2 * kAll);
+  BackgroundRun::Position at;
+  EXPECT_EQ(large.read(at, 10).size(), 10u);
+  small.append(event_of(kEvent));
+  EXPECT_TRUE(large.has_dropped(at.event)) << "its reader is told, though it was in the middle of it";
+  runs.clear();
+  EXPECT_EQ(all->size_bytes(), small.event_bytes());
+}
+
 TEST(BackgroundRun, IsReadInParts) {
   asio::io_context io;
-  BackgroundRun run(io);
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
   const std::string stream = event_of(10) + event_of(25) + event_of(9);
   run.append(stream);
   for (const std::size_t bytes_max : {1u, 7u, 10u, 35u, 1000u}) {
