@@ -340,6 +340,17 @@ def test_responses_of_a_conversation(server):
         expect_error(server.get("/v1/responses/" + response["id"]), 404, code="not_found")
 
 
+def test_items_leave_out_log_probabilities(server):
+    made = new_conversation(server)
+    response = create(server, "Say hello.", conversation=made["id"], include=["message.output_text.logprobs"])
+    expect(response["output"][0]["content"][0]["logprobs"], "the reply has them")
+    expect_equal(server.get("/v1/responses/" + response["id"]).json, response, "GET")
+    item = server.get(f"/v1/conversations/{made['id']}/items?limit=1").json["data"][0]
+    expect_equal(item["id"], response["output"][0]["id"], "the newest item")
+    expect_equal(item["content"][0]["logprobs"], [], "of the item")
+    expect_equal(item["content"][0]["text"], response["output"][0]["content"][0]["text"], "text")
+
+
 def test_one_turn_at_a_time(server):
     conversation = new_conversation(server)
     # Log-probabilities make more output than the sockets' buffers hold: the turn goes on until the client leaves.

@@ -151,6 +151,26 @@ std::vector<Item> output_items(const ResponseHead& head, const FinishedChoice& c
   return items;
 }
 
+std::vector<Item> without_logprobs(const std::vector<Item>& items) {
+  std::vector<Item> out;
+  for (const Item& item : items) {
+    Item& copy = out.emplace_back(Item::object());
+    for (const auto& [name, value] : item.items()) {
+      if (name != "content") {
+        copy[name] = value;
+        continue;
+      }
+      Json& parts = copy[name] = Json::array();
+      for (const Json& part : value) {
+        Json& copied = parts.emplace_back(Json::object());
+        for (const auto& [field, of_part] : part.items())
+          copied[field] = field == "logprobs" ? Json::array() : of_part;
+      }
+    }
+  }
+  return out;
+}
+
 Json response_error_json(const ApiError& error) {
   std::string code = "server_error";
   if (error.http_status == 429) code = "rate_limit_exceeded";

@@ -51,6 +51,9 @@ Item reasoning_text_part(const std::string& text);
 // those of output_item_id(). Where the reply was cut off its last item is incomplete.
 std::vector<Item> output_items(const ResponseHead& head, const FinishedChoice& choice);
 
+// The items with `logprobs` that are empty.
+std::vector<Item> without_logprobs(const std::vector<Item>& items);
+
 // Of a reply's tokens those that spell one text of it. They are known by their place: a text is all of the
 // reply, or its beginning, or its end; of one in the middle there are none.
 std::vector<LogprobEntry> logprobs_of_text(const std::vector<LogprobEntry>& all, std::string_view text,

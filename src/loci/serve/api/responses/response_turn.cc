@@ -9,6 +9,7 @@
 #include "loci/base/hex.h"
 #include "loci/serve/api/responses/ids.h"
 #include "loci/serve/api/responses/stored_objects.h"
+#include "loci/serve/store/stored_text.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -106,6 +107,12 @@ Status check_ids(const std::vector<Item>& input, const std::vector<Item>& known)
   return {};
 }
 
+// What the store would refuse at the turn's end is refused before anything is computed.
+Status check_stored(std::string_view tenant, const ResponseTurn& turn) {
+  LOCI_RETURN_IF_ERROR(check_stored_turn(tenant, turn.waiting("in_progress")));
+  return check_stored_items(turn.input, "input");
+}
+
 ContextOverflow overflow_of(const ResponseRequest& request, const ServedModel& served) {
   if (request.truncation.empty()) return served.overflow.overflow;
   return request.truncation == "auto" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse;
@@ -153,8 +160,15 @@ StoredTurn ResponseTurn::waiting(const std::string& status) const {
 
 StoredTurn ResponseTurn::ended(const ResponseEnd& end, std::vector<TokenId> tokens) const {
   StoredTurn turn = waiting(end.status);
+  const ResponseEnd shorter{.status = end.status,
+                            .completed_at = end.completed_at,
+                            .output = without_logprobs(end.output),
+                            .usage = end.usage,
+                            .error = end.error};
+  turn.output = to_stored(shorter.output);
   turn.response.json = dump_json(response_json(record->head(), end));
-  turn.output = to_stored(end.output);
+  if (turn.response.json.size() > response_bytes_max)
+    turn.response.json = dump_json(response_json(record->head(), shorter));
   if (end.status != "completed" && end.status != "incomplete") return turn;
   turn.input = input;
   turn.response.tokens = std::move(tokens);
@@ -214,6 +228,7 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   turn->tokenizer = std::move(tokenizer);
   PreparedResponse out{.turn = turn, .generation = std::get<PreparedGeneration>(std::move(prepared))};
   if (!request.store) return out;
+  if (Status status = check_stored(tenant, *turn); !status.ok()) return api_error(status);
   out.generation.commit = [store, owner = std::string(tenant), turn = out.turn,
                            prompt = out.generation.prompts.front()](
                               const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {

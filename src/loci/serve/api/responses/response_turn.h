@@ -14,6 +14,7 @@
 #include "loci/serve/api/responses/responses_format.h"
 #include "loci/serve/generation/prepare.h"
 #include "loci/serve/store/conversation_store.h"
+#include "loci/serve/store/stored_text.h"
 
 namespace loci {
 
@@ -31,11 +32,13 @@ struct ResponseTurn {
   std::vector<StoredItem> input;
   std::string previous;
   std::string tokenizer;
-  std::int64_t claim = 0;  // of its conversation: StoredTurn's
+  std::int64_t claim = 0;                                // of its conversation: StoredTurn's
+  std::size_t response_bytes_max = kStoredJsonBytesMax;  // the store refuses a longer response
 
   // `status` is "queued" or "in_progress".
   StoredTurn waiting(const std::string& status) const;
-  // `tokens` is the whole sequence.
+  // `tokens` is the whole sequence. Log-probabilities are left out of items, which every later turn reads,
+  // and of a response that the store would refuse with them.
   StoredTurn ended(const ResponseEnd& end, std::vector<TokenId> tokens) const;
 };
 
