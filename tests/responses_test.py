@@ -340,6 +340,17 @@ def test_responses_of_a_conversation(server):
         expect_error(server.get("/v1/responses/" + response["id"]), 404, code="not_found")
 
 
+def test_a_history_that_is_too_long_is_not_read(binary, model, tmp_path):
+    with Server(binary, model, *FLAGS, "--max-body", "100KiB", "--store", str(tmp_path / "conversations.db")) as server:
+        made = new_conversation(server)
+        for _ in range(2):
+            item = {"role": "user", "content": "x" * 90_000}
+            expect_equal(server.post(f"/v1/conversations/{made['id']}/items", {"items": [item]}).status, 200, "added")
+        reply = server.post("/v1/responses", {"input": "Hi", "conversation": made["id"], "truncation": "auto"})
+        message = expect_error(reply, 400, "conversation", "context_length_exceeded")
+        expect("at most 131,072 bytes" in message and "max_body" in message, message)
+
+
 def test_items_leave_out_log_probabilities(server):
     made = new_conversation(server)
     response = create(server, "Say hello.", conversation=made["id"], include=["message.output_text.logprobs"])

@@ -113,9 +113,9 @@ Result<std::string> inspect_conversation(const std::string& path, const std::str
   std::string out;
   Status missing = not_found(fmt::format("no conversation or response has the id {}", printable(id)));
   for (const TenantStats& one : tenants) {
-    Result<std::vector<StoredItem>> items = store.conversation_history(one.tenant, id);
+    Result<std::vector<StoredItem>> items = store.conversation_history(one.tenant, id, UINT64_MAX);
     if (items.status().code() == StatusCode::kNotFound && store.response(one.tenant, id).ok()) {
-      items = store.response_history(one.tenant, id);
+      items = store.response_history(one.tenant, id, UINT64_MAX);
       if (!items.ok()) missing = items.status();
     }
     if (items.status().code() == StatusCode::kNotFound) continue;

@@ -47,19 +47,22 @@ void make_services(ServerParts& parts) {
   parts.workers = std::make_unique<WorkerPool>(config.workers);
   parts.http = std::make_unique<HttpServer>(config.http, parts.clock, parts.metrics, parts.log);
   parts.store_thread = std::make_unique<WorkerPool>(kStoreThreads);
-  parts.services.reset(new ApiServices{
-      {.workers = *parts.workers,
-       .store_thread = *parts.store_thread,
-       .limiter = parts.limiter,
-       .history = parts.history,
-       .metrics = parts.metrics,
-       .clock = parts.clock,
-       .log = parts.log,
-       .time_limit = config.request_timeout},
-      {.pages = page_guard(config), .access_log = config.access_log, .metrics_access = config.metrics_access},
-      parts.store.get(),
-      parts.tenants,
-      parts.public_prefixes});
+  const ApiOptions options{.pages = page_guard(config),
+                           .access_log = config.access_log,
+                           .metrics_access = config.metrics_access,
+                           .body_bytes_max = config.http.limits.body_bytes_max};
+  parts.services.reset(new ApiServices{{.workers = *parts.workers,
+                                        .store_thread = *parts.store_thread,
+                                        .limiter = parts.limiter,
+                                        .history = parts.history,
+                                        .metrics = parts.metrics,
+                                        .clock = parts.clock,
+                                        .log = parts.log,
+                                        .time_limit = config.request_timeout},
+                                       options,
+                                       parts.store.get(),
+                                       parts.tenants,
+                                       parts.public_prefixes});
 }
 
 // Who listens to others without asking who they are should know it.

@@ -23,6 +23,7 @@ struct ApiOptions {
   PageGuard pages;  // which web pages may use the server
   bool access_log = true;
   Access metrics_access = Access::kOpen;  // of /metrics, which tells of all tenants together
+  std::uint64_t body_bytes_max = HttpLimits().body_bytes_max;  // of a request
 };
 
 // Threads that wait for the store's disk or server: turns that wait together are made durable together.

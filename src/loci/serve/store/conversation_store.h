@@ -153,6 +153,8 @@ class ConversationStore {
   virtual Status commit_turn(std::string_view tenant, const StoredTurn& turn) = 0;
 
   virtual Result<StoredResponse> response(std::string_view tenant, std::string_view id) = 0;
+  // The same without its JSON, which is not read: what another turn goes on from.
+  virtual Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) = 0;
   // Items that it added to a conversation stay there.
   virtual Status delete_response(std::string_view tenant, std::string_view id) = 0;
   virtual Result<ItemList> input_items(std::string_view tenant, std::string_view response,
@@ -160,9 +162,12 @@ class ConversationStore {
 
   // What the next turn follows: all items, the oldest first. Of a response: its chain of previous ones,
   // each input then output. A chain that is cut (one was deleted or has expired) is kNotFound naming it.
-  virtual Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id) = 0;
-  virtual Result<std::vector<StoredItem>> conversation_history(std::string_view tenant,
-                                                               std::string_view id) = 0;
+  // `bytes_max`: of their ids and JSON, with 64 bytes for each item. kResourceExhausted where they take more:
+  // they are counted before any is read.
+  virtual Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id,
+                                                           std::uint64_t bytes_max) = 0;
+  virtual Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id,
+                                                               std::uint64_t bytes_max) = 0;
 
   // The name of this server in the store, drawn when it was opened; empty: a store that is one server's.
   virtual std::string server() const = 0;

@@ -9,6 +9,13 @@ namespace {
 
 const Status kNone = not_found("none");
 const Status kBad = invalid_argument("bad");
+const Status kTooMuch(StatusCode::kResourceExhausted, "too much");
+
+std::uint64_t bytes_of(const std::vector<StoredItem>& items) {
+  std::uint64_t bytes = 0;
+  for (const StoredItem& item : items) bytes += item.id.size() + item.json.size() + 64;
+  return bytes;
+}
 
 bool has(const std::vector<StoredItem>& items, std::string_view id) {
   return std::any_of(items.begin(), items.end(), [&](const StoredItem& item) { return item.id == id; });
@@ -274,6 +281,12 @@ Result<StoredResponse> NaiveStore::response(std::string_view tenant, std::string
   return found->turn.response;
 }
 
+Result<StoredResponse> NaiveStore::continued_response(std::string_view tenant, std::string_view id) {
+  LOCI_ASSIGN_OR_RETURN(StoredResponse found, response(tenant, id));
+  found.json.clear();
+  return found;
+}
+
 Status NaiveStore::delete_response(std::string_view tenant, std::string_view id) {
   Response* found = find_response(tenant, id);
   if (found == nullptr) return kNone;
@@ -294,23 +307,26 @@ Result<ItemList> NaiveStore::input_items(std::string_view tenant, std::string_vi
   return page_of(found->turn.input, page);
 }
 
-Result<std::vector<StoredItem>> NaiveStore::response_history(std::string_view tenant, std::string_view id) {
+Result<std::vector<StoredItem>> NaiveStore::response_history(std::string_view tenant, std::string_view id,
+                                                             std::uint64_t bytes_max) {
   const Response* found = find_response(tenant, id);
   if (found == nullptr) return kNone;
   std::vector<StoredItem> items;
   if (!found->turn.response.previous.empty()) {
     const Response* previous = find_response(tenant, found->turn.response.previous);
     if (previous == nullptr || previous->serial != found->continues) return kNone;
-    LOCI_ASSIGN_OR_RETURN(items, response_history(tenant, found->turn.response.previous));
+    LOCI_ASSIGN_OR_RETURN(items, response_history(tenant, found->turn.response.previous, UINT64_MAX));
   }
   for (StoredItem& item : joined(found->turn)) items.push_back(std::move(item));
+  if (bytes_of(items) > bytes_max) return kTooMuch;
   return items;
 }
 
-Result<std::vector<StoredItem>> NaiveStore::conversation_history(std::string_view tenant,
-                                                                 std::string_view id) {
+Result<std::vector<StoredItem>> NaiveStore::conversation_history(std::string_view tenant, std::string_view id,
+                                                                 std::uint64_t bytes_max) {
   const Conversation* found = find_conversation(tenant, id);
   if (found == nullptr) return kNone;
+  if (bytes_of(found->items) > bytes_max) return kTooMuch;
   return found->items;
 }
 

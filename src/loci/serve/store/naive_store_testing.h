@@ -32,11 +32,14 @@ class NaiveStore : public ConversationStore {
   Status delete_item(std::string_view tenant, std::string_view conversation, std::string_view item) override;
   Status commit_turn(std::string_view tenant, const StoredTurn& turn) override;
   Result<StoredResponse> response(std::string_view tenant, std::string_view id) override;
+  Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) override;
   Status delete_response(std::string_view tenant, std::string_view id) override;
   Result<ItemList> input_items(std::string_view tenant, std::string_view response,
                                const ItemPage& page) override;
-  Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id) override;
-  Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id) override;
+  Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id,
+                                                   std::uint64_t bytes_max) override;
+  Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id,
+                                                       std::uint64_t bytes_max) override;
   Result<std::optional<std::int64_t>> claim_turn(std::string_view, std::string_view) override {
     return std::optional<std::int64_t>(0);  // it is one server's
   }

@@ -75,7 +75,7 @@ TEST_F(PostgresStoreTest, TurnsOfManyServersInOneConversationStayWhole) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const auto items = first->conversation_history("ann", "c");
+  const auto items = first->conversation_history("ann", "c", UINT64_MAX);
   ASSERT_TRUE(items.ok());
   ASSERT_EQ(items->size(), 80u);
   for (std::size_t i = 0; i < items->size(); i += 2) {
@@ -155,7 +155,7 @@ TEST_F(PostgresStoreTest, AServerThatWasPausedCommitsNothingThatAnotherTookOver)
   EXPECT_EQ(other->response("ann", "late").status().code(), StatusCode::kNotFound);
   ASSERT_TRUE(other->commit_turn("ann", turn_in("c", "r", taken)).ok());
   EXPECT_FALSE(paused->commit_turn("ann", turn_in("c", "late", lost)).ok()) << "the row is gone by now";
-  EXPECT_EQ(other->conversation_history("ann", "c").value().size(), 2u) << "the one turn's items";
+  EXPECT_EQ(other->conversation_history("ann", "c", UINT64_MAX).value().size(), 2u) << "the one turn's items";
   // What it failed to say may still be told of.
   StoredTurn failed = turn_in("c", "late", lost);
   failed.response.status = "failed";
@@ -276,7 +276,7 @@ TEST_F(PostgresStoreTest, OfManyServersOneAtATimeMakesATurn) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(committed, 40);
   EXPECT_EQ(most, 1);
-  EXPECT_EQ(first->conversation_history("ann", "c").value().size(), 80u);
+  EXPECT_EQ(first->conversation_history("ann", "c", UINT64_MAX).value().size(), 80u);
 }
 
 TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {

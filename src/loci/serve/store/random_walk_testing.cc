@@ -100,8 +100,14 @@ StoreOperation StoreWalk::on_response(std::uint64_t which, const std::string& te
     case 8: return operation("delete " + r, [=](auto& s) { return s.delete_response(tenant, r); });
     case 9:
       return operation("input " + r, [=, at = page()](auto& s) { return s.input_items(tenant, r, at); });
-    case 10: return operation("history " + r, [=](auto& s) { return s.response_history(tenant, r); });
-    case 11: return operation("get " + r, [=](auto& s) { return s.response(tenant, r); });
+    case 10: {
+      const std::uint64_t bytes_max = random_.below(2) == 0 ? UINT64_MAX : random_.below(1'000);
+      return operation("history " + r, [=](auto& s) { return s.response_history(tenant, r, bytes_max); });
+    }
+    case 11:
+      if (random_.below(2) == 0)
+        return operation("go on from " + r, [=](auto& s) { return s.continued_response(tenant, r); });
+      return operation("get " + r, [=](auto& s) { return s.response(tenant, r); });
     default: {
       const StoredTurn made = turn();
       return operation("commit " + made.response.id, [=](auto& s) { return s.commit_turn(tenant, made); });
@@ -171,12 +177,12 @@ std::string dump_store(ConversationStore& store) {
     for (std::uint64_t i = 0; i < kConversations; ++i) {
       const std::string c = fmt::format("c{}", i);
       add(store.conversation(tenant, c));
-      add(store.conversation_history(tenant, c));
+      add(store.conversation_history(tenant, c, UINT64_MAX));
     }
     for (std::uint64_t i = 0; i < kResponses; ++i) {
       const std::string r = fmt::format("r{}", i);
       add(store.response(tenant, r));
-      add(store.response_history(tenant, r));
+      add(store.response_history(tenant, r, UINT64_MAX));
       add(store.input_items(tenant, r, {}));
     }
   }

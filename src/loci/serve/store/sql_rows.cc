@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "loci/base/units.h"
 #include "loci/serve/store/stored_text.h"
 
 namespace loci::store_rows {
@@ -265,6 +266,14 @@ Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner
                         session.run(page.newest_first ? statements.backward : statements.forward,
                                     {owner, after, sizes.integer(count - 1, 0)}));
   return ItemList{.items = to_items(rows), .has_more = sizes.size() > count};
+}
+
+Status check_history_bytes(const SqlRows& sum, std::uint64_t bytes_max) {
+  const auto found = static_cast<std::uint64_t>(sum.integer(0, 0));
+  if (found <= bytes_max) return {};
+  return {StatusCode::kResourceExhausted,
+          fmt::format("expected items that take at most {} bytes in the store, found {}",
+                      format_count(bytes_max), format_count(found))};
 }
 
 std::vector<StoredItem> to_items(const SqlRows& rows) {

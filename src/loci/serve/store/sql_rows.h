@@ -106,6 +106,9 @@ enum class ItemsOf : std::uint8_t { kConversation, kResponseInput };
 // kInvalidArgument (there is no item `after`).
 Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner, const ItemPage& page);
 
+// `sum`: what the items of a history take. Errors: kResourceExhausted (more than `bytes_max`).
+Status check_history_bytes(const SqlRows& sum, std::uint64_t bytes_max);
+
 // Rows of (id, json).
 std::vector<StoredItem> to_items(const SqlRows& rows);
 

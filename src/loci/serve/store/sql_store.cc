@@ -151,10 +151,28 @@ Status SqlStore::delete_item(std::string_view tenant, std::string_view conversat
   return done;
 }
 
-Result<std::vector<StoredItem>> SqlStore::conversation_history(std::string_view tenant, std::string_view id) {
+namespace {
+
+// The thread has more than the items, and what it has is known: mostly that is few enough.
+Status check_history(SqlSession& session, const ConversationRow& row, std::uint64_t bytes_max) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows thread,
+                        session.run("SELECT size_bytes FROM threads WHERE thread = $1", {row.thread}));
+  if (!thread.empty() && static_cast<std::uint64_t>(thread.integer(0, 0)) <= bytes_max) return {};
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows items,
+      session.run("SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM items WHERE conversation = $1",
+                  {row.conversation}));
+  return check_history_bytes(items, bytes_max);
+}
+
+}  // namespace
+
+Result<std::vector<StoredItem>> SqlStore::conversation_history(std::string_view tenant, std::string_view id,
+                                                               std::uint64_t bytes_max) {
   std::vector<StoredItem> items;
   const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
+    LOCI_RETURN_IF_ERROR(check_history(session, row, bytes_max));
     LOCI_ASSIGN_OR_RETURN(
         const SqlRows rows,
         session.run("SELECT id, json FROM items WHERE conversation = $1 ORDER BY item", {row.conversation}));

@@ -46,12 +46,15 @@ class SqlStore : public ConversationStore {
   Status release_turn(std::string_view tenant, std::string_view conversation, std::int64_t claim) override;
   Status renew_claims(const std::vector<std::int64_t>& held) override;
   Result<StoredResponse> response(std::string_view tenant, std::string_view id) override;
+  Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) override;
   Status delete_response(std::string_view tenant, std::string_view id) override;
   Result<ItemList> input_items(std::string_view tenant, std::string_view response,
                                const ItemPage& page) override;
 
-  Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id) override;
-  Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id) override;
+  Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id,
+                                                   std::uint64_t bytes_max) override;
+  Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id,
+                                                       std::uint64_t bytes_max) override;
 
   std::string server() const override;
   Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,

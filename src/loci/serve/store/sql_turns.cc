@@ -174,13 +174,20 @@ Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
   return {};
 }
 
-Result<StoredResponse> SqlStore::response(std::string_view tenant, std::string_view id) {
+namespace {
+
+constexpr std::string_view kWholeResponse =
+    "SELECT created_at, json, tokenizer FROM responses WHERE response = $1";
+constexpr std::string_view kContinuedResponse =
+    "SELECT created_at, '', tokenizer FROM responses WHERE response = $1";
+
+// `columns`: one of the two above.
+Result<StoredResponse> read_response(SqlDatabase& database, std::string_view columns, std::string_view tenant,
+                                     std::string_view id) {
   StoredResponse found;
-  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = database.transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ResponseRow row, get_response(session, tenant, id));
-    LOCI_ASSIGN_OR_RETURN(
-        const SqlRows rows,
-        session.run("SELECT created_at, json, tokenizer FROM responses WHERE response = $1", {row.response}));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(columns, {row.response}));
     found = {.id = std::string(id),
              .conversation = row.conversation,
              .previous = row.previous,
@@ -196,6 +203,16 @@ Result<StoredResponse> SqlStore::response(std::string_view tenant, std::string_v
   });
   LOCI_RETURN_IF_ERROR(done);
   return found;
+}
+
+}  // namespace
+
+Result<StoredResponse> SqlStore::response(std::string_view tenant, std::string_view id) {
+  return read_response(*database_, kWholeResponse, tenant, id);
+}
+
+Result<StoredResponse> SqlStore::continued_response(std::string_view tenant, std::string_view id) {
+  return read_response(*database_, kContinuedResponse, tenant, id);
 }
 
 Status SqlStore::delete_response(std::string_view tenant, std::string_view id) {
@@ -237,6 +254,9 @@ namespace {
   "UNION ALL SELECT earlier.response, earlier.previous, earlier.continues, chain.depth + 1 " \
   "FROM chain JOIN responses AS earlier ON earlier.response = chain.continues) "
 constexpr std::string_view kChainEnd = LOCI_CHAIN "SELECT previous FROM chain ORDER BY depth DESC LIMIT 1";
+constexpr std::string_view kChainBytes = LOCI_CHAIN
+    "SELECT CAST(COALESCE(SUM(items.size_bytes), 0) AS BIGINT) "
+    "FROM chain JOIN items ON items.response = chain.response";
 constexpr std::string_view kChainItems = LOCI_CHAIN
     "SELECT items.id, items.json FROM chain JOIN items ON items.response = chain.response "
     "ORDER BY chain.depth DESC, items.part, items.item";
@@ -244,7 +264,8 @@ constexpr std::string_view kChainItems = LOCI_CHAIN
 
 }  // namespace
 
-Result<std::vector<StoredItem>> SqlStore::response_history(std::string_view tenant, std::string_view id) {
+Result<std::vector<StoredItem>> SqlStore::response_history(std::string_view tenant, std::string_view id,
+                                                           std::uint64_t bytes_max) {
   std::vector<StoredItem> items;
   const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
     LOCI_RETURN_IF_ERROR(get_response(session, tenant, id).status());
@@ -253,6 +274,8 @@ Result<std::vector<StoredItem>> SqlStore::response_history(std::string_view tena
       return not_found(fmt::format("the response {}, which {} continues, was deleted or has expired",
                                    quoted_id(end.text(0, 0)), quoted_id(id)));
     }
+    LOCI_ASSIGN_OR_RETURN(const SqlRows bytes, session.run(kChainBytes, {tenant, id}));
+    LOCI_RETURN_IF_ERROR(check_history_bytes(bytes, bytes_max));
     LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(kChainItems, {tenant, id}));
     items = to_items(rows);
     return {};

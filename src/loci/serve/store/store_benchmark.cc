@@ -162,7 +162,7 @@ void history_of_1000_items(benchmark::State& state) {
     if (!store->commit_turn("ann", turn).ok()) state.SkipWithError("a commit failed");
   }
   for (auto _ : state) {
-    const auto items = store->response_history("ann", "resp_000499");
+    const auto items = store->response_history("ann", "resp_000499", UINT64_MAX);
     if (!items.ok() || items->size() != 1'000) state.SkipWithError("a history of 1,000 items");
     const auto response = store->response("ann", "resp_000499");
     if (!response.ok() || response->tokens.size() != 8'000) state.SkipWithError("8,000 tokens");

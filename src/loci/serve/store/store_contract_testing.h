@@ -58,11 +58,11 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
     return ids_of(list->items) + (list->has_more ? " ..." : "");
   }
   std::string history(const std::string& response) {
-    const auto items = store_->response_history(kTenant, response);
+    const auto items = store_->response_history(kTenant, response, UINT64_MAX);
     return items.ok() ? ids_of(*items) : items.status().message();
   }
   std::string conversation_history(const std::string& id) {
-    const auto items = store_->conversation_history(kTenant, id);
+    const auto items = store_->conversation_history(kTenant, id, UINT64_MAX);
     return items.ok() ? ids_of(*items) : items.status().message();
   }
 

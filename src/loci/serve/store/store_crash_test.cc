@@ -328,7 +328,7 @@ TEST(StoreCrash, NothingIsAcknowledgedBeforeItIsDurable) {
     auto store = SqliteStore::open(kPath, options).value();
     for (const std::string& id : acknowledged) {
       ASSERT_TRUE(store->response("ann", id).ok()) << id << " of seed " << seed;
-      ASSERT_EQ(store->response_history("ann", id).value().size(), 2u);
+      ASSERT_EQ(store->response_history("ann", id, UINT64_MAX).value().size(), 2u);
     }
     acknowledged_in_all += acknowledged.size();
     unseen_in_all +=

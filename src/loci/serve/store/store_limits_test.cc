@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "loci/base/units.h"
 #include "loci/serve/store/store_contract_testing.h"
 #include "loci/serve/store/stored_text.h"
 
@@ -25,13 +26,13 @@ TEST_P(StoreLimitContract, TenantsSeeNothingOfOneAnother) {
     EXPECT_EQ(store_->set_metadata(other, "c", "{}").code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->conversation_items(other, "c", {}).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->conversation_item(other, "c", "a").status().code(), StatusCode::kNotFound);
-    EXPECT_EQ(store_->conversation_history(other, "c").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->conversation_history(other, "c", UINT64_MAX).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->add_items(other, "c", {test_item("b")}).code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->delete_item(other, "c", "a").code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->delete_conversation(other, "c").status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->response(other, "r").status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->input_items(other, "r", {}).status().code(), StatusCode::kNotFound);
-    EXPECT_EQ(store_->response_history(other, "r").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->response_history(other, "r", UINT64_MAX).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->delete_response(other, "r").code(), StatusCode::kNotFound);
   }
   StoredTurn turn = test_turn("r2");
@@ -132,6 +133,31 @@ TEST_P(StoreLimitContract, AWriteOverTheQuotaTakesTheTenantsOldest) {
     ASSERT_TRUE(store_->add_items(kTenant, "c", {test_item(fmt::format("m{}", i))}).ok());
   EXPECT_EQ(conversation_history("c"), "a m0 m1 m2 m3 m4");
   EXPECT_TRUE(store_->response("bob", "r000").ok());
+}
+
+TEST_P(StoreLimitContract, AHistoryIsCountedBeforeItIsRead) {
+  const std::string text(10'000, 'x');
+  create("c", {test_item("a", text), test_item("b", text)});
+  const std::uint64_t bytes = 2 * (64 + 1 + test_item("a", text).json.size());
+  EXPECT_TRUE(store_->conversation_history(kTenant, "c", bytes).ok());
+  const Status status = store_->conversation_history(kTenant, "c", bytes - 1).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
+  EXPECT_EQ(status.message(), fmt::format("expected items that take at most {} bytes in the store, found {}",
+                                          format_count(bytes - 1), format_count(bytes)));
+  // What else is kept with the conversation is no part of its history.
+  StoredTurn turn = test_turn("r");
+  turn.response.conversation = "c";
+  turn.response.json = text;
+  commit(turn);
+  EXPECT_TRUE(store_->conversation_history(kTenant, "c", bytes + 1'000).ok());
+
+  commit(test_turn("r0"));
+  turn = test_turn("r1");
+  turn.response.previous = "r0";
+  turn.input = {test_item("r1_in", text)};
+  commit(turn);
+  EXPECT_TRUE(store_->response_history(kTenant, "r1", 12'000).ok());
+  EXPECT_EQ(store_->response_history(kTenant, "r1", 10'000).status().code(), StatusCode::kResourceExhausted);
 }
 
 TEST_P(StoreLimitContract, AConversationLargerThanTheQuotaIsRefused) {

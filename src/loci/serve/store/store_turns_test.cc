@@ -66,7 +66,7 @@ TEST_P(StoreTurnContract, AChainIsItsHistory) {
   EXPECT_EQ(history("r2"), "r0_in r0_out r1_in r1_out r2_in r2_out");
   EXPECT_EQ(history("fork"), "r0_in r0_out r1_in r1_out fork_in fork_out");
   ASSERT_TRUE(store_->delete_response(kTenant, "r1").ok());
-  EXPECT_EQ(store_->response_history(kTenant, "r4").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(store_->response_history(kTenant, "r4", UINT64_MAX).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(history("r4"), "the response 'r1', which 'r4' continues, was deleted or has expired");
   EXPECT_EQ(history("r0"), "r0_in r0_out");
   EXPECT_EQ(history("r1"), "there is no response 'r1'");
@@ -213,13 +213,13 @@ TEST_P(StoreTurnContract, ManyThreadsAtOnce) {
         StoredTurn turn = test_turn(fmt::format("r{}_{}", t, i));
         turn.response.conversation = "c";
         if (!store_->commit_turn(kTenant, turn).ok()) ++failed;
-        if (!store_->conversation_history(kTenant, "c").ok()) ++failed;
+        if (!store_->conversation_history(kTenant, "c", UINT64_MAX).ok()) ++failed;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failed.load(), 0);
-  const auto items = store_->conversation_history(kTenant, "c");
+  const auto items = store_->conversation_history(kTenant, "c", UINT64_MAX);
   ASSERT_EQ(items->size(), 2u * kThreads * kTurns);
   // A turn's items stand together.
   for (std::size_t i = 0; i < items->size(); i += 2) {

@@ -24,17 +24,29 @@ ApiError at_field(ApiError error, const std::string& field, const std::string& c
   return error;
 }
 
+// The history that `field` names takes more than is read.
+ApiError too_large(const Status& status, const std::string& field) {
+  ApiError error = http_error(
+      400,
+      fmt::format("its history is too long: {} (the limit is the larger of option max_body and {} bytes for "
+                  "each token of the context); delete items of the conversation, or begin another",
+                  status.message(), kHistoryBytesPerToken),
+      "");
+  return at_field(std::move(error), field, "context_length_exceeded");
+}
+
 // What `field` names is not there; or it cannot be known, which is no fault of the field.
 ApiError load_error(const Status& status, std::string_view kind, const std::string& id,
                     const std::string& field, const std::string& code) {
+  if (status.code() == StatusCode::kResourceExhausted) return too_large(status, field);
   ApiError error = store_error(status, kind, id);
   return status.code() == StatusCode::kNotFound ? at_field(std::move(error), field, code) : error;
 }
 
 std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, std::string_view tenant,
-                                                      const std::string& id) {
+                                                      const std::string& id, std::uint64_t bytes_max) {
   const std::string field = "previous_response_id";
-  Result<StoredResponse> response = store.response(tenant, id);
+  Result<StoredResponse> response = store.continued_response(tenant, id);
   if (!response.ok())
     return load_error(response.status(), "response", id, field, "previous_response_not_found");
   if (response->status != "completed" && response->status != "incomplete") {
@@ -48,7 +60,8 @@ std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, 
                                      utf8_prefix(id, 100), response->conversation),
                          field));
   }
-  const Result<std::vector<StoredItem>> stored = store.response_history(tenant, id);
+  const Result<std::vector<StoredItem>> stored = store.response_history(tenant, id, bytes_max);
+  if (stored.status().code() == StatusCode::kResourceExhausted) return too_large(stored.status(), field);
   if (!stored.ok()) {
     // A response before it was deleted: the store names it.
     ApiError error = api_error(stored.status());
@@ -63,11 +76,12 @@ std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, 
                          .tokenizer = std::move(response->tokenizer)};
 }
 
-// Of `made`: up to the first item of that response.
+// Of `made`: up to the first item of that response, whose own items came on top of what may be read.
 std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& store, std::string_view tenant,
-                                                          const std::string& id,
+                                                          const std::string& id, std::uint64_t bytes_max,
                                                           const std::optional<std::string>& made) {
-  Result<std::vector<StoredItem>> stored = store.conversation_history(tenant, id);
+  Result<std::vector<StoredItem>> stored =
+      store.conversation_history(tenant, id, made ? 2 * bytes_max : bytes_max);
   if (!stored.ok()) return load_error(stored.status(), "conversation", id, "conversation", "not_found");
   if (made) {
     const Result<ItemList> input = store.input_items(tenant, *made, {.after = {}, .limit = 1});
@@ -84,7 +98,7 @@ std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& sto
   for (auto item = stored.value().rbegin(); item != stored.value().rend(); ++item) {
     const std::string latest = response_of_item(item->id);
     if (latest.empty()) continue;
-    if (Result<StoredResponse> response = store.response(tenant, latest); response.ok()) {
+    if (Result<StoredResponse> response = store.continued_response(tenant, latest); response.ok()) {
       history.tokens = std::move(response->tokens);
       history.tokenizer = std::move(response->tokenizer);
     }
@@ -188,11 +202,12 @@ std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bo
 }
 
 std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, std::string_view tenant,
-                                                     const ResponseRequest& request,
+                                                     const ResponseRequest& request, std::uint64_t bytes_max,
                                                      const std::optional<std::string>& made) {
   if (!request.previous_response_id.empty())
-    return load_previous(store, tenant, request.previous_response_id);
-  if (!request.conversation.empty()) return load_conversation(store, tenant, request.conversation, made);
+    return load_previous(store, tenant, request.previous_response_id, bytes_max);
+  if (!request.conversation.empty())
+    return load_conversation(store, tenant, request.conversation, bytes_max, made);
   return ResponseHistory{};
 }
 

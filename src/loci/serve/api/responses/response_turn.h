@@ -3,6 +3,8 @@
 // and prepare; the store's threads make the store's calls.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,11 +54,18 @@ struct PreparedResponse {
 std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bool can_store,
                                                        const RequestDefaults& defaults);
 
-// Reads what the request continues from the store. 404 for what is not there; 400 for what can't be
-// continued. `made`: the response that the request is to make, if another server has stored it; then the
-// history is that before it.
+// What the items of a history may take in the store: what a request without one could bring along itself
+// (option max_body), and in any case what the model's context has room for.
+inline constexpr std::uint64_t kHistoryBytesPerToken = 64;
+inline std::uint64_t history_bytes_max(std::uint64_t body_bytes_max, std::uint64_t context_tokens) {
+  return std::max(body_bytes_max, kHistoryBytesPerToken * context_tokens);
+}
+
+// Reads what the request continues from the store: at most `bytes_max` of it. 404 for what is not there; 400
+// for what can't be continued, or takes more. `made`: the response that the request is to make, if another
+// server has stored it; then the history is that before it.
 std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, std::string_view tenant,
-                                                     const ResponseRequest& request,
+                                                     const ResponseRequest& request, std::uint64_t bytes_max,
                                                      const std::optional<std::string>& made = {});
 
 // `store` may be null where the request is not stored. `claim` is StoredTurn's. `head`: the new response's

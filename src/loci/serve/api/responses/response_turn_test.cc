@@ -1,17 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a turn writes to the store.
+// What a turn reads of the store, and what it writes there.
 #include "loci/serve/api/responses/response_turn.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
 #include "loci/serve/store/stored_text.h"
+#include "loci/serve/store/stores_testing.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {
 namespace {
+
+class ResponseTurnTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    place_ = make_store_place(StoreKind::kSqliteInMemory);
+    auto store = place_->open({});
+    ASSERT_TRUE(store.ok()) << store.status().to_string();
+    store_ = std::move(store).value();
+  }
+
+  std::variant<ResponseHistory, ApiError> load(const ResponseRequest& request, std::uint64_t bytes_max) {
+    return load_history(*store_, "ann", request, bytes_max);
+  }
+  static StoredItem message(const std::string& id, std::size_t bytes) {
+    const Item item = {
+        {"id", id},
+        {"type", "message"},
+        {"role", "user"},
+        {"content", Json::array({{{"type", "input_text"}, {"text", std::string(bytes, 'x')}}})}};
+    return {.id = id, .json = dump_json(item)};
+  }
+
+  std::unique_ptr<StorePlace> place_;
+  std::unique_ptr<ConversationStore> store_;
+};
+
+TEST_F(ResponseTurnTest, AHistoryLongerThanTheLimitIsRefusedByName) {
+  ASSERT_TRUE(store_->create_conversation("ann", {.id = "conv_1"}, {message("a", 5'000)}).ok());
+  StoredTurn turn = test_turn("resp_1");
+  turn.input = {message("b", 5'000)};
+  turn.output = {};
+  ASSERT_TRUE(store_->commit_turn("ann", turn).ok());
+  ResponseRequest of_conversation, of_response;
+  of_conversation.conversation = "conv_1";
+  of_response.previous_response_id = "resp_1";
+  for (const auto& [request, field] :
+       {std::pair(of_conversation, "conversation"), std::pair(of_response, "previous_response_id")}) {
+    const auto loaded = load(request, 6'000);
+    ASSERT_TRUE(std::holds_alternative<ResponseHistory>(loaded)) << std::get<ApiError>(loaded).message;
+    EXPECT_EQ(std::get<ResponseHistory>(loaded).items.size(), 1u);
+    const auto refused = load(request, 5'000);
+    ASSERT_TRUE(std::holds_alternative<ApiError>(refused)) << field;
+    const ApiError& error = std::get<ApiError>(refused);
+    EXPECT_EQ(error.http_status, 400);
+    EXPECT_EQ(error.param, field);
+    EXPECT_EQ(error.code, "context_length_exceeded");
+    EXPECT_NE(error.message.find("at most 5,000 bytes"), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("max_body"), std::string::npos) << error.message;
+  }
+}
+
+TEST_F(ResponseTurnTest, AHistoryIsAsLongAsABodyOrTheContext) {
+  EXPECT_EQ(history_bytes_max(8'000, 100), 8'000u);
+  EXPECT_EQ(history_bytes_max(8'000, 1'000), 64'000u);
+}
+
+// --- what is stored ---
 
 FinishedChoice said(std::size_t tokens, std::size_t alternatives) {
   const std::string token = "word ";
@@ -39,7 +98,7 @@ ResponseTurn turn_with_logprobs() {
 }
 
 // Items are read by each turn that follows, and no turn needs their log-probabilities.
-TEST(ResponseTurn, LogProbabilitiesAreStoredWithTheResponseAlone) {
+TEST_F(ResponseTurnTest, LogProbabilitiesAreStoredWithTheResponseAlone) {
   const ResponseTurn turn = turn_with_logprobs();
   const StoredTurn stored = turn.ended(turn.record->finish(said(10, 2), {}), {});
   const Json response = Json::parse(stored.response.json);
@@ -51,7 +110,7 @@ TEST(ResponseTurn, LogProbabilitiesAreStoredWithTheResponseAlone) {
   EXPECT_EQ(item, response["output"][0]) << "all else is the same";
 }
 
-TEST(ResponseTurn, AResponseThatIsTooLongToStoreLeavesOutItsLogProbabilities) {
+TEST_F(ResponseTurnTest, AResponseThatIsTooLongToStoreLeavesOutItsLogProbabilities) {
   ResponseTurn turn = turn_with_logprobs();
   EXPECT_EQ(turn.response_bytes_max, kStoredJsonBytesMax);
   const ResponseEnd& end = turn.record->finish(said(100, 20), {});

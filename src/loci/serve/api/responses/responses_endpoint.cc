@@ -97,7 +97,9 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, ResponseRe
   ResponseHistory history;
   if (!request.conversation.empty() || !request.previous_response_id.empty()) {
     if (!can_store) co_return no_store_error();
-    const auto load = [&] { return load_history(*services_.store, tenant, request, made); };
+    const std::uint64_t bytes_max =
+        history_bytes_max(services_.options.body_bytes_max, served.context_tokens);
+    const auto load = [&] { return load_history(*services_.store, tenant, request, bytes_max, made); };
     std::variant<ResponseHistory, ApiError> loaded =
         co_await services_.store_thread.run(call.tenant->id, load);
     if (auto* error = std::get_if<ApiError>(&loaded)) {
