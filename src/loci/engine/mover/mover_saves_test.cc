@@ -199,9 +199,10 @@ TEST_P(MoverTest, ChangesOfRecordsThatComeBeforeTheEndReachTheDisk) {
 // What was there before is nobody's any more: the core can't name it when its conversation is deleted.
 TEST_P(MoverTest, OfASaveThatTheEndDropsTheSlotIsForgotten) {
   const std::uint64_t one_block = backend_->info().block_bytes;
-  std::atomic<bool> ends{false};
+  std::atomic<bool> begun{false}, ends{false};
   make_mover({.save_buffer_bytes = one_block}, {.write = [&](const BlockEntry& entry) {
                if (entry.key.bytes[0] < 10) return Status();
+               begun = true;
                while (!ends) std::this_thread::yield();
                return after(std::chrono::milliseconds(50));
              }});
@@ -209,7 +210,8 @@ TEST_P(MoverTest, OfASaveThatTheEndDropsTheSlotIsForgotten) {
   ASSERT_EQ(disk_.slots.size(), kBlocks * groups());
   std::vector<Move> saves = moves(Tier::kDevice, 0, Tier::kDisk, 3);
   for (Move& save : saves) save.entry.key.bytes[0] += 10;
-  mover_->start(std::move(saves), {});  // the first is being written, the others wait for it
+  mover_->start(std::move(saves), {});
+  while (!begun) std::this_thread::yield();  // the others wait for the first
   ends = true;
   mover_.reset();
   for (const auto& [place, slot] : disk_.slots)
