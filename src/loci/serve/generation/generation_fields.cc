@@ -32,6 +32,8 @@ void read_seed(FieldReader& reader, GenerationFields& out) {
   if (seed->is_number_unsigned()) {
     out.sampling.seed = seed->get<std::uint64_t>();
   } else if (const auto number = as_integer(*seed)) {
+    // How clients of llama.cpp and vLLM ask for a random one.
+    if (*number == -1) return;
     out.sampling.seed = static_cast<std::uint64_t>(*number);
   } else {
     return reader.expected("seed", "an integer of 64 bits", *seed);

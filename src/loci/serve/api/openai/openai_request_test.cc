@@ -197,11 +197,17 @@ TEST(GenerationFields, NumbersInOtherFormsAreTaken) {
   EXPECT_EQ(accepted({{"max_tokens", 16.0}}).max_tokens, 16u);
   EXPECT_EQ(accepted({{"max_tokens", 3}, {"max_completion_tokens", 5}}).max_tokens, 5u);
   EXPECT_EQ(accepted({{"top_k", -1}}).sampling.top_k, 0u);
-  EXPECT_EQ(accepted({{"seed", -1}}).sampling.seed, ~std::uint64_t{0});
+  EXPECT_EQ(accepted({{"seed", -2}}).sampling.seed, ~std::uint64_t{1});
   EXPECT_EQ(accepted({{"seed", ~std::uint64_t{0}}}).sampling.seed, ~std::uint64_t{0});
   EXPECT_EQ(accepted({{"repeat_penalty", 1.2}}).sampling.repetition_penalty, 1.2f);
   // Too small for a float, but greater than 0 all the same.
   EXPECT_GT(accepted({{"top_p", 1e-300}}).sampling.top_p, 0.0f);
+}
+
+TEST(GenerationFields, SeedMinusOneIsRandom) {
+  EXPECT_FALSE(accepted({{"seed", -1}}).has_seed);
+  EXPECT_FALSE(accepted({{"seed", -1.0}}).has_seed);
+  EXPECT_TRUE(accepted({{"seed", 0}}).has_seed);
 }
 
 TEST(GenerationFields, StopStringsHaveLimits) {
