@@ -75,5 +75,25 @@ TEST_F(PrepareTest, TokenizeAndBack) {
   EXPECT_EQ(std::get<ApiError>(tokenize("{}", served(9))).param, "content");
 }
 
+TEST_F(PrepareTest, TextsOfTokensInBothShapes) {
+  const auto answer = [&](const Json& extra) {
+    Json request = {{"content", "Hi <|im_end|>"}};
+    request.update(extra);
+    return Json::parse(std::get<std::string>(tokenize(request.dump(), served(9))));
+  };
+  const Json plain = answer(Json::object());
+  EXPECT_FALSE(plain.contains("token_strs"));
+  // vLLM's: the ids stay numbers.
+  const Json texts = answer({{"return_token_strs", true}});
+  EXPECT_EQ(texts["tokens"], plain["tokens"]);
+  ASSERT_EQ(texts["token_strs"].size(), plain["count"]);
+  EXPECT_EQ(texts["token_strs"].back(), "<|im_end|>");
+  // llama.cpp's
+  const Json pieces = answer({{"with_pieces", true}});
+  EXPECT_FALSE(pieces.contains("token_strs"));
+  EXPECT_EQ(pieces["tokens"][0]["id"], plain["tokens"][0]);
+  EXPECT_EQ(pieces["tokens"][0]["piece"], texts["token_strs"][0]);
+}
+
 }  // namespace
 }  // namespace loci

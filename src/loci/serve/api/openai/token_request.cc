@@ -25,7 +25,7 @@ Result<TokenizeRequest> parse_tokenize_request(const Json& request) {
   reader.boolean("add_special_tokens", out.add_special);
   reader.boolean("parse_special", out.parse_special);
   reader.boolean("with_pieces", out.with_pieces);
-  reader.boolean("return_token_strs", out.with_pieces);
+  reader.boolean("return_token_strs", out.with_texts);
   LOCI_RETURN_IF_ERROR(reader.status());
   if (has_messages) {
     LOCI_ASSIGN_OR_RETURN(out.conversation, read_conversation(request));

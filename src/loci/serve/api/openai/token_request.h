@@ -19,7 +19,8 @@ struct TokenizeRequest {
   std::optional<Conversation> conversation;  // "messages": rendered and tokenised instead of text
   bool add_special = false;   // begin with the model's beginning-of-sequence token where it has one
   bool parse_special = true;  // text that spells a control token becomes it
-  bool with_pieces = false;   // report each token's text as well
+  bool with_pieces = false;   // tokens are objects with their texts (llama.cpp)
+  bool with_texts = false;    // a list beside the tokens has their texts (vLLM)
 };
 
 struct DetokenizeRequest {

@@ -50,6 +50,7 @@ std::variant<std::string, ApiError> tokenize(std::string_view body, const Served
   if (!request.ok()) return api_error(request.status());
   const Tokenizer& tokenizer = served.model->tokenizer;
   const bool with_pieces = request->with_pieces;
+  const bool with_texts = request->with_texts;
   const Result<std::vector<TokenId>> tokens = encode(std::move(*request), served);
   if (!tokens.ok()) return api_error(tokens.status());
   Json list = Json::array();
@@ -59,8 +60,12 @@ std::variant<std::string, ApiError> tokenize(std::string_view body, const Served
     else
       list.push_back(token.value);
   }
-  const Json answer = {
+  Json answer = {
       {"tokens", std::move(list)}, {"count", tokens->size()}, {"max_model_len", served.context_tokens}};
+  if (with_texts) {
+    Json& texts = answer["token_strs"] = Json::array();
+    for (const TokenId token : *tokens) texts.push_back(tokenizer.token_bytes(token));
+  }
   return dump_json(answer);
 }
 
