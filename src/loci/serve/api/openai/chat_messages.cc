@@ -117,6 +117,10 @@ void read_rest(const Json& message, Message& out) {
     else
       out.extra[key] = value;
   }
+  // vLLM's newer name. The template gets both, as with vLLM: some know only one.
+  const auto renamed = out.extra.find("reasoning");
+  if (!out.reasoning && renamed != out.extra.end() && renamed->is_string())
+    out.reasoning = renamed->get<std::string>();
 }
 
 Result<Message> read_message(const Json& message, const std::string& field) {

@@ -10,9 +10,9 @@
 
 namespace loci {
 
-// Roles system, developer, user, assistant (with tool_calls, reasoning_content) and tool; content a string,
-// null or an array of text parts. Errors: kInvalidArgument naming the field ("messages[2].content"), what was
-// expected and found. Thread-safe.
+// Roles system, developer, user, assistant (with tool_calls, and reasoning_content or reasoning) and tool;
+// content a string, null or an array of text parts. Errors: kInvalidArgument naming the field
+// ("messages[2].content"), what was expected and found. Thread-safe.
 Result<std::vector<Message>> read_chat_messages(const Json& messages);
 
 }  // namespace loci

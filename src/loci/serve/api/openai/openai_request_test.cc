@@ -368,6 +368,20 @@ TEST(ChatRequest, NormalisesMessages) {
   EXPECT_EQ(context["messages"][3]["name"], "f");
 }
 
+TEST(ChatRequest, ReasoningHasTwoNames) {
+  const auto message = [](const Json& extra) {
+    Json one = {{"role", "assistant"}, {"content", "4"}};
+    one.update(extra);
+    const auto read = parse_chat_request(chat(Json::array({one})));
+    return Json::parse(make_template_context(read.value().conversation, {}))["messages"][0];
+  };
+  const Json renamed = message({{"reasoning", "2 and 2"}});
+  EXPECT_EQ(renamed["reasoning_content"], "2 and 2");
+  EXPECT_EQ(renamed["reasoning"], "2 and 2");
+  EXPECT_EQ(message({{"reasoning", "b"}, {"reasoning_content", "a"}})["reasoning_content"], "a");
+  EXPECT_FALSE(message({{"reasoning", nullptr}}).contains("reasoning_content"));
+}
+
 TEST(ChatRequest, RefusesByPlace) {
   const Json good = {{"role", "user"}, {"content", "x"}};
   EXPECT_EQ(chat_field(Json::array({good})), "accepted");
