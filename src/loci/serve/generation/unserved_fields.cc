@@ -15,6 +15,8 @@ bool is_empty_container(const Json& value) {
   return (value.is_array() || value.is_object() || value.is_string()) && value.empty();
 }
 bool is_false(const Json& value) { return value == false || value == 0; }
+// Of a number of alternatives: 0 asks for the likelihood of what stands there.
+bool is_no(const Json& value) { return value == false; }
 bool is_true(const Json& value) { return value == true; }
 bool is_one(const Json& value) { return value == 1; }
 bool is_off(const Json& value) { return value.is_number() && value.get<double>() <= 0; }
@@ -43,7 +45,7 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"use_beam_search", is_false},
     {"length_penalty", is_one},
     {"early_stopping", is_false},
-    {"prompt_logprobs", is_false},
+    {"prompt_logprobs", is_no},
     {"logprob_token_ids", is_empty_container},
     {"allowed_token_ids", is_empty_container},
     {"bad_words", is_empty_container},

@@ -66,7 +66,7 @@ TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
        {Json{{"dry_multiplier", 0.8}}, Json{{"typical_p", 0.9}}, Json{{"lora", {{{"id", 0}, {"scale", 1}}}}},
         Json{{"priority", 1}}, Json{{"xtc_probability", 0.5}}, Json{{"mirostat", 2}}, Json{{"n_probs", 3}},
         Json{{"samplers", {"top_k"}}}, Json{{"length_penalty", 1.2}}, Json{{"allowed_token_ids", {1}}},
-        Json{{"repeat_last_n", 64}}, Json{{"include_stop_str_in_output", true}},
+        Json{{"repeat_last_n", 64}}, Json{{"prompt_logprobs", 0}}, Json{{"prompt_logprobs", 5}}, Json{{"include_stop_str_in_output", true}},
         Json{{"cache_prompt", false}}}) {
     refused(one, one.begin().key(), "is not supported");
     RequestDefaults lenient{.sampling = {}, .unserved = UnservedRule::kIgnore};
@@ -83,6 +83,7 @@ TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
                                             {"mirostat", 0},
                                             {"mirostat_tau", 5},
                                             {"cache_prompt", true},
+                                            {"prompt_logprobs", false},
                                             {"skip_special_tokens", true}});
   EXPECT_TRUE(fields.ignored.empty());
   for (const std::string_view name : unserved_field_names()) {
