@@ -5,9 +5,11 @@
 
 #include <array>
 #include <charconv>
+#include <iterator>
 
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
+#include "loci/serve/wire/unknown_fields.h"
 
 namespace loci {
 
@@ -207,6 +209,26 @@ constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "structured_outputs",
 });
 
+// Members of the objects among them.
+struct KnownMembers {
+  std::string_view path;
+  std::span<const std::string_view> names;
+};
+constexpr auto kStreamNames = std::to_array<std::string_view>({"include_usage"});
+constexpr auto kFormatNames = std::to_array<std::string_view>({"json_schema", "schema", "type"});
+constexpr auto kSchemaNames = std::to_array<std::string_view>({"description", "name", "schema", "strict"});
+constexpr auto kStructuredNames = std::to_array<std::string_view>(
+    {"choice", "disable_additional_properties", "disable_any_whitespace", "grammar", "json", "json_object",
+     "regex", "structural_tag", "whitespace_pattern"});
+constexpr auto kLociNames = std::to_array<std::string_view>({"explain"});
+constexpr auto kInnerNames = std::to_array<KnownMembers>({
+    {"loci", kLociNames},
+    {"response_format", kFormatNames},
+    {"response_format.json_schema", kSchemaNames},
+    {"stream_options", kStreamNames},
+    {"structured_outputs", kStructuredNames},
+});
+
 }  // namespace
 
 std::span<const std::string_view> generation_field_names() {
@@ -216,6 +238,16 @@ std::span<const std::string_view> generation_field_names() {
     return names;
   }();
   return kNames;
+}
+
+std::vector<std::string> unknown_generation_fields(const Json& request,
+                                                   std::span<const std::string_view> own) {
+  std::vector<std::string> out = unknown_fields(request, {generation_field_names(), own});
+  for (const KnownMembers& one : kInnerNames) {
+    std::vector<std::string> inner = unknown_members(request, one.path, one.names);
+    out.insert(out.end(), std::make_move_iterator(inner.begin()), std::make_move_iterator(inner.end()));
+  }
+  return out;
 }
 
 void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out) {

@@ -76,6 +76,11 @@ void check_min_tokens(FieldReader& reader, std::string_view name, const Generati
 // The names of all that read_generation_fields() knows, read or accepted and not used.
 std::span<const std::string_view> generation_field_names();
 
+// The names of members that nothing reads, for the log: of the request, whose API has the fields `own` too,
+// and of the objects in it ("stream_options.include_usages").
+std::vector<std::string> unknown_generation_fields(const Json& request,
+                                                   std::span<const std::string_view> own);
+
 // Refuses the fields that only text completions have and that would change the reply: echo, suffix, best_of.
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);
 

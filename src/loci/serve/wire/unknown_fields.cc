@@ -28,6 +28,21 @@ std::vector<std::string> unknown_fields(const Json& object,
   return out;
 }
 
+std::vector<std::string> unknown_members(const Json& object, std::string_view path,
+                                         std::span<const std::string_view> known) {
+  const Json* inner = &object;
+  for (std::string_view rest = path; !rest.empty();) {
+    const std::string_view name = rest.substr(0, rest.find('.'));
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    const auto found = inner->find(name);  // of what is no object: the end
+    if (found == inner->end()) return {};
+    inner = &*found;
+  }
+  std::vector<std::string> out = unknown_fields(*inner, {known});
+  for (std::string& name : out) name = std::string(path) + "." + name;
+  return out;
+}
+
 bool UnknownFieldLog::is_new(std::string_view endpoint, std::string_view name) {
   const MutexLock lock(mutex_);
   if (seen_.size() >= kNamesMax) return false;

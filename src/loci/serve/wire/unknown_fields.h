@@ -20,6 +20,10 @@ namespace loci {
 // bytes.
 std::vector<std::string> unknown_fields(const Json& object,
                                         std::initializer_list<std::span<const std::string_view>> known);
+// The same of an object inside of `object`, if it is there: `path` ("response_format.json_schema") stands in
+// front of each name.
+std::vector<std::string> unknown_members(const Json& object, std::string_view path,
+                                         std::span<const std::string_view> known);
 
 // Which names were listed, of one process. Thread-safe; bounded.
 class UnknownFieldLog {

@@ -8,7 +8,6 @@
 
 #include "loci/serve/api/openai/chat_messages.h"
 #include "loci/serve/api/openai/chat_tools.h"
-#include "loci/serve/wire/unknown_fields.h"
 
 namespace loci {
 namespace {
@@ -56,7 +55,7 @@ Result<ChatRequest> parse_chat_request(const Json& request, const RequestDefault
   if (out.fields.sampling.top_logprobs > 0 && !out.fields.sampling.logprobs) {
     return invalid_argument("is only allowed where logprobs is true", "top_logprobs");
   }
-  out.unknown_fields = unknown_fields(request, {generation_field_names(), kChatNames});
+  out.unknown_fields = unknown_generation_fields(request, kChatNames);
   LOCI_ASSIGN_OR_RETURN(out.conversation, read_conversation(request));
   return out;
 }

@@ -383,6 +383,22 @@ TEST(ChatRequest, ReasoningHasTwoNames) {
   EXPECT_FALSE(message({{"reasoning", nullptr}}).contains("reasoning_content"));
 }
 
+TEST(ChatRequest, UnknownFieldsAreNamedWithTheirPlace) {
+  const auto unknown = [](const Json& extra) {
+    const Json messages = Json::array({{{"role", "user"}, {"content", "x"}}});
+    return parse_chat_request(chat(messages, extra)).value().unknown_fields;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(unknown({{"temprature", 1}}), Names{"temprature"});
+  EXPECT_EQ(unknown({{"stream", true}, {"stream_options", {{"include_usage", true}, {"include_usages", 1}}}}),
+            Names{"stream_options.include_usages"});
+  EXPECT_EQ(unknown(Json::parse(R"({"response_format": {"type": "json_schema", "strict": true,
+              "json_schema": {"name": "x", "strict": true, "schema": {"a": 1}, "schemas": 1}}})")),
+            (Names{"response_format.strict", "response_format.json_schema.schemas"}));
+  EXPECT_EQ(unknown({{"loci", {{"explian", true}}}}), Names{"loci.explian"});
+  EXPECT_TRUE(unknown({{"response_format", nullptr}, {"loci", Json::object()}}).empty());
+}
+
 TEST(ChatRequest, RefusesByPlace) {
   const Json good = {{"role", "user"}, {"content", "x"}};
   EXPECT_EQ(chat_field(Json::array({good})), "accepted");

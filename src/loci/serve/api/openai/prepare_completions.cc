@@ -12,7 +12,6 @@
 #include "loci/serve/api/openai/completion_request.h"
 #include "loci/serve/api/openai/tokens.h"
 #include "loci/serve/wire/json_parse.h"
-#include "loci/serve/wire/unknown_fields.h"
 
 namespace loci {
 
@@ -41,7 +40,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
   Result<CompletionRequest> request = parse_completion_request(*json, served.defaults);
   if (!request.ok()) return api_error(request.status());
   PreparedGeneration out;
-  out.unknown_fields = unknown_fields(*json, {generation_field_names(), completion_field_names()});
+  out.unknown_fields = unknown_generation_fields(*json, completion_field_names());
   out.fields = std::move(request->fields);
   head.logprobs = out.fields.sampling.logprobs;
   head.include_usage = out.fields.include_usage;
