@@ -99,6 +99,16 @@ def test_stream_and_whole_agree(server):
     expect(all(e["usage"] is None for e in events[:-1]), "usage is null in the other chunks")
 
 
+def test_every_chunk_has_the_usage_so_far(server):
+    body = greedy("Name three colours.", max_tokens=12, n=2)
+    options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    events = server.stream("/v1/chat/completions", body | options)
+    counts = [event["usage"]["completion_tokens"] for event in events]
+    expect(counts == sorted(counts) and counts[0] <= 1, f"growing counts, got {counts}")
+    expect_equal(counts[-2], counts[-1], "the last choice's end and the reply's")
+    expect_equal({e["usage"]["prompt_tokens"] for e in events}, {events[-1]["usage"]["prompt_tokens"]}, "prompt_tokens")
+
+
 def test_second_turn_is_cached(server):
     first = greedy("Tell me about the river Danube in a few sentences.", max_tokens=64)
     reply = server.post("/v1/chat/completions", first).json

@@ -42,6 +42,7 @@ using OutputPiece = std::variant<TextPiece, ReasoningPiece, ToolCallStart, ToolC
 struct OutputDelta {
   std::vector<OutputPiece> pieces;
   std::vector<LogprobEntry> logprobs;
+  std::uint32_t tokens = 0;  // of the choice, up to here
 
   bool empty() const { return pieces.empty() && logprobs.empty(); }
 };

@@ -121,6 +121,9 @@ void Choice::finish() {
   finished_ = true;
 }
 
-OutputDelta Choice::take() { return std::exchange(visible_, {}); }
+OutputDelta Choice::take() {
+  visible_.tokens = tokens_;
+  return std::exchange(visible_, {});
+}
 
 }  // namespace loci

@@ -155,6 +155,7 @@ void read_stream(FieldReader& reader, GenerationFields& out) {
   if (options == nullptr) return;
   FieldReader nested(*options, "stream_options");
   nested.boolean("include_usage", out.include_usage);
+  nested.boolean("continuous_usage_stats", out.continuous_usage);
   if (!nested.ok()) return reader.fail(nested.status());
   if (!out.stream) reader.fail("stream_options", "is only allowed where stream is true");
 }
@@ -214,7 +215,7 @@ struct KnownMembers {
   std::string_view path;
   std::span<const std::string_view> names;
 };
-constexpr auto kStreamNames = std::to_array<std::string_view>({"include_usage"});
+constexpr auto kStreamNames = std::to_array<std::string_view>({"continuous_usage_stats", "include_usage"});
 constexpr auto kFormatNames = std::to_array<std::string_view>({"json_schema", "schema", "type"});
 constexpr auto kSchemaNames = std::to_array<std::string_view>({"description", "name", "schema", "strict"});
 constexpr auto kStructuredNames = std::to_array<std::string_view>(

@@ -47,6 +47,7 @@ struct GenerationFields {
   bool ignore_eos = false;
   bool stream = false;
   bool include_usage = false;                // a last chunk with the usage
+  bool continuous_usage = false;             // every chunk with the usage so far
   bool explain = false;                      // the reply says where its prompts' state came from
   std::uint32_t choices = 1;                 // n
   std::optional<ConstraintSpec> constraint;  // what the reply must be

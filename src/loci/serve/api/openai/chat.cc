@@ -30,7 +30,8 @@ asio::awaitable<void> answer_chat(ApiServices& services, Call& call) {
                                                  .model = served.model->id,
                                                  .fingerprint = served.fingerprint,
                                                  .logprobs = generation.fields.sampling.logprobs,
-                                                 .include_usage = generation.fields.include_usage});
+                                                 .include_usage = generation.fields.include_usage,
+                                                 .continuous_usage = generation.fields.continuous_usage});
   co_await run_generation(services, call, std::move(generation));
 }
 

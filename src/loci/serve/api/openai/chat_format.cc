@@ -48,6 +48,7 @@ class ChatFormat final : public ReplyFormat {
   std::string chunk(std::uint32_t index, Json delta, const std::vector<LogprobEntry>* logprobs);
 
   ReplyHead head_;
+  UsageSoFar usage_;
   std::vector<std::uint32_t> calls_;  // of each choice, so far
 };
 
@@ -55,10 +56,13 @@ std::string ChatFormat::chunk(std::uint32_t index, Json delta, const std::vector
   Json choice = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}};
   if (head_.logprobs && logprobs != nullptr) choice["logprobs"] = chat_logprobs_json(*logprobs);
   choice["finish_reason"] = nullptr;
-  return chunk_event(head_, kChunk, Json::array({std::move(choice)}));
+  return chunk_event(head_, kChunk, Json::array({std::move(choice)}), usage_);
 }
 
-std::string ChatFormat::begin(const ReplyUsage&) { return {}; }
+std::string ChatFormat::begin(const ReplyUsage& prompt) {
+  usage_.begin(prompt);
+  return {};
+}
 
 std::string ChatFormat::begin_choice(std::uint32_t index) {
   return chunk(index, {{"role", "assistant"}, {"content", ""}}, nullptr);
@@ -66,6 +70,7 @@ std::string ChatFormat::begin_choice(std::uint32_t index) {
 
 std::string ChatFormat::delta(std::uint32_t index, const OutputDelta& delta) {
   if (calls_.size() <= index) calls_.resize(index + 1);
+  usage_.set_tokens(index, delta.tokens);
   std::string events;
   // The tokens' log-probabilities go with the first chunk of what they spell.
   const std::vector<LogprobEntry>* logprobs = &delta.logprobs;
@@ -93,11 +98,12 @@ std::string ChatFormat::delta(std::uint32_t index, const OutputDelta& delta) {
 }
 
 std::string ChatFormat::finish_choice(const FinishedChoice& choice) {
+  usage_.set_tokens(choice.index, choice.tokens.size());
   Json json = {{"index", choice.index},
                {"delta", Json::object()},
                {"logprobs", nullptr},
                {"finish_reason", finish_reason_name(choice.finish)}};
-  return chunk_event(head_, kChunk, Json::array({std::move(json)}));
+  return chunk_event(head_, kChunk, Json::array({std::move(json)}), usage_);
 }
 
 std::string ChatFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {

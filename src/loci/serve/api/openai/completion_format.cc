@@ -103,6 +103,7 @@ class CompletionFormat final : public ReplyFormat {
   std::string echo(std::uint32_t index) const;
 
   ReplyHead head_;
+  UsageSoFar usage_;
   CompletionShape shape_;
 };
 
@@ -110,26 +111,31 @@ std::string CompletionFormat::echo(std::uint32_t index) const {
   return shape_.echoed.empty() ? std::string() : shape_.echoed[index / shape_.generated];
 }
 
-std::string CompletionFormat::begin(const ReplyUsage&) { return {}; }
+std::string CompletionFormat::begin(const ReplyUsage& prompt) {
+  usage_.begin(prompt);
+  return {};
+}
 
 std::string CompletionFormat::begin_choice(std::uint32_t index) {
   if (shape_.echoed.empty()) return {};
-  return chunk_event(head_, kObject, Json::array({choice_json(head_, index, echo(index), nullptr)}));
+  return chunk_event(head_, kObject, Json::array({choice_json(head_, index, echo(index), nullptr)}), usage_);
 }
 
 std::string CompletionFormat::delta(std::uint32_t index, const OutputDelta& delta) {
+  usage_.set_tokens(index, delta.tokens);
   std::string text;
   for (const OutputPiece& piece : delta.pieces) {
     if (const auto* one = std::get_if<TextPiece>(&piece)) text += one->text;
   }
   return chunk_event(head_, kObject,
-                     Json::array({choice_json(head_, index, std::move(text), &delta.logprobs)}));
+                     Json::array({choice_json(head_, index, std::move(text), &delta.logprobs)}), usage_);
 }
 
 std::string CompletionFormat::finish_choice(const FinishedChoice& choice) {
+  usage_.set_tokens(choice.index, choice.tokens.size());
   Json json = choice_json(head_, choice.index, "", nullptr);
   json["finish_reason"] = finish_reason_name(choice.finish);
-  return chunk_event(head_, kObject, Json::array({std::move(json)}));
+  return chunk_event(head_, kObject, Json::array({std::move(json)}), usage_);
 }
 
 std::string CompletionFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {

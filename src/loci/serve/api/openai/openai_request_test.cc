@@ -66,8 +66,8 @@ TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
        {Json{{"dry_multiplier", 0.8}}, Json{{"typical_p", 0.9}}, Json{{"lora", {{{"id", 0}, {"scale", 1}}}}},
         Json{{"priority", 1}}, Json{{"xtc_probability", 0.5}}, Json{{"mirostat", 2}}, Json{{"n_probs", 3}},
         Json{{"samplers", {"top_k"}}}, Json{{"length_penalty", 1.2}}, Json{{"allowed_token_ids", {1}}},
-        Json{{"repeat_last_n", 64}}, Json{{"prompt_logprobs", 0}}, Json{{"prompt_logprobs", 5}}, Json{{"include_stop_str_in_output", true}},
-        Json{{"cache_prompt", false}}}) {
+        Json{{"repeat_last_n", 64}}, Json{{"prompt_logprobs", 0}}, Json{{"prompt_logprobs", 5}},
+        Json{{"include_stop_str_in_output", true}}, Json{{"cache_prompt", false}}}) {
     refused(one, one.begin().key(), "is not supported");
     RequestDefaults lenient{.sampling = {}, .unserved = UnservedRule::kIgnore};
     const auto passed = parse_completion_request(completion(one), lenient);
@@ -238,6 +238,11 @@ TEST(GenerationFields, LogitBiasHasLimits) {
 
 TEST(GenerationFields, StreamOptionsNeedAStream) {
   EXPECT_TRUE(accepted({{"stream", true}, {"stream_options", {{"include_usage", true}}}}).include_usage);
+  const Json continuous = {{"stream", true}, {"stream_options", {{"continuous_usage_stats", true}}}};
+  EXPECT_TRUE(accepted(continuous).continuous_usage);
+  EXPECT_FALSE(accepted(continuous).include_usage);
+  refused({{"stream", true}, {"stream_options", {{"continuous_usage_stats", 1}}}},
+          "stream_options.continuous_usage_stats");
   refused({{"stream_options", {{"include_usage", true}}}}, "stream_options", "stream is true");
   refused({{"stream", true}, {"stream_options", 1}}, "stream_options");
   refused({{"stream", true}, {"stream_options", {{"include_usage", 1}}}}, "stream_options.include_usage");

@@ -44,6 +44,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
   out.fields = std::move(request->fields);
   head.logprobs = out.fields.sampling.logprobs;
   head.include_usage = out.fields.include_usage;
+  head.continuous_usage = out.fields.continuous_usage;
   CompletionShape shape{.echoed = {}, .generated = out.fields.choices, .kept = request->kept};
   if (shape.kept < shape.generated) out.fields.sampling.logprobs = true;  // to choose by
   out.scores_prompt = request->scores_prompt();

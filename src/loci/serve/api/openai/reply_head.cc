@@ -43,10 +43,26 @@ std::string usage_event(const ReplyHead& head, std::string_view object, const Re
   return sse_event(dump_json(json));
 }
 
-std::string chunk_event(const ReplyHead& head, std::string_view object, Json choices) {
+void UsageSoFar::set_tokens(std::uint32_t choice, std::uint64_t tokens) {
+  if (choice_tokens_.size() <= choice) choice_tokens_.resize(choice + 1);
+  completion_tokens_ += tokens - choice_tokens_[choice];
+  choice_tokens_[choice] = tokens;
+}
+
+Json UsageSoFar::json() const {
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", completion_tokens_},
+          {"total_tokens", prompt_tokens_ + completion_tokens_}};
+}
+
+std::string chunk_event(const ReplyHead& head, std::string_view object, Json choices,
+                        const UsageSoFar& usage) {
   Json json = head_json(head, object);
   json["choices"] = std::move(choices);
-  if (head.include_usage) json["usage"] = nullptr;
+  if (head.continuous_usage)
+    json["usage"] = usage.json();
+  else if (head.include_usage)
+    json["usage"] = nullptr;
   return sse_event(dump_json(json));
 }
 

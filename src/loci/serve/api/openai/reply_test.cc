@@ -194,5 +194,36 @@ TEST(Formats, ChunksOfAStream) {
   EXPECT_TRUE(objects(make_completion_format(quiet)->end({choice}, {})).empty());
 }
 
+TEST(Formats, ChunksCarryTheUsageSoFar) {
+  ReplyHead asked = head(false);
+  asked.continuous_usage = true;
+  for (const auto& format : {make_chat_format(asked), make_completion_format(asked)}) {
+    const auto counted = [](const std::string& events) {
+      const Json usage = objects(events).at(0)["usage"];
+      EXPECT_EQ(usage["total_tokens"],
+                usage["prompt_tokens"].get<int>() + usage["completion_tokens"].get<int>());
+      EXPECT_EQ(usage["prompt_tokens"], 7);
+      return usage["completion_tokens"].get<int>();
+    };
+    const auto delta = [](std::uint32_t tokens) {
+      OutputDelta one;
+      one.pieces.emplace_back(TextPiece{"x"});
+      one.tokens = tokens;
+      return one;
+    };
+    format->begin({.prompt_tokens = 7});
+    EXPECT_EQ(counted(format->delta(0, delta(1))), 1);
+    EXPECT_EQ(counted(format->delta(1, delta(2))), 3);
+    EXPECT_EQ(counted(format->delta(0, delta(4))), 6);
+    FinishedChoice choice;
+    choice.tokens.assign(5, TokenId(1));
+    EXPECT_EQ(counted(format->finish_choice(choice)), 7);
+  }
+  // It stands by itself, and without it nothing changes.
+  asked.include_usage = false;
+  EXPECT_TRUE(objects(make_chat_format(asked)->begin_choice(0)).at(0).contains("usage"));
+  EXPECT_TRUE(objects(make_chat_format(asked)->end({}, {})).empty());
+}
+
 }  // namespace
 }  // namespace loci
