@@ -168,11 +168,11 @@ void OutputParser::on_mark(std::string mark, std::string text) {
   if (syntax_->harmony()) {
     channel_mark(mark);
   } else if (state_ == State::kReasoning) {
-    space_.clear();
-    reasoned_ = true;
+    reasoning_mark(mark);
+    reasoned_ = !reasons_in_text();
     enter(State::kText);
   } else if (!syntax_->reasoning_open.empty() && mark == syntax_->reasoning_open) {
-    space_.clear();
+    reasoning_mark(mark);
     enter(State::kReasoning);
   } else if (contains(syntax_->call_open, mark)) {
     raw_ = std::move(text);
@@ -211,7 +211,17 @@ void OutputParser::text_byte(char c) {
   emit_text(std::string_view(&c, 1));
 }
 
+// Reasoning in the text counts as nothing said: a call may follow it.
+void OutputParser::reasoning_mark(std::string_view mark) {
+  if (reasons_in_text()) {
+    extend(pieces_, &TextPiece::text, space_);
+    extend(pieces_, &TextPiece::text, mark);
+  }
+  space_.clear();
+}
+
 void OutputParser::reasoning_byte(char c) {
+  if (reasons_in_text()) return extend(pieces_, &TextPiece::text, std::string_view(&c, 1));
   if (is_json_space(c)) {
     space_ += c;
     return;
@@ -341,6 +351,8 @@ void OutputParser::channel_mark(std::string_view mark) {
     }
   } else if (state_ == State::kText) {
     flush_space();
+  } else if (state_ == State::kReasoning) {
+    reasoning_mark(mark);
   }
   // Every other mark ends what was there.
   space_.clear();
@@ -366,6 +378,7 @@ void OutputParser::begin_channel_body() {
     enter(State::kCall);
   } else if (channel == "analysis") {
     if (reasoning_began_) space_ = "\n";  // between two messages
+    if (reasons_in_text()) reasoning_mark(header + "<|message|>");
     enter(State::kReasoning);
   } else {
     enter(State::kText);

@@ -22,6 +22,11 @@ namespace loci {
 
 class CallReader;
 
+enum class ReasoningPlace : std::uint8_t {
+  kApart,   // pieces of its own, without the marks and the white space around it
+  kInText,  // text, as the model wrote it
+};
+
 struct OutputParserOptions {
   // The request's tools. None: calls are not looked for.
   std::vector<std::string> tool_names;
@@ -29,7 +34,8 @@ struct OutputParserOptions {
   // that are strings.
   std::map<std::string, std::vector<std::string>> text_parameters;
   bool begins_in_reasoning = false;  // the prompt ends with the mark that opens it
-  std::string id_prefix = "call_";   // of the calls' ids, which end in their number
+  ReasoningPlace reasoning = ReasoningPlace::kApart;
+  std::string id_prefix = "call_";  // of the calls' ids, which end in their number
 };
 
 // Thread-compatible; `syntax` must outlive it.
@@ -85,6 +91,8 @@ class OutputParser {
   void take_call_pieces();
   void fail_call();
 
+  bool reasons_in_text() const { return options_.reasoning == ReasoningPlace::kInText; }
+  void reasoning_mark(std::string_view mark);
   void emit_text(std::string_view text);
   void flush_space();
 

@@ -143,6 +143,32 @@ TEST(OutputParser, ReasoningThatThePromptOpened) {
   EXPECT_EQ(read(kQwen3, "Hm, and", options), (Said{"", "Hm, and", {}}));
 }
 
+TEST(OutputParser, ReasoningInTheText) {
+  OutputParserOptions options = with_tools();
+  options.reasoning = ReasoningPlace::kInText;
+  const std::string thought = "<think>\nHm, \nParis.\n</think>\n\n";
+  EXPECT_EQ(read(kQwen3, thought + "Yes.", options), (Said{thought + "Yes.", "", {}}));
+  EXPECT_EQ(read(kQwen3, thought + "Yes.", {.reasoning = ReasoningPlace::kInText}),
+            (Said{thought + "Yes.", "", {}}));
+  EXPECT_EQ(read(kQwen3, "\n" + thought, {.reasoning = ReasoningPlace::kInText}),
+            (Said{"\n" + thought, "", {}}));
+  // The marks as control tokens.
+  EXPECT_EQ(read(kCommandR7b, "\1<|START_THINKING|>\2Hm. \1<|END_THINKING|>\2Yes.", options),
+            (Said{"<|START_THINKING|>Hm. <|END_THINKING|>Yes.", "", {}}));
+  // A call in it is none; one behind it is one.
+  const std::string call =
+      "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}</tool_call>";
+  EXPECT_EQ(read(kQwen3, "<think>" + call + "</think>" + call, options),
+            (Said{"<think>" + call + "</think>", "", {kParis}}));
+  EXPECT_EQ(read(kHarmony,
+                 "\1<|channel|>\2analysis\1<|message|>\2Hm.\1<|end|>\2\1<|start|>\2assistant\1<|channel|>\2"
+                 "final\1<|message|>\2Yes.\1<|return|>\2",
+                 options),
+            (Said{"<|channel|>analysis<|message|>Hm.<|end|>Yes.", "", {}}));
+  options.begins_in_reasoning = true;
+  EXPECT_EQ(read(kQwen3, "\nHm.\n</think>\n\nYes.", options), (Said{"\nHm.\n</think>\n\nYes.", "", {}}));
+}
+
 TEST(OutputParser, BrokenCallsAreTextOrEnd) {
   const auto whole = [](const char* source, const std::string& text) {
     EXPECT_EQ(read(source, text), (Said{text, "", {}}));

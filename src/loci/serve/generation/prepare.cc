@@ -120,10 +120,12 @@ std::map<std::string, std::vector<std::string>> text_parameters(const ToolUse& u
   return out;
 }
 
-void set_parser(const ToolUse& use, const ServedModel& served, PreparedGeneration& out) {
+void set_parser(const ToolUse& use, ReasoningPlace reasoning, const ServedModel& served,
+                PreparedGeneration& out) {
   const OutputSyntax& syntax = served.chat.output;
   if (!use.any() && !syntax.always_parsed()) return;
   OutputParserOptions options;
+  options.reasoning = reasoning;
   options.begins_in_reasoning = opens_reasoning(syntax, served.model->tokenizer, out.prompts.front());
   if (use.any()) {
     for (const Tool& tool : use.tools) options.tool_names.push_back(tool.name);
@@ -197,7 +199,7 @@ Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedM
   out.fields = std::move(request.fields);
   out.unknown_fields = std::move(request.unknown_fields);
   out.prompts.push_back(std::move(prompt->tokens));
-  set_parser(tools, served, out);
+  set_parser(tools, request.reasoning, served, out);
   forbid_calls(tools, served, out);
   if (Status status = set_grammar(tools, served, out); !status.ok()) return api_error(status);
   // What a constraint alone writes begins with its first word, and is text.

@@ -31,7 +31,8 @@ namespace loci {
 struct ChatRequest {
   GenerationFields fields;
   Conversation conversation;
-  std::vector<std::string> unknown_fields;  // for the log
+  std::vector<std::string> unknown_fields;            // for the log
+  ReasoningPlace reasoning = ReasoningPlace::kApart;  // where the reply has it
 };
 
 struct PreparedGeneration {

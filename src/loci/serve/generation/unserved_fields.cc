@@ -102,7 +102,6 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"image_data", is_empty_container},
     {"grammar_lazy", is_false},
     {"grammar_triggers", is_empty_container},
-    {"reasoning_format", is_none},
     {"thinking_forced_open", is_false},
     {"input_prefix", is_zero_text},
     {"input_suffix", is_zero_text},

@@ -16,7 +16,17 @@ constexpr std::array<std::string_view, 6> kEfforts = {"none", "minimal", "low", 
 
 constexpr auto kChatNames = std::to_array<std::string_view>(
     {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
-     "parallel_tool_calls", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
+     "parallel_tool_calls", "reasoning_effort", "reasoning_format", "tool_choice", "tools", "top_logprobs"});
+
+// llama.cpp's. Its deepseek-legacy has the reasoning in both places.
+void read_reasoning_format(FieldReader& reader, ReasoningPlace& out) {
+  const Json* format = reader.find("reasoning_format");
+  if (format == nullptr || *format == "auto" || *format == "deepseek") return;
+  if (*format != "none")
+    return reader.expected("reasoning_format",
+                           "auto or deepseek (reasoning in reasoning_content) or none (in content)", *format);
+  out = ReasoningPlace::kInText;
+}
 
 }  // namespace
 
@@ -49,6 +59,7 @@ Result<ChatRequest> parse_chat_request(const Json& request, const RequestDefault
   FieldReader reader(request);
   read_generation_fields(reader, defaults, out.fields);
   refuse_completion_fields(reader, out.fields);
+  read_reasoning_format(reader, out.reasoning);
   reader.boolean("logprobs", out.fields.sampling.logprobs);
   reader.unsigned_integer("top_logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);
   LOCI_RETURN_IF_ERROR(reader.status());

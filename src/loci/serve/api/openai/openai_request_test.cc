@@ -388,6 +388,19 @@ TEST(ChatRequest, ReasoningHasTwoNames) {
   EXPECT_FALSE(message({{"reasoning", nullptr}}).contains("reasoning_content"));
 }
 
+TEST(ChatRequest, ReasoningFormatSaysWhereItGoes) {
+  const auto place = [](const Json& format) {
+    const Json messages = Json::array({{{"role", "user"}, {"content", "x"}}});
+    const auto read = parse_chat_request(chat(messages, {{"reasoning_format", format}}));
+    EXPECT_TRUE(read.ok()) << read.status().to_string();
+    return read.ok() ? read->reasoning : ReasoningPlace::kApart;
+  };
+  EXPECT_EQ(place(nullptr), ReasoningPlace::kApart);
+  EXPECT_EQ(place("auto"), ReasoningPlace::kApart);
+  EXPECT_EQ(place("deepseek"), ReasoningPlace::kApart);
+  EXPECT_EQ(place("none"), ReasoningPlace::kInText);
+}
+
 TEST(ChatRequest, UnknownFieldsAreNamedWithTheirPlace) {
   const auto unknown = [](const Json& extra) {
     const Json messages = Json::array({{{"role", "user"}, {"content", "x"}}});
@@ -444,6 +457,11 @@ TEST(ChatRequest, RefusalsSayWhatIsAllowed) {
        {{"reasoning_effort", "huge"}},
        "reasoning_effort",
        "expected none, minimal, low, medium, high or xhigh; got \"huge\""},
+      {messages,
+       {{"reasoning_format", "deepseek-legacy"}},
+       "reasoning_format",
+       "expected auto or deepseek (reasoning in reasoning_content) or none (in content); got "
+       "\"deepseek-legacy\""},
       {messages, {{"top_logprobs", 3}}, "top_logprobs", "is only allowed where logprobs is true"},
       {messages, {{"tool_choice", "required"}}, "tool_choice", "is only allowed where tools are given"},
       {messages,
