@@ -109,6 +109,20 @@ def test_every_chunk_has_the_usage_so_far(server):
     expect_equal({e["usage"]["prompt_tokens"] for e in events}, {events[-1]["usage"]["prompt_tokens"]}, "prompt_tokens")
 
 
+def test_a_reply_that_was_cut_off_is_continued(server):
+    chat = "/v1/chat/completions"
+    whole = server.post(chat, greedy("Tell me about the river Danube.", max_tokens=40)).json["choices"][0]["message"]["content"]
+    cut = server.post(chat, greedy("Tell me about the river Danube.", max_tokens=16)).json["choices"][0]["message"]
+    body = greedy("Tell me about the river Danube.", max_tokens=24)
+    body["messages"].append({"role": "assistant", "content": cut["content"]})
+    answered = server.post(chat, body).json
+    reply = server.post(chat, body | {"continue_final_message": True}).json
+    expect_equal(cut["content"] + reply["choices"][0]["message"]["content"], whole, "the two parts")
+    expect(answered["usage"]["prompt_tokens"] > reply["usage"]["prompt_tokens"], "without the field it is a turn that has ended")
+    expect_error(server.post(chat, body | {"continue_final_message": True, "add_generation_prompt": True}), 400,
+                 "continue_final_message")
+
+
 def test_second_turn_is_cached(server):
     first = greedy("Tell me about the river Danube in a few sentences.", max_tokens=64)
     reply = server.post("/v1/chat/completions", first).json
@@ -241,6 +255,8 @@ def test_tokenize(server):
     expect(len(plain) > len(tokens), "a control token's text is text when asked for")
     pieces = server.post("/tokenize", {"content": "Hello you", "with_pieces": True}).json["tokens"]
     expect_equal("".join(p["piece"] for p in pieces), "Hello you", "pieces")
+    strings = server.post("/tokenize", {"content": "Hello you", "return_token_strs": True}).json
+    expect_equal((strings["tokens"], "".join(strings["token_strs"])), ([p["id"] for p in pieces], "Hello you"), "token_strs")
     expect(server.post("/tokenize", {"messages": [{"role": "user", "content": "x"}]}).json["count"] > 3, "messages")
     expect_error(server.post("/detokenize", {"tokens": [1 << 30]}), 400, "tokens[0]")
 

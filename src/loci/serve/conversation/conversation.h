@@ -44,6 +44,8 @@ struct Conversation {
   Json template_arguments = Json::object();  // chat_template_kwargs: win over the rest
   std::string reasoning_effort;              // none, minimal, low ...; empty: not said
   bool add_generation_prompt = true;
+  // The reply goes on with the last message (final_message.h), without a generation prompt.
+  bool continue_final_message = false;
 };
 
 // The arguments of a call as a value: an object; or the text as it is, where it is no JSON object.

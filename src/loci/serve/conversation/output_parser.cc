@@ -39,7 +39,8 @@ void extend(std::vector<OutputPiece>& pieces, std::string Piece::* field, std::s
 
 OutputParser::OutputParser(const OutputSyntax& syntax, OutputParserOptions options)
     : syntax_(&syntax), options_(std::move(options)) {
-  if (syntax.harmony())
+  if (options_.continues) (options_.begins_in_reasoning ? reasoning_began_ : said_something_) = true;
+  if (syntax.harmony() && !options_.continues)
     enter(State::kChannel);
   else
     enter(options_.begins_in_reasoning ? State::kReasoning : State::kText);

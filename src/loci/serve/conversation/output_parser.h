@@ -34,6 +34,7 @@ struct OutputParserOptions {
   // that are strings.
   std::map<std::string, std::vector<std::string>> text_parameters;
   bool begins_in_reasoning = false;  // the prompt ends with the mark that opens it
+  bool continues = false;            // the prompt ends in the middle of a text, or of reasoning
   ReasoningPlace reasoning = ReasoningPlace::kApart;
   std::string id_prefix = "call_";  // of the calls' ids, which end in their number
 };

@@ -41,10 +41,8 @@ std::string shown(const loci::ModelOutput& output) {
 
 // A byte 0x01 is followed by one that chooses a mark, which comes as a control token. `step`: bytes a piece.
 loci::ModelOutput parse(const loci::OutputSyntax& syntax, std::string_view text, std::size_t step,
-                        bool thinks) {
-  loci::OutputParser parser(syntax, {.tool_names = {"f", "g"},
-                                     .text_parameters = {{"f", {"a"}}},
-                                     .begins_in_reasoning = thinks && !syntax.reasoning_open.empty()});
+                        const loci::OutputParserOptions& options) {
+  loci::OutputParser parser(syntax, options);
   const std::vector<std::string> marks = syntax.marks();
   loci::ModelOutput output;
   int depth = 0;
@@ -81,11 +79,16 @@ loci::ModelOutput parse(const loci::OutputSyntax& syntax, std::string_view text,
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::string_view source = kTemplates[data[0] % kTemplates.size()];
-  const bool thinks = (data[1] & 1) != 0;
   const std::string_view text(reinterpret_cast<const char*>(data + 2), size - 2);
   const loci::OutputSyntax syntax = loci::find_output_syntax(source, [](std::string_view) { return false; });
-  const std::string whole = shown(parse(syntax, text, text.size() + 1, thinks));
-  require(shown(parse(syntax, text, 1, thinks)) == whole);
-  require(shown(parse(syntax, text, 5, thinks)) == whole);
+  const bool thinks = (data[1] & 1) != 0;
+  loci::OutputParserOptions options = {.tool_names = {"f", "g"},
+                                       .text_parameters = {{"f", {"a"}}},
+                                       .begins_in_reasoning = thinks && !syntax.reasoning_open.empty()};
+  if ((data[1] & 2) != 0) options.reasoning = loci::ReasoningPlace::kInText;
+  options.continues = (data[1] & 4) != 0;
+  const std::string whole = shown(parse(syntax, text, text.size() + 1, options));
+  require(shown(parse(syntax, text, 1, options)) == whole);
+  require(shown(parse(syntax, text, 5, options)) == whole);
   return 0;
 }

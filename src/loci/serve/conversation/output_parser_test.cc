@@ -169,6 +169,23 @@ TEST(OutputParser, ReasoningInTheText) {
   EXPECT_EQ(read(kQwen3, "\nHm.\n</think>\n\nYes.", options), (Said{"\nHm.\n</think>\n\nYes.", "", {}}));
 }
 
+TEST(OutputParser, GoesOnInTheMiddle) {
+  OutputParserOptions options = with_tools();
+  options.continues = true;
+  // What would begin a reply otherwise is text there, and a call is one all the same.
+  EXPECT_EQ(read(kQwen3, " <think> is a mark.", options), (Said{" <think> is a mark.", "", {}}));
+  EXPECT_EQ(read(kGeneric, R"( {"name": "add", "arguments": {}})", options),
+            (Said{R"( {"name": "add", "arguments": {}})", "", {}}));
+  EXPECT_EQ(
+      read(kQwen3,
+           " look.\n<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}</tool_call>",
+           options),
+      (Said{" look.", "", {kParis}}));
+  EXPECT_EQ(read(kHarmony, " and so on.\1<|return|>\2", options), (Said{" and so on.", "", {}}));
+  options.begins_in_reasoning = true;
+  EXPECT_EQ(read(kQwen3, " so 4.\n</think>\n\n4", options), (Said{"4", " so 4.", {}}));
+}
+
 TEST(OutputParser, BrokenCallsAreTextOrEnd) {
   const auto whole = [](const char* source, const std::string& text) {
     EXPECT_EQ(read(source, text), (Said{text, "", {}}));

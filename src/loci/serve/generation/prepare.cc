@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 
+#include "loci/serve/conversation/final_message.h"
 #include "loci/serve/conversation/template_context.h"
 #include "loci/serve/conversation/tool_grammar.h"
 #include "loci/serve/wire/json.h"
@@ -120,13 +121,25 @@ std::map<std::string, std::vector<std::string>> text_parameters(const ToolUse& u
   return out;
 }
 
-void set_parser(const ToolUse& use, ReasoningPlace reasoning, const ServedModel& served,
-                PreparedGeneration& out) {
+// The text begins with reasoning that it does not end.
+bool leaves_reasoning_open(const OutputSyntax& syntax, std::string_view text) {
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \n\r\t")));
+  return !syntax.reasoning_open.empty() && text.starts_with(syntax.reasoning_open) &&
+         text.find(syntax.reasoning_close) == std::string_view::npos;
+}
+
+void set_parser(const ToolUse& use, ReasoningPlace reasoning, const std::optional<std::string>& continued,
+                const ServedModel& served, PreparedGeneration& out) {
   const OutputSyntax& syntax = served.chat.output;
   if (!use.any() && !syntax.always_parsed()) return;
   OutputParserOptions options;
   options.reasoning = reasoning;
-  options.begins_in_reasoning = opens_reasoning(syntax, served.model->tokenizer, out.prompts.front());
+  const bool has_begun = continued && !continued->empty();
+  options.begins_in_reasoning = has_begun
+                                    ? leaves_reasoning_open(syntax, *continued)
+                                    : opens_reasoning(syntax, served.model->tokenizer, out.prompts.front());
+  // Behind an empty text all may come that begins a reply. Not in harmony, whose channel is chosen then.
+  options.continues = has_begun || (continued && syntax.harmony());
   if (use.any()) {
     for (const Tool& tool : use.tools) options.tool_names.push_back(tool.name);
     options.text_parameters = text_parameters(use);
@@ -175,11 +188,21 @@ Result<EncodedConversation> encode_conversation(Conversation conversation, std::
                                                 const ServedModel& served, TokenHistory& history,
                                                 std::string_view tenant) {
   LOCI_RETURN_IF_ERROR(check_conversation(conversation, field));
-  EncodedConversation out{.tokens = {},
-                          .context = make_template_context(std::move(conversation), served.chat)};
-  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, out.context);
-  if (!tokens.ok()) return Status(tokens.status().code(), tokens.status().message(), std::string(field));
-  out.tokens = std::move(*tokens);
+  EncodedConversation out;
+  if (conversation.continue_final_message) {
+    out.continued = conversation.messages.back().content;
+    mark_final_message(conversation);
+  }
+  out.context = make_template_context(std::move(conversation), served.chat);
+  const auto of_field = [&](const Status& status) {
+    return Status(status.code(), status.message(), std::string(field));
+  };
+  Result<std::vector<ChatSegment>> segments = render_conversation(*served.model, out.context);
+  if (!segments.ok()) return of_field(segments.status());
+  if (out.continued) LOCI_RETURN_IF_ERROR(cut_at_mark(*out.continued, *segments));
+  Result<HistoryTokens> tokens = history.encode(served.model->tokenizer, tenant, *segments);
+  if (!tokens.ok()) return of_field(tokens.status());
+  out.tokens = std::move(tokens->tokens);
   return out;
 }
 
@@ -199,7 +222,7 @@ Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedM
   out.fields = std::move(request.fields);
   out.unknown_fields = std::move(request.unknown_fields);
   out.prompts.push_back(std::move(prompt->tokens));
-  set_parser(tools, request.reasoning, served, out);
+  set_parser(tools, request.reasoning, prompt->continued, served, out);
   forbid_calls(tools, served, out);
   if (Status status = set_grammar(tools, served, out); !status.ok()) return api_error(status);
   // What a constraint alone writes begins with its first word, and is text.

@@ -89,6 +89,7 @@ Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedM
 struct EncodedConversation {
   std::vector<TokenId> tokens;
   std::string context;
+  std::optional<std::string> continued;  // the text of the last message, with which the reply goes on
 };
 Result<EncodedConversation> encode_conversation(Conversation conversation, std::string_view field,
                                                 const ServedModel& served, TokenHistory& history,

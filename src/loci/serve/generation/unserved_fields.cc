@@ -50,7 +50,6 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"allowed_token_ids", is_empty_container},
     {"bad_words", is_empty_container},
     {"logits_processors", is_empty_container},
-    {"continue_final_message", is_false},
     {"include_stop_str_in_output", is_false},
     {"skip_special_tokens", is_true},
     {"spaces_between_special_tokens", is_true},

@@ -86,41 +86,45 @@ class SegmentEncoder {
   EncodedSegments encoded_;
 };
 
+Result<std::vector<ChatSegment>> render(const ChatTemplate& chat_template,
+                                        std::string_view template_context) {
+  Result<std::vector<ChatSegment>> segments = chat_template.render_segments(template_context);
+  if (segments.ok()) return segments;
+  const Status& status = segments.status();
+  return Status(status.code(), "the model's chat template: " + status.message(),
+                status.field().empty() ? "messages" : status.field());
+}
+
 }  // namespace
+
+Result<std::vector<ChatSegment>> render_conversation(const Model& model, std::string_view template_context) {
+  if (model.chat_template) return render(*model.chat_template, template_context);
+  return invalid_argument("this model has no chat template; use /v1/completions", "messages");
+}
 
 TokenHistory::TokenHistory(std::size_t bytes_max) : bytes_max_(bytes_max) {}
 TokenHistory::~TokenHistory() = default;
 
-Result<std::vector<TokenId>> TokenHistory::encode(const Model& model, std::string_view tenant,
-                                                  std::string_view template_context) {
-  if (!model.chat_template) {
-    return invalid_argument("this model has no chat template; use /v1/completions", "messages");
-  }
-  LOCI_ASSIGN_OR_RETURN(HistoryTokens out,
-                        encode(model.tokenizer, *model.chat_template, tenant, template_context));
-  return std::move(out.tokens);
-}
-
 Result<HistoryTokens> TokenHistory::encode(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                            std::string_view tenant, std::string_view template_context) {
-  const Result<std::vector<ChatSegment>> segments = chat_template.render_segments(template_context);
-  if (!segments.ok()) {
-    const Status& status = segments.status();
-    return Status(status.code(), "the model's chat template: " + status.message(),
-                  status.field().empty() ? "messages" : status.field());
-  }
-  SegmentEncoder encoder(tokenizer, *segments);
+  LOCI_ASSIGN_OR_RETURN(const std::vector<ChatSegment> segments, render(chat_template, template_context));
+  return encode(tokenizer, tenant, segments);
+}
+
+Result<HistoryTokens> TokenHistory::encode(const Tokenizer& tokenizer, std::string_view tenant,
+                                           std::span<const ChatSegment> segments) {
+  SegmentEncoder encoder(tokenizer, segments);
   HistoryMatch match;
   if (const std::shared_ptr<Tenant> known = find(tenant)) {
     const auto until = std::chrono::steady_clock::now() + kMatchTime;
     for (std::size_t ahead = 1;; ahead *= 2) {
       {
         const ReadLock lock(known->mutex);
-        match = match_history(known->trie, tokenizer, *segments, encoder.encoded(), until);
+        match = match_history(known->trie, tokenizer, segments, encoder.encoded(), until);
       }
       if (!match.wanted) break;
       // Tokenised without the lock. Doubling keeps the rounds few where many segments are wanted.
-      const std::size_t end = std::min(segments->size(), *match.wanted + ahead);
+      const std::size_t end = std::min(segments.size(), *match.wanted + ahead);
       for (std::size_t i = *match.wanted; i < end; ++i) LOCI_RETURN_IF_ERROR(encoder.encode(i));
     }
   }

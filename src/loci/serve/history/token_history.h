@@ -29,6 +29,10 @@ struct HistoryTokens {
   std::size_t reused = 0;  // at the beginning, taken as they were remembered
 };
 
+// A conversation (chat_template.h's context) as the model's template renders it. Errors: there is no
+// template; as ChatTemplate::render_segments, with the field "messages". Thread-safe.
+Result<std::vector<ChatSegment>> render_conversation(const Model& model, std::string_view template_context);
+
 // Thread-safe. Each tenant's sequences are apart from all others': what one has sent changes neither the
 // tokens nor the time of another's request.
 class TokenHistory {
@@ -47,11 +51,11 @@ class TokenHistory {
   // Renders the conversation (chat_template.h's context) and tokenises it. The tokens spell what the
   // template rendered; without anything remembered they are ChatTemplate::encode's.
   // Errors: as ChatTemplate::encode, with the field "messages".
-  Result<std::vector<TokenId>> encode(const Model& model, std::string_view tenant,
-                                      std::string_view template_context);
-  // The same, of parts of a model, and says how much was reused.
   Result<HistoryTokens> encode(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                std::string_view tenant, std::string_view template_context);
+  // The same of what is rendered already: at least one segment, the last without a control token.
+  Result<HistoryTokens> encode(const Tokenizer& tokenizer, std::string_view tenant,
+                               std::span<const ChatSegment> segments);
 
   // What a sequence of the tenant's was: a prompt, and what the model added to it. Of a stored sequence
   // (StoredResponse::tokens, made with this model's tokenizer) whose prompt's length is not known all is

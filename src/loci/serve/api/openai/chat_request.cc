@@ -15,8 +15,9 @@ namespace {
 constexpr std::array<std::string_view, 6> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh"};
 
 constexpr auto kChatNames = std::to_array<std::string_view>(
-    {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
-     "parallel_tool_calls", "reasoning_effort", "reasoning_format", "tool_choice", "tools", "top_logprobs"});
+    {"add_generation_prompt", "chat_template_kwargs", "continue_final_message", "function_call", "functions",
+     "messages", "modalities", "parallel_tool_calls", "reasoning_effort", "reasoning_format", "tool_choice",
+     "tools", "top_logprobs"});
 
 // llama.cpp's. Its deepseek-legacy has the reasoning in both places.
 void read_reasoning_format(FieldReader& reader, ReasoningPlace& out) {
@@ -26,6 +27,21 @@ void read_reasoning_format(FieldReader& reader, ReasoningPlace& out) {
     return reader.expected("reasoning_format",
                            "auto or deepseek (reasoning in reasoning_content) or none (in content)", *format);
   out = ReasoningPlace::kInText;
+}
+
+// vLLM's. The conversation's messages are read.
+Status read_continuation(FieldReader& reader, Conversation& out) {
+  const std::string name = "continue_final_message";
+  reader.boolean(name, out.continue_final_message);
+  LOCI_RETURN_IF_ERROR(reader.status());
+  if (!out.continue_final_message) return {};
+  if (reader.find("add_generation_prompt") != nullptr && out.add_generation_prompt)
+    return invalid_argument("can't be combined with add_generation_prompt: true; leave that out", name);
+  out.add_generation_prompt = false;
+  const Message& last = out.messages.back();
+  if (last.role == Role::kAssistant && last.calls.empty()) return {};
+  return invalid_argument("is only allowed where the last message is the assistant's, without tool_calls",
+                          name);
 }
 
 }  // namespace
@@ -51,6 +67,7 @@ Result<Conversation> read_conversation(const Json& request) {
                     Json(out.reasoning_effort));
   LOCI_RETURN_IF_ERROR(reader.status());
   LOCI_ASSIGN_OR_RETURN(out.messages, read_chat_messages(*messages));
+  LOCI_RETURN_IF_ERROR(read_continuation(reader, out));
   return out;
 }
 

@@ -417,6 +417,29 @@ TEST(ChatRequest, UnknownFieldsAreNamedWithTheirPlace) {
   EXPECT_TRUE(unknown({{"response_format", nullptr}, {"loci", Json::object()}}).empty());
 }
 
+TEST(ChatRequest, ContinuesTheAssistantsMessageWhereAsked) {
+  const Json user = {{"role", "user"}, {"content", "x"}};
+  const Json begun = Json::array({user, {{"role", "assistant"}, {"content", "Once"}}});
+  const auto read = [&](const Json& extra) {
+    return parse_chat_request(chat(begun, extra)).value().conversation;
+  };
+  EXPECT_FALSE(read(Json::object()).continue_final_message);
+  EXPECT_TRUE(read(Json::object()).add_generation_prompt);
+  const Json asked = {{"continue_final_message", true}};
+  for (const Json& extra :
+       {asked, Json{{"continue_final_message", true}, {"add_generation_prompt", false}}}) {
+    EXPECT_TRUE(read(extra).continue_final_message);
+    EXPECT_FALSE(read(extra).add_generation_prompt);
+  }
+  const std::string field = "continue_final_message";
+  EXPECT_EQ(chat_field(begun, {{"continue_final_message", true}, {"add_generation_prompt", true}}), field);
+  EXPECT_EQ(chat_field(begun, {{"continue_final_message", "yes"}}), field);
+  EXPECT_EQ(chat_field(Json::array({user}), asked), field);
+  const Json calling = Json::parse(
+      R"([{"role": "assistant", "content": "x", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}])");
+  EXPECT_EQ(chat_field(calling, asked), field);
+}
+
 TEST(ChatRequest, RefusesByPlace) {
   const Json good = {{"role", "user"}, {"content", "x"}};
   EXPECT_EQ(chat_field(Json::array({good})), "accepted");

@@ -50,6 +50,26 @@ TEST_F(PrepareTest, PrepareRendersAndTokenises) {
   EXPECT_TRUE(std::get<PreparedGeneration>(endless).stop_tokens.empty());
 }
 
+TEST_F(PrepareTest, APromptMayEndInsideTheLastMessage) {
+  TokenHistory history;
+  const std::string begun =
+      R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Once upon "}])";
+  const auto prompt = [&](const std::string& request) {
+    const auto result = prepare_chat_completion(request, served(2048), history, "default");
+    return tokenizer()
+        .decode(std::get<PreparedGeneration>(result).prompts[0], ControlText::kAsControl)
+        .value();
+  };
+  EXPECT_EQ(prompt(begun + R"(,"continue_final_message":true})"),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nOnce upon ");
+  EXPECT_TRUE(prompt(begun + "}").ends_with("Once upon <|im_end|>\n<|im_start|>assistant\n"));
+  // /tokenize shows the same prompt.
+  const auto shown = tokenize(begun + R"(,"continue_final_message":true})", served(2048));
+  const Json tokens = Json::parse(std::get<std::string>(shown))["tokens"];
+  const auto text = detokenize(Json({{"tokens", tokens}}).dump(), served(2048));
+  EXPECT_TRUE(Json::parse(std::get<std::string>(text))["content"].get<std::string>().ends_with("Once upon "));
+}
+
 TEST_F(PrepareTest, PrepareRefuses) {
   EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3]})", served(4), {})), "accepted");
   EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3,4]})", served(4), {})), "400 prompt");
