@@ -176,10 +176,27 @@ def test_every_api_that_generates(place):
             expect(texts, "something was said")
             if place.prefills() > before:
                 break
-    before = place.prefills()
-    several = {"prompt": [story(next(NUMBERS), COUNT // 2) for _ in range(2)], "max_tokens": 1}
-    expect_equal(place.ask(place.route, "/v1/completions", several).status, 200, "several prompts in one request")
-    expect_equal(place.prefills(), before, "which are all computed at the decode member")
+
+
+def test_several_prompts_of_one_request(place):
+    for number in stories_until("the long ones are computed at the prefill member"):
+        done, there = place.prefills(), computed(place.prefill)
+        first, second = (story(f"{number}, {which}", 3 * COUNT // 2) for which in ("first", "second"))
+        body = completion(number, prompt=[first, "Hello", second, first + " Why?"], n=2)
+        reply = place.ask(place.route, "/v1/completions", body)
+        expect_equal(reply.status, 200, reply.text)
+        alone = place.ask(place.alone, "/v1/completions", body).json
+        expect_equal([one["text"] for one in reply.json["choices"]], [one["text"] for one in alone["choices"]], "the replies, and a lone server's")
+        expect_equal(reply.json["usage"]["prompt_tokens"], alone["usage"]["prompt_tokens"], "tokens of the prompts")
+        tokens, there = reply.json["loci"]["tokens"], computed(place.prefill) - there
+        print(f"{tokens}, of which it has computed {there}")
+        if place.prefills() > done and tokens["shared"] > 2 * COUNT and tokens["computed"] < 256:
+            break
+    expect_equal(place.prefills(), done + 1, "requests that were handed over")
+    expect(there < 4 * COUNT, f"what begins like another one is computed once: {there}")
+    body = {"prompt": [story(next(NUMBERS), COUNT // 2) for _ in range(3)], "max_tokens": 1}
+    expect_equal(place.ask(place.route, "/v1/completions", body).status, 200, "several short prompts")
+    expect_equal(place.prefills(), done + 1, "which are all computed at the decode member")
 
 
 def computed(server):

@@ -122,7 +122,7 @@ TEST_F(FrontPrefillTest, AMemberThatIsLateThreeTimesInARowIsNamedToNobody) {
   EXPECT_TRUE(is_named("late")) << "it works again";
 }
 
-TEST_F(FrontPrefillTest, SeveralPromptsAndScoresNameNobody) {
+TEST_F(FrontPrefillTest, ScoresAndSeveralShortPromptsNameNobody) {
   const std::string text(24 << 10, 'a');
   std::string tokens = "[1";
   for (int token = 0; token < 6'000; ++token) tokens += ",2345";
@@ -131,7 +131,10 @@ TEST_F(FrontPrefillTest, SeveralPromptsAndScoresNameNobody) {
     post("/v1/completions", "{\"model\":\"tiny\"," + fields + "}");
     return places().back().has_value();
   };
-  EXPECT_FALSE(handed("\"prompt\":[\"" + text + "\",\"b" + text + "\"]"));
+  std::string several = "\"prompt\":[\"a\"";
+  for (int prompt = 0; prompt < 12; ++prompt) several += ",\"" + std::string(2 << 10, 'a') + "\"";
+  EXPECT_FALSE(handed(several + "]"));
+  EXPECT_TRUE(handed(several + ",\"b" + text + "\"]")) << "one of them is long";
   EXPECT_FALSE(handed("\"prompt\":\"c" + text + "\",\"echo\":true,\"logprobs\":1"));
   EXPECT_TRUE(handed("\"prompt\":\"d" + text + "\",\"echo\":true"));
   EXPECT_TRUE(handed("\"prompt\":[\"e" + text + "\"]"));

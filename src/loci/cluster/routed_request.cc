@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "loci/policy/routing/named_chunks.h"
+#include "loci/policy/routing/prefill_choice.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
@@ -107,9 +108,13 @@ std::string id_of(const Json& request, const char* name) {
   return at->is_object() && id != at->end() && id->is_string() ? id->get<std::string>() : std::string();
 }
 
-bool has_several_prompts(const Json& request) {
-  const auto prompt = request.find("prompt");
-  return prompt != request.end() && prompt->is_array() && prompt->size() > 1 && !prompt->front().is_number();
+// Several prompts of which none is worth to be handed over.
+bool has_short_prompts(const Json& request) {
+  const auto prompts = request.find("prompt");
+  if (prompts == request.end() || !prompts->is_array() || prompts->size() < 2 || prompts->front().is_number())
+    return false;
+  return std::ranges::none_of(*prompts,
+                              [](const Json& one) { return text_of(one).size() >= kHandedBytesMin; });
 }
 
 bool scores_prompt(const Json& request) {
@@ -137,8 +142,7 @@ void read_body(std::string_view path, std::string_view body, const PromptKey& ke
     if (out.is_conversation || !previous.empty())
       out.continues = continued_key(out.is_conversation ? conversation : previous, key);
   }
-  out.may_be_handed =
-      !(path == "/v1/completions" && (has_several_prompts(request) || scores_prompt(request)));
+  out.may_be_handed = !(path == "/v1/completions" && (has_short_prompts(request) || scores_prompt(request)));
   const PromptText prompt = prompt_text(request, path);
   out.bytes = prompt.text.size();
   const std::string_view text = prompt.text;

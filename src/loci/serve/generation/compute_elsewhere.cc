@@ -5,18 +5,29 @@
 #include <string>
 #include <utility>
 
+#include "loci/serve/generation/early_reads.h"
+
 namespace loci {
 namespace asio = boost::asio;
 
-asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationServices& services,
-                                                                    ReplySink& sink,
-                                                                    const PreparedGeneration& prepared) {
-  // (A front names nobody for several prompts, and for one whose tokens are scored, unless it is of another
-  // version; what is left of a history that was cut has state of its own.)
-  if (!prepared.prefill || !services.ask_for_prefill || prepared.prompts.size() != 1 ||
-      prepared.scores_prompt || !prepared.dropped[0].empty())
-    co_return std::nullopt;
+namespace {
+
+// `before`: the one that was handed over before; null: none was.
+bool is_handed(const PreparedGeneration& prepared, std::size_t prompt, const std::vector<TokenId>* before) {
+  // (What is left of a history that was cut has state of its own.)
+  if (!prepared.dropped[prompt].empty()) return false;
+  if (prepared.prompts.size() == 1) return true;  // the front has seen that it pays
+  const std::vector<TokenId>& tokens = prepared.prompts[prompt];
+  const auto end = before == nullptr ? tokens.begin() : std::ranges::mismatch(tokens, *before).in1;
+  return static_cast<std::size_t>(tokens.end() - end) >= kHandedTokensMin;
+}
+
+// Has the member compute that prompt.
+asio::awaitable<void> compute_one(GenerationServices& services, ReplySink& sink,
+                                  const PreparedGeneration& prepared, std::size_t prompt, Nanos limit,
+                                  ComputedElsewhere& out) {
   const Tenant& tenant = *sink.origin().tenant;
+  const std::vector<TokenId>& tokens = prepared.prompts[prompt];
   Engine& engine = *services.served.load()->engine;
   PrefillOrder order{.io = sink.origin().io,
                      .place = *prepared.prefill,
@@ -24,16 +35,16 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
                               .salt = prepared.fields.cache_salt,
                               .weight = tenant.limits.weight,
                               .queued_max = tenant.limits.queued_max(engine.config().max_queued),
-                              .tokens = prepared.prompts[0],
+                              .tokens = tokens,
                               .text = prepared.text},
-                     .limit = std::min(services.time_limit.value_or(kPrefillLimitMax), kPrefillLimitMax),
+                     .limit = limit,
                      .watch = [&sink](std::function<void()> on_gone) { sink.watch(std::move(on_gone)); },
                      .stops = [&services] { return services.draining.load(); },
                      .ready = {}};
-  EarlyReader reader(engine, services.workers, order.work, prepared.prompts[0]);
+  EarlyReader reader(engine, services.workers, order.work, tokens);
   // Where requests find no state but their own, nothing that is read stays.
-  if (engine.config().reuse) order.ready = [&reader](std::uint32_t tokens) { return reader.read(tokens); };
-  PrefillOutcome outcome = co_await services.ask_for_prefill(std::move(order));
+  if (engine.config().reuse) order.ready = [&reader](std::uint32_t ready) { return reader.read(ready); };
+  const PrefillOutcome outcome = co_await services.ask_for_prefill(std::move(order));
   const bool was_given_up = outcome.end == PrefillEnd::kNone || sink.gone();
   if (was_given_up || reader.reads()->now().is_over()) {
     reader.cancel();
@@ -44,8 +55,35 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
     services.log->warn("{}: the member at {}:{} did not compute the prompt: {}", sink.origin().request_id,
                        prepared.prefill->host, prepared.prefill->port, outcome.why);
   }
-  if (!was_given_up) sink.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(outcome.end)));
-  co_return ComputedElsewhere{.outcome = std::move(outcome), .early = reader.reads()};
+  out.end = outcome.end;
+  // Of a member that broke off nobody knows what it had before.
+  const bool is_done = outcome.end == PrefillEnd::kDone;
+  out.prompts[prompt] = {.computed = is_done ? outcome.computed : reader.reads()->now().tokens(),
+                         .early = reader.reads()};
+}
+
+}  // namespace
+
+asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationServices& services,
+                                                                    ReplySink& sink,
+                                                                    const PreparedGeneration& prepared) {
+  // (A front names nobody for prompts whose tokens are scored, unless it is of another version.)
+  if (!prepared.prefill || !services.ask_for_prefill || prepared.scores_prompt) co_return std::nullopt;
+  const Nanos begun_at = services.clock.now();
+  const Nanos limit = std::min(services.time_limit.value_or(kPrefillLimitMax), kPrefillLimitMax);
+  ComputedElsewhere out{.prompts = std::vector<ComputedElsewhere::Prompt>(prepared.prompts.size())};
+  const std::vector<TokenId>* before = nullptr;
+  for (std::size_t prompt = 0; prompt < prepared.prompts.size(); ++prompt) {
+    if (!is_handed(prepared, prompt, before)) continue;
+    before = &prepared.prompts[prompt];
+    co_await compute_one(services, sink, prepared, prompt, std::max<Nanos>(1, limit - out.waited), out);
+    out.waited = services.clock.now() - begun_at;
+    if (out.end != PrefillEnd::kDone || sink.gone()) break;
+  }
+  if (before == nullptr) co_return std::nullopt;
+  if (out.end != PrefillEnd::kNone && !sink.gone())
+    sink.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(out.end)));
+  co_return out;
 }
 
 }  // namespace loci

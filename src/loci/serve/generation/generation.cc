@@ -84,7 +84,7 @@ void Generation::submit() {
           .sampling = fields.sampling,
           .max_new_tokens = std::max(std::min(fields.max_tokens.value_or(room), room), 1u),
           .stop_tokens = prepared_.stop_tokens,
-          .time_limit = time_left(services_, prepared_.waited),
+          .time_limit = time_left(services_, prepared_.elsewhere ? prepared_.elsewhere->waited : 0),
           .grammar = prepared_.grammar,
           .weight = tenant.limits.weight,
           .queued_max = tenant.limits.queued_max(served_.engine->config().max_queued),
@@ -220,15 +220,18 @@ void Generation::on_event(const MailboxEvent& event) {
 
 void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
   Slot& slot = slots_[index];
-  const EarlyReadPace early = prepared_.early ? prepared_.early->now() : EarlyReadPace();
+  const std::uint32_t prompt = index / prepared_.fields.choices;
+  const ComputedElsewhere::Prompt handed =
+      prepared_.elsewhere ? prepared_.elsewhere->prompts[prompt] : ComputedElsewhere::Prompt();
+  const EarlyReadPace early = handed.early ? handed.early->now() : EarlyReadPace();
   slot.sources = early.as_read(started.sources);
   // What was computed for it just before, at another member or for a read, was not kept from before.
-  const std::uint32_t fresh = std::min(slot.sources.shared, prepared_.prefilled_tokens) + early.computed();
+  const std::uint32_t fresh = std::min(slot.sources.shared, handed.computed) + early.computed();
   slot.cached_tokens = started.cached_tokens - std::min(started.cached_tokens, fresh);
   if (!slot.said.empty()) {
     // What stands behind the prompt is no part of it.
-    const std::size_t prompt = kept_tokens(prepared_, index / prepared_.fields.choices);
-    slot.cached_tokens = std::min(slot.cached_tokens, static_cast<std::uint32_t>(prompt));
+    const std::size_t kept = kept_tokens(prepared_, prompt);
+    slot.cached_tokens = std::min(slot.cached_tokens, static_cast<std::uint32_t>(kept));
     resumes_ = true;
   }
   slot.started_at = at;
@@ -472,6 +475,12 @@ GenerationSummary Generation::summary() const {
                         .finish_reason = {}};
   if (!choices_.empty()) out.finish_reason = finish_reason_name(choices_.front().finish);
   if (first_token_at_) out.first_token = *first_token_at_ - sink_.origin().received_at;
+  if (!prepared_.elsewhere) return out;
+  out.prefill = prepared_.elsewhere->end;
+  out.prefill_wait = prepared_.elsewhere->waited;
+  for (const ComputedElsewhere::Prompt& prompt : prepared_.elsewhere->prompts) {
+    if (prompt.early) out.prefill_early += prompt.early->now().tokens();
+  }
   return out;
 }
 
@@ -517,27 +526,17 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     co_return true;
   }
   TenantTicket ticket = *std::move(prepared.ticket);
-  const Nanos asked_at = services.clock.now();
-  const std::optional<ComputedElsewhere> elsewhere = co_await compute_elsewhere(services, sink, prepared);
+  std::optional<ComputedElsewhere> elsewhere = co_await compute_elsewhere(services, sink, prepared);
   const bool has_waited = elsewhere.has_value();
-  const PrefillOutcome prefill = has_waited ? elsewhere->outcome : PrefillOutcome{};
-  if (has_waited) prepared.early = elsewhere->early;
-  prepared.waited = services.clock.now() - asked_at;
-  prepared.prefilled_tokens = prefill.computed;
-  // Of a member that broke off nobody knows what it had before.
-  if (has_waited && prefill.end != PrefillEnd::kDone)
-    prepared.prefilled_tokens = elsewhere->early->now().tokens();
-  const Nanos waited = prepared.waited;
+  prepared.elsewhere = std::move(elsewhere);
   GenerationSummary summary;
-  summary.prefill = prefill.end;
-  summary.prefill_wait = waited;
   if (has_waited && sink.gone()) {
-    // Its prompt was computed, or begun, all the same.
+    // Its prompts were computed, or begun, all the same.
     summary.client_left = true;
-    summary.prefill = PrefillEnd::kNone;
-    summary.usage.prompt_tokens = prepared.prompts[0].size();
+    summary.prefill_wait = prepared.elsewhere->waited;
+    summary.usage.prompt_tokens = kept_tokens(prepared);
     services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens, 0, 0);
-    ticket.set_used(prepared.prompts[0].size());
+    ticket.set_used(summary.usage.prompt_tokens);
     sink.account(summary);
     co_return false;
   }
@@ -550,9 +549,6 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   summary = generation.summary();
-  summary.prefill = prefill.end;
-  summary.prefill_wait = waited;
-  if (has_waited) summary.prefill_early = elsewhere->early->now().tokens();
   if (!generation.failed()) ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   sink.account(summary);
   services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,

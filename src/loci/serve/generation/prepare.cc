@@ -15,6 +15,13 @@
 
 namespace loci {
 
+std::size_t kept_tokens(const PreparedGeneration& prepared) {
+  std::size_t tokens = 0;
+  for (std::size_t prompt = 0; prompt < prepared.prompts.size(); ++prompt)
+    tokens += kept_tokens(prepared, prompt);
+  return tokens;
+}
+
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served) {
   const std::vector<std::string>& aliases = served.aliases;
   if (name.empty() || name == served.model->id || name == "default" || served.any_name ||

@@ -35,6 +35,17 @@ struct ChatRequest {
   ReasoningPlace reasoning = ReasoningPlace::kApart;  // where the reply has it
 };
 
+// What another member did for a request's prompts.
+struct ComputedElsewhere {
+  struct Prompt {
+    std::uint32_t computed = 0;               // tokens, which are read as state of a peer
+    std::shared_ptr<const EarlyReads> early;  // what was read meanwhile; null: it was not asked for this one
+  };
+  std::vector<Prompt> prompts;         // all of the request
+  PrefillEnd end = PrefillEnd::kNone;  // of the last one that it was asked for
+  Nanos waited = 0;                    // for all of them
+};
+
 struct PreparedGeneration {
   GenerationFields fields;
   // Whole histories; what is left of each after its cuts fits the context with at least one new token.
@@ -49,15 +60,13 @@ struct PreparedGeneration {
   std::optional<OutputParserOptions> parser;
   // The log-probabilities of the prompt's tokens are computed too: one token after another, as a reply's.
   bool scores_prompt = false;
-  bool one_call = false;                    // the reply ends with its first call
-  std::shared_ptr<const PromptNames> text;  // of the only prompt; null: it has no names
-  std::optional<ResumedReply> resumed;      // absent: no other server can go on with the reply
-  std::optional<PrefillPlace> prefill;      // where the only prompt is computed before; absent: here
-  Nanos waited = 0;                         // for that, before run_generation() submits it
-  std::uint32_t prefilled_tokens = 0;       // that were computed there, and are read as state of a peer
-  std::shared_ptr<const EarlyReads> early;  // what was read meanwhile; null: nothing
-  std::optional<TenantTicket> ticket;       // of the tenant; set before run_generation()
-  std::unique_ptr<ReplyFormat> format;      // set by the endpoint, at the latest
+  bool one_call = false;                       // the reply ends with its first call
+  std::shared_ptr<const PromptNames> text;     // of the only prompt; null: it has no names
+  std::optional<ResumedReply> resumed;         // absent: no other server can go on with the reply
+  std::optional<PrefillPlace> prefill;         // where the prompts are computed before; absent: here
+  std::optional<ComputedElsewhere> elsewhere;  // what came of that; absent: nobody was asked
+  std::optional<TenantTicket> ticket;          // of the tenant; set before run_generation()
+  std::unique_ptr<ReplyFormat> format;         // set by the endpoint, at the latest
   // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
@@ -67,6 +76,8 @@ struct PreparedGeneration {
 inline std::size_t kept_tokens(const PreparedGeneration& prepared, std::size_t prompt) {
   return prepared.prompts[prompt].size() - tokens_of(prepared.dropped[prompt]);
 }
+// Of all prompts.
+std::size_t kept_tokens(const PreparedGeneration& prepared);
 
 using Prepared = std::variant<PreparedGeneration, ApiError>;
 
