@@ -50,6 +50,11 @@ class Roles(Cluster):
     def ask(self, server, path, body, tenant="free"):
         return server.request("POST", path, json.dumps(body), {"Authorization": f"Bearer {self.key[tenant]}"})
 
+    def look(self, server, path, method="GET"):
+        reply = server.request(method, path, headers={"Authorization": f"Bearer {self.key['free']}"})
+        expect_equal(reply.status, 200, reply.text)
+        return reply.json
+
     def failures(self):
         return sum(self.prefills(result) for result in ("refused", "late", "unreached", "lost"))
 
@@ -199,6 +204,50 @@ def test_several_prompts_of_one_request(place):
     expect_equal(place.prefills(), done + 1, "which are all computed at the decode member")
 
 
+def in_background(place, number, count=COUNT):
+    """The id of a response that was begun in the background, and what a lone server says."""
+    body = {"input": story(number, count), "max_output_tokens": 8, "temperature": 0}
+    reply = place.ask(place.route, "/v1/responses", {**body, "background": True})
+    expect_equal(reply.status, 200, reply.text)
+    expect_equal(reply.json["status"], "queued", "its status")
+    return reply.json["id"], lambda: spoken(place.ask(place.alone, "/v1/responses", body).json)
+
+
+def spoken(response):
+    expect(response["status"] in ("completed", "incomplete"), response)
+    return response["output"][-1]["content"][0]["text"]
+
+
+def ended(place, name):
+    wait_until(lambda: place.look(place.route, f"/v1/responses/{name}")["status"] not in ("queued", "in_progress"), "the response's end")
+    return place.look(place.route, f"/v1/responses/{name}")
+
+
+def test_a_response_in_the_background(place):
+    for number in stories_until("its prompt is computed at the prefill member"):
+        untold, lines = place.prefills("untold"), place.decode.log_text().count("prefill=done")
+        name, alone = in_background(place, number)
+        expect_equal(spoken(ended(place, name)), alone(), "what was said, and by a lone server")
+        if place.prefills("untold") > untold and place.decode.log_text().count("prefill=done") > lines:
+            return
+
+
+def test_who_cancels_a_response_in_the_background_ends_its_prompt(place):
+    for number in stories_until("it is cancelled while the prefill member computes"):
+        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it has nothing to do")
+        there = computed(place.prefill)
+        name, _ = in_background(place, number, 4 * COUNT)
+        end = time.monotonic() + 2  # it may not be asked
+        while place.prefill.metrics()["loci_requests_running"] == 0 and time.monotonic() < end:
+            pass
+        status = place.look(place.route, f"/v1/responses/{name}/cancel", "POST")["status"]
+        expect_equal(status, ended(place, name)["status"], "its status, which stays")
+        wait_until(lambda: place.prefill.metrics()["loci_requests_running"] == 0, "it gives up what nobody waits for")
+        wait_until(lambda: place.route.metrics()["loci_front_requests_running"] == 0, "the front counts it no more")
+        if status == "cancelled" and 0 < computed(place.prefill) - there < 3 * COUNT:
+            return
+
+
 def computed(server):
     """Tokens that its model has computed."""
     return sum(value for name, value in server.metrics().items() if name.startswith("loci_computed_tokens_total"))
@@ -277,4 +326,21 @@ def test_a_decode_member_that_stops_hands_on_who_waits(place):
             reply = goes_on(place, number, 3 * COUNT, second.process.terminate)
             expect_equal(second.process.wait(120), 0, "its exit")
         if reply.headers["X-Loci-Member"] == name_of(place, place.prefill, place.decode):
+            return
+
+
+def test_a_decode_member_that_stops_ends_its_responses_in_the_background(place):
+    """No front gives them to another one. (The first decode member is draining still.)"""
+    for number in stories_until("one waits for its prompt"):
+        with place.server("--role", "decode", "--api-keys", place.keys.path) as second:
+            place.route.wait_for(2)
+            wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
+            wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 3, "the front reads of all")
+            untold = place.prefills("untold")
+            name, alone = in_background(place, number, 3 * COUNT)
+            waits = place.prefills("untold") > untold and not re.search("prefill=", second.log_text())
+            second.process.terminate()
+            expect_equal(second.process.wait(120), 0, "its exit")
+            expect_equal(spoken(ended(place, name)), alone(), "what was said, and by a lone server")
+        if waits:
             return

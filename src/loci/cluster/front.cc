@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <random>
 #include <utility>
@@ -344,6 +346,7 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
 void Front::hand_over(Request& request, const Instances::Prefill& prefill) {
   request.prefill = prefill.instance;
   request.prefill_sent = std::make_shared<Sent>(prefill.instance, next_sent_++, prefill.work_bytes, [] {});
+  request.prefill_predicted = prefill.predicted;
   const Member& member = prefill.instance->member;
   request.prefill_place = {.host = member.host, .port = member.peer_port, .begin_limit = prefill.begin_limit};
 }
@@ -352,6 +355,12 @@ void Front::note_prefill(Request& request, PrefillEnd end) {
   request.prefilled = end;
   ++counts_.prefills[static_cast<std::size_t>(end)];
   request.prefill->note_prefill(end, clock_.now());
+  if (end == PrefillEnd::kUntold) {
+    // It counts there for as long as was predicted.
+    auto timer =
+        std::make_shared<asio::steady_timer>(io_, std::chrono::nanoseconds(request.prefill_predicted));
+    timer->async_wait([timer, sent = request.prefill_sent](const boost::system::error_code&) {});
+  }
   if (end != PrefillEnd::kLost) return;
   // What ends devices must not get to all of them.
   ++request.losses;
@@ -371,7 +380,9 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const std::string& body = said.empty() ? request.text() : with_said;
   std::string sealed = loci_reply;
   if (request.prefill) {
-    const std::string_view reply = std::string_view(loci_reply).substr(kReplyHeader.size() + 2);
+    // (What runs in the background has no name.)
+    const std::string_view reply =
+        std::string_view(loci_reply).substr(std::min(loci_reply.size(), kReplyHeader.size() + 2));
     sealed += prefill_header(options_.prefill_key, message, request.prefill_place,
                              reply.substr(0, reply.find('\r')));
   }
@@ -386,11 +397,11 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   if (header == nullptr) co_return Outcome::kLost;
   instance.connects.succeed();
   sent.begun();
-  request.prefill_sent.reset();
   if (request.prefill) {
     const boost::beast::string_view field = (*header)[{kPrefillHeader.data(), kPrefillHeader.size()}];
     note_prefill(request, parse_prefill_end({field.data(), field.size()}).value_or(PrefillEnd::kNone));
   }
+  request.prefill_sent.reset();
   if (!is_sent && header->result_int() < 400) co_return Outcome::kLost;
   co_return co_await answer(request, instance, upstream, *header);
 }

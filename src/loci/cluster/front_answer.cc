@@ -163,7 +163,7 @@ asio::awaitable<void> Front::give_up(Request& request, ApiError error) {
 void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
   if (!request.prompt.is_generated) return;
   const Nanos now = clock_.now();
-  const bool was_handed = request.prefilled == PrefillEnd::kDone;
+  const bool was_handed = request.prefilled == PrefillEnd::kDone || request.prefilled == PrefillEnd::kUntold;
   const Instances::Answering by{instance, was_handed ? request.prefill.get() : nullptr};
   instances_.remember(request.prompt, by, now);
   if (!request.prompt.begins_response) return;

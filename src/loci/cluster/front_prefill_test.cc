@@ -161,6 +161,20 @@ TEST_F(FrontPrefillTest, APromptThatEndsTwoServersIsGivenToNoThird) {
   update({});
 }
 
+// So it counts there for as long as it is predicted to take.
+TEST_F(FrontPrefillTest, OfAResponseInTheBackgroundNoEndIsTold) {
+  answers("Loci-Prefill: untold\r\n");
+  const std::string text(12 << 10, 'a');
+  post("/v1/responses", R"({"model":"tiny","background":true,"input":")" + text + "\"}");
+  ASSERT_TRUE(places().at(0)) << "though the reply has no name";
+  EXPECT_EQ(prefills("untold"), 1);
+  await("loci_front_requests_running", 1);
+  answers("Loci-Prefill: done\r\n");
+  post("/v1/chat/completions", long_talk());
+  ASSERT_TRUE(places().at(1)) << "nobody was at fault";
+  EXPECT_GE(places()[1]->begin_limit, 31 * kNanosPerSecond) << "twice 3 s and 12, and a second";
+}
+
 TEST_F(FrontPrefillTest, AClientNamesNobody) {
   post("/v1/chat/completions", kChat, "Loci-Prefill: 127.0.0.1 1 1000 abc\r\n");
   ASSERT_EQ(places().size(), 1u);

@@ -48,6 +48,7 @@ struct Front::Request {
   std::shared_ptr<Instance> prefill;
   std::shared_ptr<Sent> prefill_sent;
   PrefillPlace prefill_place;
+  Nanos prefill_predicted = 0;  // Instances::Prefill::predicted
   PrefillEnd prefilled = PrefillEnd::kNone;
   int losses = 0;  // instances that ended, or broke the connection, after it was sent
   bool is_too_late = false;

@@ -5,7 +5,7 @@
 //   Loci-Prefill: HOST PORT MILLISECONDS SEAL
 //       HOST, PORT     at which the prefill member serves peers
 //       MILLISECONDS   how long the instance waits for that member, before it computes the prompt itself
-//       SEAL           of the method, the target, these values, and the request's Loci-Reply
+//       SEAL           of the method, the target, these values, and the request's Loci-Reply, if it has one
 //
 // Nobody without the cluster's secret can seal one. An unsealed one is not looked at.
 #pragma once

@@ -38,6 +38,7 @@ void Instance::note_prefill(PrefillEnd end, Nanos now) {
     case PrefillEnd::kUnreached:
     case PrefillEnd::kLost: prefills.fail(now); break;
     case PrefillEnd::kRefused:
+    case PrefillEnd::kUntold:
     case PrefillEnd::kNone: break;
   }
 }
@@ -143,7 +144,7 @@ std::vector<Instance*> Instances::helpers(const RoutedPrompt& prompt,
                                           const std::vector<Instance*>& candidates, Nanos now) const {
   std::vector<Instance*> out;
   const bool always = options_.handover == Handover::kAlways;
-  if (!prompt.is_named() || !prompt.may_be_handed ||
+  if (!prompt.is_generated || !prompt.may_be_handed ||
       !(always || options_.policy == RoutingPolicy::kFirstToken))
     return out;
   for (const auto& [number, one] : all_) {
@@ -181,9 +182,11 @@ std::optional<Instances::Prefill> Instances::prefill_for(const RoutedRequest& re
   if (choice.predicted) choice.predicted = nanos_of(chosen->first_token);
   const Instance& prefill = *alike[chosen->place];
   const bool is_predicted = choice.predicted && prefill.costs;
+  const Nanos computed = is_predicted ? nanos_of(chosen->computed) : 0;
   return Prefill{.instance = all_.at(prefill.number),
                  .work_bytes = predicted_work_bytes(request, theirs[chosen->place]),
-                 .begin_limit = is_predicted ? begin_limit(nanos_of(chosen->computed)) : kPrefillLimitMax};
+                 .predicted = computed,
+                 .begin_limit = is_predicted ? begin_limit(computed) : kPrefillLimitMax};
 }
 
 namespace {

@@ -110,7 +110,7 @@ TEST(Roles, OnlyRepliesWithMuchToComputeAreHandedOver) {
   EXPECT_EQ(two.choose(prompt), Chosen(2, 0)) << "nothing is computed";
   prompt = kLongPrompt;
   prompt.may_be_repeated = false;
-  EXPECT_EQ(two.choose(prompt), Chosen(2, 0)) << "in the background";
+  EXPECT_EQ(two.choose(prompt), Chosen(2, 1)) << "in the background";
   // The prefill member has all of it: the other one reads it by itself.
   prompt = kLongPrompt;
   prompt.bytes = 8 << 10;

@@ -164,6 +164,11 @@ ServerEnd Server::drain(const StopWithin& stop_within) {
   parts.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
                   format_duration(patience));
   parts.services->draining.store(true);
+  // The engine takes nothing from now on. Who waits for another member to compute a prompt sees that within
+  // seconds, and comes back or gives up.
+  while (parts.services->handed.load() > 0) {
+    if (stop_within(std::chrono::milliseconds(20))) break;
+  }
   parts.engine->drain(patience);
   UnansweredMoves unanswered;
   bool has_said = false;

@@ -71,7 +71,8 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
   if (!prepared.prefill || !services.ask_for_prefill || prepared.scores_prompt) co_return std::nullopt;
   const Nanos begun_at = services.clock.now();
   const Nanos limit = std::min(services.time_limit.value_or(kPrefillLimitMax), kPrefillLimitMax);
-  ComputedElsewhere out{.prompts = std::vector<ComputedElsewhere::Prompt>(prepared.prompts.size())};
+  ComputedElsewhere out{.prompts = std::vector<ComputedElsewhere::Prompt>(prepared.prompts.size()),
+                        .handed = std::make_unique<HandedRequest>(services.handed)};
   const std::vector<TokenId>* before = nullptr;
   for (std::size_t prompt = 0; prompt < prepared.prompts.size(); ++prompt) {
     if (!is_handed(prepared, prompt, before)) continue;
@@ -83,7 +84,7 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
   if (before == nullptr) co_return std::nullopt;
   if (out.end != PrefillEnd::kNone && !sink.gone())
     sink.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(out.end)));
-  co_return out;
+  co_return std::optional<ComputedElsewhere>(std::move(out));
 }
 
 }  // namespace loci

@@ -61,6 +61,7 @@ class ComputeElsewhereTest : public testing::Test {
     EXPECT_EQ(order.place.host, "there");
     EXPECT_EQ(order.work.tenant, "acme");
     EXPECT_EQ(order.work.salt, "salt");
+    EXPECT_EQ(services_.handed, 1u) << "a stop waits for it";
     clock_.at += kNanosPerSecond;
     if (meanwhile_) meanwhile_();
     co_return PrefillOutcome{.end = end_, .computed = 7, .why = {}};
@@ -121,7 +122,7 @@ class ComputeElsewhereTest : public testing::Test {
 
 TEST_F(ComputeElsewhereTest, ThePromptIsAskedForAndItsEndIsTold) {
   services_.time_limit = 9 * kNanosPerSecond;
-  const std::optional<ComputedElsewhere> out = compute({prompt_of(1, 100)});
+  std::optional<ComputedElsewhere> out = compute({prompt_of(1, 100)});
   ASSERT_TRUE(out);
   EXPECT_EQ(out->end, PrefillEnd::kDone);
   EXPECT_EQ(out->waited, kNanosPerSecond);
@@ -133,6 +134,9 @@ TEST_F(ComputeElsewhereTest, ThePromptIsAskedForAndItsEndIsTold) {
   EXPECT_EQ(orders_[0].limit, 9 * kNanosPerSecond);
   EXPECT_FALSE(orders_[0].stops);
   EXPECT_EQ(sink_.headers, "Loci-Prefill: done\n");
+  EXPECT_EQ(services_.handed, 1u) << "the engine does not have it yet";
+  out.reset();
+  EXPECT_EQ(services_.handed, 0u);
 }
 
 TEST_F(ComputeElsewhereTest, NobodyIsAskedWhereNobodyIsNamedOrTheStateIsOfAnotherKind) {
@@ -146,6 +150,7 @@ TEST_F(ComputeElsewhereTest, NobodyIsAskedWhereNobodyIsNamedOrTheStateIsOfAnothe
   EXPECT_FALSE(compute({prompt_of(1, 100)}));
   EXPECT_TRUE(orders_.empty());
   EXPECT_EQ(sink_.headers, "");
+  EXPECT_EQ(services_.handed, 0u);
 }
 
 TEST_F(ComputeElsewhereTest, OfSeveralPromptsThoseWithMuchThatIsNewAreAskedForInTurn) {

@@ -117,6 +117,7 @@ void Generation::submit() {
       ++open_;
     }
   }
+  if (prepared_.elsewhere) prepared_.elsewhere->handed.reset();
 }
 
 void Generation::score_prompt(GenerationRequest& request, Slot& slot) {
@@ -540,8 +541,10 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     sink.account(summary);
     co_return false;
   }
-  if (has_waited && services.draining.load()) {
-    // Nothing has begun here. The front gives the request to another member.
+  if (has_waited && prepared.resumed && services.draining.load()) {
+    // Nothing has begun here. The front gives the request to another member; but not what runs in the
+    // background, which this server computes before it stops.
+    prepared.elsewhere.reset();
     ticket.set_used(0);
     co_await sink.fail(stopping_error());
     co_return true;

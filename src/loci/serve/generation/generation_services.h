@@ -39,6 +39,7 @@ struct GenerationServices {
   std::atomic<bool> stops_at_once{false};  // generations that end from now on were cut off by the server
   UnknownFieldLog unknown_fields;
   std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
+  std::atomic<std::size_t> handed{0};     // requests; see HandedRequest
 };
 
 // Held while something runs that a graceful stop waits for, whether a client waits for it or not.

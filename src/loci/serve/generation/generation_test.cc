@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which thread the end of a stream is written.
+// On which thread the end of a stream is written, and what becomes of one whose prompt is computed elsewhere.
 #include "loci/serve/generation/generation.h"
 
 #include <gtest/gtest.h>
@@ -103,6 +103,8 @@ class GenerationTest : public testing::Test {
     prepared.fields.sampling.logprobs = logprobs;
     prepared.prompts = {some_prompt(1, 20)};
     prepared.dropped = {{}};
+    prepared.prefill = prefill_;
+    prepared.resumed = resumed_;
     prepared.format = std::make_unique<Format>(written);
     TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
     prepared.ticket = std::get<TenantTicket>(std::move(admission.result));
@@ -111,6 +113,8 @@ class GenerationTest : public testing::Test {
     co_await run_generation(services_, sink, std::move(prepared));
   }
 
+  std::optional<PrefillPlace> prefill_;
+  std::optional<ResumedReply> resumed_;
   TestFolder folder_;
   std::optional<Model> model_;
   World world_{options(512)};
@@ -151,6 +155,19 @@ TEST_F(GenerationTest, WhatIsShortIsWrittenAtOnce) {
     EXPECT_EQ(written.finished_on[0], std::this_thread::get_id());
     EXPECT_EQ(written.ended_on, std::this_thread::get_id());
   }
+}
+
+// A front knows nothing of what runs in the background, and gives it to no other server.
+TEST_F(GenerationTest, AServerThatStopsComputesWhatNobodyElseTakes) {
+  prefill_.emplace();
+  services_.ask_for_prefill = [this](PrefillOrder) -> asio::awaitable<PrefillOutcome> {
+    services_.draining = true;
+    co_return PrefillOutcome{};
+  };
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
+  resumed_.emplace();
+  EXPECT_TRUE(stream(10, false).stream.starts_with("the server is stopping"));
+  EXPECT_EQ(services_.handed, 0u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -53,11 +54,12 @@ enum class PrefillEnd : std::uint8_t {
   kLate,       // it did not begin in time, or did not end within kPrefillLimitMax
   kUnreached,  // it could not be asked
   kLost,       // it, or its device, broke off after it had taken the prompt
+  kUntold,     // of a response in the background, whose creation is answered before the prompt's end
 };
-inline constexpr std::size_t kPrefillEnds = 6;
+inline constexpr std::size_t kPrefillEnds = 7;
 constexpr std::string_view prefill_end_name(PrefillEnd end) {
-  constexpr std::array<std::string_view, kPrefillEnds> kNames = {"none", "done",      "refused",
-                                                                 "late", "unreached", "lost"};
+  constexpr std::array<std::string_view, kPrefillEnds> kNames = {"none",      "done", "refused", "late",
+                                                                 "unreached", "lost", "untold"};
   return kNames[static_cast<std::size_t>(end)];
 }
 constexpr std::optional<PrefillEnd> parse_prefill_end(std::string_view name) {
@@ -73,6 +75,19 @@ struct PrefillOutcome {
   PrefillEnd end = PrefillEnd::kNone;
   std::uint32_t computed = 0;  // tokens; it had the others (kDone)
   std::string why;             // of a failure, for the log
+};
+
+// Counts a request whose prompts another member computes, until this server's engine has it. (One that drains
+// takes nothing, so a stop waits for that.)
+class HandedRequest {
+ public:
+  explicit HandedRequest(std::atomic<std::size_t>& count) : count_(count) { count_.fetch_add(1); }
+  ~HandedRequest() { count_.fetch_sub(1); }
+  HandedRequest(const HandedRequest&) = delete;
+  HandedRequest& operator=(const HandedRequest&) = delete;
+
+ private:
+  std::atomic<std::size_t>& count_;
 };
 
 struct PrefillOrder {

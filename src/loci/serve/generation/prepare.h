@@ -41,9 +41,10 @@ struct ComputedElsewhere {
     std::uint32_t computed = 0;               // tokens, which are read as state of a peer
     std::shared_ptr<const EarlyReads> early;  // what was read meanwhile; null: it was not asked for this one
   };
-  std::vector<Prompt> prompts;         // all of the request
-  PrefillEnd end = PrefillEnd::kNone;  // of the last one that it was asked for
-  Nanos waited = 0;                    // for all of them
+  std::vector<Prompt> prompts;            // all of the request
+  PrefillEnd end = PrefillEnd::kNone;     // of the last one that it was asked for
+  Nanos waited = 0;                       // for all of them
+  std::unique_ptr<HandedRequest> handed;  // until the engine has the request
 };
 
 struct PreparedGeneration {

@@ -156,6 +156,8 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
   const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
   call.exchange.drop_body();
   prepared.generation.ticket = std::move(call.ticket);
+  prepared.generation.prefill = std::exchange(call.prefill, std::nullopt);
+  const bool is_handed = prepared.generation.prefill.has_value();
   ReplyOrigin origin = CallSink(call).origin();
   std::optional<ApiError> error =
       co_await background_->start(std::move(origin), std::move(prepared), std::move(held));
@@ -164,6 +166,8 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
     co_await call.fail(std::move(refused));
     co_return;
   }
+  if (is_handed)
+    call.exchange.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(PrefillEnd::kUntold)));
   std::shared_ptr<BackgroundRun> run = background_->find(call.tenant->id, id);
   if (stream && run != nullptr) {
     co_await BackgroundResponses::follow(call, std::move(run), 0);
