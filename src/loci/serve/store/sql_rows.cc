@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "loci/base/units.h"
 #include "loci/serve/store/stored_text.h"
@@ -42,7 +43,8 @@ Result<std::optional<ResponseRow>> find_response(SqlSession& session, std::strin
   if (!is_stored_id(tenant) || !is_stored_id(id)) return std::optional<ResponseRow>();
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                         session.run("SELECT response, thread, conversation, previous, status, sequence "
-                                    "FROM responses WHERE tenant = $1 AND id = $2",
+                                    "FROM responses WHERE tenant = $1 AND id = $2 AND EXISTS (SELECT 1 "
+                                    "FROM threads WHERE thread = responses.thread AND tenant = $1)",
                                     {tenant, id}));
   if (rows.empty()) return std::optional<ResponseRow>();
   ResponseRow row{.response = rows.integer(0, 0),
@@ -114,7 +116,74 @@ Status settle_thread(SqlSession& session, std::int64_t thread) {
   return count_usage(session, before.text(0, 0), 0, after.integer(0, 0) - before.integer(0, 1));
 }
 
+namespace {
+
+// What one transaction deletes of a thread; of larger rows one.
+constexpr std::int64_t kErasedAtOnceBytes = 4 << 20;
+constexpr std::int64_t kErasedAtOnceRows = 4'096;
+
+// Whose tenant is the empty name is nobody's. Its responses keep their names, as they may be large rows, and
+// are found by nobody; but a conversation's may come again, and so may that of a response that still runs.
+Result<std::uint64_t> take_from_tenant(SqlSession& session, std::int64_t thread, std::string_view tenant,
+                                       std::int64_t bytes) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows conversations,
+                        session.run("UPDATE conversations SET tenant = '', id = CAST(conversation AS TEXT) "
+                                    "WHERE thread = $1 RETURNING conversation",
+                                    {thread}));
+  LOCI_RETURN_IF_ERROR(session
+                           .run("UPDATE responses SET tenant = '', id = CAST(response AS TEXT) "
+                                "WHERE thread = $1 AND status IN ('in_progress', 'queued')",
+                                {thread})
+                           .status());
+  LOCI_ASSIGN_OR_RETURN(const SqlRows responses,
+                        session.run("SELECT COUNT(*) FROM responses WHERE thread = $1", {thread}));
+  LOCI_RETURN_IF_ERROR(session.run("UPDATE threads SET tenant = '' WHERE thread = $1", {thread}).status());
+  LOCI_RETURN_IF_ERROR(count_usage(session, tenant, -1, -bytes));
+  LOCI_RETURN_IF_ERROR(count_usage(session, "", 1, bytes));
+  return conversations.size() + static_cast<std::uint64_t>(responses.integer(0, 0));
+}
+
+// The newest first: nothing stands on them, or continues them.
+struct ErasedRows {
+  std::string_view sizes, erase;
+};
+constexpr std::array kErasedRows = {
+    ErasedRows{"SELECT item, size_bytes FROM items WHERE thread = $1 ORDER BY item DESC LIMIT $2",
+               "DELETE FROM items WHERE thread = $1 AND item >= $2"},
+    ErasedRows{"SELECT response, size_bytes FROM responses WHERE thread = $1 ORDER BY response DESC LIMIT $2",
+               "DELETE FROM responses WHERE thread = $1 AND response >= $2"},
+    ErasedRows{"SELECT sequence, size_bytes FROM sequences WHERE thread = $1 ORDER BY sequence DESC LIMIT $2",
+               "DELETE FROM sequences WHERE thread = $1 AND sequence >= $2"}};
+
+}  // namespace
+
+Result<bool> erase_part(SqlSession& session) {
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows oldest,
+      session.run("SELECT thread FROM threads WHERE tenant = '' ORDER BY active_at, thread LIMIT 1", {}));
+  if (oldest.empty()) return false;
+  const std::int64_t thread = oldest.integer(0, 0);
+  for (const ErasedRows& kind : kErasedRows) {
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(kind.sizes, {thread, kErasedAtOnceRows}));
+    if (rows.empty()) continue;
+    std::size_t last = 0;
+    for (std::int64_t bytes = rows.integer(0, 1); last + 1 < rows.size(); ++last) {
+      bytes += rows.integer(last + 1, 1);
+      if (bytes > kErasedAtOnceBytes) break;
+    }
+    LOCI_RETURN_IF_ERROR(session.run(kind.erase, {thread, rows.integer(last, 0)}).status());
+    return true;
+  }
+  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM conversations WHERE thread = $1", {thread}).status());
+  LOCI_RETURN_IF_ERROR(drop_thread(session, thread));
+  return true;
+}
+
 Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows whole,
+                        session.run("SELECT tenant, size_bytes FROM threads WHERE thread = $1", {thread}));
+  if (!whole.empty() && whole.integer(0, 1) > kErasedAtOnceBytes)
+    return take_from_tenant(session, thread, whole.text(0, 0), whole.integer(0, 1));
   LOCI_RETURN_IF_ERROR(session.run("DELETE FROM items WHERE thread = $1", {thread}).status());
   LOCI_ASSIGN_OR_RETURN(const SqlRows responses,
                         session.run("DELETE FROM responses WHERE thread = $1 RETURNING response", {thread}));

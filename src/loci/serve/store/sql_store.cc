@@ -92,12 +92,23 @@ Result<std::vector<StoredTokens>> SqlStore::delete_conversation(std::string_view
     return delete_ended(session, row.thread);
   });
   LOCI_RETURN_IF_ERROR(done);
+  (void)erase_taken();
   erase_deleted();
   return said;
 }
 
-// It is deleted whatever comes of this: what fails here expire() tries again, and tells.
+// It is deleted whatever comes of these: what fails here expire() tries again, and tells.
 void SqlStore::erase_deleted() { (void)database_->erase_deleted(); }
+
+Status SqlStore::erase_taken() {
+  for (bool is_left = true; is_left;) {
+    LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kUpkeep, [&](SqlSession& session) -> Status {
+      LOCI_ASSIGN_OR_RETURN(is_left, erase_part(session));
+      return {};
+    }));
+  }
+  return {};
+}
 
 Status SqlStore::add_items(std::string_view tenant, std::string_view conversation,
                            const std::vector<StoredItem>& items) {

@@ -74,6 +74,8 @@ class SqlStore : public ConversationStore {
   using WriteThread = std::function<Result<std::int64_t>(SqlSession&)>;
   Status write(std::string_view tenant, const WriteThread& body);
   void erase_deleted();
+  // All that delete_thread() has taken from its tenants, in small transactions.
+  Status erase_taken();
   StoreQuota quota_of(std::string_view tenant) const {
     return options_.quota_of ? options_.quota_of(tenant) : StoreQuota();
   }

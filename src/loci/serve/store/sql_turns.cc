@@ -246,13 +246,14 @@ Result<ItemList> SqlStore::input_items(std::string_view tenant, std::string_view
 
 namespace {
 
-// The response and what it continues, back to the first. A row is there before one that continues it, so
-// a chain has no cycle.
+// The response and what it continues, back to the first; but nothing of a thread that was taken from the
+// tenant. A row is there before one that continues it, so a chain has no cycle.
 #define LOCI_CHAIN                                                                           \
   "WITH RECURSIVE chain (response, previous, continues, depth) AS ("                         \
   "SELECT response, previous, continues, 0 FROM responses WHERE tenant = $1 AND id = $2 "    \
   "UNION ALL SELECT earlier.response, earlier.previous, earlier.continues, chain.depth + 1 " \
-  "FROM chain JOIN responses AS earlier ON earlier.response = chain.continues) "
+  "FROM chain JOIN responses AS earlier ON earlier.response = chain.continues "              \
+  "JOIN threads ON threads.thread = earlier.thread AND threads.tenant = $1) "
 constexpr std::string_view kChainEnd = LOCI_CHAIN "SELECT previous FROM chain ORDER BY depth DESC LIMIT 1";
 constexpr std::string_view kChainBytes = LOCI_CHAIN
     "SELECT CAST(COALESCE(SUM(items.size_bytes), 0) AS BIGINT) "

@@ -144,7 +144,7 @@ Result<std::uint64_t> SqlStore::expire_batch(SqlSession& session, std::int64_t n
   if (limits.age_seconds_max) {
     LOCI_ASSIGN_OR_RETURN(const SqlRows oldest,
                           session.run("SELECT thread, active_at, size_bytes FROM threads "
-                                      "ORDER BY active_at, thread LIMIT $1",
+                                      "WHERE tenant <> '' ORDER BY active_at, thread LIMIT $1",
                                       {kThreadsInBatch}));
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t gone, delete_batch(session, oldest, [&](std::size_t i) {
                             return now - oldest.integer(i, 1) > *limits.age_seconds_max;
@@ -177,6 +177,7 @@ Result<std::uint64_t> SqlStore::expire(std::int64_t now_seconds, const StoreLimi
     if (deleted == 0) break;
     gone += deleted;
   }
+  LOCI_RETURN_IF_ERROR(erase_taken());
   LOCI_RETURN_IF_ERROR(database_->reclaim());
   return gone;
 }
@@ -199,7 +200,7 @@ Result<std::vector<TenantStats>> SqlStore::stats() {
     tenants.clear();
     LOCI_ASSIGN_OR_RETURN(const SqlRows threads,
                           session.run("SELECT tenant, CAST(SUM(size_bytes) AS BIGINT), MIN(active_at), "
-                                      "MAX(active_at) FROM threads GROUP BY tenant",
+                                      "MAX(active_at) FROM threads WHERE tenant <> '' GROUP BY tenant",
                                       {}));
     for (std::size_t i = 0; i < threads.size(); ++i) {
       tenants[threads.text(i, 0)] = {.tenant = threads.text(i, 0),
@@ -214,12 +215,15 @@ Result<std::vector<TenantStats>> SqlStore::stats() {
       return {};
     };
     LOCI_RETURN_IF_ERROR(
-        count("SELECT tenant, COUNT(*) FROM conversations GROUP BY tenant", &TenantStats::conversations));
+        count("SELECT tenant, COUNT(*) FROM conversations WHERE tenant <> '' GROUP BY tenant",
+              &TenantStats::conversations));
     LOCI_RETURN_IF_ERROR(
-        count("SELECT tenant, COUNT(*) FROM responses GROUP BY tenant", &TenantStats::responses));
+        count("SELECT threads.tenant, COUNT(*) FROM responses JOIN threads "
+              "ON threads.thread = responses.thread WHERE threads.tenant <> '' GROUP BY threads.tenant",
+              &TenantStats::responses));
     return count(
-        "SELECT threads.tenant, COUNT(*) FROM items "
-        "JOIN threads ON threads.thread = items.thread GROUP BY threads.tenant",
+        "SELECT threads.tenant, COUNT(*) FROM items JOIN threads "
+        "ON threads.thread = items.thread WHERE threads.tenant <> '' GROUP BY threads.tenant",
         &TenantStats::items);
   });
   LOCI_RETURN_IF_ERROR(done);

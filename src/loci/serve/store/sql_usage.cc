@@ -65,7 +65,7 @@ Result<std::vector<StoreUsage>> all_usage(SqlSession& session) {
   LOCI_ASSIGN_OR_RETURN(
       const SqlRows rows,
       session.run("SELECT CAST(SUM(threads) AS BIGINT), CAST(SUM(size_bytes) AS BIGINT), tenant "
-                  "FROM tenant_usage GROUP BY tenant ORDER BY tenant",
+                  "FROM tenant_usage WHERE tenant <> '' GROUP BY tenant ORDER BY tenant",
                   {}));
   std::vector<StoreUsage> usages;
   usages.reserve(rows.size());

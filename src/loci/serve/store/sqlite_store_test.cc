@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <latch>
@@ -193,6 +194,46 @@ TEST(SqliteStore, NothingOfADeletedConversationIsInTheFiles) {
   ASSERT_TRUE(store->delete_conversation("ann", "c").ok());
   EXPECT_FALSE(is_in_files(path, "a purple elephant"));
   EXPECT_TRUE(is_in_files(path, "a green giraffe"));
+}
+
+TEST(SqliteStore, NothingOfALargeDeletedConversationIsInTheFiles) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  const auto store = open_ok(path);
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "c"}, {}).ok());
+  for (int i = 0; i < 12; ++i) {
+    const std::string text = "a purple elephant " + std::string(1 << 20, 'x');
+    ASSERT_TRUE(store->add_items("ann", "c", {test_item(fmt::format("i{}", i), text)}).ok());
+  }
+  ASSERT_TRUE(is_in_files(path, "a purple elephant"));
+  ASSERT_TRUE(store->delete_conversation("ann", "c").ok());
+  EXPECT_FALSE(is_in_files(path, "a purple elephant"));
+}
+
+// (In PostgreSQL nobody waits for others.)
+TEST(SqliteStore, OthersCommitWhileALargeConversationIsErased) {
+  const TestFolder folder;
+  const auto store = open_ok(folder.file("store.db"));
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "c"}, {}).ok());
+  for (int i = 0; i < 60; ++i) {
+    const StoredItem item = test_item(fmt::format("i{}", i), std::string(1 << 20, 'x'));
+    ASSERT_TRUE(store->add_items("ann", "c", {item}).ok());
+  }
+  std::atomic<bool> ends = false;
+  std::atomic<int> committed = 0;
+  std::thread bob([&] {
+    for (int i = 0; !ends; ++i) {
+      EXPECT_TRUE(store->commit_turn("bob", test_turn(fmt::format("r{}", i))).ok());
+      ++committed;
+    }
+  });
+  while (committed == 0) std::this_thread::yield();
+  const int before = committed;
+  EXPECT_TRUE(store->delete_conversation("ann", "c").ok());
+  const int meanwhile = committed - before;
+  ends = true;
+  bob.join();
+  EXPECT_GE(meanwhile, 5) << "one between two parts, of which there are twenty";
 }
 
 // Another program that reads holds up the log, not the deletion.

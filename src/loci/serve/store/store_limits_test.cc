@@ -190,6 +190,58 @@ TEST_P(StoreLimitContract, ExpiryHoldsTheQuota) {
   EXPECT_EQ(history("r033"), "r033_in r033_out");
 }
 
+// Of a conversation with its responses, and of a chain of them; both have some megabytes.
+TEST_P(StoreLimitContract, WhatIsLargeIsGoneAtOnceAndErasedLater) {
+  const std::string large(1 << 20, 'x');
+  create("c", {test_item("a")});
+  for (int i = 0; i < 6; ++i) {
+    StoredTurn said = test_turn(fmt::format("c{}", i));
+    said.response.conversation = "c";
+    said.response.json = large;
+    commit(said);
+    StoredTurn chained = test_turn(fmt::format("r{}", i));
+    if (i > 0) chained.response.previous = fmt::format("r{}", i - 1);
+    chained.input.front().json = large;
+    commit(chained);
+  }
+  StoredTurn running = test_turn("running");
+  running.response.previous = "r5";
+  running.response.status = "in_progress";
+  commit(running);
+  now_ = 20'000;
+  quota_ = {.bytes_max = 1 << 20, .threads_max = {}};
+  create("new", {test_item("b")});
+  EXPECT_EQ(made_room_, 7u) << "a large one makes room alone";
+  EXPECT_EQ(conversation_history("c"), "there is no conversation 'c'");
+  create("c", {test_item("a")});
+  EXPECT_EQ(made_room_, 14u);
+  for (const char* id : {"c5", "r0", "r5", "running"})
+    EXPECT_EQ(history(id), fmt::format("there is no response '{}'", id));
+  const auto check = [&] {
+    EXPECT_LT(store_->size_bytes().value(), 10'000u);
+    const TenantStats stats = store_->stats().value().at(0);
+    EXPECT_EQ(stats.conversations, 2u);
+    EXPECT_EQ(stats.responses, 0u);
+    EXPECT_EQ(stats.items, 2u);
+    EXPECT_EQ(store_->recount_usage().value(), 0u);
+    EXPECT_EQ(conversation_history("c"), "a");
+  };
+  check();
+  // What was running ends, and is a response like one whose conversation was deleted meanwhile.
+  running.response.status = "completed";
+  running.response.previous = "";
+  commit(running);
+  EXPECT_EQ(history("running"), "running_in running_out");
+  ASSERT_TRUE(store_->delete_response(kTenant, "running").ok());
+  reopen();
+  check();
+  quota_ = {};
+  EXPECT_EQ(store_->expire(20'000, {}).value(), 0u) << "it was counted when it went";
+  check();
+  commit(test_turn("r5"));
+  EXPECT_EQ(history("r5"), "r5_in r5_out") << "its row is gone, and its name free";
+}
+
 // Others' turns wait for such a transaction, and its log for room on the disk.
 TEST_P(StoreLimitContract, LargeConversationsExpireInSmallTransactions) {
   const std::string large(3 << 20, 'x');
