@@ -164,10 +164,16 @@ ServerEnd Server::drain(const StopWithin& stop_within) {
   parts.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
                   format_duration(patience));
   parts.services->draining.store(true);
-  // The engine takes nothing from now on. Who waits for another member to compute a prompt sees that within
-  // seconds, and comes back or gives up.
+  const auto stop_at_once = [&parts] {
+    parts.log->warn("stopping at once: replies are cut off");
+    parts.services->stops_at_once.store(true);
+    parts.http->stop(0);
+    return ServerEnd::kCutOff;
+  };
+  // Once the engine drains it takes nothing. Who waits for another member to compute a prompt sees within
+  // seconds that this server stops, and comes back or gives up.
   while (parts.services->handed.load() > 0) {
-    if (stop_within(std::chrono::milliseconds(20))) break;
+    if (stop_within(std::chrono::milliseconds(20))) return stop_at_once();
   }
   parts.engine->drain(patience);
   UnansweredMoves unanswered;
@@ -184,10 +190,7 @@ ServerEnd Server::drain(const StopWithin& stop_within) {
           moves, format_duration(UnansweredMoves::kSaysAfter));
       continue;
     }
-    parts.log->warn("stopping at once: replies are cut off");
-    parts.services->stops_at_once.store(true);
-    parts.http->stop(0);
-    return ServerEnd::kCutOff;
+    return stop_at_once();
   }
   // What the engine has said is on its way to the clients and to the store.
   auto open = parts.services->open_work.load();
