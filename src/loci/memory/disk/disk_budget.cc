@@ -34,6 +34,7 @@ std::optional<std::size_t> giver(std::span<const ModelShare> shares, std::size_t
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const ModelShare& one = shares[i];
+    if (one.stuck) continue;
     if (i != self && one.granted > one.held + 2 * step) return i;
     if (i == self || one.held == 0 || !older(one, shares[self])) continue;
     if (!best || older(one, shares[*best])) best = i;

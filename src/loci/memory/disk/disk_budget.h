@@ -25,6 +25,7 @@ struct ModelShare {
   std::uint64_t asked = 0;          // bytes of its grant that another model wants
   std::int64_t oldest_used_at = 0;  // when its least recently used state was last used; 0: it has none
   bool served = false;              // a server has it open
+  bool stuck = false;               // it cannot give up any now: its files cannot be read or written
 
   friend bool operator==(const ModelShare&, const ModelShare&) = default;
 };

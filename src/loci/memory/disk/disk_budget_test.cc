@@ -45,6 +45,16 @@ TEST(DecideShare, TakesFromWhoWasUnusedForLongest) {
   EXPECT_FALSE(decide_share(shares, 0, 320).from);
 }
 
+TEST(DecideShare, TakesNothingFromWhoCannotGiveNow) {
+  std::vector<ModelShare> shares = {
+      {.model = "a", .granted = 100, .held = 100, .oldest_used_at = 50, .served = true},
+      {.model = "b", .granted = 120, .held = 20, .oldest_used_at = 20, .stuck = true},
+      {.model = "c", .granted = 100, .held = 100, .oldest_used_at = 30}};
+  EXPECT_EQ(decide_share(shares, 0, 320).from, std::optional<std::size_t>(2));
+  shares[2].stuck = true;
+  EXPECT_FALSE(decide_share(shares, 0, 320).from);
+}
+
 TEST(DecideShare, WantsWhatIsNotUsedFirst) {
   const std::vector<ModelShare> shares = {
       {.model = "a", .granted = 100, .held = 100, .oldest_used_at = 5, .served = true},
@@ -279,17 +289,26 @@ TEST_F(SharedDirectory, ModelsAreFoundAndForgottenByName) {
 }
 
 // The folder goes between the moment in which a server opens the lock's file and that in which it has it.
-// Here a file that cannot be opened for writing: who wants room gets none of it, and nothing else goes.
+// Here a file that cannot be opened for writing: who wants room gets it of another model.
 TEST_F(SharedDirectory, StateThatCannotBeDroppedNowIsKept) {
   {
     Server a = serve(1, "a");
     for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
+    Server b = serve(2, "b");
+    for (int i = 0; b.write(2000 + i); ++i) {
+    }
   }
-  const StoredModel a = list_stored_models(directory())[0];
-  const std::string slots = a.folder + "/group-0.slots";
+  const std::string slots = model_folder(directory(), serve(1, "a").id) + "/group-0.slots";
   std::filesystem::rename(slots, slots + "-aside");
   std::filesystem::create_directory(slots);
-  EXPECT_EQ(drop_oldest_state(a, 1).status().code(), StatusCode::kUnavailable);
+  for (const StoredModel& model : list_stored_models(directory())) {
+    if (model.name.name != "a") continue;
+    EXPECT_EQ(drop_oldest_state(model, 1).status().code(), StatusCode::kUnavailable);
+  }
+  {
+    Server c = serve(3, "c");
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(c.write(3000 + i)) << i;
+  }
   std::filesystem::remove(slots);
   std::filesystem::rename(slots + "-aside", slots);
   EXPECT_EQ(recover_all(*serve(1, "a").store).size(), 20u);

@@ -93,8 +93,9 @@ std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
           fmt::format("{}: no room could be made: {}", directory.path, dropped.status().message());
       if (line != said_) options_.say(line);
       said_ = line;
-      decision.from.reset();  // nobody is pressed: it is tried again at the next look
-      break;
+      share.stuck = true;  // until the next look; meanwhile others give
+      decision = decide_share(shares, self, directory.bytes);
+      continue;
     }
     options_.say(fmt::format("{}: dropped {} of {}'s least recently used state to make room", directory.path,
                              format_bytes(dropped->freed_bytes), name_of(giver)));
