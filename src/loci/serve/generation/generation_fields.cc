@@ -285,6 +285,17 @@ void refuse_completion_fields(FieldReader& reader, const GenerationFields& field
   if (best_of != nullptr && as_integer(*best_of) != fields.choices) refuse("best_of", *best_of);
 }
 
+void refuse_chat_fields(FieldReader& reader) {
+  const auto refuse = [&](const char* name, const Json& harmless) {
+    const Json* value = reader.find(name);
+    if (value == nullptr || *value == harmless) return;
+    reader.fail(name,
+                fmt::format("belongs to /v1/chat/completions; leave it out (got {})", json_excerpt(*value)));
+  };
+  refuse("continue_final_message", false);
+  refuse("reasoning_format", "auto");
+}
+
 Result<std::vector<TokenId>> read_tokens(const Json& array, std::string_view field) {
   if (!array.is_array()) {
     return invalid_argument(fmt::format("expected an array of token ids; got {}", json_excerpt(array)),

@@ -84,6 +84,8 @@ std::vector<std::string> unknown_generation_fields(const Json& request,
 
 // Refuses the fields that only text completions have and that would change the reply: echo, suffix, best_of.
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);
+// The same in the other APIs: fields of chats that would change the reply.
+void refuse_chat_fields(FieldReader& reader);
 
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size
 // is checked where it is known (check_tokens).

@@ -81,6 +81,11 @@ TEST(MessagesRequest, AReplyNeedsMaxTokensACountDoesNot) {
   EXPECT_EQ(parse_messages_request(body, MessagesPurpose::kCount).status().field(), "messages");
 }
 
+TEST(MessagesRequest, FieldsOfChatsAreRefused) {
+  refused({{"continue_final_message", true}}, "continue_final_message", "belongs to /v1/chat/completions");
+  refused({{"reasoning_format", "none"}}, "reasoning_format", "belongs to /v1/chat/completions");
+}
+
 TEST(MessagesRequest, Sampling) {
   const GenerationFields fields = accepted({{"temperature", 0.5},
                                             {"top_p", 0.9},

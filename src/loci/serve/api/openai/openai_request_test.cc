@@ -438,6 +438,15 @@ TEST(ChatRequest, ContinuesTheAssistantsMessageWhereAsked) {
   const Json calling = Json::parse(
       R"([{"role": "assistant", "content": "x", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}])");
   EXPECT_EQ(chat_field(calling, asked), field);
+  Json forced = {{"continue_final_message", true}, {"tool_choice", "required"}};
+  forced["tools"] = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
+  EXPECT_EQ(chat_field(begun, forced), field) << "text was begun, and a call is no text";
+}
+
+TEST(GenerationFields, FieldsOfChatsAreRefusedElsewhere) {
+  refused({{"continue_final_message", true}}, "continue_final_message", "belongs to /v1/chat/completions");
+  refused({{"reasoning_format", "none"}}, "reasoning_format", "belongs to /v1/chat/completions");
+  accepted({{"continue_final_message", false}, {"reasoning_format", "auto"}});
 }
 
 TEST(ChatRequest, RefusesByPlace) {
