@@ -74,11 +74,14 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
   ComputedElsewhere out{.prompts = std::vector<ComputedElsewhere::Prompt>(prepared.prompts.size()),
                         .handed = std::make_unique<HandedRequest>(services.handed)};
   const std::vector<TokenId>* before = nullptr;
-  for (std::size_t prompt = 0; prompt < prepared.prompts.size(); ++prompt) {
+  for (std::size_t prompt = 0; prompt < prepared.prompts.size() && out.waited < limit; ++prompt) {
     if (!is_handed(prepared, prompt, before)) continue;
+    const bool is_first = before == nullptr;
     before = &prepared.prompts[prompt];
-    co_await compute_one(services, sink, prepared, prompt, std::max<Nanos>(1, limit - out.waited), out);
+    co_await compute_one(services, sink, prepared, prompt, limit - out.waited, out);
     out.waited = services.clock.now() - begun_at;
+    // The time is that of all: whoever had too little of it left is not to blame.
+    if (out.end == PrefillEnd::kLate && !is_first && out.waited >= limit) out.end = PrefillEnd::kDone;
     if (out.end != PrefillEnd::kDone || sink.gone()) break;
   }
   if (before == nullptr) co_return std::nullopt;

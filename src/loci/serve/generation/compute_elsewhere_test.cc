@@ -187,6 +187,24 @@ TEST_F(ComputeElsewhereTest, AfterAFailureNobodyIsAskedForTheOthers) {
   EXPECT_EQ(sink_.headers, "Loci-Prefill: late\n");
 }
 
+// All prompts of a request share its time: a member that had too little of it left is not to blame.
+TEST_F(ComputeElsewhereTest, WhereTheTimeIsUpNobodyIsLate) {
+  services_.time_limit = 2 * kNanosPerSecond;
+  meanwhile_ = [this] { end_ = orders_.size() < 2 ? PrefillEnd::kDone : PrefillEnd::kLate; };
+  const std::vector<std::vector<TokenId>> prompts = {prompt_of(1, 2'000), prompt_of(2, 2'000),
+                                                     prompt_of(3, 2'000)};
+  std::optional<ComputedElsewhere> out = compute(prompts);
+  ASSERT_TRUE(out);
+  EXPECT_EQ(asked(), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(out->end, PrefillEnd::kDone);
+  EXPECT_EQ(sink_.headers, "Loci-Prefill: done\n");
+  out.reset();
+  services_.time_limit = kNanosPerSecond;
+  end_ = PrefillEnd::kDone;
+  compute(prompts);
+  EXPECT_EQ(asked(), std::vector<std::uint32_t>{1}) << "no time was left for a second one";
+}
+
 TEST_F(ComputeElsewhereTest, WhoHasGoneIsToldNothingAndAsksForNothingMore) {
   meanwhile_ = [this] {
     ASSERT_TRUE(sink_.tell) << "what ends the wait";
