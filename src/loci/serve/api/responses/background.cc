@@ -7,6 +7,9 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <map>
+#include <string_view>
+#include <tuple>
 
 #include "loci/serve/call/access_log.h"
 #include "loci/serve/generation/generation.h"
@@ -23,8 +26,12 @@ void BackgroundEvents::make_room(const BackgroundRun& run) {
     return one->event_bytes() - (one == &run ? one->last_bytes() : 0);
   };
   while (size_bytes_ > bytes_max_) {
-    BackgroundRun* const most = *std::max_element(
-        runs_.begin(), runs_.end(), [&](const auto* a, const auto* b) { return spare(a) < spare(b); });
+    std::map<std::string_view, std::size_t> of_tenant;
+    for (const BackgroundRun* one : runs_) of_tenant[one->tenant()] += spare(one);
+    const auto rank = [&](const BackgroundRun* one) {
+      return std::tuple(of_tenant[one->tenant()], one->tenant(), spare(one));
+    };
+    BackgroundRun* const most = *std::ranges::max_element(runs_, {}, rank);
     if (spare(most) == 0) return;
     most->give_up((spare(most) + 1) / 2);
   }
@@ -32,8 +39,10 @@ void BackgroundEvents::make_room(const BackgroundRun& run) {
 
 // --- one run ---
 
-BackgroundRun::BackgroundRun(asio::io_context& io, std::shared_ptr<BackgroundEvents> all)
-    : all_(std::move(all)), signal_(std::in_place, io, asio::steady_timer::time_point::max()) {
+BackgroundRun::BackgroundRun(asio::io_context& io, std::shared_ptr<BackgroundEvents> all, std::string tenant)
+    : all_(std::move(all)),
+      tenant_(std::move(tenant)),
+      signal_(std::in_place, io, asio::steady_timer::time_point::max()) {
   all_->join(*this);
 }
 
@@ -203,7 +212,7 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
   // The stream is written whoever reads it, so that it can be read later.
   prepared.generation.fields.stream = true;
   auto format = std::make_unique<ResponsesFormat>(prepared.turn->record);
-  auto begun = std::make_shared<BackgroundRun>(origin.io, events_);
+  auto begun = std::make_shared<BackgroundRun>(origin.io, events_, origin.tenant->id);
   begun->append(format->queued());
   prepared.generation.format = std::move(format);
   runs_[key] = begun;

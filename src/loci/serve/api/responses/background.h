@@ -44,8 +44,8 @@ class BackgroundEvents {
   void leave(BackgroundRun& run);
   void grow(std::size_t bytes) { size_bytes_ += bytes; }
   void shrink(std::size_t bytes) { size_bytes_ -= bytes; }
-  // While there are too many, the run that has most gives up the older half of them. What was just appended
-  // to `run` stays whatever it takes. O(runs) for each that gives up some.
+  // While there are too many, of the tenant that has most the run that has most gives up the older half of
+  // them. What was just appended to `run` stays whatever it takes. O(runs) for each that gives up some.
   void make_room(const BackgroundRun& run);
 
  private:
@@ -61,7 +61,7 @@ class BackgroundRun {
   // until another run needs the room (BackgroundEvents).
   static constexpr std::size_t kEventBytesMax = std::size_t{16} << 20;
 
-  BackgroundRun(boost::asio::io_context& io, std::shared_ptr<BackgroundEvents> all);
+  BackgroundRun(boost::asio::io_context& io, std::shared_ptr<BackgroundEvents> all, std::string tenant);
   ~BackgroundRun();
   BackgroundRun(const BackgroundRun&) = delete;
   BackgroundRun& operator=(const BackgroundRun&) = delete;
@@ -78,6 +78,7 @@ class BackgroundRun {
   bool has_dropped(std::uint64_t event) const { return event < first_; }
   // The sequence number of the next event that is appended.
   std::uint64_t next_event() const { return first_ + events_.size(); }
+  const std::string& tenant() const { return tenant_; }
   std::size_t event_bytes() const { return event_bytes_; }  // of those that are kept
   std::size_t last_bytes() const { return last_bytes_; }    // of these, what was appended last
   // Whole server-sent events.
@@ -98,6 +99,7 @@ class BackgroundRun {
 
  private:
   const std::shared_ptr<BackgroundEvents> all_;
+  const std::string tenant_;
   std::deque<std::string> events_;  // the oldest first
   std::uint64_t first_ = 0;         // its sequence number
   std::size_t event_bytes_ = 0;

@@ -30,7 +30,7 @@ std::string event_of(std::size_t bytes) { return "data: " + std::string(bytes - 
 
 TEST(BackgroundRun, TellsOfACancelThatCameBefore) {
   asio::io_context io;
-  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>(), "ann");
   run.cancel();
   int told = 0;
   run.on_cancel([&] { ++told; });
@@ -41,7 +41,7 @@ TEST(BackgroundRun, TellsOfACancelThatCameBefore) {
 
 TEST(BackgroundRun, KeepsABoundedPartOfItsEvents) {
   asio::io_context io;
-  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>(), "ann");
   constexpr std::size_t kBytes = 1 << 20;
   for (int i = 0; i < 40; ++i) run.append(event_of(kBytes));
   EXPECT_LE(run.event_bytes(), (std::size_t{16} << 20) + kBytes);
@@ -49,7 +49,7 @@ TEST(BackgroundRun, KeepsABoundedPartOfItsEvents) {
 
 TEST(BackgroundRun, NumbersEventsByTheirPlaceInTheWholeStream) {
   asio::io_context io;
-  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>(), "ann");
   constexpr std::size_t kBytes = 1 << 20;
   for (int i = 0; i < 40; ++i) run.append(event_of(kBytes));
   EXPECT_EQ(run.next_event(), 40u);
@@ -61,7 +61,7 @@ TEST(BackgroundRun, NumbersEventsByTheirPlaceInTheWholeStream) {
 // The events of a reply's end show all of it: who reads along must not lose them.
 TEST(BackgroundRun, KeepsAllThatWasAppendedLast) {
   asio::io_context io;
-  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>(), "ann");
   run.append(event_of(100));
   const std::string huge = event_of(std::size_t{12} << 20);
   run.append(huge + huge + huge);
@@ -76,11 +76,11 @@ TEST(BackgroundRun, AllTogetherKeepABoundedPartOfTheirEvents) {
   asio::io_context io;
   constexpr std::size_t kEvent = 1'000, kAll = 100 * kEvent;
   const auto all = std::make_shared<BackgroundEvents>(kAll);
-  BackgroundRun small(io, all);
+  BackgroundRun small(io, all, "ann");
   small.append(event_of(kEvent));
   std::deque<BackgroundRun> runs;
   for (int i = 0; i < 20; ++i) {
-    BackgroundRun& run = runs.emplace_back(io, all);
+    BackgroundRun& run = runs.emplace_back(io, all, "ann");
     for (int event = 0; event < 20; ++event) {
       run.append(event_of(kEvent));
       ASSERT_LE(all->size_bytes(), kAll);
@@ -91,7 +91,7 @@ TEST(BackgroundRun, AllTogetherKeepABoundedPartOfTheirEvents) {
   EXPECT_TRUE(runs.front().has_dropped(0));
   EXPECT_FALSE(small.has_dropped(0)) << "who has most gives up first";
   // What is appended at once is kept whatever it takes, until others need the room.
-  BackgroundRun large(io, all);
+  BackgroundRun large(io, all, "ann");
   large.append(event_of(2 * kAll));
   EXPECT_EQ(all->size_bytes(), 2 * kAll);
   BackgroundRun::Position at;
@@ -102,9 +102,25 @@ TEST(BackgroundRun, AllTogetherKeepABoundedPartOfTheirEvents) {
   EXPECT_EQ(all->size_bytes(), small.event_bytes());
 }
 
+// Many small runs of one tenant take nothing from another's, however large.
+TEST(BackgroundRun, TheTenantThatHasMostGivesUpItsEvents) {
+  asio::io_context io;
+  constexpr std::size_t kEvent = 1'000, kAll = 100 * kEvent;
+  const auto all = std::make_shared<BackgroundEvents>(kAll);
+  BackgroundRun large(io, all, "bob");
+  for (int i = 0; i < 30; ++i) large.append(event_of(kEvent));
+  std::deque<BackgroundRun> flood;
+  for (int i = 0; i < 200; ++i) {
+    BackgroundRun& one = flood.emplace_back(io, all, "ann");
+    for (int event = 0; event < 2; ++event) one.append(event_of(kEvent));
+  }
+  EXPECT_LE(all->size_bytes(), kAll);
+  EXPECT_FALSE(large.has_dropped(0));
+}
+
 TEST(BackgroundRun, IsReadInParts) {
   asio::io_context io;
-  BackgroundRun run(io, std::make_shared<BackgroundEvents>());
+  BackgroundRun run(io, std::make_shared<BackgroundEvents>(), "ann");
   const std::string stream = event_of(10) + event_of(25) + event_of(9);
   run.append(stream);
   for (const std::size_t bytes_max : {1u, 7u, 10u, 35u, 1000u}) {
