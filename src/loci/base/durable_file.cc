@@ -41,7 +41,9 @@ Status replace_file(const std::string& path, std::string_view content) {
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return failed_with(errno, path, "a new file beside it can't be made");
   if (there && ::fchmod(file, facts.st_mode & 07777) != 0) (void)errno;
-  int error = write_all(file, content) && ::fsync(file) == 0 ? 0 : errno;
+  errno = 0;
+  const bool is_written = write_all(file, content) && ::fsync(file) == 0;
+  int error = is_written ? 0 : errno == 0 ? EIO : errno;
   if (::close(file) != 0 && error == 0) error = errno;
   if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {
@@ -58,7 +60,9 @@ Status replace_file(const std::string& path, std::string_view content) {
 bool sync_folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const Descriptor opened(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return opened.is_open() && ::fsync(opened.get()) == 0;
+  if (!opened.is_open()) return false;
+  // (Some file systems know no such thing for folders.)
+  return ::fsync(opened.get()) == 0 || errno == EINVAL || errno == EOPNOTSUPP;
 }
 
 }  // namespace loci
