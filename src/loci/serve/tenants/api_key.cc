@@ -16,10 +16,6 @@ constexpr std::size_t kKeyBytes = 32;
 
 }  // namespace
 
-bool operator==(const KeyHash& a, const KeyHash& b) {
-  return sodium_memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
-}
-
 Result<std::string> make_api_key() {
   if (sodium_init() < 0) return internal_error("the system gives no random numbers");
   std::array<unsigned char, kKeyBytes> secret;

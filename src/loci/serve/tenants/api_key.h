@@ -15,8 +15,7 @@ namespace loci {
 // BLAKE2b-256 of a key.
 struct KeyHash {
   std::array<std::uint8_t, 32> bytes{};
-  // In a time that does not depend on the bytes.
-  friend bool operator==(const KeyHash& a, const KeyHash& b);
+  friend auto operator<=>(const KeyHash&, const KeyHash&) = default;
 };
 
 // All of these: thread-safe.

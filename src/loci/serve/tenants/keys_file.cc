@@ -5,7 +5,6 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
@@ -140,13 +139,13 @@ Result<KeyEntry> read_key(const toml::table& from) {
 
 Status read_keys(const toml::array& from, KeysFile& file) {
   std::set<std::string> names;
-  std::map<std::array<std::uint8_t, 32>, std::string> names_of;  // by the key's hash
+  std::map<KeyHash, std::string> names_of;  // by the key's hash
   for (const toml::node& node : from) {
     LOCI_ASSIGN_OR_RETURN(KeyEntry key, read_key(*node.as_table()));
     if (!names.insert(key.name).second)
       return invalid_argument(fmt::format("two keys have the name '{}'", key.name), "name");
     // Whose key it is would depend on the order.
-    const auto [other, is_new] = names_of.emplace(key.hash.bytes, key.name);
+    const auto [other, is_new] = names_of.emplace(key.hash, key.name);
     if (!is_new)
       return invalid_argument(fmt::format("'{}' and '{}' are the same key", other->second, key.name), "hash");
     file.keys.push_back(std::move(key));

@@ -80,7 +80,7 @@ Status Tenants::read() {
       tenant = std::make_shared<const Tenant>(
           Tenant{.id = id, .limits = file.limits_of(id), .is_operator = is_operator});
     }
-    table->keys.insert_or_assign(hash.bytes, tenant);
+    table->keys.insert_or_assign(hash, tenant);
   };
   for (const KeyEntry& key : file.keys) add(key.hash, key.tenant, key.is_operator);
   for (const std::string& key : sources_.keys) add(hash_api_key(key), "default", false);
@@ -122,7 +122,7 @@ std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(
     return unauthorized("an API key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
   }
   const std::shared_ptr<const Table> table = current();
-  const auto found = table->keys.find(hash_api_key(key).bytes);
+  const auto found = table->keys.find(hash_api_key(key));
   if (found == table->keys.end())
     return unauthorized("expected an API key of this server; got one that it does not know");
   return found->second;

@@ -5,7 +5,6 @@
 
 #include <spdlog/logger.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -63,9 +62,8 @@ class Tenants {
 
  private:
   struct Table {
-    // By the bytes of the key's hash: whoever guesses keys chooses none of them, so the time of a search
-    // tells nothing of a key.
-    std::map<std::array<std::uint8_t, 32>, std::shared_ptr<const Tenant>> keys;
+    // Whoever guesses keys chooses none of their hashes, so the time of a search tells nothing of a key.
+    std::map<KeyHash, std::shared_ptr<const Tenant>> keys;
     TenantLimits default_limits;
     std::map<std::string, TenantLimits, std::less<>> tenants;
   };
