@@ -152,7 +152,7 @@ changed() {
   ! has_changed "$threads" "$of_threads" || behind 300 "thread sanitizer: build" scripts/build.sh tsan threaded_tests
   grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py" cluster_faults
   # (Of what is above the engine it runs what the live suites run.)
-  grounded 300 "a simulated GPU: every path of state, a lost device" "$state src/loci/server tests/gpu_test.py" gpu_server
+  grounded 300 "a simulated GPU: every path of state, a lost device" "$state src/loci/serve/generation src/loci/serve/call src/loci/server tests/gpu_test.py" gpu_server
   grounded 60 "release: published vocabularies and templates" "$builds deps src/loci/serve tests/golden" published
   behind_done
   # On Arm itself the fast tests have run them.
