@@ -29,8 +29,9 @@ ApiError too_large(const Status& status, const std::string& field) {
   ApiError error = http_error(
       400,
       fmt::format("its history is too long: {} (the limit is the larger of option max_body and {} bytes for "
-                  "each token of the context); delete items of the conversation, or begin another",
-                  status.message(), kHistoryBytesPerToken),
+                  "each token of the context); {}begin another",
+                  status.message(), kHistoryBytesPerToken,
+                  field == "conversation" ? "delete items of the conversation, or " : ""),
       "");
   return at_field(std::move(error), field, "context_length_exceeded");
 }
