@@ -71,6 +71,7 @@ live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
   beside 150 "live server" suite tests/live_*test.py
   beside 180 "servers that share a database, a front before them" suite tests/cluster_live_test.py tests/cluster_limits_test.py
+  beside 100 "prompts and replies on separate servers" suite tests/cluster_roles_live_test.py
   beside 120 "tenants: keys, limits, isolation, fairness" suite tests/tenants_test.py --pairs 400
   beside 60 "pulling models from a registry" suite tests/pull_test.py
   beside 90 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
@@ -79,7 +80,6 @@ live_suites() {
   beside 40 "servers that share a bucket of an S3 store" s3_store
   beside 60 "the simulator beside a server" suite tests/simulator_test.py
   beside 60 "members that read one another's state" suite tests/peers_live_test.py
-  beside 60 "prompts and replies on separate servers" suite tests/cluster_roles_live_test.py
   beside 120 "live server: responses and conversations" suite tests/responses_test.py
   beside 120 "official clients for Python" suite tests/clients --ignore=tests/clients/node_test.py
   beside 60 "kill -9 under load" suite tests/store_crash_test.py
