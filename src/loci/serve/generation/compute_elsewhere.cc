@@ -72,7 +72,7 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
   const Nanos begun_at = services.clock.now();
   const Nanos limit = std::min(services.time_limit.value_or(kPrefillLimitMax), kPrefillLimitMax);
   ComputedElsewhere out{.prompts = std::vector<ComputedElsewhere::Prompt>(prepared.prompts.size()),
-                        .handed = std::make_unique<HandedRequest>(services.handed)};
+                        .handed = std::make_unique<Counted>(services.handed)};
   const std::vector<TokenId>* before = nullptr;
   for (std::size_t prompt = 0; prompt < prepared.prompts.size() && out.waited < limit; ++prompt) {
     if (!is_handed(prepared, prompt, before)) continue;

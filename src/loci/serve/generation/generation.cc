@@ -9,6 +9,7 @@
 
 #include "loci/base/check.h"
 #include "loci/serve/generation/compute_elsewhere.h"
+#include "loci/serve/generation/counted.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -517,7 +518,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
       services.log->warn("{}: the field '{}' is not supported and was ignored (option lenient)",
                          sink.origin().path, name);
   }
-  const OpenWork open(services);
+  const Counted open(services.open_work);
   LOCI_CHECK(prepared.ticket.has_value(), "a generation has its tenant's ticket");
   TenantLimiter::Refusal refusal = co_await take_tokens(services, sink, prepared);
   for (auto& [name, value] : refusal.headers) sink.add_header(name, value);

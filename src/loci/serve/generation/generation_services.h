@@ -38,20 +38,9 @@ struct GenerationServices {
   std::atomic<bool> draining{false};
   std::atomic<bool> stops_at_once{false};  // generations that end from now on were cut off by the server
   UnknownFieldLog unknown_fields;
-  std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
-  std::atomic<std::size_t> handed{0};     // requests; see HandedRequest
-};
-
-// Held while something runs that a graceful stop waits for, whether a client waits for it or not.
-class OpenWork {
- public:
-  explicit OpenWork(GenerationServices& services) : services_(services) { services_.open_work.fetch_add(1); }
-  ~OpenWork() { services_.open_work.fetch_sub(1); }
-  OpenWork(const OpenWork&) = delete;
-  OpenWork& operator=(const OpenWork&) = delete;
-
- private:
-  GenerationServices& services_;
+  // Both are Counted, and a graceful stop waits for them:
+  std::atomic<std::size_t> open_work{0};  // generations and their commits, whether a client waits or not
+  std::atomic<std::size_t> handed{0};     // requests that await prompts from another member
 };
 
 }  // namespace loci

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -75,19 +74,6 @@ struct PrefillOutcome {
   PrefillEnd end = PrefillEnd::kNone;
   std::uint32_t computed = 0;  // tokens; it had the others (kDone)
   std::string why;             // of a failure, for the log
-};
-
-// Counts a request whose prompts another member computes, until this server's engine has it. (One that drains
-// takes nothing, so a stop waits for that.)
-class HandedRequest {
- public:
-  explicit HandedRequest(std::atomic<std::size_t>& count) : count_(count) { count_.fetch_add(1); }
-  ~HandedRequest() { count_.fetch_sub(1); }
-  HandedRequest(const HandedRequest&) = delete;
-  HandedRequest& operator=(const HandedRequest&) = delete;
-
- private:
-  std::atomic<std::size_t>& count_;
 };
 
 struct PrefillOrder {

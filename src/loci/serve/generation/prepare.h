@@ -15,6 +15,7 @@
 #include "loci/model/grammar.h"
 #include "loci/serve/conversation/conversation.h"
 #include "loci/serve/conversation/output_parser.h"
+#include "loci/serve/generation/counted.h"
 #include "loci/serve/generation/early_reads.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/generation/prefill.h"
@@ -41,10 +42,11 @@ struct ComputedElsewhere {
     std::uint32_t computed = 0;               // tokens, which are read as state of a peer
     std::shared_ptr<const EarlyReads> early;  // what was read meanwhile; null: it was not asked for this one
   };
-  std::vector<Prompt> prompts;            // all of the request
-  PrefillEnd end = PrefillEnd::kNone;     // of the last one that it was asked for
-  Nanos waited = 0;                       // for all of them
-  std::unique_ptr<HandedRequest> handed;  // until the engine has the request
+  std::vector<Prompt> prompts;         // all of the request
+  PrefillEnd end = PrefillEnd::kNone;  // of the last one that it was asked for
+  Nanos waited = 0;                    // for all of them
+  // Of GenerationServices::handed, until the engine has the request: one that drains takes nothing.
+  std::unique_ptr<Counted> handed;
 };
 
 struct PreparedGeneration {

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "loci/serve/call/access_log.h"
+#include "loci/serve/generation/counted.h"
 #include "loci/serve/generation/generation.h"
 
 namespace loci {
@@ -224,7 +225,7 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
 asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
                                                PreparedResponse prepared, HeldTurn held) {
   const auto self = shared_from_this();  // the API may go first
-  const OpenWork open(services_);
+  const Counted open(services_.open_work);
   const EndOfRun end(run);
   const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
   const Key key(origin.tenant->id, turn->record->head().id);
