@@ -251,7 +251,8 @@ std::vector<std::string> unknown_generation_fields(const Json& request,
   return out;
 }
 
-void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out) {
+void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out,
+                            std::span<const std::string_view> served) {
   out.sampling = defaults.sampling;
   reader.text("model", out.model);
   read_sampling(reader, out);
@@ -270,7 +271,7 @@ void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
   read_constraint(reader, out.constraint);
   read_cache_salt(reader, out);
-  out.ignored = refuse_unserved(reader, defaults.unserved);
+  out.ignored = refuse_unserved(reader, defaults.unserved, served);
 }
 
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields) {
@@ -283,17 +284,6 @@ void refuse_completion_fields(FieldReader& reader, const GenerationFields& field
     refuse("suffix", *suffix);
   const Json* best_of = reader.find("best_of");
   if (best_of != nullptr && as_integer(*best_of) != fields.choices) refuse("best_of", *best_of);
-}
-
-void refuse_chat_fields(FieldReader& reader) {
-  const auto refuse = [&](const char* name, const Json& harmless) {
-    const Json* value = reader.find(name);
-    if (value == nullptr || *value == harmless) return;
-    reader.fail(name,
-                fmt::format("belongs to /v1/chat/completions; leave it out (got {})", json_excerpt(*value)));
-  };
-  refuse("continue_final_message", false);
-  refuse("reasoning_format", "auto");
 }
 
 Result<std::vector<TokenId>> read_tokens(const Json& array, std::string_view field) {

@@ -56,8 +56,9 @@ struct GenerationFields {
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields
-// that would change the reply and that Loci does not serve.
-void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out);
+// that would change the reply and that Loci does not serve, but for those that this API alone serves.
+void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out,
+                            std::span<const std::string_view> served = {});
 
 // Parts of read_generation_fields(), for the APIs that have some of these fields.
 inline constexpr NumberRange kMinPRange{.low = 0, .high = 1};
@@ -84,8 +85,6 @@ std::vector<std::string> unknown_generation_fields(const Json& request,
 
 // Refuses the fields that only text completions have and that would change the reply: echo, suffix, best_of.
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);
-// The same in the other APIs: fields of chats that would change the reply.
-void refuse_chat_fields(FieldReader& reader);
 
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size
 // is checked where it is known (check_tokens).

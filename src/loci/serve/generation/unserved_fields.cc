@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "loci/serve/wire/json.h"
@@ -15,7 +16,7 @@ bool is_empty_container(const Json& value) {
   return (value.is_array() || value.is_object() || value.is_string()) && value.empty();
 }
 bool is_false(const Json& value) { return value == false || value == 0; }
-// Of a number of alternatives: 0 asks for the likelihood of what stands there.
+// 0 is a number here: it asks for the log-probabilities of the tokens themselves, without alternatives.
 bool is_no(const Json& value) { return value == false; }
 bool is_true(const Json& value) { return value == true; }
 bool is_one(const Json& value) { return value == 1; }
@@ -59,6 +60,7 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"return_tokens_as_token_ids", is_false},
     {"return_token_ids", is_false},
     {"include_reasoning", is_true},
+    {"continue_final_message", is_false},
     {"thinking_token_budget", never},
     {"documents", is_empty_container},
     {"chat_template", is_empty_container},
@@ -97,6 +99,7 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"return_tokens", is_false},
     {"response_fields", is_empty_container},
     {"cache_prompt", is_true},
+    {"reasoning_format", [](const Json& value) { return value == "auto"; }},
     {"lora", is_empty_container},
     {"image_data", is_empty_container},
     {"grammar_lazy", is_false},
@@ -108,11 +111,12 @@ constexpr auto kUnserved = std::to_array<Unserved>({
 
 }  // namespace
 
-std::vector<std::string> refuse_unserved(FieldReader& reader, UnservedRule rule) {
+std::vector<std::string> refuse_unserved(FieldReader& reader, UnservedRule rule,
+                                         std::span<const std::string_view> served) {
   std::vector<std::string> ignored;
   for (const Unserved& one : kUnserved) {
     const Json* value = reader.find(one.field);
-    if (value == nullptr || one.harmless(*value)) continue;
+    if (value == nullptr || one.harmless(*value) || std::ranges::count(served, one.field) > 0) continue;
     if (rule == UnservedRule::kRefuse) {
       reader.fail(one.field, fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
       break;

@@ -18,8 +18,10 @@ enum class UnservedRule : std::uint8_t {
   kIgnore,  // option lenient: the field is named in the log, once
 };
 
-// Refuses the first whose value asks for something, or returns the names of all that do.
-std::vector<std::string> refuse_unserved(FieldReader& reader, UnservedRule rule);
+// Refuses the first whose value asks for something, or returns the names of all that do. `served`: those of
+// them that this API serves.
+std::vector<std::string> refuse_unserved(FieldReader& reader, UnservedRule rule,
+                                         std::span<const std::string_view> served = {});
 
 std::span<const std::string_view> unserved_field_names();
 

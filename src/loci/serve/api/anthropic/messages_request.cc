@@ -218,7 +218,6 @@ void read_own_fields(FieldReader& reader, const RequestDefaults& defaults, Gener
   read_stop_tokens(reader, out);
   read_loci(reader, out);
   read_cache_salt(reader, out);
-  refuse_chat_fields(reader);
   out.ignored = refuse_unserved(reader, defaults.unserved);
 }
 

@@ -82,8 +82,8 @@ TEST(MessagesRequest, AReplyNeedsMaxTokensACountDoesNot) {
 }
 
 TEST(MessagesRequest, FieldsOfChatsAreRefused) {
-  refused({{"continue_final_message", true}}, "continue_final_message", "belongs to /v1/chat/completions");
-  refused({{"reasoning_format", "none"}}, "reasoning_format", "belongs to /v1/chat/completions");
+  refused({{"continue_final_message", true}}, "continue_final_message", "is not supported");
+  refused({{"reasoning_format", "none"}}, "reasoning_format", "is not supported");
 }
 
 TEST(MessagesRequest, Sampling) {

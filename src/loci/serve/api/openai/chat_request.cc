@@ -15,9 +15,12 @@ namespace {
 constexpr std::array<std::string_view, 6> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh"};
 
 constexpr auto kChatNames = std::to_array<std::string_view>(
-    {"add_generation_prompt", "chat_template_kwargs", "continue_final_message", "function_call", "functions",
-     "messages", "modalities", "parallel_tool_calls", "reasoning_effort", "reasoning_format", "tool_choice",
-     "tools", "top_logprobs"});
+    {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
+     "parallel_tool_calls", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
+
+// What no other API serves.
+constexpr auto kServedInChats =
+    std::to_array<std::string_view>({"continue_final_message", "reasoning_format"});
 
 // llama.cpp's. Its deepseek-legacy has the reasoning in both places.
 void read_reasoning_format(FieldReader& reader, ReasoningPlace& out) {
@@ -77,7 +80,7 @@ Result<Conversation> read_conversation(const Json& request) {
 Result<ChatRequest> parse_chat_request(const Json& request, const RequestDefaults& defaults) {
   ChatRequest out;
   FieldReader reader(request);
-  read_generation_fields(reader, defaults, out.fields);
+  read_generation_fields(reader, defaults, out.fields, kServedInChats);
   refuse_completion_fields(reader, out.fields);
   read_reasoning_format(reader, out.reasoning);
   reader.boolean("logprobs", out.fields.sampling.logprobs);

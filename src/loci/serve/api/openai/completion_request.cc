@@ -98,7 +98,6 @@ Result<CompletionRequest> parse_completion_request(const Json& request, const Re
   CompletionRequest out;
   FieldReader reader(request);
   read_generation_fields(reader, defaults, out.fields);
-  refuse_chat_fields(reader);
   if (!out.fields.max_tokens)
     out.fields.max_tokens = std::max(kCompletionTokensDefault, out.fields.sampling.min_tokens);
   // An integer in OpenAI's API: how many alternatives to report. Some clients send false for none.

@@ -444,8 +444,8 @@ TEST(ChatRequest, ContinuesTheAssistantsMessageWhereAsked) {
 }
 
 TEST(GenerationFields, FieldsOfChatsAreRefusedElsewhere) {
-  refused({{"continue_final_message", true}}, "continue_final_message", "belongs to /v1/chat/completions");
-  refused({{"reasoning_format", "none"}}, "reasoning_format", "belongs to /v1/chat/completions");
+  refused({{"continue_final_message", true}}, "continue_final_message", "is not supported");
+  refused({{"reasoning_format", "none"}}, "reasoning_format", "is not supported");
   accepted({{"continue_final_message", false}, {"reasoning_format", "auto"}});
 }
 

@@ -301,7 +301,6 @@ class Parser {
     read_loci(reader_, fields);
     read_guides(reader_, fields.constraint);
     read_cache_salt(reader_, fields);
-    refuse_chat_fields(reader_);
     fields.ignored = loci::refuse_unserved(reader_, defaults_.unserved);
   }
 

@@ -290,7 +290,7 @@ TEST(ResponseRequest, RefusesWhatIsNotServed) {
   refused({{"context_management", Json::array()}}, "context_management", "not supported");
   refused({{"messages", Json::array()}}, "messages", "not supported");
   refused({{"n", 2}}, "n", "not supported");
-  refused({{"continue_final_message", true}}, "continue_final_message", "belongs to /v1/chat/completions");
+  refused({{"continue_final_message", true}}, "continue_final_message", "not supported");
   accepted({{"n", 1}, {"something_new", 3}, {"service_tier", "flex"}});
   refused({{"stream_options", {{"include_obfuscation", false}}}}, "stream_options", "stream is true");
   accepted({{"stream", true}, {"stream_options", {{"include_obfuscation", false}}}});
