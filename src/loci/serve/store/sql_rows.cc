@@ -118,9 +118,7 @@ Status settle_thread(SqlSession& session, std::int64_t thread) {
 
 namespace {
 
-// What one transaction deletes of a thread; of larger rows one.
-constexpr std::int64_t kErasedAtOnceBytes = 4 << 20;
-constexpr std::int64_t kErasedAtOnceRows = 4'096;
+constexpr std::int64_t kDeletedAtOnceRows = 4'096;
 
 // Whose tenant is the empty name is nobody's. Its responses keep their names, as they may be large rows, and
 // are found by nobody; but a conversation's may come again, and so may that of a response that still runs.
@@ -164,12 +162,12 @@ Result<bool> erase_part(SqlSession& session) {
   if (oldest.empty()) return false;
   const std::int64_t thread = oldest.integer(0, 0);
   for (const ErasedRows& kind : kErasedRows) {
-    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(kind.sizes, {thread, kErasedAtOnceRows}));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(kind.sizes, {thread, kDeletedAtOnceRows}));
     if (rows.empty()) continue;
     std::size_t last = 0;
     for (std::int64_t bytes = rows.integer(0, 1); last + 1 < rows.size(); ++last) {
       bytes += rows.integer(last + 1, 1);
-      if (bytes > kErasedAtOnceBytes) break;
+      if (bytes > kDeletedAtOnceBytes) break;
     }
     LOCI_RETURN_IF_ERROR(session.run(kind.erase, {thread, rows.integer(last, 0)}).status());
     return true;
@@ -182,7 +180,7 @@ Result<bool> erase_part(SqlSession& session) {
 Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows whole,
                         session.run("SELECT tenant, size_bytes FROM threads WHERE thread = $1", {thread}));
-  if (!whole.empty() && whole.integer(0, 1) > kErasedAtOnceBytes)
+  if (!whole.empty() && whole.integer(0, 1) > kDeletedAtOnceBytes)
     return take_from_tenant(session, thread, whole.text(0, 0), whole.integer(0, 1));
   LOCI_RETURN_IF_ERROR(session.run("DELETE FROM items WHERE thread = $1", {thread}).status());
   LOCI_ASSIGN_OR_RETURN(const SqlRows responses,

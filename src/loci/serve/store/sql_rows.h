@@ -55,12 +55,13 @@ Result<std::int64_t> add_thread(SqlSession& session, std::string_view tenant, st
 Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, std::int64_t added_bytes);
 // Something of it was deleted or replaced: its size is counted anew, and it ends when nothing is left.
 Status settle_thread(SqlSession& session, std::int64_t thread);
+// What one transaction deletes, or a row more: some tens of milliseconds, for which others' turns wait.
+inline constexpr std::int64_t kDeletedAtOnceBytes = 4 << 20;
+
 // With everything in it. Returns how many conversations and responses that were. A large one is only taken
-// from its tenant, who finds nothing of it any more: others' transactions would wait for gigabytes.
-// erase_part() deletes what is in it.
+// from its tenant, who finds nothing of it any more; erase_part() deletes what is in it.
 Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread);
-// Deletes a part of the threads that were taken from their tenants, some tens of milliseconds. False: nothing
-// was left of them.
+// Deletes a part of the threads that were taken from their tenants. False: nothing was left of them.
 Result<bool> erase_part(SqlSession& session);
 // All but the responses that are still running, and their items.
 Status delete_ended(SqlSession& session, std::int64_t thread);

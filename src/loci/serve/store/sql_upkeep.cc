@@ -17,9 +17,7 @@ namespace {
 
 // One call of expire() deletes at most so many batches, a transaction each: turns are committed in between.
 constexpr int kBatches = 8;
-// What a transaction deletes, some tens of milliseconds; of larger threads one.
 constexpr std::int64_t kThreadsInBatch = 32;
-constexpr std::uint64_t kBytesInBatch = 4 << 20;
 
 // The response object of one that its server did not finish.
 std::string failed_json(std::string_view json) {
@@ -54,10 +52,11 @@ Result<std::uint64_t> fail_those_of(SqlSession& session, std::string_view owner)
 // stay.
 template <class Goes>
 Result<std::uint64_t> delete_batch(SqlSession& session, const SqlRows& oldest, const Goes& goes) {
-  std::uint64_t gone = 0, bytes = 0;
+  std::uint64_t gone = 0;
+  std::int64_t bytes = 0;
   for (std::size_t i = 0; i < oldest.size() && goes(i); ++i) {
-    bytes += static_cast<std::uint64_t>(oldest.integer(i, 2));
-    if (i > 0 && bytes > kBytesInBatch) break;
+    bytes += oldest.integer(i, 2);
+    if (i > 0 && bytes > kDeletedAtOnceBytes) break;
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(i, 0)));
     gone += deleted;
   }

@@ -13,10 +13,8 @@
 namespace loci::store_rows {
 namespace {
 
-// One write makes room by at most so many threads, and of so many bytes or one: others' turns wait for it,
-// and the rest is the next write's, or expiry's.
+// One write makes room by at most so many threads: the rest is the next write's, or expiry's.
 constexpr int kThreadsMadeRoomBy = 64;
-constexpr std::uint64_t kBytesMadeRoomBy = 4 << 20;
 
 StoreUsage to_usage(const SqlRows& rows, std::size_t row, std::string tenant) {
   const auto whole = [&](std::size_t column) {
@@ -98,7 +96,8 @@ Status recount(SqlSession& session, std::string_view tenant) {
 
 Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
                                 std::int64_t kept_thread) {
-  std::uint64_t gone = 0, bytes = 0;
+  std::uint64_t gone = 0;
+  std::int64_t bytes = 0;
   if (!quota.bytes_max && !quota.threads_max) return gone;
   for (int i = 0; i < kThreadsMadeRoomBy; ++i) {
     LOCI_ASSIGN_OR_RETURN(const StoreUsage usage, usage_of(session, tenant));
@@ -108,8 +107,8 @@ Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, co
                                       "WHERE tenant = $1 AND thread <> $2 ORDER BY active_at, thread LIMIT 1",
                                       {tenant, kept_thread}));
     if (oldest.empty()) return too_large(usage, quota);
-    bytes += static_cast<std::uint64_t>(oldest.integer(0, 1));
-    if (i > 0 && bytes > kBytesMadeRoomBy) return gone;
+    bytes += oldest.integer(0, 1);
+    if (i > 0 && bytes > kDeletedAtOnceBytes) return gone;
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(0, 0)));
     gone += deleted;
   }
