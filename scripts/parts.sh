@@ -10,7 +10,7 @@
 #   behind_done                      waits for it
 #   suite ARGUMENT...                pytest of these arguments, its cases counted in the table (scripts/pytest.sh)
 #   ctests PRESET ARGUMENT...        ctest of that build with these arguments, its cases counted too
-#   on_ground NAME PATH...           whether files below PATH differ from those with which NAME last passed
+#   has_changed NAME GROUND          whether a file of GROUND (paths, apart by blanks) changed since NAME passed
 #   parts_done                       the table; fails where a part failed
 #
 # A part fails, too, when it takes more than one and a half times its budget, which is what it takes on two cores with
@@ -131,12 +131,13 @@ behind_done() { [[ -z "$behind_running" ]] || wait "$behind_running" || true; be
 
 # Where a ground's stamp is: a hash of its files as they stand here.
 ground_stamp() {
-  local name="$1" hash; shift
-  hash="$(git ls-files -co --exclude-standard -z -- "$@" | sort -z | xargs -0 sha256sum -- | sha256sum | cut -c1-32)"
+  local name="${1//[^a-zA-Z0-9]/-}" ground hash
+  read -ra ground <<< "$2"
+  hash="$(git ls-files -co --exclude-standard -z -- "${ground[@]}" | sort -z | xargs -0 sha256sum -- | sha256sum | cut -c1-32)"
   echo "${XDG_CACHE_HOME:-$HOME/.cache}/loci/passed/$name-$hash"
 }
-on_ground() { [[ ! -e "$(ground_stamp "$@")" ]]; }
-# mark_ground NAME PATH...: it has passed.
+has_changed() { [[ ! -e "$(ground_stamp "$@")" ]]; }
+# mark_ground NAME GROUND: it has passed.
 mark_ground() { local stamp; stamp="$(ground_stamp "$@")"; mkdir -p "$(dirname "$stamp")"; touch "$stamp"; }
 
 # Sets `cases`, `cases_failed` and `cases_skipped` of a part; nothing where it has no suite that counts them.

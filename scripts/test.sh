@@ -127,20 +127,13 @@ all() {
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
 }
 
-# has_changed NAME GROUND: whether a file of the GROUND changed since NAME passed.
-has_changed() {
-  local ground
-  read -ra ground <<< "$2"
-  on_ground "${1//[^a-zA-Z0-9]/-}" "${ground[@]}"
-}
 # grounded SECONDS NAME GROUND COMMAND...: where a file of the GROUND (paths, apart by blanks) changed since it passed.
 unchanged=()
 grounded() {
-  local seconds="$1" name="$2" slug="${2//[^a-zA-Z0-9]/-}" ground index before="${#part_names[@]}"
-  read -ra ground <<< "$3"
+  local seconds="$1" name="$2" index before="${#part_names[@]}"
   if ! has_changed "$name" "$3"; then unchanged+=("$name"); return; fi
   part "$seconds" "$name" "${@:4}"
-  [[ "${#part_names[@]}" == "$before" || "$(cut -d' ' -f1 "$part_folder/$before")" != 0 ]] || mark_ground "$slug" "${ground[@]}"
+  [[ "${#part_names[@]}" == "$before" || "$(cut -d' ' -f1 "$part_folder/$before")" != 0 ]] || mark_ground "$name" "$3"
 }
 
 changed() {
