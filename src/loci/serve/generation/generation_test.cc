@@ -157,7 +157,7 @@ TEST_F(GenerationTest, WhatIsShortIsWrittenAtOnce) {
   }
 }
 
-// A front knows nothing of what runs in the background, and gives it to no other server.
+// A front gives a reply that was cut off to another server, but not what runs in the background.
 TEST_F(GenerationTest, AServerThatStopsComputesWhatNobodyElseTakes) {
   prefill_.emplace();
   services_.ask_for_prefill = [this](PrefillOrder) -> asio::awaitable<PrefillOutcome> {

@@ -53,7 +53,8 @@ class TokenHistory {
   // Errors: as ChatTemplate::encode, with the field "messages".
   Result<HistoryTokens> encode(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                std::string_view tenant, std::string_view template_context);
-  // The same of what is rendered already: at least one segment, the last without a control token.
+  // The same for a conversation that the caller has rendered. `segments` is not empty, and the last one ends
+  // without a control token.
   Result<HistoryTokens> encode(const Tokenizer& tokenizer, std::string_view tenant,
                                std::span<const ChatSegment> segments);
 

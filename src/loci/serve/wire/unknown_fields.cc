@@ -34,7 +34,7 @@ std::vector<std::string> unknown_members(const Json& object, std::string_view pa
   for (std::string_view rest = path; !rest.empty();) {
     const std::string_view name = rest.substr(0, rest.find('.'));
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    const auto found = inner->find(name);  // of what is no object: the end
+    const auto found = inner->find(name);  // end() if this is no object
     if (found == inner->end()) return {};
     inner = &*found;
   }

@@ -77,7 +77,8 @@ std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, 
                          .tokenizer = std::move(response->tokenizer)};
 }
 
-// Of `made`: up to the first item of that response, whose own items came on top of what may be read.
+// If the response `made` is stored already, the conversation ends with its items: they are read too, on top
+// of `bytes_max`, and dropped.
 std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& store, std::string_view tenant,
                                                           const std::string& id, std::uint64_t bytes_max,
                                                           const std::optional<std::string>& made) {
