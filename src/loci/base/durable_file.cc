@@ -17,9 +17,7 @@ namespace loci {
 namespace {
 
 Status failed_with(int error, const std::string& path, const char* what) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return {full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
-          fmt::format("{}: {}: {}", path, what, std::strerror(error))};
+  return {code_of_failed_write(error), fmt::format("{}: {}: {}", path, what, std::strerror(error))};
 }
 
 bool write_all(int file, std::string_view content) {
@@ -33,6 +31,11 @@ bool write_all(int file, std::string_view content) {
 }
 
 }  // namespace
+
+StatusCode code_of_failed_write(int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable;
+}
 
 Status replace_file(const std::string& path, std::string_view content) {
   struct stat facts{};

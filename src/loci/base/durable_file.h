@@ -9,8 +9,12 @@
 
 namespace loci {
 
+// What a write that failed with this errno is: kResourceExhausted where the disk, a quota or the size that a
+// file may have is full, else kUnavailable.
+StatusCode code_of_failed_write(int error);
+
 // Replaces the file's content in one step: whatever ends the process or the machine, it has the old one or
-// the new one. A new file has mode 0600. Errors: kResourceExhausted where the disk is full, kUnavailable.
+// the new one. A new file has mode 0600. Errors: as of a write.
 Status replace_file(const std::string& path, std::string_view content);
 
 // A file's name outlives a loss of power once its folder is on the disk. False: it could not be synchronised.

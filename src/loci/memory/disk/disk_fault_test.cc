@@ -199,8 +199,10 @@ TEST_F(DiskFaults, AnErrorEndsItsItemAlone) {
 TEST_F(DiskFaults, AFullDiskIsSaidSo) {
   const auto store = open();
   for (const char* file : {".slots", ".headers"}) {
-    disk_.set_judge(only(true, file, {Kind::kError, ENOSPC}));
-    EXPECT_EQ(write(*store, 1, 0, 3).code(), StatusCode::kResourceExhausted);
+    for (const int error : {ENOSPC, EDQUOT}) {
+      disk_.set_judge(only(true, file, {Kind::kError, error}));
+      EXPECT_EQ(write(*store, 1, 0, 3).code(), StatusCode::kResourceExhausted) << error;
+    }
   }
   store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(2)});
   disk_.set_judge(nullptr);

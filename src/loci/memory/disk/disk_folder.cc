@@ -180,9 +180,7 @@ class RealFolder final : public DiskFolder {
   std::string name(std::string_view file) const { return fmt::format("{}/{}", path_, file); }
 
   static Status failed(const std::string& path, std::string_view what, int error) {
-    const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-    return {full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
-            fmt::format("{}: {}: {}", path, what, errno_text(error)), "disk"};
+    return {code_of_failed_write(error), fmt::format("{}: {}: {}", path, what, errno_text(error)), "disk"};
   }
 
   Status in_use(int descriptor) const {

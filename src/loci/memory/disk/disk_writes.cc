@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/durable_file.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_reads.h"
 
@@ -29,9 +30,8 @@ class DiskWriter::Job : public DiskOperationOwner, public std::enable_shared_fro
     const int error = result < 0 ? static_cast<int>(-result) : EIO;
     const DiskFileSet& files = writer_.files_;
     const std::string& path = files.directories[files.layout.directory_of(slot_)].folder->path();
-    return {error == ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
-            error == ETIME ? fmt::format("{}: the disk did not answer", path)
-                           : fmt::format("{}: {}", path, errno_text(error))};
+    return {code_of_failed_write(error), error == ETIME ? fmt::format("{}: the disk did not answer", path)
+                                                        : fmt::format("{}: {}", path, errno_text(error))};
   }
 
   std::uint64_t name() const { return name_of(group_, slot_); }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/durable_file.h"
 #include "loci/memory/disk/disk_format.h"
 
 namespace loci {
@@ -90,8 +91,7 @@ class FaultyDisk::Folder final : public DiskFolder {
     const std::int64_t put = disk_.move({path_, std::string(name), true, 0, content.size()},
                                         const_cast<std::byte*>(content.data()), *fresh);
     if (put != static_cast<std::int64_t>(content.size()))
-      return {put == -ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
-              std::string(name) + " cannot be written", "disk"};
+      return {code_of_failed_write(static_cast<int>(-put)), std::string(name) + " cannot be written", "disk"};
     const MutexLock lock(disk_.mutex_);
     fresh->older.clear();
     disk_.directories_[path_][std::string(name)] = fresh;
