@@ -50,6 +50,21 @@ def test_messages_stream_and_whole_agree(server):
     assert counted.json["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"], counted.text
 
 
+def test_messages_go_on_with_a_reply_that_was_begun(server):
+    body = messages_body("Tell me about the river Danube.", max_tokens=40)
+    whole = server.post(PATH, body).json["content"][0]["text"]
+    cut = server.post(PATH, body | {"max_tokens": 16}).json["content"][0]["text"]
+    begun = body | {"max_tokens": 24, "messages": body["messages"] + [{"role": "assistant", "content": cut}]}
+    reply = server.post(PATH, begun).json
+    assert cut + reply["content"][0]["text"] == whole, (cut, reply, whole)
+    text = "".join(e["delta"]["text"] for e in messages_events(server, begun) if e["type"] == "content_block_delta")
+    assert cut + text == whole, (cut, text, whole)
+    asked = {key: begun[key] for key in ("model", "messages")}
+    usage = reply["usage"]
+    assert server.post(PATH + "/count_tokens", asked).json["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"]
+    expect_messages_error(server.post(PATH, begun | {"thinking": {"type": "adaptive"}}), 400, "invalid_request_error", "thinking.type")
+
+
 def test_messages_say_why_they_stop(server):
     long = server.post(PATH, messages_body("Write a story.", max_tokens=5)).json
     assert long["stop_reason"] == "max_tokens" and long["usage"]["output_tokens"] == 5, long

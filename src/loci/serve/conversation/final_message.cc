@@ -37,9 +37,7 @@ Status cut_at_mark(std::string_view text, std::vector<ChatSegment>& segments) {
     return {};
   }
   return invalid_argument(
-      "the model's chat template does not write the last message to its end, so it can't be continued; leave "
-      "the field out",
-      "continue_final_message");
+      "the model's chat template does not write the last message to its end, so no reply can go on with it");
 }
 
 }  // namespace loci

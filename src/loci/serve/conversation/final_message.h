@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reply that goes on with the conversation's last message (vLLM's continue_final_message). The prompt must
-// end where that message's text ends, and only the template knows what it writes behind it. So the text gets
-// a mark at its end, and the rendered prompt is cut there, as transformers does it:
+// A reply that goes on with the conversation's last message (vLLM's continue_final_message, and Anthropic's
+// last message of the assistant). The prompt must end where that message's text ends, and only the template
+// knows what it writes behind it. So the text gets a mark at its end, and the rendered prompt is cut there,
+// as transformers does it:
 //
 //   message:   Once upon
 //   rendered:  <|im_start|>assistant\nOnce uponMARK <|im_end|>\n
@@ -24,7 +25,7 @@ namespace loci {
 void mark_final_message(Conversation& conversation);
 
 // Leaves what a template rendered up to the mark. `text`: the message's, without the mark. Errors:
-// kInvalidArgument for the field continue_final_message if the template has not written the text's end.
+// kInvalidArgument if the template has not written the text's end.
 Status cut_at_mark(std::string_view text, std::vector<ChatSegment>& segments);
 
 }  // namespace loci

@@ -58,7 +58,6 @@ TEST(FinalMessage, ThatATemplateDoesNotWriteIsRefused) {
   std::vector<ChatSegment> segments = {{"user\nHi", kEnd}, {"assistant\n", {}}};
   const Status status = cut_at_mark("Once", segments);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.field(), "continue_final_message");
   EXPECT_EQ(segments.size(), 2u);
 }
 

@@ -206,7 +206,9 @@ Result<EncodedConversation> encode_conversation(Conversation conversation, std::
   };
   Result<std::vector<ChatSegment>> segments = render_conversation(*served.model, out.context);
   if (!segments.ok()) return of_field(segments.status());
-  if (out.continued) LOCI_RETURN_IF_ERROR(cut_at_mark(*out.continued, *segments));
+  if (out.continued) {
+    if (const Status cut = cut_at_mark(*out.continued, *segments); !cut.ok()) return of_field(cut);
+  }
   Result<HistoryTokens> tokens = history.encode(served.model->tokenizer, tenant, *segments);
   if (!tokens.ok()) return of_field(tokens.status());
   out.tokens = std::move(tokens->tokens);

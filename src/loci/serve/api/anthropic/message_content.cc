@@ -65,6 +65,10 @@ Result<std::string> read_text_blocks(const Json& content, const std::string& pat
   return out;
 }
 
+bool is_empty(const Message& message) {
+  return message.content.empty() && message.calls.empty() && !message.reasoning;
+}
+
 // Builds the messages turn by turn.
 class Turns {
  public:
@@ -73,7 +77,6 @@ class Turns {
     end_turn();
     return std::move(messages_);
   }
-  const std::string& last_role() const { return role_; }
 
  private:
   Status add_block(const Json& block, const std::string& path);
@@ -212,12 +215,9 @@ Result<std::vector<Message>> read_messages(const Json& messages) {
   Turns turns;
   for (std::size_t i = 0; i < messages.size(); ++i)
     LOCI_RETURN_IF_ERROR(turns.add(messages[i], fmt::format("messages[{}]", i)));
-  if (turns.last_role() == "assistant") {
-    return invalid_argument(
-        "expected a last message of the user; the beginning of a reply cannot be given here",
-        fmt::format("messages[{}].role", messages.size() - 1));
-  }
   std::vector<Message> out = turns.take();
+  // Nothing that a reply could begin with: Anthropic lets the last message alone be empty.
+  if (!out.empty() && out.back().role == Role::kAssistant && is_empty(out.back())) out.pop_back();
   if (out.empty()) return invalid_argument("expected a message with content; all are empty", "messages");
   return out;
 }

@@ -15,8 +15,8 @@ namespace loci {
 Result<std::string> read_system(const Json& system);
 
 // Neighbours of one role are one turn; each tool_result is a message of its own; tool_use blocks are the
-// turn's calls; thinking is its reasoning. Errors: kInvalidArgument naming the block (a kind that is not
-// served is refused by name).
+// turn's calls; thinking is its reasoning. A last message of the assistant's is left out if it is empty.
+// Errors: kInvalidArgument naming the block (a kind that is not served is refused by name).
 Result<std::vector<Message>> read_messages(const Json& messages);
 
 }  // namespace loci

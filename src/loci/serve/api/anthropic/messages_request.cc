@@ -186,6 +186,27 @@ void refuse_thread(FieldReader& reader) {
     reader.fail(unimplemented("is not supported; send the whole conversation without it", "thread"));
 }
 
+// A last message of the assistant's is the beginning of the reply. Everything that it depends on is read.
+void read_beginning(FieldReader& reader, Conversation& out) {
+  if (!reader.ok() || out.messages.back().role != Role::kAssistant) return;
+  const Message& last = out.messages.back();
+  if (!last.calls.empty() || last.reasoning) {
+    return reader.fail(fmt::format("messages[{}].content", reader.find("messages")->size() - 1),
+                       "expected text alone, as the last turn is the assistant's: the reply goes on with it");
+  }
+  if (out.tools.choice == ToolChoice::kRequired || out.tools.choice == ToolChoice::kNamed) {
+    return reader.fail("tool_choice.type",
+                       "can't ask for a call where the last message is the assistant's: text was begun");
+  }
+  const Json* thinking = reader.find("thinking");
+  if (thinking != nullptr && thinking->at("type") != "disabled") {
+    return reader.fail("thinking.type",
+                       "expected disabled, as the last message is the assistant's: text was begun");
+  }
+  out.continue_final_message = true;
+  out.add_generation_prompt = false;
+}
+
 // What is taken for the client's sake and changes nothing, and what would change the reply.
 void read_labels(FieldReader& reader) {
   if (const Json* metadata = reader.find("metadata")) {
@@ -238,6 +259,7 @@ Result<ChatRequest> parse_messages_request(const Json& request, MessagesPurpose 
   read_tools(reader, out.conversation.tools);
   read_tool_choice(reader, out.conversation.tools);
   read_thinking(reader, out);
+  read_beginning(reader, out.conversation);
   read_output_format(reader, fields);
   read_labels(reader);
   read_own_fields(reader, defaults, fields);

@@ -201,11 +201,47 @@ TEST(MessagesRequest, RefusesWrongBlocksByName) {
   refused(messages({user(5)}), "messages[0].content");
   refused(messages({{{"role", "user"}}}), "messages[0].content", "is required");
   refused(messages({{{"role", "system"}, {"content", "x"}}}), "messages[0].role", "system");
-  refused(messages({user("a"), assistant("I")}), "messages[1].role", "last message");
+  refused(messages({assistant("")}), "messages", "all are empty");
   refused(messages({}), "messages");
   refused(messages({user("a"), assistant({{{"type", "image"}}}), user("b")}), "messages[1].content[0].type",
           "text, tool_use, thinking or redacted_thinking, the kinds of an assistant's blocks");
   refused(messages({user(Json::array())}), "messages", "expected a message with content; all are empty");
+}
+
+TEST(MessagesRequest, ALastMessageOfTheAssistantsBeginsTheReply) {
+  const auto conversation = [](const Json& last) {
+    return accepted(messages({user("a"), assistant(last)})).conversation;
+  };
+  const Conversation begun = conversation("I");
+  EXPECT_TRUE(begun.continue_final_message);
+  EXPECT_FALSE(begun.add_generation_prompt);
+  EXPECT_EQ(begun.messages.back().content, "I");
+  for (const Json& nothing : {Json(""), Json::array(), Json::array({text("")})}) {
+    const Conversation whole = conversation(nothing);
+    EXPECT_EQ(whole.messages.size(), 1u);
+    EXPECT_FALSE(whole.continue_final_message);
+    EXPECT_TRUE(whole.add_generation_prompt);
+  }
+  EXPECT_FALSE(
+      accepted(messages({user("a"), assistant("I"), user("b")})).conversation.continue_final_message);
+}
+
+TEST(MessagesRequest, NothingButTextBeginsAReply) {
+  const Json use = {{"type", "tool_use"}, {"id", "i"}, {"name", "n"}, {"input", Json::object()}};
+  refused(messages({user("a"), assistant(Json::array({use}))}), "messages[1].content", "text alone");
+  refused(messages({user("a"), assistant({{{"type", "thinking"}, {"thinking", "hm"}}, text("b")})}),
+          "messages[1].content", "text alone");
+  Json begun = messages({user("a"), assistant("I")});
+  begun["tools"] = {tool()};
+  begun["tool_choice"] = {{"type", "any"}};
+  refused(begun, "tool_choice.type", "text was begun");
+  begun["tool_choice"] = {{"type", "auto"}};
+  EXPECT_TRUE(accepted(begun).conversation.continue_final_message);
+  begun["max_tokens"] = 100;
+  begun["thinking"] = {{"type", "enabled"}, {"budget_tokens", 10}};
+  refused(begun, "thinking.type", "expected disabled");
+  begun["thinking"] = {{"type", "disabled"}};
+  EXPECT_TRUE(accepted(begun).conversation.continue_final_message);
 }
 
 TEST(MessagesRequest, ToolChoices) {
