@@ -86,6 +86,19 @@ add_custom_target(threaded_tests)
 # Those on the simulated GPU: with the kernels they are a quarter of a sanitizers' build, and `make test-changed` runs
 # them where their sources changed.
 add_custom_target(gpu_tests)
+# Under the address sanitizer `make test` runs those of the floors that clients and peers talk to, and `make test-changed`
+# the others where their sources changed: those take long, and are optimised_tests too.
+add_custom_target(upper_tests)
+add_custom_target(lower_tests)
+
+# loci_floors_here(RESULT): "upper" or "lower", as the folder that is being read is on these floors or on those.
+function(loci_floors_here result)
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/src/loci/(serve|cluster|server|cli)(/|$)")
+    set(${result} upper PARENT_SCOPE)
+  else()
+    set(${result} lower PARENT_SCOPE)
+  endif()
+endfunction()
 
 # loci_test_program(PROGRAM [THREADS] [GPU]): makes the program a part of the targets above.
 function(loci_test_program program)
@@ -100,12 +113,14 @@ function(loci_test_program program)
   if(ARG_THREADS)
     add_dependencies(threaded_tests ${program})
   endif()
+  loci_floors_here(floors)
+  add_dependencies(${floors}_tests ${program})
 endfunction()
 
 # loci_test(NAME [SLOW] [THREADS] [PUBLISHED] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
 # label "fast" (all of them together take about a minute) or "slow", "threads" where it has several, "gpu" where it
-# runs on the simulated one, "published" where it has cases for published vocabularies or templates, and "optimised"
-# where it is one of optimised_tests.
+# runs on the simulated one, "published" where it has cases for published vocabularies or templates, "optimised" where
+# it is one of optimised_tests, and "upper" or "lower" as it is one of those tests.
 function(loci_test name)
   cmake_parse_arguments(ARG "SLOW;THREADS;PUBLISHED" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_TESTS)
@@ -136,9 +151,11 @@ function(loci_test name)
   if(ARG_PUBLISHED)
     list(APPEND labels published)
   endif()
+  loci_floors_here(floors)
+  list(APPEND labels ${floors})
   # serve/history matches tokens, and its tests repeat (base/rounds_testing.h).
   if(ARG_PUBLISHED OR CMAKE_CURRENT_SOURCE_DIR MATCHES "/serve/history$"
-     OR NOT (GPU IN_LIST kinds OR CMAKE_CURRENT_SOURCE_DIR MATCHES "/src/loci/(serve|cluster|server|cli)(/|$)"))
+     OR NOT (GPU IN_LIST kinds OR floors STREQUAL upper))
     list(APPEND labels optimised)
     add_dependencies(optimised_tests ${name})
   endif()

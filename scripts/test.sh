@@ -120,10 +120,10 @@ all() {
   part 20 "formatting" scripts/check-format.sh
   release_build_and_tests optimised_tests optimised slow
   # What follows keeps one of two processors busy; the other one compiles.
-  behind 500 "sanitizers: build" scripts/build.sh asan all_tests all_fuzzers
+  behind 500 "sanitizers: build" scripts/build.sh asan upper_tests all_fuzzers
   beside 60 "release: slow tests" ctests release -L slow
   live_suites
-  part 600 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
+  part 200 "address and undefined-behaviour sanitizers: serve, cluster, server, cli" sanitizer_tests asan upper_tests upper
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
 }
 
@@ -154,6 +154,8 @@ changed() {
   grounded 100 "papers' figures, a quick run" "$builds deps src/loci scripts/reproduce" figures
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
   grounded 300 "$threads" "$of_threads" sanitizer_tests tsan threaded_tests threads
+  # (The simulator links all of Loci. What is above the engine has its own tests under these sanitizers.)
+  grounded 600 "address and undefined-behaviour sanitizers: base to engine, sim" "$state deps src/loci/sim tests/*.cc tests/CMakeLists.txt tests/golden tests/reference" sanitizer_tests asan lower_tests lower
   grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$state" gpu_tests asan
   grounded 500 "thread sanitizer: simulated GPU" "$state" gpu_tests tsan
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
