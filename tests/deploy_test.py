@@ -120,6 +120,23 @@ def test_a_pod_has_time_to_drain():
                 expect(probe in container, f"{one['metadata']['name']} has a {probe}")
 
 
+def test_what_is_served_can_be_fetched():
+    """Volumes are empty at first, and `default` is fetched by this project's Makefile alone."""
+    served = {name: command[2] for name, command, _ in containers() if command[1] == "serve"}
+    expect_equal(len(served), 4, "servers")
+    for name, model in served.items():
+        model = re.sub(r"^\$\{LOCI_SERVED_MODEL:-(.*)\}$", r"\1", model)
+        expect(re.fullmatch(r"[\w-]+/[\w.-]+:\w+", model), f"{name}: {model} names a registry's file")
+
+
+def test_services_set_no_options():
+    """Kubernetes sets NAME_PORT in pods for each Service, and LOCI_PORT is an option."""
+    for path in MANIFESTS:
+        for one in documents(path):
+            if one["kind"] == "Deployment":
+                expect_equal(one["spec"]["template"]["spec"].get("enableServiceLinks"), False, one["metadata"]["name"])
+
+
 def test_the_binary_knows_every_flag_and_variable(binary):
     found = list(containers())
     expect(len(found) == 6, f"{len(found)} containers run loci")

@@ -27,7 +27,7 @@ class Home:
     def __init__(self, binary, registry, token=None):
         self.binary, self.folder = binary, tempfile.TemporaryDirectory()
         self.environment = {**os.environ, "XDG_CACHE_HOME": self.folder.name, "HF_ENDPOINT": registry.url,
-                            "HF_TOKEN": token or "", "LOCI_MODEL": "", "LOCI_CONFIG": ""}
+                            "HF_TOKEN": token or "", "LOCI_MODEL": "", "LOCI_DEFAULT_MODEL": "", "LOCI_CONFIG": ""}
         self.models = os.path.join(self.folder.name, "loci", "models")
 
     def __enter__(self):

@@ -14,7 +14,7 @@ std::string environment(const char* name) {
 }  // namespace
 
 std::string default_model_path() {
-  if (std::string path = environment("LOCI_MODEL"); !path.empty()) return path;
+  if (std::string path = environment("LOCI_DEFAULT_MODEL"); !path.empty()) return path;
   std::string cache = environment("XDG_CACHE_HOME");
   if (cache.empty()) cache = environment("HOME") + "/.cache";
   return cache + "/loci/models/" + kDefaultModelFile;

@@ -21,7 +21,7 @@ namespace {
 // Ours too, but no options of `loci serve`: other commands, scripts and tests read them.
 bool is_other_variable(const std::string& name) {
   static constexpr auto kNames = std::to_array<std::string_view>(
-      {"LOCI_API_KEY", "LOCI_OPERATOR_KEY", "LOCI_CONFIG",
+      {"LOCI_API_KEY", "LOCI_OPERATOR_KEY", "LOCI_CONFIG", "LOCI_DEFAULT_MODEL",
        // Of `loci route`.
        "LOCI_POLICY", "LOCI_HANDOVER", "LOCI_TLS_CA",
        // Of the build, tests and benchmarks.
@@ -44,18 +44,20 @@ Status apply(const Option& option, const std::string& text, const std::string& s
   return {};
 }
 
-Status apply_environment(const std::vector<std::string>& environment, Configuration& out) {
+// A variable whose flag was given is not looked at: Kubernetes sets LOCI_PORT=tcp://… for a Service with the
+// name loci.
+Status apply_environment(const ConfigurationSources& sources, Configuration& out) {
   std::vector<std::string> names;
   for (const Option& option : option_table()) names.push_back(option.environment());
-  for (const std::string& entry : environment) {
+  for (const std::string& entry : sources.environment) {
     const std::size_t equals = entry.find('=');
     const std::string name = entry.substr(0, equals);
     if (equals == std::string::npos || !name.starts_with("LOCI_")) continue;
     const auto found = std::find(names.begin(), names.end(), name);
     if (found != names.end()) {
       const std::string text = entry.substr(equals + 1);
-      if (text.empty()) continue;  // as good as not set
       const Option& option = option_table()[static_cast<std::size_t>(found - names.begin())];
+      if (text.empty() || sources.flags.contains(option.flag)) continue;  // empty: as good as not set
       LOCI_RETURN_IF_ERROR(apply(option, text, name, name, out));
     } else if (!is_other_variable(name)) {
       const std::string near = nearest_name(name, names);
@@ -116,7 +118,7 @@ Result<Configuration> make_configuration(const ConfigurationSources& sources) {
     LOCI_RETURN_IF_ERROR(
         apply(*setting.option, setting.text, source, source + ": " + setting.option->key(), out));
   }
-  LOCI_RETURN_IF_ERROR(apply_environment(sources.environment, out));
+  LOCI_RETURN_IF_ERROR(apply_environment(sources, out));
   for (const Option& option : option_table()) {
     const auto given = sources.flags.find(option.flag);
     if (given == sources.flags.end()) continue;

@@ -154,6 +154,8 @@ TEST(Configuration, ErrorsNameTheirSource) {
   expect_refused(make_configuration(sources), "--io-limit", "expected a size from 1MiB to");
   sources.flags = {{"--port", "80"}};
   sources.environment = {"LOCI_PORT=eighty"};
+  EXPECT_TRUE(make_configuration(sources).ok()) << "the flag decides, so nobody looks at the variable";
+  sources.flags = {};
   expect_refused(make_configuration(sources), "LOCI_PORT", "found \"eighty\"");
   sources.environment = {"LOCI_EVICTION=best"};
   expect_refused(make_configuration(sources), "LOCI_EVICTION", "expected one of lru, fifo, random");
