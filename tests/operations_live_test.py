@@ -284,8 +284,10 @@ def test_stop_lets_turns_end_and_refuses_new_ones(binary, model):
         whole = server.send("/v1/completions", long_body(max_tokens=60))
         unread = send_unread(server)
         wait_until(lambda: server.metrics()["loci_time_to_first_token_seconds_count"] == 2, "both have begun")
+        expect_equal(server.metrics()["loci_ready"], 1, "loci_ready")
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: server.get("/health").status == 503, "health is 503")
+        expect_equal(server.metrics()["loci_ready"], 0, "loci_ready of a server that drains")
         for reply in (server.post("/v1/completions", {"prompt": "x"}), server.get("/v1/models"),
                       server.post("/tokenize", {"prompt": "x"})):
             expect_equal(reply.status, 503, reply.text)

@@ -120,6 +120,19 @@ TEST_F(ApiTest, NamedPagesMayUseIt) {
   EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + kPage, "{}")), 403);
 }
 
+TEST(ServeMetrics, AreReadyWhileRequestsAreTaken) {
+  ServeMetrics metrics("test");
+  const auto ready = [&](const std::optional<EngineSnapshot>& engine) {
+    return metrics.scrape(engine, 0).find("\nloci_ready 1\n") != std::string::npos;
+  };
+  EngineSnapshot engine;
+  engine.tiers.groups.resize(1);
+  EXPECT_FALSE(ready(std::nullopt));
+  EXPECT_FALSE(ready(engine)) << "it drains, or its device is lost";
+  engine.is_ready = true;
+  EXPECT_TRUE(ready(engine));
+}
+
 TEST(ServeMetrics, SaysWhatFrontsWereTold) {
   ServeMetrics metrics("test");
   EngineSnapshot engine;

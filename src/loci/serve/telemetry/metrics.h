@@ -29,6 +29,7 @@ struct EngineSnapshot {
   std::array<std::uint64_t, kLayerGroupsMax> block_bytes{};  // of a block's part in each group
   std::uint32_t block_tokens = 0;
   std::uint64_t weight_bytes = 0;
+  bool is_ready = false;  // requests are taken
   TierSnapshot tiers;
 };
 

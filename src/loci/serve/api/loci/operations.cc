@@ -21,6 +21,7 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
                             .block_bytes = {},
                             .block_tokens = kBlockTokens,
                             .weight_bytes = served->backend.weight_bytes,
+                            .is_ready = !services.not_ready(),
                             .tiers = {.groups = served->engine->config().groups,
                                       .hidden = served->engine->config().hidden,
                                       .core = {},
