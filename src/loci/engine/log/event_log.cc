@@ -20,6 +20,7 @@ namespace {
 constexpr std::string_view kMagic = "LOCILOG\n";
 constexpr std::uint32_t kConfigBytesMax = 64 * 1024;
 constexpr std::uint32_t kRecordBytesMax = 256u * 1024 * 1024;
+constexpr mode_t kOwnersMode = S_IRUSR | S_IWUSR;
 constexpr std::size_t kRecordHeadBytes = 16;  // u32 size, u32 check of the size, u64 check of the payload
 
 enum class RecordKind : std::uint8_t { kEvent = 1, kPlan = 2 };
@@ -45,13 +46,17 @@ Status io_error(const std::string& path, int error) {
 
 Result<EventLogWriter> EventLogWriter::create(const std::string& path, const CoreConfig& config,
                                               LoggedSecret secret) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnersMode);
   if (descriptor < 0) return io_error(path, errno);
   std::unique_ptr<std::FILE, FileCloser> file(::fdopen(descriptor, "wb"));
   if (!file) {
     ::close(descriptor);
     return io_error(path, errno);
   }
+  // A file that was there may have any mode. (A device keeps its own.)
+  struct stat facts{};
+  if (::fstat(descriptor, &facts) != 0) return io_error(path, errno);
+  if (S_ISREG(facts.st_mode) && ::fchmod(descriptor, kOwnersMode) != 0) return io_error(path, errno);
   std::string config_bytes;
   encode_config(config, secret, config_bytes);
   std::string head(kMagic);

@@ -101,6 +101,13 @@ TEST_F(EventLog, IsForItsOwnerAndHoldsNoSecret) {
   EXPECT_EQ(slurp(path_).find(std::string(32, 0x5a)), std::string::npos);
 }
 
+TEST_F(EventLog, IsForItsOwnerWhoeverCouldReadTheFileBefore) {
+  spill(path_, "older");
+  std::filesystem::permissions(path_, std::filesystem::perms{0644});
+  write_log(1);
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms{0600});
+}
+
 TEST_F(EventLog, LeavesOutTheSecretOfADiskUnlessAsked) {
   CoreConfig config = small_config();
   config.chain_secret.fill(0x5a);
