@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/responses/background.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -205,18 +207,24 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
                                                                     PreparedResponse prepared,
                                                                     HeldTurn held) {
   std::string tenant = origin.tenant->id;
-  Key key(tenant, prepared.turn->record->head().id);
+  const Key key(tenant, prepared.turn->record->head().id);
+  // A front names responses. Of two that are named alike the second would be told as the first's.
+  auto begun = std::make_shared<BackgroundRun>(origin.io, events_, tenant);
+  if (!runs_.emplace(key, begun).second)
+    co_return http_error(409, fmt::format("there is a response '{}' already", key.second), "already_exists");
   StoredTurn waiting = prepared.turn->waiting("queued");
   const Status status = co_await store(std::move(tenant), std::move(waiting));
-  if (!status.ok()) co_return api_error(status);
+  if (!status.ok()) {
+    runs_.erase(key);
+    begun->end();
+    co_return api_error(status);
+  }
 
   // The stream is written whoever reads it, so that it can be read later.
   prepared.generation.fields.stream = true;
   auto format = std::make_unique<ResponsesFormat>(prepared.turn->record);
-  auto begun = std::make_shared<BackgroundRun>(origin.io, events_, origin.tenant->id);
   begun->append(format->queued());
   prepared.generation.format = std::move(format);
-  runs_[key] = begun;
   asio::io_context& io = origin.io;
   asio::co_spawn(io, run(begun, std::move(origin), std::move(prepared), std::move(held)), asio::detached);
   co_return std::nullopt;
@@ -280,8 +288,10 @@ void BackgroundResponses::retire(const Key& key) {
   ended_.push_back({.key = key, .event_bytes = runs_.at(key)->event_bytes()});
   ended_bytes_ += ended_.back().event_bytes;
   while (ended_bytes_ > kEndedBytesMax) {
-    const Key oldest = ended_.front().key;
-    forget(oldest.first, oldest.second);
+    const Ended oldest = std::move(ended_.front());
+    ended_.pop_front();
+    ended_bytes_ -= oldest.event_bytes;
+    runs_.erase(oldest.key);
   }
 }
 

@@ -120,7 +120,7 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
       : services_(services), ends_(std::make_shared<UnstoredEnds>(services)) {}
 
   // Stores the response as queued and starts it. `origin`: the tenant and request that it is for. Errors: the
-  // store's.
+  // store's; 409 where one of that id is being made here, or ended a short time ago.
   boost::asio::awaitable<std::optional<ApiError>> start(ReplyOrigin origin, PreparedResponse prepared,
                                                         HeldTurn held);
   // Null: no response of that id is being made here, or ended a short time ago.

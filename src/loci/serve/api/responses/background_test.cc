@@ -183,6 +183,7 @@ class BackgroundResponsesTest : public testing::Test {
   void start(const std::string& id, std::size_t input_bytes = 5) {
     asio::co_spawn(io_, begin(id, input_bytes), asio::detached);
     run_until([&] { return responses_->find("ann", id) != nullptr && responses_->find("ann", id)->ended(); });
+    EXPECT_FALSE(refused_) << refused_->message;
   }
   asio::awaitable<void> begin(std::string id, std::size_t input_bytes) {
     TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
@@ -195,8 +196,8 @@ class BackgroundResponsesTest : public testing::Test {
     prepared.generation.dropped = {{}};
     prepared.generation.ticket = std::get<TenantTicket>(std::move(admission.result));
     ReplyOrigin origin{.io = io_, .tenant = tenant_, .request_id = "r", .path = "/v1/responses"};
-    const auto refused = co_await responses_->start(std::move(origin), std::move(prepared), HeldTurn());
-    EXPECT_FALSE(refused) << refused->message;
+    refused_ = co_await responses_->start(std::move(origin), std::move(prepared), HeldTurn());
+    ++asked_;
   }
   // Whether it came to be.
   bool run_until(const std::function<bool()>& done,
@@ -228,6 +229,8 @@ class BackgroundResponsesTest : public testing::Test {
   TokenHistory history_;
   ServedModel served_;
   std::shared_ptr<const Tenant> tenant_;
+  int asked_ = 0;                    // calls of start() that returned
+  std::optional<ApiError> refused_;  // by the last of them
   asio::io_context io_;
   WorkerPool workers_{1};
   ApiServices services_{{.workers = workers_,
@@ -243,6 +246,31 @@ class BackgroundResponsesTest : public testing::Test {
                         prefixes_};
   std::shared_ptr<BackgroundResponses> responses_ = std::make_shared<BackgroundResponses>(services_);
 };
+
+// As where a front sends one request twice.
+TEST_F(BackgroundResponsesTest, OfTwoWithOneIdTheSecondIsRefused) {
+  asio::co_spawn(io_, begin("resp_1", 5), asio::detached);
+  asio::co_spawn(io_, begin("resp_1", 5), asio::detached);
+  ASSERT_TRUE(run_until([&] { return asked_ == 2 && status("resp_1") == "failed"; }));
+  asio::co_spawn(io_, begin("resp_1", 5), asio::detached);
+  ASSERT_TRUE(run_until([&] { return asked_ == 3; }));
+  ASSERT_TRUE(refused_);
+  EXPECT_EQ(refused_->http_status, 409);
+  refused_.reset();
+  start("resp_2");
+}
+
+// A response that the store does not take can be asked for again.
+TEST_F(BackgroundResponsesTest, WhatWasNotStoredLeavesNothingBehind) {
+  store_.set_fault([](const StoredTurn&) { return full(); });
+  asio::co_spawn(io_, begin("resp_1", 5), asio::detached);
+  ASSERT_TRUE(run_until([&] { return asked_ == 1; }));
+  ASSERT_TRUE(refused_);
+  EXPECT_EQ(responses_->find("ann", "resp_1"), nullptr);
+  store_.set_fault({});
+  refused_.reset();
+  start("resp_1");
+}
 
 TEST_F(BackgroundResponsesTest, AnEndIsStoredOnceTheStoreTakesIt) {
   store_.set_fault(on_end(full()));
