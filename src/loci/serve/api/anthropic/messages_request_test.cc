@@ -232,7 +232,7 @@ TEST(MessagesRequest, NothingButTextBeginsAReply) {
   refused(messages({user("a"), assistant({{{"type", "thinking"}, {"thinking", "hm"}}, text("b")})}),
           "messages[1].content", "text alone");
   Json begun = messages({user("a"), assistant("I")});
-  begun["tools"] = {tool()};
+  begun["tools"] = Json::array({tool()});
   begun["tool_choice"] = {{"type", "any"}};
   refused(begun, "tool_choice.type", "text was begun");
   begun["tool_choice"] = {{"type", "auto"}};
