@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "loci/base/folder_testing.h"
@@ -161,8 +162,9 @@ class SharedDirectory : public ::testing::Test {
     }
   };
 
-  Server serve(std::uint8_t fingerprint, const std::string& name) {
-    DiskStoreOptions options{.groups = {{.layers = 4, .layer_slice_bytes = 16384}}};
+  Server serve(std::uint8_t fingerprint, const std::string& name,
+               const std::vector<DiskGroup>& groups = {{.layers = 4, .layer_slice_bytes = 16384}}) {
+    DiskStoreOptions options{.groups = groups};
     options.model_fingerprint.fill(fingerprint);
     Server server;
     server.id = model_id(options.model_fingerprint);
@@ -176,6 +178,29 @@ class SharedDirectory : public ::testing::Test {
                       .model = server.id,
                       .say = [this](const std::string& line) { said_.push_back(line); }});
     return server;
+  }
+
+  static std::vector<DiskGroup> with_hidden_states() {
+    return {{.layers = 4, .layer_slice_bytes = 16384},
+            {.layers = 4, .layer_slice_bytes = 8192, .form = StateForm::kHidden}};
+  }
+  // A conversation's blocks, one below the other: the groups that have them. Block i has key seed + i.
+  static void write_chain(Server& server, std::uint64_t seed, const std::vector<std::uint32_t>& groups) {
+    for (std::uint32_t i = 0; i < groups.size(); ++i) {
+      BlockEntry entry = test_entry(seed + i, i + 1);
+      entry.parent = test_key(seed + i - 1);
+      entry.parent_kind = i == 0 ? ParentKind::kRoot : ParentKind::kBlock;
+      entry.above = {};
+      entry.used_at = static_cast<std::int64_t>(seed);
+      const std::vector<std::byte> bytes = test_bytes(seed + i, server.store->groups()[groups[i]]);
+      ASSERT_TRUE(write_one(*server.store, groups[i], SlotId(server.next++), entry, bytes).ok());
+    }
+  }
+  std::set<ChainKey> left(std::uint8_t fingerprint, const std::string& name) {
+    std::set<ChainKey> keys;
+    for (const RecoveredEntry& one : recover_all(*serve(fingerprint, name, with_hidden_states()).store))
+      keys.insert(one.entry.key);
+    return keys;
   }
 
   std::uint64_t held() const {
@@ -312,6 +337,33 @@ TEST_F(SharedDirectory, StateThatCannotBeDroppedNowIsKept) {
   std::filesystem::remove(slots);
   std::filesystem::rename(slots + "-aside", slots);
   EXPECT_EQ(recover_all(*serve(1, "a").store).size(), 20u);
+}
+
+// A conversation of hidden states begins with keys and values: without them the rest leads nowhere.
+TEST_F(SharedDirectory, HiddenStatesAreDroppedBeforeWhatTheyHangFrom) {
+  {
+    Server a = serve(1, "a", with_hidden_states());
+    write_chain(a, 1000, {0, 1, 1});
+    write_chain(a, 2000, {0, 1});
+  }
+  const Result<DroppedState> dropped = drop_oldest_state(find_stored_models(directory(), "a")[0], 1);
+  ASSERT_TRUE(dropped.ok()) << dropped.status().to_string();
+  EXPECT_EQ(dropped->freed_bytes, 4u * 8192);
+  EXPECT_EQ(dropped->oldest_used_at, 1000);
+  EXPECT_EQ(left(1, "a"),
+            (std::set<ChainKey>{test_key(1000), test_key(1001), test_key(2000), test_key(2001)}));
+}
+
+TEST_F(SharedDirectory, AModelOfHiddenStatesAloneGivesTheOldest) {
+  {
+    Server a = serve(1, "a", with_hidden_states());
+    write_chain(a, 1000, {1});
+    write_chain(a, 2000, {1, 1});
+  }
+  const Result<DroppedState> dropped = drop_oldest_state(find_stored_models(directory(), "a")[0], 1);
+  ASSERT_TRUE(dropped.ok()) << dropped.status().to_string();
+  EXPECT_EQ(dropped->freed_bytes, 4u * 8192);
+  EXPECT_EQ(left(1, "a"), (std::set<ChainKey>{test_key(2000), test_key(2001)}));
 }
 
 TEST_F(SharedDirectory, AServerThatStartsAsItsFolderGoesHasAFolder) {

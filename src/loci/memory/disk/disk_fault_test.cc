@@ -157,7 +157,7 @@ TEST_F(DiskFaults, LayersBeforeADamagedOneAreServed) {
 TEST_F(DiskFaults, AnotherModelsEntryIsCountedAndNotFound) {
   const auto store = open();
   std::vector<std::byte> record(record_bytes(4));
-  RecordPlace place{.group = 0, .slot = 2};
+  RecordPlace place({}, 0, 2, StateForm::kKeysAndValues);
   place.model_fingerprint.fill(99);
   encode_record(place, test_entry(20), std::vector<std::uint64_t>(4), record);
   const auto file = disk_.folders()("disk0")->open("group-0.headers", FileCaching::kCached).value();

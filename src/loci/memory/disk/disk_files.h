@@ -44,7 +44,7 @@ struct DiskFileSet {
   Place record_place(std::uint32_t group, SlotId slot) const;
   // What the record there says of its place.
   RecordPlace record_of(std::uint32_t group, std::uint32_t slot) const {
-    return {model_fingerprint, group, slot, layout.form(group)};
+    return layout.record_of(model_fingerprint, group, slot);
   }
   // All of a slot.
   Place slot_place(std::uint32_t group, SlotId slot) const {

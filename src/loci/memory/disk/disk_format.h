@@ -27,12 +27,17 @@ inline constexpr std::uint64_t kSuperblockBytes = 4096;
 inline constexpr std::uint64_t kSuperblockSeed = 0x6b636f6c62726570;  // of its checksum
 inline constexpr std::size_t kDiskGroupsMax = 64;
 
-// Where a record stands, which it must say of itself.
+// Where a record stands, which it must say of itself. (DiskLayout::record_of() makes it.)
 struct RecordPlace {
-  std::array<std::uint8_t, 16> model_fingerprint{};
-  std::uint32_t group = 0;  // or kHoleGroup
-  std::uint32_t slot = 0;
-  StateForm form = StateForm::kKeysAndValues;  // the group's
+  // All of it, each time: whoever left out the form would find each record of hidden states damaged.
+  constexpr RecordPlace(const std::array<std::uint8_t, 16>& fingerprint, std::uint32_t g, std::uint32_t s,
+                        StateForm f)
+      : model_fingerprint(fingerprint), group(g), slot(s), form(f) {}
+
+  std::array<std::uint8_t, 16> model_fingerprint;
+  std::uint32_t group;  // or kHoleGroup
+  std::uint32_t slot;
+  StateForm form;  // the group's
 };
 
 enum class RecordState : std::uint8_t {

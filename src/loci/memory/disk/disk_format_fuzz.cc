@@ -23,7 +23,7 @@ void mend(std::span<std::byte> bytes, std::uint64_t seed) {
 }
 
 void check_record(std::uint32_t layers, std::span<const std::byte> input, bool mended) {
-  const loci::RecordPlace place{.group = 3, .slot = 77};
+  const loci::RecordPlace place({}, 3, 77, loci::StateForm::kKeysAndValues);
   std::vector<std::byte> bytes(loci::record_bytes(layers));
   // So that what was found once is near: a valid record, with the input over it.
   loci::encode_record(place, {.depth = 1}, std::vector<std::uint64_t>(layers), bytes);
@@ -58,7 +58,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_superblock(input, mended);
   }
   loci::BlockEntry entry;
-  (void)loci::decode_record({}, layers, input, entry);
+  (void)loci::decode_record(loci::RecordPlace({}, 0, 0, loci::StateForm::kKeysAndValues), layers, input,
+                            entry);
   (void)loci::decode_superblock(input);
   return 0;
 }

@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 namespace loci {
 namespace {
 
-constexpr RecordPlace kPlace{.model_fingerprint = {1, 2, 3}, .group = 2, .slot = 41};
+constexpr RecordPlace kPlace({1, 2, 3}, 2, 41, StateForm::kKeysAndValues);
 
 std::vector<std::uint64_t> checksums_of(std::uint32_t layers) {
   std::vector<std::uint64_t> all;

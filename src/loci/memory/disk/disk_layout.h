@@ -5,12 +5,14 @@
 // number of rows, and the one with the least space decides it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_store.h"
 
 namespace loci {
@@ -22,6 +24,11 @@ struct DiskLayout {
 
   StateForm form(std::uint32_t group) const {
     return group < groups.size() ? groups[group].form : StateForm::kKeysAndValues;
+  }
+  // What a record of the model there says of its place.
+  RecordPlace record_of(const std::array<std::uint8_t, 16>& model_fingerprint, std::uint32_t group,
+                        std::uint32_t slot) const {
+    return {model_fingerprint, group, slot, form(group)};
   }
   std::uint32_t directory_of(SlotId slot) const { return slot.value % directories; }
   std::uint64_t row_of(SlotId slot) const { return slot.value / directories; }

@@ -70,8 +70,8 @@ Result<std::vector<RecoveredEntry>> scan_folder(const std::string& folder, const
     if (file.status().code() == StatusCode::kNotFound) return {};
     if (!file.ok()) return file.status();
     scan_records(
-        **file, layout, {superblock.model_fingerprint, group, 0}, superblock.directory, [] { return false; },
-        [&](const RecoveredEntry& one) { entries.push_back(one); });
+        **file, layout, layout.record_of(superblock.model_fingerprint, group, superblock.directory),
+        [] { return false; }, [&](const RecoveredEntry& one) { entries.push_back(one); });
     return {};
   };
   for (std::uint32_t g = 0; g < layout.groups.size(); ++g) LOCI_RETURN_IF_ERROR(scan(header_file_name(g), g));

@@ -88,26 +88,27 @@ class YoungestByKey {
 
 }  // namespace
 
-RecordScan scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
+RecordScan scan_records(DiskFile& file, const DiskLayout& layout, const RecordPlace& first,
                         const std::function<bool()>& stop,
                         const std::function<void(const RecoveredEntry&)>& found) {
-  const bool hole = place.group == kHoleGroup;
-  const std::uint32_t layers = hole ? 0 : layout.groups[place.group].layers;
+  const bool hole = first.group == kHoleGroup;
+  const std::uint32_t layers = hole ? 0 : layout.groups[first.group].layers;
   const std::uint64_t stride = record_bytes(layers);
-  const std::uint64_t rows = (hole ? layout.holes : layout.groups[place.group].slots) / layout.directories;
+  const std::uint64_t rows = (hole ? layout.holes : layout.groups[first.group].slots) / layout.directories;
   const std::uint64_t rows_at_once = std::max<std::uint64_t>(1, kScanBytes / stride);
   std::vector<std::byte> memory(rows_at_once * stride);
-  RecoveredEntry one{.group = hole ? 0 : place.group, .hole = hole};
+  RecordPlace place = first;
+  RecoveredEntry one{.group = hole ? 0 : first.group, .hole = hole};
   RecordScan scan;
-  for (std::uint64_t first = 0; first < rows && !stop(); first += rows_at_once) {
+  for (std::uint64_t at = 0; at < rows && !stop(); at += rows_at_once) {
     // Most of a young store was never written.
-    first = std::max(first, file.next_data(first * stride) / stride);
-    if (first >= rows) break;
-    const std::uint64_t wanted = std::min(rows_at_once, rows - first) * stride;
-    const std::uint64_t got = read_piece(file, first * stride, std::span(memory).first(wanted));
+    at = std::max(at, file.next_data(at * stride) / stride);
+    if (at >= rows) break;
+    const std::uint64_t wanted = std::min(rows_at_once, rows - at) * stride;
+    const std::uint64_t got = read_piece(file, at * stride, std::span(memory).first(wanted));
     if (got < wanted) ++scan.read_errors;
     for (std::uint64_t row = 0; row < got / stride; ++row) {
-      place.slot = static_cast<std::uint32_t>((first + row) * layout.directories + directory);
+      place.slot = static_cast<std::uint32_t>((at + row) * layout.directories + first.slot);
       switch (decode_record(place, layers, std::span(memory).subspan(row * stride, stride), one.entry)) {
         case RecordState::kEmpty: break;
         case RecordState::kDamaged: ++scan.damaged; break;
@@ -129,7 +130,7 @@ RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& s
   for (const DiskGroup& group : files.layout.groups) most += group.slots;
   all.entries.reserve(std::min(most, kReservedMost));
   const auto add = [&](DiskFile& file, std::uint32_t group, std::uint32_t directory) {
-    const RecordScan one = scan_records(file, files.layout, files.record_of(group, 0), directory, stop,
+    const RecordScan one = scan_records(file, files.layout, files.record_of(group, directory), stop,
                                         [&](const RecoveredEntry& entry) { all.entries.push_back(entry); });
     all.counts.valid += one.valid;
     all.counts.damaged += one.damaged;

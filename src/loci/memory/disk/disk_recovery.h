@@ -16,9 +16,10 @@ struct RecordScan {
   std::uint64_t valid = 0, damaged = 0, foreign = 0, read_errors = 0;
 };
 
-// Reads a directory's file of records, of the place's group: row i is slot i * directories + directory.
-// `found` is given what is valid, in that order; `stop` is asked between reads.
-RecordScan scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
+// Reads a directory's file of records. `first` is its first row's, whose slot is the directory's number: row
+// i is slot i * directories + directory. `found` is given what is valid, in that order; `stop` is asked
+// between reads.
+RecordScan scan_records(DiskFile& file, const DiskLayout& layout, const RecordPlace& first,
                         const std::function<bool()>& stop,
                         const std::function<void(const RecoveredEntry&)>& found);
 

@@ -23,7 +23,7 @@ Status survey_records(const std::string& path, std::uint64_t bytes, const DiskSu
   const Superblock& superblock = survey.superblock;
   bool any = false;
   into.records = scan_records(
-      *file, layout, {superblock.model_fingerprint, group, 0, layout.form(group)}, superblock.directory,
+      *file, layout, layout.record_of(superblock.model_fingerprint, group, superblock.directory),
       [] { return false; },
       [&](const RecoveredEntry& one) {
         into.oldest = any ? std::min(into.oldest, one.entry.used_at) : one.entry.used_at;
