@@ -106,9 +106,9 @@ Result<std::string> inspect_state(const std::string& path) {
       line("directory", fmt::format("{} of {}, set {}", superblock.directory + 1, superblock.directories,
                                     to_hex(superblock.set))) +
       line("files", fmt::format("{} ({} bytes)", format_bytes(survey.file_bytes), survey.file_bytes));
-  std::uint64_t errors = survey.holes.records.read_errors;
-  for (const DiskSurvey::Group& group : survey.groups) errors += group.records.read_errors;
-  if (errors > 0) out += line("unreadable", fmt::format("{} pieces of headers", errors));
+  std::uint64_t unread = survey.holes.records.unread;
+  for (const DiskSurvey::Group& group : survey.groups) unread += group.records.unread;
+  if (unread > 0) out += line("unreadable", fmt::format("{} records", unread));
   out += fmt::format("\nEntries\n  {:<8} {:<20} {:>10} {:>10} {:>10} {:>8} {:>8}  {:<16}  {}\n", "group",
                      "layers", "slots", "entries", "size", "damaged", "foreign", "oldest (UTC)", "newest");
   for (std::size_t g = 0; g < survey.groups.size(); ++g) {

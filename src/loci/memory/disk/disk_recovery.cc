@@ -14,20 +14,63 @@ namespace {
 
 constexpr std::uint64_t kReservedMost = 4'000'000;
 constexpr std::uint64_t kScanBytes = std::uint64_t{2} << 20;
+// Records of a file that are refused when they are asked for alone, until no more are: a disk may take
+// seconds to refuse one.
+constexpr std::uint64_t kRefusalsMost = 16;
 
 std::uint32_t group_of(const RecoveredEntry& one) { return one.hole ? kHoleGroup : one.group; }
 
-// Bytes read; fewer where the file ends or fails.
-std::uint64_t read_piece(DiskFile& file, std::uint64_t offset, std::span<std::byte> into) {
-  std::uint64_t got = 0;
-  while (got < into.size()) {
-    const std::int64_t result = file.read(offset + got, into.subspan(got));
+struct PieceRead {
+  std::uint64_t bytes = 0;  // fewer than wanted where the file ends, or the disk refuses
+  bool refused = false;
+};
+
+PieceRead read_piece(DiskFile& file, std::uint64_t offset, std::span<std::byte> into) {
+  PieceRead piece;
+  while (piece.bytes < into.size()) {
+    const std::int64_t result = file.read(offset + piece.bytes, into.subspan(piece.bytes));
     if (result == -EINTR) continue;
+    piece.refused = result < 0;
     if (result <= 0) break;
-    got += static_cast<std::uint64_t>(result);
+    piece.bytes += static_cast<std::uint64_t>(result);
   }
-  return got;
+  return piece;
 }
+
+// Reads many rows of a file of records at once. What the disk refuses is asked for again record by record, so
+// that an error which passes costs nothing, and a sector that stays unreadable costs the records in it.
+class RowReader {
+ public:
+  RowReader(DiskFile& file, std::uint64_t stride, const std::function<bool()>& stop)
+      : file_(file), stride_(stride), stop_(stop) {}
+
+  // Fills whole rows from row `at` on: what did not come is zeros, as of an empty record. Counts what was
+  // refused.
+  void read(std::uint64_t at, std::span<std::byte> into, RecordScan& scan) {
+    const PieceRead piece = read_piece(file_, at * stride_, into);
+    const std::uint64_t came = piece.bytes / stride_ * stride_;
+    std::ranges::fill(into.subspan(came), std::byte{0});
+    if (!piece.refused) return;
+    ++scan.read_errors;
+    for (std::uint64_t done = came; done < into.size(); done += stride_) {
+      if (!read_alone(at * stride_ + done, into.subspan(done, stride_))) ++scan.unread;
+    }
+  }
+
+ private:
+  bool read_alone(std::uint64_t offset, std::span<std::byte> record) {
+    if (refusals_ == kRefusalsMost || stop_()) return false;
+    const PieceRead piece = read_piece(file_, offset, record);
+    if (piece.bytes < record.size()) std::ranges::fill(record, std::byte{0});
+    if (piece.refused) ++refusals_;
+    return !piece.refused;
+  }
+
+  DiskFile& file_;
+  const std::uint64_t stride_;
+  const std::function<bool()>& stop_;
+  std::uint64_t refusals_ = 0;
+};
 
 // Which entry has a key, by open addressing: a million of them in a tenth of a second.
 class NewestByKey {
@@ -100,14 +143,14 @@ RecordScan scan_records(DiskFile& file, const DiskLayout& layout, const RecordPl
   RecordPlace place = first;
   RecoveredEntry one{.group = hole ? 0 : first.group, .hole = hole};
   RecordScan scan;
+  RowReader reader(file, stride, stop);
   for (std::uint64_t at = 0; at < rows && !stop(); at += rows_at_once) {
     // Most of a young store was never written.
     at = std::max(at, file.next_data(at * stride) / stride);
     if (at >= rows) break;
-    const std::uint64_t wanted = std::min(rows_at_once, rows - at) * stride;
-    const std::uint64_t got = read_piece(file, at * stride, std::span(memory).first(wanted));
-    if (got < wanted) ++scan.read_errors;
-    for (std::uint64_t row = 0; row < got / stride; ++row) {
+    const std::uint64_t wanted = std::min(rows_at_once, rows - at);
+    reader.read(at, std::span(memory).first(wanted * stride), scan);
+    for (std::uint64_t row = 0; row < wanted; ++row) {
       place.slot = static_cast<std::uint32_t>((at + row) * layout.directories + first.slot);
       switch (decode_record(place, layers, std::span(memory).subspan(row * stride, stride), one.entry)) {
         case RecordState::kEmpty: break;
@@ -136,6 +179,7 @@ RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& s
     all.counts.damaged += one.damaged;
     all.counts.foreign += one.foreign;
     all.counts.read_errors += one.read_errors;
+    all.counts.unread += one.unread;
   };
   for (std::uint32_t d = 0; d < files.directories.size(); ++d) {
     const DiskFileSet::Directory& one = files.directories[d];

@@ -13,12 +13,14 @@
 namespace loci {
 
 struct RecordScan {
-  std::uint64_t valid = 0, damaged = 0, foreign = 0, read_errors = 0;
+  std::uint64_t valid = 0, damaged = 0, foreign = 0;
+  std::uint64_t read_errors = 0;  // long reads that the disk refused
+  std::uint64_t unread = 0;       // records that it refused when it was asked again: there may be entries
 };
 
 // Reads a directory's file of records. `first` is its first row's, whose slot is the directory's number: row
 // i is slot i * directories + directory. `found` is given what is valid, in that order; `stop` is asked
-// between reads.
+// between reads. Rows behind the file's end are empty.
 RecordScan scan_records(DiskFile& file, const DiskLayout& layout, const RecordPlace& first,
                         const std::function<bool()>& stop,
                         const std::function<void(const RecoveredEntry&)>& found);

@@ -104,7 +104,7 @@ void recover_all(const std::shared_ptr<Common> common, const Found found) {
     common->counters.foreign += scan.counts.foreign;
     common->counters.read_errors += scan.counts.read_errors;
     // Records that could not be read may have slots.
-    if (!common->stop && scan.counts.read_errors == 0) give_back_leftovers(*common, scan);
+    if (!common->stop && scan.counts.unread == 0) give_back_leftovers(*common, scan);
     hand_over(*common, scan, found);
   }
   const MutexLock lock(common->mutex);

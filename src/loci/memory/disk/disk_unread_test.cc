@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts on a disk that does not read all records.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "loci/memory/disk/disk_layout.h"
+#include "loci/memory/disk/disk_testing.h"
+#include "loci/memory/disk/faulty_disk_testing.h"
+#include "loci/memory/disk/open_disk_store.h"
+
+namespace loci {
+namespace {
+
+// Blocks A, B ... of one conversation, each below the one before, of which some records cannot be read.
+class ChainOnAFailingDisk : public ::testing::Test {
+ protected:
+  using Kind = FaultAnswer::Kind;
+  using Depths = std::multiset<std::uint32_t>;
+
+  static DiskStoreOptions options() {
+    return {.directories = {{"disk0", 400'000}},
+            .groups = {{.layers = 4, .layer_slice_bytes = 4000}, {.layers = 2, .layer_slice_bytes = 4096}}};
+  }
+  std::unique_ptr<DiskStore> open(const DiskStoreOptions& with = options()) {
+    auto store = open_disk_store(with, disk_.folders(), clock_);
+    EXPECT_TRUE(store.ok()) << store.status().to_string();
+    return std::move(store).value();
+  }
+  // The file of records is refused until all is readable again.
+  void refuse(std::string_view file) {
+    disk_.set_judge([=](const FaultyOperation& one) {
+      return !one.write && one.file == file ? FaultAnswer{Kind::kError, EIO} : FaultAnswer{};
+    });
+  }
+  void refuse_nothing() { disk_.set_judge(nullptr); }
+  static BlockEntry entry(std::uint32_t depth) {
+    BlockEntry one = test_entry(depth, depth);
+    one.parent = test_key(depth - 1);
+    one.parent_kind = depth == 1 ? ParentKind::kRoot : ParentKind::kBlock;
+    one.above = {};
+    return one;
+  }
+  static void put(DiskStore& store, std::uint32_t group, std::uint32_t slot, std::uint32_t depth) {
+    ASSERT_TRUE(
+        write_one(store, group, SlotId(slot), entry(depth), test_bytes(depth, store.groups()[group])).ok());
+  }
+  static void put_hole(DiskStore& store, std::uint32_t depth) {
+    store.change({.kind = RecordChange::Kind::kHole, .slot = SlotId(0), .entry = entry(depth)});
+  }
+  // A start of a server: the depths of what it found. As the core it forgets what hangs from nothing, what
+  // it has already, and holes that lead nowhere.
+  static Depths start(DiskStore& store) {
+    const std::vector<RecoveredEntry> found = recover_all(store);
+    std::set<ChainKey> above, taken;
+    Depths depths;
+    for (const RecoveredEntry& one : found) above.insert(one.entry.parent);
+    for (const RecoveredEntry& one : found) {
+      const bool joined = one.entry.depth == 1 || taken.contains(one.entry.parent);
+      const bool useful = !one.hole || above.contains(one.entry.key);
+      depths.insert(one.entry.depth);
+      if (joined && useful && taken.insert(one.entry.key).second) continue;
+      store.change({.kind = one.hole ? RecordChange::Kind::kForgetHole : RecordChange::Kind::kForget,
+                    .group = one.group,
+                    .slot = one.slot});
+    }
+    return depths;
+  }
+
+  FaultyDisk disk_;
+  SystemClock clock_;
+};
+
+TEST_F(ChainOnAFailingDisk, AnErrorThatPassesCostsNothing) {
+  auto store = open();
+  put(*store, 0, 0, 1);
+  put(*store, 1, 0, 2);
+  store = open();
+  std::atomic<int> reads{0};
+  disk_.set_judge([&](const FaultyOperation& one) {
+    const bool fails = !one.write && one.file == "group-0.headers" && reads++ == 0;
+    return fails ? FaultAnswer{Kind::kError, EIO} : FaultAnswer{};
+  });
+  EXPECT_EQ(start(*store), (Depths{1, 2}));
+  EXPECT_EQ(store->stats().read_errors_total, 1u);
+  store = open();
+  EXPECT_EQ(start(*store), (Depths{1, 2}));
+}
+
+}  // namespace
+}  // namespace loci
