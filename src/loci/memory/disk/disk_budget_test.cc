@@ -366,6 +366,33 @@ TEST_F(SharedDirectory, AModelOfHiddenStatesAloneGivesTheOldest) {
   EXPECT_EQ(left(1, "a"), (std::set<ChainKey>{test_key(2000), test_key(2001)}));
 }
 
+// A file of records that opens and refuses each read: here a directory (EISDIR). Who wants room gets it of
+// another model.
+TEST_F(SharedDirectory, StateWhoseRecordsCannotBeReadNowIsKept) {
+  {
+    Server a = serve(1, "a");
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
+    Server b = serve(2, "b");
+    for (int i = 0; b.write(2000 + i); ++i) {
+    }
+  }
+  const StoredModel model = find_stored_models(directory(), "a")[0];
+  const std::string headers = model.folder + "/group-0.headers";
+  std::filesystem::rename(headers, headers + "-aside");
+  std::filesystem::create_directory(headers);
+  const Status refused = drop_oldest_state(model, 1).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_NE(refused.message().find(headers), std::string::npos) << refused.message();
+  {
+    Server c = serve(3, "c");
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(c.write(3000 + i)) << i;
+  }
+  ASSERT_TRUE(std::filesystem::exists(headers)) << "nothing of it went";
+  std::filesystem::remove(headers);
+  std::filesystem::rename(headers + "-aside", headers);
+  EXPECT_EQ(recover_all(*serve(1, "a").store).size(), 20u);
+}
+
 TEST_F(SharedDirectory, AServerThatStartsAsItsFolderGoesHasAFolder) {
   const std::string folder = model_folder(directory(), "abcd");
   std::unique_ptr<DiskFolder> dropping = make_disk_folder(folder);

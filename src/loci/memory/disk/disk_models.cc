@@ -61,21 +61,26 @@ void move_old_store(const std::string& directory) {
   std::filesystem::remove(directory + "/" + kLockFileName, error);
 }
 
-// All entries of the folder's files, of the directory that it is of its set. Errors: kUnavailable.
+// All entries of the folder's files, of the directory that it is of its set. Errors: kUnavailable where there
+// may be more, which the disk does not read now: by a part alone nobody can tell what is the oldest, or that
+// nothing is left.
 Result<std::vector<RecoveredEntry>> scan_folder(const std::string& folder, const Superblock& superblock,
                                                 const DiskLayout& layout) {
   std::vector<RecoveredEntry> entries;
-  const auto scan = [&](const std::string& name, std::uint32_t group) -> Status {
+  const auto read = [&](const std::string& name, std::uint32_t group) -> Status {
     const auto file = open_disk_file_to_read(folder + "/" + name);
     if (file.status().code() == StatusCode::kNotFound) return {};
     if (!file.ok()) return file.status();
-    scan_records(
+    const RecordScan scan = scan_records(
         **file, layout, layout.record_of(superblock.model_fingerprint, group, superblock.directory),
         [] { return false; }, [&](const RecoveredEntry& one) { entries.push_back(one); });
-    return {};
+    if (scan.unread == 0) return {};
+    return {StatusCode::kUnavailable,
+            fmt::format("{}/{}: {} records cannot be read; `loci forget` frees the model's space", folder,
+                        name, scan.unread)};
   };
-  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) LOCI_RETURN_IF_ERROR(scan(header_file_name(g), g));
-  LOCI_RETURN_IF_ERROR(scan(kHoleFileName, kHoleGroup));
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) LOCI_RETURN_IF_ERROR(read(header_file_name(g), g));
+  LOCI_RETURN_IF_ERROR(read(kHoleFileName, kHoleGroup));
   return entries;
 }
 
