@@ -347,7 +347,7 @@ TEST_F(DiskFaults, RecoveryOutlivesErrors) {
   {
     const auto store = open();
     ASSERT_TRUE(write(*store, 0, 0, 1).ok());
-    ASSERT_TRUE(write(*store, 1, 0, 2).ok());
+    ASSERT_TRUE(write(*store, 1, 0, 4).ok());  // a root's
   }
   const auto store = open();
   disk_.set_judge(only(false, "group-0.headers", {Kind::kError, EIO}));

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <memory>
+#include <unordered_set>
 
 #include "loci/base/random.h"
 #include "loci/memory/disk/disk_format.h"
@@ -105,6 +106,11 @@ class NewestByKey {
   const std::vector<RecoveredEntry>& entries_;
   std::vector<std::uint32_t> places_;
 };
+
+// The block that an entry hangs from, if it is no root's.
+const ChainKey& above_of(const BlockEntry& entry) {
+  return entry.parent_kind == ParentKind::kGate ? entry.above : entry.parent;
+}
 
 // When each block was last used, by open addressing.
 class YoungestByKey {
@@ -209,9 +215,31 @@ void date_by_youngest(std::vector<RecoveredEntry>& entries, const std::vector<st
     BlockEntry& entry = entries[*index].entry;
     entry.used_at = youngest.of(entry.key);
     if (entry.parent_kind == ParentKind::kRoot) continue;
-    std::int64_t& above = youngest.of(entry.parent_kind == ParentKind::kGate ? entry.above : entry.parent);
+    std::int64_t& above = youngest.of(above_of(entry));
     above = std::max(above, entry.used_at);
   }
+}
+
+std::vector<std::uint32_t> joined_entries(const std::vector<RecoveredEntry>& entries,
+                                          const std::vector<std::uint32_t>& order) {
+  std::unordered_set<ChainKey, ChainKeyHash> reached, leading;
+  std::vector<std::uint32_t> joined;
+  for (const std::uint32_t index : order) {
+    const BlockEntry& entry = entries[index].entry;
+    if (entry.parent_kind != ParentKind::kRoot && !reached.contains(above_of(entry))) continue;
+    reached.insert(entry.key);
+    joined.push_back(index);
+  }
+  // From the deepest up: a hole comes after all that it leads to.
+  std::vector<std::uint32_t> kept;
+  for (auto index = joined.rbegin(); index != joined.rend(); ++index) {
+    const RecoveredEntry& one = entries[*index];
+    if (one.hole && !leading.contains(one.entry.key)) continue;
+    if (one.entry.parent_kind != ParentKind::kRoot) leading.insert(above_of(one.entry));
+    kept.push_back(*index);
+  }
+  std::ranges::reverse(kept);
+  return kept;
 }
 
 }  // namespace loci

@@ -41,4 +41,10 @@ std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& ent
 // never dropped for its age while one that follows it is kept. `order`: recovery_order()'s. O(entries).
 void date_by_youngest(std::vector<RecoveredEntry>& entries, const std::vector<std::uint32_t>& order);
 
+// Of a recovery_order(), where some records could not be read, what can be handed over all the same: entries
+// to which others lead from a root on, but no holes that lead to nothing. The rest may hang from what was not
+// read, or lead to it, and whoever is handed it has it forgotten. O(entries).
+std::vector<std::uint32_t> joined_entries(const std::vector<RecoveredEntry>& entries,
+                                          const std::vector<std::uint32_t>& order);
+
 }  // namespace loci

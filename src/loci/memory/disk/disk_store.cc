@@ -29,7 +29,8 @@ constexpr std::size_t kRecoveredBatch = 1024;
 // What the store and its recovering thread share, so that a thread which waits for a dead disk may outlive
 // the store.
 struct Common {
-  Common(DiskFileSet opened, std::vector<std::uint32_t> s) : files(std::move(opened)), shares(std::move(s)) {
+  Common(DiskFileSet opened, const DiskStoreOptions& options)
+      : files(std::move(opened)), shares(options.shares), warn(options.warn) {
     for (const DiskGroup& group : files.layout.groups) {
       touched.emplace_back(group.slots);
       dates.emplace_back(group.slots);
@@ -39,6 +40,7 @@ struct Common {
 
   DiskFileSet files;
   const std::vector<std::uint32_t> shares;
+  const std::function<void(const std::string&)> warn;
   DiskCounters counters;
   Mutex mutex;
   // Slots that were written or forgotten since the store was opened: what recovery finds there is old.
@@ -58,8 +60,10 @@ using Found = std::function<void(std::vector<RecoveredEntry>, bool last)>;
 
 void hand_over(Common& common, RecoveryScan& scan, const Found& found) {
   std::vector<RecoveredEntry> batch;
-  const std::vector<std::uint32_t> order = recovery_order(scan.entries);
+  std::vector<std::uint32_t> order = recovery_order(scan.entries);
   date_by_youngest(scan.entries, order);
+  // Of what is not handed over nobody knows: its record stays for the next start, or until its slot is used.
+  if (scan.counts.unread > 0) order = joined_entries(scan.entries, order);
   for (const std::uint32_t index : order) {
     const RecoveredEntry& one = scan.entries[index];
     {
@@ -96,6 +100,16 @@ void give_back_leftovers(Common& common, const RecoveryScan& scan) {
   }
 }
 
+void warn_of_unread(const Common& common, std::uint64_t records) {
+  std::vector<std::string> folders;
+  for (const DiskFileSet::Directory& one : common.files.directories) folders.push_back(one.folder->path());
+  common.warn(fmt::format(
+      "{} records in {} could not be read: what they name, and what follows it, is computed again "
+      "until a start reads them; until then deleting a conversation does not delete it, "
+      "but `loci forget` does",
+      records, fmt::join(folders, ", ")));
+}
+
 void recover_all(const std::shared_ptr<Common> common, const Found found) {
   ::pthread_setname_np(::pthread_self(), "loci-recover");
   {
@@ -105,6 +119,7 @@ void recover_all(const std::shared_ptr<Common> common, const Found found) {
     common->counters.read_errors += scan.counts.read_errors;
     // Records that could not be read may have slots.
     if (!common->stop && scan.counts.unread == 0) give_back_leftovers(*common, scan);
+    if (!common->stop && scan.counts.unread > 0) warn_of_unread(*common, scan.counts.unread);
     hand_over(*common, scan, found);
   }
   const MutexLock lock(common->mutex);
@@ -323,7 +338,7 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
                             "disk_io");
   }
   LOCI_ASSIGN_OR_RETURN(DiskFileSet files, open_disk_files(options, make_folder));
-  auto common = std::make_shared<Common>(std::move(files), options.shares);
+  auto common = std::make_shared<Common>(std::move(files), options);
   const DiskLayout& layout = common->files.layout;
   DiskQueueOptions queue{.lanes = layout.directories,
                          .depth = std::max(options.queue_depth, layout.directories),

@@ -70,8 +70,8 @@ struct DiskStoreOptions {
   std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
   Nanos answer_limit = 10 * kNanosPerSecond;  // after which a disk is given up
   std::uint64_t bytes_per_second = 0;         // of reads and writes, all directories together; 0: no limit
-  // Called on a thread of its own if the store's end waits for a disk for longer than end_limit, and at the
-  // end if records could not be cleared: once each.
+  // Called on a thread of its own if recovery could not read all records, if the store's end waits for a disk
+  // for longer than end_limit, and at the end if records could not be cleared: once each.
   std::function<void(const std::string&)> warn = [](const std::string&) {};
   Nanos end_limit = 2 * kNanosPerSecond;
 };
@@ -113,7 +113,8 @@ class DiskStore : public BlockSource {
   virtual const std::array<std::uint8_t, 32>& secret() const = 0;
 
   // Reads all headers on a thread of its own and hands over what verifies, parents before children, in
-  // batches; the last one (perhaps empty) is marked. Once, before the first write.
+  // batches; the last one (perhaps empty) is marked. Where the disk does not read some, it hands over nothing
+  // that may hang from them, so that nobody has that forgotten. Once, before the first write.
   virtual void recover(std::function<void(std::vector<RecoveredEntry>, bool last)> found) = 0;
 
   virtual DiskStoreStats stats() const = 0;

@@ -95,5 +95,60 @@ TEST_F(ChainOnAFailingDisk, AnErrorThatPassesCostsNothing) {
   EXPECT_EQ(start(*store), (Depths{1, 2}));
 }
 
+TEST_F(ChainOnAFailingDisk, ASectorThatStaysUnreadableCostsWhatIsInIt) {
+  auto store = open();
+  for (std::uint32_t slot = 0; slot < 6; ++slot) put(*store, 0, slot, slot + 1);
+  store = open();
+  const std::uint64_t stride = divide_space(options()).value().record_stride(0);
+  disk_.set_judge([&](const FaultyOperation& one) {
+    const bool fails = !one.write && one.file == "group-0.headers" && one.offset <= 3 * stride &&
+                       one.offset + one.bytes > 3 * stride;
+    return fails ? FaultAnswer{Kind::kError, EIO} : FaultAnswer{};
+  });
+  EXPECT_EQ(start(*store), (Depths{1, 2, 3})) << "5 and 6 hang from 4";
+  refuse_nothing();
+  store = open();
+  EXPECT_EQ(start(*store), (Depths{1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(ChainOnAFailingDisk, WhatHangsFromUnreadRecordsIsThereAtTheNextStart) {
+  std::mutex mutex;
+  std::vector<std::string> said;
+  DiskStoreOptions with = options();
+  with.warn = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    said.push_back(line);
+  };
+  auto store = open(with);
+  put(*store, 0, 0, 1);
+  put(*store, 1, 0, 2);
+  store = open(with);
+  refuse("group-0.headers");
+  EXPECT_EQ(start(*store), Depths{});
+  refuse_nothing();
+  put(*store, 1, 1, 7);
+  store = open(with);
+  EXPECT_EQ(start(*store), (Depths{1, 2, 7})) << "7 is an orphan, and is forgotten";
+  store = open(with);
+  EXPECT_EQ(start(*store), (Depths{1, 2}));
+  store.reset();
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("could not be read"), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("disk0"), std::string::npos) << said[0];
+}
+
+TEST_F(ChainOnAFailingDisk, AHoleStaysThatMayLeadToAnUnreadRecord) {
+  auto store = open();
+  put_hole(*store, 1);
+  put(*store, 0, 0, 2);
+  store = open();
+  refuse("group-0.headers");
+  EXPECT_EQ(start(*store), Depths{});
+  refuse_nothing();
+  store = open();
+  EXPECT_EQ(start(*store), (Depths{1, 2}));
+}
+
 }  // namespace
 }  // namespace loci
