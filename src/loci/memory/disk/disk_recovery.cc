@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <iterator>
 #include <memory>
 #include <unordered_set>
 
@@ -83,18 +84,21 @@ class NewestByKey {
     const RecoveredEntry& one = entries_[index];
     std::size_t at = mix64(ChainKeyHash()(one.entry.key) ^ group_of(one)) & (places_.size() - 1);
     while (places_[at] != kNone && !same(entries_[places_[at]], one)) at = (at + 1) & (places_.size() - 1);
-    if (places_[at] == kNone || entries_[places_[at]].entry.used_at < one.entry.used_at) places_[at] = index;
+    if (places_[at] == kNone || entries_[places_[at]].entry.used_at < one.entry.used_at)
+      std::swap(places_[at], index);
+    if (index != kNone) older_.push_back(index);
   }
 
-  // depth in the upper half, so that sorting them puts parents first.
-  std::vector<std::uint64_t> by_depth() const {
+  // Parents first; of each depth the newest ones, then the older ones.
+  std::vector<std::uint32_t> by_depth() const {
+    const std::vector<std::uint64_t> newest = sorted(places_), older = sorted(older_);
     std::vector<std::uint64_t> all;
     all.reserve(entries_.size());
-    for (const std::uint32_t index : places_) {
-      if (index != kNone) all.push_back((std::uint64_t{entries_[index].entry.depth} << 32) | index);
-    }
-    std::sort(all.begin(), all.end());
-    return all;
+    std::ranges::merge(newest, older, std::back_inserter(all), {}, depth_of, depth_of);
+    std::vector<std::uint32_t> order;
+    order.reserve(all.size());
+    for (const std::uint64_t one : all) order.push_back(static_cast<std::uint32_t>(one));
+    return order;
   }
 
  private:
@@ -103,8 +107,21 @@ class NewestByKey {
     return a.entry.key == b.entry.key && group_of(a) == group_of(b);
   }
 
+  // depth in the upper half, so that sorting them puts parents first.
+  std::vector<std::uint64_t> sorted(const std::vector<std::uint32_t>& indices) const {
+    std::vector<std::uint64_t> all;
+    all.reserve(std::min(indices.size(), entries_.size()));
+    for (const std::uint32_t index : indices) {
+      if (index != kNone) all.push_back((std::uint64_t{entries_[index].entry.depth} << 32) | index);
+    }
+    std::ranges::sort(all);
+    return all;
+  }
+  static std::uint64_t depth_of(std::uint64_t one) { return one >> 32; }
+
   const std::vector<RecoveredEntry>& entries_;
   std::vector<std::uint32_t> places_;
+  std::vector<std::uint32_t> older_;
 };
 
 // The block that an entry hangs from, if it is no root's.
@@ -198,10 +215,7 @@ RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& s
 std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& entries) {
   NewestByKey newest(entries);
   for (std::size_t i = 0; i < entries.size(); ++i) newest.add(static_cast<std::uint32_t>(i));
-  std::vector<std::uint32_t> order;
-  order.reserve(entries.size());
-  for (const std::uint64_t one : newest.by_depth()) order.push_back(static_cast<std::uint32_t>(one));
-  return order;
+  return newest.by_depth();
 }
 
 void date_by_youngest(std::vector<RecoveredEntry>& entries, const std::vector<std::uint32_t>& order) {

@@ -34,7 +34,8 @@ struct RecoveryScan {
 RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& stop);
 
 // The order in which to hand entries over: parents before children. Of several with one key in a group (or
-// among the holes) the one that was used last is kept.
+// among the holes) the one that was used last comes first: the others are of no use, but whoever is not told
+// of them does not forget them.
 std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& entries);
 
 // Gives each entry the latest date among the entries of its block and of all blocks below it. So a block is

@@ -150,5 +150,21 @@ TEST_F(ChainOnAFailingDisk, AHoleStaysThatMayLeadToAnUnreadRecord) {
   EXPECT_EQ(start(*store), (Depths{1, 2}));
 }
 
+// A block that is saved again while its record cannot be read has two: deleting its conversation must leave
+// none.
+TEST_F(ChainOnAFailingDisk, ABlockSavedAgainIsForgottenForGood) {
+  auto store = open();
+  put(*store, 0, 0, 1);
+  store = open();
+  refuse("group-0.headers");
+  EXPECT_EQ(start(*store), Depths{});
+  refuse_nothing();
+  put(*store, 0, 1, 1);
+  store = open();
+  EXPECT_EQ(start(*store), (Depths{1, 1}));
+  store = open();
+  EXPECT_EQ(start(*store), Depths{1}) << "the older one was forgotten";
+}
+
 }  // namespace
 }  // namespace loci
