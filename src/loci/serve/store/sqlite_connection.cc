@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "loci/base/units.h"
 
@@ -71,11 +72,38 @@ Status SqliteConnection::execute(const std::string& text) {
 
 Status SqliteConnection::transact(SqlAccess access, const SqlDatabase::Body& body) {
   LOCI_RETURN_IF_ERROR(execute(access == SqlAccess::kRead ? "BEGIN" : "BEGIN IMMEDIATE"));
-  Status status = body(*this);
+  Status status = call(body);
   if (status.ok()) status = execute("COMMIT");
   if (!status.ok() && in_transaction()) (void)execute("ROLLBACK");
   return status;
 }
+
+Status SqliteConnection::call(const SqlDatabase::Body& body) {
+  try {
+    return body(*this);
+  } catch (const std::exception& error) {
+    return internal_error(error.what());
+  }
+}
+
+namespace {
+
+// A statement that an exception left in its middle could not be run again.
+class StatementInUse {
+ public:
+  explicit StatementInUse(sqlite3_stmt* statement) : statement_(statement) {}
+  ~StatementInUse() {
+    sqlite3_reset(statement_);
+    sqlite3_clear_bindings(statement_);
+  }
+  StatementInUse(const StatementInUse&) = delete;
+  StatementInUse& operator=(const StatementInUse&) = delete;
+
+ private:
+  sqlite3_stmt* statement_;
+};
+
+}  // namespace
 
 Result<SqlRows> SqliteConnection::run(std::string_view text, std::initializer_list<SqlParameter> parameters) {
   sqlite3_stmt*& statement = statements_[text];
@@ -84,11 +112,9 @@ Result<SqlRows> SqliteConnection::run(std::string_view text, std::initializer_li
                                         SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
     if (code != SQLITE_OK) return error(code);
   }
-  Status bound = bind(statement, parameters);
-  Result<SqlRows> rows = bound.ok() ? step_all(statement) : Result<SqlRows>(std::move(bound));
-  sqlite3_reset(statement);
-  sqlite3_clear_bindings(statement);
-  return rows;
+  const StatementInUse use(statement);
+  LOCI_RETURN_IF_ERROR(bind(statement, parameters));
+  return step_all(statement);
 }
 
 Status SqliteConnection::bind(sqlite3_stmt* statement, std::initializer_list<SqlParameter> parameters) const {

@@ -31,6 +31,9 @@ class SqliteConnection final : public SqlSession {
 
   // `body` as a transaction of its own; durable when it returns without an error.
   Status transact(SqlAccess access, const SqlDatabase::Body& body);
+  // `body` in the transaction that is open. An exception of it (no memory, say) is an error like its others,
+  // so that it is undone like them.
+  Status call(const SqlDatabase::Body& body);
   // Whether a transaction is open: after some errors SQLite undoes it by itself.
   bool in_transaction() const;
   // For as long as the store's options say, from now on.

@@ -141,26 +141,41 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
   return database;
 }
 
+// One of the connections that read. It is given back whatever comes of the reading: those who wait for one
+// would wait for ever.
+class SqliteDatabase::Reader {
+ public:
+  explicit Reader(SqliteDatabase& database) : database_(database) {
+    MutexLock lock(database.readers_mutex_);
+    database.reader_back_.wait(
+        lock, [&database]() REQUIRES(database.readers_mutex_) { return !database.readers_.empty(); });
+    connection_ = std::move(database.readers_.back());
+    database.readers_.pop_back();
+  }
+  ~Reader() {
+    {
+      const MutexLock lock(database_.readers_mutex_);
+      database_.readers_.push_back(std::move(connection_));  // it has had room for all since open()
+    }
+    database_.reader_back_.notify_one();
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  SqliteConnection& connection() { return *connection_; }
+
+ private:
+  SqliteDatabase& database_;
+  std::unique_ptr<SqliteConnection> connection_;
+};
+
 Status SqliteDatabase::transact(SqlAccess access, const Body& body) {
   if (access == SqlAccess::kWrite || access == SqlAccess::kRows) return groups_.run(body);
   if (access == SqlAccess::kUpkeep)
     return unsynchronised([&] { return connection_->transact(SqlAccess::kWrite, body); });
   if (readers_count_ == 0)
     return groups_.alone([&] { return connection_->transact(SqlAccess::kRead, body); });
-  std::unique_ptr<SqliteConnection> reader;
-  {
-    MutexLock lock(readers_mutex_);
-    reader_back_.wait(lock, [this]() REQUIRES(readers_mutex_) { return !readers_.empty(); });
-    reader = std::move(readers_.back());
-    readers_.pop_back();
-  }
-  Status status = reader->transact(access, body);
-  {
-    const MutexLock lock(readers_mutex_);
-    readers_.push_back(std::move(reader));
-  }
-  reader_back_.notify_one();
-  return status;
+  return Reader(*this).connection().transact(access, body);
 }
 
 // A log that is not synchronised is whole up to some transaction after a loss of power, and the next turn's
@@ -211,7 +226,7 @@ bool SqliteDatabase::commit_together(std::span<CommitMember* const> members) {
   for (CommitMember* member : members) {
     status = connection_->execute("SAVEPOINT member");
     if (!status.ok()) break;
-    member->status = (*member->body)(*connection_);
+    member->status = connection_->call(*member->body);
     if (!connection_->in_transaction()) return false;
     status =
         connection_->execute(member->status.ok() ? "RELEASE member" : "ROLLBACK TO member; RELEASE member");

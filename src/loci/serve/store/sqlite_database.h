@@ -50,6 +50,7 @@ class SqliteDatabase final : public SqlDatabase {
   Result<std::string> integrity_check();
 
  private:
+  class Reader;
   // Runs the job while nobody commits; what it writes is not synchronised, only kept in order.
   Status unsynchronised(const std::function<Status()>& job);
   Status synchronise_commits();

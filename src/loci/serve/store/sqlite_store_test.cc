@@ -12,6 +12,7 @@
 #include <chrono>
 #include <fstream>
 #include <latch>
+#include <new>
 #include <thread>
 
 #include "loci/base/folder_testing.h"
@@ -318,6 +319,52 @@ TEST(SqliteGroups, OneThatFailsTakesNothingFromTheOthers) {
   EXPECT_TRUE(said[0].ok() && said[1].ok() && said[3].ok());
   EXPECT_FALSE(said[2].ok());
   EXPECT_EQ(sum(), 66);
+}
+
+// There are four connections that read: the fifth reading must find one of them.
+TEST(SqliteReaders, OneThatThrowsIsGivenBack) {
+  const TestFolder folder;
+  auto database =
+      SqliteDatabase::open(folder.file("store.db"), SqliteDatabase::Mode::kReadWrite, StoreOptions{}).value();
+  const auto throws = [](SqlSession& session) -> Status {
+    LOCI_RETURN_IF_ERROR(session.run("SELECT COUNT(*) FROM sqlite_schema", {}).status());
+    throw std::bad_alloc();
+  };
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(database->transact(SqlAccess::kRead, throws).code(), StatusCode::kInternal);
+  const auto reads = [](SqlSession& session) {
+    return session.run("SELECT COUNT(*) FROM sqlite_schema", {}).status();
+  };
+  EXPECT_TRUE(database->transact(SqlAccess::kRead, reads).ok()) << "rolled back, and there";
+}
+
+// One that throws fails alone, whoever shares its commit, and leaves no transaction open behind it.
+TEST(SqliteGroups, OneThatThrowsTakesNothingFromTheOthers) {
+  const TestFolder folder;
+  auto database =
+      SqliteDatabase::open(folder.file("store.db"), SqliteDatabase::Mode::kReadWrite, StoreOptions{}).value();
+  const auto make = [](SqlSession& session) { return session.execute("CREATE TABLE a (x INTEGER)"); };
+  ASSERT_TRUE(database->transact(SqlAccess::kWrite, make).ok());
+  const auto insert = [](SqlSession& session) {
+    return session.run("INSERT INTO a VALUES (1)", {}).status();
+  };
+  const auto throws = [](SqlSession& session) -> Status {
+    LOCI_RETURN_IF_ERROR(session.run("INSERT INTO a VALUES (100)", {}).status());
+    throw std::bad_alloc();
+  };
+  const std::vector<Status> said = run_together(*database, {insert, throws, insert});
+  EXPECT_TRUE(said[0].ok() && said[2].ok());
+  EXPECT_EQ(said[1].code(), StatusCode::kInternal);
+  EXPECT_EQ(database->transact(SqlAccess::kUpkeep, throws).code(), StatusCode::kInternal);
+  EXPECT_TRUE(database->transact(SqlAccess::kUpkeep, insert).ok());
+  std::int64_t sum = 0;
+  const auto read = [&sum](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run("SELECT SUM(x) FROM a", {}));
+    sum = rows.integer(0, 0);
+    return {};
+  };
+  ASSERT_TRUE(database->transact(SqlAccess::kRead, read).ok());
+  EXPECT_EQ(sum, 3);
 }
 
 // What a store of the version before holds is counted when it is opened.
