@@ -19,7 +19,7 @@
 namespace loci {
 namespace {
 
-// A stop waits so long for a database that stands still.
+// A stop waits so long for a database that stands still, and for what erases gigabytes.
 constexpr Nanos kStoreStopWait = 3 * kNanosPerSecond;
 
 Status of_store(const Status& status) {
@@ -33,6 +33,7 @@ StoreOptions store_options(ServerParts& parts) {
     parts.metrics.store_expired(gone);
     parts.quota_log->made_room(tenant, gone);
   };
+  options.expire_soon = [&parts] { parts.expire_soon(); };
   options.quota_of = [&tenants = parts.tenants](std::string_view tenant) {
     const std::optional<TenantLimits> limits = tenants.limits_of(tenant);
     if (!limits) return StoreQuota();
@@ -106,7 +107,7 @@ void keep_conversations(ServerParts& parts) {
   StoreKeeping keeping;
   if (config.store_age) keeping.limits.age_seconds_max = *config.store_age / kNanosPerSecond;
   keeping.limits.bytes_max = config.store_size;
-  keep_store(*parts.store_thread, *parts.store, keeping, parts.metrics, parts.log);
+  parts.expire_soon = keep_store(*parts.store_thread, *parts.store, keeping, parts.metrics, parts.log);
 }
 
 }  // namespace loci

@@ -4,6 +4,7 @@
 
 #include <spdlog/logger.h>
 
+#include <functional>
 #include <memory>
 
 #include "loci/base/clock.h"
@@ -52,6 +53,7 @@ struct ServerParts {
   StoreClaim store_claim;  // is destroyed after the store
   std::unique_ptr<QuotaLog> quota_log;
   std::unique_ptr<ConversationStore> store;
+  std::function<void()> expire_soon = [] {};  // the store's keeper; is set before anybody writes
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<WorkerPool> store_thread;

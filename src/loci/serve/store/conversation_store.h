@@ -95,6 +95,12 @@ struct StoreLimits {
   std::optional<std::uint64_t> bytes_max;
 };
 
+// What a call of expire() did.
+struct StoreExpiry {
+  std::uint64_t gone = 0;  // conversations and responses
+  bool has_more = false;   // it may have left something to do
+};
+
 // What the store holds of one tenant, for people and metrics.
 struct TenantStats {
   std::string tenant;
@@ -181,13 +187,14 @@ class ConversationStore {
   // What each tenant has is counted anew, should the count be wrong: somebody changed the database by hand.
   // Returns of how many tenants it was. Called at start. O(threads), and it reads alone where all is right.
   virtual Result<std::uint64_t> recount_usage() = 0;
-  // For a stop that must not wait for a database server that stands still: calls that wait for it end with
-  // kUnavailable, and so does every later one. A store in a file does nothing here.
+  // For a stop that must not wait: nothing more is erased of large conversations, which the next start goes
+  // on with. Of a database server, which may stand still: calls that wait for it end with kUnavailable, and
+  // so does every later one.
   virtual void abandon() = 0;
-  // Deletes threads that are too old, or the oldest of tenants that have too much. Returns how many
-  // conversations and responses went. A call does a bounded part of the work, so that turns can be committed
-  // in between: call again until it returns 0.
-  virtual Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) = 0;
+  // Deletes threads that are too old, or the oldest of tenants that have too much, and erases what is left of
+  // large ones that were deleted. A call does a bounded part of the work, so that turns can be committed in
+  // between: call again while there is more.
+  virtual Result<StoreExpiry> expire(std::int64_t now_seconds, const StoreLimits& limits) = 0;
 
   // Of all tenants together; cheap.
   virtual Result<std::uint64_t> size_bytes() = 0;

@@ -341,14 +341,14 @@ Result<std::uint64_t> NaiveStore::fail_interrupted(const std::vector<std::string
   return failed;
 }
 
-Result<std::uint64_t> NaiveStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {
+Result<StoreExpiry> NaiveStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {
   std::uint64_t gone = 0;
   const auto too_old = [&](const auto& one) {
     return now_seconds - active_at_[static_cast<std::size_t>(one.thread)] > *limits.age_seconds_max;
   };
   gone += std::erase_if(responses_, too_old);
   gone += std::erase_if(conversations_, too_old);
-  return gone;
+  return StoreExpiry{.gone = gone, .has_more = false};
 }
 
 Result<std::vector<TenantStats>> NaiveStore::stats() {

@@ -399,6 +399,31 @@ TEST_F(PostgresStoreTest, AStopDoesNotWaitForAServerThatStandsStill) {
   EXPECT_TRUE(was_waiting) << status.to_string();
 }
 
+// What another server is erasing is left to it: who waited for its row would hold a connection and fail.
+TEST_F(PostgresStoreTest, WhatAnotherServerErasesIsLeftToIt) {
+  StoreQuota quota;
+  const auto store = open({.quota_of = [&quota](std::string_view) { return quota; }});
+  const StoredItem large = test_item("a", std::string(7'000'000, 'x'));
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "c"}, {large}).ok());
+  quota.bytes_max = 10'000;
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "small"}, {}).ok());
+  const auto taken = [&] { return sql("SELECT count(*) FROM loci.threads WHERE tenant = ''"); };
+  ASSERT_EQ(taken(), "1");
+  pqxx::connection other(url_);
+  {
+    pqxx::work erases(other);
+    erases.exec("SELECT thread FROM loci.threads WHERE tenant = '' FOR UPDATE");
+    const auto begin = std::chrono::steady_clock::now();
+    const Result<StoreExpiry> expiry = store->expire(0, {});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << "it waits for nobody";
+    ASSERT_TRUE(expiry.ok()) << expiry.status().to_string();
+    EXPECT_FALSE(expiry->has_more);
+    EXPECT_EQ(taken(), "1");
+  }
+  ASSERT_TRUE(store->expire(0, {}).ok());
+  EXPECT_EQ(taken(), "0");
+}
+
 TEST_F(PostgresStoreTest, RefusesWhatItCannotUse) {
   const Status url = PostgresStore::open("postgresql://host/x?no_such=1", {}).status();
   EXPECT_EQ(url.code(), StatusCode::kInvalidArgument) << url.to_string();

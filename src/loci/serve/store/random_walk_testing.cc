@@ -28,6 +28,7 @@ std::string show(const StoredResponse& one) {
   return out;
 }
 std::string show(std::uint64_t count) { return std::to_string(count); }
+std::string show(const StoreExpiry& expiry) { return show(expiry.gone); }
 std::string show(const std::vector<TenantStats>& stats) {
   std::string out;
   for (const TenantStats& one : stats) {

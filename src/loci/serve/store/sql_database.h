@@ -104,7 +104,7 @@ class SqlDatabase {
   // database can.
   virtual Status erase_deleted() = 0;
   // For a stop that must not wait for a server that stands still: what waits for it ends with kUnavailable,
-  // and so does every later call. Of a file: nothing.
+  // and so does every later call. Of a file: nothing, since each call of it ends.
   virtual void abandon() = 0;
 };
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "loci/base/units.h"
 #include "loci/serve/store/stored_text.h"
@@ -83,17 +82,12 @@ Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, s
   return rows.empty() ? Status() : count_usage(session, rows.text(0, 0), 0, added_bytes);
 }
 
-namespace {
-
-// The row itself; nothing is in it.
 Status drop_thread(SqlSession& session, std::int64_t thread) {
   LOCI_ASSIGN_OR_RETURN(
       const SqlRows gone,
       session.run("DELETE FROM threads WHERE thread = $1 RETURNING tenant, size_bytes", {thread}));
   return gone.empty() ? Status() : count_usage(session, gone.text(0, 0), -1, -gone.integer(0, 1));
 }
-
-}  // namespace
 
 Status settle_thread(SqlSession& session, std::int64_t thread) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows left,
@@ -118,11 +112,9 @@ Status settle_thread(SqlSession& session, std::int64_t thread) {
 
 namespace {
 
-constexpr std::int64_t kDeletedAtOnceRows = 4'096;
-
 // Whose tenant is the empty name is nobody's. Its responses keep their names, as they may be large rows, and
 // are found by nobody; but a conversation's may come again, and so may that of a response that still runs.
-Result<std::uint64_t> take_from_tenant(SqlSession& session, std::int64_t thread, std::string_view tenant,
+Result<DeletedThread> take_from_tenant(SqlSession& session, std::int64_t thread, std::string_view tenant,
                                        std::int64_t bytes) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows conversations,
                         session.run("UPDATE conversations SET tenant = '', id = CAST(conversation AS TEXT) "
@@ -138,46 +130,13 @@ Result<std::uint64_t> take_from_tenant(SqlSession& session, std::int64_t thread,
   LOCI_RETURN_IF_ERROR(session.run("UPDATE threads SET tenant = '' WHERE thread = $1", {thread}).status());
   LOCI_RETURN_IF_ERROR(count_usage(session, tenant, -1, -bytes));
   LOCI_RETURN_IF_ERROR(count_usage(session, "", 1, bytes));
-  return conversations.size() + static_cast<std::uint64_t>(responses.integer(0, 0));
+  return DeletedThread{.gone = conversations.size() + static_cast<std::uint64_t>(responses.integer(0, 0)),
+                       .taken_bytes = bytes};
 }
-
-// The newest first: nothing stands on them, or continues them.
-struct ErasedRows {
-  std::string_view sizes, erase;
-};
-constexpr std::array kErasedRows = {
-    ErasedRows{"SELECT item, size_bytes FROM items WHERE thread = $1 ORDER BY item DESC LIMIT $2",
-               "DELETE FROM items WHERE thread = $1 AND item >= $2"},
-    ErasedRows{"SELECT response, size_bytes FROM responses WHERE thread = $1 ORDER BY response DESC LIMIT $2",
-               "DELETE FROM responses WHERE thread = $1 AND response >= $2"},
-    ErasedRows{"SELECT sequence, size_bytes FROM sequences WHERE thread = $1 ORDER BY sequence DESC LIMIT $2",
-               "DELETE FROM sequences WHERE thread = $1 AND sequence >= $2"}};
 
 }  // namespace
 
-Result<bool> erase_part(SqlSession& session) {
-  LOCI_ASSIGN_OR_RETURN(
-      const SqlRows oldest,
-      session.run("SELECT thread FROM threads WHERE tenant = '' ORDER BY active_at, thread LIMIT 1", {}));
-  if (oldest.empty()) return false;
-  const std::int64_t thread = oldest.integer(0, 0);
-  for (const ErasedRows& kind : kErasedRows) {
-    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(kind.sizes, {thread, kDeletedAtOnceRows}));
-    if (rows.empty()) continue;
-    std::size_t last = 0;
-    for (std::int64_t bytes = rows.integer(0, 1); last + 1 < rows.size(); ++last) {
-      bytes += rows.integer(last + 1, 1);
-      if (bytes > kDeletedAtOnceBytes) break;
-    }
-    LOCI_RETURN_IF_ERROR(session.run(kind.erase, {thread, rows.integer(last, 0)}).status());
-    return true;
-  }
-  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM conversations WHERE thread = $1", {thread}).status());
-  LOCI_RETURN_IF_ERROR(drop_thread(session, thread));
-  return true;
-}
-
-Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
+Result<DeletedThread> delete_thread(SqlSession& session, std::int64_t thread) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows whole,
                         session.run("SELECT tenant, size_bytes FROM threads WHERE thread = $1", {thread}));
   if (!whole.empty() && whole.integer(0, 1) > kDeletedAtOnceBytes)
@@ -190,7 +149,7 @@ Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
       const SqlRows conversations,
       session.run("DELETE FROM conversations WHERE thread = $1 RETURNING conversation", {thread}));
   LOCI_RETURN_IF_ERROR(drop_thread(session, thread));
-  return responses.size() + conversations.size();
+  return DeletedThread{.gone = responses.size() + conversations.size(), .taken_bytes = 0};
 }
 
 namespace {
@@ -207,9 +166,12 @@ constexpr std::string_view kDeleteEnded =
 
 }  // namespace
 
-Status delete_ended(SqlSession& session, std::int64_t thread) {
+Result<std::int64_t> delete_ended(SqlSession& session, std::int64_t thread) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows running, session.run(kCountRunning, {thread}));
-  if (running.integer(0, 0) == 0) return delete_thread(session, thread).status();
+  if (running.integer(0, 0) == 0) {
+    LOCI_ASSIGN_OR_RETURN(const DeletedThread deleted, delete_thread(session, thread));
+    return deleted.taken_bytes;
+  }
   LOCI_RETURN_IF_ERROR(session.run(kDeleteItemsOfEnded, {thread}).status());
   LOCI_RETURN_IF_ERROR(
       session.run("UPDATE items SET conversation = NULL WHERE thread = $1", {thread}).status());
@@ -218,7 +180,8 @@ Status delete_ended(SqlSession& session, std::int64_t thread) {
     if (!ended.is_null(i, 0)) LOCI_RETURN_IF_ERROR(release_sequence(session, ended.integer(i, 0)));
   }
   LOCI_RETURN_IF_ERROR(session.run("DELETE FROM conversations WHERE thread = $1", {thread}).status());
-  return settle_thread(session, thread);
+  LOCI_RETURN_IF_ERROR(settle_thread(session, thread));
+  return std::int64_t{0};
 }
 
 // --- items ---

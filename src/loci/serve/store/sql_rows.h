@@ -58,13 +58,18 @@ Status settle_thread(SqlSession& session, std::int64_t thread);
 // What one transaction deletes, or a row more: some tens of milliseconds, for which others' turns wait.
 inline constexpr std::int64_t kDeletedAtOnceBytes = 4 << 20;
 
-// With everything in it. Returns how many conversations and responses that were. A large one is only taken
-// from its tenant, who finds nothing of it any more; erase_part() deletes what is in it.
-Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread);
-// Deletes a part of the threads that were taken from their tenants. False: nothing was left of them.
-Result<bool> erase_part(SqlSession& session);
-// All but the responses that are still running, and their items.
-Status delete_ended(SqlSession& session, std::int64_t thread);
+struct DeletedThread {
+  std::uint64_t gone = 0;        // conversations and responses
+  std::int64_t taken_bytes = 0;  // of what is still to be erased
+};
+// With everything in it. A large one is only taken from its tenant, who finds nothing of it any more;
+// SqlEraser deletes what is in it.
+Result<DeletedThread> delete_thread(SqlSession& session, std::int64_t thread);
+// All but the responses that are still running, and their items. Returns the bytes of what is still to be
+// erased.
+Result<std::int64_t> delete_ended(SqlSession& session, std::int64_t thread);
+// The row itself; nothing is in it.
+Status drop_thread(SqlSession& session, std::int64_t thread);
 
 // --- what tenants have ---
 
@@ -78,11 +83,19 @@ Status recount(SqlSession& session, std::string_view tenant);
 Result<StoreUsage> usage_of(SqlSession& session, std::string_view tenant);
 // Of all tenants, by name: as many rows as there are tenants.
 Result<std::vector<StoreUsage>> all_usage(SqlSession& session);
+// What a write did: to which thread, and how many bytes it added there.
+struct WrittenThread {
+  std::int64_t thread = 0;
+  std::int64_t added_bytes = 0;
+};
+struct MadeRoom {
+  DeletedThread deleted;  // all together
+  bool is_over = false;   // the tenant may still be: the rest would have taken this write too long
+};
 // After a write to `kept_thread`: while the tenant is over its quota, its own threads that were longest at
-// rest go; returns how many conversations and responses that were. Errors: kInvalidArgument (the thread alone
-// is over the quota).
-Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
-                                std::int64_t kept_thread);
+// rest go. Errors: kInvalidArgument (the thread alone is over the quota).
+Result<MadeRoom> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
+                           std::int64_t kept_thread);
 
 // --- claims of turns ---
 

@@ -17,14 +17,20 @@ SqlStore::SqlStore(std::unique_ptr<SqlDatabase> database, StoreOptions options)
 SqlStore::~SqlStore() = default;
 
 Status SqlStore::write(std::string_view tenant, const WriteThread& body) {
-  std::uint64_t gone = 0;
+  WrittenThread written;
+  MadeRoom made;
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(const std::int64_t thread, body(session));
-    LOCI_ASSIGN_OR_RETURN(gone, make_room(session, tenant, quota_of(tenant), thread));
+    LOCI_ASSIGN_OR_RETURN(written, body(session));
+    LOCI_ASSIGN_OR_RETURN(made, make_room(session, tenant, quota_of(tenant), written.thread));
     return {};
   });
-  if (done.ok() && gone > 0 && options_.made_room) options_.made_room(tenant, gone);
-  return done;
+  LOCI_RETURN_IF_ERROR(done);
+  const std::int64_t taken = made.deleted.taken_bytes;
+  if (made.deleted.gone > 0 && options_.made_room) options_.made_room(tenant, made.deleted.gone);
+  if ((taken > 0 || made.is_over) && options_.expire_soon) options_.expire_soon();
+  // It is durable: nobody else waits for what its caller waits for now.
+  eraser_.keep_pace(tenant, written.added_bytes, taken);
+  return {};
 }
 
 Status SqlStore::create_conversation(std::string_view tenant, const StoredConversation& conversation,
@@ -34,7 +40,7 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
   LOCI_RETURN_IF_ERROR(check_stored_text(conversation.metadata, kStoredMetadataBytesMax, "metadata"));
   LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
   const std::int64_t now = options_.now_seconds();
-  return write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
+  return write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_ASSIGN_OR_RETURN(const auto same, find_conversation(session, tenant, conversation.id));
     if (same) {
       return invalid_argument(
@@ -52,7 +58,7 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
     const ItemOwner owner{.thread = thread, .conversation = made.integer(0, 0), .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
     LOCI_RETURN_IF_ERROR(grow_thread(session, thread, now, bytes + added));
-    return thread;
+    return WrittenThread{.thread = thread, .added_bytes = bytes + added};
   });
 }
 
@@ -69,7 +75,7 @@ Result<StoredConversation> SqlStore::conversation(std::string_view tenant, std::
 
 Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) {
   LOCI_RETURN_IF_ERROR(check_stored_text(metadata, kStoredMetadataBytesMax, "metadata"));
-  return write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
+  return write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
     const std::int64_t bytes = row_bytes(id, metadata);
     const std::int64_t before = row_bytes(id, row.stored.metadata);
@@ -79,20 +85,23 @@ Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std:
                  {metadata, bytes, row.conversation})
             .status());
     LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), bytes - before));
-    return row.thread;
+    return WrittenThread{.thread = row.thread, .added_bytes = bytes - before};
   });
 }
 
 Result<std::vector<StoredTokens>> SqlStore::delete_conversation(std::string_view tenant,
                                                                 std::string_view id) {
   std::vector<StoredTokens> said;
+  std::int64_t thread = 0, taken_bytes = 0;
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
-    LOCI_ASSIGN_OR_RETURN(said, said_in(session, row.thread, options_.said_tokens_max));
-    return delete_ended(session, row.thread);
+    thread = row.thread;
+    LOCI_ASSIGN_OR_RETURN(said, said_in(session, thread, options_.said_tokens_max));
+    LOCI_ASSIGN_OR_RETURN(taken_bytes, delete_ended(session, thread));
+    return {};
   });
   LOCI_RETURN_IF_ERROR(done);
-  (void)erase_taken();
+  if (taken_bytes > 0) (void)eraser_.erase_thread(thread);
   erase_deleted();
   return said;
 }
@@ -100,25 +109,15 @@ Result<std::vector<StoredTokens>> SqlStore::delete_conversation(std::string_view
 // It is deleted whatever comes of these: what fails here expire() tries again, and tells.
 void SqlStore::erase_deleted() { (void)database_->erase_deleted(); }
 
-Status SqlStore::erase_taken() {
-  for (bool is_left = true; is_left;) {
-    LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kUpkeep, [&](SqlSession& session) -> Status {
-      LOCI_ASSIGN_OR_RETURN(is_left, erase_part(session));
-      return {};
-    }));
-  }
-  return {};
-}
-
 Status SqlStore::add_items(std::string_view tenant, std::string_view conversation,
                            const std::vector<StoredItem>& items) {
   LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
-  return write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
+  return write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     const ItemOwner owner{.thread = row.thread, .conversation = row.conversation, .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
     LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), added));
-    return row.thread;
+    return WrittenThread{.thread = row.thread, .added_bytes = added};
   });
 }
 

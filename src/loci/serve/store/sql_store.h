@@ -13,6 +13,8 @@
 
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/store/sql_database.h"
+#include "loci/serve/store/sql_eraser.h"
+#include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/store_options.h"
 
 namespace loci {
@@ -60,8 +62,11 @@ class SqlStore : public ConversationStore {
   Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,
                                          const ConfirmEnded& confirm) override;
   Result<std::uint64_t> recount_usage() override;
-  void abandon() override { database_->abandon(); }
-  Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
+  void abandon() override {
+    eraser_.stop();
+    database_->abandon();
+  }
+  Result<StoreExpiry> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override;
   Result<std::vector<TenantStats>> stats() override;
 
@@ -69,13 +74,11 @@ class SqlStore : public ConversationStore {
   SqlDatabase& database() { return *database_; }
 
  private:
-  // A transaction that writes to one of the tenant's threads, whose key it returns; then what the tenant's
-  // quota has no room for goes (StoreOptions::quota_of).
-  using WriteThread = std::function<Result<std::int64_t>(SqlSession&)>;
+  // A transaction that writes to one of the tenant's threads; then what the tenant's quota has no room for
+  // goes (StoreOptions::quota_of).
+  using WriteThread = std::function<Result<store_rows::WrittenThread>(SqlSession&)>;
   Status write(std::string_view tenant, const WriteThread& body);
   void erase_deleted();
-  // All that delete_thread() has taken from its tenants, in small transactions.
-  Status erase_taken();
   StoreQuota quota_of(std::string_view tenant) const {
     return options_.quota_of ? options_.quota_of(tenant) : StoreQuota();
   }
@@ -83,6 +86,7 @@ class SqlStore : public ConversationStore {
 
   std::unique_ptr<SqlDatabase> database_;
   StoreOptions options_;
+  SqlEraser eraser_{*database_};
   std::atomic<std::int64_t> claims_{0};  // given so far: the number of the latest
 };
 

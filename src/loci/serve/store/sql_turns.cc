@@ -128,9 +128,8 @@ Status check_claim(SqlSession& session, std::string_view tenant, const StoredTur
           "of this turn was stored: send it again"};
 }
 
-// Returns the thread that it is in.
-Result<std::int64_t> write_turn(SqlSession& session, std::string_view tenant, const StoredTurn& turn,
-                                std::string_view owner, std::int64_t now) {
+Result<WrittenThread> write_turn(SqlSession& session, std::string_view tenant, const StoredTurn& turn,
+                                 std::string_view owner, std::int64_t now) {
   const StoredResponse& response = turn.response;
   LOCI_ASSIGN_OR_RETURN(const Place place, find_place(session, tenant, response, now));
   std::int64_t bytes = 0;
@@ -149,11 +148,12 @@ Result<std::int64_t> write_turn(SqlSession& session, std::string_view tenant, co
   owner_of_items.part = ItemPart::kOutput;
   LOCI_ASSIGN_OR_RETURN(const std::int64_t output,
                         store_rows::add_items(session, owner_of_items, turn.output, "output"));
-  LOCI_RETURN_IF_ERROR(grow_thread(session, place.thread, now, bytes + input + output));
-  if (!place.replaced) return place.thread;
+  const WrittenThread written{.thread = place.thread, .added_bytes = bytes + input + output};
+  LOCI_RETURN_IF_ERROR(grow_thread(session, written.thread, now, written.added_bytes));
+  if (!place.replaced) return written;
   if (place.replaced->sequence) LOCI_RETURN_IF_ERROR(release_sequence(session, *place.replaced->sequence));
   LOCI_RETURN_IF_ERROR(settle_thread(session, place.thread));
-  return place.thread;
+  return written;
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
   LOCI_RETURN_IF_ERROR(check_stored_turn(tenant, turn));
   const auto begin = std::chrono::steady_clock::now();
   const std::string owner = is_running(turn.response.status) ? database_->instance() : std::string();
-  const Status done = write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
+  const Status done = write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_RETURN_IF_ERROR(check_claim(session, tenant, turn, database_->instance()));
     return write_turn(session, tenant, turn, owner, options_.now_seconds());
   });

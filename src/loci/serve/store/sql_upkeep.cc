@@ -18,6 +18,8 @@ namespace {
 // One call of expire() deletes at most so many batches, a transaction each: turns are committed in between.
 constexpr int kBatches = 8;
 constexpr std::int64_t kThreadsInBatch = 32;
+// And erases at most so many parts of what was only taken from its tenant.
+constexpr int kErasedParts = 8;
 
 // The response object of one that its server did not finish.
 std::string failed_json(std::string_view json) {
@@ -57,8 +59,8 @@ Result<std::uint64_t> delete_batch(SqlSession& session, const SqlRows& oldest, c
   for (std::size_t i = 0; i < oldest.size() && goes(i); ++i) {
     bytes += oldest.integer(i, 2);
     if (i > 0 && bytes > kDeletedAtOnceBytes) break;
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(i, 0)));
-    gone += deleted;
+    LOCI_ASSIGN_OR_RETURN(const DeletedThread deleted, delete_thread(session, oldest.integer(i, 0)));
+    gone += deleted.gone;
   }
   return gone;
 }
@@ -164,7 +166,7 @@ Result<std::uint64_t> SqlStore::expire_batch(SqlSession& session, std::int64_t n
   return std::uint64_t{0};
 }
 
-Result<std::uint64_t> SqlStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {
+Result<StoreExpiry> SqlStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {
   std::uint64_t gone = 0;
   for (int batch = 0; batch < kBatches; ++batch) {
     std::uint64_t deleted = 0;
@@ -176,9 +178,9 @@ Result<std::uint64_t> SqlStore::expire(std::int64_t now_seconds, const StoreLimi
     if (deleted == 0) break;
     gone += deleted;
   }
-  LOCI_RETURN_IF_ERROR(erase_taken());
+  LOCI_ASSIGN_OR_RETURN(const bool is_left, eraser_.erase_oldest(kErasedParts));
   LOCI_RETURN_IF_ERROR(database_->reclaim());
-  return gone;
+  return StoreExpiry{.gone = gone, .has_more = gone > 0 || is_left};
 }
 
 Result<std::uint64_t> SqlStore::size_bytes() {

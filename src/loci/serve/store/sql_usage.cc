@@ -94,25 +94,30 @@ Status recount(SqlSession& session, std::string_view tenant) {
   return count_usage(session, tenant, rows.integer(0, 0), rows.integer(0, 1));
 }
 
-Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
-                                std::int64_t kept_thread) {
-  std::uint64_t gone = 0;
+Result<MadeRoom> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
+                           std::int64_t kept_thread) {
+  MadeRoom made;
   std::int64_t bytes = 0;
-  if (!quota.bytes_max && !quota.threads_max) return gone;
+  if (!quota.bytes_max && !quota.threads_max) return made;
   for (int i = 0; i < kThreadsMadeRoomBy; ++i) {
     LOCI_ASSIGN_OR_RETURN(const StoreUsage usage, usage_of(session, tenant));
-    if (!is_over(surplus_over(usage, quota))) return gone;
+    if (!is_over(surplus_over(usage, quota))) return made;
     LOCI_ASSIGN_OR_RETURN(const SqlRows oldest,
                           session.run("SELECT thread, size_bytes FROM threads "
                                       "WHERE tenant = $1 AND thread <> $2 ORDER BY active_at, thread LIMIT 1",
                                       {tenant, kept_thread}));
-    if (oldest.empty()) return too_large(usage, quota);
+    if (oldest.empty()) {
+      LOCI_RETURN_IF_ERROR(too_large(usage, quota));
+      return made;
+    }
     bytes += oldest.integer(0, 1);
-    if (i > 0 && bytes > kDeletedAtOnceBytes) return gone;
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(0, 0)));
-    gone += deleted;
+    if (i > 0 && bytes > kDeletedAtOnceBytes) break;
+    LOCI_ASSIGN_OR_RETURN(const DeletedThread deleted, delete_thread(session, oldest.integer(0, 0)));
+    made.deleted.gone += deleted.gone;
+    made.deleted.taken_bytes += deleted.taken_bytes;
   }
-  return gone;
+  made.is_over = true;
+  return made;
 }
 
 }  // namespace loci::store_rows

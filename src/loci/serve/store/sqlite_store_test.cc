@@ -165,7 +165,7 @@ TEST(SqliteStore, SpaceComesBackWithExpiry) {
   StoredTurn turn = test_turn("r");
   turn.response.json = std::string(4 << 20, 'x');
   ASSERT_TRUE(store->commit_turn("ann", turn).ok());
-  EXPECT_EQ(store->expire(1LL << 40, {.age_seconds_max = 1, .bytes_max = {}}).value(), 1u);
+  EXPECT_EQ(store->expire(1LL << 40, {.age_seconds_max = 1, .bytes_max = {}}).value().gone, 1u);
   OtherProcess(path).run("PRAGMA wal_checkpoint(TRUNCATE)");
   EXPECT_LT(std::filesystem::file_size(path), 200'000u);
 }

@@ -134,7 +134,9 @@ void commit_turns_while_a_million_expire(benchmark::State& state) {
     std::atomic<bool> stop = false;
     std::thread expiry([&] {
       while (!stop)
-        gone += store->expire(1LL << 40, {.age_seconds_max = (1LL << 40) - 900'000, .bytes_max = {}}).value();
+        gone += store->expire(1LL << 40, {.age_seconds_max = (1LL << 40) - 900'000, .bytes_max = {}})
+                    .value()
+                    .gone;
     });
     for (int k = 0; k < 50; ++k) commit(expiring);
     stop = true;

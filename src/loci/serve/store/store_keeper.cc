@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/store_keeper.h"
 
+#include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <chrono>
 #include <utility>
 
@@ -20,21 +22,27 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
         keeping_(keeping),
         metrics_(metrics),
         log_(std::move(log)),
-        timer_(store_thread.executor()) {}
+        timer_(boost::asio::make_strand(store_thread.executor())) {}
 
   void post() {
     boost::asio::post(timer_.get_executor(), [self = shared_from_this()] { self->work(); });
   }
+  // On any thread. Ends the pause; many that ask before it works are answered together.
+  void ask() {
+    if (is_asked_.exchange(true)) return;
+    boost::asio::post(timer_.get_executor(), [self = shared_from_this()] { self->timer_.cancel(); });
+  }
 
  private:
   void work() {
-    const Result<std::uint64_t> gone = store_.expire(seconds_since_1970(), keeping_.limits);
-    if (!gone.ok()) {
+    is_asked_ = false;
+    const Result<StoreExpiry> expiry = store_.expire(seconds_since_1970(), keeping_.limits);
+    if (!expiry.ok()) {
       log_->error("expired conversations could not be deleted, which is tried again later: {}",
-                  gone.status().message());
-    } else if (*gone > 0) {
-      gone_ += *gone;
-      metrics_.store_expired(*gone);
+                  expiry.status().message());
+    } else if (expiry->gone > 0 || expiry->has_more) {
+      gone_ += expiry->gone;
+      if (expiry->gone > 0) metrics_.store_expired(expiry->gone);
       post();  // whoever waits for the store comes first
       return;
     }
@@ -42,16 +50,15 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
     gone_ = 0;
     if (const Result<std::uint64_t> bytes = store_.size_bytes(); bytes.ok()) metrics_.store_size(*bytes);
     timer_.expires_after(std::chrono::nanoseconds(keeping_.period));
-    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-      if (!error) self->work();
-    });
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code&) { self->work(); });
   }
 
   ConversationStore& store_;
   StoreKeeping keeping_;
   ServeMetrics& metrics_;
   std::shared_ptr<spdlog::logger> log_;
-  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer timer_;  // its executor runs one thing at a time
+  std::atomic<bool> is_asked_ = false;
   std::uint64_t gone_ = 0;  // since the last pause
 };
 
@@ -143,9 +150,15 @@ void fail_interrupted_responses(WorkerPool& store_thread, ConversationStore& sto
   std::make_shared<InterruptedKeeper>(store_thread, store, period, std::move(ended), std::move(log))->wait();
 }
 
-void keep_store(WorkerPool& store_thread, ConversationStore& store, const StoreKeeping& keeping,
-                ServeMetrics& metrics, std::shared_ptr<spdlog::logger> log) {
-  std::make_shared<StoreKeeper>(store_thread, store, keeping, metrics, std::move(log))->post();
+std::function<void()> keep_store(WorkerPool& store_thread, ConversationStore& store,
+                                 const StoreKeeping& keeping, ServeMetrics& metrics,
+                                 std::shared_ptr<spdlog::logger> log) {
+  const auto keeper = std::make_shared<StoreKeeper>(store_thread, store, keeping, metrics, std::move(log));
+  keeper->post();
+  // Only the pool's jobs keep it alive: its timer must not outlive the pool.
+  return [weak = std::weak_ptr(keeper)] {
+    if (const auto alive = weak.lock()) alive->ask();
+  };
 }
 
 }  // namespace loci

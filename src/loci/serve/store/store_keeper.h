@@ -69,8 +69,10 @@ void fail_interrupted_responses(WorkerPool& store_thread, ConversationStore& sto
                                 std::shared_ptr<spdlog::logger> log);
 
 // Works on `store_thread` until that ends, a bounded part at a time, so that turns are committed in
-// between. What it is given outlives `store_thread`; errors are logged, and it tries again.
-void keep_store(WorkerPool& store_thread, ConversationStore& store, const StoreKeeping& keeping,
-                ServeMetrics& metrics, std::shared_ptr<spdlog::logger> log);
+// between. What it is given outlives `store_thread`; errors are logged, and it tries again. Returns what has
+// it work at once, where it would wait for its time: thread-safe, and nothing once `store_thread` has ended.
+std::function<void()> keep_store(WorkerPool& store_thread, ConversationStore& store,
+                                 const StoreKeeping& keeping, ServeMetrics& metrics,
+                                 std::shared_ptr<spdlog::logger> log);
 
 }  // namespace loci

@@ -6,8 +6,12 @@
 #include <spdlog/sinks/ostream_sink.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <sstream>
+#include <thread>
 
+#include "loci/serve/store/naive_store_testing.h"
 #include "loci/serve/telemetry/log_line.h"
 
 namespace loci {
@@ -73,6 +77,45 @@ TEST(QuotaLog, EachTenantIsNamedAtOnceAndThenOnceInAPeriod) {
   clock.at = 100;
   log.made_room("ann", 5);
   expect_told("ann", 12);
+}
+
+// Says for some calls that it has more to do, though nothing goes.
+class BusyStore final : public NaiveStore {
+ public:
+  Result<StoreExpiry> expire(std::int64_t, const StoreLimits&) override {
+    ++calls;
+    return StoreExpiry{.gone = 0, .has_more = left.fetch_sub(1) > 1};
+  }
+  std::atomic<int> left = 0, calls = 0;
+};
+
+bool comes_to(const std::atomic<int>& value, int expected) {
+  for (int i = 0; i < 5'000 && value < expected; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return value >= expected;
+}
+
+TEST(StoreKeeper, WorksWhileThereIsMoreAndWhenItIsAsked) {
+  const auto logger = std::make_shared<spdlog::logger>("test");
+  ServeMetrics metrics("0");
+  BusyStore store;
+  store.left = 3;
+  std::function<void()> ask;
+  {
+    WorkerPool pool(2);
+    ask = keep_store(pool, store, {.limits = {}, .period = 3'600 * kNanosPerSecond}, metrics, logger);
+    EXPECT_TRUE(comes_to(store.calls, 3)) << "at once, not after the pause";
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(store.calls, 3);
+    store.left = 2;
+    ask();
+    EXPECT_TRUE(comes_to(store.calls, 5));
+    for (int i = 0; i < 100; ++i) ask();
+    EXPECT_TRUE(comes_to(store.calls, 6));
+  }
+  const int calls = store.calls;
+  ask();
+  EXPECT_EQ(store.calls, calls) << "nobody is there any more";
 }
 
 }  // namespace

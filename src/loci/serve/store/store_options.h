@@ -27,6 +27,9 @@ struct StoreOptions {
   // So many of the tenant's conversations and responses went, since a write of its own took it over its
   // quota. Called on the thread that wrote; may be null.
   std::function<void(std::string_view tenant, std::uint64_t gone)> made_room;
+  // expire() has something to do before its time: a write of a tenant that is at its quota left large
+  // conversations to erase, or more than its quota. Called on the thread that wrote; may be null.
+  std::function<void()> expire_soon;
   // Tokens that the deletion of a conversation tells at most, so that the longest ones cost a bounded time.
   std::size_t said_tokens_max = std::size_t{4} << 20;
   // How long a turn took to become durable. Called on the thread that committed it; may be null.
