@@ -63,6 +63,13 @@ class SqlSession {
   virtual ~SqlSession() = default;
   // `statement` is prepared once for each connection, so it must be a constant.
   virtual Result<SqlRows> run(std::string_view statement, std::initializer_list<SqlParameter> parameters) = 0;
+  // The same up to the row after which `wants_more` is false. A database that sends all rows at once returns
+  // more.
+  using WantsMore = std::function<bool(const SqlRows& so_far)>;
+  virtual Result<SqlRows> run_while(std::string_view statement,
+                                    std::initializer_list<SqlParameter> parameters, const WantsMore&) {
+    return run(statement, parameters);
+  }
   // Statements without parameters and results, not prepared: of migrations.
   virtual Status execute(const std::string& statements) = 0;
   // A number of this writer among those that work in parallel, small, for rows that are kept once for each.

@@ -57,10 +57,16 @@ struct RowsOfPart {
   bool are_all = false;  // of this kind
 };
 
-// What fits into a part that erases `before_bytes` already; the first row of all does.
+// What fits into a part that erases `before_bytes` already; the first row of all does. Reads one row more: in
+// SQLite a size stands behind the row's text, through all of which it is read.
 Result<RowsOfPart> rows_of_part(SqlSession& session, std::string_view sizes, std::int64_t thread,
                                 std::int64_t before_bytes) {
-  LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(sizes, {thread, kErasedAtOnceRows}));
+  std::int64_t read = before_bytes;
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run_while(sizes, {thread, kErasedAtOnceRows}, [&read](const SqlRows& so_far) {
+                          read += so_far.integer(so_far.size() - 1, 1);
+                          return read <= kDeletedAtOnceBytes;
+                        }));
   RowsOfPart part;
   for (; part.count < rows.size(); ++part.count) {
     const std::int64_t bytes = part.bytes + rows.integer(part.count, 1);

@@ -106,6 +106,12 @@ class StatementInUse {
 }  // namespace
 
 Result<SqlRows> SqliteConnection::run(std::string_view text, std::initializer_list<SqlParameter> parameters) {
+  return run_while(text, parameters, [](const SqlRows&) { return true; });
+}
+
+Result<SqlRows> SqliteConnection::run_while(std::string_view text,
+                                            std::initializer_list<SqlParameter> parameters,
+                                            const WantsMore& wants_more) {
   sqlite3_stmt*& statement = statements_[text];
   if (statement == nullptr) {
     const int code = sqlite3_prepare_v3(handle_, text.data(), static_cast<int>(text.size()),
@@ -114,7 +120,7 @@ Result<SqlRows> SqliteConnection::run(std::string_view text, std::initializer_li
   }
   const StatementInUse use(statement);
   LOCI_RETURN_IF_ERROR(bind(statement, parameters));
-  return step_all(statement);
+  return step_while(statement, wants_more);
 }
 
 Status SqliteConnection::bind(sqlite3_stmt* statement, std::initializer_list<SqlParameter> parameters) const {
@@ -137,7 +143,7 @@ Status SqliteConnection::bind(sqlite3_stmt* statement, std::initializer_list<Sql
   return {};
 }
 
-Result<SqlRows> SqliteConnection::step_all(sqlite3_stmt* statement) const {
+Result<SqlRows> SqliteConnection::step_while(sqlite3_stmt* statement, const WantsMore& wants_more) const {
   const int columns = sqlite3_column_count(statement);
   SqlRows rows(static_cast<std::size_t>(columns));
   int code = SQLITE_OK;
@@ -155,6 +161,7 @@ Result<SqlRows> SqliteConnection::step_all(sqlite3_stmt* statement) const {
         rows.add(data == nullptr ? std::string() : std::string(data, size));
       }
     }
+    if (!wants_more(rows)) return rows;
   }
   if (code != SQLITE_DONE) return error(code);
   return rows;

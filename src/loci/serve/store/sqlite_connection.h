@@ -26,6 +26,8 @@ class SqliteConnection final : public SqlSession {
   ~SqliteConnection() override;
 
   Result<SqlRows> run(std::string_view text, std::initializer_list<SqlParameter> parameters) override;
+  Result<SqlRows> run_while(std::string_view text, std::initializer_list<SqlParameter> parameters,
+                            const WantsMore& wants_more) override;
   Status execute(const std::string& text) override;
   std::int64_t writer() const override { return 0; }
 
@@ -44,7 +46,7 @@ class SqliteConnection final : public SqlSession {
       : path_(std::move(path)), lock_timeout_(lock_timeout) {}
   Status error(int code) const;
   Status bind(sqlite3_stmt* statement, std::initializer_list<SqlParameter> parameters) const;
-  Result<SqlRows> step_all(sqlite3_stmt* statement) const;
+  Result<SqlRows> step_while(sqlite3_stmt* statement, const WantsMore& wants_more) const;
 
   std::string path_;
   Nanos lock_timeout_;
