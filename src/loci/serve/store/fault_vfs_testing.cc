@@ -134,6 +134,7 @@ struct FaultVfs {
   }
 
   static int read(sqlite3_file* handle, void* out, int size, sqlite3_int64 offset) {
+    ++disk(handle).reads_;
     if (disk(handle).crashed_ || disk(handle).fails(DiskFault::kReadError)) return SQLITE_IOERR_READ;
     const std::string& bytes = file(handle).seen;
     const auto wanted = static_cast<std::size_t>(size);

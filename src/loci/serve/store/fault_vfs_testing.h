@@ -38,6 +38,7 @@ class FaultDisk {
   // Operations that change the disk (writes, truncations, syncs, deletions) so far.
   std::uint64_t operations() const { return operations_; }
   std::uint64_t syncs() const { return syncs_; }
+  std::uint64_t reads() const { return reads_; }  // mostly of a page each
   // The power fails in the middle of the n-th of them from now (from 1); then everything fails.
   void crash_after(std::uint64_t operations) { crash_at_ = operations_ + operations; }
   bool crashed() const { return crashed_; }
@@ -81,6 +82,7 @@ class FaultDisk {
   std::map<std::string, std::shared_ptr<File>> files_;
   std::uint64_t operations_ = 0;
   std::uint64_t syncs_ = 0;
+  std::uint64_t reads_ = 0;
   std::uint64_t crash_at_ = 0;  // 0: never
   bool crashed_ = false;
   bool ignores_syncs_ = false;

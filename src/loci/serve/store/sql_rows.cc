@@ -40,18 +40,20 @@ Result<ConversationRow> get_conversation(SqlSession& session, std::string_view t
 Result<std::optional<ResponseRow>> find_response(SqlSession& session, std::string_view tenant,
                                                  std::string_view id) {
   if (!is_stored_id(tenant) || !is_stored_id(id)) return std::optional<ResponseRow>();
-  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
-                        session.run("SELECT response, thread, conversation, previous, status, sequence "
-                                    "FROM responses WHERE tenant = $1 AND id = $2 AND EXISTS (SELECT 1 "
-                                    "FROM threads WHERE thread = responses.thread AND tenant = $1)",
-                                    {tenant, id}));
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT response, thread, conversation, previous, status, sequence, "
+                  "size_bytes FROM responses WHERE tenant = $1 AND id = $2 AND EXISTS (SELECT 1 "
+                  "FROM threads WHERE thread = responses.thread AND tenant = $1)",
+                  {tenant, id}));
   if (rows.empty()) return std::optional<ResponseRow>();
   ResponseRow row{.response = rows.integer(0, 0),
                   .thread = rows.integer(0, 1),
                   .conversation = rows.text(0, 2),
                   .previous = rows.text(0, 3),
                   .status = rows.text(0, 4),
-                  .sequence = std::nullopt};
+                  .sequence = std::nullopt,
+                  .bytes = rows.integer(0, 6)};
   if (!rows.is_null(0, 5)) row.sequence = rows.integer(0, 5);
   return std::optional(std::move(row));
 }
@@ -89,25 +91,19 @@ Status drop_thread(SqlSession& session, std::int64_t thread) {
   return gone.empty() ? Status() : count_usage(session, gone.text(0, 0), -1, -gone.integer(0, 1));
 }
 
-Status settle_thread(SqlSession& session, std::int64_t thread) {
+Status settle_thread(SqlSession& session, std::int64_t thread, std::int64_t added_bytes) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows left,
-                        session.run("SELECT (SELECT COUNT(*) FROM conversations WHERE thread = $1) + "
-                                    "(SELECT COUNT(*) FROM responses WHERE thread = $1)",
+                        session.run("SELECT CASE WHEN EXISTS (SELECT 1 FROM conversations WHERE thread = $1) "
+                                    "OR EXISTS (SELECT 1 FROM responses WHERE thread = $1) THEN 1 ELSE 0 END",
                                     {thread}));
   if (left.integer(0, 0) == 0) return drop_thread(session, thread);
-  LOCI_ASSIGN_OR_RETURN(const SqlRows before,
-                        session.run("SELECT tenant, size_bytes FROM threads WHERE thread = $1", {thread}));
-  LOCI_ASSIGN_OR_RETURN(
-      const SqlRows after,
-      session.run("UPDATE threads SET size_bytes = $2 + "
-                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM conversations WHERE thread = $1) + "
-                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM responses WHERE thread = $1) + "
-                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM sequences WHERE thread = $1) + "
-                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM items WHERE thread = $1) WHERE thread = $1 "
-                  "RETURNING size_bytes",
-                  {thread, kRowBytes}));
-  if (before.empty() || after.empty()) return {};
-  return count_usage(session, before.text(0, 0), 0, after.integer(0, 0) - before.integer(0, 1));
+  return grow_thread(session, thread, 0, added_bytes);
+}
+
+std::int64_t sum_of(const SqlRows& rows, std::size_t column) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) sum += rows.integer(i, column);
+  return sum;
 }
 
 namespace {
@@ -159,9 +155,9 @@ constexpr std::string_view kCountRunning =
     "SELECT COUNT(*) FROM responses WHERE thread = $1 AND " LOCI_RUNNING;
 constexpr std::string_view kDeleteItemsOfEnded =
     "DELETE FROM items WHERE thread = $1 AND (response IS NULL OR response NOT IN "
-    "(SELECT response FROM responses WHERE thread = $1 AND " LOCI_RUNNING "))";
+    "(SELECT response FROM responses WHERE thread = $1 AND " LOCI_RUNNING ")) RETURNING size_bytes";
 constexpr std::string_view kDeleteEnded =
-    "DELETE FROM responses WHERE thread = $1 AND NOT (" LOCI_RUNNING ") RETURNING sequence";
+    "DELETE FROM responses WHERE thread = $1 AND NOT (" LOCI_RUNNING ") RETURNING sequence, size_bytes";
 #undef LOCI_RUNNING
 
 }  // namespace
@@ -172,15 +168,20 @@ Result<std::int64_t> delete_ended(SqlSession& session, std::int64_t thread) {
     LOCI_ASSIGN_OR_RETURN(const DeletedThread deleted, delete_thread(session, thread));
     return deleted.taken_bytes;
   }
-  LOCI_RETURN_IF_ERROR(session.run(kDeleteItemsOfEnded, {thread}).status());
+  LOCI_ASSIGN_OR_RETURN(const SqlRows items, session.run(kDeleteItemsOfEnded, {thread}));
   LOCI_RETURN_IF_ERROR(
       session.run("UPDATE items SET conversation = NULL WHERE thread = $1", {thread}).status());
   LOCI_ASSIGN_OR_RETURN(const SqlRows ended, session.run(kDeleteEnded, {thread}));
+  std::int64_t bytes = sum_of(items, 0) + sum_of(ended, 1);
   for (std::size_t i = 0; i < ended.size(); ++i) {
-    if (!ended.is_null(i, 0)) LOCI_RETURN_IF_ERROR(release_sequence(session, ended.integer(i, 0)));
+    if (ended.is_null(i, 0)) continue;
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t released, release_sequence(session, ended.integer(i, 0)));
+    bytes += released;
   }
-  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM conversations WHERE thread = $1", {thread}).status());
-  LOCI_RETURN_IF_ERROR(settle_thread(session, thread));
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows conversations,
+      session.run("DELETE FROM conversations WHERE thread = $1 RETURNING size_bytes", {thread}));
+  LOCI_RETURN_IF_ERROR(settle_thread(session, thread, -bytes - sum_of(conversations, 0)));
   return std::int64_t{0};
 }
 

@@ -43,6 +43,7 @@ struct ResponseRow {
   std::string previous;
   std::string status;
   std::optional<std::int64_t> sequence;
+  std::int64_t bytes = 0;  // without its items and its sequence
 };
 Result<std::optional<ResponseRow>> find_response(SqlSession& session, std::string_view tenant,
                                                  std::string_view id);
@@ -53,8 +54,10 @@ Result<ResponseRow> get_response(SqlSession& session, std::string_view tenant, s
 Result<std::int64_t> add_thread(SqlSession& session, std::string_view tenant, std::int64_t now);
 // It was active, and so many bytes were added to it.
 Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, std::int64_t added_bytes);
-// Something of it was deleted or replaced: its size is counted anew, and it ends when nothing is left.
-Status settle_thread(SqlSession& session, std::int64_t thread);
+// Something of it was deleted (so many bytes fewer) or replaced; it ends when nothing is left.
+Status settle_thread(SqlSession& session, std::int64_t thread, std::int64_t added_bytes);
+// Of what a deletion returned.
+std::int64_t sum_of(const SqlRows& rows, std::size_t column);
 // What one transaction deletes, or a row more: some tens of milliseconds, for which others' turns wait.
 inline constexpr std::int64_t kDeletedAtOnceBytes = 4 << 20;
 
@@ -140,8 +143,8 @@ struct NewSequence {
 Result<NewSequence> add_sequence(SqlSession& session, std::int64_t thread, std::optional<std::int64_t> base,
                                  std::span<const TokenId> tokens);
 Result<std::vector<TokenId>> read_sequence(SqlSession& session, std::int64_t sequence);
-// Deletes it, and what it stands on, as far as nothing else needs them.
-Status release_sequence(SqlSession& session, std::int64_t sequence);
+// Deletes it, and what it stands on, as far as nothing else needs them. Returns their bytes.
+Result<std::int64_t> release_sequence(SqlSession& session, std::int64_t sequence);
 // What the thread's responses saw and said: see ConversationStore::delete_conversation.
 Result<std::vector<StoredTokens>> said_in(SqlSession& session, std::int64_t thread, std::size_t tokens_max);
 // The thread's newest; absent: it has none.

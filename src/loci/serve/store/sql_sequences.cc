@@ -97,18 +97,21 @@ Result<std::vector<TokenId>> read_sequence(SqlSession& session, std::int64_t seq
   return std::move(whole.tokens);
 }
 
-Status release_sequence(SqlSession& session, std::int64_t sequence) {
+Result<std::int64_t> release_sequence(SqlSession& session, std::int64_t sequence) {
+  std::int64_t bytes = 0;
   for (std::optional<std::int64_t> next = sequence; next;) {
     LOCI_ASSIGN_OR_RETURN(
         const SqlRows gone,
         session.run("DELETE FROM sequences WHERE sequence = $1 "
                     "AND NOT EXISTS (SELECT 1 FROM responses WHERE responses.sequence = $1) "
-                    "AND NOT EXISTS (SELECT 1 FROM sequences AS later WHERE later.base = $1) RETURNING base",
+                    "AND NOT EXISTS (SELECT 1 FROM sequences AS later WHERE later.base = $1) RETURNING base, "
+                    "size_bytes",
                     {*next}));
     next.reset();
+    bytes += sum_of(gone, 1);
     if (!gone.empty() && !gone.is_null(0, 0)) next = gone.integer(0, 0);
   }
-  return {};
+  return bytes;
 }
 
 namespace {

@@ -152,10 +152,11 @@ Status SqlStore::delete_item(std::string_view tenant, std::string_view conversat
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     LOCI_ASSIGN_OR_RETURN(const std::int64_t key, get_item(session, row.conversation, item));
-    LOCI_RETURN_IF_ERROR(
-        session.run("DELETE FROM items WHERE item = $1 AND response IS NULL", {key}).status());
+    LOCI_ASSIGN_OR_RETURN(
+        const SqlRows gone,
+        session.run("DELETE FROM items WHERE item = $1 AND response IS NULL RETURNING size_bytes", {key}));
     LOCI_RETURN_IF_ERROR(session.run("UPDATE items SET conversation = NULL WHERE item = $1", {key}).status());
-    return settle_thread(session, row.thread);
+    return settle_thread(session, row.thread, -sum_of(gone, 0));
   });
   if (done.ok()) erase_deleted();
   return done;

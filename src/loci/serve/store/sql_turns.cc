@@ -84,7 +84,7 @@ Result<Place> find_place(SqlSession& session, std::string_view tenant, const Sto
   return place;
 }
 
-// Returns the row's key, and adds to `bytes` what it takes.
+// Returns the row's key, and adds to `bytes` what it takes, less what it replaces.
 Result<std::int64_t> write_response(SqlSession& session, std::string_view tenant, const Place& place,
                                     const StoredResponse& response, std::string_view owner,
                                     SqlParameter sequence, std::int64_t& bytes) {
@@ -93,7 +93,9 @@ Result<std::int64_t> write_response(SqlSession& session, std::string_view tenant
   bytes += size;
   if (place.replaced) {
     const std::int64_t key = place.replaced->response;
-    LOCI_RETURN_IF_ERROR(session.run("DELETE FROM items WHERE response = $1", {key}).status());
+    LOCI_ASSIGN_OR_RETURN(const SqlRows items,
+                          session.run("DELETE FROM items WHERE response = $1 RETURNING size_bytes", {key}));
+    bytes -= place.replaced->bytes + sum_of(items, 0);
     LOCI_RETURN_IF_ERROR(session
                              .run("UPDATE responses SET created_at = $1, status = $2, owner = $3, json = $4, "
                                   "tokenizer = $5, sequence = $6, size_bytes = $7 WHERE response = $8",
@@ -148,11 +150,12 @@ Result<WrittenThread> write_turn(SqlSession& session, std::string_view tenant, c
   owner_of_items.part = ItemPart::kOutput;
   LOCI_ASSIGN_OR_RETURN(const std::int64_t output,
                         store_rows::add_items(session, owner_of_items, turn.output, "output"));
+  if (place.replaced && place.replaced->sequence) {
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t released, release_sequence(session, *place.replaced->sequence));
+    bytes -= released;
+  }
   const WrittenThread written{.thread = place.thread, .added_bytes = bytes + input + output};
   LOCI_RETURN_IF_ERROR(grow_thread(session, written.thread, now, written.added_bytes));
-  if (!place.replaced) return written;
-  if (place.replaced->sequence) LOCI_RETURN_IF_ERROR(release_sequence(session, *place.replaced->sequence));
-  LOCI_RETURN_IF_ERROR(settle_thread(session, place.thread));
   return written;
 }
 
@@ -223,10 +226,16 @@ Status SqlStore::delete_response(std::string_view tenant, std::string_view id) {
                                   "WHERE response = $1 AND conversation IS NOT NULL",
                                   {row.response})
                              .status());
-    LOCI_RETURN_IF_ERROR(session.run("DELETE FROM items WHERE response = $1", {row.response}).status());
+    LOCI_ASSIGN_OR_RETURN(
+        const SqlRows items,
+        session.run("DELETE FROM items WHERE response = $1 RETURNING size_bytes", {row.response}));
     LOCI_RETURN_IF_ERROR(session.run("DELETE FROM responses WHERE response = $1", {row.response}).status());
-    if (row.sequence) LOCI_RETURN_IF_ERROR(release_sequence(session, *row.sequence));
-    return settle_thread(session, row.thread);
+    std::int64_t bytes = row.bytes + sum_of(items, 0);
+    if (row.sequence) {
+      LOCI_ASSIGN_OR_RETURN(const std::int64_t released, release_sequence(session, *row.sequence));
+      bytes += released;
+    }
+    return settle_thread(session, row.thread, -bytes);
   });
   if (done.ok()) erase_deleted();
   return done;

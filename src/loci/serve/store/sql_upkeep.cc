@@ -45,7 +45,7 @@ Result<std::uint64_t> fail_those_of(SqlSession& session, std::string_view owner)
                                   "size_bytes = $2 WHERE response = $3",
                                   {json, size, rows.integer(i, 0)})
                              .status());
-    LOCI_RETURN_IF_ERROR(settle_thread(session, rows.integer(i, 1)));
+    LOCI_RETURN_IF_ERROR(settle_thread(session, rows.integer(i, 1), size - rows.integer(i, 3)));
   }
   return rows.size();
 }

@@ -10,12 +10,15 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <latch>
 #include <new>
 #include <thread>
 
 #include "loci/base/folder_testing.h"
+#include "loci/serve/store/fault_vfs_testing.h"
+#include "loci/serve/store/random_walk_testing.h"
 #include "loci/serve/store/schema.h"
 #include "loci/serve/store/sqlite_database.h"
 #include "loci/serve/store/stores_testing.h"
@@ -33,6 +36,15 @@ class OtherProcess {
   void run(const char* statement) {
     EXPECT_EQ(sqlite3_exec(handle_, statement, nullptr, nullptr, nullptr), SQLITE_OK)
         << sqlite3_errmsg(handle_);
+  }
+  std::int64_t number(const char* statement) {
+    const auto read = [](void* found, int, char** values, char**) {
+      *static_cast<std::int64_t*>(found) = std::atoll(values[0]);
+      return 0;
+    };
+    std::int64_t found = -1;
+    EXPECT_EQ(sqlite3_exec(handle_, statement, read, &found, nullptr), SQLITE_OK) << sqlite3_errmsg(handle_);
+    return found;
   }
 
  private:
@@ -168,6 +180,44 @@ TEST(SqliteStore, SpaceComesBackWithExpiry) {
   EXPECT_EQ(store->expire(1LL << 40, {.age_seconds_max = 1, .bytes_max = {}}).value().gone, 1u);
   OtherProcess(path).run("PRAGMA wal_checkpoint(TRUNCATE)");
   EXPECT_LT(std::filesystem::file_size(path), 200'000u);
+}
+
+// Sizes are counted as rows come and go, never by a look at all rows; so they must stay exact.
+TEST(SqliteStore, SizesOfThreadsAreThoseOfTheirRows) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const TestFolder folder;
+    const std::string path = folder.file("store.db");
+    StoreWalk walk(WalkKind::kAll, seed);
+    StoreOptions options;
+    options.now_seconds = [&walk] { return walk.now(); };
+    const auto store = open_ok(path, options);
+    OtherProcess other(path);
+    for (int i = 0; i < 300; ++i) {
+      const StoreOperation operation = walk.next();
+      operation.run(*store);
+      ASSERT_EQ(other.number("SELECT COUNT(*) FROM threads WHERE size_bytes <> 64 + "
+                             "(SELECT TOTAL(size_bytes) FROM conversations WHERE thread = threads.thread) + "
+                             "(SELECT TOTAL(size_bytes) FROM responses WHERE thread = threads.thread) + "
+                             "(SELECT TOTAL(size_bytes) FROM sequences WHERE thread = threads.thread) + "
+                             "(SELECT TOTAL(size_bytes) FROM items WHERE thread = threads.thread)"),
+                0)
+          << "seed " << seed << ", step " << i << ": " << operation.name;
+    }
+  }
+}
+
+// 15 MB, of which nothing is in the cache when one item goes.
+TEST(SqliteStore, ADeletionReadsNoMoreThanItDeletes) {
+  FaultDisk disk(1);
+  const StoreOptions options{.sqlite_vfs = disk.vfs_name()};
+  std::vector<StoredItem> items;
+  for (int i = 0; i < 5'000; ++i) items.push_back(test_item(fmt::format("i{}", i), std::string(3'000, 'x')));
+  ASSERT_TRUE(open_ok("store.db", options)->create_conversation("ann", {.id = "c"}, items).ok());
+  const auto store = open_ok("store.db", options);
+  const std::uint64_t before = disk.reads();
+  ASSERT_TRUE(store->delete_item("ann", "c", "i2500").ok());
+  EXPECT_LT(disk.reads() - before, 200u);
+  EXPECT_EQ(store->recount_usage().value(), 0u);
 }
 
 bool is_in_files(const std::string& path, std::string_view text) {
