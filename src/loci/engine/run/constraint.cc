@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "loci/engine/run/sampler.h"
@@ -81,19 +83,19 @@ ConstraintWorker::~ConstraintWorker() {
   thread_.join();
 }
 
-void ConstraintWorker::prepare(std::vector<std::shared_ptr<Sampler>> samplers) {
-  std::erase_if(samplers, [](const auto& sampler) { return !sampler->constrained(); });
-  if (samplers.empty()) return;
+void ConstraintWorker::prepare(const std::vector<std::shared_ptr<Sampler>>& samplers) {
+  const auto is_constrained = [](const auto& sampler) { return sampler->constrained(); };
+  if (std::ranges::none_of(samplers, is_constrained)) return;
   {
     const MutexLock lock(mutex_);
-    for (std::shared_ptr<Sampler>& sampler : samplers) queue_.push_back(std::move(sampler));
+    std::ranges::copy_if(samplers, std::back_inserter(queue_), is_constrained);
   }
   changed_.notify_one();
 }
 
 void ConstraintWorker::run() {
   pthread_setname_np(pthread_self(), "loci-grammar");
-  std::vector<std::shared_ptr<Sampler>> samplers;
+  std::vector<std::weak_ptr<Sampler>> samplers;
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -101,7 +103,9 @@ void ConstraintWorker::run() {
       if (stopping_) return;
       std::swap(samplers, queue_);
     }
-    for (const std::shared_ptr<Sampler>& sampler : samplers) sampler->prepare();
+    for (const std::weak_ptr<Sampler>& one : samplers) {
+      if (const std::shared_ptr<Sampler> sampler = one.lock()) sampler->prepare();
+    }
     samplers.clear();
   }
 }

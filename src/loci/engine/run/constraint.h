@@ -55,7 +55,8 @@ class Constraint {
 
 class Sampler;
 
-// The thread that prepares constraints. Thread-safe. Its queue has at most one entry for each request.
+// The thread that prepares constraints. Thread-safe. Its queue has at most one entry for each running
+// request, and keeps none of them: what ended meanwhile is passed over.
 class ConstraintWorker {
  public:
   ConstraintWorker();
@@ -64,14 +65,14 @@ class ConstraintWorker {
   ConstraintWorker& operator=(const ConstraintWorker&) = delete;
 
   // Prepares these one after the other; a sampler without a grammar costs only the call.
-  void prepare(std::vector<std::shared_ptr<Sampler>> samplers);
+  void prepare(const std::vector<std::shared_ptr<Sampler>>& samplers);
 
  private:
   void run();
 
   Mutex mutex_;
   Condition changed_;
-  std::vector<std::shared_ptr<Sampler>> queue_ GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<Sampler>> queue_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -47,6 +47,28 @@ Sampler constrained(const std::string& pattern, SamplingParams params = {},
   return Sampler(std::move(params), {}, std::move(stop), kVocabulary, regex(pattern));
 }
 
+// Many more can be refused, or leave, than one thread makes masks for.
+TEST(ConstraintWorker, KeepsNothingOfWhatHasEnded) {
+  const auto long_one = std::make_shared<Sampler>(SamplingParams{}, std::vector<TokenId>{}, std::vector{kEnd},
+                                                  kVocabulary, regex("[0-9]*"));
+  long_one->resume_after(std::vector<TokenId>(200'000, token_of('7')));
+  ConstraintWorker worker;
+  worker.prepare({long_one});
+  int gone = 0;
+  const auto counted = [&gone](const Sampler* sampler) {
+    ++gone;
+    delete sampler;
+  };
+  for (int i = 0; i < 100; ++i) {
+    std::shared_ptr<Sampler> one(new Sampler(SamplingParams{}, {}, {kEnd}, kVocabulary, regex("[0-9]*")),
+                                 counted);
+    worker.prepare({one});
+  }
+  // While the worker is busy with the first one it has none of the others. (Nobody knows where it had time.)
+  const bool is_busy = long_one.use_count() > 1;
+  EXPECT_TRUE(!is_busy || gone == 100) << gone;
+}
+
 TEST(ConstrainedSampler, GreedyTakesTheBestOfWhatIsAllowed) {
   std::vector<float> logits = even_logits(1);
   logits[token_of('7').value] = 5;

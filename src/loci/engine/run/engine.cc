@@ -38,6 +38,15 @@ namespace {
 
 void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
 
+// Nothing that is sampled ends the reply before so many tokens: no forced one does, and those that were said
+// count for the limit.
+std::uint32_t least_new_tokens(const GenerationRequest& request) {
+  const SamplingParams& sampling = request.sampling;
+  if (!sampling.forced.empty())
+    return static_cast<std::uint32_t>(sampling.forced.size()) + std::max(sampling.min_tokens, 1u);
+  return sampling.min_tokens - std::min(sampling.min_tokens, request.said_tokens);
+}
+
 }  // namespace
 
 class Engine::State {
@@ -106,14 +115,13 @@ class Engine::State {
                                                    request.stop_tokens, backend_.info().vocabulary,
                                                    std::move(request.grammar));
     if (said > 0) submission.sampler->resume_after(sequence.last(said));
-    constraints_.prepare({submission.sampler});
     submission.listener = std::move(listener);
     submission.arrival = Arrival{
         .request = id,
         .tenant = std::move(request.tenant),
         .prompt = std::move(request.prompt),
         .max_new_tokens = request.max_new_tokens - said,
-        .min_new_tokens = request.sampling.min_tokens - std::min(request.sampling.min_tokens, said),
+        .min_new_tokens = least_new_tokens(request),
         .stop_tokens = std::move(request.stop_tokens),
         .deadline = request.time_limit ? clock_.now() + *request.time_limit : kNever,
         .weight = request.weight,
@@ -250,6 +258,7 @@ class Engine::State {
     core_drained_ = plan.drained && moves_in_flight_ == 0;
     if (plan.pass) planned_.push_back(replies_.make_job(plan));
     replies_.tell(plan.outputs);
+    constraints_.prepare(replies_.take_begun());
     auto told = std::make_shared<const CoreStats>(core_.stats());
     const MutexLock lock(told_mutex_);
     stats_.swap(told);

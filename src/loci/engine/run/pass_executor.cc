@@ -69,9 +69,9 @@ void PassExecutor::sample(PassEnd& end) {
   // The masks for the next pass are made while it runs.
   std::vector<std::shared_ptr<Sampler>> sampled;
   for (const std::uint32_t i : rows) {
-    if (pass.samplers[i]->constrained()) sampled.push_back(std::move(pass.samplers[i]));
+    sampled.push_back(std::move(pass.samplers[i]));
   }
-  if (!sampled.empty()) constraints_.prepare(std::move(sampled));
+  constraints_.prepare(sampled);
 }
 
 }  // namespace loci

@@ -58,6 +58,7 @@ void Replies::end_pass(std::vector<std::optional<Sampled>> sampled) {
   last_spans_ = std::move(flying_spans_.front());
   flying_spans_.pop_front();
   last_sampled_ = std::move(sampled);
+  told_spans_ = 0;
   for (const FlyingSpan& span : last_spans_) tell_computed(span);
 }
 
@@ -77,20 +78,23 @@ void Replies::tell(const std::vector<Output>& outputs) {
 }
 
 void Replies::tell_one(const Started& started) {
-  deliveries_.push_back(
-      {active_.at(started.request).listener,
-       GenerationStarted{.cached_tokens = started.cached_tokens, .sources = started.sources}});
+  const Active& active = active_.at(started.request);
+  begun_.push_back(active.sampler);
+  deliveries_.push_back({active.listener, GenerationStarted{.cached_tokens = started.cached_tokens,
+                                                            .sources = started.sources}});
 }
 
 // The core names the token; its log-probabilities came with the pass.
 void Replies::tell_one(const TokenSampled& token) {
   GeneratedToken event{.token = token.token};
-  for (std::size_t i = 0; i < last_spans_.size(); ++i) {
-    if (last_spans_[i].plan.request == token.request && last_sampled_[i]) {
-      event = std::move(*last_sampled_[i]);
-      last_sampled_[i].reset();
-      break;
-    }
+  // Tokens come in the order of the spans.
+  const std::size_t spans = last_spans_.size();
+  for (std::size_t tried = 0; tried < spans; ++tried) {
+    const std::size_t i = (told_spans_ + tried) % spans;
+    if (last_spans_[i].plan.request != token.request || !last_spans_[i].plan.sample) continue;
+    told_spans_ = i + 1;
+    if (last_sampled_[i]) event = std::move(*std::exchange(last_sampled_[i], std::nullopt));
+    break;
   }
   LOCI_CHECK(event.token == token.token, "the core speaks of the token that was sampled");
   deliveries_.push_back({active_.at(token.request).listener, std::move(event)});

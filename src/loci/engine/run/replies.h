@@ -57,6 +57,8 @@ class Replies {
   // Not ok: the device is lost.
   const Status& lost() const { return lost_; }
   void tell(const std::vector<Output>& outputs);
+  // Samplers of requests that were admitted since the last call.
+  std::vector<std::shared_ptr<Sampler>> take_begun() { return std::exchange(begun_, {}); }
   // What is to be delivered, in order.
   std::vector<Delivery> take() { return std::exchange(deliveries_, {}); }
 
@@ -86,6 +88,8 @@ class Replies {
   // Of the pass that ended last, and what was sampled in it.
   std::vector<FlyingSpan> last_spans_;
   std::vector<std::optional<Sampled>> last_sampled_;
+  std::size_t told_spans_ = 0;  // of these, those before the place of the token that was told last
+  std::vector<std::shared_ptr<Sampler>> begun_;
   std::vector<Delivery> deliveries_;
   Status lost_;
 };

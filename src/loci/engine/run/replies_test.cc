@@ -68,6 +68,39 @@ class RepliesTest : public testing::Test {
 
 using Told = std::vector<std::string>;
 
+// What waits, and what is refused, has no mask made.
+TEST_F(RepliesTest, SamplersBeginWhenTheirRequestsAreAdmitted) {
+  Replies replies(false);
+  for (std::uint64_t id = 1; id <= 3; ++id) begin(replies, id, "a");
+  EXPECT_TRUE(replies.take_begun().empty());
+  Plan plan = plan_of({2});
+  const PassJob job = replies.make_job(plan);
+  replies.tell({Started{RequestId(2), 0, {}}});
+  EXPECT_EQ(replies.take_begun(), std::vector{job.samplers.at(0)});
+  EXPECT_TRUE(replies.take_begun().empty()) << "once";
+}
+
+// Each finds its own log-probabilities, also if the core speaks of them in another order.
+TEST_F(RepliesTest, TokensFindTheirPlacesInThePass) {
+  Replies replies(false);
+  std::vector<std::uint64_t> requests;
+  std::vector<std::optional<Sampled>> of_pass;
+  for (std::uint64_t id = 1; id <= 6; ++id) {
+    begin(replies, id, std::string(1, static_cast<char>('a' + id)));
+    requests.push_back(id);
+    of_pass.push_back(sampled(static_cast<std::uint32_t>(id), 0));
+  }
+  Plan plan = plan_of(requests);
+  replies.make_job(plan);
+  replies.end_pass(std::move(of_pass));
+  std::vector<Output> outputs;
+  for (const std::uint64_t id : {4u, 5u, 2u, 6u, 1u, 3u})
+    outputs.push_back(TokenSampled{RequestId(id), TokenId(static_cast<std::uint32_t>(id))});
+  replies.tell(outputs);
+  deliver(replies);
+  EXPECT_EQ(told_, (Told{"e4", "f5", "c2", "g6", "b1", "d3"}));
+}
+
 TEST_F(RepliesTest, AreToldInTheOrderInWhichTheCoreSpeaks) {
   Replies replies(false);
   begin(replies, 1, "a");
