@@ -113,7 +113,7 @@ Status validate_sampling(const SamplingParams& p, std::uint32_t vocabulary) {
 
 Sampler::Sampler(SamplingParams params, std::span<const TokenId> prompt, std::vector<TokenId> stop_tokens,
                  std::uint32_t vocabulary, std::shared_ptr<const Grammar> grammar)
-    : params_(std::move(params)), stop_tokens_(std::move(stop_tokens)), scratch_(vocabulary) {
+    : params_(std::move(params)), stop_tokens_(std::move(stop_tokens)), vocabulary_(vocabulary) {
   if (grammar != nullptr) {
     constraint_ = std::make_unique<Constraint>(std::move(grammar));
     allowed_.resize((vocabulary + 31) / 32);
@@ -334,7 +334,7 @@ bool Sampler::accept(TokenId token) {
 }
 
 std::optional<Sampled> Sampler::sample(std::span<const float> logits) {
-  LOCI_CHECK(logits.size() == scratch_.size(), "one row of logits over the vocabulary");
+  LOCI_CHECK(logits.size() == vocabulary_, "one row of logits over the vocabulary");
   if (draws_ < params_.forced.size()) {
     Sampled forced;
     forced.token = params_.forced[draws_++];
@@ -344,7 +344,7 @@ std::optional<Sampled> Sampler::sample(std::span<const float> logits) {
   if (constraint_ != nullptr && !find_allowed()) return std::nullopt;
   std::span<const float> adjusted = logits;
   if (adjusts()) {
-    std::copy(logits.begin(), logits.end(), scratch_.begin());
+    scratch_.assign(logits.begin(), logits.end());
     adjust(scratch_);
     adjusted = scratch_;
   }

@@ -106,7 +106,8 @@ class Sampler {
   std::vector<TokenId> stop_tokens_;
   std::vector<std::pair<TokenId, std::uint32_t>> output_counts_;  // sorted by token
   std::vector<TokenId> prompt_tokens_;                            // sorted, distinct
-  std::vector<float> scratch_;                                    // [vocabulary]: what adjust() changes
+  std::uint32_t vocabulary_;
+  std::vector<float> scratch_;        // [vocabulary], from the first sample on: what adjust() changes
   std::vector<float> weights_;        // [vocabulary]: unnormalised probabilities, the greatest is 1
   std::vector<std::uint32_t> order_;  // ids of the candidates
   std::uint64_t draws_ = 0;
