@@ -43,6 +43,10 @@ def test_echo_with_logprobs_scores_the_prompt(server):
                                                            "logit_bias": {str(ids[0]): 100}}).json["choices"][0]
             expect_equal(len(ended["logprobs"]["token_logprobs"]), len(tokens) + 1, f"the prompt and {end}")
             expect_equal(ended["logprobs"]["token_logprobs"][:-1], first["logprobs"]["token_logprobs"], "scores")
+            # What the prompt itself says ends nothing; the reply ends as it does without an echo.
+            ended = server.post("/v1/completions", body | {"prompt": tokens + ids + tokens[1:], "echo": True, "max_tokens": 8, "ignore_eos": False,
+                                                           "logit_bias": {str(ids[0]): 100}}).json["choices"][0]
+            expect_equal((len(ended["logprobs"]["token_logprobs"]), ended["finish_reason"]), (2 * len(tokens) + 1, "stop"), f"the prompt with {end}, and it")
     expect_equal(server.post("/v1/completions", body | {"prompt": tokens[:1], "echo": True, "max_tokens": 0})
                  .json["choices"][0]["logprobs"]["token_logprobs"], [None], "one token")
     expect_equal(server.post("/v1/completions", {"prompt": "Echo", "echo": True, "max_tokens": 0}).json["choices"][0]["text"],

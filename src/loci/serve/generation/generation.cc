@@ -122,12 +122,8 @@ void Generation::submit() {
 }
 
 void Generation::score_prompt(GenerationRequest& request, Slot& slot) {
-  const auto is_stop = [&](TokenId token) {
-    return std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end();
-  };
-  // What the prompt itself says ends nothing.
   const std::uint32_t reply_tokens = prepared_.fields.max_tokens == 0 ? 0 : request.max_new_tokens;
-  if (reply_tokens == 0 || std::ranges::any_of(request.prompt, is_stop)) request.stop_tokens.clear();
+  if (reply_tokens == 0) request.stop_tokens.clear();
   slot.echo.emplace(served_.model->tokenizer,
                     ChoiceOptions{.stop = {}, .stop_tokens = {}, .min_tokens = 0, .logprobs = true});
   slot.echo->push({.token = request.prompt.front(), .chosen = {request.prompt.front(), 0}, .top = {}});
