@@ -223,6 +223,21 @@ TEST(CoreTruncateTest, EachLineageServesTheNext) {
   EXPECT_EQ(runs.rotated, 288u);
 }
 
+// With small cuts a turn may make more of them at once than lineages are looked at.
+TEST(CoreTruncateTest, TheTurnBeforeServesHoweverManyCutsThereWereSince) {
+  const auto cuts_of_a_block = [](std::uint32_t count) {
+    Cuts cuts;
+    for (std::uint32_t end = kBlockTokens; cuts.size() < count; end += kBlockTokens)
+      cuts.push_back({end, end + kBlockTokens});
+    return cuts;
+  };
+  Runs runs;
+  const std::uint32_t before = 19 * kBlockTokens, now = 20 * kBlockTokens + 5;
+  EXPECT_EQ(runs.cached(run_of(0, before), cuts_of_a_block(5)), 0u);
+  EXPECT_EQ(runs.cached(run_of(0, now), cuts_of_a_block(15)), 4 * kBlockTokens) << "the front, 16, 17 and 18";
+  EXPECT_EQ(runs.rotated, 3 * kBlockTokens);
+}
+
 TEST(CoreTruncateTest, StateInHostMemoryIsRotatedOnItsWay) {
   Runs runs(cut_config(16, 64));
   runs.cached(run_of(0, 400));

@@ -28,7 +28,8 @@
 //
 // Corner cases:
 //   - A history that was cut several times has a lineage after each cut. A block's original is in the oldest
-//     lineage that has the block, so computed keys are rotated only once. Groups with a window have no
+//     lineage that has the block, so computed keys are rotated only once. Small cuts make many lineages: at
+//     most eight are looked at, the newest of those that the index knows. Groups with a window have no
 //     originals.
 //   - Public prefixes belong to nobody. Only the prefix's own request writes to their blocks, while it runs.
 //
@@ -116,7 +117,7 @@ class Prefixes {
 
   // Not ok: the arrival's cuts are not valid.
   Status truncation_refusal(const Arrival& event) const;
-  // The lineage of a history with cuts; null: there are no cuts. O(tokens · cuts).
+  // The lineage of a history with cuts; null: there are no cuts. O(tokens), however many cuts there are.
   std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event, const std::string& sharing) const;
 
   // The block from which the request's block `block` is rotated, in whatever tier it is; kNoBlock: none.
@@ -142,6 +143,15 @@ class Prefixes {
     std::vector<BlockPin> blocks;
   };
 
+  // A lineage before a history's last cut: what it has hangs from `parent`, from the history's block `begin`
+  // on, `dropped_blocks` nearer to the beginning.
+  struct EarlierLineage {
+    ChainKey parent;
+    std::uint32_t begin = 0;
+    std::uint32_t dropped_blocks = 0;
+  };
+
+  void keep_the_best(std::vector<EarlierLineage>& lineages) const;
   bool parts_from_others(BlockId known) const;
   void probe_public(const CoreRequest& request, CoreProbes& probes) const;
   void probe_siblings(BlockId parent, std::span<const TokenId> tokens, const ProbeRules& rules,

@@ -2,9 +2,20 @@
 // Lineages: sequences that have dropped a part of their history (docs/decisions/truncation.md).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "loci/engine/core/prefixes.h"
 
 namespace loci {
+namespace {
+
+// So many earlier lineages of a history are looked at, whatever cuts a client has chosen: each costs a hash
+// for every block of a context, and a look at every probe. Cuts of an eighth of the context or more, as the
+// default ones are, have no more that share a block.
+constexpr std::size_t kLineagesLookedAt = 8;
+
+}  // namespace
 
 Status Prefixes::truncation_refusal(const Arrival& event) const {
   if (event.dropped.empty()) return {};
@@ -64,6 +75,22 @@ std::vector<Prefixes::Names> Prefixes::names_of(const Forget& event) const {
   return all;
 }
 
+// Where cuts are small, a turn may make many at once. Then most lineages were never anybody's, and what the
+// turn before has kept is in one that the index knows: the others go first, then the oldest.
+void Prefixes::keep_the_best(std::vector<EarlierLineage>& lineages) const {
+  std::size_t spare = lineages.size() - std::min(lineages.size(), kLineagesLookedAt);
+  std::vector<EarlierLineage> best;
+  for (const EarlierLineage& lineage : lineages) {
+    if (spare > 0 && index_.find(lineage.parent) == kNoBlock) {
+      --spare;
+    } else {
+      best.push_back(lineage);
+    }
+  }
+  best.erase(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(spare));
+  lineages = std::move(best);
+}
+
 std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event,
                                                         const std::string& sharing) const {
   if (event.dropped.empty()) return nullptr;
@@ -75,27 +102,19 @@ std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event,
   const std::uint32_t front = event.dropped.front().begin / kBlockTokens;
   const std::uint32_t kept = event.dropped.back().end / kBlockTokens;  // the first block after all cuts
   const auto whole = static_cast<std::uint32_t>(tokens.size() / kBlockTokens);
-  lineage->front_blocks = front;
-  lineage->originals.resize(whole - kept);
   const std::uint32_t context = config_.context_tokens / kBlockTokens;
-  // Blocks of the history that the lineage before the cut may have: up to its context.
-  const auto add_originals = [&](ChainKey key, std::uint32_t begin, std::uint32_t dropped) {
-    for (std::uint32_t block = begin; block < whole && block - dropped < context; ++block) {
-      key = hasher_.child(key, block_tokens(block));
-      if (block >= kept) lineage->originals[block - kept].push_back({key, (kept - front) - dropped});
-    }
-  };
+  lineage->front_blocks = front;
 
   // The first lineage's own names of what it has depend on what is public at the time; the names of the
   // lineages after it do not.
   std::uint32_t public_blocks = 0;
   const ChainKey first = original_root(sharing, tokens, public_blocks);
-  if (kept < context) add_originals(first, public_blocks, 0);
+  std::vector<EarlierLineage> earlier = {{first, public_blocks, 0}};
   ChainKey parent = hasher_.root(sharing);
   std::uint32_t begin = 0, dropped = 0;
   for (const TokenRange& cut : event.dropped) {
     const std::uint32_t end = cut.end / kBlockTokens;
-    if (dropped > 0 && kept - dropped < context) add_originals(parent, begin, dropped);
+    if (dropped > 0) earlier.push_back({parent, begin, dropped});
     ChainKey key = parent;
     for (std::uint32_t block = begin; block < end; ++block) key = hasher_.child(key, block_tokens(block));
     // Where the cut is in the lineage that it shortens.
@@ -104,6 +123,19 @@ std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event,
     dropped = end - front;
   }
   lineage->gate = parent;
+
+  // Those whose context ends before what is kept have none of it.
+  std::erase_if(earlier, [&](const EarlierLineage& one) { return kept - one.dropped_blocks >= context; });
+  keep_the_best(earlier);
+  lineage->originals.resize(whole - kept);
+  for (const EarlierLineage& one : earlier) {
+    ChainKey key = one.parent;
+    for (std::uint32_t block = one.begin; block < whole && block - one.dropped_blocks < context; ++block) {
+      key = hasher_.child(key, block_tokens(block));
+      if (block >= kept)
+        lineage->originals[block - kept].push_back({key, (kept - front) - one.dropped_blocks});
+    }
+  }
   return lineage;
 }
 
@@ -114,8 +146,8 @@ BlockId Prefixes::original_of(const CoreRequest& request, std::uint32_t block) c
   return found.original;
 }
 
-// The oldest lineage that has it: what was computed is rotated once. In groups with a window state is
-// computed anew: a request goes on from what it holds of a whole window.
+// The oldest lineage that is looked at and has it: what was computed is rotated seldom, mostly once. In
+// groups with a window state is computed anew: a request goes on from what it holds of a whole window.
 void Prefixes::find_original(const CoreLineage& lineage, std::uint32_t block, const ProbeRules& rules,
                              CoreProbe& found) const {
   const std::uint32_t index = block - lineage.front_blocks;

@@ -37,7 +37,7 @@ struct CoreLineage {
   };
   std::uint32_t front_blocks = 0;  // at least 1
   ChainKey gate;
-  std::vector<std::vector<Original>> originals;  // of block front_blocks + i; the oldest lineage's first
+  std::vector<std::vector<Original>> originals;  // of block front_blocks + i, few; the oldest lineage's first
 };
 
 inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
