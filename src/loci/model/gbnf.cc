@@ -7,23 +7,53 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
+#include <utility>
 #include <vector>
 
 namespace loci {
 namespace {
 
 constexpr int kDepthMax = 64;
+// What walks over an expression recurses for each group and repetition. Lark with more brackets is refused
+// anyway: each repetition is a pair.
+constexpr int kNestedRepeatsMax = 200;
 constexpr std::uint32_t kRepeatMax = 2000;
 
 // An expression; `text` is Lark of what has no parts, `parts` the rest.
 struct Node {
   enum class Kind : std::uint8_t { kText, kRule, kSequence, kChoice, kRepeat };
   Kind kind = Kind::kText;
-  std::string text;    // kText: a regular expression between slashes; kRule: the name
-  std::string repeat;  // kRepeat: "*", "{2,3}"
+  std::string text;        // kText: a regular expression between slashes
+  std::uint32_t rule = 0;  // kRule: its number
+  std::string repeat;      // kRepeat: "*", "{2,3}"
   std::vector<Node> parts;
-  std::size_t line = 0;  // kRule
+  int nested_repeats = 0;  // this one and those in its parts, at the deepest place
+};
+
+struct GbnfReference {
+  std::uint32_t rule = 0;
+  std::size_t line = 0;
+};
+
+struct GbnfRule {
+  std::optional<Node> body;         // none: other rules name it, but it is not defined
+  std::vector<GbnfReference> uses;  // in the text's order
+};
+
+// Rules have numbers, so that their names are compared only while the text is read. Names are views of it.
+struct GbnfRules {
+  std::vector<GbnfRule> all;
+  std::map<std::string_view, std::uint32_t> numbers;
+
+  std::uint32_t number(std::string_view name) {
+    const auto [at, is_new] = numbers.emplace(name, static_cast<std::uint32_t>(all.size()));
+    if (is_new) all.emplace_back();
+    return at->second;
+  }
+  bool defines(std::string_view name) const {
+    const auto found = numbers.find(name);
+    return found != numbers.end() && all[found->second].body.has_value();
+  }
 };
 
 bool is_name(char c) {
@@ -38,22 +68,23 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  Result<std::map<std::string, Node>> parse() {
-    std::map<std::string, Node> rules;
+  Result<GbnfRules> parse() {
     skip(true);
     while (status_.ok() && at_ < text_.size()) {
-      const std::string name = read_name();
+      const std::string_view name = read_name();
+      rule_ = rules_.number(name);
       skip(false);
       expect("::=");
       skip(true);
       Node body = choice(0, false);
       if (!status_.ok()) break;
-      if (!rules.emplace(name, std::move(body)).second)
-        fail(fmt::format("the rule {} a first time only", name));
+      std::optional<Node>& defined = rules_.all[rule_].body;
+      if (defined) fail(fmt::format("the rule {} a first time only", name));
+      defined = std::move(body);
       skip(true);
     }
     if (!status_.ok()) return status_;
-    return rules;
+    return std::move(rules_);
   }
 
  private:
@@ -65,10 +96,13 @@ class Parser {
                                            found.empty() ? "the end" : fmt::format("'{}'", found)));
     at_ = text_.size();
   }
-  std::size_t line() const {
-    return 1 + static_cast<std::size_t>(std::count(
-                   text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())),
-                   '\n'));
+  // Counted on from where it was asked for last: the parser never goes back behind that.
+  std::size_t line() {
+    const std::size_t end = std::min(at_, text_.size());
+    const std::string_view passed = text_.substr(line_at_, end - line_at_);
+    line_ += static_cast<std::size_t>(std::count(passed.begin(), passed.end(), '\n'));
+    line_at_ = end;
+    return line_;
   }
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool take(char c) {
@@ -93,11 +127,15 @@ class Parser {
       }
     }
   }
-  std::string read_name() {
+  std::string_view read_name() {
     const std::size_t begin = at_;
     while (is_name(peek())) ++at_;
     if (at_ == begin) fail("the name of a rule");
-    return std::string(text_.substr(begin, at_ - begin));
+    return text_.substr(begin, at_ - begin);
+  }
+  static void add(Node& node, Node part) {
+    node.nested_repeats = std::max(node.nested_repeats, part.nested_repeats);
+    node.parts.push_back(std::move(part));
   }
 
   Node choice(int depth, bool nested) {
@@ -105,7 +143,7 @@ class Parser {
     if (depth > kDepthMax) fail(fmt::format("at most {} nested groups", kDepthMax));
     do {
       skip(true);
-      node.parts.push_back(sequence(depth, nested));
+      add(node, sequence(depth, nested));
       skip(nested);
     } while (status_.ok() && take('|'));
     return node;
@@ -117,7 +155,7 @@ class Parser {
       skip(nested);
       std::optional<Node> one = element(depth);
       if (!one) break;
-      node.parts.push_back(repeated(std::move(*one)));
+      add(node, repeated(std::move(*one)));
     }
     return node;
   }
@@ -135,23 +173,25 @@ class Parser {
     if (!is_name(c)) return std::nullopt;
     // A name that is followed by "::=" begins the next rule.
     const std::size_t begin = at_;
-    Node node{.kind = Node::Kind::kRule, .line = line()};
-    node.text = read_name();
+    const std::size_t line_of_name = line();
+    const std::string_view name = read_name();
     const std::size_t end = at_;
     skip(false);
     const bool next_rule = text_.substr(at_).starts_with("::=");
     at_ = next_rule ? begin : end;
     if (next_rule) return std::nullopt;
-    return node;
+    const std::uint32_t number = rules_.number(name);
+    rules_.all[rule_].uses.push_back({number, line_of_name});
+    return Node{.kind = Node::Kind::kRule, .rule = number};
   }
 
   Node repeated(Node node) {
     for (std::string repeat = repetition(); !repeat.empty(); repeat = repetition()) {
       Node outer{.kind = Node::Kind::kRepeat, .repeat = std::move(repeat)};
-      outer.parts.push_back(std::move(node));
+      add(outer, std::move(node));
       node = std::move(outer);
-      // Each is one level more for what walks over it.
-      if (++repeats_ > 10'000) fail("fewer repetitions");
+      if (++node.nested_repeats > kNestedRepeatsMax)
+        fail(fmt::format("at most {} nested repetitions", kNestedRepeatsMax));
     }
     return node;
   }
@@ -260,84 +300,107 @@ class Parser {
 
   std::string_view text_;
   std::size_t at_ = 0;
-  int repeats_ = 0;
+  std::size_t line_ = 1;
+  std::size_t line_at_ = 0;  // where line_ is
+  GbnfRules rules_;
+  std::uint32_t rule_ = 0;  // whose body is read
   Status status_;
 };
 
-// Which rules are recursive, and what they are called in Lark.
-class Writer {
- public:
-  explicit Writer(const std::map<std::string, Node>& rules) : rules_(rules) {
-    for (const auto& [name, body] : rules_) collect(body, uses_[name]);
-    for (const auto& [name, body] : rules_) {
-      const std::size_t number = names_.size();
-      names_[name] = fmt::format("{}{}", reaches_recursion(name) ? "r" : "T", number);
+// Of each rule whether it is recursive or leads to a rule that is. A rule does not if nothing that it uses
+// does: these are found from the rules without uses on, so each use is seen once.
+std::vector<bool> lead_to_recursion(const GbnfRules& rules) {
+  const auto count = static_cast<std::uint32_t>(rules.all.size());
+  std::vector<std::vector<std::uint32_t>> users(count);
+  std::vector<std::size_t> open_uses(count);
+  std::vector<std::uint32_t> found;
+  for (std::uint32_t rule = 0; rule < count; ++rule) {
+    for (const GbnfReference& use : rules.all[rule].uses) users[use.rule].push_back(rule);
+    open_uses[rule] = rules.all[rule].uses.size();
+    if (open_uses[rule] == 0) found.push_back(rule);
+  }
+  std::vector<bool> out(count, true);
+  while (!found.empty()) {
+    const std::uint32_t rule = found.back();
+    found.pop_back();
+    out[rule] = false;
+    for (const std::uint32_t user : users[rule]) {
+      if (--open_uses[user] == 0) found.push_back(user);
     }
   }
+  return out;
+}
 
-  Result<std::string> write() {
-    std::string out = fmt::format("start: {}\n", names_.at("root"));
-    for (const auto& [name, body] : rules_) out += fmt::format("{}: {}\n", names_.at(name), lark(body));
+// What rules are called in Lark, and their text. All rules are defined.
+class Writer {
+ public:
+  explicit Writer(const GbnfRules& rules) : rules_(rules), names_(rules.all.size()) {
+    const std::vector<bool> recursive = lead_to_recursion(rules);
+    std::size_t place = 0;
+    for (const auto& [name, rule] : rules_.numbers)
+      names_[rule] = fmt::format("{}{}", recursive[rule] ? "r" : "T", place++);
+  }
+
+  std::string write() const {
+    std::string out = fmt::format("start: {}\n", names_[rules_.numbers.at("root")]);
+    for (const auto& [name, rule] : rules_.numbers) {
+      out += names_[rule] + ": ";
+      lark(*rules_.all[rule].body, out);
+      out += '\n';
+    }
     return out;
   }
 
  private:
-  static void collect(const Node& node, std::set<std::string>& out) {
-    if (node.kind == Node::Kind::kRule) out.insert(node.text);
-    for (const Node& part : node.parts) collect(part, out);
-  }
-  // All rules that `name` leads to.
-  std::set<std::string> reach(const std::string& name) const {
-    std::set<std::string> found = uses_.at(name);
-    std::vector<std::string> open(found.begin(), found.end());
-    while (!open.empty()) {
-      const std::string one = std::move(open.back());
-      open.pop_back();
-      for (const std::string& next : uses_.at(one)) {
-        if (found.insert(next).second) open.push_back(next);
-      }
-    }
-    return found;
-  }
-  bool is_recursive(const std::string& name) {
-    if (const auto known = recursive_.find(name); known != recursive_.end()) return known->second;
-    return recursive_[name] = reach(name).contains(name);
-  }
-  bool reaches_recursion(const std::string& name) {
-    if (is_recursive(name)) return true;
-    const std::set<std::string> found = reach(name);
-    return std::any_of(found.begin(), found.end(), [&](const std::string& one) { return is_recursive(one); });
-  }
-
-  std::string lark(const Node& node) const {
-    std::string out;
+  // To the end of `out`: a text that each level handed to the next would be copied as often as it is nested.
+  void lark(const Node& node, std::string& out) const {
     switch (node.kind) {
-      case Node::Kind::kText: return node.text;
-      case Node::Kind::kRule: return names_.at(node.text);
-      case Node::Kind::kRepeat: return fmt::format("({}){}", lark(node.parts.front()), node.repeat);
+      case Node::Kind::kText: out += node.text; return;
+      case Node::Kind::kRule: out += names_[node.rule]; return;
+      case Node::Kind::kRepeat:
+        in_brackets(node.parts.front(), out);
+        out += node.repeat;
+        return;
       case Node::Kind::kSequence:
-        for (const Node& part : node.parts) out += (out.empty() ? "" : " ") + group(part);
-        return out.empty() ? "\"\"" : out;
+        if (node.parts.empty()) out += "\"\"";
+        for (const Node& part : node.parts) {
+          if (&part != &node.parts.front()) out += ' ';
+          if (part.kind == Node::Kind::kChoice) {
+            in_brackets(part, out);
+          } else {
+            lark(part, out);
+          }
+        }
+        return;
       case Node::Kind::kChoice:
-        for (const Node& part : node.parts) out += (out.empty() ? "" : " | ") + lark(part);
-        return out;
+        for (const Node& part : node.parts) {
+          if (&part != &node.parts.front()) out += " | ";
+          lark(part, out);
+        }
+        return;
     }
-    return out;
   }
-  std::string group(const Node& node) const {
-    return node.kind == Node::Kind::kChoice ? "(" + lark(node) + ")" : lark(node);
+  void in_brackets(const Node& node, std::string& out) const {
+    out += '(';
+    lark(node, out);
+    out += ')';
   }
 
-  const std::map<std::string, Node>& rules_;
-  std::map<std::string, std::set<std::string>> uses_;
-  std::map<std::string, std::string> names_;
-  std::map<std::string, bool> recursive_;
+  const GbnfRules& rules_;
+  std::vector<std::string> names_;
 };
 
-Status check_names(const std::map<std::string, Node>& rules, const Node& node) {
-  if (node.kind == Node::Kind::kRule && !rules.contains(node.text))
-    return invalid_argument(fmt::format("line {}: the rule {} is not defined", node.line, node.text));
-  for (const Node& part : node.parts) LOCI_RETURN_IF_ERROR(check_names(rules, part));
+// The first by the names of the rules, as they are written.
+Status check_uses(const GbnfRules& rules) {
+  std::vector<std::string_view> names(rules.all.size());
+  for (const auto& [name, rule] : rules.numbers) names[rule] = name;
+  for (const auto& [name, rule] : rules.numbers) {
+    for (const GbnfReference& use : rules.all[rule].uses) {
+      if (!rules.all[use.rule].body)
+        return invalid_argument(
+            fmt::format("line {}: the rule {} is not defined", use.line, names[use.rule]));
+    }
+  }
   return {};
 }
 
@@ -348,11 +411,13 @@ Result<std::string> gbnf_to_lark(std::string_view gbnf) {
   constexpr std::size_t kRulesMax = 1000;
   if (gbnf.size() > kBytesMax)
     return invalid_argument(fmt::format("expected at most {} bytes, found {}", kBytesMax, gbnf.size()));
-  LOCI_ASSIGN_OR_RETURN(const auto rules, Parser(gbnf).parse());
-  if (rules.size() > kRulesMax)
-    return invalid_argument(fmt::format("expected at most {} rules, found {}", kRulesMax, rules.size()));
-  if (!rules.contains("root")) return invalid_argument("expected a rule named root, where a text begins");
-  for (const auto& [name, body] : rules) LOCI_RETURN_IF_ERROR(check_names(rules, body));
+  LOCI_ASSIGN_OR_RETURN(const GbnfRules rules, Parser(gbnf).parse());
+  const auto defined =
+      std::count_if(rules.all.begin(), rules.all.end(), [](const GbnfRule& rule) { return !!rule.body; });
+  if (std::cmp_greater(defined, kRulesMax))
+    return invalid_argument(fmt::format("expected at most {} rules, found {}", kRulesMax, defined));
+  if (!rules.defines("root")) return invalid_argument("expected a rule named root, where a text begins");
+  LOCI_RETURN_IF_ERROR(check_uses(rules));
   return Writer(rules).write();
 }
 

@@ -3,8 +3,30 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <new>
+
 #include "loci/model/grammar.h"
 #include "loci/model/text_testing.h"
+
+namespace {
+
+// By this thread. What looks at sets of rules again and again allocates as often.
+thread_local std::size_t gbnf_test_allocations = 0;
+
+}  // namespace
+
+// All that operator delete below may get: sanitizers have their own of those that are left out.
+void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  ++gbnf_test_allocations;
+  return std::malloc(size == 0 ? 1 : size);
+}
+void* operator new(std::size_t size) {
+  if (void* const memory = operator new(size, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace loci {
 namespace {
@@ -118,10 +140,59 @@ TEST(Gbnf, ErrorsNameTheLine) {
            {"root ::= \"a\"{3,1}", "an upper bound"},
            {"root ::= \"a\"{99999}", "a number up to"},
            {"root ::= \"a\" )", "expected the name of a rule"},
+           {"root ::= (\"a\nb\"\n# c\n other)", "line 4: the rule other is not defined"},
+           {"root ::= b\nb ::= \"x\" (\n) d\nd ::= e\na ::= (\n\n\ne)", "line 8: the rule e is not defined"},
            {"root ::= " + std::string(100, '(') + "\"a\"" + std::string(100, ')'), "nested"}}) {
     const auto lark = gbnf_to_lark(gbnf);
     ASSERT_FALSE(lark.ok()) << gbnf;
     EXPECT_NE(lark.status().message().find(message), std::string::npos) << lark.status().message();
+  }
+}
+
+// What walks over an expression recurses: how deep is the parser's to bound, not the stack's.
+TEST(Gbnf, NestedRepetitionsHaveALimit) {
+  const auto refusal = [](const std::string& gbnf) {
+    return std::string(gbnf_to_lark(gbnf).status().message());
+  };
+  const std::string limit = "line 2: expected at most 200 nested repetitions";
+  EXPECT_EQ(refusal("root ::=\n\"a\"" + std::string(10'000, '*')).substr(0, limit.size()), limit);
+  EXPECT_EQ(refusal("root ::=\n\"a\"" + std::string(201, '?')).substr(0, limit.size()), limit);
+  EXPECT_TRUE(gbnf_to_lark("root ::=\n\"a\"" + std::string(200, '?')).ok());
+  // Through groups, at the deepest place.
+  const auto grouped = [](const std::string& inner) {
+    return "root ::=\n(\"b\"? | \"c\" (" + inner + "){2} \"d\"*)" + std::string(100, '+');
+  };
+  EXPECT_EQ(refusal(grouped("\"a\"" + std::string(100, '*'))).substr(0, limit.size()), limit);
+  EXPECT_TRUE(gbnf_to_lark(grouped("\"a\"" + std::string(99, '*'))).ok());
+  // One beside another is not nested.
+  std::string beside = "root ::=";
+  for (int i = 0; i < 1000; ++i) beside += " \"a\"*";
+  EXPECT_TRUE(gbnf_to_lark(beside).ok());
+}
+
+// The largest grammars: rules that each name many later ones, without recursion or with one that all lead to.
+TEST(Gbnf, ManyRulesTakeLinearlyManySteps) {
+  constexpr std::size_t kRules = 1000;
+  constexpr std::size_t kUses = 19;
+  const std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789";
+  std::vector<std::string> names = {"root"};
+  for (std::size_t rule = 1; rule < kRules; ++rule)
+    names.push_back({letters[rule / letters.size()], letters[rule % letters.size()]});
+  for (const std::string last : {"\"x\"", "\"x\" root?"}) {
+    std::string gbnf;
+    for (std::size_t rule = 0; rule < kRules; ++rule) {
+      gbnf += names[rule] + "::=";
+      if (rule + 1 == kRules) gbnf += last;
+      for (std::size_t use = rule + 1; use <= rule + kUses && use < kRules; ++use) gbnf += names[use] + " ";
+      gbnf += "\n";
+    }
+    const std::size_t before = gbnf_test_allocations;
+    const Result<std::string> lark = gbnf_to_lark(gbnf);
+    const std::size_t allocations = gbnf_test_allocations - before;
+    ASSERT_TRUE(lark.ok()) << lark.status().to_string();
+    // The rules that lead to recursion are rules, the others terminals.
+    EXPECT_EQ(lark->find(last == "\"x\"" ? "r" : "T", 7), std::string::npos);
+    EXPECT_LT(allocations, 3 * kRules * kUses);
   }
 }
 
