@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <iterator>
+#include <set>
 
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
@@ -51,12 +52,17 @@ void read_logit_bias(FieldReader& reader, GenerationFields& out) {
     return reader.fail("logit_bias",
                        fmt::format("expected at most {} tokens; got {}", kLogitBiasMax, bias->size()));
   }
+  std::set<std::uint32_t> seen;
   for (const auto& [key, value] : bias->items()) {
     std::uint32_t token = 0;
     const char* end = key.data() + key.size();
     const auto parsed = std::from_chars(key.data(), end, token);
     if (parsed.ec != std::errc() || parsed.ptr != end) {
       return reader.expected("logit_bias", "token ids as keys", Json(key));
+    }
+    // "5" and "05" are two members: the sampler would add what each may be alone.
+    if (!seen.insert(token).second) {
+      return reader.fail("logit_bias", fmt::format("expected each token once; got token {} twice", token));
     }
     if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100)) {
       return reader.expected(fmt::format("logit_bias.{}", token), "a number of at least -100 and at most 100",

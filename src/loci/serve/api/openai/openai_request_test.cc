@@ -234,6 +234,10 @@ TEST(GenerationFields, LogitBiasHasLimits) {
   Json many = Json::object();
   for (int i = 0; i < 1025; ++i) many[std::to_string(i)] = 0;
   refused({{"logit_bias", many}}, "logit_bias", "1024");
+  // Names of one token, whose biases would add up to more than each may be.
+  refused({{"logit_bias", {{"5", 100}, {"05", 100}}}}, "logit_bias", "got token 5 twice");
+  refused({{"logit_bias", {{"0", -100}, {"7", 1}, {"000", 1}}}}, "logit_bias", "got token 0 twice");
+  EXPECT_EQ(accepted({{"logit_bias", {{"05", 100}, {"50", 100}}}}).sampling.logit_bias.size(), 2u);
 }
 
 TEST(GenerationFields, StreamOptionsNeedAStream) {
