@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "loci/base/folder_testing.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/serve/store/schema.h"
 #include "loci/serve/store/sql_store.h"
 #include "loci/serve/store/sqlite_database.h"
@@ -139,15 +140,17 @@ class EraserTest : public testing::Test {
   std::unique_ptr<SqlStore> store_;
 };
 
-// 40 parts or so, each of the four or three rows of a megabyte that it erases.
+// Each part is of the four or three rows of a megabyte that it erases.
 TEST_F(EraserTest, APartReadsNoMoreRowsThanItErases) {
-  create("ann", "c", 120, kMegabyte);
+  constexpr auto kItems = static_cast<int>(test_rounds(120));
+  create("ann", "c", kItems, kMegabyte);
   ASSERT_TRUE(store_->delete_conversation("ann", "c").ok());
   EXPECT_EQ(held_bytes(), 0);
   EXPECT_EQ(taken_bytes(), 0);
-  EXPECT_GE(watch_.transactions, 30);
-  EXPECT_LE(watch_.transactions, 41);
-  EXPECT_LE(watch_.rows_read, 120u + 5 * static_cast<std::size_t>(watch_.transactions))
+  EXPECT_GE(watch_.transactions, kItems / 4);
+  EXPECT_LE(watch_.transactions, kItems / 3 + 1);
+  EXPECT_LE(watch_.rows_read,
+            static_cast<std::size_t>(kItems) + 5 * static_cast<std::size_t>(watch_.transactions))
       << "of sizes one too many in each part, and what else it does";
 }
 
@@ -155,13 +158,14 @@ TEST_F(EraserTest, APartReadsNoMoreRowsThanItErases) {
 TEST_F(EraserTest, WritesAtAQuotaEraseAsMuchAsTheyAdd) {
   quota_ = {.bytes_max = 10 * kMegabyte, .threads_max = {}};
   std::int64_t most = 0;
-  for (int i = 0; i < 100; ++i) {
+  constexpr auto kWrites = static_cast<int>(test_rounds(100));
+  for (int i = 0; i < kWrites; ++i) {
     create("ann", fmt::format("c{}", i), 1, 5 * kMegabyte);
     most = std::max(most, number("SELECT SUM(size_bytes) FROM threads"));
   }
   EXPECT_LE(most, 24 * kMegabyte) << "the quota, the largest write and two parts";
   EXPECT_LE(std::filesystem::file_size(path_), 40u * kMegabyte);
-  EXPECT_GE(asked_, 98) << "at once for the rest";
+  EXPECT_GE(asked_, kWrites - 2) << "at once for the rest";
   EXPECT_EQ(store_->recount_usage().value(), 0u) << "what is erased is counted";
 }
 
@@ -246,7 +250,8 @@ TEST_F(EraserTest, AStopIsSeenBetweenTwoParts) {
 
 // Those that wait for their turn are told too.
 TEST_F(EraserTest, AStopEndsThoseThatWait) {
-  for (int i = 0; i < 6; ++i) create("bob", fmt::format("c{}", i), 20, kMegabyte);
+  constexpr auto kItems = static_cast<int>(test_rounds(20));
+  for (int i = 0; i < 6; ++i) create("bob", fmt::format("c{}", i), kItems, kMegabyte);
   watch_.after_each = [&] {
     if (watch_.transactions == 3) store_->abandon();
   };
