@@ -13,8 +13,8 @@
 namespace loci {
 namespace {
 
-// The front leaves two blocks of what a sequence may have, so a cut is one block, and a history that has
-// doubled has been cut as often as half of a context has blocks.
+// A request may have half of the context, and its front takes all of that but two blocks. So each cut drops
+// one block, and a history that is as long as the context was cut once for each block of its second half.
 constexpr std::uint32_t kContextBlocks = 1024;
 constexpr std::uint32_t kFrontBlocks = kContextBlocks / 2 - 2;
 constexpr std::uint32_t kManyCuts = kContextBlocks / 2;

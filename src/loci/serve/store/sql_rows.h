@@ -63,13 +63,12 @@ inline constexpr std::int64_t kDeletedAtOnceBytes = 4 << 20;
 
 struct DeletedThread {
   std::uint64_t gone = 0;        // conversations and responses
-  std::int64_t taken_bytes = 0;  // of what is still to be erased
+  std::int64_t taken_bytes = 0;  // that the tenant has no more, and SqlEraser has still to erase
 };
 // With everything in it. A large one is only taken from its tenant, who finds nothing of it any more;
 // SqlEraser deletes what is in it.
 Result<DeletedThread> delete_thread(SqlSession& session, std::int64_t thread);
-// All but the responses that are still running, and their items. Returns the bytes of what is still to be
-// erased.
+// Deletes all of a thread but responses that still run, and their items. Returns DeletedThread::taken_bytes.
 Result<std::int64_t> delete_ended(SqlSession& session, std::int64_t thread);
 // The row itself; nothing is in it.
 Status drop_thread(SqlSession& session, std::int64_t thread);

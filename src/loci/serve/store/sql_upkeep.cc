@@ -18,7 +18,7 @@ namespace {
 // One call of expire() deletes at most so many batches, a transaction each: turns are committed in between.
 constexpr int kBatches = 8;
 constexpr std::int64_t kThreadsInBatch = 32;
-// And erases at most so many parts of what was only taken from its tenant.
+// After these the call erases at most so many parts of large threads (SqlEraser).
 constexpr int kErasedParts = 8;
 
 // The response object of one that its server did not finish.
