@@ -25,6 +25,8 @@ import re
 import subprocess
 import sys
 
+import planted_faults
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = ["base", "model", "compute", "memory", "policy", "engine", "serve", "cluster", "server", "sim", "cli"]
 ROOMS = ["core", "log", "mover", "run", "testing"]  # of the engine
@@ -435,6 +437,12 @@ def test_the_version_stands_once():
     problems = []
     check_version([path for path in tracked() if is_source(path)], problems)
     assert not problems, "\n".join(problems)
+
+
+def test_planted_faults_have_their_places():
+    for faults in planted_faults.FAULTS.values():
+        for path, old, _ in faults:
+            assert old in (ROOT / path).read_text(encoding="utf-8"), f"{path}: {old!r}"
 
 
 def main():
