@@ -76,6 +76,13 @@ def test_errors_of_commands_name_what_is_wrong(binary, tmp_path):
         expect(done.returncode == code and message in done.stderr, f"{words}: {done.returncode} {done.stderr}")
 
 
+def test_what_is_served_and_where_the_default_is_are_two_variables(binary):
+    done = run(binary, "inspect", "default", LOCI_MODEL="/none.gguf")
+    expect_equal(done.returncode, 0, done.stderr)
+    done = run(binary, "inspect", "default", LOCI_DEFAULT_MODEL="/none.gguf")
+    expect(done.returncode == 1 and "there is no default model at /none.gguf" in done.stderr, done.stderr)
+
+
 # --- sampling ---
 
 def test_sampling_defaults_are_shown_and_can_be_set(binary, model):
