@@ -8,7 +8,8 @@ for group in "$@"; do
   case "$group" in
     build) packages+=(g++ cmake ninja-build ccache pkg-config libboost1.81-dev libboost-context1.81-dev nlohmann-json3-dev libfmt-dev
                       libspdlog-dev libcli11-dev prometheus-cpp-dev libxxhash-dev libsodium-dev liburing-dev libedit-dev
-                      libgtest-dev libtomlplusplus-dev libcurl4-openssl-dev libssl-dev libsqlite3-dev libpqxx-dev libhiredis-dev zlib1g-dev) ;;
+                      libgtest-dev libtomlplusplus-dev libcurl4-openssl-dev libssl-dev libsqlite3-dev libpqxx-dev libhiredis-dev zlib1g-dev
+                      libjemalloc-dev) ;;
     test) packages+=(python3 python3-pip python3-venv libbenchmark-dev postgresql redis-server openssl iproute2) ;;
     model) packages+=(python3 python3-pip) ;;
     fuzz) packages+=(clang-19 lld-19 libclang-rt-19-dev) ;;

@@ -2,6 +2,7 @@
 """A server is a guest on its machine: it keeps to what its control group allows, takes memory as state fills it, and
 gives it back while others lack it. In control groups of the tests' own, where the system lets them make some.
 """
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -196,6 +197,19 @@ def test_memory_is_kept_where_the_operator_says_so(binary, model, tmp_path):
         assert state(server, "room") == state(server, "total")
         ask(server)
         assert balloon.end() == 0
+
+
+def test_memory_of_large_requests_goes_back(binary, model):
+    """Tokenising takes a hundred times the text; what it took is the system's again soon after."""
+    with Server(binary, model, "--device-memory", "16MiB") as server:
+        resident = lambda: server.metrics()["process_resident_memory_bytes"]
+        ask(server)
+        before = resident()
+        body = {"prompt": "flood " * (MIB // 6), "max_tokens": 1}
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            replies = list(pool.map(lambda _: server.post(PATH, body).status, range(4)))
+        assert replies == [400] * 4, "no context is that long"
+        wait_until(lambda: resident() < before + 24 * MIB, "what they took is given back")
 
 
 def test_a_group_s_time_is_the_machine_s(binary, model, tmp_path):

@@ -3,7 +3,7 @@
 if(LOCI_TESTS)
   loci_library(fault_worlds SOURCES fault_worlds.cc seed_runner.cc DEPENDS loci_sim Threads::Threads)
   add_executable(simulate simulate_main.cc)
-  target_link_libraries(simulate PRIVATE loci_core_world loci_fault_worlds CLI11::CLI11)
+  target_link_libraries(simulate PRIVATE loci_allocator loci_core_world loci_fault_worlds CLI11::CLI11)
   add_dependencies(all_tests simulate)
   add_dependencies(lower_tests simulate)
 endif()
