@@ -10,6 +10,8 @@
 #include <boost/beast/http/read.hpp>
 #include <limits>
 
+#include "loci/cluster/host_lookup.h"
+
 namespace loci {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
@@ -78,18 +80,16 @@ asio::awaitable<Status> Upstream::connect(const Member& member, Nanos timeout) {
   co_return co_await connect_to(state_->socket, member.host, endpoints);
 }
 
-// A resolver that is at work can't be cancelled, only left alone.
 asio::awaitable<error_code> Upstream::look_up(const Member& member, Endpoints& found) {
   struct Answer {
-    std::optional<error_code> error;  // nothing: it is still at work
+    std::optional<error_code> error;  // nothing: it is still looked for
     Endpoints endpoints;
   };
   const auto answer = std::make_shared<Answer>();
-  const auto resolver = std::make_shared<tcp::resolver>(io_);
   state_->resolved.expires_at(std::chrono::steady_clock::time_point::max());
-  resolver->async_resolve(member.host, std::to_string(member.port),
-                          [answer, resolver, state = state_](const error_code& error, Endpoints endpoints) {
-                            *answer = {.error = error, .endpoints = std::move(endpoints)};
+  const HostLookup lookup(io_, member.host, member.port,
+                          [answer, state = state_](const error_code& error, const Endpoints& endpoints) {
+                            *answer = {.error = error, .endpoints = endpoints};
                             state->resolved.cancel();
                           });
   error_code error;

@@ -83,6 +83,34 @@ TEST(Upstream, ANameThatIsNotResolvedInTimeIsLeftAlone) {
   }
 }
 
+// Nor does the end of all wait for it.
+TEST(Upstream, ANameThatHangsHoldsNoOtherUp) {
+  resolver_may_go_on = false;
+  {
+    asio::io_context io;
+    asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+    const Member nowhere{.host = std::string(kHangingName), .port = 1};
+    const Member here{.host = "localhost", .port = acceptor.local_endpoint().port()};
+    Upstream hanging(io, nullptr), other(io, nullptr);
+    std::optional<Status> connected;
+    asio::co_spawn(
+        io, [&]() -> asio::awaitable<void> { co_await hanging.connect(nowhere, 3600 * kNanosPerSecond); },
+        asio::detached);
+    asio::co_spawn(
+        io,
+        [&]() -> asio::awaitable<void> {
+          connected = co_await other.connect(here, 60 * kNanosPerSecond);
+          io.stop();
+        },
+        asio::detached);
+    io.run();
+    ASSERT_TRUE(connected);
+    EXPECT_TRUE(connected->ok()) << connected->to_string();
+  }
+  EXPECT_FALSE(resolver_may_go_on) << "something waited for the resolver";
+  resolver_may_go_on = true;
+}
+
 // Answers one request with a body in chunks, as peers give state.
 void answer_one(asio::ip::tcp::acceptor& acceptor, asio::ssl::context& tls, int chunks,
                 const std::string& chunk) {
