@@ -226,7 +226,8 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   if (exchange.request().body.size() <= kReadHereMax)
     request.prompt = read();
   else
-    request.prompt = co_await workers_.run({}, read);
+    request.prompt =
+        co_await workers_.run({reinterpret_cast<const char*>(request.key.data()), request.key.size()}, read);
   if (request.prompt.is_named())
     request.reply = {.name = random_reply_name(), .created_at = seconds_since_1970(), .said = {}};
   if (request.prompt.may_go_on()) request.resumed.emplace(request.prompt.api);
