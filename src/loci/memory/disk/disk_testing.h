@@ -45,7 +45,7 @@ inline std::vector<std::byte> test_bytes(std::uint64_t seed, const DiskGroup& gr
 }
 
 // Collects items; checks the order that the sink is promised.
-class CollectingSink final : public BlockReadSink {
+class CollectingSink : public BlockReadSink {
  public:
   struct Item {
     std::vector<std::byte> bytes;

@@ -158,6 +158,18 @@ class ClusterConnection final : public RedisConnection {
     if (!is_stop(why) && had_time) topology_.failed(*node);
   }
 
+  // Connections to nodes that have left the cluster; whoever took their place gets a new one.
+  void drop_strangers() {
+    const std::vector<NodePtr> nodes = topology_.nodes();
+    const auto is_stranger = [&](const auto& line) {
+      const NodePtr& node = line.first;
+      return std::find(nodes.begin(), nodes.end(), node) == nodes.end() &&
+             std::none_of(sent_.begin(), sent_.end(), [&](const Sent& one) { return one.node == node; });
+    };
+    std::erase_if(lines_, is_stranger);
+    std::erase_if(asides_, is_stranger);
+  }
+
   Result<RedisConnection*> line_to(const NodePtr& node, Nanos deadline) {
     auto line = lines_.find(node);
     const auto waits = [&](const Sent& one) { return one.node == node; };
@@ -167,6 +179,7 @@ class ClusterConnection final : public RedisConnection {
       line = lines_.end();
     }
     if (line == lines_.end()) {
+      drop_strangers();
       const Nanos begun = clock_.now();
       Result<std::unique_ptr<RedisConnection>> made = connect_to_node(*node, clock_, stop_, deadline);
       if (!made.ok()) {
@@ -217,8 +230,9 @@ class ClusterConnection final : public RedisConnection {
     if (is_for_once) LOCI_RETURN_IF_ERROR(aside->send({"ASKING"}, deadline));
     const Words words(sent.words.begin(), sent.words.end());
     LOCI_RETURN_IF_ERROR(aside->send(words, deadline));
-    if (is_for_once) LOCI_RETURN_IF_ERROR(aside->receive(kRedirectBytesMax, deadline, reply));
-    return aside->receive(bytes_max, deadline, reply);
+    const Nanos patience = std::min(deadline, clock_.now() + kSilenceLimit);
+    if (is_for_once) LOCI_RETURN_IF_ERROR(aside->receive(kRedirectBytesMax, patience, reply));
+    return aside->receive(bytes_max, patience, reply);
   }
 
   RedisTopology& topology_;

@@ -230,6 +230,22 @@ TEST_F(RedisClusterTest, SlotsOnTheirWayAreAskedForOnce) {
   EXPECT_EQ(moved_, 0) << "the map stays as it is";
 }
 
+// As long as any node that says nothing; not for the whole time that a load may take.
+TEST_F(RedisClusterTest, ARedirectionToASilentNodeIsAMissSoon) {
+  const auto store = open();
+  write_all(*store);
+  be_special([&](std::size_t n, const RedisFake::Command& command) -> std::optional<std::string> {
+    if (command[0] == "CLUSTER" || command[0] == "PING") return {};
+    if (n == 2) return "";
+    if (command.size() < 2 || owner_of(redis_slot(command[1])) != 0) return {};
+    return redirect("ASK", redis_slot(command[1]), 2);
+  });
+  const Nanos begun = clock_.now();
+  EXPECT_EQ(read(*store), of_nodes({1}));
+  EXPECT_LT(clock_.now() - begun, kPatient / 2);
+  be_special(nullptr);
+}
+
 TEST_F(RedisClusterTest, ASilentNodesBlocksAreAMissAndTheOthersAreThere) {
   const auto store = open();
   write_all(*store);

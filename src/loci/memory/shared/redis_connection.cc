@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
 constexpr std::uint64_t kSmallReplyBytesMax = 64u << 10;
+constexpr std::string_view kCapitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 Status late() { return {StatusCode::kDeadlineExceeded, "the store did not answer in time"}; }
 Status closed(std::string_view why) {
@@ -233,7 +234,11 @@ class SocketConnection final : public RedisConnection {
     if (status.code() == StatusCode::kDataLoss) return invalid_argument(status.message());
     LOCI_RETURN_IF_ERROR(status);
     if (reply.kind != RedisReply::Kind::kError) return {};
-    return invalid_argument(fmt::format("{}: {}", refusal, reply.text().substr(0, 200)));
+    // Some servers repeat what they were asked, a password too: of that only the kind of error is shown.
+    const std::string_view text = reply.text();
+    const std::size_t shown = words.front() == "AUTH" ? text.find_first_not_of(kCapitals) : 200;
+    return invalid_argument(
+        fmt::format("{}: {}", refusal, text.substr(0, std::min<std::size_t>(shown, 200))));
   }
 
   Status wait_for_tls(int result, Nanos deadline) {

@@ -18,6 +18,8 @@ bool RedisRead::next(const SharedFormat& format, Asked& asked) {
   for (; at_pack_ < packs_max_; ++at_pack_, at_item_ = 0) {
     for (; at_item_ < items_.size(); ++at_item_) {
       Item& item = items_[at_item_];
+      if (!item.over && !sink_->wanted(item.place))
+        finish(item, {StatusCode::kCancelled, "nobody waits for it"});
       if (item.over || at_pack_ >= format.pack_count(item.group)) continue;
       asked = {.item = &item, .pack = at_pack_, .bytes = format.pack(item.group, at_pack_).bytes};
       ++at_item_;

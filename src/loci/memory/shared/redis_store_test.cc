@@ -159,6 +159,52 @@ TEST_F(RedisStoreTest, ADeletionTooManyIsDropped) {
   EXPECT_EQ(store->stats().deletions_dropped_total, 10u);
 }
 
+// One after the other, those of a large conversation would hold everybody's writes up for seconds.
+TEST_F(RedisStoreTest, DeletionsAreAskedForTogether) {
+  constexpr std::uint64_t kTogether = 50;
+  const auto store = open(options());
+  const auto before = std::make_shared<std::uint64_t>(0);
+  server_.answer([before](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "SET") std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (command[0] != "DEL") return std::nullopt;
+    if (++*before < kTogether * kGroups.size()) return "";
+    std::string replies;
+    for (std::uint64_t i = 0; i < *before; ++i) replies += ":1\r\n";
+    return replies;
+  });
+  std::promise<Status> written;  // while it is carried out, they queue up behind it
+  store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
+               [&](Status status) { written.set_value(std::move(status)); });
+  for (std::uint64_t seed = 0; seed < kTogether; ++seed) forget(*store, seed);
+  EXPECT_TRUE(written.get_future().get().ok());
+  await([&] { return server_.commands("DEL") == kTogether * kGroups.size(); });
+  EXPECT_TRUE(write(*store, 1, 0).ok());
+  EXPECT_EQ(server_.commands("DEL"), kTogether * kGroups.size()) << "each has had its reply";
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  server_.answer(nullptr);
+}
+
+// Of a load that was given up, what has not been asked for is not read.
+TEST_F(RedisStoreTest, WhatNobodyWaitsForIsNotRead) {
+  class Sink : public CollectingSink {
+   public:
+    using CollectingSink::CollectingSink;
+    bool wanted(std::size_t item) override { return item == 0; }
+  };
+  const auto store = open(options());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(write(*store, i, 0).ok());
+  const auto sink = std::make_shared<Sink>(3);
+  std::vector<BlockRead> items;
+  for (int i = 0; i < 3; ++i) items.push_back({.group = 0, .slot = {}, .key = test_key(i)});
+  store->read(items, 0, sink);
+  const auto& read = sink->wait();
+  EXPECT_EQ(read[0].bytes, bytes_of(0, 0));
+  EXPECT_EQ(read[1].status->code(), StatusCode::kCancelled);
+  EXPECT_EQ(read[2].status->code(), StatusCode::kCancelled);
+  EXPECT_EQ(store->stats().parts_read_total, 1u);
+  EXPECT_EQ(store->stats().failures_total, 0u);
+}
+
 TEST_F(RedisStoreTest, GarbageIsNeverServed) {
   const std::vector<std::string> garbage = {"$-7\r\n",
                                             "*1000000000\r\n",
@@ -285,6 +331,13 @@ TEST_F(RedisStoreTest, WhoRefusesTheLoginIsAnError) {
   EXPECT_NE(store.status().message().find("the store refuses the user or the password: WRONGPASS"),
             std::string::npos)
       << store.status().message();
+  server_.answer([](const auto& command) -> std::optional<std::string> {
+    if (command[0] != "AUTH") return std::nullopt;
+    return "-ERR unknown command 'AUTH', with args beginning with: '" + command.back() + "'\r\n";
+  });
+  const std::string repeated = open_redis_store(login, clock_).status().message();
+  EXPECT_NE(repeated.find("the store refuses the user or the password: ERR"), std::string::npos) << repeated;
+  EXPECT_EQ(repeated.find("secret"), std::string::npos) << repeated;
   server_.answer([](const auto& command) -> std::optional<std::string> {
     if (command[0] == "SELECT") return "-ERR DB index is out of range\r\n";
     if (command[0] == "PING") return "-NOPERM this user has no permissions\r\n";

@@ -14,6 +14,7 @@ namespace loci {
 namespace {
 
 constexpr std::size_t kForgetsMax = 262'144;       // deletions that wait; beyond it one is dropped
+constexpr std::size_t kBatchMax = 256;             // deletions that are asked for together
 constexpr Nanos kTendPause = 2 * kNanosPerSecond;  // while a node is away
 constexpr Nanos kTendAfter = kNanosPerSecond;      // the last time, at the earliest
 
@@ -35,9 +36,9 @@ void RedisWriter::forget(const ChainKey& key) {
 void RedisWriter::run() {
   pthread_setname_np(pthread_self(), "loci-shared-set");
   RedisLine line(store_);
-  while (!jobs_.closed()) {
+  while (!jobs_.closed() || !batch_.empty()) {
     const bool down = !store_.account().is_up();
-    const Nanos at = due(down);
+    const Nanos at = batch_.empty() ? due(down) : 0;
     std::optional<Job> job =
         jobs_.pop(at == kNever ? JobQueue<Job>::kForEver : std::max<Nanos>(0, at - store_.clock().now()));
     if (tend_at_ <= store_.clock().now()) tend_now();
@@ -45,7 +46,9 @@ void RedisWriter::run() {
       line.drop();
       store_.account().note_probe(line.get(store_.connect_by()).status());
     }
+    if (!job || !std::holds_alternative<Forget>(*job)) forget_batch(line);
     if (job) std::visit([&](auto& one) { carry_out(one, line); }, *job);
+    if (batch_.size() >= kBatchMax) forget_batch(line);
     if (!down && !kept_.empty() && kept_at_ <= store_.clock().now()) forget_kept(line);
   }
   while (!kept_.empty()) drop_kept("this server ends");
@@ -57,14 +60,16 @@ Nanos RedisWriter::due(bool down) const {
       {tend_at_, down ? store_.account().probe_at() : kNever, down || kept_.empty() ? kNever : kept_at_});
 }
 
-// One of those that the store did not take when it was down.
+// Some of those that the store did not take when it was down.
 void RedisWriter::forget_kept(RedisLine& line) {
   if (kept_left_ == 0) kept_left_ = kept_.size();
-  const Forget job = kept_.front();
-  kept_.pop_front();
-  carry_out(job, line);
+  for (; kept_left_ > 0 && batch_.size() < kBatchMax; --kept_left_) {
+    batch_.push_back(kept_.front());
+    kept_.pop_front();
+  }
+  forget_batch(line);
   // All have been tried before there is a pause: those for nodes that live do not wait for one that is away.
-  if (--kept_left_ == 0) kept_at_ = store_.clock().now() + kTendPause;
+  if (kept_left_ == 0) kept_at_ = store_.clock().now() + kTendPause;
 }
 
 void RedisWriter::drop_kept(std::string_view why) {
@@ -94,27 +99,28 @@ void RedisWriter::carry_out(Write& job, RedisLine& line) {
   job.done(status);
 }
 
-// It is kept until the store takes or refuses it.
-void RedisWriter::carry_out(const Forget& job, RedisLine& line) {
-  if (!store_.asked()) {
-    kept_.push_back(job);
-    return;
+// They are kept until the store takes or refuses them.
+void RedisWriter::forget_batch(RedisLine& line) {
+  const std::vector<Forget> batch = std::exchange(batch_, {});
+  std::vector<Deletion> ends(batch.size(), Deletion::kUnanswered);
+  std::string refusal;
+  if (!batch.empty() && store_.asked()) {
+    const Status status = forget_in(batch, line, ends, refusal);
+    // If all nodes that have them are away, that says nothing of the store.
+    const auto is_answer = [](Deletion end) { return end == Deletion::kDone || end == Deletion::kRefused; };
+    if (!status.ok() || std::any_of(ends.begin(), ends.end(), is_answer)) note_answer(status, line);
   }
-  const Status status = forget_in(job, line, store_.limit_of(0));
-  if (status.code() == StatusCode::kNotFound) {
-    kept_.push_back(job);
-    return;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (ends[i] == Deletion::kUnanswered || ends[i] == Deletion::kAway) {
+      kept_.push_back(batch[i]);
+      continue;
+    }
+    --forgets_;
+    if (ends[i] == Deletion::kDone)
+      store_.account().note_deleted();
+    else
+      store_.account().note_dropped(refusal);
   }
-  note_answer(status, line);
-  if (!status.ok() && status.code() != StatusCode::kResourceExhausted) {
-    kept_.push_back(job);
-    return;
-  }
-  --forgets_;
-  if (status.ok())
-    store_.account().note_deleted();
-  else
-    store_.account().note_dropped(status.message());
 }
 
 // A store that refuses is in good health.
@@ -124,20 +130,30 @@ void RedisWriter::note_answer(const Status& status, RedisLine& line) {
   store_.account().note(answered ? Status() : status);
 }
 
-// Errors: kResourceExhausted (the store refuses), kNotFound (the node that has it is away), and the
-// connection's.
-Status RedisWriter::forget_in(const Forget& job, RedisLine& line, Nanos deadline) {
+// Sets how each ends, kUnanswered from the one on at which the connection failed; `refusal`: the last one's
+// text. Errors: the connection's.
+Status RedisWriter::forget_in(const std::vector<Forget>& batch, RedisLine& line, std::vector<Deletion>& ends,
+                              std::string& refusal) {
+  const std::uint32_t groups = store_.format().group_count();
+  const Nanos deadline = store_.limit_of(0);
   LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(store_.connect_by()));
-  RedisReply reply;
-  bool is_away = false;
-  for (std::uint32_t group = 0; group < store_.format().group_count(); ++group) {
-    const std::string name = store_.format().name(job.key, group);
-    LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, deadline));
-    LOCI_RETURN_IF_ERROR(connection->receive(kRedisSmallReplyBytes, deadline, reply));
-    if (reply.kind == RedisReply::Kind::kError) return refused(reply);
-    is_away = is_away || reply.kind == RedisReply::Kind::kAway;
+  for (const Forget& job : batch) {
+    for (std::uint32_t group = 0; group < groups; ++group)
+      LOCI_RETURN_IF_ERROR(connection->send({"DEL", store_.format().name(job.key, group)}, deadline));
   }
-  return is_away ? not_found("a node that has a part of it is away") : Status();
+  RedisReply reply;
+  for (Deletion& end : ends) {
+    Deletion said = Deletion::kDone;
+    for (std::uint32_t group = 0; group < groups; ++group) {
+      LOCI_RETURN_IF_ERROR(connection->receive(kRedisSmallReplyBytes, deadline, reply));
+      if (reply.kind == RedisReply::Kind::kAway && said == Deletion::kDone) said = Deletion::kAway;
+      if (reply.kind != RedisReply::Kind::kError) continue;
+      said = Deletion::kRefused;
+      refusal = reply.said();
+    }
+    end = said;
+  }
+  return {};
 }
 
 Status RedisWriter::write_to(const Write& job, RedisLine& line, Nanos deadline) {

@@ -9,6 +9,9 @@
 //     probe          it answers again                  a is deleted, then what else is kept
 //     forget(b)      b's node of the cluster is away   kept: b, which is tried again every two seconds
 //
+// Deletions that follow one another are asked for together, so that one of many blocks holds nobody's writes
+// up for long. None overtakes the writes before it: they may be of the same block.
+//
 // It owns the jobs that wait and the deletions that are kept.
 #pragma once
 
@@ -65,15 +68,18 @@ class RedisWriter {
   enum class Found : std::uint8_t { kThere, kNotThere, kAway };
 
   void carry_out(Write& job, RedisLine& line);
-  void carry_out(const Forget& job, RedisLine& line);
+  void carry_out(const Forget& job, RedisLine& /*line*/) { batch_.push_back(job); }
   void carry_out(const Tend& job, RedisLine& line);
   void carry_out(const Wake&, RedisLine&) {}
   Nanos due(bool down) const;
   void forget_kept(RedisLine& line);
+  void forget_batch(RedisLine& line);
   void drop_kept(std::string_view why);
   void note_answer(const Status& status, RedisLine& line);
   void tend_now();
-  Status forget_in(const Forget& job, RedisLine& line, Nanos deadline);
+  enum class Deletion : std::uint8_t { kUnanswered, kAway, kRefused, kDone };
+  Status forget_in(const std::vector<Forget>& batch, RedisLine& line, std::vector<Deletion>& ends,
+                   std::string& refusal);
   Status write_to(const Write& job, RedisLine& line, Nanos deadline);
   Status refuse_away();
   Result<Found> find(RedisConnection& connection, const std::string& name, std::uint32_t group,
@@ -83,6 +89,7 @@ class RedisWriter {
   JobQueue<Job> jobs_;
   std::atomic<std::size_t> forgets_{0};  // that wait or are kept
   // The writing thread's:
+  std::vector<Forget> batch_;  // deletions that are asked for next
   std::deque<Forget> kept_;    // deletions until the store is back
   Nanos kept_at_ = 0;          // they are tried again then, all of them
   std::size_t kept_left_ = 0;  // how many of them have not been tried since

@@ -154,6 +154,20 @@ TEST_F(S3StoreTest, AStoreThatAsksForPatienceIsTriedAgain) {
   server_.answer(nullptr);
 }
 
+TEST_F(S3StoreTest, AStoreThatAsksOnlyWritersForPatienceIsRead) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  answer_objects([](const auto& request) -> std::optional<std::string> {
+    if (request.method == "HEAD") return S3Fake::error("503 Slow Down", "SlowDown");
+    return std::nullopt;
+  });
+  for (int i = 2; i < 6; ++i) EXPECT_EQ(write(*store, i, 0).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(store->stats().parts_refused_total, 4u);
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].bytes, bytes_of(1, 0));
+  server_.answer(nullptr);
+}
+
 TEST_F(S3StoreTest, AReadGoesOnWhereItsConnectionBroke) {
   const auto store = open(options());
   ASSERT_TRUE(write(*store, 1, 0).ok());

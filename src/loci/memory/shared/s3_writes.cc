@@ -30,6 +30,12 @@ void S3Writes::begin(S3Write job) {
 }
 
 void S3Writes::take_head(const Write& write, const S3Reply& reply) {
+  // It asks for patience. (What else it says to a question may be about the login: a HEAD is answered without
+  // a text.)
+  if (reply.head.code == 429 || reply.head.code >= 500) {
+    const std::string refusal = s3_refusal(reply);
+    if (!refusal.empty()) return refuse(write, refusal, true);
+  }
   const Status health = s3_health(reply);
   if (reply.was_sent) state_.account.note(health);
   if (!health.ok()) {
@@ -61,13 +67,9 @@ void S3Writes::send(const Write& write) {
 
 void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply& reply) {
   const std::string refusal = s3_refusal(reply);
+  if (!refusal.empty()) return refuse(write, refusal, !reply.is_open);
   const Status health = s3_health(reply);
-  open_.end(write->key, !reply.is_open, refusal.empty() && health.ok());
-  if (!refusal.empty()) {
-    state_.account.note({});
-    state_.account.count(&SharedStoreStats::parts_refused_total, 1);
-    return write->done(resource_exhausted(refusal));
-  }
+  open_.end(write->key, !reply.is_open, health.ok());
   // Some stores that are full do not answer. The question before has shown that this one is there.
   if (health.code() != StatusCode::kDeadlineExceeded) state_.account.note(health);
   if (health.ok()) {
@@ -75,6 +77,14 @@ void S3Writes::take_reply(const Write& write, std::uint64_t bytes, const S3Reply
     state_.account.count(&SharedStoreStats::bytes_written_total, bytes);
   }
   write->done(health);
+}
+
+// A store that refuses, or asks for patience, is in good health.
+void S3Writes::refuse(const Write& write, const std::string& refusal, bool is_over) {
+  open_.end(write->key, is_over, false);
+  state_.account.note({});
+  state_.account.count(&SharedStoreStats::parts_refused_total, 1);
+  write->done(resource_exhausted(refusal));
 }
 
 void S3Writes::renew(const ChainKey& key, std::uint32_t group) {

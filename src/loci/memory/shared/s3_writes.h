@@ -40,6 +40,8 @@ class S3Writes {
   void take_head(const Write& write, const S3Reply& reply);
   void send(const Write& write);
   void take_reply(const Write& write, std::uint64_t bytes, const S3Reply& reply);
+  // `is_over`: the store is done with all that was asked for this write.
+  void refuse(const Write& write, const std::string& refusal, bool is_over);
 
   const S3StoreState& state_;
   S3OpenWrites& open_;
