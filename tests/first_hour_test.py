@@ -68,7 +68,9 @@ def test_errors_of_commands_name_what_is_wrong(binary, tmp_path):
             (["route", "--join", "postgresql://db", *join[2:], "--access-log", "no"], 2, "--access-log: no not in {on,off}"),
             (["cluster", "--join", "postgresql://db", *join[2:]], 1,
              f"{secret} is not there; `loci keys cluster {secret}` makes one, for all servers of a cluster"),
-            (["bench", "http://127.0.0.1:1", "--dialogues", str(folder / "none")], 2, f"--dialogues: '{folder}/none' cannot be read"),
+            (["bench", "http://127.0.0.1:1", "--dialogues", str(folder / "none")], 2, f"--dialogues: {folder}/none is not there"),
+            (["bench", "http://127.0.0.1:1", "--dialogues", str(folder)], 2, f"--dialogues: {folder} cannot be read: Is a directory"),
+            (["bench", "http://127.0.0.1:1", "--dialogues", "/proc/self/mem"], 2, "--dialogues: /proc/self/mem cannot be read: "),
             (["keys", "add", "a b", "--file", str(folder / "keys.toml")], 1, "NAME: expected 1 to"),
             (["keys", "remove", "nobody", "--file", str(folder / "keys.toml")], 1, "is not there"),
             (["replay", str(text)], 1, "expected an event log, which begins with LOCILOG")):

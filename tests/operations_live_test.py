@@ -79,7 +79,10 @@ def test_configuration_faults_name_their_source(binary):
                 (["--port", "x"], {}, '--port: expected an integer from 0 to 65535, found "x"'),
                 ([], {"LOCI_PORT": "x"}, 'LOCI_PORT: expected an integer from 0 to 65535, found "x"'),
                 (["--config", path], {}, f"{path}:2: network.prot: there is no option of that name; is network.port"),
-                (["--config", folder + "/absent"], {}, "--config: the file")):
+                (["--config", folder + "/absent"], {}, f"--config: {folder}/absent is not there"),
+                (["--config", folder], {}, f"--config: {folder} cannot be read: Is a directory"),
+                ([], {"LOCI_CONFIG": folder}, f"--config: {folder} cannot be read: Is a directory"),
+                (["--config", "/proc/self/mem"], {}, "--config: /proc/self/mem cannot be read: ")):
             done = run(binary, "serve", "default", *arguments, environment=environment)
             expect(done.returncode == 2 and wanted in done.stderr, f"{done.returncode} {done.stderr}")
 

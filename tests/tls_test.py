@@ -49,7 +49,7 @@ def test_wrong_files_end_the_start(place):
     for flags, parts in ((("--tls-cert", certificate), ("--tls-key", "the option tls_cert needs the key")),
                          (("--tls-key", key), ("--tls-cert", "the option tls_key needs the certificate")),
                          (("--tls-cert", missing, "--tls-key", key), ("--tls-cert", missing, "is not there")),
-                         (("--tls-cert", certificate, "--tls-key", place.folder), ("--tls-key", place.folder, "can't be read")),
+                         (("--tls-cert", certificate, "--tls-key", place.folder), ("--tls-key", place.folder, "cannot be read")),
                          (("--tls-cert", key, "--tls-key", key), ("--tls-cert", key, "PEM")),
                          (("--tls-cert", certificate, "--tls-key", other), ("--tls-key", other, certificate, "is not the key"))):
         ended = place.command("serve", place.model, "--port", "0", "--disk", "none", "--store", "", *flags)

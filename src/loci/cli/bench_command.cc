@@ -6,8 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +22,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
+#include "loci/serve/files/text_file.h"
 #include "loci/sim/trace.h"
 
 namespace loci {
@@ -46,12 +45,10 @@ struct BenchFlags {
 };
 
 Result<std::string> read_input(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return invalid_argument(fmt::format("'{}' cannot be read", path), "--dialogues");
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return invalid_argument(fmt::format("'{}' cannot be read", path), "--dialogues");
-  return text;
+  const Result<std::string> text =
+      path == "-" ? read_text(STDIN_FILENO, "standard input") : read_text_file(path);
+  if (text.ok()) return text;
+  return invalid_argument(text.status().message(), "--dialogues");
 }
 
 Status check(const BenchFlags& flags) {

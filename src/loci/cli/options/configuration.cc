@@ -2,17 +2,17 @@
 #include "loci/cli/options/configuration.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "loci/cli/options/option_table.h"
 #include "loci/cli/options/toml_file.h"
 #include "loci/cli/paths.h"
+#include "loci/serve/files/text_file.h"
 #include "loci/server/baseline.h"
 
 namespace loci {
@@ -193,14 +193,11 @@ std::string options_markdown() {
 Status read_options_file(const std::string* path, ConfigurationSources& sources) {
   const std::string chosen = path != nullptr ? *path : user_config_path();
   if (chosen.empty()) return {};
-  std::ifstream in(chosen, std::ios::binary);
-  if (!in) {
-    if (path == nullptr) return {};
-    return Status(StatusCode::kNotFound, fmt::format("the file {} cannot be read", chosen), "--config");
-  }
-  sources.file_text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-  if (in.bad())
-    return Status(StatusCode::kNotFound, fmt::format("the file {} cannot be read", chosen), "--config");
+  // The user's own file counts only where it can be opened.
+  if (path == nullptr && ::access(chosen.c_str(), R_OK) != 0) return {};
+  Result<std::string> text = read_text_file(chosen);
+  if (!text.ok()) return Status(text.status().code(), text.status().message(), "--config");
+  sources.file_text = *std::move(text);
   sources.file_name = chosen;
   return {};
 }

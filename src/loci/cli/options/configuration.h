@@ -44,7 +44,7 @@ std::string options_markdown();
 
 // Reads the file of options into `sources`: `path`, or without one the user's own
 // ($XDG_CONFIG_HOME/loci/loci.toml, else ~/.config/loci/loci.toml) if it is there; "" for none.
-// Errors: kNotFound where `path` was given and cannot be read.
+// Errors: those of read_text_file(), where `path` was given or the user's own can be opened.
 Status read_options_file(const std::string* path, ConfigurationSources& sources);
 
 }  // namespace loci

@@ -1,25 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/files/text_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
+#include <cstring>
+
+#include "loci/base/descriptor.h"
 
 namespace loci {
+namespace {
+
+Status unreadable(const std::string& name, int error) {
+  return {StatusCode::kUnavailable, fmt::format("{} cannot be read: {}", name, std::strerror(error))};
+}
+
+}  // namespace
 
 Result<std::string> read_text_file(const std::string& path) {
-  struct stat facts{};
-  if (::stat(path.c_str(), &facts) != 0 && errno == ENOENT)
-    return not_found(fmt::format("{} is not there", path));
-  std::ifstream in(path, std::ios::binary);
-  if (!in || S_ISDIR(facts.st_mode))
-    return Status(StatusCode::kUnavailable, fmt::format("{} can't be read", path));
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) return Status(StatusCode::kUnavailable, fmt::format("{} can't be read", path));
-  return text;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open() && errno == ENOENT) return not_found(fmt::format("{} is not there", path));
+  if (!file.is_open()) return unreadable(path, errno);
+  return read_text(file.get(), path);
+}
+
+// (A stream's iterators throw where a read fails.)
+Result<std::string> read_text(int descriptor, const std::string& name) {
+  std::string text;
+  std::array<char, 65536> piece{};
+  for (;;) {
+    const ssize_t got = ::read(descriptor, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return unreadable(name, errno);
+    if (got == 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(got));
+  }
 }
 
 }  // namespace loci

@@ -70,7 +70,7 @@ TEST_F(TlsFilesTest, ErrorsNameTheFlagAndThePath) {
   expect_refused({"", good.key}, "tls_cert", "tls_key");
   expect_refused({"/nowhere/a.pem", good.key}, "tls_cert", "/nowhere/a.pem is not there");
   expect_refused({good.certificate, "/nowhere/a.key"}, "tls_key", "/nowhere/a.key is not there");
-  expect_refused({folder_, good.key}, "tls_cert", folder_.string() + " can't be read");
+  expect_refused({folder_, good.key}, "tls_cert", folder_.string() + " cannot be read: Is a directory");
   expect_refused({good.key, good.key}, "tls_cert",
                  good.key + ": expected a PEM file that begins with the server's certificate");
   expect_refused({good.certificate, good.certificate}, "tls_key",

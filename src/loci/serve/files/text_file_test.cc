@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/files/text_file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+namespace loci {
+namespace {
+
+TEST(TextFile, IsReadWhole) {
+  const std::string path = testing::TempDir() + "text_file_test";
+  const std::string text = std::string(200'000, 'a') + std::string("\0\r\n", 3);
+  std::ofstream(path, std::ios::binary) << text;
+  EXPECT_EQ(*read_text_file(path), text);
+  std::ofstream(path, std::ios::binary | std::ios::trunc).flush();
+  EXPECT_EQ(*read_text_file(path), "");
+  std::filesystem::remove(path);
+  EXPECT_EQ(read_text_file(path).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(read_text_file(path).status().message(), path + " is not there");
+}
+
+// The first byte of a process's memory is nobody's, so the kernel answers the read with EIO.
+TEST(TextFile, AReadThatFailsIsAnError) {
+  const Status broken = read_text_file("/proc/self/mem").status();
+  EXPECT_EQ(broken.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(broken.message(), "/proc/self/mem cannot be read: Input/output error");
+  const Status folder = read_text_file(testing::TempDir()).status();
+  EXPECT_EQ(folder.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(folder.message(), testing::TempDir() + " cannot be read: Is a directory");
+}
+
+TEST(TextFile, WhatIsOpenIsReadToItsEnd) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  ASSERT_EQ(::write(ends[1], "two lines\n", 10), 10);
+  ::close(ends[1]);
+  EXPECT_EQ(*read_text(ends[0], "standard input"), "two lines\n");
+  ::close(ends[0]);
+  EXPECT_EQ(read_text(ends[0], "standard input").status().message(),
+            "standard input cannot be read: Bad file descriptor");
+}
+
+}  // namespace
+}  // namespace loci
