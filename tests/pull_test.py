@@ -126,6 +126,29 @@ def test_changed_repo_is_fetched_again(binary):
         expect_equal(read(path), repo.files["m-Q4_K_M.gguf"], "the new content")
 
 
+def test_a_change_that_was_interrupted_leaves_no_mixture(binary):
+    repo = directory_repo()
+    first, second = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
+    with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
+        path = home.pull("o/n")
+        before = repo.files[first]
+        repo.files[first], repo.files[second] = content(300_000, 8), content(200_000, 9)  # of the same sizes
+        registry.status = {first: [403]}
+        home.refused("pull", "o/n", "--connections", "1")
+        expect_equal(read(os.path.join(path, first)), before, "nothing was replaced")
+        expect("o/n" in home.run("list").stdout, "so the old model is still whole")
+        registry.status = {second: [403]}
+        home.refused("pull", "o/n", "--connections", "1")
+        expect_equal(read(os.path.join(path, first)), repo.files[first], "one of two is new")
+        expect("o/n" not in home.run("list").stdout, "neither model is whole")
+        expect("`loci pull o/n` fetches it" in home.refused("inspect", "o/n"), "so nobody serves it")
+        asked = len(registry.file_requests(first))
+        expect_equal(home.pull("o/n"), path, "path")
+        expect_equal(read(os.path.join(path, second)), repo.files[second], "the other one came")
+        expect_equal(len(registry.file_requests(first)), asked, "what is there is not fetched again")
+        expect("o/n" in home.run("list").stdout, "it is whole again")
+
+
 def test_lost_list_costs_no_download(binary):
     with Registry({"o/n": gguf_repo()}) as registry, Home(binary, registry) as home:
         path = home.pull("o/n")
@@ -325,11 +348,20 @@ def test_no_name_leads_out_of_the_folder(binary):
 
 
 def test_room_on_the_disk_is_looked_at_first(binary):
-    entry = {"type": "file", "path": "m-Q8_0.gguf", "size": 1 << 60, "oid": "0" * 40}
+    entry = {"type": "file", "path": "m-Q8_0.gguf", "size": 1 << 45, "oid": "0" * 40}
     with Registry({"o/n": Repo({"m-Q8_0.gguf": b"x"}, listed=[entry])}) as registry, Home(binary, registry) as home:
         message = home.refused("pull", "o/n")
         expect("are needed" in message and "are free" in message, message)
         expect_equal(len(registry.file_requests("m-Q8_0.gguf")), 0, "nothing is fetched")
+
+
+def test_sizes_that_no_file_has_are_refused(binary):
+    listed = [{"type": "file", "path": f"m-Q8_0-0000{i}-of-00002.gguf", "size": 1 << 63, "oid": "0" * 40} for i in (1, 2)]
+    with Registry({"o/n": Repo({entry["path"]: b"x" for entry in listed}, listed=listed)}) as registry, \
+            Home(binary, registry) as home:
+        message = home.refused("pull", "o/n")
+        expect("m-Q8_0-00001-of-00002.gguf 9223372036854775808 bytes, at most 70368744177664 are allowed" in message, message)
+        expect_equal(len(registry.requests), 1, "nothing is fetched")
 
 
 def test_odd_answers(binary):

@@ -170,14 +170,14 @@ Result<bool> has_content(const std::string& path, const RepoFile& file) {
   return true;
 }
 
-Status download_file(HttpClient& client, const HubAccess& access, const RepoReference& repo,
-                     const std::string& folder, RepoFile& file, PullProgress& progress) {
+Result<std::string> download_file(HttpClient& client, const HubAccess& access, const RepoReference& repo,
+                                  const std::string& folder, RepoFile& file, PullProgress& progress) {
   const std::string part = part_path(folder, file);
   const bool resumed = size_of(part) > 0;
   for (bool again = resumed;; again = false) {
     LOCI_RETURN_IF_ERROR(fetch(client, access, repo, file, part, progress));
     LOCI_ASSIGN_OR_RETURN(const bool right, has_content(part, file));
-    if (right) break;
+    if (right) return part;
     std::error_code error;
     fs::remove(part, error);
     progress.add(-static_cast<std::int64_t>(file.size));
@@ -187,7 +187,9 @@ Status download_file(HttpClient& client, const HubAccess& access, const RepoRefe
           "{}: what arrived has not the hash that the registry lists; it was removed", file.path));
     }
   }
-  const std::string target = folder + "/" + file.path;
+}
+
+Status place_file(const std::string& part, const std::string& target) {
   std::error_code error;
   fs::create_directories(fs::path(target).parent_path(), error);
   if (!error) fs::rename(part, target, error);

@@ -23,10 +23,13 @@ std::uint64_t size_of(const std::string& path);
 // and the size is right. Errors: kNotFound.
 Result<bool> has_content(const std::string& path, const RepoFile& file);
 
-// Fetches what is missing of the part, checks it, and moves it to its name. `file` learns its hash where
-// only the answer tells it. Tries again while bytes arrive, and a few times where none do.
+// Fetches what is missing of the part, checks it and returns its path. `file` learns its hash where only the
+// answer tells it. Tries again while bytes arrive, and a few times where none do.
 // Errors: as pull().
-Status download_file(HttpClient& client, const HubAccess& access, const RepoReference& repo,
-                     const std::string& folder, RepoFile& file, PullProgress& progress);
+Result<std::string> download_file(HttpClient& client, const HubAccess& access, const RepoReference& repo,
+                                  const std::string& folder, RepoFile& file, PullProgress& progress);
+
+// Moves a part that download_file() returned to the name under which it is served. Errors: kInternal.
+Status place_file(const std::string& part, const std::string& target);
 
 }  // namespace loci

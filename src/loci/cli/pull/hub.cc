@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <set>
 #include <thread>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int kPagesMax = 200;
 constexpr std::size_t kFilesMax = 100'000;
+static_assert(kFilesMax <= INT64_MAX / kRepoFileBytesMax, "the sum of all sizes must not wrap");
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);

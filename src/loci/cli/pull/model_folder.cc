@@ -12,11 +12,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "loci/cli/paths.h"
+#include "loci/serve/files/text_file.h"
 
 namespace loci {
 namespace fs = std::filesystem;
@@ -67,9 +67,9 @@ std::string repo_folder(const std::string& models, const RepoReference& repo) {
 }
 
 std::optional<PulledRepo> read_pulled(const std::string& folder) {
-  std::ifstream in(folder + "/" + kFilesName, std::ios::binary);
-  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
-  if (!in.good() && !in.eof()) return std::nullopt;
+  const Result<std::string> written = read_text_file(folder + "/" + kFilesName);
+  if (!written.ok()) return std::nullopt;
+  const nlohmann::json json = nlohmann::json::parse(*written, nullptr, false);
   const auto text = [](const nlohmann::json& object, const char* name) {
     const auto found = object.find(name);
     return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -109,6 +109,16 @@ Status write_pulled(const PulledRepo& pulled) {
   if (out) fs::rename(path + ".new", path, error);
   if (!out || error) return internal_error(fmt::format("{} cannot be written", path));
   return {};
+}
+
+Status withdraw_pulled(const std::string& folder, const std::vector<RepoFile>& files) {
+  std::optional<PulledRepo> pulled = read_pulled(folder);
+  if (!pulled) return {};
+  const std::size_t gone = std::erase_if(pulled->files, [&](const RepoFile& listed) {
+    return std::any_of(files.begin(), files.end(),
+                       [&](const RepoFile& file) { return file.path == listed.path; });
+  });
+  return gone == 0 ? Status() : write_pulled(*pulled);
 }
 
 std::vector<PulledRepo> list_pulled(const std::string& models) {

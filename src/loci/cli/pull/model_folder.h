@@ -6,7 +6,8 @@
 //     .loci-lock              locked (flock) by whoever pulls or removes
 //     .loci-parts/            files that are not yet whole
 //
-// A file that stands under its own name is whole and was checked; .loci-files.json names only such.
+// A file that stands under its own name is whole and was checked; .loci-files.json names only such. What it
+// names of one model came with one pull, or did not change since.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,9 @@ struct PulledRepo {
 std::optional<PulledRepo> read_pulled(const std::string& folder);
 // Replaces it, in one step.
 Status write_pulled(const PulledRepo& pulled);
+// Takes those of `files` that are on the list off it, as pull() does before it replaces a model's first file.
+// Errors: kInternal.
+Status withdraw_pulled(const std::string& folder, const std::vector<RepoFile>& files);
 
 // Every repo under `models`, by name.
 std::vector<PulledRepo> list_pulled(const std::string& models);

@@ -116,6 +116,18 @@ TEST(RepoFiles, ReadsAListOfFiles) {
   }
 }
 
+TEST(RepoFiles, RefusesSizesWhoseSumCouldWrap) {
+  const auto sized = [](std::uint64_t size) {
+    return parse_repo_tree(fmt::format(R"([{{"type": "file", "path": "m.gguf", "size": {}}}])", size));
+  };
+  EXPECT_EQ(sized(kRepoFileBytesMax)->at(0).size, kRepoFileBytesMax);
+  const Status refused = sized(std::uint64_t{1} << 63).status();
+  EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(refused.message(),
+            "the registry's list of files gives m.gguf 9223372036854775808 bytes, at most 70368744177664 are "
+            "allowed");
+}
+
 std::vector<RepoFile> named(const std::vector<std::string>& paths) {
   std::vector<RepoFile> out;
   for (const std::string& path : paths)
@@ -252,6 +264,18 @@ TEST_F(FolderTest, FindsWhatIsWhole) {
   EXPECT_EQ(all[0].files.size(), 2u);
   write(repo.folder + "/.loci-files.json", "{\"files\": [{\"path\": \"../../x\", \"size\": 1}]}");
   EXPECT_TRUE(list_pulled(root_.string()).empty()) << "a damaged list counts as none";
+}
+
+TEST_F(FolderTest, WhatIsWithdrawnIsNotFoundThoughItsFilesAreThere) {
+  const PulledRepo repo = pulled("o/n", {"m-Q8_0.gguf", "m-Q4_0.gguf"});
+  const auto find = [&](const std::string& text) {
+    return find_pulled(root_.string(), parse_repo_reference(text).value());
+  };
+  EXPECT_TRUE(
+      withdraw_pulled(repo.folder, {repo.files[0], {.path = "other", .sha256 = {}, .git_sha1 = {}}}).ok());
+  EXPECT_EQ(find("o/n:Q8_0"), std::nullopt);
+  EXPECT_EQ(find("o/n:Q4_0"), repo.folder + "/m-Q4_0.gguf");
+  EXPECT_TRUE(withdraw_pulled(root_.string() + "/none", repo.files).ok()) << "nothing was promised";
 }
 
 TEST_F(FolderTest, RemovesWhatWasPulledAndNothingElse) {

@@ -71,9 +71,15 @@ Status check_room(const std::string& folder, std::uint64_t needed) {
 // Fetches all files with `connections` threads; the first error ends the others after their file.
 class Fetching {
  public:
+  // `files` are those of the model that are missing; `model` has all of its files.
   Fetching(const RepoReference& repo, const PullOptions& options, std::string folder,
-           std::vector<RepoFile>& files, PullProgress& progress)
-      : repo_(repo), options_(options), folder_(std::move(folder)), files_(files), progress_(progress) {}
+           std::vector<RepoFile>& files, const std::vector<RepoFile>& model, PullProgress& progress)
+      : repo_(repo),
+        options_(options),
+        folder_(std::move(folder)),
+        files_(files),
+        model_(model),
+        progress_(progress) {}
 
   Status run() {
     std::vector<std::future<void>> threads;
@@ -95,7 +101,7 @@ class Fetching {
   void work() {
     HttpClient client(options_.access);
     for (std::size_t i = next_.fetch_add(1); i < files_.size(); i = next_.fetch_add(1)) {
-      const Status status = download_file(client, options_.access, repo_, folder_, files_[i], progress_);
+      const Status status = fetch(client, files_[i]);
       if (status.ok()) {
         progress_.file_done();
         continue;
@@ -106,14 +112,33 @@ class Fetching {
     }
   }
 
+  Status fetch(HttpClient& client, RepoFile& file) {
+    LOCI_ASSIGN_OR_RETURN(const std::string part,
+                          download_file(client, options_.access, repo_, folder_, file, progress_));
+    LOCI_RETURN_IF_ERROR(withdraw());
+    return place_file(part, folder_ + "/" + file.path);
+  }
+
+  // First the promise, then the files: from the first new file until the last the folder has a mixture of
+  // two contents, which nobody may serve. Until then the old model is whole.
+  Status withdraw() {
+    const MutexLock lock(mutex_);
+    if (is_withdrawn_) return {};
+    LOCI_RETURN_IF_ERROR(withdraw_pulled(folder_, model_));
+    is_withdrawn_ = true;
+    return {};
+  }
+
   const RepoReference& repo_;
   const PullOptions& options_;
   const std::string folder_;
   std::vector<RepoFile>& files_;  // each is one thread's
+  const std::vector<RepoFile>& model_;
   PullProgress& progress_;
   SystemClock clock_;
   std::atomic<std::size_t> next_{0};
   Mutex mutex_;
+  bool is_withdrawn_ GUARDED_BY(mutex_) = false;
   Status failed_ GUARDED_BY(mutex_);
 };
 
@@ -154,7 +179,7 @@ Result<std::string> pull(const RepoReference& repo, const PullOptions& options) 
                     format_bytes(total),
                     there == 0 ? "" : fmt::format(" ({} are there already)", format_bytes(there))));
     PullProgress progress(bar ? PullProgress::Say() : say, total, there, missing.size());
-    LOCI_RETURN_IF_ERROR(Fetching(repo, options, folder, missing, progress).run());
+    LOCI_RETURN_IF_ERROR(Fetching(repo, options, folder, missing, chosen.files, progress).run());
   }
   std::vector<RepoFile> have = chosen.files;
   for (RepoFile& file : have) {

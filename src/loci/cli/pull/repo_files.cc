@@ -140,6 +140,10 @@ Result<std::vector<RepoFile>> parse_repo_tree(std::string_view json) {
       return data_loss(fmt::format("the registry's list of files gives no size for {}", file.path));
     }
     file.size = size->get<std::uint64_t>();
+    if (file.size > kRepoFileBytesMax) {
+      return data_loss(fmt::format("the registry's list of files gives {} {} bytes, at most {} are allowed",
+                                   file.path, file.size, kRepoFileBytesMax));
+    }
     if (const auto large = entry.find("lfs"); large != entry.end() && large->is_object()) {
       file.sha256 = string_at(*large, "oid");
       if (file.sha256.starts_with("sha256:")) file.sha256.erase(0, 7);

@@ -18,8 +18,11 @@ struct RepoFile {
   std::string git_sha1;  // hex, of git's blob; for files that are no large ones
 };
 
+// No model has a larger file; the sizes of as many files as a repo may have can be added up.
+inline constexpr std::uint64_t kRepoFileBytesMax = std::uint64_t{64} << 40;
+
 // One page of what /api/models/REPO/tree/REVISION?recursive=true answers, without folders.
-// Errors: kDataLoss (not that form, or a path that leads out of the folder).
+// Errors: kDataLoss (not that form, a path that leads out of the folder, or more than kRepoFileBytesMax).
 Result<std::vector<RepoFile>> parse_repo_tree(std::string_view json);
 
 struct ChosenFiles {
