@@ -93,6 +93,7 @@ live_suites() {
   beside 40 "papers' figures" suite tests/reproduce_test.py
   beside 60 "servers that share a cluster's secret" suite tests/cluster_test.py
   beside 20 "the simulator's command" suite tests/sim_test.py
+  beside 20 "what commands print, and how they end" suite tests/commands_test.py
   beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
   beside_done
   behind_done

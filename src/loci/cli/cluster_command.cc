@@ -12,7 +12,6 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
-#include "loci/serve/store/open_store.h"
 #include "loci/server/join_cluster.h"
 
 namespace loci {
@@ -39,8 +38,8 @@ void print_members(const MemberList& list) {
 }
 
 Status run_cluster(const ClusterFlags& flags) {
-  if (!is_store_url(flags.join))
-    return invalid_argument(fmt::format("expected postgresql://..., found \"{}\"", flags.join), "--join");
+  if (const Status url = check_join_url(flags.join); !url.ok())
+    return invalid_argument(url.message(), "--join");
   LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
   if (!flags.drain.empty()) {
     const Status asked = table->ask_to_drain(flags.drain, true);

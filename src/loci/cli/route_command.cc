@@ -25,7 +25,6 @@
 #include "loci/cluster/peers/peer_tls.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/http/server_address.h"
-#include "loci/serve/store/open_store.h"
 #include "loci/serve/telemetry/metrics.h"
 #include "loci/server/join_cluster.h"
 #include "loci/server/process.h"
@@ -69,8 +68,8 @@ Status take(Result<Parsed> parsed, const char* flag, Value& out) {
 
 Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   FrontOptions out;
-  if (!is_store_url(flags.join))
-    return invalid_argument(fmt::format("expected postgresql://..., found \"{}\"", flags.join), "--join");
+  if (const Status url = check_join_url(flags.join); !url.ok())
+    return invalid_argument(url.message(), "--join");
   const std::optional<RoutingPolicy> policy = parse_routing_policy(flags.policy);
   if (!policy) {
     return invalid_argument(

@@ -13,6 +13,7 @@
 #include "loci/cluster/resumed_request.h"
 #include "loci/memory/chain_key.h"
 #include "loci/serve/http/page_guard.h"
+#include "loci/serve/store/open_store.h"
 #include "loci/serve/store/postgres_database.h"
 #include "loci/serve/store/store_keeper.h"
 #include "loci/server/profile/profile_file.h"
@@ -26,6 +27,12 @@ std::string reachable_host(const std::string& host) {
 }
 
 }  // namespace
+
+Status check_join_url(std::string_view url) {
+  if (is_store_url(url)) return {};
+  return invalid_argument(
+      "expected postgresql://..., found something else, which is not shown as it may have a password");
+}
 
 Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const std::string& secret_file) {
   if (secret_file.empty()) {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "loci/base/status.h"
 #include "loci/cluster/limits/cluster_limits.h"
@@ -21,6 +22,10 @@
 #include "loci/server/server_config.h"
 
 namespace loci {
+
+// Checks that the URL is one of PostgreSQL. Errors: kInvalidArgument, without a field and without the URL,
+// which may have a password.
+Status check_join_url(std::string_view url);
 
 // The members in that database. Errors name join or cluster_secret.
 Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const std::string& secret_file);

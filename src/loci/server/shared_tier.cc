@@ -102,6 +102,17 @@ Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& cloc
   return tier;
 }
 
+std::string describe_shared(std::string_view url) {
+  // The login ends at the last @ for parse_redis_address() too.
+  const std::size_t at = url.rfind('@');
+  if (at == std::string_view::npos) return std::string(url);
+  const std::size_t scheme = url.find("://");
+  const std::size_t login = scheme < at ? scheme + 3 : 0;
+  const std::size_t colon = url.find(':', login);
+  const std::size_t secret = colon < at ? colon + 1 : login;
+  return fmt::format("{}***{}", url.substr(0, secret), url.substr(at));
+}
+
 std::uint32_t shared_blocks_remembered(std::uint32_t device_blocks) {
   return std::clamp(device_blocks, kRememberedMin, kRememberedMax);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
@@ -34,6 +35,9 @@ Status check_shared_options(const std::string& url, bool has_secret);
 // `clock` must outlive the tier. Errors: kInvalidArgument naming shared (the URL is wrong, there are
 // no credentials, or the store refuses them) or cluster_secret (there is none).
 Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& clock);
+
+// `url` for people and logs, valid or not: without what may be a password.
+std::string describe_shared(std::string_view url);
 
 // For how many parts of each group the server remembers whether the store has them, if the device has
 // `device_blocks` blocks.

@@ -34,5 +34,18 @@ TEST(SharedTier, WhatNeedsNoModelIsChecked) {
   ::unsetenv("AWS_SHARED_CREDENTIALS_FILE");
 }
 
+TEST(SharedTier, NoPasswordIsShown) {
+  EXPECT_EQ(describe_shared(""), "");
+  EXPECT_EQ(describe_shared("redis://h:7000/3"), "redis://h:7000/3");
+  EXPECT_EQ(describe_shared("s3://bucket/a?region=x"), "s3://bucket/a?region=x");
+  EXPECT_EQ(describe_shared("redis://ann:secret@h:7000/3"), "redis://ann:***@h:7000/3");
+  EXPECT_EQ(describe_shared("rediss://:secret@[::1]"), "rediss://:***@[::1]");
+  // Mistyped, and not refused yet.
+  EXPECT_EQ(describe_shared("redis://:sec/r@et@h"), "redis://:***@h");
+  EXPECT_EQ(describe_shared("redis://secret@h"), "redis://***@h");
+  EXPECT_EQ(describe_shared("redis:/:secret@h"), "redis:***@h");
+  EXPECT_EQ(describe_shared("s3://id:secret@bucket"), "s3://id:***@bucket");
+}
+
 }  // namespace
 }  // namespace loci

@@ -11,6 +11,7 @@
 #include "loci/cli/options/option_table.h"
 #include "loci/cluster/member.h"
 #include "loci/serve/store/open_store.h"
+#include "loci/server/join_cluster.h"
 
 namespace loci {
 
@@ -22,8 +23,7 @@ std::vector<Option> cluster_options() {
                              "there too, unless --store names another place; needs --cluster-secret"},
                             "URL", [](auto& flags) -> auto& { return flags.join; });
   join.set = [set = join.set](ServerConfig& flags, const std::string& text) -> Status {
-    if (!text.empty() && !is_store_url(text))
-      return invalid_argument(fmt::format("expected postgresql://..., found \"{}\"", text));
+    if (!text.empty()) LOCI_RETURN_IF_ERROR(check_join_url(text));
     return set(flags, text);
   };
   join.get = [](const ServerConfig& flags) { return std::optional<std::string>(describe_store(flags.join)); };

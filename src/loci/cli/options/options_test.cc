@@ -175,7 +175,8 @@ TEST(Configuration, ErrorsSayWhatIsAllowedAndFound) {
     std::string flag, value, message;
   };
   const std::vector<Case> cases = {
-      {"--join", "mysql://db", "expected postgresql://..., found \"mysql://db\""},
+      {"--join", "postgrsql://ann:secret@db/loci",
+       "expected postgresql://..., found something else, which is not shown as it may have a password"},
       {"--advertise", "here", "expected HOST:PORT, as other machines reach this one, found \"here\""},
       {"--cors-origin", "a,,b", "expected values with commas between them, found \"a,,b\""},
       {"--temperature", "-1", "expected a number from 0 to 1000, found \"-1\""},
@@ -327,6 +328,16 @@ TEST(Configuration, WhatIsPrintedIsReadBack) {
   EXPECT_NE(text.find("idle_timeout = \"1500ms\"  # --idle-timeout"), std::string::npos) << text;
   EXPECT_NE(text.find("port = 8080  # default"), std::string::npos) << text;
   EXPECT_NE(text.find("# device_memory: half of what is free"), std::string::npos) << text;
+}
+
+TEST(Configuration, PasswordsInUrlsAreNotPrinted) {
+  ConfigurationSources sources;
+  sources.flags = {{"--shared", "redis://ann:secret@cache:7000/1"},
+                   {"--store", "postgresql://ann:secret@db/talks"},
+                   {"--join", "postgresql://ann:secret@db/loci"}};
+  const std::string text = print_configuration(make_configuration(sources).value());
+  EXPECT_EQ(text.find("secret@"), std::string::npos) << text;
+  EXPECT_NE(text.find("shared = \"redis://ann:***@cache:7000/1\"  # --shared"), std::string::npos) << text;
 }
 
 TEST(Configuration, SecretsAreNeitherPrintedNorQuoted) {

@@ -4,6 +4,7 @@
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
 #include "loci/policy/policy_set.h"
+#include "loci/server/shared_tier.h"
 
 namespace loci {
 
@@ -53,6 +54,21 @@ Option disk_option(const std::string& group) {
   return disk;
 }
 
+Option shared_option(const std::string& group) {
+  Option shared = text_option(
+      {group, "--shared",
+       "a store through which servers with the same cluster secret share their state; one that speaks "
+       "Redis's protocol: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS; or "
+       "S3's: s3://BUCKET[/PREFIX], followed by ?endpoint=URL, region=NAME and style=path or virtual, "
+       "joined by &, where they differ from Amazon's, with credentials from where Amazon's own programs "
+       "look for them"},
+      "URL", [](auto& flags) -> auto& { return flags.shared; });
+  shared.get = [](const ServerConfig& flags) {
+    return std::optional<std::string>(describe_shared(flags.shared));
+  };
+  return shared;
+}
+
 }  // namespace
 
 std::vector<Option> state_options() {
@@ -96,14 +112,7 @@ std::vector<Option> state_options() {
                    "the file with the secret that all servers of a cluster share (`loci keys cluster` makes "
                    "it); with it they give the same state the same keys"},
                   [](auto& flags) -> auto& { return flags.cluster_secret; }),
-      text_option(
-          {group, "--shared",
-           "a store through which servers with the same cluster secret share their state; one that speaks "
-           "Redis's protocol: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS; or "
-           "S3's: s3://BUCKET[/PREFIX], followed by ?endpoint=URL, region=NAME and style=path or virtual, "
-           "joined by &, where they differ from Amazon's, with credentials from where Amazon's own programs "
-           "look for them"},
-          "URL", [](auto& flags) -> auto& { return flags.shared; }),
+      shared_option(group),
       limit_duration_option(
           {group, "--shared-ttl",
            "how long servers use state in the shared store that nobody wrote or used since; Redis drops it "

@@ -48,6 +48,8 @@ Result<ConnectionOptions> parse_url(const std::string& url) {
   std::string text = message != nullptr ? message : "out of memory";
   PQfreemem(message);
   while (!text.empty() && text.back() == '\n') text.pop_back();
+  // What is at fault stands at the end, in quotes: it may be the password, or the whole URL.
+  text = text.substr(0, text.rfind(": \""));
   return invalid_argument("the URL of PostgreSQL: " + text);
 }
 

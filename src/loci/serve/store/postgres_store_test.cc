@@ -464,6 +464,16 @@ TEST(LocalDatabase, IsReachedByLoopbackOrASocket) {
   EXPECT_EQ(is_local_database("postgresql://h/x?no_such=1").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(LocalDatabase, AFaultyUrlIsNotQuoted) {
+  for (const char* wrong : {"postgresql://ann:%zzsecret@h/x", "postgresql://ann:secret@[::1/x",
+                            "postgresql://ann:secret@[::1]x/y", "postgresql://h/x?password=a=secret"}) {
+    const Status refused = is_local_database(wrong).status();
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << wrong;
+    EXPECT_TRUE(refused.message().starts_with("the URL of PostgreSQL: ")) << refused.message();
+    EXPECT_EQ(refused.message().find("secret"), std::string::npos) << refused.message();
+  }
+}
+
 TEST(DescribeStore, ShowsNoPassword) {
   EXPECT_EQ(describe_store("postgresql://ann:secret@host/db"), "postgresql://ann:***@host/db");
   EXPECT_EQ(describe_store("postgres://ann@host:5/db?password=secret&x=y"),

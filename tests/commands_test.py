@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands print, and how they end where it cannot be printed."""
+import os
+import subprocess
+
+from live_client import expect
+
+HOSTILE = "a\x1b]0;title\x07\x9b2J\x7fb"
+HARMLESS = "a?]0;title??2J?b"
+
+
+def run(binary, *arguments, text="", **streams):
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.run([binary, *arguments], input=text.encode(), timeout=120, env={**os.environ, "LOCI_CONFIG": "", "LOCI_MODEL": ""},
+                          check=False, **streams)
+
+
+# --- passwords ---
+
+def test_no_password_is_printed(binary):
+    done = run(binary, "serve", "--shared", "redis://ann:hidden@cache:7000/1", "--print-config")
+    expect(done.returncode == 0 and b'shared = "redis://ann:***@cache:7000/1"  # --shared' in done.stdout, done)
+    done = run(binary, "serve", "default", "--join", "postgrsql://ann:hidden@db/loci")
+    expect(done.returncode == 2 and b"--join: expected postgresql://..., found something else" in done.stderr, done)
+    expect(b"hidden" not in done.stderr, done.stderr)
