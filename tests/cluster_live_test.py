@@ -561,6 +561,16 @@ def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):
             front.wait_for(1)
 
 
+def test_a_front_takes_several_names_from_its_variable(fresh, monkeypatch):
+    monkeypatch.setenv("LOCI_ALLOWED_HOST", "one.example,two.example")
+    with fresh.front("--allowed-host", "three.example") as front:
+        expect_equal(front.get("/v1/models", {"Host": "one.example"}).status, 403, "the flag goes before the variable")
+    with fresh.front() as front:
+        for host in ("one.example", "two.example"):
+            expect(front.get("/v1/models", {"Host": host}).status != 403, host)
+        expect_equal(front.get("/v1/models", {"Host": "three.example"}).status, 403, "another name")
+
+
 def test_without_the_database_stateless_requests_go_on(binary, tiny_model, tmp_path):
     with Postgres() as postgres:
         place = Cluster(binary, tiny_model, str(tmp_path), postgres)

@@ -216,7 +216,8 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--drain-timeout", flags->drain_timeout, "LOCI_DRAIN_TIMEOUT",
       "how long running replies may go on after the front is told to stop");
   add("--allowed-host", flags->allowed_hosts, "LOCI_ALLOWED_HOST",
-      "further host names by which clients may call this front");
+      "further host names by which clients may call this front, with commas between them")
+      ->delimiter(',');
   add("--log-level", flags->log_level, "LOCI_LOG_LEVEL", "how much is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
   add("--log-format", flags->log_format, "LOCI_LOG_FORMAT",
