@@ -23,3 +23,13 @@ def test_no_password_is_printed(binary):
     done = run(binary, "serve", "default", "--join", "postgrsql://ann:hidden@db/loci")
     expect(done.returncode == 2 and b"--join: expected postgresql://..., found something else" in done.stderr, done)
     expect(b"hidden" not in done.stderr, done.stderr)
+
+
+# --- the file of options ---
+
+def test_sampling_is_written_in_numbers(binary, tmp_path):
+    path = tmp_path / "loci.toml"
+    path.write_text("[sampling]\ntemperature = 0.7\ntop_p = 1\nmin_p = \"0.05\"\n")
+    done = run(binary, "serve", "--config", str(path), "--print-config")
+    for line in (f"temperature = 0.7  # {path}:2", f"top_p = 1  # {path}:3", f"min_p = 0.05  # {path}:4"):
+        expect(line in done.stdout.decode(), f"{line}: {done}")

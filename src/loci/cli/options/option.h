@@ -23,6 +23,7 @@ enum class OptionKind : std::uint8_t {
   kText,
   kPath,      // relative ones are relative to where the server was started
   kInteger,   // TOML: an integer
+  kNumber,    // "0.7"; TOML: an integer or a float, or a string
   kBytes,     // "4GiB"; TOML: a string or an integer
   kDuration,  // "30s"; TOML: a string, or a number of seconds
   kChoice,

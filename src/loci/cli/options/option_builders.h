@@ -104,7 +104,7 @@ Option number_option(OptionName name, At at, double min, double max) {
     return invalid_argument(fmt::format("expected a number from {} to {}, found \"{}\"", min, max, text));
   };
   const auto write = [](Number value) { return fmt::format("{}", value); };
-  return option_detail::row(std::move(name), OptionKind::kText, "NUMBER", at, parse, write);
+  return option_detail::row(std::move(name), OptionKind::kNumber, "NUMBER", at, parse, write);
 }
 
 template <class At>

@@ -291,6 +291,30 @@ TEST(Configuration, TypesOfTomlThatFit) {
   EXPECT_EQ(configuration.server.seed, UINT64_MAX);
 }
 
+TEST(Configuration, SamplingIsWrittenInNumbers) {
+  const auto read = [](const std::string& text) { return from_file("[sampling]\n" + text); };
+  const Configuration numbers =
+      read("temperature = 0.7\ntop_p = 1\nmin_p = 1e-2\nrepeat_penalty = \"1.1\"\n").value();
+  EXPECT_EQ(numbers.server.sampling.temperature, 0.7f);
+  EXPECT_EQ(numbers.server.sampling.top_p, 1.0f);
+  EXPECT_EQ(numbers.server.sampling.min_p, 0.01f);
+  EXPECT_EQ(numbers.server.sampling.repeat_penalty, 1.1f) << "a string, as before";
+  const std::string printed = print_configuration(numbers);
+  for (const char* line :
+       {"\ntemperature = 0.7  # ", "\ntop_p = 1  # ", "\nmin_p = 0.01  # ", "\nrepeat_penalty = 1.1  # "})
+    EXPECT_NE(printed.find(line), std::string::npos) << printed;
+  const Configuration again = from_file(printed).value();
+  for (const Option& option : option_table())
+    EXPECT_EQ(option.get(again.server), option.get(numbers.server)) << option.key();
+  const Configuration smallest = read("top_p = 0.000001\n").value();
+  EXPECT_EQ(from_file(print_configuration(smallest))->server.sampling.top_p, smallest.server.sampling.top_p);
+  expect_refused(read("temperature = true\n"), "loci.toml:2: sampling.temperature",
+                 "expected a number, found true");
+  expect_refused(read("temperature = nan\n"), "loci.toml:2: sampling.temperature",
+                 "expected a number from 0 to 1000");
+  expect_refused(read("top_p = 2\n"), "loci.toml:2: sampling.top_p", "found \"2\"");
+}
+
 TEST(Configuration, ADeviceIsChosenByName) {
   const Configuration standard = make_configuration({}).value();
   EXPECT_EQ(standard.server.device, DeviceChoice{});

@@ -20,6 +20,7 @@ std::string place(const std::string& name, const toml::source_region& where) {
 std::string wanted(const Option& option) {
   switch (option.kind) {
     case OptionKind::kInteger: return "an integer";
+    case OptionKind::kNumber: return "a number";
     case OptionKind::kBytes: return "a string or an integer";
     case OptionKind::kDuration: return "a string or a number of seconds";
     case OptionKind::kSwitch: return "true, false, \"on\" or \"off\"";
@@ -31,10 +32,10 @@ std::string wanted(const Option& option) {
 // The text that Option::set() takes; nothing where the value is of a type that the option does not have.
 std::optional<std::string> text_of(const Option& option, const toml::node& node) {
   const OptionKind kind = option.kind;
-  const bool number =
-      kind == OptionKind::kInteger || kind == OptionKind::kBytes || kind == OptionKind::kDuration;
+  const bool fraction = kind == OptionKind::kNumber || kind == OptionKind::kDuration;
+  const bool number = fraction || kind == OptionKind::kInteger || kind == OptionKind::kBytes;
   if (const auto* value = node.as_integer(); value != nullptr && number) return std::to_string(value->get());
-  if (const auto* value = node.as_floating_point(); value != nullptr && kind == OptionKind::kDuration) {
+  if (const auto* value = node.as_floating_point(); value != nullptr && fraction) {
     return fmt::format("{}", value->get());
   }
   if (const auto* value = node.as_boolean(); value != nullptr && kind == OptionKind::kSwitch) {
@@ -126,9 +127,10 @@ std::string toml_value(const Option& option, const std::string& text) {
     return out.str();
   };
   // (An integer may be a word too, "none", or more than TOML's integers hold.)
+  const char* letters = option.kind == OptionKind::kNumber ? "+-.0123456789e" : "-0123456789";
   const bool is_number =
-      text.size() < 19 && !text.empty() && text.find_first_not_of("-0123456789") == std::string::npos;
-  if (option.kind == OptionKind::kInteger && is_number) return text;
+      text.size() < 19 && !text.empty() && text.find_first_not_of(letters) == std::string::npos;
+  if ((option.kind == OptionKind::kInteger || option.kind == OptionKind::kNumber) && is_number) return text;
   if (option.kind != OptionKind::kList) return quoted(text);
   std::string out;
   for (std::size_t begin = 0; begin < text.size();) {
