@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What commands print, and how they end where it cannot be printed."""
 import os
+import struct
 import subprocess
 
 from live_client import expect
@@ -33,3 +34,17 @@ def test_sampling_is_written_in_numbers(binary, tmp_path):
     done = run(binary, "serve", "--config", str(path), "--print-config")
     for line in (f"temperature = 0.7  # {path}:2", f"top_p = 1  # {path}:3", f"min_p = 0.05  # {path}:4"):
         expect(line in done.stdout.decode(), f"{line}: {done}")
+
+
+# --- a model's file ---
+
+def test_a_file_of_a_model_cannot_write_to_the_terminal(binary, tmp_path):
+    def text(value):
+        data = value.encode()
+        return struct.pack("<Q", len(data)) + data
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("general.architecture") + struct.pack("<I", 8) + text(HOSTILE))
+    for words in (["inspect"], ["serve", "--port", "0", "--store", "", "--disk", "none", "--threads", "1", "--model"]):
+        done = run(binary, *words, str(path))
+        shown = (done.stdout + done.stderr).decode()
+        expect(HARMLESS in shown and not any(control in shown for control in "\x1b\x07\x9b\x7f"), f"{words}: {done}")

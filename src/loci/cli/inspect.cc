@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/compute/state_type.h"
 #include "loci/model/families/family.h"
@@ -28,6 +29,14 @@ struct Listed {
   std::uint64_t elements() const { return rows * columns; }
 };
 
+// A file's text, cut to fit in one line of the report.
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kMost = 100;
+  std::size_t end = std::min(text.size(), kMost);
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return printable(text.substr(0, end), LineEnds::kReplace) + (end < text.size() ? "..." : "");
+}
+
 std::vector<Listed> list_tensors(const ModelSource& file) {
   std::vector<Listed> all;
   for (const TensorView& tensor : file.tensors()) {
@@ -35,23 +44,10 @@ std::vector<Listed> list_tensors(const ModelSource& file) {
                    tensor.size_bytes(), true});
   }
   for (const OpaqueTensor& tensor : file.opaque_tensors()) {
-    all.push_back({tensor.name, tensor.type_name, tensor.rows, tensor.columns, tensor.size_bytes, false});
+    all.push_back(
+        {tensor.name, shortened(tensor.type_name), tensor.rows, tensor.columns, tensor.size_bytes, false});
   }
   return all;
-}
-
-// A file's text on one line of the report: control characters could rewrite the terminal.
-std::string printable(std::string_view text) {
-  constexpr std::size_t kMost = 100;
-  std::size_t end = std::min(text.size(), kMost);
-  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  std::string out;
-  for (const char letter : text.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(letter);
-    out += byte < 0x20 || byte == 0x7f ? '?' : letter;
-  }
-  if (end < text.size()) out += "...";
-  return out;
 }
 
 class Report {
@@ -69,7 +65,7 @@ class Report {
 
 std::string text_or(const ModelSource& file, std::string_view key, std::string_view otherwise) {
   const Result<std::string> value = file.get_string(key);
-  return printable(value.ok() ? value.value() : std::string(otherwise));
+  return shortened(value.ok() ? value.value() : std::string(otherwise));
 }
 
 std::string per_head(const ModelSpec& spec) {
@@ -102,7 +98,8 @@ void report_model(Report& report, const ModelSource& file, const Result<ModelSpe
   for (const Listed& tensor : tensors) parameters += tensor.elements();
   report.line("parameters", format_count(parameters));
   if (!spec.ok()) {
-    report.line("can be served", "no: " + printable(spec.status().field()) + ": " + spec.status().message());
+    const std::string why = spec.status().field() + ": " + spec.status().message();
+    report.line("can be served", "no: " + printable(why, LineEnds::kReplace));
     return;
   }
   report.line("layers", format_count(spec->layer_count()));
@@ -130,7 +127,7 @@ std::string token_of(const ModelSource& file, std::string_view key) {
   const auto* texts = array == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&array->elements);
   if (texts == nullptr || id.value() >= texts->size())
     return fmt::format("{} (outside the vocabulary)", id.value());
-  return fmt::format("{} {}", id.value(), printable((*texts)[id.value()]));
+  return fmt::format("{} {}", id.value(), shortened((*texts)[id.value()]));
 }
 
 // "2, 0"
@@ -202,11 +199,11 @@ void report_types(Report& report, const std::vector<Listed>& tensors) {
 
 void report_every_tensor(Report& report, const std::vector<Listed>& tensors) {
   std::size_t widest = 4;
-  for (const Listed& tensor : tensors) widest = std::max(widest, printable(tensor.name).size());
+  for (const Listed& tensor : tensors) widest = std::max(widest, shortened(tensor.name).size());
   report.raw(
       fmt::format("\n  {:<{}} {:<10} {:>18} {:>12}\n", "name", widest, "type", "[rows, columns]", "bytes"));
   for (const Listed& tensor : tensors) {
-    report.raw(fmt::format("  {:<{}} {:<10} {:>18} {:>12}\n", printable(tensor.name), widest, tensor.type,
+    report.raw(fmt::format("  {:<{}} {:<10} {:>18} {:>12}\n", shortened(tensor.name), widest, tensor.type,
                            fmt::format("[{}, {}]", tensor.rows, tensor.columns),
                            tensor.size_bytes ? format_bytes(*tensor.size_bytes) : "?"));
   }
@@ -225,7 +222,7 @@ std::string inspect_source(const OpenedSource& opened, const std::string& path, 
   const std::vector<Listed> tensors = list_tensors(source);
   Report report;
   report.section("File");
-  report.line("path", printable(path));
+  report.line("path", shortened(path));
   report.line("size",
               fmt::format("{} ({} bytes)", format_bytes(opened.file_bytes), format_count(opened.file_bytes)));
   report.line("format",

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "loci/base/hex.h"
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_survey.h"
@@ -66,7 +67,8 @@ std::string model_row(const StoredModel& model) {
   const std::string served = model.user == 0  ? "no"
                              : model.user > 0 ? fmt::format("process {}", model.user)
                                               : std::string("yes");
-  return fmt::format(kModelRow, model.id, model.name.name.empty() ? "?" : model.name.name,
+  const std::string name = printable(model.name.name, LineEnds::kReplace);
+  return fmt::format(kModelRow, model.id, name.empty() ? "?" : name,
                      survey.ok() ? format_count(entries) : "damaged", format_bytes(model.held_bytes),
                      survey.ok() ? time_of(*survey, false) : "-", survey.ok() ? time_of(*survey, true) : "-",
                      served);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/serve/store/schema.h"
 #include "loci/serve/store/sql_store.h"
@@ -19,17 +20,8 @@
 namespace loci {
 namespace {
 
-// Stored text on a terminal: control characters (C0, DEL and C1) could rewrite it.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool c1 = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    out += byte < 0x20 || byte == 0x7f || c1 ? '?' : text[i];
-    if (c1) ++i;
-  }
-  return out;
-}
+// Stored text in one line.
+std::string shown(std::string_view text) { return printable(text, LineEnds::kReplace); }
 
 std::string utc(std::int64_t seconds) {
   return fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(static_cast<std::time_t>(seconds)));
@@ -49,7 +41,7 @@ std::string tenants_table(const std::vector<TenantStats>& tenants) {
   std::string out = fmt::format("\nTenants\n  {:<20} {:>13} {:>10} {:>10} {:>10}  {:<16}  {}\n", "tenant",
                                 "conversations", "responses", "items", "size", "oldest (UTC)", "newest");
   for (const TenantStats& one : tenants) {
-    out += fmt::format("  {:<20} {:>13} {:>10} {:>10} {:>10}  {:<16}  {}\n", printable(one.tenant),
+    out += fmt::format("  {:<20} {:>13} {:>10} {:>10} {:>10}  {:<16}  {}\n", shown(one.tenant),
                        format_count(one.conversations), format_count(one.responses), format_count(one.items),
                        format_bytes(one.size_bytes), utc(one.oldest_active_at), utc(one.newest_active_at));
   }
@@ -63,10 +55,10 @@ constexpr std::uint32_t kListedMax = 20;
 Result<std::string> conversations_table(ConversationStore& store, const std::string& tenant) {
   LOCI_ASSIGN_OR_RETURN(const ConversationList list, store.conversations(tenant, "", kListedMax));
   if (list.conversations.empty()) return std::string();
-  std::string out = fmt::format("\nConversations of {}\n  {:<48} {:<16} {:>8} {:>10}\n", printable(tenant),
-                                "id", "active (UTC)", "items", "size");
+  std::string out = fmt::format("\nConversations of {}\n  {:<48} {:<16} {:>8} {:>10}\n", shown(tenant), "id",
+                                "active (UTC)", "items", "size");
   for (const ConversationSummary& one : list.conversations) {
-    out += fmt::format("  {:<48} {:<16} {:>8} {:>10}\n", printable(one.conversation.id), utc(one.active_at),
+    out += fmt::format("  {:<48} {:<16} {:>8} {:>10}\n", shown(one.conversation.id), utc(one.active_at),
                        format_count(one.items), format_bytes(one.size_bytes));
   }
   if (list.has_more) out += "  ... and older ones (GET /v1/conversations lists all)\n";
@@ -88,7 +80,7 @@ Result<std::string> inspect_store(const std::string& path) {
   SqliteDatabase& file = *database;
   LOCI_ASSIGN_OR_RETURN(const std::int64_t version, schema_version(file));
   const std::int64_t known = store_migrations().back().version;
-  std::string out = "Conversation store\n" + line("path", printable(path)) +
+  std::string out = "Conversation store\n" + line("path", shown(path)) +
                     line("size", fmt::format("{}, log {}", format_bytes(file_bytes(path)),
                                              format_bytes(file_bytes(path + "-wal")))) +
                     line("schema version", fmt::format("{} (this Loci's: {})", version, known));
@@ -111,7 +103,7 @@ Result<std::string> inspect_conversation(const std::string& path, const std::str
   SqlStore store(std::move(database), {});
   LOCI_ASSIGN_OR_RETURN(const std::vector<TenantStats> tenants, store.stats());
   std::string out;
-  Status missing = not_found(fmt::format("no conversation or response has the id {}", printable(id)));
+  Status missing = not_found(fmt::format("no conversation or response has the id {}", shown(id)));
   for (const TenantStats& one : tenants) {
     Result<std::vector<StoredItem>> items = store.conversation_history(one.tenant, id, UINT64_MAX);
     if (items.status().code() == StatusCode::kNotFound && store.response(one.tenant, id).ok()) {
@@ -120,8 +112,8 @@ Result<std::string> inspect_conversation(const std::string& path, const std::str
     }
     if (items.status().code() == StatusCode::kNotFound) continue;
     LOCI_RETURN_IF_ERROR(items.status());
-    out += fmt::format("{} of {}: {} items\n", printable(id), printable(one.tenant), items->size());
-    for (const StoredItem& item : *items) out += printable(item.json) + "\n";
+    out += fmt::format("{} of {}: {} items\n", shown(id), shown(one.tenant), items->size());
+    for (const StoredItem& item : *items) out += shown(item.json) + "\n";
   }
   if (out.empty()) return missing;
   return out;

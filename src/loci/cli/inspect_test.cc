@@ -87,6 +87,17 @@ TEST(Inspect, ExplainsWhatCannotBeServed) {
   expect_line(report, "  b    type 77                [1, 5]            ?");
 }
 
+TEST(Inspect, NothingInAFileReachesTheTerminal) {
+  GgufWriter writer;
+  writer.add("general.architecture", std::string("\x1b]0;title\x07\xc2\x9b"
+                                                 "2J\nmamba"));
+  writer.add_raw_tensor("a\x1b[2J", 16, {256}, std::vector<std::byte>(66));
+  const std::string report = inspect(writer, InspectDetail::kEveryTensor);
+  EXPECT_NE(report.find("found \"?]0;title??2J?mamba\"\n"), std::string::npos) << report;
+  for (const char* control : {"\x1b", "\x07", "\xc2\x9b"})
+    EXPECT_EQ(report.find(control), std::string::npos) << report;
+}
+
 TEST(Inspect, SaysWhatADirectoryHolds) {
   const RandomModelOptions options{.vocabulary = 300};
   const std::vector<std::byte> bytes = make_random_model(options).value().to_bytes();

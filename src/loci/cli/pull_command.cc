@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
@@ -22,7 +23,7 @@ namespace loci {
 namespace {
 
 int report(const char* command, const Status& status) {
-  fmt::print(stderr, "loci {}: {}\n", command, status.message());
+  fmt::print(stderr, "loci {}: {}\n", command, printable(status.message(), LineEnds::kKeep));
   return 1;
 }
 

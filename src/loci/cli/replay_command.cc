@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
@@ -18,7 +19,7 @@ namespace {
 int run_replay(const std::string& path) {
   const Result<ReplayReport> report = replay(path);
   if (!report.ok()) {
-    fmt::print(stderr, "loci replay: {}: {}\n", path, report.status().message());
+    fmt::print(stderr, "loci replay: {}: {}\n", path, printable(report.status().message(), LineEnds::kKeep));
     return 1;
   }
   fmt::print("{} steps replayed, {} plans compared, all the same\n", format_count(report->steps),

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/base/version.h"
 #include "loci/cli/status_text.h"
@@ -30,9 +31,10 @@ std::string table(const std::vector<ReportRow>& rows) {
   }
   std::string out;
   for (const ReportRow& row : rows) {
-    out += row.options.empty()
-               ? fmt::format("  {:<15}{}\n", row.name, row.value)
-               : fmt::format("  {:<15}{:<{}}   {}\n", row.name, row.value, width, flags_of(row));
+    // The names of a model and of its file may have been chosen by a stranger.
+    const std::string value = printable(row.value, LineEnds::kReplace);
+    out += row.options.empty() ? fmt::format("  {:<15}{}\n", row.name, value)
+                               : fmt::format("  {:<15}{:<{}}   {}\n", row.name, value, width, flags_of(row));
   }
   return out;
 }

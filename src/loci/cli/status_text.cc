@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "loci/base/printable.h"
 #include "loci/cli/options/option_table.h"
 
 namespace loci {
@@ -25,7 +26,8 @@ std::string flag_of(const std::string& option) {
 }
 
 std::string for_people(const Status& status) {
-  return status.field().empty() ? status.message() : flag_of(status.field()) + ": " + status.message();
+  const std::string where = status.field().empty() ? "" : flag_of(status.field()) + ": ";
+  return printable(where + status.message(), LineEnds::kKeep);
 }
 
 }  // namespace loci

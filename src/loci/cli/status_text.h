@@ -12,7 +12,8 @@ namespace loci {
 // option's is returned as it is.
 std::string flag_of(const std::string& option);
 
-// The flag or field at fault, then what is wrong with it; no code.
+// The flag or field at fault, then what is wrong with it; no code. A message may quote a file, a server or a
+// model, so its control characters other than line ends and tabs are replaced.
 std::string for_people(const Status& status);
 
 }  // namespace loci

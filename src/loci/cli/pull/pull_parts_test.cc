@@ -51,6 +51,8 @@ TEST(RepoReference, RefusesPathsThatLeadOut) {
                                           "a/",
                                           "a\\..\\x",
                                           "a\nb",
+                                          "a\xc2\x9b"
+                                          "2J",
                                           std::string("a\0b", 3),
                                           ".loci-lock",
                                           "a/.loci-parts/x"};

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "loci/base/printable.h"
+
 namespace loci {
 namespace {
 
@@ -68,20 +70,15 @@ Result<RepoReference> parse_repo_reference(std::string_view text) {
 
 Status check_repo_path(std::string_view path) {
   const auto refuse = [path](const std::string& why) {
-    std::string shown(path.substr(0, 200));
-    for (char& c : shown) {
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return data_loss(fmt::format("the file name \"{}\" {}", shown, why));
+    return data_loss(
+        fmt::format("the file name \"{}\" {}", printable(path.substr(0, 200), LineEnds::kReplace), why));
   };
   if (path.empty() || path.size() > kPathBytesMax)
     return refuse(path.empty()
                       ? "is empty"
                       : fmt::format("has {} bytes, at most {} are allowed", path.size(), kPathBytesMax));
-  if (std::any_of(path.begin(), path.end(),
-                  [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\'; })) {
+  if (printable(path, LineEnds::kReplace) != path || path.find('\\') != path.npos)
     return refuse("has a control character or a backslash");
-  }
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view segment = path.substr(begin, end - begin);
