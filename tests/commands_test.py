@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print, and how they end where it cannot be printed."""
+"""What commands print, and how they end where it cannot be printed; `loci chat` with a server that says what a test wants."""
+import http.server
+import json
 import os
 import struct
 import subprocess
+import threading
 
-from live_client import expect
+import pytest
+
+from live_client import expect, expect_equal
 
 HOSTILE = "a\x1b]0;title\x07\x9b2J\x7fb"
 HARMLESS = "a?]0;title??2J?b"
@@ -48,3 +53,66 @@ def test_a_file_of_a_model_cannot_write_to_the_terminal(binary, tmp_path):
         done = run(binary, *words, str(path))
         shown = (done.stdout + done.stderr).decode()
         expect(HARMLESS in shown and not any(control in shown for control in "\x1b\x07\x9b\x7f"), f"{words}: {done}")
+
+
+# --- loci chat ---
+
+class Talker:
+    """A server of the chat API, a context. Each request takes the next of `replies`: pieces of text, or (status, message); a
+    piece that is None breaks the connection off."""
+
+    def __init__(self, *replies):
+        self.replies, self.asked = list(replies), []
+        talker = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def send(self, status, body, missing=0):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body) + missing))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self):
+                self.send(200, b"{}")
+
+            def do_POST(self):
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                talker.asked.append([f"{message['role']} {message['content']}" for message in asked["messages"]])
+                reply = talker.replies.pop(0)
+                if isinstance(reply, tuple):
+                    return self.send(reply[0], json.dumps({"error": {"message": reply[1]}}).encode())
+                events = [{"choices": [{"delta": {"content": piece}}]} for piece in reply if piece is not None]
+                body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+                return self.send(200, (body + "data: [DONE]\n\n" * (None not in reply)).encode(), missing=int(None in reply))
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.mark.parametrize("failure", [(500, "no"), ["half of", None]], ids=["refused", "broken"])
+def test_a_reply_stays_until_another_one_is_there(binary, failure):
+    with Talker(["first"], failure, ["third"], ["fourth"]) as talker:
+        run(binary, "chat", talker.url, text="one\n/regenerate\n/regenerate\nmore\n")
+        expect_equal(talker.asked, [["user one"], ["user one"], ["user one"], ["user one", "assistant third", "user more"]], "after another one")
+    with Talker(["first"], failure, ["third"]) as talker:
+        run(binary, "chat", talker.url, text="one\n/regenerate\nmore\n")
+        expect_equal(talker.asked[-1], ["user one", "assistant first", "user more"], "after a failure")
+
+
+def test_a_fork_keeps_its_systems_message(binary):
+    with Talker(["first"], ["second"]) as talker:
+        done = run(binary, "chat", talker.url, text="one\n/fork\n/forks 1\n/system Be brief.\n/forks 1\n/fork\ntwo\n")
+        expect(done.returncode == 0 and b"expected 1 to 0 turns to go back" in done.stdout, done)
+        expect_equal(talker.asked, [["user one"], ["user two"]], "what is said in a fork without a system's message")

@@ -17,6 +17,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/chat_client.h"
+#include "loci/cli/chat_history.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/line_reader.h"
@@ -53,10 +54,8 @@ class Chat {
   explicit Chat(const ChatFlags& flags, ServerAddress address)
       : flags_(flags),
         client_(std::move(address)),
-        system_(flags.system),
-        terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
-    reset();
-  }
+        history_(flags.system),
+        terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {}
 
   int run();
 
@@ -65,7 +64,6 @@ class Chat {
   std::optional<std::string> read_message(LineReader& reader);
   // False: leave.
   bool handle_command(const std::string& line);
-  void turn(const std::string& message);
   void reply();
   void regenerate();
   void fork(const std::string& turns);
@@ -73,16 +71,13 @@ class Chat {
   void show_state() const;
   void print_status(const ChatStream& stream, const ChatClient::Outcome& outcome) const;
   std::string request_body() const;
-  void reset();
   std::string dim(const std::string& text) const { return terminal_ ? "\x1b[2m" + text + "\x1b[0m" : text; }
 
   const ChatFlags& flags_;
   ChatClient client_;
-  std::string system_;
+  ChatHistory history_;
   bool terminal_;
   bool failed_ = false;
-  nlohmann::json messages_;
-  std::vector<nlohmann::json> forks_;                           // conversations that were left
   std::vector<std::pair<std::string, std::uint64_t>> sources_;  // of the last prompt
 };
 
@@ -91,11 +86,6 @@ std::optional<std::size_t> read_count(const std::string& text, std::size_t other
   if (text.empty()) return otherwise;
   if (text.size() > 6 || text.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
   return static_cast<std::size_t>(std::stoul(text));
-}
-
-void Chat::reset() {
-  messages_ = nlohmann::json::array();
-  if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
 }
 
 // While a server loads its model it answers 503; before it listens nobody answers.
@@ -158,11 +148,10 @@ bool Chat::handle_command(const std::string& line) {
   } else if (name == "/state") {
     show_state();
   } else if (name == "/reset") {
-    reset();
+    history_.restart();
     fmt::print("{}\n", dim("the conversation is forgotten"));
   } else if (name == "/system") {
-    system_ = rest;
-    reset();
+    history_.restart(rest);
     fmt::print("{}\n", dim(rest.empty() ? "a new conversation without a system's message"
                                         : "a new conversation with that system's message"));
   } else {
@@ -173,7 +162,7 @@ bool Chat::handle_command(const std::string& line) {
 }
 
 std::string Chat::request_body() const {
-  nlohmann::json body = {{"messages", messages_},
+  nlohmann::json body = {{"messages", history_.messages()},
                          {"stream", true},
                          {"stream_options", {{"include_usage", true}}},
                          {"loci", {{"explain", true}}}};
@@ -186,43 +175,34 @@ std::string Chat::request_body() const {
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void Chat::turn(const std::string& message) {
-  messages_.push_back({{"role", "user"}, {"content", message}});
-  reply();
-}
-
 void Chat::regenerate() {
-  if (messages_.empty() || messages_.back()["role"] != "assistant")
-    return fmt::print("{}\n", dim("there is no reply to draw again"));
-  messages_.erase(messages_.size() - 1);
+  if (!history_.ask_again()) return fmt::print("{}\n", dim("there is no reply to draw again"));
   reply();
 }
 
 // Goes back by so many turns, each a message with its reply. The server still has the state of those before.
 void Chat::fork(const std::string& turns) {
   const std::optional<std::size_t> back = read_count(turns, 1);
-  const std::size_t first = system_.empty() ? 0 : 1, there = (messages_.size() - first) / 2;
-  if (!back || *back == 0 || *back > there) {
+  const std::size_t there = history_.turns();
+  if (!back || !history_.fork(*back)) {
     return fmt::print("{}\n", dim(fmt::format("expected 1 to {} turns to go back; got '{}'", there, turns)));
   }
-  forks_.push_back(messages_);
-  messages_.erase(messages_.end() - static_cast<std::ptrdiff_t>(2 * *back), messages_.end());
   fmt::print("{}\n", dim(fmt::format("going on after turn {}; what was left is fork {} (/forks {})",
-                                     there - *back, forks_.size(), forks_.size())));
+                                     there - *back, history_.forks(), history_.forks())));
 }
 
 void Chat::show_forks(const std::string& number) {
   if (!number.empty()) {
     const std::optional<std::size_t> wanted = read_count(number, 0);
-    if (!wanted || *wanted == 0 || *wanted > forks_.size())
-      return fmt::print("{}\n", dim(fmt::format("there are {} forks", forks_.size())));
-    std::swap(messages_, forks_[*wanted - 1]);
+    if (!wanted || !history_.go_to(*wanted))
+      return fmt::print("{}\n", dim(fmt::format("there are {} forks", history_.forks())));
     return fmt::print("{}\n", dim(fmt::format("fork {} goes on; this conversation has its place", *wanted)));
   }
-  if (forks_.empty()) return fmt::print("{}\n", dim("there are no forks; /fork makes one"));
-  for (std::size_t i = 0; i < forks_.size(); ++i) {
-    const std::string last = forks_[i].empty() ? "" : forks_[i].back()["content"].get<std::string>();
-    fmt::print("{}\n", dim(fmt::format("{}: {} messages, the last: {}", i + 1, forks_[i].size(),
+  if (history_.forks() == 0) return fmt::print("{}\n", dim("there are no forks; /fork makes one"));
+  for (std::size_t i = 1; i <= history_.forks(); ++i) {
+    const nlohmann::json& messages = history_.fork_messages(i);
+    const std::string last = messages.empty() ? "" : messages.back()["content"].get<std::string>();
+    fmt::print("{}\n", dim(fmt::format("{}: {} messages, the last: {}", i, messages.size(),
                                        last.substr(0, last.find('\n')))));
   }
 }
@@ -248,11 +228,13 @@ void Chat::reply() {
     fmt::print(stderr, "loci chat: {}\n", outcome.status.message());
     failed_ = true;
   }
-  // What was said stays said, also where it was cut short; a turn without any reply is taken back.
-  if (stream.text().empty() && (outcome.interrupted || !outcome.status.ok()))
-    messages_.erase(messages_.size() - 1);
+  // What was said stays said, also where it was cut short, unless a whole reply is there that it was to
+  // replace. A turn without any reply is taken back.
+  const bool is_cut = outcome.interrupted || !outcome.status.ok();
+  if (is_cut && (stream.text().empty() || (history_.asks_again() && !outcome.status.ok())))
+    history_.give_up();
   else
-    messages_.push_back({{"role", "assistant"}, {"content", stream.text()}});
+    history_.answer(stream.text());
   if (!stream.sources().empty()) sources_ = stream.sources();
   if (outcome.status.ok()) print_status(stream, outcome);
   std::fflush(stdout);
@@ -288,7 +270,12 @@ int Chat::run() {
   LineReader reader(terminal_, chat_history_path());
   while (const std::optional<std::string> message = read_message(reader)) {
     if (message->find_first_not_of(" \t\n") == std::string::npos) continue;
-    if (message->starts_with('/') ? !handle_command(*message) : (turn(*message), false)) break;
+    if (message->starts_with('/')) {
+      if (!handle_command(*message)) break;
+    } else {
+      history_.ask(*message);
+      reply();
+    }
   }
   if (terminal_) fmt::print("\n");
   return failed_ && !terminal_ ? 1 : 0;
