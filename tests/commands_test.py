@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import pty
 import struct
 import subprocess
 import threading
@@ -19,6 +20,24 @@ def run(binary, *arguments, text="", **streams):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.run([binary, *arguments], input=text.encode(), timeout=120, env={**os.environ, "LOCI_CONFIG": "", "LOCI_MODEL": ""},
                           check=False, **streams)
+
+
+def on_a_terminal(binary, *arguments, text=""):
+    """What a terminal gets from a command whose input is a pipe; without the returns that the terminal adds to line ends."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen([binary, *arguments], stdin=subprocess.PIPE, stdout=follower, stderr=subprocess.DEVNULL,
+                          env={**os.environ, "LOCI_CONFIG": ""}) as process:
+        os.close(follower)
+        process.stdin.write(text.encode())
+        process.stdin.close()
+        shown = b""
+        try:
+            while piece := os.read(leader, 4096):
+                shown += piece
+        except OSError:  # the terminal's end
+            pass
+        os.close(leader)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 # --- passwords ---
@@ -99,6 +118,20 @@ class Talker:
     def __exit__(self, *_):
         self.server.shutdown()
         self.server.server_close()
+
+
+def test_a_reply_cannot_write_to_the_terminal(binary):
+    pieces = ["one\n\ttwo ě", HOSTILE[:5], HOSTILE[5:]]
+    with Talker(pieces, pieces) as talker:
+        expect_equal(on_a_terminal(binary, "chat", talker.url, text="Hi\n"), (0, f"one\n\ttwo ě{HARMLESS}\n"), "on a terminal")
+        done = run(binary, "chat", talker.url, text="Hi\n")
+        expect_equal(done.stdout.decode(), "".join(pieces) + "\n", "a pipe gets it as it is")
+
+
+def test_an_error_cannot_write_to_the_terminal(binary):
+    with Talker((400, HOSTILE)) as talker:
+        done = run(binary, "chat", talker.url, text="Hi\n")
+        expect_equal((done.returncode, done.stderr.decode()), (1, f"loci chat: {HARMLESS}\n"), "the error")
 
 
 @pytest.mark.parametrize("failure", [(500, "no"), ["half of", None]], ids=["refused", "broken"])

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/cli/chat_client.h"
 #include "loci/cli/chat_history.h"
@@ -55,7 +56,8 @@ class Chat {
       : flags_(flags),
         client_(std::move(address)),
         history_(flags.system),
-        terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {}
+        shows_(isatty(STDOUT_FILENO) == 1),
+        terminal_(shows_ && isatty(STDIN_FILENO) == 1) {}
 
   int run();
 
@@ -76,7 +78,8 @@ class Chat {
   const ChatFlags& flags_;
   ChatClient client_;
   ChatHistory history_;
-  bool terminal_;
+  bool shows_;     // standard output is a terminal
+  bool terminal_;  // so is standard input
   bool failed_ = false;
   std::vector<std::pair<std::string, std::uint64_t>> sources_;  // of the last prompt
 };
@@ -117,7 +120,7 @@ bool Chat::wait_for_server() {
   if (health.state == ServerHealth::kDraining) why = "is stopping";
   if (health.state == ServerHealth::kLoading) why = "is still loading its model; try again later";
   if (health.state == ServerHealth::kUnsuited)
-    why = "does not speak the API that chat needs: " + health.reason;
+    why = "does not speak the API that chat needs: " + printable(health.reason, LineEnds::kKeep);
   fmt::print(stderr, "loci chat: the server at {} {}\n", flags_.url, why);
   return false;
 }
@@ -202,8 +205,8 @@ void Chat::show_forks(const std::string& number) {
   for (std::size_t i = 1; i <= history_.forks(); ++i) {
     const nlohmann::json& messages = history_.fork_messages(i);
     const std::string last = messages.empty() ? "" : messages.back()["content"].get<std::string>();
-    fmt::print("{}\n", dim(fmt::format("{}: {} messages, the last: {}", i, messages.size(),
-                                       last.substr(0, last.find('\n')))));
+    const std::string line = printable(last.substr(0, last.find('\n')), LineEnds::kReplace);
+    fmt::print("{}\n", dim(fmt::format("{}: {} messages, the last: {}", i, messages.size(), line)));
   }
 }
 
@@ -217,15 +220,19 @@ void Chat::show_state() const {
 }
 
 void Chat::reply() {
-  ChatStream stream([](std::string_view text) {
+  // Only programs get the reply as it is: on a terminal its control characters would act.
+  PrintablePieces shown(LineEnds::kKeep);
+  const auto show = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
-  });
+  };
+  ChatStream stream([&](std::string_view text) { show(shows_ ? shown.take(text) : std::string(text)); });
   const ChatClient::Outcome outcome = client_.chat(request_body(), stream);
+  show(shown.finish());
   if (!stream.text().empty() && !stream.text().ends_with('\n')) fmt::print("\n");
   if (!outcome.status.ok()) {
     std::fflush(stdout);
-    fmt::print(stderr, "loci chat: {}\n", outcome.status.message());
+    fmt::print(stderr, "loci chat: {}\n", printable(outcome.status.message(), LineEnds::kKeep));
     failed_ = true;
   }
   // What was said stays said, also where it was cut short, unless a whole reply is there that it was to
