@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import threading
@@ -38,6 +39,26 @@ def on_a_terminal(binary, *arguments, text=""):
             pass
         os.close(leader)
     return process.returncode, shown.decode().replace("\r\n", "\n")
+
+
+# --- standard output ---
+
+def test_what_cannot_be_printed_fails(binary, tmp_path):
+    gone, ended = os.pipe()
+    os.close(gone)
+    with open("/dev/full", "wb") as full, open("/dev/null", "wb") as nowhere:
+        for words in (["options"], ["--help"], ["--version"], ["serve", "--print-config"]):
+            done = run(binary, *words, stdout=full)
+            expect(done.returncode == 1 and re.match(rb"loci: (cannot write to file|standard output could not be written): ", done.stderr), f"{words}: {done}")
+            expect_equal(run(binary, *words, stdout=nowhere).returncode, 0, words)
+        path = tmp_path / "keys.toml"
+        for out in (full, ended):
+            done = run(binary, "keys", "add", "alice", "--file", str(path), stdout=out)
+            expect(done.returncode == 1 and b"so nobody has the key; it was removed again" in done.stderr, done)
+            expect(b"alice" not in path.read_bytes(), "the file has no key that nobody knows")
+        os.close(ended)
+        done = run(binary, "keys", "add", "alice", "--file", str(path))
+        expect(done.returncode == 0 and done.stdout.startswith(b"loci-"), done)
 
 
 # --- passwords ---

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -33,6 +34,28 @@ struct KeysFlags {
   bool is_operator = false;
 };
 
+// Ends the key in the file.
+Status remove_from_file(const KeysFlags& flags) {
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
+  LOCI_ASSIGN_OR_RETURN(const std::string after, remove_key(text, flags.name));
+  return replace_file(flags.file, after);
+}
+
+// False: standard output did not take all of it, or nobody reads it any more.
+bool print_now(const std::string& text) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+// Of a key that nobody has seen whole, and whose hash the file has.
+Status take_back(const KeysFlags& flags) {
+  const std::string why = "standard output could not be written, so nobody has the key";
+  const Status removed = remove_from_file(flags);
+  if (removed.ok()) return {StatusCode::kUnavailable, why + "; it was removed again"};
+  return {StatusCode::kUnavailable,
+          fmt::format("{}; `loci keys remove {}` ends it ({})", why, flags.name, removed.message())};
+}
+
 Status add(const KeysFlags& flags) {
   LOCI_RETURN_IF_ERROR(check_name(flags.name, "NAME"));
   const std::string tenant = flags.tenant.empty() ? flags.name : flags.tenant;
@@ -50,7 +73,7 @@ Status add(const KeysFlags& flags) {
   const std::filesystem::path folder = std::filesystem::path(flags.file).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   LOCI_RETURN_IF_ERROR(replace_file(flags.file, after));
-  fmt::print("{}\n", key);
+  if (!print_now(key + "\n")) return take_back(flags);
   fmt::print(stderr, "The key '{}' of tenant '{}' is shown this once; {} has its hash.\n", flags.name, tenant,
              flags.file);
   return {};
@@ -92,9 +115,7 @@ Status list(const KeysFlags& flags) {
 }
 
 Status remove(const KeysFlags& flags) {
-  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
-  LOCI_ASSIGN_OR_RETURN(const std::string after, remove_key(text, flags.name));
-  LOCI_RETURN_IF_ERROR(replace_file(flags.file, after));
+  LOCI_RETURN_IF_ERROR(remove_from_file(flags));
   fmt::print(stderr, "The key '{}' is no longer valid.\n", flags.name);
   return {};
 }

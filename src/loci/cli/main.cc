@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
@@ -93,11 +95,22 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
+// The exit code, once all that was printed is where it should be: of a command that could not print its
+// result it is 1, not 0.
+int after_printing(int exit_code) {
+  errno = 0;
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written || exit_code != 0) return exit_code;
+  std::fprintf(stderr, "loci: standard output could not be written: %s\n",
+               errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    return after_printing(run(argc, argv));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "loci: %s\n", error.what());
     return 1;
