@@ -35,7 +35,8 @@ CostModel::CostModel(CostCurves curves) : curves_(std::move(curves)) {
   if (curves_.attention.size() > 32) curves_.attention.resize(32);  // contexts are below 2^32
   Nanos most = 0;
   for (Nanos& cost : curves_.attention) cost = most = std::clamp<Nanos>(cost, most, kCostMax);
-  for (LinkCost* link : {&curves_.host_load, &curves_.host_save, &curves_.disk_read, &curves_.disk_write}) {
+  for (LinkCost* link : {&curves_.host_load, &curves_.host_save, &curves_.disk_read, &curves_.disk_write,
+                         &curves_.shared_read}) {
     *link = possible(*link);
   }
 }

@@ -99,6 +99,14 @@ TEST(CostModel, APassReadsTheWeightsOrComputesItsRows) {
   EXPECT_EQ(model.pass(100, 6'400), 100'000'000 + 100 * 15'000);
 }
 
+TEST(CostModel, ALinkThatMovesNothingIsMended) {
+  CostCurves curves = some_curves();
+  curves.shared_read = {-5, 0};
+  const CostModel model(curves);
+  EXPECT_EQ(model.curves().shared_read, (LinkCost{0, 1}));
+  EXPECT_EQ(model.load(Tier::kShared, 3), 3 * kNanosPerSecond);
+}
+
 // Whatever the curves and the questions: costs are in range and grow with what is asked for.
 TEST(CostModel, NeitherOverflowsNorFalls) {
   Random random(7);
@@ -113,7 +121,8 @@ TEST(CostModel, NeitherOverflowsNorFalls) {
     curves.attention.resize(random.below(40));
     for (Nanos& cost : curves.attention) cost = any(true);
     curves.pass = any(true);
-    for (LinkCost* link : {&curves.host_load, &curves.host_save, &curves.disk_read, &curves.disk_write}) {
+    for (LinkCost* link :
+         {&curves.host_load, &curves.host_save, &curves.disk_read, &curves.disk_write, &curves.shared_read}) {
       *link = {any(true), random.next() >> random.below(64)};
       if (random.below(10) == 0) link->bytes_per_second = 0;
     }
@@ -133,7 +142,7 @@ TEST(CostModel, NeitherOverflowsNorFalls) {
     EXPECT_TRUE(in_range(model.pass(low, context)));
     EXPECT_LE(model.pass(low, context / 2), model.pass(low, context));
     const std::uint64_t bytes = random.next() >> random.below(64);
-    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk, Tier::kShared}) {
       EXPECT_TRUE(in_range(model.load(tier, bytes)));
       EXPECT_TRUE(in_range(model.save(tier, bytes)));
       EXPECT_LE(model.load(tier, bytes / 3), model.load(tier, bytes));
