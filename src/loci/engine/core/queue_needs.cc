@@ -39,7 +39,7 @@ std::uint64_t wanted_blocks_most(const CoreConfig& config) {
   std::uint64_t there = 0;
   for (const CoreGroup& group : config.groups)
     there = std::max(there, std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks +
-                                group.shared_blocks);
+                                config.hidden.disk_blocks + group.shared_blocks);
   const std::uint64_t of_request = config.context_tokens / kBlockTokens + 1;
   return std::min(there, config.lookahead_requests * of_request);
 }
@@ -301,15 +301,23 @@ void QueueNeeds::list_rest() {
     list_wants(waiting_.find(unlisted_.extract(unlisted_.begin()).value().second));
 }
 
+// In whichever form, a slot holds the group's state of a block.
+std::uint64_t QueueNeeds::slots(Tier tier, std::uint32_t group) const {
+  std::uint64_t slots = 0;
+  for (std::uint32_t pool = group; pool < index_.pool_count(tier); pool += index_.group_count())
+    slots += index_.use(tier, pool).slots;
+  return slots;
+}
+
 void QueueNeeds::fill_window() {
   std::uint64_t block = 0, host = 0, disk = 0, blocks = 0;
   for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
     const std::uint64_t bytes = config_.groups[group].block_bytes;
-    const TierUse on_host = index_.use(Tier::kHost, group), on_disk = index_.use(Tier::kDisk, group);
+    const std::uint64_t on_host = slots(Tier::kHost, group), on_disk = slots(Tier::kDisk, group);
     block += bytes;
-    host += bytes * on_host.slots;
-    disk += bytes * on_disk.slots;
-    blocks = std::max<std::uint64_t>(blocks, std::uint64_t{on_host.slots} + on_disk.slots);
+    host += bytes * on_host;
+    disk += bytes * on_disk;
+    blocks = std::max(blocks, on_host + on_disk);
   }
   // (Of the first who come nothing is known of sessions.)
   const std::uint64_t session = std::max(1u, index_.mean_session_blocks()) * block;

@@ -113,6 +113,7 @@ class QueueNeeds {
   void take_changes(const FindWaiting& find);
   bool take_turns();
   void apply_window();
+  std::uint64_t slots(Tier tier, std::uint32_t group) const;
   void fill_window();
   void list_rest();
   void look_again();

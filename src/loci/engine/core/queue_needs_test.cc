@@ -145,6 +145,24 @@ TEST_F(QueueNeedsTest, GoesToWhoWasSuspendedFirst) {
   ASSERT_EQ(d.starts.back().request, RequestId(51)) << "(the other one has started before)";
 }
 
+// Sessions of two blocks on a disk that holds two blocks as keys and values and sixteen as hidden states: the
+// state of nine waiting requests is spared.
+TEST_F(QueueNeedsTest, ADiskOfHiddenStatesCountsForTheWindow) {
+  CoreConfig config = tier_config(8, 0, 2);
+  config.hidden = {.disk_blocks = 16, .block_bytes = config.groups.front().block_bytes / 2, .share = {}};
+  config.context_tokens = 6 * kBlockTokens;
+  config.eviction = "lookahead";
+  config.preload = "off";
+  config.max_running = 1;
+  TierDriver d(config);
+  for (std::uint32_t i = 1; i <= 3; ++i) d.run(i, session(i));
+  d.arrive(kRuns, run_of(90'000, 40), 60);
+  d.arrive(51, unknown(1));
+  d.arrive(52, next_turn(1));
+  EXPECT_EQ(starts(d), (Order{51, 52}));
+  EXPECT_EQ(d.starts.back().sources.device, 64u) << "others gave way before it, though they are newer";
+}
+
 // --- histories that were cut ---
 
 // What its blocks are rotated from is wanted at its place: here from the disk.
