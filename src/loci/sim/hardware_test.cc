@@ -6,6 +6,9 @@
 
 #include <cmath>
 #include <map>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "loci/base/random.h"
 #include "loci/sim/links.h"
@@ -202,41 +205,124 @@ TEST(Links, ADiskIsShared) {
   }
 }
 
-// Reads of a disk that has stopped are given up at the limit, and refused from then on; of those that still
-// come one in each limit is tried. When the disk has answered, all of them are.
-TEST(Links, ADiskThatDoesNotAnswerIsGivenUp) {
-  Links links(small_machine(), kNanosPerSecond);
-  const auto add = [&links](Nanos now, std::uint64_t move) {
-    links.add(now, {Tier::kDisk, Tier::kDevice, kGiga / 100, {move}});
-  };
-  const auto expect_next = [&links](Nanos at, std::vector<std::uint64_t> moves, bool given_up, Nanos took) {
-    ASSERT_EQ(links.next(), at);
+// A disk of which a block takes 20 ms, with a limit of a second.
+class DiskLinks : public testing::Test {
+ protected:
+  static constexpr Nanos kSecond = kNanosPerSecond, kTakes = kSecond / 50;
+
+  void open(bool disk_shared) {
+    Machine machine = small_machine();
+    machine.disk_shared = disk_shared;
+    links.emplace(machine, kSecond);
+  }
+  void read(Nanos now, std::vector<std::uint64_t> moves) {
+    links->add(now, {Tier::kDisk, Tier::kDevice, moves.size() * kGiga / 100, std::move(moves)});
+  }
+  void write(Nanos now, std::uint64_t move) {
+    links->add(now, {Tier::kHost, Tier::kDisk, kGiga / 100, {move}});
+  }
+  void stop(Nanos now, Links::Way way) { links->set_speed(now, way, 0); }
+  // What ends next: when, which, and how long each took.
+  void expect_next(Nanos at, const std::vector<std::uint64_t>& moves, bool given_up, Nanos took) {
+    ASSERT_EQ(links->next(), at);
     std::vector<std::uint64_t> ended;
-    for (const Transfer& transfer : links.end(at)) {
+    for (const Transfer& transfer : links->end(at)) {
       EXPECT_EQ(transfer.given_up, given_up);
       EXPECT_EQ(transfer.ended - transfer.began, took);
       ended.push_back(transfer.moves.front());
     }
     EXPECT_EQ(ended, moves);
-  };
-  constexpr Nanos kSecond = kNanosPerSecond, kTakes = kSecond / 50;
-  links.set_speed(0, Links::kDiskRead, 0);
-  add(0, 1);
-  add(0, 2);
-  links.add(0, {Tier::kHost, Tier::kDevice, kGiga / 2, {3}});
+  }
+  // One that is read now is told at once that the disk does not answer.
+  void expect_closed(Nanos now) {
+    read(now, {99});
+    expect_next(now, {99}, true, 0);
+  }
+
+  std::optional<Links> links;
+};
+
+// Reads of a disk that has stopped are given up at the limit, and after three of them refused; of those that
+// still come one in each limit is tried. When the disk has answered, all of them are.
+TEST_F(DiskLinks, ADiskThatDoesNotAnswerIsGivenUp) {
+  open(true);
+  stop(0, Links::kDiskRead);
+  read(0, {1});
+  read(0, {2});
+  links->add(0, {Tier::kHost, Tier::kDevice, kGiga / 2, {3}});
   expect_next(kSecond / 2, {3}, false, kSecond / 2);
   expect_next(kSecond, {1, 2}, true, kSecond);
-  EXPECT_EQ(links.next(), std::nullopt);
-  add(2 * kSecond, 4);
-  expect_next(2 * kSecond, {4}, true, 0);
-  add(2 * kSecond + 1, 5);
-  add(2 * kSecond + 1, 6);
-  expect_next(2 * kSecond + 1, {6}, true, 0);
-  links.set_speed(2 * kSecond + 2, Links::kDiskRead, 1);
-  expect_next(2 * kSecond + 2 + kTakes, {5}, false, kTakes + 1);
-  add(3 * kSecond, 7);
-  expect_next(3 * kSecond + kTakes, {7}, false, kTakes);
-  EXPECT_EQ(links.in_flight(), 0u);
+  EXPECT_EQ(links->next(), std::nullopt);
+  read(2 * kSecond, {4});
+  expect_next(3 * kSecond, {4}, true, kSecond);
+  expect_closed(3 * kSecond);
+  expect_closed(4 * kSecond);
+  read(4 * kSecond + 1, {5});
+  read(4 * kSecond + 1, {6});
+  expect_next(4 * kSecond + 1, {6}, true, 0);
+  links->set_speed(4 * kSecond + 2, Links::kDiskRead, 1);
+  expect_next(4 * kSecond + 2 + kTakes, {5}, false, kTakes + 1);
+  read(5 * kSecond, {7});
+  expect_next(5 * kSecond + kTakes, {7}, false, kTakes);
+  EXPECT_EQ(links->in_flight(), 0u);
+}
+
+// The blocks of a transfer are reads of their own, and who waits behind it is given up with it.
+TEST_F(DiskLinks, AReadOfManyBlocksClosesADiskAlone) {
+  open(true);
+  stop(0, Links::kDiskRead);
+  read(0, {1, 2, 3});
+  read(kSecond / 2, {4});
+  ASSERT_EQ(links->next(), kSecond);
+  EXPECT_EQ(links->end(kSecond).size(), 2u);
+  expect_closed(kSecond);
+}
+
+TEST_F(DiskLinks, AWriteThatIsAnsweredOpensADisk) {
+  for (const bool shared : {true, false}) {
+    open(shared);
+    stop(0, Links::kDiskRead);
+    read(0, {1, 2, 3});
+    expect_next(kSecond, {1}, true, kSecond);
+    expect_closed(kSecond);
+    write(kSecond, 4);
+    expect_next(kSecond + kTakes, {4}, false, kTakes);
+    links->set_speed(kSecond + kTakes, Links::kDiskRead, 1);
+    read(kSecond + kTakes, {5});
+    expect_next(kSecond + 2 * kTakes, {5}, false, kTakes);
+  }
+}
+
+// One that is let through waits for the write that moves, whatever else ends meanwhile.
+TEST_F(DiskLinks, AReadThatIsTriedMayWait) {
+  open(true);
+  stop(0, Links::kDiskRead);
+  stop(0, Links::kDiskWrite);
+  read(0, {1, 2, 3});
+  expect_next(kSecond, {1}, true, kSecond);
+  write(2 * kSecond, 4);
+  read(2 * kSecond + 1, {5});
+  links->add(2 * kSecond + 1, {Tier::kHost, Tier::kDevice, kGiga / 100, {6}});
+  expect_next(2 * kSecond + 1 + kTakes / 2, {6}, false, kTakes / 2);
+  EXPECT_EQ(links->in_flight(), 2u) << "the write moves, and the read waits for it";
+  constexpr Nanos kWell = 5 * kSecond / 2;
+  for (const Links::Way way : {Links::kDiskRead, Links::kDiskWrite}) links->set_speed(kWell, way, 1);
+  expect_next(kWell + kTakes, {4}, false, kSecond / 2 + kTakes);
+  expect_next(kWell + 2 * kTakes, {5}, false, kTakes);
+}
+
+// A disk that needs two seconds for what is given up after one has answered it then.
+TEST_F(DiskLinks, ALateAnswerOpensADisk) {
+  open(true);
+  links->set_speed(0, Links::kDiskRead, 0.01);
+  read(0, {1});
+  read(0, {2, 3});
+  ASSERT_EQ(links->next(), kSecond);
+  EXPECT_EQ(links->end(kSecond).size(), 2u);
+  expect_closed(2 * kSecond - 1);
+  read(2 * kSecond, {4});
+  expect_next(3 * kSecond, {4}, true, kSecond);
+  EXPECT_EQ(links->in_flight(), 0u);
 }
 
 TEST(Links, EachEndsOnceAndNoSoonerThanItsBytesAllow) {

@@ -11,9 +11,26 @@
 namespace loci::sim {
 namespace {
 
-constexpr double kDone = 1e-3;  // nanoseconds of work that rounding leaves
+constexpr double kDone = 1e-3;             // nanoseconds of work that rounding leaves
+constexpr std::size_t kUnansweredMax = 3;  // as in memory/disk/disk_queue.cc
+
+std::size_t blocks_of(const Transfer& transfer) { return std::max<std::size_t>(1, transfer.moves.size()); }
 
 }  // namespace
+
+bool Links::Work::is_over() const { return left <= kDone; }
+
+// (Of work that takes no time all is answered when it begins.)
+std::size_t Links::Work::answered() const {
+  if (is_over()) return blocks;
+  return static_cast<std::size_t>(std::max(0.0, (all - left) / all) * static_cast<double>(blocks));
+}
+
+bool Links::Work::advance(double done) {
+  const std::size_t before = answered();
+  left -= done;
+  return answered() > before;
+}
 
 Links::Links(const Machine& machine, Nanos disk_limit)
     : duplex_(machine.duplex_percent / 100), disk_shared_(machine.disk_shared), disk_limit_(disk_limit) {
@@ -57,7 +74,13 @@ void Links::advance(Nanos now) {
   std::array<double, kWays> rates{};
   for (std::uint8_t way = 0; way < kWays; ++way) rates[way] = rate(static_cast<Way>(way));
   for (std::uint8_t way = 0; way < kWays; ++way) {
-    if (lanes_[way].moving) lanes_[way].moving->left -= passed * rates[way];
+    auto& [cost, waiting, moving, late] = lanes_[way];
+    bool answers = moving && moving->work.advance(passed * rates[way]);
+    if (late) {
+      answers |= late->advance(passed * rates[way]);
+      if (late->is_over()) late.reset();
+    }
+    if (answers && is_of_disk(static_cast<Way>(way))) disk_unanswered_ = 0;
   }
   now_ = now;
 }
@@ -78,10 +101,10 @@ void Links::begin(Nanos now) {
     Moving moving{std::move(from.front())};
     from.pop_front();
     moving.transfer.began = now;
-    moving.left = static_cast<double>(lane.cost.latency) +
-                  static_cast<double>(moving.transfer.bytes) * 1e9 /
-                      static_cast<double>(std::max<std::uint64_t>(lane.cost.bytes_per_second, 1));
-    moving.all = moving.left;
+    const double work = static_cast<double>(lane.cost.latency) +
+                        static_cast<double>(moving.transfer.bytes) * 1e9 /
+                            static_cast<double>(std::max<std::uint64_t>(lane.cost.bytes_per_second, 1));
+    moving.work = {work, work, blocks_of(moving.transfer)};
     lane.moving = std::move(moving);
   }
 }
@@ -91,9 +114,9 @@ const Transfer* Links::moving(Way way) const {
 }
 
 Links::Layers Links::layers(Way way, std::uint32_t count, Nanos now) const {
-  const Moving& moving = *lanes_[way].moving;
-  const double done = moving.all - moving.left + static_cast<double>(now - now_) * rate(way);
-  const double each = moving.all / count;
+  const Work& work = lanes_[way].moving->work;
+  const double done = work.all - work.left + static_cast<double>(now - now_) * rate(way);
+  const double each = work.all / count;
   Layers layers;
   layers.brought =
       each <= 0 ? count : static_cast<std::uint32_t>(std::clamp(done / each, 0.0, double(count)));
@@ -114,7 +137,7 @@ std::optional<Nanos> Links::next() const {
     const Way way = static_cast<Way>(number);
     if (const std::optional<Nanos> limit = first_limit(way)) take(*limit);
     if (!lanes_[way].moving || rate(way) == 0) continue;
-    const double left = std::max(0.0, lanes_[way].moving->left - kDone) / rate(way);
+    const double left = std::max(0.0, lanes_[way].moving->work.left - kDone) / rate(way);
     take(now_ + static_cast<Nanos>(std::ceil(left)));
   }
   return next;
@@ -122,9 +145,7 @@ std::optional<Nanos> Links::next() const {
 
 // --- the disk's limit ---
 
-bool Links::has_limit(Way way) const {
-  return disk_limit_ != kNever && (way == kDiskRead || way == kDiskWrite);
-}
+bool Links::disk_is_closed() const { return disk_unanswered_ >= kUnansweredMax; }
 
 // Of each queue the first transfer was added first.
 std::optional<Nanos> Links::first_limit(Way way) const {
@@ -140,15 +161,16 @@ std::optional<Nanos> Links::first_limit(Way way) const {
 
 // True: the transfer is a read of a disk that does not answer.
 bool Links::refuses(const Transfer& transfer) {
-  Lane& lane = lanes_[kDiskRead];
-  if (way_of(transfer) != kDiskRead || !lane.closed) return false;
-  if (now_ - lane.tried <= disk_limit_) return true;
-  lane.tried = now_;
+  if (way_of(transfer) != kDiskRead || !disk_is_closed()) return false;
+  if (now_ - disk_tried_ <= disk_limit_) return true;
+  disk_tried_ = now_;
   return false;
 }
 
+// When a read closes the disk, those that wait are given up too. (One that waits later is let through.)
 void Links::give_up_late(Way way, std::vector<Transfer>& ended) {
   Lane& lane = lanes_[way];
+  std::size_t unanswered = 0;
   const auto give_up = [&](Transfer& transfer) {
     transfer.given_up = true;
     transfer.began = transfer.added;
@@ -156,13 +178,25 @@ void Links::give_up_late(Way way, std::vector<Transfer>& ended) {
     ended.push_back(std::move(transfer));
   };
   if (lane.moving && limit_of(lane.moving->transfer) <= now_) {
+    const Work& work = lane.moving->work;
+    unanswered += work.blocks - work.answered();
+    if (!lane.late || work.left < lane.late->left) lane.late = work;
     give_up(lane.moving->transfer);
     lane.moving.reset();
-    if (way == kDiskRead && !std::exchange(lane.closed, true)) lane.tried = now_;
   }
   for (std::deque<Transfer>& waiting : lane.waiting) {
-    for (; !waiting.empty() && (lane.closed || limit_of(waiting.front()) <= now_); waiting.pop_front())
+    for (; !waiting.empty() && limit_of(waiting.front()) <= now_; waiting.pop_front()) {
+      unanswered += blocks_of(waiting.front());
       give_up(waiting.front());
+    }
+  }
+  if (way != kDiskRead) return;
+  const bool was_closed = disk_is_closed();
+  disk_unanswered_ += unanswered;
+  if (was_closed || !disk_is_closed()) return;
+  disk_tried_ = now_;
+  for (std::deque<Transfer>& waiting : lane.waiting) {
+    for (; !waiting.empty(); waiting.pop_front()) give_up(waiting.front());
   }
 }
 
@@ -171,13 +205,13 @@ std::vector<Transfer> Links::end(Nanos now) {
   std::vector<Transfer> ended;
   for (std::uint8_t way = 0; way < kWays; ++way) {
     Lane& lane = lanes_[way];
-    if (lane.moving && lane.moving->left <= kDone) {
-      lane.moving->transfer.ended = now;
-      ended.push_back(std::move(lane.moving->transfer));
-      lane.moving.reset();
-      lane.closed = false;
-    }
-    if (has_limit(static_cast<Way>(way))) give_up_late(static_cast<Way>(way), ended);
+    if (!lane.moving || !lane.moving->work.is_over()) continue;
+    lane.moving->transfer.ended = now;
+    ended.push_back(std::move(lane.moving->transfer));
+    lane.moving.reset();
+  }
+  for (const Way way : {kDiskRead, kDiskWrite}) {
+    if (has_limit(way)) give_up_late(way, ended);
   }
   for (Transfer& transfer : std::exchange(refused_, {})) {
     transfer.given_up = true;
@@ -197,10 +231,11 @@ void Links::set_speed(Nanos now, Way way, double speed) {
 std::vector<Transfer> Links::drop(Nanos now) {
   advance(now);
   std::vector<Transfer> dropped = std::exchange(refused_, {});
+  disk_unanswered_ = 0;
   for (Lane& lane : lanes_) {
-    lane.closed = false;
     if (lane.moving) dropped.push_back(std::move(lane.moving->transfer));
     lane.moving.reset();
+    lane.late.reset();
   }
   for (Lane& lane : lanes_) {
     for (std::deque<Transfer>& waiting : lane.waiting) {

@@ -9,11 +9,15 @@
 //   peers       what peers get: read from the disk, where it is there, like a prefetch; then out to the
 //   network
 //
-// A transfer that has begun is not interrupted, unless all transfers are dropped. One from or to the disk is
-// given up when it takes longer than the disk's limit. After that, as in the disk store's queue, reads are
-// refused at once until the disk has answered, but for one in each limit. A way's rate may change while it
-// moves. Its layers move in order, so of a transfer that moves from t0 to t1 at one rate, layer k of n (from
-// 0) is there at t0 + (t1 - t0)(k + 1) / n.
+// A transfer that has begun is not interrupted, unless all transfers are dropped. A way's rate may change
+// while it moves. Its layers move in order, so of a transfer that moves from t0 to t1 at one rate, layer k of
+// n (from 0) is there at t0 + (t1 - t0)(k + 1) / n.
+//
+// A transfer from or to the disk is given up when it takes longer than the disk's limit. As in the disk
+// store's queue (memory/disk/disk_queue.h), three blocks in a row whose reads were given up close the disk:
+// its reads are refused at once, but for one in each limit, until it has answered a read or a write. A
+// transfer's blocks are answered in order, at equal distances. Of those that had begun and were given up the
+// disk answers one late, on each way the first that would have ended; it takes nothing of the way's rate.
 //
 // Thread-compatible. Deterministic: of equal transfers the one that was added first goes first.
 #pragma once
@@ -76,24 +80,32 @@ class Links {
   std::vector<Transfer> drop(Nanos now);
 
  private:
+  struct Work {
+    double left = 0;  // nanoseconds at the way's full rate
+    double all = 0;
+    std::size_t blocks = 1;
+    bool is_over() const;
+    std::size_t answered() const;  // of the blocks
+    bool advance(double done);     // true: it has answered another one
+  };
   struct Moving {
     Transfer transfer;
-    double left = 0;  // nanoseconds of work at the way's full rate
-    double all = 0;
+    Work work;
   };
   struct Lane {
     LinkCost cost;
     std::array<std::deque<Transfer>, 2> waiting;  // those that go first, and the rest
     std::optional<Moving> moving;
-    bool closed = false;  // a read was given up, and none has been answered since
-    Nanos tried = 0;      // when it was closed, or one was let through since
+    std::optional<Work> late;  // was given up, and has not been answered
     bool has_waiting() const { return !waiting[0].empty() || !waiting[1].empty(); }
   };
   double rate(Way way) const;
   void advance(Nanos now);
   void begin(Nanos now);
   bool may_begin(Way way) const;
-  bool has_limit(Way way) const;
+  static bool is_of_disk(Way way) { return way == kDiskRead || way == kDiskWrite; }
+  bool has_limit(Way way) const { return disk_limit_ != kNever && is_of_disk(way); }
+  bool disk_is_closed() const;
   Nanos limit_of(const Transfer& transfer) const { return transfer.added + disk_limit_; }
   std::optional<Nanos> first_limit(Way way) const;
   bool refuses(const Transfer& transfer);
@@ -104,7 +116,9 @@ class Links {
   double duplex_ = 1;
   bool disk_shared_ = true;
   Nanos disk_limit_ = kNever;
-  std::vector<Transfer> refused_;  // that end now
+  std::size_t disk_unanswered_ = 0;  // blocks in a row whose reads were given up
+  Nanos disk_tried_ = 0;             // when the disk was closed, or a read was let through since
+  std::vector<Transfer> refused_;    // that end now
   Nanos now_ = 0;
 };
 
