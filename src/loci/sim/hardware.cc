@@ -112,7 +112,16 @@ Nanos PassModel::capturing(std::uint64_t rows) const {
 }
 
 CostCurves PassModel::curves() const {
-  if (measured_) return measured_->curves();
+  CostCurves curves = measured_ ? measured_->curves() : computed_curves();
+  // A measured machine's links are its profile's, but for those that the scenario names.
+  curves.host_load = machine_.host_load;
+  curves.host_save = machine_.host_save;
+  curves.disk_read = machine_.disk_read;
+  curves.disk_write = machine_.disk_write;
+  return curves;
+}
+
+CostCurves PassModel::computed_curves() const {
   CostCurves curves;
   curves.token = nanos(2.0 * model_.parameters / machine_.product_flops);
   curves.attention.clear();
@@ -123,10 +132,6 @@ CostCurves PassModel::curves() const {
   curves.projection = std::max<Nanos>(1, projecting(1));
   curves.host_charge = curves.disk_charge = 0;  // the machine's links take nothing of its processor
   curves.pass = machine_.fixed + nanos(model_.weight_bytes / machine_.memory_bandwidth);
-  curves.host_load = machine_.host_load;
-  curves.host_save = machine_.host_save;
-  curves.disk_read = machine_.disk_read;
-  curves.disk_write = machine_.disk_write;
   return curves;
 }
 

@@ -87,7 +87,7 @@ struct Machine {
   LinkCost host_load, host_save, disk_read, disk_write;
   double duplex_percent = 81;  // of a direction's rate that is left while the other direction is busy
   bool disk_shared = true;     // one read or write at a time; else reads run beside writes
-  // Measured costs (`loci profile`) that replace the rates above.
+  // Measured costs (`loci profile`) that replace the rates above, but not the links.
   std::optional<CostCurves> measured = std::nullopt;
   PassCurves passes;                                       // where `measured` is; empty: not measured
   std::uint64_t network_bytes_per_second = 1'000'000'000;  // what an instance sends to others
@@ -125,6 +125,7 @@ class PassModel {
   CostCurves curves() const;
 
  private:
+  CostCurves computed_curves() const;  // without links
   double attention(const SpanShape& span) const;
   double common(std::uint64_t rows) const;
   double logits(std::uint64_t rows) const;

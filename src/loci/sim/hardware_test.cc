@@ -106,7 +106,10 @@ TEST(PassModel, MeasuredCostsAreTheMachine) {
   const CostModel costs(curves);
   EXPECT_EQ(model.prefill(100, 200), machine.fixed + costs.compute(100, 200));
   EXPECT_EQ(model.prefill(100, 1), machine.fixed + costs.curves().pass + costs.attention(100));
-  EXPECT_EQ(model.curves(), costs.curves());
+  CostCurves believed = costs.curves();
+  believed.host_load = believed.host_save = machine.host_load;
+  believed.disk_read = believed.disk_write = machine.disk_read;
+  EXPECT_EQ(model.curves(), believed) << "its links are the machine's";
 }
 
 // rows, logits and the attention of decodes at powers of two; between them straight, beyond in proportion.

@@ -82,6 +82,7 @@ void read_measured(const std::string& path, Fields& fields, Machine& machine) {
 
 void read_link(Fields& fields, const char* name, LinkCost& link) {
   double rate = static_cast<double>(link.bytes_per_second) / 1e9;
+  if (!fields.has(name)) return;
   fields.read(name, rate, 1e-6, 1e6);
   link.bytes_per_second = static_cast<std::uint64_t>(rate * 1e9);
 }
