@@ -80,6 +80,18 @@ def test_an_export_refuses_unknown_names(binary, tmp_path):
 
 
 def test_times_are_scaled_without_overflow(binary, tmp_path):
+def test_a_log_is_a_trace_for_its_fields(binary, tmp_path):
+    log, out = tmp_path / "events.bin", tmp_path / "t.jsonl"
+    done = sim(binary, *SCENARIO, "--event-log", str(log))
+    expect_equal(done.returncode, 0, done.stderr)
+    done = sim(binary, "--from-log", str(log), "--set", "trace.requests=5", "--export", str(out))
+    expect_equal(done.returncode, 0, done.stderr)
+    expect_equal(len(out.read_text().splitlines()), 5, "requests")
+    done = sim(binary, "--set", "trace.requests=5", "--export", str(out))
+    expect_equal(done.returncode, 2, done.stderr)
+    expect("--set: trace.requests: expected 'file' beside it, or nothing, found 5" in done.stderr, done.stderr)
+
+
     trace = tmp_path / "t.jsonl"
     trace.write_text('{"time_ms": 100000, "conversation": 1, "prompt_tokens": 9, "reply_tokens": 1}\n')
     arguments = ("--model", "opt-13b", "--machine", "a100-80g", "--trace", str(trace), "--set")

@@ -67,12 +67,14 @@ Status set_names(const SimFlags& flags, nlohmann::json& json) {
     json["machine"] = flags.machine;
     if (!named && std::filesystem::exists(flags.machine)) json["machine"] = {{"profile", flags.machine}};
   }
-  if (flags.trace.empty()) return {};
+  const std::string& trace = flags.from_log.empty() ? flags.trace : flags.from_log;
+  if (trace.empty()) return {};
   if (json.contains("trace") && !json["trace"].is_object())
     return invalid_argument(fmt::format("{}: trace: expected an object, found {}", scenario_name(flags),
                                         json["trace"].type_name()),
                             "trace");
-  json["trace"]["file"] = flags.trace;
+  json["trace"]["file"] = trace;
+  if (!flags.from_log.empty()) json["trace"]["format"] = "log";
   return {};
 }
 
@@ -93,18 +95,10 @@ Result<nlohmann::json> fields_of(const SimFlags& flags) {
   return json;
 }
 
-Result<sim::Trace> trace_of(const SimFlags& flags, sim::Scenario scenario) {
-  if (!flags.from_log.empty()) {
-    scenario.trace_file = flags.from_log;
-    scenario.trace_format = "log";
-  }
-  return sim::load_trace(scenario);
-}
-
 // Writes the requests instead of running them.
 Status export_trace(const SimFlags& flags, const nlohmann::json& json) {
   LOCI_ASSIGN_OR_RETURN(const sim::Scenario scenario, sim::parse_requests(json, scenario_name(flags)));
-  LOCI_ASSIGN_OR_RETURN(const sim::Trace trace, trace_of(flags, scenario));
+  LOCI_ASSIGN_OR_RETURN(const sim::Trace trace, sim::load_trace(scenario));
   LOCI_RETURN_IF_ERROR(sim::write_trace(trace, flags.export_to));
   for (const std::string& note : trace.notes) fmt::print("workload: {}\n", note);
   fmt::print("{} requests of {} conversations written to {}\n", format_count(trace.requests()),
@@ -146,14 +140,14 @@ void print_presets() {
 }
 
 int advise_sizes(const SimFlags& flags, const nlohmann::json& json) {
-  AdviceCommand command{
-      .scenario = json,
-      .file = scenario_name(flags),
-      .flags = flags.advice,
-      .output = flags.output,
-      .load = [&](const sim::Scenario& scenario) { return trace_of(flags, scenario); },
-      .check_memory = [&](const sim::Trace& trace,
-                          const sim::WorldOptions& options) { return check_memory(flags, trace, options); }};
+  AdviceCommand command{.scenario = json,
+                        .file = scenario_name(flags),
+                        .flags = flags.advice,
+                        .output = flags.output,
+                        .load = sim::load_trace,
+                        .check_memory = [&](const sim::Trace& trace, const sim::WorldOptions& options) {
+                          return check_memory(flags, trace, options);
+                        }};
   std::signal(SIGINT, request_stop);
   std::signal(SIGALRM, request_stop);
   alarm(kAdviceSeconds);
@@ -177,7 +171,7 @@ int run_sim(const SimFlags& flags) {
   if (flags.advice.wanted) return advise_sizes(flags, *json_in);
   Result<sim::Scenario> scenario = sim::parse_scenario(*json_in, scenario_name(flags));
   if (!scenario.ok()) return fail(scenario.status());
-  const Result<sim::Trace> trace = trace_of(flags, *scenario);
+  const Result<sim::Trace> trace = sim::load_trace(*scenario);
   if (!trace.ok()) return fail(trace.status());
   sim::WorldOptions& options = scenario->world;
   if (const Status fits = check_memory(flags, *trace, options); !fits.ok()) return fail(fits);

@@ -32,7 +32,7 @@ void Fields::wrong(std::string_view name, std::string_view expected, std::string
 }
 
 const nlohmann::json* Fields::find(const char* name) {
-  asked_.emplace_back(name);
+  if (std::find(asked_.begin(), asked_.end(), name) == asked_.end()) asked_.emplace_back(name);
   if (!json_.is_object()) return nullptr;
   const auto at = json_.find(name);
   return at == json_.end() ? nullptr : &*at;

@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
-#include "loci/policy/baselines.h"
 #include "loci/policy/hidden_share.h"
 #include "loci/policy/pool_split.h"
 #include "loci/server/hidden_choice.h"
 #include "loci/server/profile/profile_file.h"
 #include "loci/sim/fields.h"
 #include "loci/sim/packed_file.h"
+#include "loci/sim/scenario_baseline.h"
 #include "loci/sim/trace_of_log.h"
 
 namespace loci::sim {
@@ -81,8 +82,8 @@ void read_measured(const std::string& path, Fields& fields, Machine& machine) {
 }
 
 void read_link(Fields& fields, const char* name, LinkCost& link) {
-  double rate = static_cast<double>(link.bytes_per_second) / 1e9;
   if (!fields.has(name)) return;
+  double rate = static_cast<double>(link.bytes_per_second) / 1e9;
   fields.read(name, rate, 1e-6, 1e6);
   link.bytes_per_second = static_cast<std::uint64_t>(rate * 1e9);
 }
@@ -158,6 +159,8 @@ std::uint32_t blocks_of(Fields& fields, const char* gigabytes, const char* token
   std::uint64_t count = preset * kBlockTokens;
   fields.read(gigabytes, size, 0, 1e9);
   if (size > 0) {
+    if (fields.has(tokens))
+      fields.wrong(tokens, fmt::format("nothing beside {}", gigabytes), fields.raw(tokens).dump());
     const double blocks = size * 1e9 / static_cast<double>(block_bytes);
     if (blocks > static_cast<double>(kBlocksMax))
       fields.wrong(gigabytes,
@@ -182,44 +185,12 @@ void read_memory(Fields fields, WorldOptions& world) {
   world.core.hole_records = group.disk_blocks / 4;
 }
 
-// The policies, each by its own name; those of a baseline may not be given another value.
-void read_policies(Fields& fields, PolicySet& policies, Overflow& overflow) {
-  std::string name;
-  fields.read("baseline", name);
-  Baseline baseline{.policies = policies};
-  if (!name.empty()) {
-    const Result<Baseline> found = find_baseline(name);
-    if (!found.ok()) return fields.wrong("baseline", "one of " + joined(kBaselines), name);
-    baseline = *found;
-    policies = baseline.policies;
-    if (baseline.truncates) overflow = Overflow::kTruncate;
-  }
-  fields.read("eviction", policies.eviction, {"lru", "fifo", "random", "retention", "lookahead", "value"});
-  fields.read("admission", policies.admission, {"fcfs", "fpf", "relaxed-fpf"});
-  fields.read("admission_looks", policies.admission_looks, 1, 1u << 20);
-  fields.read("restore", policies.restore,
-              {"kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "hidden",
-               "hcache", "auto"});
-  fields.read("reuse", policies.reuse);
-  fields.read("save", policies.save, {"through", "ahead", "off"});
-  fields.read("swap_out_percent", policies.swap_out_percent, 0, 100);
-  fields.read("swap_chunk_tokens", policies.swap_chunk_tokens, kBlockTokens, kSwapChunkTokensMax);
-  fields.read("decode_reserve_percent", policies.decode_reserve_percent, 0, 90);
-  fields.read("lookahead_requests", policies.lookahead_requests, 0, kLookaheadUnlimited);
-  fields.read("preload", policies.preload, {"off", "buffer", "unbounded"});
-  fields.read("batch", policies.batch, {"unified", "split"});
-  if (!name.empty() && !(policies == baseline.policies))
-    fields.wrong("baseline", "no other field of the policies that contradicts it", name);
-}
-
 // `hidden`: which share of the blocks the disk is to hold as hidden states, as a server's option.
-void read_engine(Fields fields, WorldOptions& world, std::string& hidden) {
+std::optional<ScenarioBaseline> read_engine(Fields fields, WorldOptions& world, std::string& hidden) {
   CoreConfig& core = world.core;
-  Overflow of_baseline = Overflow::kStop;
-  read_policies(fields, core, of_baseline);
+  std::optional<ScenarioBaseline> baseline = read_policies(fields, core);
   fields.read("hidden", hidden, {"off", "auto", "on"});
-  if (hidden != "off" && fields.has("baseline"))
-    fields.wrong("hidden", "off beside a baseline, which has none", hidden);
+  if (hidden != "off" && baseline) fields.wrong("hidden", "off beside a baseline, which has none", hidden);
   fields.read("batch_tokens", core.max_batch_tokens, 1, 1u << 20);
   fields.read("running", core.max_running, 1, 1u << 16);
   core.max_queued = UINT32_MAX / 2;
@@ -236,13 +207,14 @@ void read_engine(Fields fields, WorldOptions& world, std::string& hidden) {
   if (deadline > 0) world.deadline = static_cast<Nanos>(deadline * 1e9);
   fields.read("stateless", world.stateless);
   fields.read("split_passes", world.machine.split_passes);
-  std::string overflow = of_baseline == Overflow::kTruncate ? "truncate" : "stop";
+  std::string overflow = baseline && baseline->set.truncates ? "truncate" : "stop";
   fields.read("overflow", overflow, {"stop", "truncate", "cut"});
   world.overflow = overflow == "truncate" ? Overflow::kTruncate
                    : overflow == "cut"    ? Overflow::kCut
                                           : Overflow::kStop;
   fields.finish();
   core.layers = world.model.layers;
+  return baseline;
 }
 
 // Believed costs: the real ones times these.
@@ -364,8 +336,10 @@ void read_faults(Fields fields, FaultOptions& faults) {
   fields.read("disk_speed", faults.disk_speed, 0, 1);
   if (faults.disk_speed < 1 && faults.disk_slow_at == kNever)
     fields.wrong("disk_slow_at_s", "when the disk becomes slow", "nothing");
-  if (faults.ill > 0 && faults.well == 0)
+  if ((faults.ill > 0 || faults.slow > 1 || faults.fails > 0) && faults.well == 0)
     fields.wrong("well_s", "how long a link stays well in the mean", "nothing");
+  if ((faults.away > 0 || faults.disk_lost > 0) && faults.restarts == 0)
+    fields.wrong("restarts_s", "the mean time until a process ends", "nothing");
   fields.finish();
 }
 
@@ -383,7 +357,11 @@ void read_workload(Fields fields, WorkloadOptions& workload) {
   fields.read("tasks", workload.tasks, 1, 1'000'000);
   fields.read("copies", workload.copies, 1, kTraceTokensMax);
   fields.read("zipf", workload.zipf, 0, 10);
-  if (fields.has("shape")) read_shape(fields.object("shape"), workload.shape);
+  if (fields.has("shape")) {
+    if (workload.kind != "conversations")
+      fields.wrong("shape", "the kind 'conversations' beside it, or nothing", "'" + workload.kind + "'");
+    read_shape(fields.object("shape"), workload.shape);
+  }
   fields.finish();
 }
 
@@ -392,6 +370,10 @@ void read_trace_source(Fields trace, Scenario& scenario) {
   trace.read("format", scenario.trace_format, {"loci", "mooncake", "log"});
   trace.read("requests", scenario.trace_limit, 0, kTraceRequestsMax);
   trace.read("time_scale", scenario.time_scale, 1e-9, 1e9);
+  for (const char* name : {"format", "requests", "time_scale"}) {
+    if (scenario.trace_file.empty() && trace.has(name))
+      trace.wrong(name, "'file' beside it, or nothing", trace.raw(name).dump());
+  }
   trace.finish();
 }
 
@@ -443,13 +425,15 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   read_machine(fields, world.machine);
   read_memory(fields.object("memory"), world);
   std::string hidden = "off";
-  read_engine(fields.object("engine"), world, hidden);
+  const std::optional<ScenarioBaseline> baseline = read_engine(fields.object("engine"), world, hidden);
   read_belief(fields.object("belief"), world);
   choose_hidden_share(hidden, fields, world);
   if (fields.has("cluster")) {
     world.cluster.instances = 4;
+    world.cluster.peers = !baseline;
     read_cluster(fields.object("cluster"), world.cluster);
   }
+  if (baseline) refuse_contradictions(*baseline, world, fields);
   read_faults(fields.object("faults"), world.faults);
   if (world.faults.away > 0 && world.cluster.instances == 0)
     fields.wrong("faults.away_s", "'cluster' beside it, or nothing", fields.raw("faults")["away_s"].dump());
