@@ -58,6 +58,7 @@ def test_advice_refuses_by_file_and_field(binary, prices, tmp_path):
             ((*target, "--prices", str(bad)), f"{bad}: disk_gb_hour: expected a number from 0 to 1000000000, found \"x\""),
             ((*target, "--prices", str(broken)), f"{broken}:3: expected JSON"),
             ((*target, "--prices", prices, "--set", "memory.host_gb=3"), "memory.host_gb: expected nothing"),
+            ((*target, "--prices", prices, "--set", "engine.hidden=on"), "engine.hidden: expected off or auto, since sizes without a disk"),
             ((*target, "--prices", prices, "--trace", "/nowhere"), "/nowhere")):
         done = sim(binary, "--advise", *SCENARIO, *arguments)
         expect_equal(done.returncode, 2, f"{arguments}: {done.stderr}")
@@ -79,7 +80,6 @@ def test_an_export_refuses_unknown_names(binary, tmp_path):
     expect_equal(done.returncode, 0, done.stderr)
 
 
-def test_times_are_scaled_without_overflow(binary, tmp_path):
 def test_a_log_is_a_trace_for_its_fields(binary, tmp_path):
     log, out = tmp_path / "events.bin", tmp_path / "t.jsonl"
     done = sim(binary, *SCENARIO, "--event-log", str(log))
@@ -92,6 +92,7 @@ def test_a_log_is_a_trace_for_its_fields(binary, tmp_path):
     expect("--set: trace.requests: expected 'file' beside it, or nothing, found 5" in done.stderr, done.stderr)
 
 
+def test_times_are_scaled_without_overflow(binary, tmp_path):
     trace = tmp_path / "t.jsonl"
     trace.write_text('{"time_ms": 100000, "conversation": 1, "prompt_tokens": 9, "reply_tokens": 1}\n')
     arguments = ("--model", "opt-13b", "--machine", "a100-80g", "--trace", str(trace), "--set")

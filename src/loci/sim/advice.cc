@@ -19,7 +19,6 @@ using Json = nlohmann::json;
 
 constexpr double kGiga = 1e9;
 constexpr double kShareOfDevice = 0.9;  // of what the weights leave, as a server takes on a GPU
-constexpr std::uint64_t kDeviceTokensMax = std::uint64_t{1} << 29;
 constexpr const char* kTierFields[] = {"host_gb", "host_tokens", "disk_gb", "disk_tokens"};
 
 std::uint64_t tokens_of(const Trace& trace) {
@@ -28,6 +27,12 @@ std::uint64_t tokens_of(const Trace& trace) {
     for (const Turn& turn : conversation.turns) tokens += turn.reply_tokens + tokens_of(turn.pieces);
   }
   return tokens;
+}
+
+// Tokens for which blocks of their own hold all state of the trace: a request's last block may be filled in
+// part.
+std::uint64_t block_tokens_of(const Trace& trace) {
+  return tokens_of(trace) + trace.requests() * kBlockTokens;
 }
 
 // Of a known machine; absent: it is none.
@@ -42,12 +47,13 @@ std::optional<double> device_bytes(const Json& json) {
 
 class Adviser {
  public:
-  Adviser(const AdviceInput& input, const ModelShape& model, const std::atomic<bool>& stop,
+  Adviser(const AdviceInput& input, const WorldOptions& world, const std::atomic<bool>& stop,
           const AdviceListener& listener)
       : in_(input),
-        costs_(input.prices.costs()),
-        state_gb_(std::ceil(state_gb(input.trace, model))),
-        context_tokens_(model.context_tokens),
+        machines_(std::max(1u, world.cluster.instances)),
+        costs_(input.prices.costs(machines_)),
+        state_gb_(std::ceil(state_gb(input.trace, world.model))),
+        all_tokens_(std::max<std::uint64_t>(block_tokens_of(input.trace), world.core.context_tokens)),
         stop_(stop),
         listener_(listener) {}
 
@@ -69,8 +75,10 @@ class Adviser {
     } else if (advice.largest) {
       advice.all_on_device = measure(all_on_device(), {}, 0);
       LOCI_RETURN_IF_ERROR(status_);
-      const bool computing = advice.all_on_device && !advice.all_on_device->meets;
-      advice.verdict = computing ? Verdict::kComputing : Verdict::kNoneOnOffer;
+      const bool misses = advice.all_on_device && !advice.all_on_device->meets;
+      const bool holds_all = all_tokens_ <= in_.device_tokens_max;
+      advice.verdict = misses && holds_all ? Verdict::kComputing : Verdict::kNoneOnOffer;
+      if (misses && !holds_all) advice.all_on_device.reset();
     }
     advice.runs = runs_;
     return advice;
@@ -84,7 +92,7 @@ class Adviser {
 
   std::optional<bool> meets(TierSizes sizes, std::size_t open) {
     SizedRun run{.host_gb = in_.prices.host_gb[sizes.host], .disk_gb = in_.prices.disk_gb[sizes.disk]};
-    run.cost_hour = in_.prices.machine_hour + costs_.of(sizes);
+    run.cost_hour = machines_ * in_.prices.machine_hour + costs_.of(sizes);
     const std::optional<SizedRun> done = measure(with_tiers(run), run, open);
     if (!done) return std::nullopt;
     tried_.emplace(sizes, *done);
@@ -101,8 +109,8 @@ class Adviser {
   Json all_on_device() const {
     Json json = in_.scenario;
     json["memory"].erase("device_gb");
-    const std::uint64_t tokens = tokens_of(in_.trace) + in_.trace.requests() * kBlockTokens;
-    json["memory"]["device_tokens"] = std::clamp<std::uint64_t>(tokens, context_tokens_, kDeviceTokensMax);
+    json["memory"]["device_tokens"] = std::min(all_tokens_, in_.device_tokens_max);
+    json["memory"]["device_keeps"] = true;
     return json;
   }
 
@@ -138,14 +146,16 @@ class Adviser {
     const double prompt = std::max(1.0, figures["tokens"]["prompt"].get<double>());
     run.from = {figures["tokens"]["from_device"].get<double>() / prompt,
                 figures["tokens"]["from_host"].get<double>() / prompt,
-                figures["tokens"]["from_disk"].get<double>() / prompt};
+                figures["tokens"]["from_disk"].get<double>() / prompt,
+                figures["tokens"]["from_peers"].get<double>() / prompt};
     return {};
   }
 
   const AdviceInput& in_;
+  const std::uint32_t machines_;
   const TierCosts costs_;
   const double state_gb_;
-  const std::uint64_t context_tokens_;
+  const std::uint64_t all_tokens_;  // that a device's memory must have room for to hold all state
   const std::atomic<bool>& stop_;
   const AdviceListener& listener_;
   std::map<TierSizes, SizedRun> tried_;
@@ -203,6 +213,14 @@ Result<Scenario> parse_open_scenario(Json& json, const std::string& file) {
           fmt::format("memory.{}", field));
     }
   }
+  if (json.contains("engine") && json["engine"].is_object() &&
+      json["engine"].value("hidden", Json()) == "on") {
+    return invalid_argument(
+        fmt::format("{}: engine.hidden: expected off or auto, since sizes without a disk are run too, found "
+                    "\"on\"",
+                    file),
+        "engine.hidden");
+  }
   LOCI_ASSIGN_OR_RETURN(Scenario scenario, parse_scenario(json, file));
   if (memory.contains("device_gb") || memory.contains("device_tokens")) return scenario;
   const std::optional<double> bytes = device_bytes(json);
@@ -221,13 +239,13 @@ Result<Scenario> parse_open_scenario(Json& json, const std::string& file) {
 }
 
 double state_gb(const Trace& trace, const ModelShape& model) {
-  return static_cast<double>(tokens_of(trace)) * static_cast<double>(model.token_bytes()) / kGiga;
+  return static_cast<double>(block_tokens_of(trace)) * static_cast<double>(model.token_bytes()) / kGiga;
 }
 
 Result<Advice> advise(const AdviceInput& input, const std::atomic<bool>& stop,
                       const AdviceListener& listener) {
   LOCI_ASSIGN_OR_RETURN(const Scenario scenario, parse_scenario(input.scenario, input.file));
-  return Adviser(input, scenario.world.model, stop, listener).run();
+  return Adviser(input, scenario.world, stop, listener).run();
 }
 
 }  // namespace loci::sim

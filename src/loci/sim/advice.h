@@ -38,23 +38,26 @@ std::optional<Nanos> ttft_within(const WorldReport& report, std::uint64_t warm_u
 
 // The result of one run.
 struct SizedRun {
-  double host_gb = 0;
+  double host_gb = 0;  // of each machine, as the next one
   double disk_gb = 0;
-  double cost_hour = 0;  // of everything, the machine included
+  double cost_hour = 0;  // of everything: all machines and their memory
   Nanos ttft = kNever;   // within which the target's percentage of requests had their first token
   bool meets = false;
-  double hits_of_turns = 0;           // share of all turns that found at least half of their history
-  double hits_of_returning = 0;       // the same share of the turns that have a history
-  std::array<double, kTiers> from{};  // share of the prompts' tokens that was found in each tier
-  std::uint64_t too_long = 0;         // requests that fit no memory or context
+  double hits_of_turns = 0;      // share of all turns that found at least half of their history
+  double hits_of_returning = 0;  // the same share of the turns that have a history
+  // The share of the prompts' tokens that was found in each tier; kShared: what came from peers.
+  std::array<double, kTiers> from{};
+  std::uint64_t too_long = 0;  // requests that fit no memory or context
 };
 
 enum class Verdict : std::uint8_t {
-  kFound,        // `cheapest` is the answer
-  kFoundSoFar,   // `cheapest` meets the target; the search ended before all cheaper pairs were ruled out
-  kNoneOnOffer,  // the largest pair misses the target; with all state in device memory it would be met
-  kComputing,    // even with all state in device memory the target is missed: computing alone takes too long
-  kUnknown,      // the search ended before anything was known
+  kFound,       // `cheapest` is the answer
+  kFoundSoFar,  // `cheapest` meets the target; the search ended before all cheaper pairs were ruled out
+  // The largest pair misses the target. With all state in device memory it would be met, or that is not
+  // known (Advice::all_on_device is absent).
+  kNoneOnOffer,
+  kComputing,  // even with all state in device memory the target is missed: computing alone takes too long
+  kUnknown,    // the search ended before anything was known
 };
 const char* verdict_name(Verdict verdict);
 
@@ -64,9 +67,11 @@ struct Advice {
   std::optional<SizedRun> less_host, less_disk;  // one size smaller than the cheapest; absent if there is
                                                  // none
   std::optional<SizedRun> largest;               // with the largest sizes on offer
-  std::optional<SizedRun> all_on_device;         // present only if the largest misses the target
-  std::size_t pairs = 0;                         // on offer
-  std::size_t open = 0;                          // of these, not ruled out when the search ended
+  // Present only if the largest misses the target; absent too if that much memory is too much for a run
+  // which misses with less.
+  std::optional<SizedRun> all_on_device;
+  std::size_t pairs = 0;  // on offer
+  std::size_t open = 0;   // of these, not ruled out when the search ended
   std::size_t runs = 0;
 };
 
@@ -77,9 +82,11 @@ using AdviceListener =
 
 // A scenario whose tiers are to be chosen. If `json` names no device memory, it gets nine tenths of what the
 // model's weights leave free on a known machine. Errors: those of parse_scenario(); kInvalidArgument if host
-// memory or disk is given, or the device's memory is neither given nor known.
+// memory or disk is given, the device's memory is neither given nor known, or hidden states must be kept,
+// which takes a disk.
 Result<Scenario> parse_open_scenario(nlohmann::json& json, const std::string& file);
-// The state of all prompts and replies of a trace in units of 10^9 bytes, if nothing were shared.
+// The state of all prompts and replies of a trace in units of 10^9 bytes, in whole blocks, if nothing were
+// shared.
 double state_gb(const Trace& trace, const ModelShape& model);
 
 struct AdviceInput {
@@ -88,6 +95,8 @@ struct AdviceInput {
   std::string file;         // its name in errors
   Prices prices;
   TtftTarget target;
+  // The most tokens for which a run models the device's memory, which takes this machine's.
+  std::uint64_t device_tokens_max = std::uint64_t{1} << 29;
 };
 // `stop`, when set, ends the search and drops the run under way. Errors: those of parse_scenario() and
 // run_world(); kInvalidArgument if no request of the trace counts.

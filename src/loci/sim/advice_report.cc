@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "loci/base/units.h"
 #include "loci/sim/advice.h"
 
@@ -13,11 +15,9 @@ Ordered run_json(const SizedRun& run) {
   Ordered json = {{"host_gb", run.host_gb}, {"disk_gb", run.disk_gb}, {"cost_hour", run.cost_hour}};
   json["ttft_s"] = run.ttft == kNever ? Ordered() : Ordered(static_cast<double>(run.ttft) / kNanosPerSecond);
   json["meets"] = run.meets;
-  json["hit_rate"] = {{"of_turns", run.hits_of_turns},
-                      {"of_returning_turns", run.hits_of_returning},
-                      {"of_tokens_device", run.from[0]},
-                      {"of_tokens_host", run.from[1]},
-                      {"of_tokens_disk", run.from[2]}};
+  json["hit_rate"] = {{"of_turns", run.hits_of_turns},   {"of_returning_turns", run.hits_of_returning},
+                      {"of_tokens_device", run.from[0]}, {"of_tokens_host", run.from[1]},
+                      {"of_tokens_disk", run.from[2]},   {"of_tokens_peers", run.from[3]}};
   json["too_long"] = run.too_long;
   return json;
 }
@@ -28,7 +28,7 @@ std::string seconds_text(Nanos time) {
 
 std::string run_row(const char* name, const std::optional<SizedRun>& run) {
   if (!run) return {};
-  const double all = run->from[0] + run->from[1] + run->from[2];
+  const double all = std::accumulate(run->from.begin(), run->from.end(), 0.0);
   return fmt::format("{:<18}{:>10.6g}{:>10.6g}{:>12.4f}{:>10}{:>6}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}\n",
                      name, run->host_gb, run->disk_gb, run->cost_hour, seconds_text(run->ttft),
                      run->meets ? "yes" : "no", 100 * run->hits_of_returning, 100 * all, 100 * run->from[1],
@@ -42,9 +42,8 @@ std::string verdict_text(const Advice& advice) {
       return fmt::format("these sizes meet it; {} cheaper pairs were neither run nor ruled out in time:",
                          advice.open);
     case Verdict::kNoneOnOffer:
-      return advice.all_on_device
-                 ? "no sizes on offer meet it; a device with memory for all state would:"
-                 : "no sizes on offer meet it; whether any memory would was not found out in time:";
+      return advice.all_on_device ? "no sizes on offer meet it; a device with memory for all state would:"
+                                  : "no sizes on offer meet it; whether any memory would was not found out:";
     case Verdict::kComputing:
       return "no memory can: computing alone takes longer, even with all state in the device's memory:";
     case Verdict::kUnknown: break;

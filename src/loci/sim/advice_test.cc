@@ -3,8 +3,10 @@
 // prices.
 #include "loci/sim/advice.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <utility>
 
@@ -128,6 +130,68 @@ TEST(Advice, TellsWhatIsNotOnOfferFromWhatCannotBe) {
       << text;
 }
 
+// With all state in the device's memory it stays there, whatever else the scenario says.
+TEST(Advice, ADeviceForAllStateKeepsIt) {
+  Json prices = price_json(1, 1);
+  prices["host_gb"] = prices["disk_gb"] = Json::array({0});
+  Json scenario = scenario_json();
+  scenario["memory"]["device_keeps"] = false;
+  AdviceInput input = input_of(scenario, prices, "1s@p80");
+  Json ample = scenario;
+  ample["memory"] = {{"device_tokens", 400'000u}};
+  const WorldReport best = run_world(input.trace, parse_scenario(ample, "test")->world).value();
+  const Nanos within = ttft_within(best, 0, 80).value();
+  ample["memory"]["device_keeps"] = false;
+  const WorldReport worst = run_world(input.trace, parse_scenario(ample, "test")->world).value();
+  ASSERT_LT(within, ttft_within(worst, 0, 80).value());
+  input.target.most = within;
+  EXPECT_EQ(advice_of(input).verdict, Verdict::kNoneOnOffer);
+}
+
+// A run whose device cannot hold all state does not show that none could help.
+TEST(Advice, DoesNotSayWhatATooSmallRunCannotShow) {
+  AdviceInput input = input_of(scenario_json(), price_json(1, 1), "1ms@p90");
+  input.device_tokens_max = 9'000;
+  const Advice advice = advice_of(input);
+  EXPECT_EQ(advice.verdict, Verdict::kNoneOnOffer);
+  EXPECT_FALSE(advice.all_on_device);
+  EXPECT_EQ(advice.runs, 2u);
+  EXPECT_NE(
+      advice_text(advice, input.prices, input.target).find("whether any memory would was not found out:"),
+      std::string::npos);
+}
+
+// Each instance is a machine with memory of its own.
+TEST(Advice, CountsEveryInstanceAndWhatPeersGive) {
+  Json scenario = scenario_json();
+  scenario["cluster"] = {{"instances", 3u}, {"policy", "least-load"}};
+  AdviceInput input = input_of(scenario, price_json(1, 0.1), "1000s@p80");
+  input.target.most = ttft_of(input, 0.8, 1.2);
+  const Advice advice = advice_of(input);
+  ASSERT_TRUE(advice.cheapest && advice.largest);
+  for (const SizedRun& run : {*advice.cheapest, *advice.largest})
+    EXPECT_NEAR(run.cost_hour, 3 * (1 + run.host_gb + 0.1 * run.disk_gb), 1e-9);
+  EXPECT_GT(advice.largest->from[3], 0);
+  const nlohmann::ordered_json json = advice_json(advice, input.prices, input.target);
+  EXPECT_EQ(json["largest"]["hit_rate"]["of_tokens_peers"], advice.largest->from[3]);
+  const std::array<double, kTiers>& from = advice.largest->from;
+  const std::string cached =
+      fmt::format("{:>10.1f}{:>10.1f}{:>10.1f}\n", 100 * (from[0] + from[1] + from[2] + from[3]),
+                  100 * from[1], 100 * from[2]);
+  EXPECT_NE(advice_text(advice, input.prices, input.target).find(cached), std::string::npos);
+}
+
+// Six requests of a token each have six blocks.
+TEST(Advice, CountsStateInBlocks) {
+  Trace trace;
+  for (std::uint64_t i = 0; i < 6; ++i)
+    trace.conversations.push_back({{{.pieces = {{i + 1, 1}}, .reply_tokens = 1}}});
+  ModelShape model;
+  model.layers = 10;
+  model.state_width = 1000;
+  EXPECT_GE(state_gb(trace, model), 6.0 * kBlockTokens * static_cast<double>(model.token_bytes()) / 1e9);
+}
+
 TEST(Advice, EndsWithWhatIsKnown) {
   AdviceInput input = input_of(scenario_json(), price_json(1, 0.1), "3s@p80");
   input.target.most = between(input, 1);
@@ -214,6 +278,11 @@ TEST(Advice, TakesTheDevicesMemoryFromAKnownMachine) {
   Json chosen = {{"model", "llama2-13b"}, {"machine", "a100-80g"}, {"memory", {{"disk_gb", 5}}}};
   EXPECT_EQ(parse_open_scenario(chosen, "f").status().message(),
             "f: memory.disk_gb: expected nothing, since this size is what is asked, found 5");
+  Json hidden = {{"model", "llama2-13b"}, {"machine", "a100-80g"}, {"engine", {{"hidden", "on"}}}};
+  EXPECT_EQ(parse_open_scenario(hidden, "f").status().message(),
+            "f: engine.hidden: expected off or auto, since sizes without a disk are run too, found \"on\"");
+  hidden["engine"]["hidden"] = "auto";
+  EXPECT_TRUE(parse_open_scenario(hidden, "f").ok());
 }
 
 }  // namespace

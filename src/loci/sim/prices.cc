@@ -45,10 +45,10 @@ void read_sizes(Fields& fields, const char* name, double least_gb, double state_
 
 }  // namespace
 
-TierCosts Prices::costs() const {
+TierCosts Prices::costs(std::uint32_t machines) const {
   TierCosts costs;
-  for (const double size : host_gb) costs.host.push_back(size * host_gb_hour);
-  for (const double size : disk_gb) costs.disk.push_back(size * disk_gb_hour);
+  for (const double size : host_gb) costs.host.push_back(machines * size * host_gb_hour);
+  for (const double size : disk_gb) costs.disk.push_back(machines * size * disk_gb_hour);
   return costs;
 }
 
