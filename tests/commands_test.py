@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from live_client import expect, expect_equal
+from live_client import expect, expect_equal, read_terminal
 
 HOSTILE = "a\x1b]0;title\x07\x9b2J\x7fb"
 HARMLESS = "a?]0;title??2J?b"
@@ -31,13 +31,7 @@ def on_a_terminal(binary, *arguments, text=""):
         os.close(follower)
         process.stdin.write(text.encode())
         process.stdin.close()
-        shown = b""
-        try:
-            while piece := os.read(leader, 4096):
-                shown += piece
-        except OSError:  # the terminal's end
-            pass
-        os.close(leader)
+        shown = read_terminal(leader)
     return process.returncode, shown.decode().replace("\r\n", "\n")
 
 

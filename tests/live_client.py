@@ -42,6 +42,18 @@ def wait_until(condition, what, seconds=120):
         time.sleep(0.02)
 
 
+def read_terminal(leader):
+    """All that programs write to a pseudo-terminal (pty.openpty()) until the last of them ends; closes it."""
+    shown = b""
+    try:
+        while piece := os.read(leader, 4096):
+            shown += piece
+    except OSError:  # the terminal's end
+        pass
+    os.close(leader)
+    return shown
+
+
 def stop_process(process):
     """Until SIGCONT. Its threads stop a moment after the signal was sent."""
     process.send_signal(signal.SIGSTOP)

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 
-from live_client import expect, expect_equal, greedy, Server, wait_until
+from live_client import expect, expect_equal, greedy, read_terminal, Server, wait_until
 from pull_server import Registry, Repo
 
 MODEL = os.path.expanduser("~/.cache/loci/models/SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -416,13 +416,7 @@ def shown_on_a_terminal(binary, home):
     process = subprocess.Popen([binary, "pull", "o/n"], env=home.environment, stderr=follower,
                                stdout=subprocess.DEVNULL)
     os.close(follower)
-    shown = b""
-    try:
-        while piece := os.read(leader, 4096):
-            shown += piece
-    except OSError:  # the terminal's end
-        pass
-    os.close(leader)
+    shown = read_terminal(leader)
     expect_equal(process.wait(), 0, shown)
     return shown
 

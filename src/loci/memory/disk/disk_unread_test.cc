@@ -56,8 +56,8 @@ class ChainOnAFailingDisk : public ::testing::Test {
   static void put_hole(DiskStore& store, std::uint32_t depth) {
     store.change({.kind = RecordChange::Kind::kHole, .slot = SlotId(0), .entry = entry(depth)});
   }
-  // What a server does when it starts. It forgets what the core would: blocks without a parent, second
-  // copies, and holes that lead to nothing. Returns the depths of what it found.
+  // Starts as a server does, and forgets what the core would forget: blocks without a parent, second copies,
+  // and holes that lead to nothing. Returns the depth of each entry that was there.
   static Depths start(DiskStore& store) {
     const std::vector<RecoveredEntry> found = recover_all(store);
     std::set<ChainKey> above, taken;
