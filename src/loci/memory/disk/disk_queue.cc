@@ -165,8 +165,8 @@ void DiskQueue::refuse_reads_of_closed_lanes() {
   for (Lane& lane : lanes_) {
     if (lane.unanswered < kUnansweredMax || lane.reads.empty()) continue;
     std::deque<Queued> refused = std::exchange(lane.reads, {});
-    if (now - lane.tried > answer_limit_) {
-      lane.tried = now;
+    if (refused.front().probe || now - lane.tried > answer_limit_) {
+      if (!std::exchange(refused.front().probe, true)) lane.tried = now;
       lane.reads.push_back(std::move(refused.front()));
       refused.pop_front();
     }

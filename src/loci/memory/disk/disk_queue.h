@@ -95,6 +95,8 @@ class DiskQueue {
   struct Queued {
     DiskOperation operation;
     Nanos since = 0;
+    bool probe =
+        false;  // a read let through to a closed lane; waits, as others do, for rate, depth and a buffer
   };
   struct InFlight {
     DiskOperation operation;

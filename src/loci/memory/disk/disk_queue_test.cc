@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue's rate, on a disk that answers at once and in virtual time.
+// The queue's rate, and its closed lanes, on a disk that answers at once or never, in virtual time.
 #include "loci/memory/disk/disk_queue.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -30,17 +33,18 @@ struct Begun {
   bool write = false;
 };
 
-// Ends at once what is submitted; where there is nothing to end, waiting takes as long as it may, and `late`
-// more.
+// Ends at once what is submitted, but what is a silent lane's; where there is nothing to end, waiting takes
+// as long as it may, and `late` more.
 class InstantEngine final : public IoEngine {
  public:
   InstantEngine(VirtualClock& clock, std::vector<Begun>& begun, Nanos late)
       : clock_(clock), begun_(begun), late_(late) {}
   const char* name() const override { return "instant"; }
+  void set_silent(std::optional<std::uint32_t> lane) { silent_ = lane; }
   void submit(std::vector<IoRequest> requests) override {
     for (const IoRequest& request : requests) {
       begun_.push_back({clock_.now(), request.lane, request.write});
-      ends_.push_back({request.id, static_cast<std::int64_t>(request.bytes)});
+      if (request.lane != silent_) ends_.push_back({request.id, static_cast<std::int64_t>(request.bytes)});
     }
   }
   void wait(Nanos most, std::vector<IoEnd>& ended) override {
@@ -53,15 +57,16 @@ class InstantEngine final : public IoEngine {
   VirtualClock& clock_;
   std::vector<Begun>& begun_;
   const Nanos late_;
+  std::optional<std::uint32_t> silent_;
   std::vector<IoEnd> ends_;
 };
 
 class Owner final : public DiskOperationOwner {
  public:
   bool prepare(std::uint32_t, std::span<std::byte>) override { return true; }
-  void ended(std::uint32_t, std::int64_t result, DiskBuffer) override {
-    EXPECT_EQ(result, static_cast<std::int64_t>(kBytes));
-  }
+  void ended(std::uint32_t, std::int64_t result, DiskBuffer) override { results.push_back(result); }
+
+  std::vector<std::int64_t> results;
 };
 
 class NoFile final : public DiskFile {
@@ -91,6 +96,7 @@ std::vector<Begun> run(std::uint64_t bytes_per_second, std::uint32_t lanes, int 
     }
   }
   while (!queue.idle()) queue.poll(kNanosPerSecond);
+  for (const std::int64_t result : owner->results) EXPECT_EQ(result, static_cast<std::int64_t>(kBytes));
   return begun;
 }
 
@@ -143,6 +149,43 @@ TEST(DiskQueue, WithoutARateNothingWaits) {
   const std::vector<Begun> begun = run(0, 2, 50);
   EXPECT_EQ(begun.size(), 200u);
   EXPECT_EQ(begun.back().at, 0);
+}
+
+TEST(DiskQueue, TheReadThatTriesAClosedLaneWaitsForTheRate) {
+  constexpr Nanos kLimit = kNanosPerSecond;
+  VirtualClock clock;
+  std::vector<Begun> begun;
+  auto made = std::make_unique<InstantEngine>(clock, begun, 0);
+  InstantEngine& engine = *made;
+  DiskQueue queue(
+      std::move(made), clock,
+      {.lanes = 2, .depth = 16, .buffer_bytes = kBytes, .answer_limit = kLimit, .bytes_per_second = kBytes});
+  const auto owner = std::make_shared<Owner>();
+  const auto file = std::make_shared<NoFile>();
+  const auto read = [&](std::uint32_t lane) {
+    queue.push({.owner = owner, .lane = lane, .file = file, .bytes = kBytes});
+  };
+  engine.set_silent(0);
+  for (int i = 0; i < 3; ++i) read(0);
+  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  EXPECT_EQ(owner->results, std::vector<std::int64_t>(3, -ETIME)) << "and the lane is closed";
+  // When it may be tried again, another lane has just used what the rate allows.
+  engine.set_silent({});
+  clock.pass(2 * kLimit);
+  owner->results.clear();
+  begun.clear();
+  read(1);
+  read(1);
+  queue.poll(0);
+  read(0);
+  read(0);
+  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), -ETIME), 1)
+      << "the one behind it is refused";
+  EXPECT_EQ(std::count_if(begun.begin(), begun.end(), [](const Begun& one) { return one.lane == 0; }), 1);
+  read(0);
+  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  EXPECT_EQ(owner->results.back(), static_cast<std::int64_t>(kBytes)) << "and the lane is open";
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ namespace {
 
 constexpr const char* kForm = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS";
 constexpr std::size_t kUrlBytesMax = 4096;
+constexpr std::uint32_t kDatabaseMax = 1u << 20;
+// No error repeats a part of the URL: where a sign is missing, a password stands in another's place.
 
 std::optional<std::uint32_t> number(std::string_view text, std::uint32_t most) {
   std::uint32_t value = 0;
@@ -81,7 +83,9 @@ Status take_place(std::string_view place, RedisAddress& address) {
   if (port.empty()) return {};
   const std::optional<std::uint32_t> value = number(port, 65535);
   if (!value || *value == 0)
-    return invalid_argument(fmt::format("expected a port from 1 to 65535, found '{}'", port));
+    return invalid_argument(
+        "expected a port from 1 to 65535 after the host's :, found something else (a password ends with an "
+        "@)");
   address.port = static_cast<std::uint16_t>(*value);
   return {};
 }
@@ -115,9 +119,10 @@ Result<RedisAddress> parse_redis_address(std::string_view url) {
   LOCI_RETURN_IF_ERROR(take_place(url.substr(0, slash), address));
   const std::string_view database = slash == std::string_view::npos ? "" : url.substr(slash + 1);
   if (database.empty()) return address;
-  const std::optional<std::uint32_t> value = number(database, 1u << 20);
+  const std::optional<std::uint32_t> value = number(database, kDatabaseMax);
   if (!value)
-    return invalid_argument(fmt::format("expected a database's number after the /, found '{}'", database));
+    return invalid_argument(fmt::format(
+        "expected a database's number, at most {}, after the /, found something else", kDatabaseMax));
   address.database = *value;
   return address;
 }

@@ -12,6 +12,11 @@ bool is_store_url(std::string_view where) {
   return where.starts_with("postgresql://") || where.starts_with("postgres://");
 }
 
+Status check_store_place(std::string_view where) {
+  if (is_store_url(where) || where.find("://") == std::string_view::npos) return {};
+  return invalid_argument("expected a file, or postgresql://USER@HOST/DATABASE, found another URL");
+}
+
 Result<std::unique_ptr<ConversationStore>> open_store(const std::string& where, const StoreOptions& options) {
   if (is_store_url(where)) return PostgresStore::open(where, options);
   return SqliteStore::open(where, options);

@@ -14,6 +14,8 @@ namespace loci {
 
 // "postgresql://..." or "postgres://...": many servers may share it.
 bool is_store_url(std::string_view where);
+// Errors: kInvalidArgument for another URL, which is not repeated: it may hold a password.
+Status check_store_place(std::string_view where);
 
 // Errors: those of SqliteStore::open() and PostgresStore::open().
 Result<std::unique_ptr<ConversationStore>> open_store(const std::string& where, const StoreOptions& options);

@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t kConnectionsMax = 8;
 // Upkeep goes through many rows.
 constexpr int kUpkeepTimes = 4;
+constexpr Nanos kSchemaTimeout = 3'600 * kNanosPerSecond;
 // The advisory lock of alone(); two numbers are a space of their own beside instances' one.
 constexpr const char* kAloneLock = "SELECT pg_advisory_lock(1282368361, 1)";
 
@@ -308,7 +309,9 @@ Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
   using Reading = pqxx::transaction<pqxx::repeatable_read, pqxx::read_only>;
   using EachRow = pqxx::transaction<pqxx::read_committed, pqxx::read_write>;
   const auto deadline = Time::now() + std::chrono::nanoseconds(pool_->lock_timeout);
-  const Nanos timeout = pool_->answer_timeout * (access == SqlAccess::kUpkeep ? kUpkeepTimes : 1);
+  const Nanos timeout = access == SqlAccess::kSchema   ? kSchemaTimeout
+                        : access == SqlAccess::kUpkeep ? pool_->answer_timeout * kUpkeepTimes
+                                                       : pool_->answer_timeout;
   for (int attempt = 0;; ++attempt) {
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, pool_->take(timeout));
     Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, body)

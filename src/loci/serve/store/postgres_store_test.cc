@@ -59,6 +59,28 @@ TEST_F(PostgresStoreTest, ManyServersStartAtOnce) {
   EXPECT_EQ(opened.load(), 6);
 }
 
+// What the eraser reads of a large thread is a part of an index, in its order: no more rows are read than
+// taken.
+TEST_F(PostgresStoreTest, TheNewestOfAThreadAreReadInAnIndexsOrder) {
+  const auto store = open();
+  pqxx::connection connection(url_);
+  pqxx::nontransaction session(connection);
+  session.exec0("SET search_path = loci");
+  // Of the ways that an empty table leaves, none is to sort or to go through other threads' rows.
+  for (const char* way : {"enable_sort", "enable_seqscan", "enable_bitmapscan"})
+    session.exec0(fmt::format("SET {} = off", way));
+  for (const auto& [table, key] :
+       {std::pair{"items", "item"}, {"responses", "response"}, {"sequences", "sequence"}}) {
+    std::string plan;
+    for (const pqxx::row& row : session.exec(fmt::format(
+             "EXPLAIN SELECT {1}, size_bytes FROM {0} WHERE thread = 1 ORDER BY {1} DESC LIMIT 10", table,
+             key)))
+      plan += fmt::format("{}\n", row[0].c_str());
+    EXPECT_NE(plan.find("Index Cond: (thread = 1)"), std::string::npos) << plan;
+    EXPECT_EQ(plan.find("Sort"), std::string::npos) << plan;
+  }
+}
+
 TEST_F(PostgresStoreTest, TurnsOfManyServersInOneConversationStayWhole) {
   const auto first = open(), second = open();
   ASSERT_TRUE(first->create_conversation("ann", {.id = "c"}, {}).ok());
@@ -480,6 +502,8 @@ TEST(DescribeStore, ShowsNoPassword) {
             "postgres://ann@host:5/db?password=***&x=y");
   EXPECT_EQ(describe_store("postgresql://host:5432/db"), "postgresql://host:5432/db");
   EXPECT_EQ(describe_store("/a/b:c@d"), "/a/b:c@d");
+  EXPECT_TRUE(check_store_place("postgres://ann@host/db").ok());
+  EXPECT_TRUE(check_store_place("a://b").message().find("found another URL") != std::string::npos);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -113,6 +114,17 @@ CREATE TABLE turn_claims (
 ){strict};
 CREATE INDEX turn_claims_by_holder ON turn_claims (holder);
 )sql"},
+    // What a thread has, the newest first: the eraser takes a part of it. (SQLite's indexes end with the
+    // row's key by themselves.) The old indexes go last, since others wait for that.
+    Migration{.version = 5,
+              .statements = R"sql(
+SET LOCAL statement_timeout = 0;
+CREATE INDEX items_by_thread_and_item ON items (thread, item);
+CREATE INDEX responses_by_thread_and_response ON responses (thread, response);
+DROP INDEX items_by_thread;
+DROP INDEX responses_by_thread;
+)sql",
+              .only = SqlDialect::kPostgres},
 };
 
 constexpr std::string_view kVersionTable =
@@ -158,32 +170,34 @@ Status migrate(SqlDatabase& database, std::span<const Migration> migrations, std
   const SqlDialect dialect = database.dialect();
   const std::int64_t newest = migrations.empty() ? 0 : migrations.back().version;
   std::int64_t version = 0;
-  do {
+  const Status found = database.transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_RETURN_IF_ERROR(session.execute(in_dialect(kVersionTable, dialect)));
+    return read_version(session, version);
+  });
+  LOCI_RETURN_IF_ERROR(found);
+  while (version < newest) {
     // The version is read in the transaction that changes it: many servers may start at once.
-    const Status done = database.transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-      LOCI_RETURN_IF_ERROR(session.execute(in_dialect(kVersionTable, dialect)));
+    const Status done = database.transact(SqlAccess::kSchema, [&](SqlSession& session) -> Status {
       LOCI_RETURN_IF_ERROR(read_version(session, version));
-      if (version > newest) {
-        return invalid_argument(
-            fmt::format("its schema has version {}, written by a newer Loci; this one "
-                        "knows versions up to {}: use the newer one, or another store",
-                        version, newest));
-      }
-      for (const Migration& next : migrations) {
-        if (next.version <= version) continue;
-        LOCI_RETURN_IF_ERROR(session.execute(in_dialect(next.statements, dialect)));
-        LOCI_RETURN_IF_ERROR(session
-                                 .run("INSERT INTO schema_version (version, applied_at) VALUES ($1, $2)",
-                                      {next.version, now_seconds})
-                                 .status());
-        version = next.version;
-        break;
-      }
+      const auto next = std::find_if(migrations.begin(), migrations.end(),
+                                     [&](const Migration& one) { return one.version > version; });
+      if (next == migrations.end()) return {};
+      if (!next->only || *next->only == dialect)
+        LOCI_RETURN_IF_ERROR(session.execute(in_dialect(next->statements, dialect)));
+      LOCI_RETURN_IF_ERROR(session
+                               .run("INSERT INTO schema_version (version, applied_at) VALUES ($1, $2)",
+                                    {next->version, now_seconds})
+                               .status());
+      version = next->version;
       return {};
     });
     LOCI_RETURN_IF_ERROR(done);
-  } while (version < newest);
-  return {};
+  }
+  if (version == newest) return {};
+  return invalid_argument(
+      fmt::format("its schema has version {}, written by a newer Loci; this one knows versions up to {}: use "
+                  "the newer one, or another store",
+                  version, newest));
 }
 
 }  // namespace loci

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -17,6 +18,7 @@ struct Migration {
   std::int64_t version;  // 1, 2, ...
   // In SQLite's or PostgreSQL's words by {identity}, {int}, {blob}, {strict}.
   std::string_view statements;
+  std::optional<SqlDialect> only = std::nullopt;  // in the other one there is nothing to do
 };
 
 std::span<const Migration> store_migrations();

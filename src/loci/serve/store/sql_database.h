@@ -83,6 +83,7 @@ enum class SqlAccess : std::uint8_t {
             // waits for
   kRows,    // as kWrite, but for statements about rows that have nothing to do with each other: each one
             // sees what others had committed when it began, and none fails because another changed a row
+  kSchema,  // as kWrite, of a migration: it may touch all rows, and take an hour
 };
 enum class SqlDialect : std::uint8_t { kSqlite, kPostgres };
 

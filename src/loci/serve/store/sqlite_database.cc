@@ -170,7 +170,8 @@ class SqliteDatabase::Reader {
 };
 
 Status SqliteDatabase::transact(SqlAccess access, const Body& body) {
-  if (access == SqlAccess::kWrite || access == SqlAccess::kRows) return groups_.run(body);
+  if (access == SqlAccess::kWrite || access == SqlAccess::kRows || access == SqlAccess::kSchema)
+    return groups_.run(body);
   if (access == SqlAccess::kUpkeep)
     return unsynchronised([&] { return connection_->transact(SqlAccess::kWrite, body); });
   if (readers_count_ == 0)
