@@ -10,6 +10,7 @@
 #include "loci/serve/conversation/final_message.h"
 #include "loci/serve/conversation/template_context.h"
 #include "loci/serve/conversation/tool_grammar.h"
+#include "loci/serve/generation/long_prompt.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -20,6 +21,10 @@ std::size_t kept_tokens(const PreparedGeneration& prepared) {
   for (std::size_t prompt = 0; prompt < prepared.prompts.size(); ++prompt)
     tokens += kept_tokens(prepared, prompt);
   return tokens;
+}
+
+std::string prompt_field(std::string_view name, std::size_t prompt, std::size_t prompts) {
+  return prompts == 1 ? std::string(name) : fmt::format("{}[{}]", name, prompt);
 }
 
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served) {
@@ -40,14 +45,18 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
 
 namespace {
 
+bool truncates(std::optional<ContextOverflow> wish, const ServedModel& served) {
+  return wish.value_or(served.overflow.overflow) == ContextOverflow::kTruncate;
+}
+
 // Cuts the prompts that do not fit, where that is wanted.
 std::optional<ApiError> fit_prompts(PreparedGeneration& out, const ServedModel& served,
                                     std::string_view name) {
-  const bool truncates = out.overflow.value_or(served.overflow.overflow) == ContextOverflow::kTruncate;
+  const bool cuts = truncates(out.overflow, served);
   out.dropped.assign(out.prompts.size(), {});
   for (std::size_t i = 0; i < out.prompts.size(); ++i) {
     const std::size_t tokens = out.prompts[i].size();
-    if (truncates && tokens > uncut_tokens(served.overflow.truncation) && tokens <= UINT32_MAX) {
+    if (cuts && tokens > uncut_tokens(served.overflow.truncation) && tokens <= UINT32_MAX) {
       const Result<Truncation> truncation = Truncation::make(
           served.overflow.truncation,
           {.front_tokens = out.front_tokens, .reply_tokens = out.fields.max_tokens.value_or(0)});
@@ -61,7 +70,7 @@ std::optional<ApiError> fit_prompts(PreparedGeneration& out, const ServedModel& 
       }
     }
     if (kept_tokens(out, i) >= served.context_tokens) {
-      const std::string field = out.prompts.size() == 1 ? std::string(name) : fmt::format("{}[{}]", name, i);
+      const std::string field = prompt_field(name, i, out.prompts.size());
       return context_length_error(tokens, served.context_tokens, field);
     }
   }
@@ -69,6 +78,17 @@ std::optional<ApiError> fit_prompts(PreparedGeneration& out, const ServedModel& 
 }
 
 }  // namespace
+
+std::optional<ApiError> refuse_long_prompt(std::span<const std::string_view> texts, ControlText control,
+                                           std::optional<ContextOverflow> overflow, const ServedModel& served,
+                                           std::string_view field) {
+  if (truncates(overflow, served)) return std::nullopt;
+  const Result<std::optional<std::size_t>> beyond =
+      tokens_beyond(served.model->tokenizer, texts, control, served.context_tokens);
+  if (!beyond.ok()) return api_error(beyond.status());
+  if (!*beyond) return std::nullopt;
+  return context_length_error(**beyond, served.context_tokens, std::string(field), false);
+}
 
 Prepared check_generation(PreparedGeneration out, const ServedModel& served, std::string_view name) {
   GenerationFields& fields = out.fields;
@@ -79,7 +99,7 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
     return api_error(status);
   }
   for (std::size_t i = 0; i < out.prompts.size(); ++i) {
-    const std::string field = out.prompts.size() == 1 ? std::string(name) : fmt::format("{}[{}]", name, i);
+    const std::string field = prompt_field(name, i, out.prompts.size());
     if (Status status = check_tokens(out.prompts[i], vocabulary, field); !status.ok())
       return api_error(status);
     if (out.prompts[i].empty())
@@ -191,41 +211,71 @@ Status set_grammar(const ToolUse& use, const ServedModel& served, PreparedGenera
 
 }  // namespace
 
-Result<EncodedConversation> encode_conversation(Conversation conversation, std::string_view field,
-                                                const ServedModel& served, TokenHistory& history,
-                                                std::string_view tenant) {
+namespace {
+
+struct RenderedConversation {
+  std::string context;
+  std::optional<std::string> continued;
+  std::vector<ChatSegment> segments;
+};
+
+Status of_field(const Status& status, std::string_view field) {
+  return {status.code(), status.message(), std::string(field)};
+}
+
+Result<RenderedConversation> render_request(Conversation conversation, std::string_view field,
+                                            const ServedModel& served) {
   LOCI_RETURN_IF_ERROR(check_conversation(conversation, field));
-  EncodedConversation out;
+  RenderedConversation out;
   if (conversation.continue_final_message) {
     out.continued = conversation.messages.back().content;
     mark_final_message(conversation);
   }
   out.context = make_template_context(std::move(conversation), served.chat);
-  const auto of_field = [&](const Status& status) {
-    return Status(status.code(), status.message(), std::string(field));
-  };
   Result<std::vector<ChatSegment>> segments = render_conversation(*served.model, out.context);
-  if (!segments.ok()) return of_field(segments.status());
+  if (!segments.ok()) return of_field(segments.status(), field);
+  out.segments = std::move(*segments);
   if (out.continued) {
-    if (const Status cut = cut_at_mark(*out.continued, *segments); !cut.ok()) return of_field(cut);
+    if (const Status cut = cut_at_mark(*out.continued, out.segments); !cut.ok()) return of_field(cut, field);
   }
-  Result<HistoryTokens> tokens = history.encode(served.model->tokenizer, tenant, *segments);
-  if (!tokens.ok()) return of_field(tokens.status());
-  out.tokens = std::move(tokens->tokens);
   return out;
+}
+
+Result<EncodedConversation> encode(RenderedConversation rendered, std::string_view field,
+                                   const ServedModel& served, TokenHistory& history,
+                                   std::string_view tenant) {
+  Result<HistoryTokens> tokens = history.encode(served.model->tokenizer, tenant, rendered.segments);
+  if (!tokens.ok()) return of_field(tokens.status(), field);
+  return EncodedConversation{.tokens = std::move(tokens->tokens),
+                             .context = std::move(rendered.context),
+                             .continued = std::move(rendered.continued)};
+}
+
+}  // namespace
+
+Result<EncodedConversation> encode_conversation(Conversation conversation, std::string_view field,
+                                                const ServedModel& served, TokenHistory& history,
+                                                std::string_view tenant) {
+  LOCI_ASSIGN_OR_RETURN(RenderedConversation rendered,
+                        render_request(std::move(conversation), field, served));
+  return encode(std::move(rendered), field, served, history, tenant);
 }
 
 Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedModel& served,
                       TokenHistory& history, std::string_view tenant,
                       std::optional<ContextOverflow> overflow) {
   const ToolUse tools = request.conversation.tools;
-  Result<EncodedConversation> prompt =
-      encode_conversation(std::move(request.conversation), field, served, history, tenant);
+  Result<RenderedConversation> rendered = render_request(std::move(request.conversation), field, served);
+  if (!rendered.ok()) return api_error(rendered.status());
+  std::vector<std::string_view> texts;
+  for (const ChatSegment& segment : rendered->segments) texts.emplace_back(segment.text);
+  if (auto error = refuse_long_prompt(texts, ControlText::kAsText, overflow, served, field))
+    return *std::move(error);
+  Result<EncodedConversation> prompt = encode(*std::move(rendered), field, served, history, tenant);
   if (!prompt.ok()) return api_error(prompt.status());
   PreparedGeneration out;
   out.overflow = overflow;
-  if (overflow.value_or(served.overflow.overflow) == ContextOverflow::kTruncate &&
-      prompt->tokens.size() > uncut_tokens(served.overflow.truncation)) {
+  if (truncates(overflow, served) && prompt->tokens.size() > uncut_tokens(served.overflow.truncation)) {
     out.front_tokens = system_prompt_tokens(*served.model->chat_template, prompt->context, prompt->tokens);
   }
   out.fields = std::move(request.fields);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -90,6 +91,13 @@ using Prepared = std::variant<PreparedGeneration, ApiError>;
 // reply's constraint (unless `grammar` is set already, by tools that must be called). `field` names the
 // prompt in errors.
 Prepared check_generation(PreparedGeneration prepared, const ServedModel& served, std::string_view field);
+// How an error names one of a request's prompts: "prompt", or "prompt[1]" where there are several.
+std::string prompt_field(std::string_view name, std::size_t prompt, std::size_t prompts);
+// The error of a prompt whose `texts` are so long that no token after their beginning needs to be counted
+// (long_prompt.h). Absent: count them; they may fit, or the server cuts what does not.
+std::optional<ApiError> refuse_long_prompt(std::span<const std::string_view> texts, ControlText control,
+                                           std::optional<ContextOverflow> overflow, const ServedModel& served,
+                                           std::string_view field);
 // 404 where `name` is not the served model; "" and "default" are.
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served);
 

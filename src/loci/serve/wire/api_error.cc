@@ -89,12 +89,14 @@ ApiError http_error(int http_status, std::string message, std::string code) {
           .retry_after_seconds = {}};
 }
 
-ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param) {
-  ApiError error = http_error(400,
-                              fmt::format("{}: this model's context holds {} tokens and a reply needs at "
-                                          "least one of them; the prompt has {}",
-                                          param, context_tokens, prompt_tokens),
-                              "context_length_exceeded");
+ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param,
+                              bool counted_all) {
+  ApiError error =
+      http_error(400,
+                 fmt::format("{}: this model's context holds {} tokens and a reply needs at "
+                             "least one of them; the prompt has {}{}",
+                             param, context_tokens, counted_all ? "" : "more than ", prompt_tokens),
+                 "context_length_exceeded");
   error.param = std::move(param);
   return error;
 }

@@ -56,8 +56,13 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
       continue;
     }
     // Whoever writes a raw prompt writes its control tokens too, as with llama.cpp and vLLM.
+    const auto& text = std::get<std::string>(prompt);
+    const std::string_view texts[] = {text};
+    const std::string field = prompt_field("prompt", out.prompts.size(), request->prompts.size());
+    if (auto error = refuse_long_prompt(texts, ControlText::kAsControl, out.overflow, served, field))
+      return *std::move(error);
     Result<std::vector<TokenId>> tokens =
-        encode_text(served.model->tokenizer, std::get<std::string>(prompt), true, ControlText::kAsControl);
+        encode_text(served.model->tokenizer, text, true, ControlText::kAsControl);
     if (!tokens.ok()) return api_error(tokens.status());
     out.prompts.push_back(std::move(*tokens));
   }

@@ -86,6 +86,37 @@ TEST_F(PrepareTest, PrepareRefuses) {
   EXPECT_EQ(refusal(prepare_completion("{", served(9), {})), "400 ");
 }
 
+// Of a text that is far too long only the beginning is tokenised.
+TEST_F(PrepareTest, AnEndlessPromptIsRefusedByItsBeginning) {
+  std::string text;
+  while (text.size() < (std::size_t{1} << 20)) text += "again and ";
+  const std::size_t all = tokenizer().encode(text, ControlText::kAsText)->size();
+  const auto said_tokens = [](const Prepared& prepared) {
+    const std::string& message = std::get<ApiError>(prepared).message;
+    const std::string_view before = "the prompt has more than ";
+    const std::size_t at = message.find(before);
+    return at == std::string::npos ? 0 : std::stoul(message.substr(at + before.size()));
+  };
+  const auto completion = prepare_completion(Json({{"prompt", text}}).dump(), served(100), {});
+  EXPECT_EQ(refusal(completion), "400 prompt");
+  EXPECT_GT(said_tokens(completion), 200u);
+  EXPECT_LT(said_tokens(completion), all / 8);
+  const Json messages = Json::array({{{"role", "user"}, {"content", text}}});
+  const std::string chat = Json({{"messages", messages}}).dump();
+  TokenHistory history;
+  const auto refused = prepare_chat_completion(chat, served(100), history, "default");
+  EXPECT_EQ(refusal(refused), "400 messages");
+  EXPECT_GT(said_tokens(refused), 200u);
+  EXPECT_LT(said_tokens(refused), all / 8);
+  // A server that cuts conversations, however long they are, tokenises all of this one.
+  ServedModel cutting = served(1000);
+  cutting.overflow = {.overflow = ContextOverflow::kTruncate, .truncation = {.context_tokens = 1000}};
+  const auto cut = prepare_chat_completion(chat, cutting, history, "default");
+  const auto* prepared = std::get_if<PreparedGeneration>(&cut);
+  ASSERT_NE(prepared, nullptr) << std::get<ApiError>(cut).message;
+  EXPECT_GT(prepared->prompts.front().size(), all);
+}
+
 TEST_F(PrepareTest, TokenizeAndBack) {
   const auto tokens = tokenize(R"({"content":"Hi <|im_end|>"})", served(9));
   const auto json = Json::parse(std::get<std::string>(tokens));

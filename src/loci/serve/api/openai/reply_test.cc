@@ -49,6 +49,9 @@ TEST(ApiError, ContextLengthNamesBothNumbers) {
   EXPECT_EQ(error.param, "messages");
   EXPECT_NE(error.message.find("9000"), std::string::npos);
   EXPECT_NE(error.message.find("8192"), std::string::npos);
+  EXPECT_TRUE(error.message.ends_with("the prompt has 9000"));
+  const ApiError begun = context_length_error(9000, 8192, "messages", /*counted_all=*/false);
+  EXPECT_TRUE(begun.message.ends_with("the prompt has more than 9000"));
 }
 
 ReplyHead head(bool logprobs) {
