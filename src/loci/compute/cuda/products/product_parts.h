@@ -47,7 +47,7 @@ LOCI_DEVICE RowTile find_rows(const ProductParams& p, std::uint32_t tile, std::u
 }
 
 // Rounds to an element. f16 values that are too large become the largest one: an activation that overflows
-// would make all later ones NaN.
+// would make all later ones NaN. (The library makes them infinite: ProductOutput::kElements.)
 template <class T>
 LOCI_DEVICE T to_element(float v) {
   return from_float<T>(v);

@@ -21,9 +21,12 @@
 namespace loci::cuda {
 
 enum class ProductOutput : std::uint8_t {
-  kElements,  // stored as the element type; f16 values that are too large become the largest one
-  kFloats,    // stored as f32
-  kAdded,     // added to f32
+  // Stored as the element type. Own kernels store f16 values that are too large as the largest one; the
+  // library stores them as infinite. So readers take infinite values for the largest: load_product() of
+  // rows/elements.h.
+  kElements,
+  kFloats,  // stored as f32
+  kAdded,   // added to f32
 };
 
 // Pointers are to device memory.

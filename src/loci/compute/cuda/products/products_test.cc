@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+
 #include "loci/compute/cuda/products/multiply_testing.h"
 #include "loci/compute/cuda/products/packed_layout.h"
 #include "loci/compute/cuda/products/product_kernels.h"
+#include "loci/compute/cuda/rows/rows.h"
 
 namespace loci::cuda {
 namespace {
@@ -298,6 +302,82 @@ TEST_F(MultiplyTest, LargeHalvesStayFinite) {
   const Outcome result =
       run(*products(ElementType::kHalf, true), matrix, input, 16, 1, ProductOutput::kElements, nullptr);
   for (std::uint32_t o = 0; o < 8; ++o) EXPECT_EQ(result.value(ElementType::kHalf, 0, o), -65504.0);
+}
+
+// The library stores them as infinite. Activations, queries and state are the same as after own kernels.
+class LargeHalvesTest : public MultiplyTest {
+ protected:
+  static constexpr std::uint32_t kRows = 64, kColumns = 32, kHeadDim = 16, kOutputs = 3 * kHeadDim;
+
+  // Rows [kRows][kOutputs] of sums that are all beyond the range, of both signs.
+  std::vector<std::uint16_t> multiplied(bool deterministic) {
+    TestTensor tensor = random_tensor("w", TensorType::kF16, kOutputs, kColumns, 5);
+    for (std::uint32_t at = 0; at < kOutputs * kColumns; ++at) {
+      const std::uint16_t big = f32_to_f16(at / kColumns % 3 == 0 ? -30000.0f : 30000.0f);
+      std::memcpy(&tensor.bytes[2 * at], &big, 2);
+    }
+    const DeviceMatrix matrix = load(ElementType::kHalf, {tensor.view});
+    std::vector<std::uint16_t> values(kRows * kColumns);
+    for (std::uint32_t at = 0; at < values.size(); ++at)
+      values[at] = f32_to_f16(at / kColumns % 2 == 0 ? -2.0f : 2.0f);
+    const Memory input = upload(values), output = filled(kRows * kOutputs * 2);
+    products(ElementType::kHalf, deterministic)
+        ->multiply({&matrix, input.data(), kColumns, kRows, output.data(), kOutputs}, stream());
+    return download<std::uint16_t>(output);
+  }
+  std::vector<std::uint16_t> activated(const std::vector<std::uint16_t>& product, Activation activation) {
+    const Memory input = upload(product), output = filled(product.size());
+    activate({.input = input.data(),
+              .output = output.data(),
+              .activation = activation,
+              .rows = kRows,
+              .width = kOutputs / 2,
+              .type = ElementType::kHalf},
+             stream());
+    return download<std::uint16_t>(output);
+  }
+  // Queries, then state.
+  std::vector<std::uint16_t> placed(const std::vector<std::uint16_t>& product) {
+    std::vector<std::uint32_t> numbers(kRows);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    const Memory input = upload(product), places = upload(numbers),
+                 norm = upload(std::vector<float>(kHeadDim, 1.5f)), queries = filled(kRows * kHeadDim * 2),
+                 state = filled(kRows * 2 * kHeadDim * 2);
+    PlaceArguments arguments{.qkv = input.data(), .queries = queries.data()};
+    arguments.state = {
+        .base = state.data(), .slot_stride = state.size() / 2, .kv_heads = 1, .head_dim = kHeadDim};
+    arguments.positions = arguments.places = places.as<std::uint32_t>();
+    arguments.query_norm = arguments.key_norm = norm.as<float>();
+    arguments.norm_epsilon = 1e-5f;
+    arguments.rows = kRows;
+    arguments.heads = 1;
+    arguments.type = ElementType::kHalf;
+    place_rows(arguments, stream());
+    std::vector<std::uint16_t> all = download<std::uint16_t>(queries);
+    const std::vector<std::uint16_t> kept = download<std::uint16_t>(state);
+    all.insert(all.end(), kept.begin(), kept.end());
+    return all;
+  }
+  static void expect_finite(const std::vector<std::uint16_t>& values) {
+    for (const std::uint16_t bits : values) ASSERT_TRUE(std::isfinite(f16_to_f32(bits)));
+  }
+};
+
+TEST_F(LargeHalvesTest, OfTheLibraryAreReadAsThoseOfOwnKernels) {
+  const std::vector<std::uint16_t> own = multiplied(true), library = multiplied(false);
+  for (const std::uint16_t bits : own) ASSERT_EQ(std::abs(f16_to_f32(bits)), 65504.0f);
+  if (simulated()) {
+    for (const std::uint16_t bits : library) ASSERT_TRUE(std::isinf(f16_to_f32(bits)));
+  }
+  for (const auto activation :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+    const std::vector<std::uint16_t> got = activated(library, activation);
+    expect_finite(got);
+    EXPECT_EQ(got, activated(own, activation)) << static_cast<int>(activation);
+  }
+  const std::vector<std::uint16_t> got = placed(library);
+  expect_finite(got);
+  EXPECT_EQ(got, placed(own));
 }
 
 // Large 16-bit products are the library's, quantised ones and deterministic mode's are not.

@@ -43,10 +43,10 @@ __global__ __launch_bounds__(kThreads) void activate_values(ActivateArguments p)
   if (first >= p.width) return;
   const T* input = static_cast<const T*>(p.input) + row * p.width * (p.gated ? 2 : 1) + first;
   float x[N], y[N];
-  load_run(input, x);
+  load_product(input, x);
   if (p.gated) {
     float up[N];
-    load_run(input + p.width, up);
+    load_product(input + p.width, up);
 #pragma unroll
     for (int k = 0; k < N; ++k) y[k] = gated<kind>(x[k], up[k]);
   } else {

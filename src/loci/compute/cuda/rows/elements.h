@@ -68,6 +68,14 @@ LOCI_DEVICE void store_run(T* to, const float (&v)[N]) {
     *reinterpret_cast<uint4*>(to) = pack_run<T>(v);
   }
 }
+// Loads what a product has stored. A library stores values beyond the type's range as infinite, and functions
+// of infinity may be NaN. So an infinite value becomes the largest one, which Loci's own kernels store.
+template <class T, int N>
+LOCI_DEVICE void load_product(const T* from, float (&v)[N]) {
+  load_run(from, v);
+#pragma unroll
+  for (int k = 0; k < N; ++k) v[k] = saturated<T>(v[k]);
+}
 template <int N>
 LOCI_DEVICE void load_floats(const float* from, float (&v)[N]) {
   if constexpr (N == 1) {

@@ -62,7 +62,7 @@ __global__ __launch_bounds__(kPlaceThreads) void place_heads(PlaceArguments p) {
   const bool active = unit < units && first < head_dim;
   float v[kRun] = {};
   if (active)
-    load_run(static_cast<const T*>(p.qkv) + (std::size_t{row} * units + unit) * head_dim + first, v);
+    load_product(static_cast<const T*>(p.qkv) + (std::size_t{row} * units + unit) * head_dim + first, v);
   const bool query = unit < p.heads, key = !query && unit < p.heads + p.state.kv_heads;
   const float* weight = query ? p.query_norm : key ? p.key_norm : nullptr;
 

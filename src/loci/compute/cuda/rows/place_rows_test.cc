@@ -199,6 +199,28 @@ TEST_F(PlaceRowsTest, StateIsFinite) {
   EXPECT_EQ(f16_to_f32(values[2]), -65504.0f);
 }
 
+// An infinite value, as a library's product leaves it, is the largest one to norms and rotations.
+TEST_F(PlaceRowsTest, InfinityIsTheLargestValue) {
+  for (const ElementType type : kElementTypes) {
+    PlaceShape shape{.rows = 3, .heads = 2, .kv_heads = 1, .head_dim = 64, .rope_dimensions = 64};
+    shape.norms = true;
+    shape.type = type;
+    Case c = make_case(shape);
+    c.places = {0, 1, 33};
+    Case finite = c;
+    const auto infinity = static_cast<std::uint16_t>(type == ElementType::kHalf ? 0x7c00 : 0x7f80);
+    for (std::size_t i = 0; i < c.qkv.size(); i += 37) {  // of queries, keys and values
+      const auto minus = static_cast<std::uint16_t>(coin() ? 0x8000 : 0);
+      c.qkv[i] = infinity | minus;
+      finite.qkv[i] = static_cast<std::uint16_t>(infinity - 1) | minus;
+    }
+    const Results got = run(shape, c), want = run(shape, finite);
+    EXPECT_EQ(got.queries, want.queries) << name_of(type);
+    EXPECT_EQ(got.pool, want.pool) << name_of(type);
+    for (const std::uint16_t bits : got.queries) ASSERT_TRUE(std::isfinite(element_value(type, bits)));
+  }
+}
+
 TEST_F(PlaceRowsTest, CopiesTokens) {
   for (const std::uint32_t head_dim : {8u, 80u, 128u}) {
     const std::uint32_t kv_heads = 3;

@@ -51,8 +51,10 @@ void add_norm(const AddNormArguments& arguments, Stream& stream);
 // their blocks. State is always finite: values beyond the element type's range become its largest value, and
 // NaN its lowest. head_dim is a multiple of 8 up to 256.
 struct PlaceArguments {
-  const void* qkv = nullptr;  // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
-  void* queries = nullptr;    // elements [rows][heads][head_dim]; with heads = 0 there are none
+  // Elements [rows][(heads + 2 * kv_heads) * head_dim], biases added. Infinite ones count
+  // as the largest value.
+  const void* qkv = nullptr;
+  void* queries = nullptr;  // elements [rows][heads][head_dim]; with heads = 0 there are none
   LayerState state;
   const std::uint32_t* positions = nullptr;  // [rows]
   // [rows]: slot * 32 + position % 32 where the row's keys and values go; kNowhere: their state is there
@@ -76,6 +78,7 @@ void place_rows(const PlaceArguments& arguments, Stream& stream);
 // element type's range become its largest value. Not in place.
 struct ActivateArguments {
   // Elements [rows][2 * width]: gate, then up; without a gate [rows][width]. Biases are added already.
+  // Infinite ones count as the largest value.
   const void* input = nullptr;
   void* output = nullptr;  // elements [rows][width]
   bool gated = true;

@@ -91,6 +91,41 @@ TEST_F(ValuesTest, NaNStays) {
   }
 }
 
+// A library's product leaves infinite values where others leave the largest one.
+TEST_F(ValuesTest, InfinityIsTheLargestValue) {
+  for (const ElementType type : kElementTypes) {
+    const auto infinity = static_cast<std::uint16_t>(type == ElementType::kHalf ? 0x7c00 : 0x7f80);
+    const auto largest = static_cast<std::uint16_t>(infinity - 1), sign = std::uint16_t{0x8000};
+    const std::uint32_t width = 8, rows = 4;  // of runs of 8 values, and with an odd width of single ones
+    for (const std::uint32_t odd : {0u, 1u}) {
+      std::vector<std::uint16_t> infinite(std::size_t{rows} * 2 * (width + odd), element_bits(type, 0.5f));
+      std::vector<std::uint16_t> finite = infinite;
+      for (std::size_t i = 0; i < infinite.size(); i += 3) {
+        const std::uint16_t minus = coin() ? sign : std::uint16_t{0};
+        infinite[i] = infinity | minus;
+        finite[i] = largest | minus;
+      }
+      const Memory given = upload(infinite), expected = upload(finite);
+      for (const Activation activation : kActivations) {
+        const auto run = [&](const Memory& input) {
+          const Output<std::uint16_t> output(*this, std::size_t{rows} * (width + odd));
+          activate({.input = input.data(),
+                    .output = output.data(),
+                    .activation = activation,
+                    .rows = rows,
+                    .width = width + odd,
+                    .type = type},
+                   stream());
+          return output.values();
+        };
+        const std::vector<std::uint16_t> got = run(given);
+        EXPECT_EQ(got, run(expected)) << static_cast<int>(activation) << " " << name_of(type);
+        for (const std::uint16_t bits : got) EXPECT_TRUE(std::isfinite(element_value(type, bits)));
+      }
+    }
+  }
+}
+
 TEST_F(ValuesTest, CapsLogits) {
   for (const std::uint32_t count : {1u, 255u, 1000u}) {
     const std::vector<float> logits = floats(count, -100, 100);
