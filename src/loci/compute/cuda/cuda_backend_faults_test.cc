@@ -225,6 +225,30 @@ TEST_F(CudaBackendFaultsTest, ARefusedKernelFailsItsPassAlone) {
   }
 }
 
+// The library reports that kernels did not start for many reasons, lack of memory among them.
+TEST_F(CudaBackendFaultsTest, AProductThatTheLibraryFailsCostsItsPassAlone) {
+  const auto backend = make_backend(spec_, {});
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const auto run = [&] {
+    run_pass(*backend,
+             {{},
+              {},
+              {make_span(tokens, 0, 40, same_slots(*backend, slots(0, 2)), spec_.layer_count(),
+                         LogitsWanted::kLast)}},
+             results_);
+    return results_[0].status;
+  };
+  ASSERT_TRUE(run().ok());
+  const Bits expected = bits_of(results_[0].logits);
+  simulated::set_options({.library_failures = 1});
+  const Status status = run();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_NE(status.message().find("library failed a product"), std::string::npos) << status.to_string();
+  EXPECT_TRUE(backend->health().ok()) << backend->health().to_string();
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(bits_of(results_[0].logits), expected);
+}
+
 TEST_F(CudaBackendFaultsTest, WhatAFailedPassDidNotCopyIsNotReadAsState) {
   const auto backend = make_backend(spec_, {});
   const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);

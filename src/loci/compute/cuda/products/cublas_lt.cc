@@ -154,22 +154,16 @@ class CublasLt : public LibraryProducts {
 
   bool serves(const LibraryProduct& product) override { return plan_of(product).served; }
 
-  void multiply(const LibraryProduct& product, Stream& stream) override {
-    if (device_.lost()) return;
+  Status multiply(const LibraryProduct& product, Stream& stream) override {
+    if (device_.lost()) return {};
     const Plan& plan = plan_of(product);
     const float one = 1, beta = product.added ? 1 : 0;
     const cublasStatus_t status = functions_.matmul(
         handle_, plan.operation, &one, product.weights, plan.weights, product.input, plan.input, &beta,
         product.output, plan.output, product.output, plan.output, &plan.algorithm, workspace_.data(),
         workspace_.size(), static_cast<cudaStream_t>(stream.native()));
-    if (status == CUBLAS_STATUS_SUCCESS) return;
-    Status failure(StatusCode::kInternal, fmt::format("cuBLASLt failed a product: status {}", int{status}));
-    // Of the others the device knows nothing: the library did not begin.
-    if (status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_INTERNAL_ERROR) {
-      device_.note({StatusCode::kUnavailable, failure.message()});
-    } else {
-      stream.note_failure(std::move(failure));
-    }
+    if (status == CUBLAS_STATUS_SUCCESS) return {};
+    return internal_error(fmt::format("cuBLASLt failed a product: status {}", int{status}));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "loci/base/status.h"
 #include "loci/compute/cuda/element_type.h"
 #include "loci/compute/cuda/products/products.h"
 #include "loci/compute/cuda/runtime.h"
@@ -36,8 +37,9 @@ class LibraryProducts {
   virtual ~LibraryProducts() = default;
   // False: the library has no kernel for the product.
   virtual bool serves(const LibraryProduct& product) = 0;
-  // Queues a product that serves() accepts. May be captured.
-  virtual void multiply(const LibraryProduct& product, Stream& stream) = 0;
+  // Queues a product that serves() accepts. May be captured. Errors: kInternal, with the library's status.
+  // The output then holds anything; whether the device is lost, its next operation says.
+  [[nodiscard]] virtual Status multiply(const LibraryProduct& product, Stream& stream) = 0;
 };
 
 }  // namespace loci::cuda

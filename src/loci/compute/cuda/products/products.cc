@@ -157,7 +157,10 @@ class DeviceProducts : public Products {
     if (p.bias != nullptr) {
       place_bias({p.output, p.output_stride, p.rows, p.outputs, p.bias, p.mode, type_}, stream);
     }
-    library_->multiply(product, stream);
+    // A refusal, whatever the library's status: its kernels also fail to start for lack of memory. If the
+    // device is lost, the next operation is told so.
+    if (Status failed = library_->multiply(product, stream); !failed.ok())
+      stream.note_failure(std::move(failed));
     return true;
   }
 

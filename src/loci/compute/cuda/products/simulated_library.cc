@@ -2,7 +2,9 @@
 // The simulated device's stand-in for cuBLASLt, so that tests see who gets which product.
 #include <cstring>
 
+#include "loci/base/mutex.h"
 #include "loci/compute/cuda/products/library_products.h"
+#include "loci/compute/cuda/simulated/world.h"
 #include "loci/model/quantize.h"
 #include "loci/model/tensor.h"
 
@@ -45,9 +47,19 @@ class SimulatedLibrary : public LibraryProducts {
   explicit SimulatedLibrary(ElementType type) : type_(type) {}
   // As the real one, it leaves some shapes to others.
   bool serves(const LibraryProduct& product) override { return product.outputs % 8 == 0; }
-  void multiply(const LibraryProduct& product, Stream& stream) override {
+  Status multiply(const LibraryProduct& product, Stream& stream) override {
+    {
+      simulated::World& w = simulated::world();
+      const MutexLock lock(w.mutex);
+      std::uint64_t& failing = w.options.library_failures;
+      if (failing > 0) {
+        --failing;
+        return internal_error("the simulated library failed a product: a simulated fault");
+      }
+    }
     stream.call([](void* of) { static_cast<const HostProduct*>(of)->run(); },
                 std::make_shared<HostProduct>(HostProduct{product, type_}));
+    return {};
   }
 
  private:

@@ -19,6 +19,7 @@ struct Options {
   std::uint64_t refused_times = UINT64_MAX;  // how many are refused then
   bool captures_fail = false;                // all captures are refused at their end; the device goes on
   bool capture_begins_fail = false;
+  std::uint64_t library_failures = 0;  // products that the library fails next; the device goes on
   std::uint32_t capability = 90;
   std::uint32_t multiprocessors = 4;
 };
