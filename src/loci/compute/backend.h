@@ -67,7 +67,9 @@ struct BackendInfo {
   std::uint64_t block_bytes = 0;       // a block's parts in all groups
   std::uint64_t hidden_row_bytes = 0;  // one token's captured hidden states in one layer
   std::uint64_t weight_bytes = 0;      // of the weights that this backend holds
-  bool projects = false;               // it has load_hidden() and project()
+  // Memory of the device that was free when the backend had been made, for blocks; 0: it has none of its own.
+  std::uint64_t free_bytes = 0;
+  bool projects = false;  // it has load_hidden() and project()
   Positions positions = Positions::kAbsolute;
   bool samples = false;            // it has Span::sampling
   std::uint32_t passes_ahead = 0;  // how many further passes may begin before one has ended

@@ -17,8 +17,7 @@ CudaDeviceInfo gpu(std::uint32_t ordinal, std::uint32_t capability) {
   return {.ordinal = ordinal,
           .name = "GPU " + std::to_string(ordinal),
           .capability = capability,
-          .memory_bytes = 1000,
-          .free_bytes = 900};
+          .memory_bytes = 1000};
 }
 
 TEST(DeviceChoice, IsReadAndWritten) {
@@ -94,7 +93,7 @@ std::unique_ptr<Backend> named_backend(std::string name) {
   return std::make_unique<EmptyBackend>(std::move(info));
 }
 
-// A machine of two GPUs, whose memory is listed smaller each time; `full` take no model.
+// A machine of two GPUs; `full` take no model.
 struct Machine {
   std::vector<std::uint32_t> full;
   std::uint32_t listed = 0;
@@ -103,10 +102,8 @@ struct Machine {
   BackendMakers makers() {
     return {.devices =
                 [this](std::string&) {
-                  std::vector<CudaDeviceInfo> devices = {gpu(0, 90), gpu(1, 90)};
-                  for (CudaDeviceInfo& device : devices) device.free_bytes -= 100 * listed;
                   ++listed;
-                  return devices;
+                  return std::vector<CudaDeviceInfo>{gpu(0, 90), gpu(1, 90)};
                 },
             .cuda = [this](std::uint32_t ordinal) -> Result<std::unique_ptr<Backend>> {
               tried.push_back(ordinal);
@@ -125,7 +122,8 @@ TEST(MakeBackend, AutoTakesTheFirstGpuThatTakesTheModel) {
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(first->backend->info().name, "cuda");
   EXPECT_EQ(first->chosen, "cuda:0 (GPU 0)");
-  EXPECT_EQ(first->gpu->free_bytes, 800u) << "is to be what the weights left";
+  EXPECT_EQ(first->gpu->ordinal, 0u);
+  EXPECT_EQ(machine.tried, std::vector<std::uint32_t>{0}) << "the other one is nobody's business";
 
   Machine crowded{.full = {0}};
   const Result<MadeBackend> second = make_backend({}, crowded.makers());

@@ -4,19 +4,6 @@
 #include <utility>
 
 namespace loci {
-namespace {
-
-// The device as it is now, with the weights on it.
-CudaDeviceInfo listed_again(const CudaDeviceInfo& gpu, const BackendMakers& makers) {
-  std::string reason;
-  const std::vector<CudaDeviceInfo> devices = makers.devices(reason);
-  for (const CudaDeviceInfo& device : devices) {
-    if (device.ordinal == gpu.ordinal) return device;
-  }
-  return gpu;
-}
-
-}  // namespace
 
 Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers& makers) {
   std::string reason;
@@ -29,7 +16,7 @@ Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers
     if (made.ok()) {
       const bool asked = choice.kind == DeviceKind::kCuda;
       return MadeBackend{.backend = std::move(made).value(),
-                         .gpu = listed_again(gpu, makers),
+                         .gpu = gpu,
                          .chosen = gpu_name(gpu),
                          .why = asked ? "" : "the first GPU that takes the model"};
     }

@@ -27,8 +27,7 @@ struct BackendOptions {
 
 struct MadeBackend {
   std::unique_ptr<Backend> backend;
-  std::optional<CudaDeviceInfo> gpu;  // the GPU that it is on; its free memory is what remains after the
-                                      // weights
+  std::optional<CudaDeviceInfo> gpu;  // the GPU that it is on
   std::string chosen;                 // for people: "cuda:0 (NVIDIA H200)", "cpu"
   std::string why;                    // for people: "no GPU: no driver"; empty if the device was asked for by
                                       // name

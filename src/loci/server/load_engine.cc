@@ -70,7 +70,7 @@ Result<PoolSizes> choose_pool_sizes(const ServerConfig& config, const MadeBacken
   PoolsRequest pools{.memory = made.gpu ? PoolMemory::kDevice : PoolMemory::kHost,
                      .device_bytes = config.device_memory,
                      .host_bytes = config.host_memory,
-                     .device_available_bytes = made.gpu ? made.gpu->free_bytes : 0,
+                     .device_available_bytes = made.backend->info().free_bytes,
                      .host_available_bytes = {},
                      .groups = {},
                      .context_tokens = context,

@@ -39,7 +39,7 @@ struct Parts {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Parts> parts, const CudaPassRunnerOptions& options)
+  CudaBackend(std::unique_ptr<Parts> parts, const CudaPassRunnerOptions& options, std::uint64_t free_bytes)
       : parts_(std::move(parts)), element_(options.element), context_tokens_(options.context_tokens) {
     const ModelSpec& spec = parts_->spec;
     const DeviceProperties& device = parts_->device->properties();
@@ -58,6 +58,7 @@ class CudaBackend final : public Backend {
     info_.hidden_row_bytes = CudaPassRunner::hidden_row_bytes(spec);
     info_.projects = options.projects;
     info_.weight_bytes = parts_->weights.size_bytes();
+    info_.free_bytes = free_bytes;
     info_.positions = positions_of(spec);
     info_.samples = true;
     info_.passes_ahead = CudaPassRunner::kInFlight - 1;
@@ -202,8 +203,9 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
   }
   LOCI_ASSIGN_OR_RETURN(parts->runner,
                         CudaPassRunner::make(parts->spec, parts->weights, device, *parts->blocks, runner));
+  const std::uint64_t free_bytes = device.free_bytes();
   LOCI_RETURN_IF_ERROR(device.status());
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(parts), runner));
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(parts), runner, free_bytes));
 }
 
 }  // namespace

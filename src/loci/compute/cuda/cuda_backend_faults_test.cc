@@ -15,6 +15,7 @@
 #include "loci/compute/cuda/cuda_backend_testing.h"
 #include "loci/compute/cuda/cuda_graphs.h"
 #include "loci/compute/cuda/devices.h"
+#include "loci/compute/cuda/runtime.h"
 #include "loci/compute/cuda/simulated/faults.h"
 
 namespace loci::cuda {
@@ -364,8 +365,31 @@ TEST(CudaDevicesTest, TellsOfTheMachinesDevices) {
   ASSERT_EQ(devices.size(), 1u);
   EXPECT_EQ(devices[0].name, "simulated device");
   EXPECT_EQ(devices[0].capability, 90u);
-  EXPECT_GT(devices[0].free_bytes, 0u);
+  EXPECT_GT(devices[0].memory_bytes, 0u);
   EXPECT_TRUE(reason.empty());
+}
+
+// A context stays on a GPU until the process ends, and other processes lack its memory.
+TEST_F(CudaBackendFaultsTest, ListingDevicesOpensNone) {
+  simulated::set_options({.devices = 3});
+  std::string reason;
+  EXPECT_EQ(cuda_devices(reason).size(), 3u);
+  EXPECT_EQ(simulated::counters().opened, 0u);
+  CudaBackendOptions second = small();
+  second.ordinal = 1;
+  const Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec_, second);
+  ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+  EXPECT_EQ(simulated::counters().opened, 1u);
+  EXPECT_EQ((*backend)->info().name, "cuda:1");
+}
+
+TEST_F(CudaBackendFaultsTest, ABackendTellsWhatItLeftFree) {
+  simulated::set_options({.memory_bytes = 100u << 20});
+  const Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec_, small());
+  ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+  const std::uint64_t left = (*Device::open(0))->free_bytes();
+  EXPECT_EQ((*backend)->info().free_bytes, left);
+  EXPECT_LT(left, 100u << 20);
 }
 
 }  // namespace

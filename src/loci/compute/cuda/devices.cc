@@ -2,7 +2,6 @@
 #include "loci/compute/cuda/devices.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "loci/compute/cuda/runtime.h"
 
@@ -13,14 +12,12 @@ std::vector<CudaDeviceInfo> cuda_devices(std::string& reason) {
   reason.clear();
   const std::uint32_t count = cuda::Device::count();
   for (std::uint32_t ordinal = 0; ordinal < std::max(count, 1u); ++ordinal) {
-    const Result<std::unique_ptr<cuda::Device>> device = cuda::Device::open(ordinal);
-    if (!device.ok()) {
-      if (reason.empty()) reason = device.status().message();
-      continue;
+    const Result<cuda::DeviceProperties> found = cuda::Device::find(ordinal);
+    if (found.ok()) {
+      devices.push_back({ordinal, found->name, found->capability, found->memory_bytes});
+    } else if (reason.empty()) {
+      reason = found.status().message();
     }
-    const cuda::DeviceProperties& properties = (*device)->properties();
-    devices.push_back(
-        {ordinal, properties.name, properties.capability, properties.memory_bytes, (*device)->free_bytes()});
   }
   if (!devices.empty()) reason.clear();
   return devices;

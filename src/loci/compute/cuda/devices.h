@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the GPUs of this machine without making a backend; for the device "auto" and for people. Thread-safe.
+// Lists the GPUs of this machine, for the option device and for people. Listing takes no memory on any of
+// them: only a backend opens its GPU. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,6 @@ struct CudaDeviceInfo {
   std::string name;                // "NVIDIA H200"
   std::uint32_t capability = 0;    // 90: compute capability 9.0
   std::uint64_t memory_bytes = 0;  // in all
-  std::uint64_t free_bytes = 0;    // now
 };
 
 // Empty if there is no driver, no GPU, or no CUDA in this build; then `reason` says which.

@@ -96,7 +96,7 @@ std::uint32_t Device::count() {
   return static_cast<std::uint32_t>(count);
 }
 
-Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
+Result<DeviceProperties> Device::find(std::uint32_t ordinal) {
   const auto refuse = [](std::string message) {
     return Status(StatusCode::kUnavailable, std::move(message));
   };
@@ -116,6 +116,7 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
   cudaDeviceProp found{};
   if (const cudaError_t error = cudaGetDeviceProperties(&found, static_cast<int>(ordinal));
       error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
     return refuse(fmt::format("cuda:{} does not answer: {}", ordinal, cudaGetErrorString(error)));
   }
   DeviceProperties properties{.ordinal = ordinal,
@@ -126,6 +127,11 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
                               .l2_bytes = static_cast<std::uint64_t>(found.l2CacheSize),
                               .shared_bytes_max = static_cast<std::uint32_t>(found.sharedMemPerBlockOptin)};
   LOCI_RETURN_IF_ERROR(check_capability(properties, LOCI_CUDA_ARCHITECTURES));
+  return properties;
+}
+
+Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
+  LOCI_ASSIGN_OR_RETURN(DeviceProperties properties, find(ordinal));
   std::unique_ptr<Device> device(new Device(std::move(properties)));
   if (!ready(*device)) return device->status();
   // Waiting threads sleep: the processor has other work.

@@ -54,7 +54,11 @@ class Device {
  public:
   // The number of devices; 0 without a driver.
   static std::uint32_t count();
-  // Errors: kUnavailable (no driver, no such device, too old a device), saying which.
+  // Says what a device is, and takes nothing of it. Errors: kUnavailable (no driver, no such device, no code
+  // for it), saying which.
+  static Result<DeviceProperties> find(std::uint32_t ordinal);
+  // Makes a context on the device, which takes some hundred megabytes of its memory until the process ends.
+  // Errors: as find().
   static Result<std::unique_ptr<Device>> open(std::uint32_t ordinal);
   ~Device();
 

@@ -20,6 +20,7 @@ struct Options {
   bool captures_fail = false;                // all captures are refused at their end; the device goes on
   bool capture_begins_fail = false;
   std::uint64_t library_failures = 0;  // products that the library fails next; the device goes on
+  std::uint32_t devices = 1;           // that are listed; all are this one
   std::uint32_t capability = 90;
   std::uint32_t multiprocessors = 4;
 };
@@ -32,6 +33,7 @@ struct Counters {
   std::uint64_t graphs = 0;  // launches of graphs
   std::uint64_t copied_bytes = 0;
   std::uint64_t allocations = 0;  // of device and pinned memory; each waits for the device
+  std::uint64_t opened = 0;       // devices: each has a context from then on, which takes memory
 };
 Counters counters();
 

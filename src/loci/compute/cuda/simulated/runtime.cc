@@ -29,15 +29,20 @@ constexpr std::uint64_t kAllocationAlignment = 256;
 using simulated::world;
 using simulated::World;
 
-std::uint32_t Device::count() { return 1; }
-
-Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
-  if (ordinal != 0) {
-    return Status(StatusCode::kUnavailable, fmt::format("expected device cuda:0, found cuda:{}", ordinal));
-  }
+std::uint32_t Device::count() {
   World& w = world();
   const MutexLock lock(w.mutex);
-  DeviceProperties properties{.ordinal = 0,
+  return w.options.devices;
+}
+
+Result<DeviceProperties> Device::find(std::uint32_t ordinal) {
+  World& w = world();
+  const MutexLock lock(w.mutex);
+  if (ordinal >= w.options.devices) {
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("there is no device cuda:{}: {} are simulated", ordinal, w.options.devices));
+  }
+  DeviceProperties properties{.ordinal = ordinal,
                               .name = "simulated device",
                               .capability = w.options.capability,
                               .multiprocessors = w.options.multiprocessors,
@@ -46,6 +51,14 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
                               .shared_bytes_max = 227u << 10,
                               .simulated = true};
   LOCI_RETURN_IF_ERROR(check_capability(properties, "80,89,90a"));
+  return properties;
+}
+
+Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
+  LOCI_ASSIGN_OR_RETURN(DeviceProperties properties, find(ordinal));
+  World& w = world();
+  const MutexLock lock(w.mutex);
+  ++w.counters.opened;
   return std::unique_ptr<Device>(new Device(std::move(properties)));
 }
 
