@@ -88,10 +88,10 @@ function(loci_cuda_libraries)
     loci_nvcc_objects(objects ${ARG_KERNELS})
     # CUDA's headers and the kernels' language for the simulated device define the same names.
     string(REPLACE ";" "," architectures "${LOCI_CUDA_ARCHITECTURES}")
-    set_source_files_properties(${ARG_REAL} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
-                                COMPILE_DEFINITIONS LOCI_CUDA_ARCHITECTURES="${architectures}")
+    set_source_files_properties(${ARG_REAL} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     loci_library(cuda SOURCES ${ARG_SHARED} ${ARG_REAL} ${objects} DEPENDS loci_cuda_runtime ${ARG_DEPENDS})
     target_include_directories(loci_cuda SYSTEM PRIVATE ${LOCI_CUDA_INCLUDES})
+    target_compile_definitions(loci_cuda PRIVATE LOCI_CUDA_ARCHITECTURES="${architectures}")
     add_custom_target(cuda_kernels DEPENDS ${objects})
   else()
     loci_library(cuda SOURCES ${ARG_WITHOUT} DEPENDS ${ARG_DEPENDS})

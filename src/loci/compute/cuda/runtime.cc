@@ -66,7 +66,8 @@ bool check_queued(const Device& device, cudaError_t error, const char* what, Sta
   return false;
 }
 
-// Whether anything may be asked of the device; makes it this thread's.
+// Whether anything may be asked of the device; makes it this thread's. Waiting needs that too: a thread that
+// has chosen no device has the first one, on which its first call would make a context.
 bool ready(const Device& device) {
   if (device.lost()) return false;
   return check(device, cudaSetDevice(static_cast<int>(device.properties().ordinal)), "choosing the device");
@@ -231,11 +232,11 @@ Event::Event(const Device& device, Timing timing) : device_(&device), timing_(ti
 }
 
 Event::~Event() {
-  if (handle_ != nullptr) static_cast<void>(cudaEventDestroy(event_of(handle_)));
+  if (handle_ != nullptr && ready(*device_)) static_cast<void>(cudaEventDestroy(event_of(handle_)));
 }
 
 bool Event::done() const {
-  if (handle_ == nullptr || device_->lost()) return true;
+  if (handle_ == nullptr || !ready(*device_)) return true;
   const cudaError_t error = cudaEventQuery(event_of(handle_));
   if (error == cudaErrorNotReady) {
     static_cast<void>(cudaGetLastError());
@@ -246,14 +247,14 @@ bool Event::done() const {
 }
 
 void Event::synchronize() const {
-  if (handle_ != nullptr && !device_->lost())
+  if (handle_ != nullptr && ready(*device_))
     check(*device_, cudaEventSynchronize(event_of(handle_)), "a kernel or copy");
 }
 
 double Event::milliseconds_since(const Event& earlier) const {
   LOCI_CHECK(timing_ == Timing::kTimed && earlier.timing_ == Timing::kTimed, "only timed events tell time");
   float milliseconds = 0;
-  if (handle_ != nullptr && earlier.handle_ != nullptr && !device_->lost()) {
+  if (handle_ != nullptr && earlier.handle_ != nullptr && ready(*device_)) {
     check(*device_, cudaEventElapsedTime(&milliseconds, event_of(earlier.handle_), event_of(handle_)),
           "timing");
   }
