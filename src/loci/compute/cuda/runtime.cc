@@ -198,13 +198,14 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
   void* data = nullptr;
   const cudaError_t error =
       kind == MemoryKind::kDevice ? cudaMalloc(&data, bytes) : pin(bytes, memory.mapped_, data);
-  if (error == cudaErrorMemoryAllocation) {
+  if (is_refusal(error)) {
     static_cast<void>(cudaGetLastError());
-    return resource_exhausted(
+    std::string message =
         kind == MemoryKind::kDevice
             ? fmt::format("{} bytes of device memory are not there: {} are free", bytes, device.free_bytes())
-            : fmt::format("{} bytes of host memory could not be pinned", bytes),
-        what);
+            : fmt::format("{} bytes of host memory could not be pinned", bytes);
+    if (error != cudaErrorMemoryAllocation) message += fmt::format(" ({})", cudaGetErrorName(error));
+    return resource_exhausted(std::move(message), what);
   }
   if (!check(device, error, "allocating")) return device.status();
   memory.device_ = &device;

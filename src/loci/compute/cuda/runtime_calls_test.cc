@@ -100,5 +100,29 @@ TEST_F(RuntimeCallsTest, WaitingForALostDeviceReturns) {
   }
 }
 
+TEST_F(RuntimeCallsTest, AllocationsThatAreRefusedLoseNoDevice) {
+  const auto device = open(0);
+  struct Refused {
+    MemoryKind kind;
+    const char* call;
+  };
+  for (const Refused& refused :
+       {Refused{MemoryKind::kDevice, "cudaMalloc"}, Refused{MemoryKind::kPinned, "cudaHostAlloc"}}) {
+    for (const cudaError_t error :
+         {cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorNotSupported}) {
+      driver().next[refused.call] = error;
+      const Status status = Memory::allocate(*device, refused.kind, 4096, "the test's").status();
+      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << refused.call << " " << error;
+      EXPECT_NE(status.message().find("4096 bytes"), std::string::npos) << status.message();
+      EXPECT_TRUE(device->status().ok()) << device->status().to_string();
+    }
+    EXPECT_TRUE(Memory::allocate(*device, refused.kind, 4096, "the test's").ok());
+  }
+  driver().next["cudaMalloc"] = cudaErrorIllegalAddress;
+  EXPECT_EQ(Memory::allocate(*device, MemoryKind::kDevice, 4096, "the test's").status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_TRUE(device->lost());
+}
+
 }  // namespace
 }  // namespace loci::cuda
