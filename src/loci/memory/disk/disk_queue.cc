@@ -243,8 +243,10 @@ void DiskQueue::end(const IoEnd& io, std::vector<IoRequest>& again) {
 }
 
 void DiskQueue::expire_queue(std::deque<Queued>& waiting, const Lane& lane, Nanos now) {
-  // It is the rate that keeps them waiting, not the disk.
-  if (lane.in_flight == 0 && rate_.wait(now) > 0) return;
+  // It is the rate that keeps them waiting, not the disk, even if it still owes answers.
+  const bool has_place =
+      lane.in_flight < lane_depth_ && (&waiting == &lane.reads || lane.writes_in_flight < lane_writes_);
+  if (has_place && rate_.wait(now) > 0) return;
   while (!waiting.empty() && now - std::max(waiting.front().since, lane.answered) > answer_limit_) {
     const DiskOperation operation = std::move(waiting.front().operation);
     waiting.pop_front();
@@ -284,6 +286,7 @@ void DiskQueue::poll(Nanos most) {
     if (i % 4 == 3) begin_what_may();
   }
   if (!again.empty()) engine_->submit(std::move(again));
+  begin_what_may();  // before it expires: it may have waited for the rate alone
   expire(clock_.now());
 }
 

@@ -166,8 +166,12 @@ TEST(DiskQueue, TheReadThatTriesAClosedLaneWaitsForTheRate) {
     queue.push({.owner = owner, .lane = lane, .file = file, .bytes = kBytes});
   };
   engine.set_silent(0);
-  for (int i = 0; i < 3; ++i) read(0);
-  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  for (int i = 0; i < 3; ++i) {
+    clock.pass(kLimit);  // the rate allows each to begin
+    read(0);
+    while (!queue.idle()) queue.poll(kNanosPerSecond);
+  }
+  EXPECT_EQ(begun.size(), 3u);
   EXPECT_EQ(owner->results, std::vector<std::int64_t>(3, -ETIME)) << "and the lane is closed";
   // When it may be tried again, another lane has just used what the rate allows.
   engine.set_silent({});

@@ -405,8 +405,12 @@ TEST(RedisAddress, Parses) {
       {"redis://[::1", "expected a ] after the address of IPv6, found none"},
       {"redis://[::1]x", "expected :PORT after the ]"},
       {"redis://h:", "expected a port from 1 to 65535 after the :, found none"},
-      {"redis://h:65536", "expected a port from 1 to 65535 after the host's :, found something else"},
-      {"redis://ann:secret", "expected a port from 1 to 65535 after the host's :, found something else"},
+      {"redis://h:65536",
+       "expected a port from 1 to 65535 after the host's :, found something else (a password ends with an "
+       "@)"},
+      {"redis://ann:secret",
+       "expected a port from 1 to 65535 after the host's :, found something else (a password ends with an "
+       "@)"},
       {"redis://h/x", "expected a database's number, at most 1048576, after the /, found something else"},
   };
   for (const auto& [url, expected] : cases) EXPECT_EQ(message(url), expected) << url;
