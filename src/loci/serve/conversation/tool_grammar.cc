@@ -171,8 +171,7 @@ std::string arguments_schema(const Tool& tool) {
 
 Result<std::optional<std::string>> tool_grammar(const ToolUse& use, const OutputSyntax& syntax,
                                                 const ControlToken& control_token, bool in_reasoning) {
-  if (use.choice != ToolChoice::kRequired && use.choice != ToolChoice::kNamed)
-    return std::optional<std::string>();
+  if (!use.must_call()) return std::optional<std::string>();
   const std::optional<Notation> notation = notation_of(syntax);
   if (!notation) {
     return invalid_argument(

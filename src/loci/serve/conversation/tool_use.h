@@ -42,6 +42,8 @@ struct ToolUse {
 
   // The reply may have calls.
   bool any() const { return !tools.empty() && choice != ToolChoice::kNone; }
+  // It must have one.
+  bool must_call() const { return choice == ToolChoice::kRequired || choice == ToolChoice::kNamed; }
   bool one_call() const { return !parallel || choice == ToolChoice::kNamed; }
 };
 

@@ -194,7 +194,7 @@ void read_beginning(FieldReader& reader, Conversation& out) {
     return reader.fail(fmt::format("messages[{}].content", reader.find("messages")->size() - 1),
                        "expected text alone, as the last turn is the assistant's: the reply goes on with it");
   }
-  if (out.tools.choice == ToolChoice::kRequired || out.tools.choice == ToolChoice::kNamed) {
+  if (out.tools.must_call()) {
     return reader.fail("tool_choice.type",
                        "can't ask for a call where the last message is the assistant's: text was begun");
   }

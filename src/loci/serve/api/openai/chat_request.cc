@@ -40,7 +40,7 @@ Status read_continuation(FieldReader& reader, Conversation& out) {
   if (!out.continue_final_message) return {};
   if (reader.find("add_generation_prompt") != nullptr && out.add_generation_prompt)
     return invalid_argument("can't be combined with add_generation_prompt: true; leave that out", name);
-  if (out.tools.choice == ToolChoice::kRequired || out.tools.choice == ToolChoice::kNamed)
+  if (out.tools.must_call())
     return invalid_argument("can't be combined with a tool_choice that asks for a call: text was begun",
                             name);
   out.add_generation_prompt = false;
