@@ -155,7 +155,7 @@ class Parser {
       skip(nested);
       std::optional<Node> one = element(depth);
       if (!one) break;
-      add(node, repeated(std::move(*one)));
+      add(node, repeated(std::move(*one), nested));
     }
     return node;
   }
@@ -185,31 +185,45 @@ class Parser {
     return Node{.kind = Node::Kind::kRule, .rule = number};
   }
 
-  Node repeated(Node node) {
-    for (std::string repeat = repetition(); !repeat.empty(); repeat = repetition()) {
+  // Blanks may stand before an operator, in a group line ends too.
+  Node repeated(Node node, bool nested) {
+    skip(nested);
+    for (std::string repeat = repetition(nested); !repeat.empty(); repeat = repetition(nested)) {
       Node outer{.kind = Node::Kind::kRepeat, .repeat = std::move(repeat)};
       add(outer, std::move(node));
       node = std::move(outer);
       if (++node.nested_repeats > kNestedRepeatsMax)
         fail(fmt::format("at most {} nested repetitions", kNestedRepeatsMax));
+      skip(nested);
     }
     return node;
   }
 
-  std::string repetition() {
+  std::string repetition(bool nested) {
     if (take('*')) return "*";
     if (take('+')) return "+";
     if (take('?')) return "?";
     if (!take('{')) return {};
-    const std::uint32_t low = number();
+    const std::uint32_t low = padded_number(nested);
     std::string text = fmt::format("{{{}}}", low);
     if (take(',')) {
-      const std::uint32_t high = peek() == '}' ? low : number();
-      if (high < low) fail("an upper bound that is not below the lower one");
-      text = text_[at_ - 1] == ',' ? fmt::format("{{{},}}", low) : fmt::format("{{{},{}}}", low, high);
+      skip(nested);
+      if (peek() == '}') {
+        text = fmt::format("{{{},}}", low);
+      } else {
+        const std::uint32_t high = padded_number(nested);
+        if (high < low) fail("an upper bound that is not below the lower one");
+        text = fmt::format("{{{},{}}}", low, high);
+      }
     }
     expect("}");
     return text;
+  }
+  std::uint32_t padded_number(bool nested) {
+    skip(nested);
+    const std::uint32_t value = number();
+    skip(nested);
+    return value;
   }
   std::uint32_t number() {
     std::uint32_t value = 0;

@@ -123,6 +123,21 @@ TEST_F(GbnfTest, RepetitionsEscapesAndClasses) {
   EXPECT_TRUE(whole("root ::= \"a\" |\n  \"b\" # comment\n", "b"));
 }
 
+// As llama.cpp reads them: over line ends too, where a group is open.
+TEST_F(GbnfTest, BlanksMayStandAroundOperators) {
+  EXPECT_TRUE(whole("root ::= [a-z] *", "abc"));
+  EXPECT_TRUE(whole("root ::= (\"a\" | \"b\") + # comment\n", "abba"));
+  EXPECT_TRUE(whole("root ::= \"a\" ? \"b\"", "b"));
+  EXPECT_TRUE(whole("root ::= x * \"b\"\nx ::= \"a\"", "aab"));
+  EXPECT_TRUE(whole("root ::= [a-z]\t{ 1 , 3 }", "abc"));
+  EXPECT_FALSE(follow("root ::= [a-z] {1, 3}", "abcd").has_value());
+  EXPECT_TRUE(whole("root ::= [a-z]{2, }", "abcd"));
+  EXPECT_TRUE(whole("root ::= \"a\" { 2 }", "aa"));
+  EXPECT_TRUE(whole("root ::= (\"a\"\n  *\n  \"b\"{1,\n2})", "aabb"));
+  // Outside of groups a line end ends the rule.
+  EXPECT_FALSE(gbnf_to_lark("root ::= \"a\"\n*").ok());
+}
+
 TEST(Gbnf, ErrorsNameTheLine) {
   for (const auto& [gbnf, message] : std::vector<std::pair<std::string, std::string>>{
            {"", "expected a rule named root, where a text begins"},
