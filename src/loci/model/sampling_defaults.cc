@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include "loci/model/sampling_range.h"
 
 namespace loci {
 namespace {
 
-// A number of `source`, where it is above `low` (or equal, unless `low_excluded`) and at most `high`.
-void read_number(const ModelSource& source, const char* name, double low, double high, bool low_excluded,
+// A number of `source`, if it is in `range` as the float that it becomes.
+void read_number(const ModelSource& source, const char* name, const SamplingRange& range,
                  std::optional<float>& into, std::vector<std::string>& ignored) {
   const std::string key = std::string("general.sampling.") + name;
   if (!source.has(key)) return;
@@ -22,25 +22,25 @@ void read_number(const ModelSource& source, const char* name, double low, double
     ignored.push_back(fmt::format("{}: expected a number; it is ignored", key));
     return;
   }
-  if (value >= low && value <= high && !(low_excluded && value == low)) {
+  if (range.contains(static_cast<float>(value))) {
     into = static_cast<float>(value);
   } else {
     ignored.push_back(fmt::format("{}: expected {} {} to {}, found {}; it is ignored", key,
-                                  low_excluded ? "more than" : "from", low, high, value));
+                                  range.low_excluded ? "more than" : "from", double{range.low},
+                                  double{range.high}, value));
   }
 }
 
 }  // namespace
 
 SamplingDefaults read_sampling_defaults(const ModelSource& source) {
-  constexpr double kMost = 1000;
   SamplingDefaults out;
-  read_number(source, "temp", 0, kMost, false, out.temperature, out.ignored);
-  read_number(source, "top_p", 0, 1, true, out.top_p, out.ignored);
-  read_number(source, "min_p", 0, 1, false, out.min_p, out.ignored);
-  read_number(source, "penalty_repeat", 0, kMost, true, out.repetition_penalty, out.ignored);
+  read_number(source, "temp", kTemperatureRange, out.temperature, out.ignored);
+  read_number(source, "top_p", kTopPRange, out.top_p, out.ignored);
+  read_number(source, "min_p", kMinPRange, out.min_p, out.ignored);
+  read_number(source, "penalty_repeat", kRepetitionPenaltyRange, out.repetition_penalty, out.ignored);
   std::optional<float> top_k;
-  read_number(source, "top_k", -1, 1 << 24, false, top_k, out.ignored);
+  read_number(source, "top_k", {.low = -1, .high = 1 << 24}, top_k, out.ignored);
   if (top_k) out.top_k = *top_k < 0 ? 0 : static_cast<std::uint32_t>(*top_k);
   return out;
 }

@@ -12,13 +12,14 @@
 
 namespace loci {
 
+// Numbers in the ranges of sampling_range.h.
 struct SamplingDefaults {
-  std::optional<float> temperature;         // at least 0
-  std::optional<float> top_p;               // above 0, at most 1
-  std::optional<float> min_p;               // 0 to 1
-  std::optional<float> repetition_penalty;  // above 0
-  std::optional<std::uint32_t> top_k;       // 0: all
-  std::vector<std::string> ignored;         // values that make no sense; each gets a warning
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<std::uint32_t> top_k;  // 0: all
+  std::vector<std::string> ignored;    // values that make no sense; each gets a warning
 
   bool any() const { return temperature || top_p || min_p || repetition_penalty || top_k; }
 };

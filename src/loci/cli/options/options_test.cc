@@ -311,7 +311,7 @@ TEST(Configuration, SamplingIsWrittenInNumbers) {
   expect_refused(read("temperature = true\n"), "loci.toml:2: sampling.temperature",
                  "expected a number, found true");
   expect_refused(read("temperature = nan\n"), "loci.toml:2: sampling.temperature",
-                 "expected a number from 0 to 1000");
+                 "expected a number from 0 to 100");
   expect_refused(read("top_p = 2\n"), "loci.toml:2: sampling.top_p", "found \"2\"");
 }
 

@@ -2,6 +2,7 @@
 // How tokens are drawn where a request does not say.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
+#include "loci/model/sampling_range.h"
 
 namespace loci {
 
@@ -12,7 +13,8 @@ std::vector<Option> sampling_options() {
           {group, "--temperature",
            "how freely tokens are drawn: 0 always takes the likeliest one, higher values take unlikely ones "
            "more often"},
-          [](auto& flags) -> auto& { return flags.sampling.temperature; }, 0, 1000),
+          [](auto& flags) -> auto& { return flags.sampling.temperature; }, kTemperatureRange.low,
+          kTemperatureRange.high),
       number_option(
           {group, "--top-p",
            "draw only from the likeliest tokens that together have this probability; 1 draws from all"},
@@ -28,7 +30,8 @@ std::vector<Option> sampling_options() {
       number_option(
           {group, "--repeat-penalty",
            "a value above 1 makes tokens that occurred before less likely; 1 changes nothing"},
-          [](auto& flags) -> auto& { return flags.sampling.repeat_penalty; }, 0.000001, 1000),
+          [](auto& flags) -> auto& { return flags.sampling.repeat_penalty; }, 0.000001,
+          kRepetitionPenaltyRange.high),
   };
   const char* const kBuiltIn[] = {"0.8", "0.95", "40", "0.05", "1"};
   for (std::size_t i = 0; i < out.size(); ++i)

@@ -11,6 +11,7 @@
 
 #include "loci/base/exp_negative.h"
 #include "loci/base/random.h"
+#include "loci/model/sampling_range.h"
 
 namespace loci {
 namespace {
@@ -63,6 +64,13 @@ Status out_of_range(std::string_view field, float value, std::string_view expect
   return invalid_argument(fmt::format("must be {}, is {}", expected, value), std::string(field));
 }
 
+Status check_range(std::string_view field, float value, const SamplingRange& range) {
+  if (range.contains(value)) return {};
+  return out_of_range(field, value,
+                      range.low_excluded ? fmt::format("above {} and at most {}", range.low, range.high)
+                                         : fmt::format("between {} and {}", range.low, range.high));
+}
+
 void forbid_all_but(std::span<const std::uint32_t> allowed, std::span<float> logits) {
   for (std::size_t word = 0; word < allowed.size(); ++word) {
     const std::span<float> part =
@@ -82,15 +90,11 @@ void penalise(float& logit, float penalty) { logit = logit > 0 ? logit / penalty
 }  // namespace
 
 Status validate_sampling(const SamplingParams& p, std::uint32_t vocabulary) {
+  LOCI_RETURN_IF_ERROR(check_range("temperature", p.temperature, kTemperatureRange));
+  LOCI_RETURN_IF_ERROR(check_range("top_p", p.top_p, kTopPRange));
+  LOCI_RETURN_IF_ERROR(check_range("min_p", p.min_p, kMinPRange));
+  LOCI_RETURN_IF_ERROR(check_range("repetition_penalty", p.repetition_penalty, kRepetitionPenaltyRange));
   // Written so that NaN fails each test.
-  if (!(p.temperature >= 0.0f && p.temperature <= 100.0f)) {
-    return out_of_range("temperature", p.temperature, "between 0 and 100");
-  }
-  if (!(p.top_p > 0.0f && p.top_p <= 1.0f)) return out_of_range("top_p", p.top_p, "above 0 and at most 1");
-  if (!(p.min_p >= 0.0f && p.min_p <= 1.0f)) return out_of_range("min_p", p.min_p, "between 0 and 1");
-  if (!(p.repetition_penalty > 0.0f && p.repetition_penalty <= 100.0f)) {
-    return out_of_range("repetition_penalty", p.repetition_penalty, "above 0 and at most 100");
-  }
   if (!(std::fabs(p.frequency_penalty) <= 2.0f)) {
     return out_of_range("frequency_penalty", p.frequency_penalty, "between -2 and 2");
   }

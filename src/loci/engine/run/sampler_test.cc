@@ -193,6 +193,10 @@ TEST(Sampler, RefusesWhatIsOutOfRangeByName) {
   const auto field = [](SamplingParams params) { return validate_sampling(params, kVocabulary).field(); };
   EXPECT_EQ(field({.temperature = -0.1f}), "temperature");
   EXPECT_EQ(field({.temperature = std::nanf("")}), "temperature");
+  EXPECT_EQ(validate_sampling({.temperature = 100.5f}, kVocabulary).message(),
+            "must be between 0 and 100, is 100.5");
+  EXPECT_EQ(validate_sampling({.repetition_penalty = 200}, kVocabulary).message(),
+            "must be above 0 and at most 100, is 200");
   EXPECT_EQ(field({.top_p = 0.0f}), "top_p");
   EXPECT_EQ(field({.top_p = 1.5f}), "top_p");
   EXPECT_EQ(field({.min_p = 2.0f}), "min_p");

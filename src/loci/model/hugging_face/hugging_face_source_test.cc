@@ -221,6 +221,24 @@ TEST_F(HuggingFaceSourceTest, GenerationConfigSaysHowTokensAreDrawn) {
   EXPECT_NE(defaults.ignored[0].find("min_p: expected from 0 to 1, found 2"), std::string::npos);
 }
 
+// What a request would be refused for is no default: the client that left it out could not mend it.
+TEST_F(HuggingFaceSourceTest, GenerationConfigIsHeldToTheRangesOfRequests) {
+  write();
+  const auto read = [&](const char* config) {
+    write_text(folder_.file("generation_config.json"), config);
+    return read_sampling_defaults(open().value());
+  };
+  const SamplingDefaults beyond = read(R"({"temperature": 500, "repetition_penalty": 101, "top_p": 1e-60})");
+  EXPECT_FALSE(beyond.any());
+  ASSERT_EQ(beyond.ignored.size(), 3u);
+  EXPECT_NE(beyond.ignored[0].find("temp: expected from 0 to 100, found 500"), std::string::npos);
+  EXPECT_NE(beyond.ignored[1].find("top_p: expected more than 0 to 1, found 1e-60"), std::string::npos);
+  const SamplingDefaults most = read(R"({"temperature": 100, "repetition_penalty": 100, "top_p": 1})");
+  EXPECT_EQ(most.temperature, 100.0f);
+  EXPECT_EQ(most.repetition_penalty, 100.0f);
+  EXPECT_TRUE(most.ignored.empty());
+}
+
 // A family with every change, as tables of families/ hold them.
 constexpr PublishedTensor kChanges[] = {
     {"norm.{}", "blk.{}.norm", TensorChange::kAddOne},
