@@ -4,6 +4,7 @@
 
 mod budget;
 mod charsmap;
+mod cutter;
 mod grammar;
 mod grammar_abi;
 mod guard;

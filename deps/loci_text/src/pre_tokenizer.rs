@@ -3,11 +3,13 @@
 //! the normaliser and pre-tokeniser that the model's own tokenizer.json has.
 
 use serde_json::{json, Value};
-use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
+use tokenizers::NormalizerWrapper;
+
+use crate::cutter::{self, Cutter};
 
 pub struct PreTokenizer {
     pub normalizer: Option<NormalizerWrapper>,
-    pub pre_tokenizer: PreTokenizerWrapper,
+    pub pre_tokenizer: Cutter,
     /// A word that is a token as a whole is not merged up from its parts.
     pub ignore_merges: bool,
 }
@@ -104,7 +106,7 @@ const ENTRIES: &[Entry] = &[
     whole_words(&["granite-embed-multi-97m"], &[Step::Pattern(GPT4O)]),
     entry(
         &["tiny_aya", "cohere2moe"],
-        &[Step::Pattern(r"\d{1,3}(?=(?:\d{3})*\b)"), Step::Pattern(GPT4O)],
+        &[Step::Pattern(cutter::GROUPS_BEFORE_BOUNDARY), Step::Pattern(GPT4O)],
     ),
     entry(&["kimi-k2"], &[Step::Pattern(KIMI_K2)]),
     entry(
@@ -125,9 +127,8 @@ const ENTRIES: &[Entry] = &[
     entry(
         &["afmoe"],
         &[
-            // Groups of three digits, counted from the right.
             Step::Digits,
-            Step::Pattern(r"\p{N}{1,3}(?=(?:\p{N}{3})*\z)"),
+            Step::Pattern(cutter::GROUPS_AT_END),
             Step::Pattern("[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"),
             Step::Pattern(DEEPSEEK3),
         ],
@@ -148,14 +149,14 @@ const ENTRIES: &[Entry] = &[
             Step::Pattern("[\r\n]"),
             Step::Pattern(CASED),
             Step::Pattern("\\s?[!-/:-~！-／：-～‘-‟　-。]+"),
-            Step::Pattern(r"\s+$"),
+            Step::Pattern(cutter::BLANKS_AT_END),
             Step::Pattern("[一-龥ࠀ-一가-퟿]+"),
             Step::Digits,
         ],
     ),
     entry(&["poro-chat", "bloom", "gpt3-finnish"], &[Step::Pattern(BLOOM)]),
     entry(&["viking"], &[Step::Pattern(BLOOM), Step::EachDigit]),
-    entry(&["superbpe"], &[Step::Pattern(r"\p{N}+"), Step::Pattern(r"(?=(\d{3})+(?!\d))")]),
+    entry(&["superbpe"], &[Step::Pattern(r"\p{N}+"), Step::Pattern(cutter::BEFORE_GROUPS)]),
     entry(
         &["chameleon"],
         &[
@@ -220,7 +221,7 @@ pub fn find(name: &str) -> Result<PreTokenizer, String> {
     if !entry.steps.iter().any(|step| matches!(step, Step::Bytes)) {
         steps.push(step_json(&Step::Bytes));
     }
-    let pre_tokenizer = serde_json::from_value(json!({"type": "Sequence", "pretokenizers": steps}))
+    let pre_tokenizer = Cutter::from_json(json!({"type": "Sequence", "pretokenizers": steps}))
         .map_err(|error| format!("pre-tokenizer {name:?}: {error}"))?;
     let normalizer = if entry.nfc {
         Some(serde_json::from_value(json!({"type": "NFC"})).map_err(|error| error.to_string())?)
@@ -243,9 +244,8 @@ pub fn sentence_piece_normalizer(add_space_prefix: bool) -> Result<NormalizerWra
 }
 
 /// Lines and runs of newlines, each a word of its own: for vocabularies whose words hold blanks.
-pub fn newline_runs() -> Result<PreTokenizerWrapper, String> {
-    serde_json::from_value(json!({
+pub fn newline_runs() -> Result<Cutter, String> {
+    Cutter::from_json(json!({
         "type": "Split", "pattern": {"Regex": r"[^\n]+|[\n]+"}, "behavior": "Isolated", "invert": false
     }))
-    .map_err(|error| error.to_string())
 }

@@ -5,15 +5,16 @@
 use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use tokenizers::{AddedToken, DecoderWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl};
+use tokenizers::{AddedToken, DecoderWrapper, PostProcessorWrapper, TokenizerImpl};
 
 use crate::charsmap::{CharsMap, TextNormalizer, UnigramNormalizer};
+use crate::cutter::Cutter;
 use crate::pre_tokenizer;
 use crate::tokenizer_json::{JsonModel, Spelling, TokenizerJson};
 use crate::unigram::Unigram;
 use crate::vocabulary::{PlainModel, TokenKind, Vocabulary};
 
-type Plain = TokenizerImpl<PlainModel, TextNormalizer, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+type Plain = TokenizerImpl<PlainModel, TextNormalizer, Cutter, PostProcessorWrapper, DecoderWrapper>;
 
 /// Where a piece of text stands: tokenizers put a blank before a text, or before every piece of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,7 +129,7 @@ fn plain_of_json(json: &TokenizerJson, model: PlainModel, place: Place) -> Resul
     let mut plain = Plain::new(model);
     let normalizer = json.part("normalizer", place)?.map(TextNormalizer::Published);
     plain.with_normalizer(normalizer).map_err(|error| format!("normalizer: {error}"))?;
-    plain.with_pre_tokenizer(json.part::<PreTokenizerWrapper>("pre_tokenizer", place)?);
+    plain.with_pre_tokenizer(json.cutter(place)?);
     plain.with_post_processor(json.part::<PostProcessorWrapper>("post_processor", place)?);
     let user_defined = json.added.iter().filter(|token| !token.special).map(|token| {
         AddedToken::from(token.content.clone(), false)

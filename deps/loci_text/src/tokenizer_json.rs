@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::cutter::Cutter;
 use crate::tokenizer::Place;
 use crate::unigram::named_byte;
 use crate::vocabulary::{TokenKind, Vocabulary};
@@ -297,6 +298,12 @@ impl TokenizerJson {
         let Some(value) = field(&self.root, name) else { return Ok(None) };
         let Some(value) = at_place(value, place) else { return Ok(None) };
         serde_json::from_value(value).map(Some).map_err(|error| format!("{name}: {error}"))
+    }
+
+    pub fn cutter(&self, place: Place) -> Result<Option<Cutter>, String> {
+        let Some(value) = field(&self.root, "pre_tokenizer") else { return Ok(None) };
+        let Some(value) = at_place(value, place) else { return Ok(None) };
+        Cutter::from_json(value).map(Some).map_err(|error| format!("pre_tokenizer: {error}"))
     }
 
     /// Whether text at `place` is encoded unlike a text's first piece.

@@ -249,6 +249,60 @@ TEST(TokenizerJson, BlanksBesideAControlTokenBelongToIt) {
             (std::vector<std::uint32_t>{2, 3, 1, 2, 4}));
 }
 
+// A character is another token where it begins a word, so tokens show where text was cut.
+json cut_json(const std::vector<std::string>& characters, const json& pre_tokenizer) {
+  json vocab = {{"<unk>", 0}};
+  for (const std::string& character : characters) {
+    vocab[character] = vocab.size();
+    vocab["##" + character] = vocab.size();
+  }
+  return {{"added_tokens", {added(0, "<unk>", true)}},
+          {"pre_tokenizer", pre_tokenizer},
+          {"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"continuing_subword_prefix", "##"},
+            {"vocab", vocab},
+            {"merges", json::array()}}}};
+}
+
+// These are recognised and cut in linear time. In a group they are not, and take their own.
+TEST(TokenizerJson, PatternsThatAreWalkedCutAsTheyAreWritten) {
+  const std::vector<std::string> characters = {"1",      "2",      "\u0663", "\u00bd", "a", "_",
+                                               "\u0301", "\u00e9", "\u4e00", "\u00a0", " ", "\n",
+                                               "\r",     "\t",     "\u2028", "-"};
+  const auto split = [](const std::string& pattern) {
+    return json{
+        {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  };
+  const auto sequence = [](const json& first, const json& second) {
+    return json{{"type", "Sequence"}, {"pretokenizers", {first, second}}};
+  };
+  Random random(3);
+  for (const std::string pattern : {R"((?=(\d{3})+(?!\d)))", R"(\d{1,3}(?=(?:\d{3})*\b))",
+                                    R"(\p{N}{1,3}(?=(?:\p{N}{3})*\z))", R"(\s+$)"}) {
+    const std::string other = pattern == R"(\s+$)" ? "[\r\n]" : R"(\p{N}+)";
+    for (const bool alone : {true, false}) {
+      const json walked = alone ? split(pattern) : sequence(split(other), split(pattern));
+      const json written =
+          alone ? split("(?:" + pattern + ")") : sequence(split(other), split("(?:" + pattern + ")"));
+      const auto fast = make(cut_json(characters, walked));
+      const auto slow = make(cut_json(characters, written));
+      ASSERT_TRUE(fast.ok()) << fast.status().to_string();
+      ASSERT_TRUE(slow.ok()) << slow.status().to_string();
+      for (int i = 0; i < 4000; ++i) {
+        // Few kinds of characters in a text, so that there are runs.
+        const std::string kinds[] = {characters[random.below(characters.size())],
+                                     characters[random.below(characters.size())], characters[random.below(5)],
+                                     characters[9 + random.below(6)]};
+        std::string text;
+        for (std::uint64_t left = random.below(14); left > 0; --left) text += kinds[random.below(4)];
+        ASSERT_EQ(encode(*fast, text), encode(*slow, text)) << pattern << " in '" << text << "'";
+      }
+    }
+  }
+}
+
 TEST(TokenizerJson, GenerationConfigAddsEnds) {
   MemorySource source = tokenizer_source(unigram_json().dump());
   source.values["tokenizer.ggml.end_token_ids"] = GgufArray{std::vector<std::int32_t>{7, 1, 99}};

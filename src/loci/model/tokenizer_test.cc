@@ -381,20 +381,42 @@ TEST(Tokenizer, EveryPreTokenizerGoesRound) {
   EXPECT_GT(count, 80);
 }
 
-// A prompt of 100,000 tokens is encoded once per request: time must grow with length, not its square.
-TEST(Tokenizer, LongTextsTakeLinearTime) {
-  const Tokenizer& tokenizer = default_tokenizer();
-  // Of this thread: how busy the machine is does not count.
+// Of this thread: how busy the machine is does not count.
+double encoding_seconds(const Tokenizer& tokenizer, const std::string& text) {
   const auto worked = [] {
     timespec time{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
   };
-  const auto seconds = [&](const std::string& text) {
-    const double begin = worked();
-    EXPECT_TRUE(tokenizer.encode(text, ControlText::kAsControl).ok());
-    return worked() - begin;
-  };
+  const double begin = worked();
+  EXPECT_TRUE(tokenizer.encode(text, ControlText::kAsControl).ok());
+  return worked() - begin;
+}
+
+// Patterns that look ahead to the end of a run from each of its characters.
+TEST(Tokenizer, LongRunsTakeLinearTime) {
+  GgufWriter writer = byte_level_writer({}, {});
+  for (const auto& [name, run, after] : std::vector<std::array<std::string, 3>>{{"deepseek-llm", " ", "5"},
+                                                                                {"superbpe", "1", ""},
+                                                                                {"tiny_aya", "1", "a"},
+                                                                                {"tiny_aya", "1", ""},
+                                                                                {"afmoe", "1", ""}}) {
+    writer.replace("tokenizer.ggml.pre", name);
+    const Tokenizer tokenizer = tokenizer_from(writer).value();
+    const auto text = [&](std::size_t size) {
+      std::string whole;
+      for (std::size_t i = 0; i < size; ++i) whole += run;
+      return whole + after;
+    };
+    encoding_seconds(tokenizer, text(5'000));
+    const double base = encoding_seconds(tokenizer, text(5'000));
+    EXPECT_LT(encoding_seconds(tokenizer, text(80'000)), 16 * 6 * base + 0.25) << name << after;
+  }
+}
+
+// A prompt of 100,000 tokens is encoded once per request: time must grow with length, not its square.
+TEST(Tokenizer, LongTextsTakeLinearTime) {
+  const auto seconds = [](const std::string& text) { return encoding_seconds(default_tokenizer(), text); };
   for (const std::string unit :
        {"The quick brown fox's 42 jumps. ", "a", " ", "\n", "<|im_end|>", "漢", "<|"}) {
     std::string small;
