@@ -45,6 +45,7 @@ typedef struct {
   int32_t kind;
   int32_t add_space_prefix;     /* all but LOCI_TEXT_BYTE_LEVEL_BPE: "▁" before each piece of text */
   int32_t remove_extra_spaces;  /* LOCI_TEXT_UNIGRAM: blanks at the ends go, several become one */
+  int32_t special_takes_blanks; /* Phi-3: blanks after special tokens belong to them, a few excepted */
   loci_text_view pre_tokenizer; /* LOCI_TEXT_BYTE_LEVEL_BPE: GGUF's name, such as "smollm" */
   loci_text_view chars_map;     /* LOCI_TEXT_UNIGRAM: SentencePiece's precompiled map; may be empty */
   const loci_text_view* tokens; /* [token_count] */

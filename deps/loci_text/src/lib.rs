@@ -63,6 +63,7 @@ pub struct VocabularyView {
     kind: i32,
     add_space_prefix: i32,
     remove_extra_spaces: i32,
+    special_takes_blanks: i32,
     pre_tokenizer: View,
     chars_map: View,
     tokens: *const View,
@@ -176,7 +177,7 @@ unsafe fn make_tokenizer(view: &VocabularyView) -> Result<Tokenizer, String> {
         3 => Scheme::SentencePieceMerges { merges: &merges, add_space_prefix },
         other => return Err(format!("vocabulary kind: expected 0 to 3, found {other}")),
     };
-    Tokenizer::new(vocabulary, scheme)
+    Tokenizer::new(vocabulary, scheme, view.special_takes_blanks != 0)
 }
 
 /// # Safety

@@ -34,6 +34,9 @@ pub enum Scheme<'a> {
     SentencePieceMerges { merges: &'a [&'a str], add_space_prefix: bool },
 }
 
+/// Phi-3's special tokens without the blanks that follow them.
+const WITHOUT_BLANKS: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
+
 /// A token that is matched as a whole in raw text.
 struct Whole {
     id: u32,
@@ -161,17 +164,22 @@ fn wholes_of(vocabulary: &Vocabulary) -> Result<(AhoCorasick, Vec<Whole>), Strin
 }
 
 impl Tokenizer {
-    pub fn new(vocabulary: Vocabulary, scheme: Scheme) -> Result<Tokenizer, String> {
+    /// `takes_blanks`: blanks after special tokens belong to them, but for those of `WITHOUT_BLANKS`.
+    pub fn new(vocabulary: Vocabulary, scheme: Scheme, takes_blanks: bool) -> Result<Tokenizer, String> {
         let vocabulary = Arc::new(vocabulary);
+        let rstrip = |text: &str| takes_blanks && !WITHOUT_BLANKS.contains(&text);
         let mut encoders = encoders_of_scheme(&vocabulary, scheme)?;
         for plain in std::iter::once(&mut encoders.plain).chain(&mut encoders.continued) {
             let user_defined = vocabulary.tokens.iter().zip(&vocabulary.kinds);
             let user_defined = user_defined
                 .filter(|(text, kind)| !text.is_empty() && **kind == TokenKind::UserDefined)
-                .map(|(text, _)| AddedToken::from(text.clone(), false).normalized(false));
+                .map(|(text, _)| AddedToken::from(text.clone(), false).normalized(false).rstrip(rstrip(text)));
             plain.add_tokens(user_defined).map_err(|error| error.to_string())?;
         }
         let mut tokenizer = Tokenizer::finish(vocabulary, encoders.plain, encoders.spelling)?;
+        for whole in tokenizer.wholes.iter_mut() {
+            whole.rstrip = rstrip(&tokenizer.vocabulary.tokens[whole.id as usize]);
+        }
         tokenizer.continued = encoders.continued;
         Ok(tokenizer)
     }

@@ -37,6 +37,7 @@ Result<TextTokenizer> make_handle(const Vocabulary& vocabulary) {
   view.kind = abi_kind(vocabulary.kind);
   view.add_space_prefix = vocabulary.add_space_prefix ? 1 : 0;
   view.remove_extra_spaces = vocabulary.remove_extra_spaces ? 1 : 0;
+  view.special_takes_blanks = vocabulary.special_takes_blanks ? 1 : 0;
   view.chars_map = text_view(vocabulary.chars_map);
   view.pre_tokenizer = text_view(vocabulary.pre_tokenizer);
   view.tokens = tokens.data();

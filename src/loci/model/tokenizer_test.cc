@@ -236,7 +236,9 @@ TEST(Tokenizer, UserDefinedTokensAreAlwaysMatchedControlTokensNever) {
   EXPECT_EQ(tokenizer->control_texts().front().size(), 13u) << "longest first: <|endoftext|>";
 }
 
-GgufWriter sentence_piece_writer() {
+using TypedTokens = std::vector<std::pair<std::string, std::int32_t>>;
+
+GgufWriter sentence_piece_writer(const TypedTokens& more = {}) {
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<std::int32_t> types = {2, 3, 3};
   std::vector<float> scores = {0, 0, 0};
@@ -253,6 +255,11 @@ GgufWriter sentence_piece_writer() {
     tokens.emplace_back(text);
     types.push_back(1);
     scores.push_back(score);
+  }
+  for (const auto& [text, type] : more) {
+    tokens.push_back(text);
+    types.push_back(type);
+    scores.push_back(-static_cast<float>(scores.size()));
   }
   GgufWriter writer;
   writer.add("tokenizer.ggml.model", std::string("llama"));
@@ -285,6 +292,33 @@ TEST(Tokenizer, MergesSentencePiecesByScore) {
   }
   EXPECT_EQ(tokenizer->token_bytes(TokenId(id("<0x0A>"))), "\n");
   EXPECT_EQ(tokenizer->token_bytes(TokenId(id("▁ab"))), " ab");
+}
+
+// GGUF says nothing about blanks beside special tokens: the model's name does.
+TEST(Tokenizer, BlanksAfterPhi3sSpecialTokensBelongToThem) {
+  GgufWriter writer = sentence_piece_writer({{"<|user|>", 3}, {"<think>", 4}, {"<|endoftext|>", 3}});
+  const auto check = [&](bool takes) {
+    const auto tokenizer = tokenizer_from(writer);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+    const auto id = [&](std::string_view text) { return tokenizer->find(text).value().value; };
+    const auto control = [&](std::string_view text) {
+      return encode(*tokenizer, text, ControlText::kAsControl);
+    };
+    using Ids = std::vector<std::uint32_t>;
+    EXPECT_EQ(control("<|user|> a"),
+              takes ? (Ids{id("<|user|>"), id("▁a")}) : (Ids{id("<|user|>"), id("▁"), id("▁a")}));
+    EXPECT_EQ(control("</s>\n ab").size(), takes ? 2u : 4u);
+    EXPECT_EQ(encode(*tokenizer, "<think>  ab"),
+              takes ? (Ids{id("<think>"), id("▁ab")}) : (Ids{id("<think>"), id("▁▁"), id("▁ab")}));
+    // Not these, as in Hugging Face's files.
+    EXPECT_EQ(control("<s> a"), (Ids{1, id("▁"), id("▁a")}));
+    EXPECT_EQ(control("<|endoftext|> a"), (Ids{id("<|endoftext|>"), id("▁"), id("▁a")}));
+  };
+  check(false);
+  writer.add("general.name", std::string("Phi-3 Mini 4K"));
+  check(true);
+  writer.replace("general.name", std::string("Llama"));
+  check(false);
 }
 
 GgufWriter unigram_writer(bool remove_extra_spaces) {

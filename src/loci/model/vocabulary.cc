@@ -159,6 +159,15 @@ Status read_special(const ModelSource& source, Vocabulary& vocabulary) {
   return {};
 }
 
+// Phi-3's tokenizer takes the blanks after its special tokens as part of them. GGUF has no key for that, so
+// llama.cpp goes by the model's name, and so does this.
+bool takes_blanks(const ModelSource& source) {
+  Result<std::string> name = source.get_string("general.name");
+  if (!name.ok()) return false;
+  for (char& c : *name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  return name->find("phi-3") != std::string::npos || name->find("phi3") != std::string::npos;
+}
+
 // GPT-2's byte alphabet: printable bytes stand for themselves, the others for U+0100 and on, in order.
 std::unordered_map<char32_t, char> byte_alphabet() {
   std::unordered_map<char32_t, char> alphabet;
@@ -217,6 +226,7 @@ Result<Vocabulary> read_vocabulary(const ModelSource& source) {
   LOCI_RETURN_IF_ERROR(read_tables(source, vocabulary));
   if (vocabulary.kind == VocabularyKind::kUnigram) LOCI_RETURN_IF_ERROR(read_chars_map(source, vocabulary));
   LOCI_RETURN_IF_ERROR(read_special(source, vocabulary));
+  vocabulary.special_takes_blanks = takes_blanks(source);
   return vocabulary;
 }
 

@@ -43,6 +43,7 @@ struct Vocabulary {
   bool remove_extra_spaces = false;  // kUnigram
   bool add_space_prefix = false;     // all but kByteLevelBpe: a space before each piece of text
   bool add_bos = false;
+  bool special_takes_blanks = false;  // blanks after a control or user-defined token belong to it
   std::optional<TokenId> bos, eos, unknown;
   std::vector<TokenId> end_tokens;
 
