@@ -321,6 +321,25 @@ TEST(Tokenizer, BlanksAfterPhi3sSpecialTokensBelongToThem) {
   check(false);
 }
 
+TEST(Tokenizer, TokensOfTurnsControlWhateverTheirType) {
+  const auto tokenizer = tokenizer_from(byte_level_writer(
+      {"<custom>"}, {"<|eot_id|>", "<start_of_turn>", "<｜end▁of▁sentence｜>", "[EOT]", "<think>"}));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  const std::vector<TokenId>& ends = tokenizer->end_tokens();
+  for (const char* text : {"<|eot_id|>", "<｜end▁of▁sentence｜>", "[EOT]"}) {
+    const TokenId token = tokenizer->find(text).value();
+    EXPECT_TRUE(tokenizer->is_control(token)) << text;
+    EXPECT_NE(std::find(ends.begin(), ends.end(), token), ends.end()) << text;
+    for (const std::uint32_t id : encode(*tokenizer, text)) EXPECT_FALSE(tokenizer->is_control(TokenId(id)));
+  }
+  EXPECT_TRUE(tokenizer->is_control(tokenizer->find("<start_of_turn>").value()));
+  EXPECT_FALSE(tokenizer->is_control(tokenizer->find("<think>").value()));
+  // In Gemma's vocabularies it is a tag of HTML.
+  const auto gemma = tokenizer_from(byte_level_writer({"<eos>"}, {"</s>"})).value();
+  EXPECT_FALSE(gemma.is_control(gemma.find("</s>").value()));
+  EXPECT_TRUE(std::ranges::count(gemma.end_tokens(), gemma.find("<eos>").value()) == 1);
+}
+
 GgufWriter unigram_writer(bool remove_extra_spaces) {
   std::vector<std::string> tokens = {"<pad>", "</s>", "<unk>"};
   std::vector<std::int32_t> types = {3, 3, 2};

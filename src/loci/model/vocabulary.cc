@@ -116,11 +116,54 @@ Status read_tables(const ModelSource& source, Vocabulary& vocabulary) {
   return {};
 }
 
-// Control tokens that end a turn whatever else the file says: a model trained on chats emits them.
-constexpr std::array<std::string_view, 8> kEndTexts = {
-    "<|im_end|>",    "<|endoftext|>",         "<|eot_id|>",      "<|eom_id|>", "<|end|>",
-    "<end_of_turn>", "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>",
+// Tokens that end a turn whatever else the file says: a model trained on chats emits them. The list is
+// llama.cpp's, without the tokens that end only a message (Harmony's) or a part of a file.
+constexpr std::array<std::string_view, 18> kEndTexts = {
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<turn|>",
+    "<end_of_utterance>",
+    "[e~[",
+    "<｜end▁of▁sentence｜>",
 };
+
+// Tokens that begin a turn: a user who could write them could speak for others.
+constexpr std::array<std::string_view, 3> kBeginTexts = {"<|im_start|>", "<|start_header_id|>",
+                                                         "<start_of_turn>"};
+
+template <std::size_t kCount>
+bool is_one_of(const std::array<std::string_view, kCount>& texts, std::string_view text) {
+  return std::find(texts.begin(), texts.end(), text) != texts.end();
+}
+
+bool has_token(const Vocabulary& vocabulary, std::string_view text) {
+  return std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), text) != vocabulary.tokens.end();
+}
+
+// Some files type the tokens of turns as ordinary or user-defined. Then a user could write them, and a reply
+// would go on after them.
+void control_known_texts(Vocabulary& vocabulary) {
+  // Gemma's vocabularies have </s> as a tag of HTML beside <eos>, PLaMo's beside their own end.
+  const bool is_tag = has_token(vocabulary, "<eos>") || has_token(vocabulary, "<|plamo:eos|>");
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string_view text = vocabulary.tokens[id];
+    const bool is_known = is_one_of(kEndTexts, text) || is_one_of(kBeginTexts, text);
+    if (is_known && !(is_tag && text == "</s>"))
+      vocabulary.types[id] = static_cast<std::int32_t>(TokenType::kControl);
+  }
+}
 
 // Of models whose prompts begin with bos unless their file says otherwise.
 constexpr std::array<std::string_view, 11> kBosPreTokenizers = {
@@ -144,6 +187,7 @@ Status read_special(const ModelSource& source, Vocabulary& vocabulary) {
     if (id) vocabulary.types[id->value] = static_cast<std::int32_t>(TokenType::kControl);
   for (const std::optional<TokenId>& id : {vocabulary.eos, eot, eom})
     if (id) add_end(vocabulary, *id);
+  control_known_texts(vocabulary);
   add_known_ends(vocabulary);
   const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
   const bool starts_with_bos =
@@ -232,15 +276,13 @@ Result<Vocabulary> read_vocabulary(const ModelSource& source) {
 
 void add_known_ends(Vocabulary& vocabulary) {
   // In Harmony (GPT-OSS) <|end|> ends one message of a turn that goes on.
-  const auto is_there = [&](std::string_view text) {
-    return std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), text) != vocabulary.tokens.end();
-  };
-  const bool is_harmony = is_there("<|return|>") && is_there("<|call|>") && is_there("<|channel|>");
+  const bool is_harmony = has_token(vocabulary, "<|return|>") && has_token(vocabulary, "<|call|>") &&
+                          has_token(vocabulary, "<|channel|>");
   for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string_view text = vocabulary.tokens[id];
     if (!vocabulary.is_control(id)) continue;
-    const bool is_known = std::find(kEndTexts.begin(), kEndTexts.end(), text) != kEndTexts.end();
-    if (is_harmony ? text == "<|return|>" || text == "<|call|>" || text == "<|endoftext|>" : is_known)
+    if (is_harmony ? text == "<|return|>" || text == "<|call|>" || text == "<|endoftext|>"
+                   : is_one_of(kEndTexts, text))
       add_end(vocabulary, TokenId(id));
   }
 }
