@@ -340,6 +340,21 @@ TEST(Tokenizer, TokensOfTurnsControlWhateverTheirType) {
   EXPECT_TRUE(std::ranges::count(gemma.end_tokens(), gemma.find("<eos>").value()) == 1);
 }
 
+TEST(Tokenizer, SentencePieceHasItsUsualSpecialTokens) {
+  GgufWriter writer = sentence_piece_writer();
+  for (const char* key : {"bos", "eos", "unknown"})
+    writer.remove(fmt::format("tokenizer.ggml.{}_token_id", key));
+  const auto tokenizer = tokenizer_from(writer);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  EXPECT_EQ(tokenizer->bos(), TokenId(1));
+  EXPECT_TRUE(tokenizer->add_bos());
+  EXPECT_EQ(tokenizer->unknown(), TokenId(0));
+  EXPECT_EQ(numbers(tokenizer->end_tokens()), std::vector<std::uint32_t>{2});
+  // "None", by the number that converters write for it.
+  writer.add("tokenizer.ggml.bos_token_id", UINT32_MAX);
+  EXPECT_FALSE(tokenizer_from(writer)->bos().has_value());
+}
+
 GgufWriter unigram_writer(bool remove_extra_spaces) {
   std::vector<std::string> tokens = {"<pad>", "</s>", "<unk>"};
   std::vector<std::int32_t> types = {3, 3, 2};

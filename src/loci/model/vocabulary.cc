@@ -24,8 +24,9 @@ Status bad(std::string_view key, std::string message) {
 
 std::string full_key(std::string_view key) { return fmt::format("tokenizer.ggml.{}", key); }
 
-Result<std::optional<TokenId>> read_id(const ModelSource& source, std::string_view key, std::size_t count) {
-  if (!source.has(full_key(key))) return std::optional<TokenId>();
+Result<std::optional<TokenId>> read_id(const ModelSource& source, std::string_view key, std::size_t count,
+                                       std::optional<TokenId> absent = std::nullopt) {
+  if (!source.has(full_key(key))) return absent;
   LOCI_ASSIGN_OR_RETURN(const std::uint64_t id, source.get_uint(full_key(key)));
   // Converters write 2^32 - 1 for "none".
   if (id == std::numeric_limits<std::uint32_t>::max()) return std::optional<TokenId>();
@@ -177,9 +178,14 @@ void add_end(Vocabulary& vocabulary, TokenId id) {
 
 Status read_special(const ModelSource& source, Vocabulary& vocabulary) {
   const std::size_t count = vocabulary.tokens.size();
-  LOCI_ASSIGN_OR_RETURN(vocabulary.bos, read_id(source, "bos_token_id", count));
-  LOCI_ASSIGN_OR_RETURN(vocabulary.eos, read_id(source, "eos_token_id", count));
-  LOCI_ASSIGN_OR_RETURN(vocabulary.unknown, read_id(source, "unknown_token_id", count));
+  // SentencePiece's own numbers, which converters used to leave out.
+  const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
+  const auto usual = [&](std::uint32_t id) {
+    return is_sentence_piece && id < count ? std::optional(TokenId(id)) : std::nullopt;
+  };
+  LOCI_ASSIGN_OR_RETURN(vocabulary.bos, read_id(source, "bos_token_id", count, usual(1)));
+  LOCI_ASSIGN_OR_RETURN(vocabulary.eos, read_id(source, "eos_token_id", count, usual(2)));
+  LOCI_ASSIGN_OR_RETURN(vocabulary.unknown, read_id(source, "unknown_token_id", count, usual(0)));
   LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eot, read_id(source, "eot_token_id", count));
   LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eom, read_id(source, "eom_token_id", count));
   // Some files type these as ordinary or user-defined, and then a user could write them.
@@ -189,7 +195,6 @@ Status read_special(const ModelSource& source, Vocabulary& vocabulary) {
     if (id) add_end(vocabulary, *id);
   control_known_texts(vocabulary);
   add_known_ends(vocabulary);
-  const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
   const bool starts_with_bos =
       is_sentence_piece || std::find(kBosPreTokenizers.begin(), kBosPreTokenizers.end(),
                                      vocabulary.pre_tokenizer) != kBosPreTokenizers.end();
