@@ -21,13 +21,35 @@ use serde_json::Value;
 /// Names that a message's "role" may have; templates paste them between characters of their own.
 const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool", "function", "ipython", "model"];
 
+/// Byte strings in order, so that those that begin alike stand together.
+struct Sorted(Vec<Vec<u8>>);
+
+impl Sorted {
+    fn new(texts: impl Iterator<Item = Vec<u8>>) -> Sorted {
+        let mut all: Vec<Vec<u8>> = texts.collect();
+        all.sort_unstable();
+        all.dedup();
+        Sorted(all)
+    }
+
+    /// Whether `part` begins a longer one.
+    fn has_longer(&self, part: &[u8]) -> bool {
+        let at = self.0.partition_point(|text| text.as_slice() <= part);
+        self.0.get(at).is_some_and(|text| text.starts_with(part))
+    }
+}
+
+fn reversed(text: &str) -> Vec<u8> {
+    text.bytes().rev().collect()
+}
+
 pub struct Marker {
     /// Finds every occurrence, overlapping ones too; absent when there are no control tokens.
     control: Option<AhoCorasick>,
     texts: Vec<String>,
     longest: usize,
-    beginnings: HashSet<String>,
-    endings: HashSet<String>,
+    beginnings: Sorted,
+    endings: Sorted,
     words: HashSet<String>,
     source_private: HashSet<char>,
 }
@@ -89,16 +111,10 @@ fn collect_private(text: &str, into: &mut HashSet<char>) {
 
 impl Marker {
     pub fn new(control_texts: &[String], source: &str) -> Result<Marker, String> {
-        let mut beginnings = HashSet::new();
-        let mut endings = HashSet::new();
         let mut blanked = source.to_string();
         let mut texts: Vec<String> = control_texts.to_vec();
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         for text in &texts {
-            for (at, _) in text.char_indices().skip(1) {
-                beginnings.insert(text[..at].to_string());
-                endings.insert(text[at..].to_string());
-            }
             if blanked.contains(text.as_str()) {
                 blanked = blanked.replace(text.as_str(), " ");
             }
@@ -115,6 +131,8 @@ impl Marker {
             Some(AhoCorasick::new(&texts).map_err(|error| error.to_string())?)
         };
         let longest = texts.first().map_or(0, String::len);
+        let beginnings = Sorted::new(texts.iter().map(|text| text.clone().into_bytes()));
+        let endings = Sorted::new(texts.iter().map(|text| reversed(text)));
         Ok(Marker { control, texts, longest, beginnings, endings, words, source_private })
     }
 
@@ -189,13 +207,15 @@ impl Marker {
             let offset = candidate.as_ptr() as usize - text.as_ptr() as usize;
             let tail_from = candidate.len().saturating_sub(self.longest);
             for at in (tail_from..candidate.len()).filter(|at| candidate.is_char_boundary(*at)) {
-                if self.beginnings.contains(&candidate[at..]) && !self.words.contains(&candidate[at..]) {
+                if self.beginnings.has_longer(candidate[at..].as_bytes()) && !self.words.contains(&candidate[at..]) {
                     places.insert(offset + at);
                 }
             }
-            for at in (1..=candidate.len().min(self.longest)).filter(|at| candidate.is_char_boundary(*at)) {
+            let head_max = candidate.len().min(self.longest);
+            let backwards: Vec<u8> = candidate.as_bytes()[..head_max].iter().rev().copied().collect();
+            for at in (1..=head_max).filter(|at| candidate.is_char_boundary(*at)) {
                 let head = &candidate[..at];
-                if self.endings.contains(head) && !head.chars().all(|c| c.is_alphanumeric() || c == '_') {
+                if self.endings.has_longer(&backwards[head_max - at..]) && !head.chars().all(|c| c.is_alphanumeric() || c == '_') {
                     places.insert(offset);
                 }
             }

@@ -184,6 +184,9 @@ fn ordinary_tokens(vocabulary: &Vocabulary) -> HashMap<String, u32> {
     ordinary
 }
 
+/// A longer token is no product of merges: all of its cuts would be looked up, each in as many steps as it has bytes.
+const MERGED_BYTES_MAX: usize = 1000;
+
 /// In the order that Hugging Face's converter gives a SentencePiece vocabulary: by score, then longer
 /// left parts, then longer right parts, then ids.
 fn merges_from_scores(
@@ -199,7 +202,8 @@ fn merges_from_scores(
     }
     let mut candidates = Vec::new();
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        if matches!(vocabulary.kinds[id], TokenKind::Byte | TokenKind::Unused)
+        if token.len() > MERGED_BYTES_MAX
+            || matches!(vocabulary.kinds[id], TokenKind::Byte | TokenKind::Unused)
             || ordinary.get(token) != Some(&(id as u32))
         {
             continue;

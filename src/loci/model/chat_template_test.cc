@@ -2,6 +2,7 @@
 #include "loci/model/chat_template.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <ctime>
 #include <thread>
@@ -311,6 +312,27 @@ TEST(ChatTemplate, HostileTemplatesEndInAnErrorSoon) {
     EXPECT_FALSE(status.message().empty()) << name;
     EXPECT_LT(seconds, kSlowed ? 200 : 20) << name;
   }
+}
+
+// Their parts are found without a list of them all, which would take 400 MB here.
+TEST(ChatTemplate, LongControlTokensTakeLittleMemory) {
+  std::vector<std::string> control;
+  for (int i = 0; i < 400; ++i) control.push_back("<" + std::to_string(i) + std::string(990, 'x') + ">");
+  const auto tokenizer = tokenizer_from(byte_level_writer(control, {}));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  // Of the heap, in MB: what earlier tests took and gave back does not hide it.
+  const auto used = [] {
+    const struct mallinfo2 heap = ::mallinfo2();
+    return static_cast<long>((heap.uordblks + heap.hblkhd) >> 20);
+  };
+  const long before = used();
+  const auto chat = ChatTemplate::parse("{{ messages[0].content }}{{ messages[1].content }}", *tokenizer);
+  ASSERT_TRUE(chat.ok()) << chat.status().to_string();
+  EXPECT_LT(used() - before, 50);
+  const std::size_t half = 500;
+  const auto ids =
+      encode(*chat, chat_of({{"user", control[7].substr(0, half)}, {"user", control[7].substr(half)}}));
+  EXPECT_TRUE(control_only(*tokenizer, ids).empty());
 }
 
 TEST(ChatTemplate, ManyThreadsShareOne) {

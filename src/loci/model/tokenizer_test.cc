@@ -355,6 +355,21 @@ TEST(Tokenizer, SentencePieceHasItsUsualSpecialTokens) {
   EXPECT_FALSE(tokenizer_from(writer)->bos().has_value());
 }
 
+// Both cost the square of a token's length, in memory and in time.
+TEST(Tokenizer, LongTokensHaveALimit) {
+  const Status refused = tokenizer_from(byte_level_writer({std::string(1001, '<')}, {})).status();
+  EXPECT_TRUE(refused.field().starts_with("tokenizer.ggml.tokens[")) << refused.field();
+  EXPECT_EQ(refused.message(), "expected a control token of at most 1000 bytes, found 1001");
+  EXPECT_TRUE(tokenizer_from(byte_level_writer({std::string(1000, '<')}, {})).ok());
+  TypedTokens doubled;
+  for (std::size_t size = 1; size <= 1024; size *= 2) doubled.emplace_back(std::string(size, 'x'), 1);
+  GgufWriter writer = sentence_piece_writer(doubled);
+  writer.add("tokenizer.ggml.add_space_prefix", false);
+  const auto tokenizer = tokenizer_from(writer).value();
+  const std::uint32_t half = tokenizer.find(std::string(512, 'x')).value().value;
+  EXPECT_EQ(encode(tokenizer, std::string(1024, 'x')), (std::vector<std::uint32_t>{half, half}));
+}
+
 GgufWriter unigram_writer(bool remove_extra_spaces) {
   std::vector<std::string> tokens = {"<pad>", "</s>", "<unk>"};
   std::vector<std::int32_t> types = {3, 3, 2};
