@@ -14,6 +14,8 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokR
 use llguidance::{ParserFactory, TokenParser};
 use serde_json::{json, Value};
 
+use crate::schema_bounds;
+
 /// A token longer than this is never allowed: the trie can't hold it.
 const TOKEN_BYTES_MAX: usize = 1000;
 const TOKENS_MAX: usize = 1 << 24;
@@ -250,7 +252,14 @@ fn top_level(kind: Kind, text: &str) -> Result<TopLevelGrammar, String> {
     Ok(match kind {
         Kind::JsonSchema => TopLevelGrammar::from_json_schema(schema(text)?),
         Kind::JsonObject => TopLevelGrammar::from_json_schema(with_whitespace(json!({"type": "object"}))),
-        Kind::Lark => TopLevelGrammar::from_lark_or_grammar_list(text).map_err(describe)?,
+        Kind::Lark => {
+            let top = TopLevelGrammar::from_lark_or_grammar_list(text).map_err(describe)?;
+            for grammar in &top.grammars {
+                grammar.json_schema.as_ref().map_or(Ok(()), schema_bounds::check)?;
+                grammar.lark_grammar.as_ref().map_or(Ok(()), |lark| schema_bounds::check_embedded(lark))?;
+            }
+            top
+        }
         Kind::Regex => TopLevelGrammar::from_regex(text),
         Kind::Choice => TopLevelGrammar::from_regex(&choice(text)?),
     })
@@ -258,6 +267,7 @@ fn top_level(kind: Kind, text: &str) -> Result<TopLevelGrammar, String> {
 
 fn schema(text: &str) -> Result<Value, String> {
     let schema: Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+    schema_bounds::check(&schema)?;
     match schema {
         Value::Object(_) => Ok(with_whitespace(schema)),
         Value::Bool(true) => Ok(with_whitespace(json!({}))),

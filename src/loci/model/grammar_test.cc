@@ -2,6 +2,7 @@
 // Grammars and matchers: the basics, on a small byte-level vocabulary with control tokens.
 #include "loci/model/grammar.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,20 @@ namespace {
 
 Tokenizer small_tokenizer() {
   return std::move(tokenizer_from(byte_level_writer({"<|tool|>", "[INST]"}, {}, 600))).value();
+}
+
+std::string repeated(std::string_view unit, int count, std::string_view between = ",") {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += (i == 0 ? "" : std::string(between)) + std::string(unit);
+  return text;
+}
+
+// `format` with each number from 0, as "{}".
+std::string numbered(std::string_view format, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i)
+    text += (i == 0 ? "" : ",") + fmt::format(fmt::runtime(format), fmt::arg("i", i));
+  return text;
 }
 
 class GrammarTest : public testing::Test {
@@ -153,6 +168,102 @@ TEST_F(GrammarTest, ErrorsSayWhatIsWrong) {
     EXPECT_GT(status.message().size(), 10u);
     EXPECT_EQ(status.message().find("panic"), std::string::npos) << status.message();
   }
+}
+
+std::string enum_of(int count) { return R"({"enum":[)" + repeated("1", count) + "]}"; }
+
+// Some kilobytes each, which llguidance would build into more than a million values.
+std::vector<std::string> copying_schemas() {
+  const std::string object = R"({"type":"object"})";
+  const std::string big = R"({"type":"object","properties":{"a":)" + enum_of(1000) + "}}";
+  const std::string two = R"({"anyOf":[)" + object + "," + object + "]}";
+  std::string doubling = R"({"$defs":{"d0":)" + two;
+  for (int i = 1; i < 4; ++i)
+    doubling += fmt::format(R"(,"d{}":{{"allOf":[{{"$ref":"#/$defs/d{}"}},{{"$ref":"#/$defs/d{}"}}]}})", i,
+                            i - 1, i - 1);
+  doubling +=
+      R"(},"allOf":[{"$ref":"#/$defs/d3"},{"type":"object","properties":{"a":)" + enum_of(3000) + "}}]}";
+  // Two trees of the same form: each node of one meets one of the other.
+  std::string trees = R"({"$defs":{"l":)" + enum_of(1000);
+  for (const char tree : {'a', 'b'}) {
+    for (int i = 0; i < 10; ++i) {
+      const std::string next =
+          i == 9 ? (tree == 'a' ? "#/$defs/l" : "#/$defs/any") : fmt::format("#/$defs/{}{}", tree, i + 1);
+      trees += fmt::format(
+          R"(,"{0}{1}":{{"type":"object","properties":{{"x":{{"$ref":"{2}"}},"y":{{"$ref":"{2}"}}}}}})", tree,
+          i, next);
+    }
+  }
+  trees += R"(,"any":{}},"allOf":[{"$ref":"#/$defs/a0"},{"$ref":"#/$defs/b0"}]})";
+  return {
+      R"({"allOf":[{"anyOf":[)" + repeated(object, 1000) + "]}," + big + "]}",
+      R"({"allOf":[)" + repeated(two, 10) + "," + big + "]}",
+      doubling,
+      trees,
+      R"({"allOf":[{"type":"object","additionalProperties":)" + enum_of(1000) +
+          R"(},{"type":"object","properties":{)" + numbered(R"("p{i}":true)", 1000) + "}}]}",
+      R"({"allOf":[{"type":"array","items":)" + enum_of(1000) + R"(},{"type":"array","prefixItems":[)" +
+          repeated("true", 1000) + "]}]}",
+      R"({"type":[)" + repeated("\"object\"", 1000) + R"(],"properties":{"a":)" + enum_of(1000) + "}}",
+  };
+}
+
+TEST_F(GrammarTest, SchemasThatCopyTooMuchAreRefused) {
+  for (const std::string& schema : copying_schemas()) {
+    const std::string text = schema.substr(0, 100);
+    const Status status = error_of(GrammarKind::kJsonSchema, schema);
+    EXPECT_NE(status.message().find("at most 500000 values"), std::string::npos) << text << status.message();
+    const Status lark = error_of(GrammarKind::kLark, "start: \"x\" inner\ninner: %json " + schema + "\n");
+    EXPECT_EQ(lark.message(), status.message()) << text;
+    const Status list = error_of(GrammarKind::kLark, R"({"grammars":[{"json_schema":)" + schema + "}]}");
+    EXPECT_EQ(list.message(), status.message()) << text;
+  }
+}
+
+// What people write: large, but little of it is combined.
+TEST_F(GrammarTest, LargeSchemasThatCopyLittleCompile) {
+  const std::string part =
+      R"({"type":"object","properties":{)" + numbered(R"("p{i}":{{"type":"string"}})", 20) + "}}";
+  std::string references = R"({"$defs":{"d0":{"type":"null"})";
+  for (int i = 1; i < 300; ++i)
+    references += fmt::format(
+        R"(,"d{}":{{"anyOf":[{{"type":"null"}},{{"type":"object","properties":{{"a":{{"$ref":"#/$defs/d{}"}},"b":{{"enum":["x","y"]}}}}}}]}})",
+        i, i - 1);
+  references += R"(},"$ref":"#/$defs/d299"})";
+  for (const std::string& schema :
+       {R"({"type":["string","null"],"enum":[)" + numbered(R"("name {i}")", 5000) + "]}", references,
+        R"({"allOf":[)" + part + R"(,{"anyOf":[)" + repeated(part, 20) + "]}]}",
+        R"({"oneOf":[)" +
+            numbered(R"({{"type":"object","required":["k"],"properties":{{"k":{{"const":"v{i}"}}}}}})", 100) +
+            "]}"})
+    EXPECT_TRUE(error_of(GrammarKind::kJsonSchema, schema).ok())
+        << error_of(GrammarKind::kJsonSchema, schema).message();
+}
+
+TEST_F(GrammarTest, PatternsOfPropertiesAreBounded) {
+  const auto object = [](int count, int number) {
+    return R"({"type":"object","patternProperties":{)" +
+           numbered("\"^x" + std::to_string(number) + "{i}_[a-z]{{1,50}}$\":{{\"type\":\"null\"}}", count) +
+           "}}";
+  };
+  EXPECT_TRUE(error_of(GrammarKind::kJsonSchema, object(32, 1)).ok());
+  EXPECT_EQ(error_of(GrammarKind::kJsonSchema, object(33, 1)).message(),
+            "patternProperties: expected at most 32 patterns, found 33");
+  const Status merged =
+      error_of(GrammarKind::kJsonSchema, R"({"allOf":[)" + object(20, 1) + "," + object(20, 2) + "]}");
+  EXPECT_NE(merged.message().find("at most 32 patterns, found 40"), std::string::npos) << merged.message();
+  const Status distributed =
+      error_of(GrammarKind::kJsonSchema, R"({"allOf":[)" + object(10, 1) + R"(,{"anyOf":[)" +
+                                             repeated(R"({"type":"object"})", 100) + "]}]}");
+  EXPECT_NE(distributed.message().find("at most 1024 comparisons"), std::string::npos)
+      << distributed.message();
+}
+
+TEST_F(GrammarTest, OptionsOfOneOfAreComparedBoundedlyOften) {
+  const std::string many = R"({"oneOf":[)" + numbered(R"({{"const":"v{i}"}})", 4000) + "]}";
+  const Status status = error_of(GrammarKind::kJsonSchema, many);
+  EXPECT_NE(status.message().find("oneOf: expected at most 5000000 comparisons"), std::string::npos)
+      << status.message();
 }
 
 }  // namespace
