@@ -20,6 +20,8 @@ use crate::schema_shape::{text_weight, Array, Content, Named, Object, Options, S
 
 /// llguidance's own bound.
 const DEPTH_MAX: u32 = 128;
+/// Larger integers are rounded when they become a double.
+const EXACT_MAX: u64 = 1 << 53;
 
 const IN_PLACE: [&str; 6] = ["const", "enum", "allOf", "anyOf", "oneOf", "$ref"];
 const CONSTRAINING: [&str; 21] = [
@@ -207,12 +209,12 @@ impl<'a> Walk<'a> {
     fn apply(&mut self, keyword: &str, value: &'a Value, result: Shape) -> Result<Shape, String> {
         match keyword {
             "const" => {
-                let shape = self.constant(value)?;
+                let shape = self.constant(value, keyword)?;
                 self.intersect(result, shape, 0)
             }
             "enum" => {
                 let values = value.as_array().into_iter().flatten();
-                let options = values.map(|value| self.constant(value)).collect::<Result<_, _>>()?;
+                let options = values.map(|value| self.constant(value, keyword)).collect::<Result<_, _>>()?;
                 self.intersect(result, Options::shape(options, false), 0)
             }
             "allOf" => {
@@ -242,18 +244,32 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn constant(&mut self, value: &Value) -> Result<Shape, String> {
+    fn constant(&mut self, value: &Value, keyword: &str) -> Result<Shape, String> {
         self.meter.add(1)?;
         Ok(match value {
             Value::Null => Shape::Null,
             Value::Bool(value) => Shape::Boolean(Some(*value)),
-            Value::Number(_) => Shape::Number,
+            Value::Number(number) => {
+                let is_exact = match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                    (Some(value), _, _) => value <= EXACT_MAX,
+                    (_, Some(value), _) => value.unsigned_abs() <= EXACT_MAX,
+                    (_, _, Some(value)) => value.fract() != 0.0 || value.abs() <= EXACT_MAX as f64,
+                    _ => false,
+                };
+                if !is_exact {
+                    return Err(format!(
+                        "{keyword}: expected integers between -{EXACT_MAX} and {EXACT_MAX}, found {number}: larger \
+                         ones would be rounded"
+                    ));
+                }
+                Shape::Number
+            }
             Value::String(text) => {
                 self.meter.add(text_weight(text))?;
                 Shape::literal(text)
             }
             Value::Array(items) => {
-                let items = items.iter().map(|item| self.constant(item)).collect::<Result<_, _>>()?;
+                let items = items.iter().map(|item| self.constant(item, keyword)).collect::<Result<_, _>>()?;
                 Array::shape(items, Some(Shape::Never))
             }
             Value::Object(map) => {
@@ -262,7 +278,7 @@ impl<'a> Walk<'a> {
                     self.meter.add(2 * text_weight(name))?;
                     let name: Rc<str> = name.as_str().into();
                     required.insert(name.clone());
-                    properties.push((name, self.constant(value)?));
+                    properties.push((name, self.constant(value, keyword)?));
                 }
                 Object::shape(properties, Named::new(), Some(Shape::Never), required)
             }

@@ -266,5 +266,22 @@ TEST_F(GrammarTest, OptionsOfOneOfAreComparedBoundedlyOften) {
       << status.message();
 }
 
+TEST_F(GrammarTest, IntegersThatWouldBeRoundedAreRefused) {
+  for (const char* schema :
+       {R"({"const":9007199254740993})", R"({"const":-9007199254740993})",
+        R"({"const":18446744073709551615})", R"({"const":123456789012345678901234567890})",
+        R"({"const":{"a":[9223372036854775807]}})"}) {
+    const Status status = error_of(GrammarKind::kJsonSchema, schema);
+    EXPECT_TRUE(status.message().starts_with("const: expected integers between -9007199254740992 and"))
+        << status.message();
+  }
+  const Status choice = error_of(GrammarKind::kLark, R"(start: %json {"enum": [1, 9007199254740993]})");
+  EXPECT_NE(choice.message().find("enum: expected integers"), std::string::npos) << choice.message();
+  EXPECT_EQ(follow(GrammarKind::kJsonSchema, R"({"const":9007199254740992})", "9007199254740992"),
+            MatchState::kComplete);
+  EXPECT_NE(follow(GrammarKind::kJsonSchema, R"({"enum":[1.5,-3]})", "-3"), std::nullopt);
+  EXPECT_TRUE(error_of(GrammarKind::kJsonSchema, R"({"type":"integer","maximum":1e19})").ok());
+}
+
 }  // namespace
 }  // namespace loci
