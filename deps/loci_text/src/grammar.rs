@@ -29,6 +29,9 @@ const ERROR_BYTES_MAX: usize = 800;
 /// Blanks and line ends between the parts of JSON. Without a bound a model may write them for ever.
 const JSON_WHITESPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
 
+/// What llguidance puts before the message of a panic.
+const PANIC: &str = "panic: ";
+
 fn limits() -> ParserLimits {
     ParserLimits {
         max_items_in_row: 2_000,
@@ -135,7 +138,7 @@ impl Environment {
 
     fn compile_here(&self, kind: Kind, text: &str) -> Result<Grammar, String> {
         let init = GrammarInit::Serialized(top_level(kind, text)?);
-        let mut parser = self.factory.create_parser_from_init_default(init).map_err(describe)?;
+        let mut parser = self.factory.create_parser_from_init_default(init).map_err(describe_grammar)?;
         parser.start_without_prompt();
         // The first mask is computed here, so that a lexer that is too large is an error of the grammar, and
         // what it has built is copied to each matcher.
@@ -292,6 +295,16 @@ fn choice(text: &str) -> Result<String, String> {
     }
     let escaped: Vec<String> = texts.iter().map(|one| regex_syntax::escape(one)).collect();
     Ok(format!("(?:{})", escaped.join("|")))
+}
+
+/// Of an error while compiling. llguidance catches its own panics. The known ones come from messages that quote a
+/// long value.
+fn describe_grammar(error: impl std::fmt::Display) -> String {
+    let message = describe(error);
+    if message.starts_with(PANIC) {
+        return "could not be read: a keyword probably has a long value of a type that it does not take".to_string();
+    }
+    message
 }
 
 /// llguidance's message without its state, grammar and backtraces.

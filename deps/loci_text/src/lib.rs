@@ -125,7 +125,7 @@ fn panic_message(panic: Box<dyn Any + Send>) -> String {
         .downcast_ref::<&str>()
         .map(|text| text.to_string())
         .or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("internal error: {}", text.unwrap_or_else(|| "panic".to_string()))
+    format!("internal error: {}", text.unwrap_or_else(|| "a panic without a message".to_string()))
 }
 
 /// Runs `body`; its error or panic becomes text in `error`.

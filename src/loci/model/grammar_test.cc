@@ -151,6 +151,9 @@ TEST_F(GrammarTest, ErrorsSayWhatIsWrong) {
            {GrammarKind::kJsonSchema, R"({"type":"string","pattern":"("})"},
            {GrammarKind::kJsonSchema, R"({"type":"integer","minimum":3,"maximum":2})"},
            {GrammarKind::kJsonSchema, R"({"$ref":"#/$defs/none"})"},
+           // The error's text would quote it, cut inside of a character.
+           {GrammarKind::kJsonSchema,
+            R"({"type":"string","pattern":["a)" + repeated("\u00e9", 100, "") + R"("]})"},
            {GrammarKind::kLark, ""},
            {GrammarKind::kLark, "start: other"},
            {GrammarKind::kLark, "start: <|none|>"},
