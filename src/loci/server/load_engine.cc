@@ -138,7 +138,7 @@ EngineOptions engine_options(const ServerConfig& config, const ModelSpec& spec, 
 // The store, which the engine owns, must outlive the keeper's thread.
 void keep_within_budget(ServerParts& parts, std::unique_ptr<DiskKeeper> keeper, const DiskStore& disk) {
   parts.disk_keeper = std::move(keeper);
-  parts.disk_keeper->start([&disk] { return disk.stats().oldest_used_at; },
+  parts.disk_keeper->start([&disk] { return disk.oldest_used_at(); },
                            [&disk, &engine = *parts.engine](std::uint64_t room) {
                              engine.set_disk_room({.slots = disk.room(room)});
                            });

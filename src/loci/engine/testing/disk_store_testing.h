@@ -109,6 +109,7 @@ class FakeDiskStore final : public DiskStore {
   }
 
   DiskStoreStats stats() const override { return {.io = "memory"}; }
+  std::int64_t oldest_used_at() const override { return 0; }
 
  private:
   using Task = std::function<void()>;

@@ -148,7 +148,7 @@ class SharedDirectory : public ::testing::Test {
     std::string id;
     std::uint32_t next = 0;
 
-    std::uint64_t look() { return keeper->look(store->stats().oldest_used_at); }
+    std::uint64_t look() { return keeper->look(store->oldest_used_at()); }
     // As a core that keeps to its room; false: there is none.
     bool write(std::int64_t used_at) {
       if (next >= store->room(look())[0]) return false;

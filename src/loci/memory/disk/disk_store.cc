@@ -225,8 +225,18 @@ class RealDiskStore final : public DiskStore {
             .write_errors_total = from.write_errors,
             .damaged_total = from.damaged,
             .foreign_total = from.foreign,
-            .uncleared_records = from.uncleared,
-            .oldest_used_at = oldest()};
+            .uncleared_records = from.uncleared};
+  }
+
+  std::int64_t oldest_used_at() const override {
+    const MutexLock lock(common_->mutex);
+    std::int64_t oldest = 0;
+    for (const std::vector<std::int64_t>& dates : common_->dates) {
+      for (const std::int64_t used_at : dates) {
+        if (used_at != 0 && (oldest == 0 || used_at < oldest)) oldest = used_at;
+      }
+    }
+    return oldest;
   }
 
  private:
@@ -249,18 +259,6 @@ class RealDiskStore final : public DiskStore {
     const MutexLock lock(common_->mutex);
     std::int64_t& used_at = common_->dates[change.group][change.slot.value];
     if (used_at != 0) used_at = std::max(used_at, change.entry.used_at);
-  }
-
-  // O(slots).
-  std::int64_t oldest() const {
-    const MutexLock lock(common_->mutex);
-    std::int64_t oldest = 0;
-    for (const std::vector<std::int64_t>& dates : common_->dates) {
-      for (const std::int64_t used_at : dates) {
-        if (used_at != 0 && (oldest == 0 || used_at < oldest)) oldest = used_at;
-      }
-    }
-    return oldest;
   }
 
   void post(std::function<void()> task) {

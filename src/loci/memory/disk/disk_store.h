@@ -85,9 +85,6 @@ struct DiskStoreStats {
   // Records that are to be cleared or replaced, and whose write the disk refused or did not answer: it is
   // tried again, and until then a start would find them.
   std::uint64_t uncleared_records = 0;
-  // When its least recently used entry was last used, by the dates of the records (milliseconds since 1970);
-  // 0: it holds nothing.
-  std::int64_t oldest_used_at = 0;
 };
 
 class DiskStore : public BlockSource {
@@ -117,7 +114,11 @@ class DiskStore : public BlockSource {
   // that may hang from them, so that nobody has that forgotten. Once, before the first write.
   virtual void recover(std::function<void(std::vector<RecoveredEntry>, bool last)> found) = 0;
 
+  // O(1): whoever asks for metrics holds up no write.
   virtual DiskStoreStats stats() const = 0;
+  // When its least recently used entry was last used, by the dates of the records (milliseconds since 1970);
+  // 0: it holds nothing. O(slots), and writes wait meanwhile: for the keeper of the disk's budget alone.
+  virtual std::int64_t oldest_used_at() const = 0;
 };
 
 }  // namespace loci

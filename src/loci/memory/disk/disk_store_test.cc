@@ -373,12 +373,12 @@ TEST_P(DiskStoreContract, WhatIsForgottenGivesItsSpaceBack) {
     ASSERT_TRUE(write_one(*store, 0, SlotId(slot), test_entry(slot + 5), test_bytes(slot + 5, group)).ok());
   const std::uint64_t slot_bytes = divide_space(options()).value().slot_stride(0);
   EXPECT_EQ(allocated(), 3 * slot_bytes);
-  EXPECT_EQ(store->stats().oldest_used_at, 5);
+  EXPECT_EQ(store->oldest_used_at(), 5);
   store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(0)});
   // Calls for one slot are carried out in their order.
   ASSERT_TRUE(write_one(*store, 0, SlotId(0), test_entry(9), test_bytes(9, group)).ok());
   expect_entry(*store, 0, SlotId(0), 9);
-  EXPECT_EQ(store->stats().oldest_used_at, 6);
+  EXPECT_EQ(store->oldest_used_at(), 6);
   store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(1)});
   while (read_one(*store, 0, SlotId(1), test_key(6)).status->ok() || allocated() > 2 * slot_bytes) {
     std::this_thread::yield();
