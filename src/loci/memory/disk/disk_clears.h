@@ -8,16 +8,24 @@
 // date's write, which it began before, may reach the disk after them and bring the record back. So the slot
 // owes a clear that waits until the date's write has been answered.
 //
-// A clear that fails is tried again after an eighth of the answer limit, and then after pauses twice as long
-// each, up to the answer limit. At most one clear for each slot is remembered.
+// An example, of many slots. A disk refuses the clears of 100,000 slots. An eighth of the answer limit later,
+// kAtOnce of these clears are tried. The first that fails makes all of its directory pause, for an eighth of
+// the answer limit; then those that have waited longest are tried, kAtOnce again. Each pause after a clear
+// that failed is twice as long, up to the answer limit, until a clear succeeds. So a disk that refuses all
+// is asked for a few records in each pause, and one that works again has kAtOnce clears in flight until none
+// is owed.
 //
-// Decides only: DiskWriter writes. Thread-compatible. due(), when a pause has passed, and hurry() are
-// O(slots that owe), everything else is O(1).
+// Decides only: DiskWriter writes. At most one clear for each slot is remembered. Thread-compatible. due() is
+// O(slots that it returns + directories), hurry() O(slots that owe), everything else O(1), but for a
+// logarithm of the slots that owe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -28,9 +36,13 @@ namespace loci {
 class DiskClears {
  public:
   using Slot = std::uint64_t;  // DiskWriter's name of a slot and its group
+  using DirectoryOf = std::function<std::uint32_t(Slot)>;
+
+  // Clears of one directory that are tried at a time.
+  static constexpr std::uint32_t kAtOnce = 64;
 
   // Counts in DiskCounters::uncleared, which must outlive it.
-  DiskClears(Nanos answer_limit, DiskCounters& counters);
+  DiskClears(std::uint32_t directories, DirectoryOf directory_of, Nanos answer_limit, DiskCounters& counters);
 
   // A record that is not wanted may be in the slot; the write that was to replace it has just failed.
   void owe(Slot slot, Nanos now);
@@ -45,29 +57,46 @@ class DiskClears {
   void answer(Slot slot, Nanos now);
 
   bool owes(Slot slot) const { return owed_.contains(slot); }
-  // Those to be tried now; each is due again after its pause, unless it is settled before.
+  // Those to be tried now. For each, one of owe(), settle() and postpone() follows.
   std::vector<Slot> due(Nanos now);
+  // One that was due is not tried: another write is about to replace the record.
+  void postpone(Slot slot, Nanos now);
   // How long from `now` on due() will return nothing; kNever: until something changes.
   Nanos wait(Nanos now) const;
   // The store ends: all are due, and pauses stay short.
   void hurry();
 
  private:
+  enum class Stage : std::uint8_t {
+    kHeld,     // until writes that were given up are answered
+    kWaiting,  // until it is due and its directory does not pause
+    kTried,    // due() has returned it
+  };
   struct Owed {
-    Nanos due = 0, pause = 0;
+    Stage stage = Stage::kHeld;
+    Nanos due = 0;  // where it waits
+  };
+  struct Directory {
+    std::set<std::pair<Nanos, Slot>> waiting;  // by when they are due
+    std::uint32_t tried = 0;
+    Nanos pause = 0;  // after the latest clear that failed; 0: one has succeeded since
+    Nanos paused_until = 0;
   };
   struct Unanswered {
     std::uint32_t writes = 0;
     bool unwanted = false;
   };
 
+  Directory& directory_of(Slot slot) { return directories_[directory_of_(slot)]; }
+  void move(Slot slot, Owed& owed, Stage to, Nanos due);
   void count() { counters_.uncleared.store(owed_.size(), std::memory_order_relaxed); }
 
+  const DirectoryOf directory_of_;
   const Nanos pause_min_, pause_max_;
   DiskCounters& counters_;
+  std::vector<Directory> directories_;
   std::unordered_map<Slot, Owed> owed_;
   std::unordered_map<Slot, Unanswered> unanswered_;  // bounded by the operations in flight
-  Nanos look_at_ = kNever;                           // nothing is due before
   bool hurries_ = false;
 };
 

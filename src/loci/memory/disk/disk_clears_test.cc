@@ -107,6 +107,27 @@ TEST_F(DiskClearing, WhatWasForgottenWhileTheDiskStalledIsGone) {
   EXPECT_TRUE(recover_all(*store).empty());
 }
 
+// Each clear that the disk refuses is a step; pauses of the real clock bound how many there may be.
+TEST_F(DiskClearing, ADiskThatRefusesAllIsAskedForAFewOfMany) {
+  DiskStoreOptions with = options();
+  with.directories = {{"disk0", 16'000'000}};
+  with.groups = {{.layers = 1, .layer_slice_bytes = 4000}};
+  const auto store = open(with);
+  constexpr std::uint32_t kMany = 2000;
+  ASSERT_GE(store->groups()[0].slots, kMany);
+  judge_records("group-0.headers", 1, 1'000'000'000, {Kind::kError, EIO});
+  const Nanos begin = clock_.now();
+  for (std::uint32_t slot = 0; slot < kMany; ++slot) forget(*store, slot);
+  const Nanos pause_min = with.answer_limit / 8;
+  ASSERT_TRUE(eventually([&] {
+    return clock_.now() - begin >= 12 * pause_min &&
+           records_ >= static_cast<int>(kMany + 3 * DiskClears::kAtOnce);
+  }));
+  EXPECT_LE(records_ - static_cast<int>(kMany), (clock_.now() - begin) / pause_min * DiskClears::kAtOnce);
+  disk_.set_judge(nullptr);
+  EXPECT_TRUE(all_cleared(*store));
+}
+
 TEST_F(DiskClearing, HolesAreForgottenToo) {
   for (const bool rewritten : {false, true}) {
     {
@@ -251,9 +272,14 @@ TEST_F(DiskClearing, AnEndWaitsForItAndSaysHowMuchIsLeft) {
   EXPECT_EQ(said.find("deleted state"), std::string::npos) << said;
 }
 
+// Of two directories; every second slot is of the second one. Pauses are 100 to 800.
+DiskClears clears_of_two(DiskCounters& counters) {
+  return {2, [](DiskClears::Slot slot) { return static_cast<std::uint32_t>(slot % 2); }, 800, counters};
+}
+
 TEST(DiskClears, PausesGrowUntilTheEnd) {
   DiskCounters counters;
-  DiskClears clears(800, counters);
+  DiskClears clears = clears_of_two(counters);
   EXPECT_EQ(clears.wait(0), kNever);
   clears.owe(5, 0);
   clears.owe(6, 50);
@@ -261,32 +287,105 @@ TEST(DiskClears, PausesGrowUntilTheEnd) {
   EXPECT_EQ(clears.wait(0), 100);
   EXPECT_TRUE(clears.due(99).empty());
   EXPECT_EQ(clears.due(100), std::vector<std::uint64_t>{5});
-  clears.owe(5, 100);
   EXPECT_EQ(clears.due(150), std::vector<std::uint64_t>{6});
   clears.settle(6);
   EXPECT_FALSE(clears.owes(6));
   // 100, 200, 400, and then the answer limit.
-  Nanos now = 300;
-  for (const Nanos pause : {400, 800, 800}) {
-    EXPECT_EQ(clears.due(now).size(), 1u);
+  Nanos now = 150;
+  for (const Nanos pause : {100, 200, 400, 800, 800}) {
     clears.owe(5, now);
     EXPECT_TRUE(clears.due(now + pause - 1).empty());
     EXPECT_EQ(clears.wait(now), pause);
     now += pause;
+    EXPECT_EQ(clears.due(now).size(), 1u);
   }
   clears.owe(5, now);
   clears.hurry();
   EXPECT_EQ(clears.due(now).size(), 1u);
   clears.owe(5, now);
   EXPECT_EQ(clears.wait(now), 100);
+  EXPECT_EQ(clears.due(now + 100).size(), 1u);
   clears.settle(5);
   EXPECT_EQ(clears.wait(now), kNever);
   EXPECT_EQ(counters.uncleared, 0u);
 }
 
+TEST(DiskClears, AllOfADirectoryPauseWithOneThatFails) {
+  DiskCounters counters;
+  DiskClears clears = clears_of_two(counters);
+  for (DiskClears::Slot slot = 0; slot < 400; ++slot) clears.owe(slot, 0);
+  const std::vector<std::uint64_t> tried = clears.due(100);
+  EXPECT_EQ(tried.size(), 2u * DiskClears::kAtOnce);
+  EXPECT_TRUE(clears.due(100).empty()) << "others wait for these";
+  EXPECT_EQ(clears.wait(100), kNever);
+  // The first disk refuses what the second one takes.
+  for (const std::uint64_t slot : tried) {
+    if (slot % 2 == 0)
+      clears.owe(slot, 110);
+    else
+      clears.settle(slot);
+  }
+  for (const std::uint64_t slot : clears.due(209)) {
+    EXPECT_EQ(slot % 2, 1u) << "the other disk does not pause";
+    clears.settle(slot);
+  }
+  EXPECT_EQ(clears.wait(209), 0) << "for the second disk";
+  // It works again: those that have not been tried come first, and it pauses no longer.
+  std::vector<std::uint64_t> order;
+  for (std::vector<std::uint64_t> due; !(due = clears.due(210)).empty();) {
+    for (const std::uint64_t slot : due) {
+      if (slot % 2 == 0) order.push_back(slot);
+      clears.settle(slot);
+    }
+  }
+  ASSERT_EQ(order.size(), 200u);
+  EXPECT_EQ(order[0], 2u * DiskClears::kAtOnce);
+  EXPECT_EQ(counters.uncleared, 0u);
+  // After a success pauses are short again.
+  clears.owe(0, 1000);
+  ASSERT_EQ(clears.due(1100).size(), 1u);
+  clears.owe(0, 1100);
+  EXPECT_EQ(clears.wait(1100), 100);
+}
+
+// The turns of the store's thread while a disk refuses all that it is asked for.
+TEST(DiskClears, ADiskThatRefusesIsAskedForAFewOfMany) {
+  DiskCounters counters;
+  DiskClears clears = clears_of_two(counters);
+  constexpr std::uint64_t kMany = 100'000;
+  for (DiskClears::Slot slot = 0; slot < kMany; ++slot) clears.owe(2 * slot, static_cast<Nanos>(slot % 50));
+  std::uint64_t tries = 0, turns = 0;
+  Nanos now = 0;
+  while (now < 80'000) {  // a hundred times the answer limit
+    ++turns;
+    const std::vector<std::uint64_t> due = clears.due(now);
+    tries += due.size();
+    for (const std::uint64_t slot : due) clears.owe(slot, now);
+    ASSERT_NE(clears.wait(now), kNever);
+    now += std::max<Nanos>(clears.wait(now), 1);
+  }
+  EXPECT_LE(tries, 110 * DiskClears::kAtOnce);
+  EXPECT_GE(tries, 100 * DiskClears::kAtOnce) << "but it is asked";
+  EXPECT_LE(turns, 110u);
+  EXPECT_EQ(counters.uncleared, kMany);
+}
+
+TEST(DiskClears, OneThatAnotherWriteReplacesIsLookedAtLater) {
+  DiskCounters counters;
+  DiskClears clears = clears_of_two(counters);
+  clears.owe(5, 0);
+  ASSERT_EQ(clears.due(100).size(), 1u);
+  clears.postpone(5, 100);
+  EXPECT_TRUE(clears.due(199).empty());
+  EXPECT_EQ(clears.due(200).size(), 1u);
+  clears.postpone(5, 200);
+  clears.settle(5);
+  EXPECT_EQ(clears.wait(200), kNever);
+}
+
 TEST(DiskClears, ASlotWhoseRecordMayStillArriveIsHeld) {
   DiskCounters counters;
-  DiskClears clears(800, counters);
+  DiskClears clears = clears_of_two(counters);
   clears.give_up(5);  // a record that may stay
   clears.answer(5, 10);
   EXPECT_FALSE(clears.owes(5));
@@ -300,6 +399,21 @@ TEST(DiskClears, ASlotWhoseRecordMayStillArriveIsHeld) {
   EXPECT_EQ(clears.due(10'000).size(), 1u);
   clears.settle(5);
   EXPECT_FALSE(clears.owes(5));
+  EXPECT_EQ(counters.uncleared, 0u);
+}
+
+// The block was forgotten before its date's write was given up.
+TEST(DiskClears, ARecordThatArrivesAfterTheZerosIsCleared) {
+  DiskCounters counters;
+  DiskClears clears = clears_of_two(counters);
+  clears.replace(5);
+  clears.give_up(5);
+  clears.settle(5);
+  EXPECT_TRUE(clears.owes(5));
+  clears.answer(5, 10);
+  EXPECT_EQ(clears.wait(10), 0);
+  EXPECT_EQ(clears.due(10).size(), 1u);
+  clears.settle(5);
   EXPECT_EQ(counters.uncleared, 0u);
 }
 

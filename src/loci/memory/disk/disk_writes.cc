@@ -268,7 +268,16 @@ class DiskWriter::EntryJob final : public Job {
 
 DiskWriter::DiskWriter(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue, const Clock& clock,
                        Nanos answer_limit)
-    : files_(files), counters_(counters), queue_(queue), clock_(clock), clears_(answer_limit, counters) {}
+    : files_(files),
+      counters_(counters),
+      queue_(queue),
+      clock_(clock),
+      clears_(
+          files.layout.directories,
+          [&files](std::uint64_t name) {
+            return files.layout.directory_of(SlotId(static_cast<std::uint32_t>(name)));
+          },
+          answer_limit, counters) {}
 DiskWriter::~DiskWriter() = default;
 
 void DiskWriter::add(std::uint32_t group, SlotId slot, std::shared_ptr<Job> job) {
@@ -334,8 +343,10 @@ void DiskWriter::change(const RecordChange& change) {
 Nanos DiskWriter::clear_again() {
   const Nanos now = clock_.now();
   for (const std::uint64_t name : clears_.due(now)) {
-    // One that is under way settles what is owed, or owes it anew.
-    if (is_replaced(name)) continue;
+    if (is_replaced(name)) {
+      clears_.postpone(name, now);
+      continue;
+    }
     const auto group = static_cast<std::uint32_t>(name >> 32);
     const SlotId slot(static_cast<std::uint32_t>(name));
     add(group, slot, std::make_shared<RecordJob>(*this, group, slot, std::nullopt));
