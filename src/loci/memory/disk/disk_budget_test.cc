@@ -176,7 +176,8 @@ class SharedDirectory : public ::testing::Test {
     server.keeper = std::make_unique<DiskKeeper>(
         KeeperOptions{.directories = {{.path = directory(), .bytes = kBudget}},
                       .model = server.id,
-                      .say = [this](const std::string& line) { said_.push_back(line); }});
+                      .say = [this](const std::string& line) { said_.push_back(line); },
+                      .now = [this] { return now_; }});
     return server;
   }
 
@@ -211,6 +212,7 @@ class SharedDirectory : public ::testing::Test {
 
   TestFolder folder_;
   std::vector<std::string> said_;
+  Nanos now_ = 0;
 };
 
 TEST_F(SharedDirectory, AnotherModelsStateStaysAndComesBack) {
@@ -391,6 +393,45 @@ TEST_F(SharedDirectory, StateWhoseRecordsCannotBeReadNowIsKept) {
   std::filesystem::remove(headers);
   std::filesystem::rename(headers + "-aside", headers);
   EXPECT_EQ(recover_all(*serve(1, "a").store).size(), 20u);
+}
+
+// A look reads all records of a model that is to give, under its lock: not again and again.
+TEST_F(SharedDirectory, StateThatCannotBeReadIsLeftAloneForAWhile) {
+  {
+    Server a = serve(1, "a");
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
+    Server b = serve(2, "b");
+    for (int i = 0; b.write(2000 + i); ++i) {
+    }
+  }
+  const StoredModel model = find_stored_models(directory(), "a")[0];
+  const std::string headers = model.folder + "/group-0.headers";
+  const std::uint64_t before = held_bytes_of(model.folder);
+  Server c = serve(3, "c");
+  int used_at = 3000;
+  const auto take_room = [&] {
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(c.write(used_at++));
+  };
+  const auto times_said = [&] {
+    return std::count_if(said_.begin(), said_.end(), [](const std::string& line) {
+      return line.find("no room could be made") != std::string::npos;
+    });
+  };
+  Nanos pause = 300 * kNanosPerSecond;
+  for (int failures = 1; failures <= 2; ++failures, pause *= 2) {
+    std::filesystem::rename(headers, headers + "-aside");
+    std::filesystem::create_directory(headers);
+    for (int i = 0; i < 40 && times_said() < failures; ++i) ASSERT_TRUE(c.write(used_at++));
+    ASSERT_EQ(times_said(), failures);
+    std::filesystem::remove(headers);
+    std::filesystem::rename(headers + "-aside", headers);
+    now_ += pause - 1;
+    take_room();
+    EXPECT_EQ(held_bytes_of(model.folder), before) << "nobody looks, and others give";
+    now_ += 1;
+  }
+  take_room();
+  EXPECT_LT(held_bytes_of(model.folder), before);
 }
 
 TEST_F(SharedDirectory, AServerThatStartsAsItsFolderGoesHasAFolder) {

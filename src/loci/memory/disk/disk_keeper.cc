@@ -17,6 +17,7 @@ namespace loci {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1000}, kPressedPause{100};
+constexpr Nanos kStuckPauseMin = 300 * kNanosPerSecond, kStuckPauseMax = 3600 * kNanosPerSecond;
 
 // What the file says, completed by what is in the models' folders.
 std::vector<ModelShare> shares_of(const BudgetFile& file, const std::vector<StoredModel>& models,
@@ -68,6 +69,25 @@ std::uint64_t DiskKeeper::look(std::optional<std::int64_t> oldest_used_at) {
   return room;
 }
 
+void DiskKeeper::mark_stuck(StuckModels& stuck, std::vector<ModelShare>& shares) const {
+  // Of one that was removed nothing is known any more, nor of one that a server could open.
+  std::erase_if(stuck, [&](const auto& one) {
+    return std::none_of(shares.begin(), shares.end(),
+                        [&](const ModelShare& share) { return share.model == one.first && !share.served; });
+  });
+  const Nanos now = options_.now();
+  for (ModelShare& share : shares) {
+    const auto found = stuck.find(share.model);
+    share.stuck = found != stuck.end() && now < found->second.until;
+  }
+}
+
+Nanos DiskKeeper::leave_alone(Stuck& model) const {
+  model.pause = model.pause == 0 ? kStuckPauseMin : std::min(2 * model.pause, kStuckPauseMax);
+  model.until = options_.now() + model.pause;
+  return model.pause;
+}
+
 std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
                                   std::optional<std::int64_t> oldest_used_at) {
   Result<BudgetFile> file = BudgetFile::lock(directory.path);
@@ -82,6 +102,8 @@ std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
   if (found == shares.end()) return room_ && is_disk_store(own) ? *room_ : 0;  // 0: its files were removed
   const auto self = static_cast<std::size_t>(found - shares.begin());
   if (oldest_used_at) shares[self].oldest_used_at = *oldest_used_at;
+  StuckModels& stuck = stuck_[directory.path];
+  mark_stuck(stuck, shares);
   ShareDecision decision = decide_share(shares, self, directory.bytes);
   // What no server has open gives its room at once.
   while (decision.from && !shares[*decision.from].served) {
@@ -89,14 +111,16 @@ std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
     ModelShare& share = shares[*decision.from];
     const Result<DroppedState> dropped = drop_oldest_state(giver, decision.wanted);
     if (!dropped.ok()) {
-      const std::string line =
-          fmt::format("{}: no room could be made: {}", directory.path, dropped.status().message());
+      const std::string line = fmt::format("{}: no room could be made: {}; {} is asked again in {}",
+                                           directory.path, dropped.status().message(), name_of(giver),
+                                           format_duration(leave_alone(stuck[giver.id])));
       if (line != said_) options_.say(line);
       said_ = line;
-      share.stuck = true;  // until the next look; meanwhile others give
+      share.stuck = true;  // meanwhile others give
       decision = decide_share(shares, self, directory.bytes);
       continue;
     }
+    stuck.erase(giver.id);
     options_.say(fmt::format("{}: dropped {} of {}'s least recently used state to make room", directory.path,
                              format_bytes(dropped->freed_bytes), name_of(giver)));
     share.held = share.granted = share.held - std::min(share.held, dropped->freed_bytes);
