@@ -161,7 +161,8 @@ class ConversationStore {
   virtual Result<StoredResponse> response(std::string_view tenant, std::string_view id) = 0;
   // The same without its JSON, which is not read: what another turn goes on from.
   virtual Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) = 0;
-  // Items that it added to a conversation stay there.
+  // Items that it added to a conversation stay there. kInvalidArgument: it is queued or in progress on
+  // another server that is alive, which would store it again when it ends.
   virtual Status delete_response(std::string_view tenant, std::string_view id) = 0;
   virtual Result<ItemList> input_items(std::string_view tenant, std::string_view response,
                                        const ItemPage& page) = 0;

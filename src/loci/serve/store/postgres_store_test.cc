@@ -12,6 +12,7 @@
 #include <pqxx/pqxx>
 #include <thread>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/postgres_database.h"
 #include "loci/serve/store/postgres_testing.h"
@@ -161,6 +162,32 @@ TEST_F(PostgresStoreTest, OneServerAtATimeClaimsAConversationsTurn) {
   EXPECT_FALSE(first->claim_turn("ann", "c").value().has_value());
   ASSERT_TRUE(second->release_turn("ann", "c", *next).ok());
   EXPECT_TRUE(first->claim_turn("ann", "c").value().has_value());
+}
+
+// Another server would not hear of it, and store the response again when it ends.
+TEST_F(PostgresStoreTest, AResponseIsDeletedWhereItRuns) {
+  auto first = open();
+  const auto second = open();
+  for (const char* status : {"queued", "in_progress"}) {
+    StoredTurn turn = test_turn("r");
+    turn.response.status = status;
+    ASSERT_TRUE(first->commit_turn("ann", turn).ok());
+    const Status refused = second->delete_response("ann", "r");
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << refused.to_string();
+    EXPECT_NE(refused.message().find("runs on another server"), std::string::npos) << refused.message();
+    EXPECT_TRUE(second->response("ann", "r").ok());
+  }
+  EXPECT_TRUE(first->delete_response("ann", "r").ok());
+  // One that has ended, whoever made it.
+  ASSERT_TRUE(first->commit_turn("ann", test_turn("r")).ok());
+  EXPECT_TRUE(second->delete_response("ann", "r").ok());
+  // One whose server has ended, which PostgreSQL notices after a moment.
+  StoredTurn turn = test_turn("r");
+  turn.response.status = "in_progress";
+  ASSERT_TRUE(first->commit_turn("ann", turn).ok());
+  first.reset();
+  EXPECT_TRUE(eventually([&] { return second->delete_response("ann", "r").ok(); }));
+  EXPECT_EQ(second->response("ann", "r").status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(PostgresStoreTest, AServerThatWasPausedCommitsNothingThatAnotherTookOver) {

@@ -43,7 +43,7 @@ Result<std::optional<ResponseRow>> find_response(SqlSession& session, std::strin
   LOCI_ASSIGN_OR_RETURN(
       const SqlRows rows,
       session.run("SELECT response, thread, conversation, previous, status, sequence, "
-                  "size_bytes FROM responses WHERE tenant = $1 AND id = $2 AND EXISTS (SELECT 1 "
+                  "size_bytes, owner FROM responses WHERE tenant = $1 AND id = $2 AND EXISTS (SELECT 1 "
                   "FROM threads WHERE thread = responses.thread AND tenant = $1)",
                   {tenant, id}));
   if (rows.empty()) return std::optional<ResponseRow>();
@@ -52,6 +52,7 @@ Result<std::optional<ResponseRow>> find_response(SqlSession& session, std::strin
                   .conversation = rows.text(0, 2),
                   .previous = rows.text(0, 3),
                   .status = rows.text(0, 4),
+                  .owner = rows.text(0, 7),
                   .sequence = std::nullopt,
                   .bytes = rows.integer(0, 6)};
   if (!rows.is_null(0, 5)) row.sequence = rows.integer(0, 5);

@@ -42,6 +42,7 @@ struct ResponseRow {
   std::string conversation;
   std::string previous;
   std::string status;
+  std::string owner;  // the server that makes it; empty: it has ended
   std::optional<std::int64_t> sequence;
   std::int64_t bytes = 0;  // without its items and its sequence
 };

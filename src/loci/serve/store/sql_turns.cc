@@ -221,6 +221,13 @@ Result<StoredResponse> SqlStore::continued_response(std::string_view tenant, std
 Status SqlStore::delete_response(std::string_view tenant, std::string_view id) {
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ResponseRow row, get_response(session, tenant, id));
+    if (is_running(row.status) && row.owner != database_->instance()) {
+      LOCI_ASSIGN_OR_RETURN(const bool has_ended, database_->has_ended(session, row.owner));
+      if (!has_ended) {
+        return invalid_argument(
+            fmt::format("the response {} runs on another server: cancel or delete it there", quoted_id(id)));
+      }
+    }
     LOCI_RETURN_IF_ERROR(session
                              .run("UPDATE items SET response = NULL "
                                   "WHERE response = $1 AND conversation IS NOT NULL",

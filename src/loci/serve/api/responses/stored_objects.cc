@@ -129,6 +129,8 @@ Answer show_response(ConversationStore& store, std::string_view tenant, std::str
 
 Answer delete_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
   const Status status = store.delete_response(tenant, id);
+  if (status.code() == StatusCode::kInvalidArgument)
+    return http_error(409, status.message(), "response_running");
   if (!status.ok()) return store_error(status, "response", id);
   return deleted_json(id, "response");
 }

@@ -150,6 +150,22 @@ TEST_F(StoredObjects, CancelsWhatIsCancelledAlone) {
   EXPECT_EQ(body(cancel_ended_response(*store_, "a", "resp_3"))["id"], "resp_3");
 }
 
+TEST(StoredResponses, AreNotDeletedWhileAnotherServerMakesThem) {
+  const std::unique_ptr<StorePlace> place = make_store_place(StoreKind::kPostgres);
+  if (place == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+  const auto here = place->open({}).value(), there = place->open({}).value();
+  StoredTurn turn = test_turn("resp_1");
+  turn.response.status = "in_progress";
+  ASSERT_TRUE(there->commit_turn("a", turn).ok());
+  const Answer refused = delete_response(*here, "a", "resp_1");
+  const auto* error = std::get_if<ApiError>(&refused);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->http_status, 409);
+  EXPECT_EQ(error->code, "response_running");
+  EXPECT_EQ(error->message, "the response 'resp_1' runs on another server: cancel or delete it there");
+  EXPECT_TRUE(std::holds_alternative<std::string>(delete_response(*there, "a", "resp_1")));
+}
+
 TEST(StoredRequests, NameTheFieldAtFault) {
   const auto field = [](const auto& result) { return result.status().field(); };
   EXPECT_TRUE(parse_conversation("").ok());
