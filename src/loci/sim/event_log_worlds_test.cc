@@ -22,7 +22,10 @@ class EventLogWorlds : public testing::Test {
              ("loci-event-log-worlds-" + std::to_string(::getpid()) + ".log"))
                 .string();
   }
-  ~EventLogWorlds() override { std::filesystem::remove(path_); }
+  ~EventLogWorlds() override {
+    std::filesystem::remove(path_);
+    std::filesystem::remove(path_ + ".1");
+  }
 
   // The events of a random world, run and logged.
   std::uint64_t write_log(std::uint64_t seed, CoreWorldOptions (*make)(const Chooser&)) {

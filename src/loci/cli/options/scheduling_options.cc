@@ -117,7 +117,7 @@ std::vector<Option> scheduling_options() {
           [](auto& flags) -> auto& { return flags.seed; }, 0, UINT64_MAX),
       path_option({group, "--event-log",
                    "write every event and decision of the scheduler to this file, so that `loci replay` can "
-                   "run them again"},
+                   "run them again; a log that is there becomes FILE.1"},
                   [](auto& flags) -> auto& { return flags.event_log; }),
       switch_option(
           {group, "--event-log-secret",

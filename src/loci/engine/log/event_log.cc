@@ -9,6 +9,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "loci/base/little_endian.h"
@@ -21,6 +23,7 @@ constexpr std::string_view kMagic = "LOCILOG\n";
 constexpr std::uint32_t kConfigBytesMax = 64 * 1024;
 constexpr std::uint32_t kRecordBytesMax = 256u * 1024 * 1024;
 constexpr mode_t kOwnersMode = S_IRUSR | S_IWUSR;
+constexpr int kOpenTries = 8;                 // the second one finds no file, unless another process made one
 constexpr std::size_t kRecordHeadBytes = 16;  // u32 size, u32 check of the size, u64 check of the payload
 
 enum class RecordKind : std::uint8_t { kEvent = 1, kPlan = 2 };
@@ -36,8 +39,68 @@ std::uint64_t payload_check(std::string_view payload, std::uint64_t number) {
   return XXH3_64bits_withSeed(payload.data(), payload.size(), number);
 }
 
+Status log_error(std::string message) { return {StatusCode::kUnavailable, std::move(message), "event log"}; }
+
 Status io_error(const std::string& path, int error) {
-  return {StatusCode::kUnavailable, fmt::format("{}: {}", path, std::strerror(error)), "event log"};
+  return log_error(fmt::format("{}: {}", path, std::strerror(error)));
+}
+
+// Until the descriptor is closed, whatever ends the process. A file of two logs could not be replayed.
+Status lock_log(const std::string& path, int descriptor) {
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(descriptor, F_OFD_SETLK, &lock) == 0) return {};
+  if (errno == EAGAIN || errno == EACCES)
+    return log_error(
+        fmt::format("{}: another process writes its events there; stop it, or name another file", path));
+  return log_error(fmt::format("{}: cannot be locked: {}", path, std::strerror(errno)));
+}
+
+// What a path names is renamed, not a link to it.
+Status set_aside(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  const std::string from = error ? path : real.string();
+  if (::rename(from.c_str(), (from + ".1").c_str()) == 0) return {};
+  return log_error(
+      fmt::format("{}: the log of the process before cannot be renamed to {}.1 ({}); move it "
+                  "away, or name another file",
+                  path, from, std::strerror(errno)));
+}
+
+struct OpenedLog {
+  std::unique_ptr<std::FILE, FileCloser> file;
+  bool is_ready = false;  // it is empty, or a device
+};
+
+// Opens what the path names now; a file is locked first, and set aside if it has a log.
+Result<OpenedLog> open_or_set_aside(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, kOwnersMode);
+  if (descriptor < 0) return io_error(path, errno);
+  OpenedLog log;
+  log.file.reset(::fdopen(descriptor, "wb"));
+  if (!log.file) {
+    const int error = errno;
+    ::close(descriptor);
+    return io_error(path, error);
+  }
+  struct stat facts{};
+  if (::fstat(descriptor, &facts) != 0) return io_error(path, errno);
+  log.is_ready = !S_ISREG(facts.st_mode);  // a device keeps its mode, and many may write to it
+  if (log.is_ready) return log;
+  LOCI_RETURN_IF_ERROR(lock_log(path, descriptor));
+  // Whoever had the lock until now may have written to the file, or renamed it.
+  struct stat named{};
+  if (::fstat(descriptor, &facts) != 0) return io_error(path, errno);
+  const bool is_named =
+      ::stat(path.c_str(), &named) == 0 && named.st_dev == facts.st_dev && named.st_ino == facts.st_ino;
+  if (!is_named) return log;
+  // A file that was there may have any mode.
+  if (::fchmod(descriptor, kOwnersMode) != 0) return io_error(path, errno);
+  log.is_ready = facts.st_size == 0;
+  if (!log.is_ready) LOCI_RETURN_IF_ERROR(set_aside(path));
+  return log;
 }
 
 }  // namespace
@@ -46,17 +109,13 @@ Status io_error(const std::string& path, int error) {
 
 Result<EventLogWriter> EventLogWriter::create(const std::string& path, const CoreConfig& config,
                                               LoggedSecret secret) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnersMode);
-  if (descriptor < 0) return io_error(path, errno);
-  std::unique_ptr<std::FILE, FileCloser> file(::fdopen(descriptor, "wb"));
-  if (!file) {
-    ::close(descriptor);
-    return io_error(path, errno);
+  OpenedLog log;
+  for (int tries = 0; !log.is_ready; ++tries) {
+    if (tries == kOpenTries)
+      return log_error(fmt::format("{}: other processes rename it all the time; name another file", path));
+    LOCI_ASSIGN_OR_RETURN(log, open_or_set_aside(path));
   }
-  // A file that was there may have any mode. (A device keeps its own.)
-  struct stat facts{};
-  if (::fstat(descriptor, &facts) != 0) return io_error(path, errno);
-  if (S_ISREG(facts.st_mode) && ::fchmod(descriptor, kOwnersMode) != 0) return io_error(path, errno);
+  std::unique_ptr<std::FILE, FileCloser> file = std::move(log.file);
   std::string config_bytes;
   encode_config(config, secret, config_bytes);
   std::string head(kMagic);

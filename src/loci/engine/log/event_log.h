@@ -42,7 +42,9 @@ struct FileCloser {
 // returns it.
 class EventLogWriter {
  public:
-  // Replaces the file at `path`. Errors: kUnavailable naming the path and the reason.
+  // Makes the file at `path`, and keeps it locked while the writer lives. One that has something is renamed
+  // to PATH.1 first, in place of an older one: it may be the log of a crash. Errors: kUnavailable naming the
+  // path and the reason, also where another process writes to it, which loses nothing.
   static Result<EventLogWriter> create(const std::string& path, const CoreConfig& config,
                                        LoggedSecret secret);
 

@@ -46,8 +46,12 @@ class EventLog : public testing::Test {
     path_ =
         (std::filesystem::temp_directory_path() / ("loci-event-log-" + std::to_string(::getpid()) + ".log"))
             .string();
+    before_ = path_ + ".1";
   }
-  ~EventLog() override { std::filesystem::remove(path_); }
+  ~EventLog() override {
+    std::filesystem::remove(path_);
+    std::filesystem::remove(before_);
+  }
 
   // Requests that arrive, are computed, and now and then are cancelled: so many steps, run and logged.
   void write_log(std::uint64_t steps) {
@@ -82,6 +86,7 @@ class EventLog : public testing::Test {
   }
 
   std::string path_;
+  std::string before_;  // of the process before
 };
 
 TEST_F(EventLog, ReplaysToTheSamePlans) {
@@ -106,6 +111,58 @@ TEST_F(EventLog, IsForItsOwnerWhoeverCouldReadTheFileBefore) {
   std::filesystem::permissions(path_, std::filesystem::perms{0644});
   write_log(1);
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms{0600});
+}
+
+// A server that crashed is started again, by whatever watches over it, before anybody has looked at its log.
+TEST_F(EventLog, KeepsTheLogOfTheProcessBefore) {
+  spill(path_, "");
+  write_log(10);
+  EXPECT_FALSE(std::filesystem::exists(before_)) << "an empty file is no log";
+  for (const std::uint64_t steps : {20u, 30u}) {
+    const std::string last = slurp(path_);
+    write_log(steps);
+    EXPECT_EQ(slurp(before_), last);
+    EXPECT_EQ(replay(path_)->steps, steps);
+  }
+  EXPECT_EQ(replay(before_)->steps, 20u);
+}
+
+TEST_F(EventLog, KeepsTheLogThatALinkNames) {
+  const std::string link = path_ + ".link";
+  write_log(10);
+  std::filesystem::create_symlink(path_, link);
+  const std::string last = slurp(path_);
+  EXPECT_TRUE(EventLogWriter::create(link, small_config(), LoggedSecret::kLeftOut).ok());
+  EXPECT_EQ(slurp(before_), last);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::filesystem::remove(link);
+}
+
+TEST_F(EventLog, IsOneProcessesAtATime) {
+  const CoreConfig config = small_config();
+  {
+    EventLogWriter writer = EventLogWriter::create(path_, config, LoggedSecret::kLeftOut).value();
+    ASSERT_TRUE(writer.append_event(0, Tick{}).ok());
+    const std::string written = slurp(path_);
+    const Status refused = EventLogWriter::create(path_, config, LoggedSecret::kLeftOut).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(refused.message(),
+              path_ + ": another process writes its events there; stop it, or name another file");
+    EXPECT_EQ(slurp(path_), written);
+    EXPECT_FALSE(std::filesystem::exists(before_));
+    ASSERT_TRUE(writer.append_event(1, Tick{}).ok());
+  }
+  EXPECT_TRUE(EventLogWriter::create(path_, config, LoggedSecret::kLeftOut).ok()) << "its end gives it free";
+}
+
+TEST_F(EventLog, RefusesAFileThatCannotBeSetAside) {
+  write_log(10);
+  const std::string last = slurp(path_);
+  std::filesystem::create_directory(before_);
+  const Status refused = EventLogWriter::create(path_, small_config(), LoggedSecret::kLeftOut).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_NE(refused.message().find(before_), std::string::npos) << refused.message();
+  EXPECT_EQ(slurp(path_), last);
 }
 
 TEST_F(EventLog, LeavesOutTheSecretOfADiskUnlessAsked) {

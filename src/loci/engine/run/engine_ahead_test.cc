@@ -2,6 +2,7 @@
 // The engine with passes ahead and sampling on the device, over the backend of engine_testing.h: every reply
 // is the one that a request gets alone, sampled on the host.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -109,7 +110,7 @@ TEST(EngineAhead, WastesOneSpanWhereAReplyStops) {
 
 // Many threads, shared prefixes, poisoned spans, cancels, a pool too small for all.
 TEST(EngineAhead, ManyAtOnceAnswerAsIfAlone) {
-  const std::string log = testing::TempDir() + "engine_ahead_test_events";
+  const std::string log = testing::TempDir() + "engine_ahead_test_events" + std::to_string(::getpid());
   EngineOptions engine_options = ahead(options(14));
   engine_options.event_log_path = log;
   {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,7 +45,6 @@ TEST_P(EngineRestores, TheBitsOfComputing) {
   engine_.reset();
   const Result<ReplayReport> replayed = replay(log_);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
-  std::remove(log_.c_str());
 }
 
 class EngineBesideAHang : public EngineWindows {};

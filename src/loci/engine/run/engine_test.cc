@@ -164,7 +164,7 @@ TEST(Engine, TellsWhichPromptsBlocksAreWhere) {
 // Many threads, shared prefixes, a pool too small for all (so that requests are suspended and state is
 // evicted), poisoned spans: every reply is the one that it would be alone.
 TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
-  const std::string log = testing::TempDir() + "engine_test_events";
+  const std::string log = testing::TempDir() + "engine_test_events" + std::to_string(::getpid());
   EngineOptions engine_options = options(40);
   engine_options.event_log_path = log;
   {
@@ -199,7 +199,7 @@ TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
 
 // Work for idle times waits for the last reply, is told to stop when somebody comes, and is called again.
 TEST(Engine, IdleWorkStopsForARequestAndGoesOn) {
-  const std::string log = testing::TempDir() + "engine_test_idle";
+  const std::string log = testing::TempDir() + "engine_test_idle" + std::to_string(::getpid());
   EngineOptions engine_options = options(64);
   engine_options.event_log_path = log;
   {

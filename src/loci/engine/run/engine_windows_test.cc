@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -74,7 +73,6 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   const Result<ReplayReport> replayed = replay(log_);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
   EXPECT_GT(replayed->compared, 200u);
-  std::remove(log_.c_str());
 }
 
 class EngineOnDisk : public EngineWindows {};
@@ -114,7 +112,6 @@ TEST_P(EngineOnDisk, StateOutlivesTheEngine) {
   engine_.reset();
   const Result<ReplayReport> replayed = replay(log_);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
-  std::remove(log_.c_str());
 }
 
 const auto kOnDisk = testing::Values(

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -170,6 +172,9 @@ inline std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, 
 class EngineWindows : public testing::TestWithParam<Case> {
  protected:
   EngineWindows() : model_(make_model(GetParam().windows)), reference_(*model_) { start(); }
+  ~EngineWindows() override {
+    for (const char* end : {"", ".1"}) std::filesystem::remove(log_ + end);
+  }
   void start() {
     std::vector<std::uint32_t> blocks;
     for (const CoreGroup& group : GetParam().groups) blocks.push_back(group.block_count);
@@ -275,7 +280,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
 
   const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name + "_" +
                            std::string(restore_rule_name(GetParam().restore)) +
-                           (GetParam().even_links ? "_even" : "");
+                           (GetParam().even_links ? "_even_" : "_") + std::to_string(::getpid());
   SystemClock clock_;
   std::unique_ptr<TestModel> model_;
   Reference reference_;
