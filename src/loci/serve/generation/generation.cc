@@ -426,14 +426,24 @@ asio::awaitable<void> Generation::answer_whole() {
 
 asio::awaitable<void> Generation::answer_error() {
   if (streaming_) {
-    if (prepared_.resumed && failure_->http_status == 503)
-      frames_ += mark_event({.kind = ReplyMark::Kind::kStopped});
+    if (goes_on_elsewhere()) frames_ += mark_event({.kind = ReplyMark::Kind::kStopped});
     frames_ += prepared_.format->stream_error(*failure_);
     if (co_await flush()) co_await sink_.end_stream();
     co_return;
   }
   ApiError error = *failure_;
   co_await sink_.fail(std::move(error));
+}
+
+bool Generation::goes_on_elsewhere() const {
+  return prepared_.resumed && failure_ && failure_->http_status == 503;
+}
+
+std::uint64_t Generation::paid_tokens() const {
+  const bool was_sent = streaming_ && first_token_at_.has_value();
+  if (failure_ && (!was_sent || goes_on_elsewhere())) return 0;
+  const ReplyUsage total = usage();
+  return total.prompt_tokens + total.completion_tokens;
 }
 
 ReplyUsage Generation::usage() const {
@@ -549,7 +559,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   summary = generation.summary();
-  if (!generation.failed()) ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
+  ticket.set_used(generation.paid_tokens());
   sink.account(summary);
   services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,
                                  summary.usage.cached_tokens, summary.usage.completion_tokens);

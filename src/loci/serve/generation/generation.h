@@ -35,8 +35,9 @@ class Generation {
   // Answers the sink.
   boost::asio::awaitable<void> run();
   GenerationSummary summary() const;
-  // True: it ended in an error, so its tenant pays nothing.
-  bool failed() const { return failure_.has_value(); }
+  // What its tenant pays for. One that failed costs what it came to if a part of its reply was sent. (What
+  // another server goes on with is paid for there.)
+  std::uint64_t paid_tokens() const;
 
  private:
   struct Slot {
@@ -89,6 +90,8 @@ class Generation {
   boost::asio::awaitable<void> answer_stream_end();
   boost::asio::awaitable<void> answer_whole();
   boost::asio::awaitable<void> answer_error();
+  // True: it failed, and the front has another server go on with its stream.
+  bool goes_on_elsewhere() const;
   ReplyUsage usage() const;
   ReplyExplanation explanation() const;
   std::vector<FinishedChoice> take_choices();

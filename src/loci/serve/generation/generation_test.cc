@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which thread the end of a stream is written, and what becomes of one whose prompt is computed elsewhere.
+// On which thread the end of a stream is written, what becomes of one whose prompt is computed elsewhere, and
+// what a generation costs.
 #include "loci/serve/generation/generation.h"
 
 #include <gtest/gtest.h>
@@ -97,11 +98,12 @@ class GenerationTest : public testing::Test {
   }
   asio::awaitable<void> answer(Written& written, std::uint32_t tokens, bool logprobs, std::uint32_t choices) {
     PreparedGeneration prepared;
-    prepared.fields.stream = true;
+    prepared.fields.stream = streams_;
     prepared.fields.max_tokens = tokens;
     prepared.fields.choices = choices;
     prepared.fields.sampling.logprobs = logprobs;
-    prepared.prompts = {some_prompt(1, 20)};
+    prepared.prompts = {prompt_};
+    prepared.commit = commit_;
     prepared.dropped = {{}};
     prepared.prefill = prefill_;
     prepared.resumed = resumed_;
@@ -113,6 +115,24 @@ class GenerationTest : public testing::Test {
     co_await run_generation(services_, sink, std::move(prepared));
   }
 
+  // What the tenant may still use in this minute.
+  std::int64_t tokens_left() {
+    std::int64_t left = -1;
+    const auto ask = [&]() -> asio::awaitable<void> {
+      const TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
+      for (const auto& [name, value] : admission.headers) {
+        if (name == "x-ratelimit-remaining-tokens") left = std::stoll(value);
+      }
+    };
+    asio::co_spawn(io_, ask(), asio::detached);
+    io_.restart();
+    io_.run();
+    return left;
+  }
+
+  bool streams_ = true;
+  std::vector<TokenId> prompt_ = some_prompt(1, 20);
+  decltype(PreparedGeneration::commit) commit_;
   std::optional<PrefillPlace> prefill_;
   std::optional<ResumedReply> resumed_;
   TestFolder folder_;
@@ -168,6 +188,30 @@ TEST_F(GenerationTest, AServerThatStopsComputesWhatNobodyElseTakes) {
   resumed_.emplace();
   EXPECT_TRUE(stream(10, false).stream.starts_with("the server is stopping"));
   EXPECT_EQ(services_.handed, 0u);
+}
+
+// Else a tenant would read for nothing: it may delete the response that the turn continues meanwhile.
+TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
+  constexpr std::uint32_t kLimit = 6000, kReply = 1500;  // a second gives a hundred tokens back
+  Tenant limited;
+  limited.limits.tokens_per_minute = kLimit;
+  tenant_ = std::make_shared<const Tenant>(limited);
+  ASSERT_EQ(tokens_left(), kLimit);
+  commit_ = [](auto&&...) { return not_found("deleted"); };
+  EXPECT_EQ(stream(kReply, false).stream, "begin finish0 deleted");
+  EXPECT_LT(tokens_left(), kLimit - 1000);
+  // What was not sent costs nothing.
+  limited.id = "another";
+  tenant_ = std::make_shared<const Tenant>(limited);
+  streams_ = false;
+  EXPECT_EQ(stream(kReply, false).stream, "deleted");
+  EXPECT_EQ(tokens_left(), kLimit);
+  // Nor what another server goes on with: it is paid for there.
+  streams_ = true;
+  resumed_.emplace();
+  commit_ = [](auto&&...) { return Status(StatusCode::kUnavailable, "away"); };
+  EXPECT_NE(stream(kReply, false).stream.find("away"), std::string::npos);
+  EXPECT_EQ(tokens_left(), kLimit);
 }
 
 }  // namespace
