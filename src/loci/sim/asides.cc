@@ -36,7 +36,7 @@ void Asides::see(const Output& output, Ledger& ledger) {
     end = is_done ? PrefillEnd::kDone : PrefillEnd::kLost;
     if (!is_done && finished->reason != FinishReason::kCancelled) code = StatusCode::kInternal;
   } else if (const auto* rejected = std::get_if<Rejected>(&output)) {
-    ledger.rejected();
+    ledger.rejected(*rejected);
     code = rejected->status.code();
   } else {
     return;

@@ -199,10 +199,11 @@ void World::run_random() {
 
 void World::digest_stats() {
   const CoreStats stats = core_.stats();
+  require(stats.rejections_total == rejected_for_now_, "what was invalid counts as no rejection");
   const auto add = [this](std::uint64_t value) { history_.digest = mix64(history_.digest ^ value); };
   for (const std::uint64_t value :
        {stats.tokens_cached_total, stats.tokens_prompt_total, stats.tokens_generated_total,
-        stats.tokens_computed_total, stats.evictions_total, stats.suspensions_total, stats.rejections_total,
+        stats.tokens_computed_total, stats.evictions_total, stats.suspensions_total, rejected_,
         stats.passes_total, stats.passes_ahead_total, stats.spans_wasted_total, stats.saves_dropped_total,
         stats.recovered_total, stats.orphans_total}) {
     add(value);

@@ -294,6 +294,8 @@ class World {
   std::map<PeerReadId, WorldPeerRead> peer_reads_;
   std::set<PeerReadId> left_reads_;
   std::uint64_t last_read_ = 0;
+  // Of the present process: requests that it rejected, and those of them that may come again.
+  std::uint64_t rejected_ = 0, rejected_for_now_ = 0;
 };
 
 // Options for a world that the chooser draws: tiny pools, any policy.

@@ -137,6 +137,8 @@ void World::see(const Rejected& output) {
   require(!from.started && !from.ended, "who started is not refused");
   from.ended = true;
   erase_value(live_, output.request);
+  ++rejected_;
+  if (output.may_come_again()) ++rejected_for_now_;
   switch (output.status.code()) {
     case StatusCode::kInvalidArgument:
       require(from.prompt_tokens >= length_max() || from.is_public || !public_.empty(), "what fits is taken");

@@ -212,6 +212,7 @@ void World::restart() {
   history_.events.clear();
   history_.plan_digests.clear();
   core_ = Core::make(options_.config).value();
+  rejected_ = rejected_for_now_ = 0;
   core_.watch_places();
   ++history_.restarts;
   recover();

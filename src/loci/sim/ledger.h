@@ -26,7 +26,10 @@ class Ledger {
  public:
   void arrived() { ++live_; }
   void ended() { --live_; }
-  void rejected() { ++rejected_, --live_; }
+  void rejected(const Rejected& output) {
+    --live_;
+    if (output.may_come_again()) ++rejected_;
+  }
   void started(std::uint32_t prompt_tokens, std::uint32_t cached_tokens) {
     prompt_ += prompt_tokens;
     cached_ += cached_tokens;

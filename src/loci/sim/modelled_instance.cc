@@ -195,7 +195,7 @@ void ModelledInstance::see(const Output& output) {
     ledger_.ended();
     see(*finished);
   } else if (const auto* rejected = std::get_if<Rejected>(&output)) {
-    ledger_.rejected();
+    ledger_.rejected(*rejected);
     const bool fits = rejected->status.code() != StatusCode::kInvalidArgument;
     clients_.end(rejected->request, fits ? Outcome::kRejected : Outcome::kTooLong);
   }

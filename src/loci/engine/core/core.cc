@@ -269,8 +269,8 @@ void Core::State::reject(RequestId request, Status status, Plan& plan) {
   if (rejected.status.code() == StatusCode::kResourceExhausted) {
     rejected.retry_after = queue_rate_.refuse();
   }
+  if (rejected.may_come_again()) ++totals_.rejections_total;
   plan.outputs.emplace_back(std::move(rejected));
-  ++totals_.rejections_total;
 }
 
 void Core::State::on(const Arrival& event, Plan& plan) {

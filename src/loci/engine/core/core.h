@@ -169,7 +169,7 @@ struct CoreStats {
   std::uint64_t tokens_computed_total = 0;  // rows of all passes
   std::uint64_t evictions_total = 0;        // blocks
   std::uint64_t suspensions_total = 0;
-  std::uint64_t rejections_total = 0;
+  std::uint64_t rejections_total = 0;  // the queue was full, or the core stops; no invalid requests
   std::uint64_t passes_total = 0;
   std::uint64_t passes_ahead_total = 0;  // of these passes, those planned while another was in flight
   std::uint64_t spans_wasted_total = 0;  // spans that continued from a sample after which nothing followed

@@ -229,6 +229,7 @@ TEST(Core, RefusesWhatCanNeverFit) {
   EXPECT_EQ(d.all<Rejected>()[0].status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(d.all<Rejected>()[0].status.field(), "prompt");
   EXPECT_NE(d.all<Rejected>()[0].status.message().find("at most 99"), std::string::npos);
+  EXPECT_EQ(d.core.stats().rejections_total, 0u) << "the server took all that it could";
   d.arrive(2, run_of(0, 99), 1000);
   d.finish();
   EXPECT_EQ(d.finished(2).reason, FinishReason::kLength);
@@ -261,6 +262,7 @@ TEST(Core, AFullQueueSaysWhenToTryAgain) {
   ASSERT_EQ(d.all<Rejected>().size(), 3u);
   EXPECT_EQ(d.all<Rejected>()[1].retry_after, 3 * kNanosPerSecond);
   EXPECT_EQ(d.all<Rejected>()[2].retry_after, 6 * kNanosPerSecond) << "the places are taken in turn";
+  EXPECT_EQ(d.core.stats().rejections_total, 3u);
 }
 
 TEST(Core, CancelsAndDeadlines) {
@@ -300,6 +302,7 @@ TEST(Core, DrainsWhatIsThere) {
   d.step(Drain{});
   d.arrive(3, run_of(0, 10), 3);
   EXPECT_EQ(d.all<Rejected>().at(0).status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(d.core.stats().rejections_total, 1u);
   EXPECT_FALSE(d.plan.drained);
   d.finish();
   EXPECT_TRUE(d.plan.drained);

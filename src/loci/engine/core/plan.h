@@ -310,6 +310,10 @@ struct Rejected {
   RequestId request;
   Status status;
   Nanos retry_after = 0;
+  // True: the core would take the same request at another time.
+  bool may_come_again() const {
+    return status.code() == StatusCode::kResourceExhausted || status.code() == StatusCode::kUnavailable;
+  }
 };
 
 using Output = std::variant<Started, TokenSampled, Finished, Rejected>;

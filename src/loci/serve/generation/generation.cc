@@ -198,6 +198,7 @@ asio::awaitable<void> Generation::run() {
   if (!failure_) co_await remember_tokens();
   if (!client_left_ && !failure_) co_await commit();
   if (!client_left_) co_await answer();
+  if (!has_begun()) co_return;
   const ReplyUsage total = usage();
   services_.metrics.generation_done(ended_at_ - sink_.origin().received_at, total.prompt_tokens,
                                     total.completion_tokens);
@@ -561,8 +562,9 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   summary = generation.summary();
   ticket.set_used(generation.paid_tokens());
   sink.account(summary);
-  services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,
-                                 summary.usage.cached_tokens, summary.usage.completion_tokens);
+  const std::uint64_t prompt_tokens = generation.has_begun() ? summary.usage.prompt_tokens : 0;
+  services.metrics.tenant_tokens(sink.origin().tenant->id, prompt_tokens, summary.usage.cached_tokens,
+                                 summary.usage.completion_tokens);
   co_return !summary.client_left;
 }
 

@@ -35,6 +35,8 @@ class Generation {
   // Answers the sink.
   boost::asio::awaitable<void> run();
   GenerationSummary summary() const;
+  // True: the engine has taken a choice; else it was refused, or its client left before.
+  bool has_begun() const { return accepted_; }
   // What its tenant pays for. One that failed costs what it came to if a part of its reply was sent. (What
   // another server goes on with is paid for there.)
   std::uint64_t paid_tokens() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // On which thread the end of a stream is written, what becomes of one whose prompt is computed elsewhere, and
-// what a generation costs.
+// what a generation costs and counts.
 #include "loci/serve/generation/generation.h"
 
 #include <gtest/gtest.h>
@@ -129,6 +129,7 @@ class GenerationTest : public testing::Test {
     io_.run();
     return left;
   }
+  std::string scraped() { return metrics_.scrape(std::nullopt, 0); }
 
   bool streams_ = true;
   std::vector<TokenId> prompt_ = some_prompt(1, 20);
@@ -212,6 +213,20 @@ TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
   commit_ = [](auto&&...) { return Status(StatusCode::kUnavailable, "away"); };
   EXPECT_NE(stream(kReply, false).stream.find("away"), std::string::npos);
   EXPECT_EQ(tokens_left(), kLimit);
+}
+
+TEST_F(GenerationTest, WhatWasRefusedIsInNoHistogramAndUsedNoTokens) {
+  metrics_.tell_tenants_apart();
+  prompt_ = some_prompt(1, 2500);  // more than the context
+  EXPECT_NE(stream(10, false).stream.find("shorten it"), std::string::npos);
+  EXPECT_NE(scraped().find("loci_generation_seconds_count 0\n"), std::string::npos) << scraped();
+  EXPECT_NE(scraped().find("loci_request_generated_tokens_count 0\n"), std::string::npos);
+  const std::string prompt = "loci_tenant_tokens_total{kind=\"prompt\",tenant=\"default\"} ";
+  EXPECT_NE(scraped().find(prompt + "0\n"), std::string::npos) << scraped();
+  prompt_ = some_prompt(1, 20);
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
+  EXPECT_NE(scraped().find("loci_generation_seconds_count 1\n"), std::string::npos);
+  EXPECT_NE(scraped().find(prompt + "20\n"), std::string::npos);
 }
 
 }  // namespace
