@@ -18,7 +18,7 @@ void read_sampling(FieldReader& reader, GenerationFields& out) {
   SamplingParams& sampling = out.sampling;
   reader.number("temperature", {.low = 0, .high = std::numeric_limits<float>::max()}, sampling.temperature);
   reader.number("top_p", {.low = 0, .high = 1, .low_excluded = true}, sampling.top_p);
-  reader.number("min_p", kMinPRange, sampling.min_p);
+  reader.number("min_p", kMinPField, sampling.min_p);
   reader.number("repeat_penalty", kRepetitionRange, sampling.repetition_penalty);
   reader.number("repetition_penalty", kRepetitionRange, sampling.repetition_penalty);
   reader.number("frequency_penalty", {.low = -2, .high = 2}, sampling.frequency_penalty);

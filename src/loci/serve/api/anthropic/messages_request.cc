@@ -230,7 +230,7 @@ void read_labels(FieldReader& reader) {
 void read_own_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out) {
   SamplingParams& sampling = out.sampling;
   read_seed(reader, out);
-  reader.number("min_p", kMinPRange, sampling.min_p);
+  reader.number("min_p", kMinPField, sampling.min_p);
   reader.number("repetition_penalty", kRepetitionRange, sampling.repetition_penalty);
   reader.unsigned_integer("min_tokens", 0, kIntegerMax, sampling.min_tokens);
   check_min_tokens(reader, "max_tokens", out);
