@@ -14,6 +14,7 @@ each source; as a program it lists what is broken, and needs Python alone.
   - the name of a test, fuzz target or benchmark begins with a word with which sources of its folder begin, or with the
     folder's; but in sim/
   - headers begin with a comment that says what they are for, and with #pragma once
+  - no two headers of the product define types or constants of one name in a namespace: the linker keeps one of them
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
   - NOTICE names every crate of Cargo.lock and every library that CMakeLists.txt finds; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
   - a mutex of the product is base/mutex.h's, and its file says what it guards or what is called under it
@@ -43,6 +44,7 @@ TEST_PROGRAM = re.compile(r"_(test|benchmark|fuzz)\.cc$")
 FOR_TESTS = re.compile(r"_(test|fuzz|benchmark|testing)\.(h|cc|cu)$|_corpus\.cc$|/random_model_main\.cc$|^(tests|bench)/")
 TEST = re.compile(r"_(test|fuzz|benchmark)\.(cc|cu)$")
 NO_SUPPORT_NAME = re.compile(r"^(test|fake|mock|stub)_|_(fake|mock|stub|exercise|test_\w+)\.\w+$|_test\.(h|inl)$")
+DEFINED_ONCE = re.compile(r"^(?:(?:struct|class) (\w+)(?: final)?(?: :[^;{]*)? \{|inline (?:constexpr|const) [\w:<>, *&]+? (k[A-Z]\w*)\b(?!\())", re.M)
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
 
@@ -318,6 +320,20 @@ def check_notice(problems):
         problems.append(f"NOTICE: {crate} {version} is " + ("not named" if (crate, version) in crates else "not in Cargo.lock"))
 
 
+def check_defined_once(texts, problems):
+    """`texts`: of files, by name."""
+    places = {}
+    for name, text in texts.items():
+        if pathlib.Path(name).suffix not in (".h", ".cuh") or FOR_TESTS.search(name) or "/testing/" in name or "/scripted/" in name:
+            continue
+        namespace = "::".join(re.findall(r"^namespace ([\w:]+) \{", text, re.M))
+        for found in DEFINED_ONCE.finditer(text):
+            places.setdefault(f"{namespace}::{found[1] or found[2]}", set()).add(name)
+    for defined, names in sorted(places.items()):
+        if len(names) > 1:
+            problems.append(f"{min(names)}: defines {defined}, as {', '.join(sorted(names)[1:])} does")
+
+
 def check_version(sources, problems):
     """The project's version is written once; what prints it has it from CMake."""
     version = re.search(r"^project\(loci VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
@@ -415,6 +431,18 @@ def cpp_texts():
     return {name: path.read_text(errors="replace") for name, path in names.items()}
 
 
+def test_headers_define_names_once():
+    twice = {"a.h": "namespace loci {\ninline constexpr Range kMost{.low = 0};\n}\n",
+             "b.h": "namespace loci {\ninline constexpr float kMost = 1;\nstruct A {\n};\n}\n",
+             "c.h": "namespace loci::cuda {\nstruct A {\n};\n}\n"}
+    problems = []
+    check_defined_once(twice, problems)
+    assert problems == ["a.h: defines loci::kMost, as b.h does"]
+    problems.clear()
+    check_defined_once(cpp_texts(), problems)
+    assert not problems, "\n".join(problems)
+
+
 def test_what_tests_share_is_named_so():
     problems = []
     check_support(cpp_texts(), problems)
@@ -462,6 +490,7 @@ def main():
         check(path, problems)
     check_serve(problems)
     check_support(cpp_texts(), problems)
+    check_defined_once(cpp_texts(), problems)
     check_test_names(cpp_texts(), problems)
     check_notice(problems)
     check_version(sources, problems)
