@@ -295,7 +295,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A copy of what `reference` names.
+    /// The schema that `reference` names, which llguidance copies here.
     fn target(&mut self, reference: &str) -> Result<Shape, String> {
         let Some(shape) = self.definitions.get(reference).cloned() else { return Ok(Shape::Never) };
         self.meter.add(shape.weight())?;

@@ -210,6 +210,15 @@ class SharedDirectory : public ::testing::Test {
     return bytes;
   }
 
+  // The older state is a's; b has what was left, and no server has either open.
+  void fill_with_two_models() {
+    Server a = serve(1, "a");
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
+    Server b = serve(2, "b");
+    for (int i = 0; b.write(2000 + i); ++i) {
+    }
+  }
+
   TestFolder folder_;
   std::vector<std::string> said_;
   Nanos now_ = 0;
@@ -371,13 +380,7 @@ TEST_F(SharedDirectory, AModelOfHiddenStatesAloneGivesTheOldest) {
 // A file of records that opens and refuses each read: here a directory (EISDIR). Who wants room gets it of
 // another model.
 TEST_F(SharedDirectory, StateWhoseRecordsCannotBeReadNowIsKept) {
-  {
-    Server a = serve(1, "a");
-    for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
-    Server b = serve(2, "b");
-    for (int i = 0; b.write(2000 + i); ++i) {
-    }
-  }
+  fill_with_two_models();
   const StoredModel model = find_stored_models(directory(), "a")[0];
   const std::string headers = model.folder + "/group-0.headers";
   std::filesystem::rename(headers, headers + "-aside");
@@ -397,13 +400,7 @@ TEST_F(SharedDirectory, StateWhoseRecordsCannotBeReadNowIsKept) {
 
 // A look reads all records of a model that is to give, under its lock: not again and again.
 TEST_F(SharedDirectory, StateThatCannotBeReadIsLeftAloneForAWhile) {
-  {
-    Server a = serve(1, "a");
-    for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
-    Server b = serve(2, "b");
-    for (int i = 0; b.write(2000 + i); ++i) {
-    }
-  }
+  fill_with_two_models();
   const StoredModel model = find_stored_models(directory(), "a")[0];
   const std::string headers = model.folder + "/group-0.headers";
   const std::uint64_t before = held_bytes_of(model.folder);
