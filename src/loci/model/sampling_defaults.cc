@@ -9,7 +9,7 @@ namespace loci {
 namespace {
 
 // A number of `source`, if it is in `range` as the float that it becomes.
-void read_number(const ModelSource& source, const char* name, const SamplingRange& range,
+void read_number(const ModelSource& source, const char* name, const NumberRange& range,
                  std::optional<float>& into, std::vector<std::string>& ignored) {
   const std::string key = std::string("general.sampling.") + name;
   if (!source.has(key)) return;

@@ -3,22 +3,15 @@
 // are all held to them.
 #pragma once
 
+#include "loci/base/number_range.h"
+
 namespace loci {
 
-struct SamplingRange {
-  float low = 0;
-  float high = 0;
-  bool low_excluded = false;
-
-  // NaN is in no range.
-  constexpr bool contains(float value) const {
-    return value >= low && value <= high && !(low_excluded && value == low);
-  }
-};
-
-inline constexpr SamplingRange kTemperatureRange{.low = 0, .high = 100};
-inline constexpr SamplingRange kTopPRange{.low = 0, .high = 1, .low_excluded = true};
-inline constexpr SamplingRange kMinPRange{.low = 0, .high = 1};
-inline constexpr SamplingRange kRepetitionPenaltyRange{.low = 0, .high = 100, .low_excluded = true};
+inline constexpr NumberRange kTemperatureRange{.low = 0, .high = 100};
+inline constexpr NumberRange kTopPRange{.low = 0, .high = 1, .low_excluded = true};
+inline constexpr NumberRange kMinPRange{.low = 0, .high = 1};
+inline constexpr NumberRange kRepetitionPenaltyRange{.low = 0, .high = 100, .low_excluded = true};
+// frequency_penalty and presence_penalty.
+inline constexpr NumberRange kPenaltyRange{.low = -2, .high = 2};
 
 }  // namespace loci

@@ -64,7 +64,7 @@ Status out_of_range(std::string_view field, float value, std::string_view expect
   return invalid_argument(fmt::format("must be {}, is {}", expected, value), std::string(field));
 }
 
-Status check_range(std::string_view field, float value, const SamplingRange& range) {
+Status check_range(std::string_view field, float value, const NumberRange& range) {
   if (range.contains(value)) return {};
   return out_of_range(field, value,
                       range.low_excluded ? fmt::format("above {} and at most {}", range.low, range.high)
@@ -94,13 +94,8 @@ Status validate_sampling(const SamplingParams& p, std::uint32_t vocabulary) {
   LOCI_RETURN_IF_ERROR(check_range("top_p", p.top_p, kTopPRange));
   LOCI_RETURN_IF_ERROR(check_range("min_p", p.min_p, kMinPRange));
   LOCI_RETURN_IF_ERROR(check_range("repetition_penalty", p.repetition_penalty, kRepetitionPenaltyRange));
-  // Written so that NaN fails each test.
-  if (!(std::fabs(p.frequency_penalty) <= 2.0f)) {
-    return out_of_range("frequency_penalty", p.frequency_penalty, "between -2 and 2");
-  }
-  if (!(std::fabs(p.presence_penalty) <= 2.0f)) {
-    return out_of_range("presence_penalty", p.presence_penalty, "between -2 and 2");
-  }
+  LOCI_RETURN_IF_ERROR(check_range("frequency_penalty", p.frequency_penalty, kPenaltyRange));
+  LOCI_RETURN_IF_ERROR(check_range("presence_penalty", p.presence_penalty, kPenaltyRange));
   if (p.top_logprobs > 20) {
     return invalid_argument(fmt::format("must be at most 20, is {}", p.top_logprobs), "top_logprobs");
   }

@@ -6,8 +6,10 @@
 #include <array>
 #include <charconv>
 #include <iterator>
+#include <limits>
 #include <set>
 
+#include "loci/model/sampling_range.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 #include "loci/serve/wire/unknown_fields.h"
@@ -16,13 +18,13 @@ namespace loci {
 
 void read_sampling(FieldReader& reader, GenerationFields& out) {
   SamplingParams& sampling = out.sampling;
-  reader.number("temperature", {.low = 0, .high = std::numeric_limits<float>::max()}, sampling.temperature);
-  reader.number("top_p", {.low = 0, .high = 1, .low_excluded = true}, sampling.top_p);
-  reader.number("min_p", kMinPField, sampling.min_p);
-  reader.number("repeat_penalty", kRepetitionRange, sampling.repetition_penalty);
-  reader.number("repetition_penalty", kRepetitionRange, sampling.repetition_penalty);
-  reader.number("frequency_penalty", {.low = -2, .high = 2}, sampling.frequency_penalty);
-  reader.number("presence_penalty", {.low = -2, .high = 2}, sampling.presence_penalty);
+  reader.number("temperature", kTemperatureRange, sampling.temperature);
+  reader.number("top_p", kTopPRange, sampling.top_p);
+  reader.number("min_p", kMinPRange, sampling.min_p);
+  reader.number("repeat_penalty", kRepetitionPenaltyRange, sampling.repetition_penalty);
+  reader.number("repetition_penalty", kRepetitionPenaltyRange, sampling.repetition_penalty);
+  reader.number("frequency_penalty", kPenaltyRange, sampling.frequency_penalty);
+  reader.number("presence_penalty", kPenaltyRange, sampling.presence_penalty);
   reader.unsigned_integer("min_tokens", 0, std::numeric_limits<std::int32_t>::max(), sampling.min_tokens);
   std::optional<std::int64_t> top_k;
   reader.integer("top_k", -1, std::numeric_limits<std::int32_t>::max(), top_k);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,7 +11,6 @@
 
 #include "loci/base/ids.h"
 #include "loci/engine/run/sampler.h"
-#include "loci/model/sampling_range.h"
 #include "loci/serve/conversation/response_format.h"
 #include "loci/serve/generation/unserved_fields.h"
 #include "loci/serve/wire/field_reader.h"
@@ -62,9 +60,6 @@ void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults
                             std::span<const std::string_view> served = {});
 
 // Parts of read_generation_fields(), for the APIs that have some of these fields.
-inline constexpr NumberRange kMinPField{.low = kMinPRange.low, .high = kMinPRange.high};
-inline constexpr NumberRange kRepetitionRange{
-    .low = 0, .high = std::numeric_limits<float>::max(), .low_excluded = true};
 void read_sampling(FieldReader& reader, GenerationFields& out);  // all but seed and logit_bias
 void read_seed(FieldReader& reader, GenerationFields& out);
 void read_logit_bias(FieldReader& reader, GenerationFields& out);

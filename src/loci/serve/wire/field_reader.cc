@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
@@ -12,11 +13,8 @@ namespace loci {
 namespace {
 
 std::string describe(const NumberRange& range) {
-  const bool bounded = range.high < std::numeric_limits<float>::max();
-  std::string text =
-      fmt::format("a number {} {:g}", range.low_excluded ? "greater than" : "of at least", range.low);
-  if (bounded) text += fmt::format(" and at most {:g}", range.high);
-  return text;
+  return fmt::format("a number {} {:g} and at most {:g}",
+                     range.low_excluded ? "greater than" : "of at least", range.low, range.high);
 }
 
 }  // namespace
@@ -61,8 +59,7 @@ void FieldReader::number(std::string_view name, const NumberRange& range, float&
   if (value == nullptr) return;
   if (!value->is_number()) return expected(name, describe(range), *value);
   const double number = value->get<double>();
-  const bool low_ok = range.low_excluded ? number > range.low : number >= range.low;
-  if (!low_ok || !(number <= range.high)) return expected(name, describe(range), *value);
+  if (!range.contains(number)) return expected(name, describe(range), *value);
   const auto narrow = static_cast<float>(number);
   // A positive number too small for a float must not become the excluded bound.
   out = range.low_excluded && static_cast<double>(narrow) <= range.low

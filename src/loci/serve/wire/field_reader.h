@@ -5,21 +5,15 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "loci/base/number_range.h"
 #include "loci/base/status.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {
-
-struct NumberRange {
-  double low = 0;
-  double high = 0;
-  bool low_excluded = false;
-};
 
 // Thread-compatible; `object` must outlive the reader.
 class FieldReader {

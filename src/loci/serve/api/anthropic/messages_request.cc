@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/model/sampling_range.h"
 #include "loci/serve/api/anthropic/message_content.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/wire/field_reader.h"
@@ -230,8 +231,8 @@ void read_labels(FieldReader& reader) {
 void read_own_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out) {
   SamplingParams& sampling = out.sampling;
   read_seed(reader, out);
-  reader.number("min_p", kMinPField, sampling.min_p);
-  reader.number("repetition_penalty", kRepetitionRange, sampling.repetition_penalty);
+  reader.number("min_p", kMinPRange, sampling.min_p);
+  reader.number("repetition_penalty", kRepetitionPenaltyRange, sampling.repetition_penalty);
   reader.unsigned_integer("min_tokens", 0, kIntegerMax, sampling.min_tokens);
   check_min_tokens(reader, "max_tokens", out);
   read_logit_bias(reader, out);
