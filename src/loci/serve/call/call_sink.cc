@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "loci/serve/generation/generation.h"
+#include "loci/serve/generation/run_generation.h"
 
 namespace loci {
 namespace asio = boost::asio;

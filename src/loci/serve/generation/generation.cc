@@ -7,9 +7,7 @@
 #include <iterator>
 #include <random>
 
-#include "loci/base/check.h"
 #include "loci/serve/generation/compute_elsewhere.h"
-#include "loci/serve/generation/counted.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -443,6 +441,8 @@ bool Generation::goes_on_elsewhere() const {
 std::uint64_t Generation::paid_tokens() const {
   const bool was_sent = streaming_ && first_token_at_.has_value();
   if (failure_ && (!was_sent || goes_on_elsewhere())) return 0;
+  // A prompt that waited in the queue until its client left was computed nowhere, if at no other member.
+  if (!accepted_ && !prepared_.elsewhere) return 0;
   const ReplyUsage total = usage();
   return total.prompt_tokens + total.completion_tokens;
 }
@@ -491,81 +491,6 @@ GenerationSummary Generation::summary() const {
     if (prompt.early) out.prefill_early += prompt.early->now().tokens();
   }
   return out;
-}
-
-// --- the whole of it ---
-
-namespace {
-
-// Of what the generation may come to, as its tenant's limits count it.
-asio::awaitable<TenantLimiter::Refusal> take_tokens(GenerationServices& services, const ReplySink& sink,
-                                                    PreparedGeneration& prepared) {
-  const std::uint64_t context = services.served.load()->context_tokens;
-  std::uint64_t prompt_tokens = 0, tokens = 0;
-  for (std::size_t p = 0; p < prepared.prompts.size(); ++p) {
-    const std::uint64_t prompt = kept_tokens(prepared, p), room = context - prompt;
-    const std::uint64_t reply = std::min<std::uint64_t>(prepared.fields.max_tokens.value_or(room), room);
-    prompt_tokens += prompt;
-    tokens += prompt + reply * prepared.fields.choices;
-  }
-  co_return co_await services.limiter.take_tokens(*prepared.ticket, *sink.origin().tenant, prompt_tokens,
-                                                  tokens);
-}
-
-}  // namespace
-
-asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& sink,
-                                     PreparedGeneration prepared) {
-  for (const std::string& name : prepared.unknown_fields) {
-    if (services.unknown_fields.is_new(sink.origin().path, name))
-      services.log->info("{}: the field '{}' is not known here and was ignored", sink.origin().path, name);
-  }
-  for (const std::string& name : prepared.fields.ignored) {
-    if (services.unknown_fields.is_new(sink.origin().path, name))
-      services.log->warn("{}: the field '{}' is not supported and was ignored (option lenient)",
-                         sink.origin().path, name);
-  }
-  const Counted open(services.open_work);
-  LOCI_CHECK(prepared.ticket.has_value(), "a generation has its tenant's ticket");
-  TenantLimiter::Refusal refusal = co_await take_tokens(services, sink, prepared);
-  for (auto& [name, value] : refusal.headers) sink.add_header(name, value);
-  if (refusal.error) {
-    ApiError error = std::move(*refusal.error);
-    co_await sink.fail(std::move(error));
-    co_return true;
-  }
-  TenantTicket ticket = *std::move(prepared.ticket);
-  std::optional<ComputedElsewhere> elsewhere = co_await compute_elsewhere(services, sink, prepared);
-  const bool has_waited = elsewhere.has_value();
-  prepared.elsewhere = std::move(elsewhere);
-  GenerationSummary summary;
-  if (has_waited && sink.gone()) {
-    // Its prompts were computed, or begun, all the same.
-    summary.client_left = true;
-    summary.prefill_wait = prepared.elsewhere->waited;
-    summary.usage.prompt_tokens = kept_tokens(prepared);
-    services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens, 0, 0);
-    ticket.set_used(summary.usage.prompt_tokens);
-    sink.account(summary);
-    co_return false;
-  }
-  if (has_waited && prepared.resumed && services.draining.load()) {
-    // Nothing has begun here. The front gives the request to another member; but not what runs in the
-    // background, which this server computes before it stops.
-    prepared.elsewhere.reset();
-    ticket.set_used(0);
-    co_await sink.fail(stopping_error());
-    co_return true;
-  }
-  Generation generation(services, sink, std::move(prepared));
-  co_await generation.run();
-  summary = generation.summary();
-  ticket.set_used(generation.paid_tokens());
-  sink.account(summary);
-  const std::uint64_t prompt_tokens = generation.has_begun() ? summary.usage.prompt_tokens : 0;
-  services.metrics.tenant_tokens(sink.origin().tenant->id, prompt_tokens, summary.usage.cached_tokens,
-                                 summary.usage.completion_tokens);
-  co_return !summary.client_left;
 }
 
 }  // namespace loci

@@ -19,11 +19,6 @@
 
 namespace loci {
 
-// Answers the sink, which must outlive it, with what the model says. Returns whether somebody waited to the
-// end.
-boost::asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& sink,
-                                            PreparedGeneration prepared);
-
 // Network thread only. The destructor cancels what still runs.
 class Generation {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On which thread the end of a stream is written, what becomes of one whose prompt is computed elsewhere, and
 // what a generation costs and counts.
-#include "loci/serve/generation/generation.h"
+#include "loci/serve/generation/run_generation.h"
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/null_sink.h>
@@ -25,6 +25,7 @@ namespace {
 namespace asio = boost::asio;
 
 struct Written {
+  bool gone = false;  // its client
   std::string stream;
   // Where finish_choice() and end() were called.
   std::vector<std::thread::id> finished_on;
@@ -67,7 +68,7 @@ class Sink final : public ReplySink {
     written_.stream += error.message;
     co_return;
   }
-  bool gone() const override { return false; }
+  bool gone() const override { return written_.gone; }
   void watch(std::function<void()>) override {}
   void account(const GenerationSummary&) override {}
 
@@ -90,7 +91,7 @@ class GenerationTest : public testing::Test {
 
   // A stream of so many tokens in each of its choices.
   Written stream(std::uint32_t tokens, bool logprobs, std::uint32_t choices = 1) {
-    Written written;
+    Written written{.gone = client_leaves_, .stream = {}, .finished_on = {}, .ended_on = {}};
     asio::co_spawn(io_, answer(written, tokens, logprobs, choices), asio::detached);
     io_.restart();
     io_.run();
@@ -132,6 +133,7 @@ class GenerationTest : public testing::Test {
   std::string scraped() { return metrics_.scrape(std::nullopt, 0); }
 
   bool streams_ = true;
+  bool client_leaves_ = false;  // before its prompt's turn comes
   std::vector<TokenId> prompt_ = some_prompt(1, 20);
   decltype(PreparedGeneration::commit) commit_;
   std::optional<PrefillPlace> prefill_;
@@ -213,6 +215,20 @@ TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
   commit_ = [](auto&&...) { return Status(StatusCode::kUnavailable, "away"); };
   EXPECT_NE(stream(kReply, false).stream.find("away"), std::string::npos);
   EXPECT_EQ(tokens_left(), kLimit);
+}
+
+TEST_F(GenerationTest, APromptThatNobodyComputedIsNotPaidFor) {
+  constexpr std::uint32_t kLimit = 6000;
+  Tenant limited;
+  limited.limits.tokens_per_minute = kLimit;
+  tenant_ = std::make_shared<const Tenant>(limited);
+  prompt_ = some_prompt(1, 1500);
+  client_leaves_ = true;
+  EXPECT_EQ(stream(10, false).stream, "");
+  EXPECT_EQ(tokens_left(), kLimit);
+  client_leaves_ = false;
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
+  EXPECT_LT(tokens_left(), kLimit - 1000);
 }
 
 TEST_F(GenerationTest, WhatWasRefusedIsInNoHistogramAndUsedNoTokens) {

@@ -15,7 +15,7 @@
 
 #include "loci/serve/call/access_log.h"
 #include "loci/serve/generation/counted.h"
-#include "loci/serve/generation/generation.h"
+#include "loci/serve/generation/run_generation.h"
 
 namespace loci {
 namespace asio = boost::asio;
