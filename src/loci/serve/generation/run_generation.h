@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole of a generation: what its tenant's limits allow, its prompts computed at another member where that
-// is sooner, the reply, and what it cost.
+// The whole of a generation: what its tenant's limits allow, its prompts computed at another member where
+// that is sooner, the reply, and what it cost.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -13,8 +13,8 @@ namespace loci {
 namespace {
 
 std::string describe(const NumberRange& range) {
-  return fmt::format("a number {} {:g} and at most {:g}",
-                     range.low_excluded ? "greater than" : "of at least", range.low, range.high);
+  return fmt::format("a number {} {:g} and at most {:g}", range.low_excluded ? "greater than" : "of at least",
+                     range.low, range.high);
 }
 
 }  // namespace
