@@ -10,7 +10,9 @@
 #   behind_done                      waits for it
 #   suite ARGUMENT...                pytest of these arguments, its cases counted in the table (scripts/pytest.sh)
 #   ctests PRESET ARGUMENT...        ctest of that build with these arguments, its cases counted too
-#   has_changed NAME GROUND          whether a file of GROUND (paths, apart by blanks) changed since NAME passed
+#   ground_stamp NAME GROUND         prints the file that is there where NAME has passed with the files of GROUND (paths,
+#                                    apart by blanks) as they stand
+#   judge INDEX                      sets `verdict` of a part that has ended: passed, failed, skipped
 #   parts_done                       the table; fails where a part failed
 #
 # A part fails, too, when it takes more than one and a half times its budget, which is what it takes on two cores with
@@ -129,16 +131,12 @@ behind() {
 }
 behind_done() { [[ -z "$behind_running" ]] || wait "$behind_running" || true; behind_running=""; }
 
-# Where a ground's stamp is: a hash of its files as they stand here.
 ground_stamp() {
   local name="${1//[^a-zA-Z0-9]/-}" ground hash
   read -ra ground <<< "$2"
   hash="$(git ls-files -co --exclude-standard -z -- "${ground[@]}" | sort -z | xargs -0 sha256sum -- | sha256sum | cut -c1-32)"
   echo "${XDG_CACHE_HOME:-$HOME/.cache}/loci/passed/$name-$hash"
 }
-has_changed() { [[ ! -e "$(ground_stamp "$@")" ]]; }
-# mark_ground NAME GROUND: it has passed.
-mark_ground() { local stamp; stamp="$(ground_stamp "$@")"; mkdir -p "$(dirname "$stamp")"; touch "$stamp"; }
 
 # Sets `cases`, `cases_failed` and `cases_skipped` of a part; nothing where it has no suite that counts them.
 count_cases() {
@@ -148,23 +146,36 @@ count_cases() {
   scripts/cases.py "${files[@]}" > "$part_folder/$1.cases" && read -r cases cases_failed cases_skipped < "$part_folder/$1.cases"
 }
 
+# What the table says of a part: `verdict`, `result`, `seconds`, and what count_cases sets.
+judge() {
+  local status=1 fair=0 own=0
+  seconds=0
+  [[ ! -f "$part_folder/$1" ]] || read -r status seconds fair own < "$part_folder/$1"
+  count_cases "$1" || status=1
+  if [[ "$status" == 75 ]]; then verdict=skipped result="skipped: it could not run here"
+  elif [[ "$status" != 0 ]]; then verdict=failed result="FAILED"
+  elif over_budget "$fair" "${part_budgets[$1]}"; then
+    verdict=failed result="FAILED: $fair s without what others took, more than 1.5 times the budget"
+  elif [[ "$cases" == 0 ]]; then verdict=skipped result="skipped: none of its cases could run here"
+  else
+    verdict=passed result=passed
+    [[ "${cases_skipped:-0}" == 0 ]] || result="passed, but for the skipped cases"
+  fi
+}
+
 parts_done() {
-  local index status seconds fair own passed=0 failed=0 skipped=0 result cases cases_failed cases_skipped skips=0
+  local index passed=0 failed=0 skipped=0 skips=0 verdict result seconds cases cases_failed cases_skipped
   local row='%-66s %7s %7s %7s %7s %7s  %s\n'
   echo
   # shellcheck disable=SC2059
   printf "$row" part seconds budget passed failed skipped result
   for index in "${!part_names[@]}"; do
-    status=1 seconds=0 fair=0 own=0
-    [[ ! -f "$part_folder/$index" ]] || read -r status seconds fair own < "$part_folder/$index"
-    count_cases "$index" || status=1
-    if [[ "$status" == 75 ]]; then result="skipped: it could not run here" skipped=$((skipped + 1))
-    elif [[ "$status" != 0 ]]; then result="FAILED" failed=$((failed + 1))
-    elif over_budget "$fair" "${part_budgets[index]}"; then
-      result="FAILED: $fair s without what others took, more than 1.5 times the budget" failed=$((failed + 1))
-    elif [[ "$cases" == 0 ]]; then result="skipped: none of its cases could run here" skipped=$((skipped + 1))
-    elif [[ "${cases_skipped:-0}" != 0 ]]; then result="passed, but for the skipped cases" passed=$((passed + 1))
-    else result="passed" passed=$((passed + 1)); fi
+    judge "$index"
+    case "$verdict" in
+      passed) passed=$((passed + 1)) ;;
+      failed) failed=$((failed + 1)) ;;
+      skipped) skipped=$((skipped + 1)) ;;
+    esac
     # shellcheck disable=SC2059
     printf "$row" "${part_names[index]}" "$seconds" "${part_budgets[index]}" "$cases" "$cases_failed" "$cases_skipped" "$result"
     if [[ "${cases_skipped:-0}" != 0 ]]; then

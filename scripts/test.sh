@@ -9,8 +9,8 @@ source "$(dirname "$0")/common.sh"
 scope="${1:-all}"
 source scripts/parts.sh
 
-# sanitizer_tests PRESET TARGET LABEL
-sanitizer_tests() { scripts/build.sh "$1" "$2" && ctests "$1" -L "$3" -LE 'slow|gpu'; }
+# built_tests PRESET TARGET LABEL [WITHOUT]: those with that label, WITHOUT those others; the target builds them.
+built_tests() { scripts/build.sh "$1" "$2" && ctests "$1" -L "$3" ${4:+-LE "$4"}; }
 
 # Tokenizer, grammars and templates on every vocabulary with cases and every template that llama.cpp carries.
 published() {
@@ -42,75 +42,76 @@ gpu_tests() {
 }
 
 # The server on the simulated GPU.
-gpu_server() { live_programs && scripts/build.sh release loci-simulated-gpu && suite tests/gpu_test.py; }
+gpu_server() { scripts/build.sh release loci-simulated-gpu && live tests/gpu_test.py; }
 
 # Every experiment of `make reproduce`, shortened.
 figures() { scripts/build.sh release loci && python3 scripts/reproduce/main.py --quick --jobs "$cores"; }
 
 # Processes and links of a cluster that fail while clients ask.
-cluster_faults() { live_programs && suite tests/cluster_faults_test.py; }
+cluster_faults() { live tests/cluster_faults_test.py; }
 
 node_client() {
   command -v npm >/dev/null || { note "npm is not installed: run make setup"; return 75; }
-  scripts/clients.sh node && suite tests/clients/node_test.py
+  scripts/clients.sh node && live tests/clients/node_test.py
 }
 # On a real S3 server.
-s3_store() { scripts/clients.sh s3 && suite tests/s3_store_test.py; }
+s3_store() { scripts/clients.sh s3 && live tests/s3_store_test.py; }
 # Requests that schemathesis makes from /openapi.json.
-manifests() { scripts/clients.sh deploy && suite tests/deploy_test.py; }
-openapi_requests() { scripts/clients.sh openapi && suite tests/openapi_test.py; }
+manifests() { scripts/clients.sh deploy && live tests/deploy_test.py; }
+openapi_requests() { scripts/clients.sh openapi && live tests/openapi_test.py; }
 
-# Once, before several ask for it at the same time. Where a client cannot be installed, the suites that need it say so.
-live_programs() {
-  scripts/build.sh release loci loci-random-model && scripts/clients.sh pytest || return 1
-  scripts/clients.sh python || true
-}
+# What live suites run: built once, by the first that asks.
+live_programs() (
+  flock 9
+  [[ ! -e "$part_folder/programs" ]] || exit 0
+  scripts/build.sh release loci loci-random-model && touch "$part_folder/programs"
+) 9> "$part_folder/programs.lock"
+live() { live_programs && suite "$@"; }
 
 # On the default model or a tiny random one; those that take longest begin first.
 live_suites() {
-  if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
-  beside 150 "live server" suite tests/live_*test.py
-  beside 180 "servers that share a database, a front before them" suite tests/cluster_live_test.py tests/cluster_limits_test.py
-  beside 100 "prompts and replies on separate servers" suite tests/cluster_roles_live_test.py
-  beside 120 "tenants: keys, limits, isolation, fairness" suite tests/tenants_test.py --pairs 400
-  beside 60 "pulling models from a registry" suite tests/pull_test.py
-  beside 90 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py
+  beside 150 "live server" live tests/live_*test.py
+  beside 180 "servers that share a database, a front before them" live tests/cluster_live_test.py tests/cluster_limits_test.py
+  beside 100 "prompts and replies on separate servers" live tests/cluster_roles_live_test.py
+  beside 120 "tenants: keys, limits, isolation, fairness" live tests/tenants_test.py --pairs 400
+  beside 60 "pulling models from a registry" live tests/pull_test.py
+  beside 90 "a guest on the machine: control groups, memory given back" live tests/memory_test.py
   beside 120 "requests generated from /openapi.json" openapi_requests
-  beside 90 "a store that servers share" suite tests/shared_store_test.py tests/shared_cluster_test.py
+  beside 90 "a store that servers share" live tests/shared_store_test.py tests/shared_cluster_test.py
   beside 40 "servers that share a bucket of an S3 store" s3_store
-  beside 60 "the simulator beside a server" suite tests/simulator_test.py
-  beside 60 "members that read one another's state" suite tests/peers_live_test.py
-  beside 120 "live server: responses and conversations" suite tests/responses_test.py
-  beside 120 "official clients for Python" suite tests/clients --ignore=tests/clients/node_test.py
-  beside 60 "kill -9 under load" suite tests/store_crash_test.py
+  beside 60 "the simulator beside a server" live tests/simulator_test.py
+  beside 60 "members that read one another's state" live tests/peers_live_test.py
+  beside 120 "live server: responses and conversations" live tests/responses_test.py
+  beside 120 "official clients for Python" live tests/clients --ignore=tests/clients/node_test.py
+  beside 60 "kill -9 under load" live tests/store_crash_test.py
   beside 60 "official client for Node" node_client
-  beside 40 "models that share a directory of kept state" suite tests/state_models_test.py
-  beside 120 "conversations that outgrow the context" suite tests/truncation_test.py
-  beside 60 "the first hour: names, sampling, fields, logs" suite tests/first_hour_test.py
+  beside 40 "models that share a directory of kept state" live tests/state_models_test.py
+  beside 120 "conversations that outgrow the context" live tests/truncation_test.py
+  beside 60 "the first hour: names, sampling, fields, logs" live tests/first_hour_test.py
   beside 20 "files that deploy a cluster" manifests
-  beside 60 "running a server: options, logs, stops" suite tests/operations_live_test.py
-  beside 30 "turns a second with 64 clients" suite tests/turns_rate_test.py
-  beside 40 "papers' figures" suite tests/reproduce_test.py
-  beside 60 "servers that share a cluster's secret" suite tests/cluster_test.py
-  beside 20 "the simulator's command" suite tests/sim_test.py
-  beside 20 "what commands print, and how they end" suite tests/commands_test.py
-  beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
+  beside 60 "running a server: options, logs, stops" live tests/operations_live_test.py
+  beside 30 "turns a second with 64 clients" live tests/turns_rate_test.py
+  beside 40 "papers' figures" live tests/reproduce_test.py
+  beside 60 "servers that share a cluster's secret" live tests/cluster_test.py
+  beside 20 "the simulator's command" live tests/sim_test.py
+  beside 20 "what commands print, and how they end" live tests/commands_test.py
+  beside 30 "Grafana's dashboard asks for what there is" live tests/dashboard_test.py
   beside_done
   behind_done
   # Alone, as they measure, or have to be as fast as the server.
-  part 100 "tiers: every path, restart, damage" suite tests/tiers_test.py tests/tiers_restart_test.py
-  part 60 "hostile clients" suite tests/http_abuse_test.py
-  part 60 "HTTPS: certificates, clients, hostile ones" suite tests/tls_test.py
-  part 80 "measuring a server: loci bench" suite tests/bench_test.py
+  part 100 "tiers: every path, restart, damage" live tests/tiers_test.py tests/tiers_restart_test.py
+  part 60 "hostile clients" live tests/http_abuse_test.py
+  part 60 "HTTPS: certificates, clients, hostile ones" live tests/tls_test.py
+  part 80 "measuring a server: loci bench" live tests/bench_test.py
 }
 
 # Where there is a CUDA toolkit, one kind of GPU shows that kernels compile; a machine with a GPU needs its own.
 one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90a; }
 
-# release_build_and_tests TARGET LABEL WITHOUT: the target builds the tests that run: with that label, WITHOUT those others.
+# release_build_and_tests TARGET LABEL WITHOUT
 release_build_and_tests() {
   part 720 "release: build" scripts/build.sh release loci loci-random-model "$1"
-  part 120 "release: fast tests" ctests release -L "$2" -LE "$3"
+  part 120 "release: fast tests" built_tests release "$@"
 }
 
 all() {
@@ -122,31 +123,37 @@ all() {
   release_build_and_tests optimised_tests optimised slow
   # What follows keeps one of two processors busy; the other one compiles.
   behind 500 "sanitizers: build" scripts/build.sh asan upper_tests all_fuzzers
-  beside 60 "release: slow tests" ctests release -L slow
+  beside 60 "release: slow tests" built_tests release optimised_tests slow
   live_suites
-  part 200 "address and undefined-behaviour sanitizers: serve, cluster, server, cli" sanitizer_tests asan upper_tests upper
+  part 200 "address and undefined-behaviour sanitizers: serve, cluster, server, cli" built_tests asan upper_tests upper 'slow|gpu'
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
 }
 
 # grounded SECONDS NAME GROUND COMMAND...: where a file of the GROUND (paths, apart by blanks) changed since it passed.
 unchanged=()
 grounded() {
-  local seconds="$1" name="$2" index before="${#part_names[@]}"
-  if ! has_changed "$name" "$3"; then unchanged+=("$name"); return; fi
+  local seconds="$1" name="$2" stamp index before="${#part_names[@]}" verdict result cases cases_failed cases_skipped
+  [[ "$name" =~ ${LOCI_PARTS:-} ]] || return 0
+  # Before it runs: what is edited meanwhile has not passed.
+  stamp="$(ground_stamp "$name" "$3")"
+  if [[ -e "$stamp" ]]; then unchanged+=("$name"); return; fi
   part "$seconds" "$name" "${@:4}"
-  [[ "${#part_names[@]}" == "$before" || "$(cut -d' ' -f1 "$part_folder/$before")" != 0 ]] || mark_ground "$name" "$3"
+  judge "$before"
+  [[ "$verdict" != passed ]] || { mkdir -p "$(dirname "$stamp")" && touch "$stamp"; }
 }
 
 changed() {
+  local suites="tests/conftest.py tests/live_client.py scripts/pytest.sh scripts/clients.sh"
   local builds="cmake CMakeLists.txt CMakePresets.json src/loci/base src/loci/compute src/loci/model"
   local state="$builds src/loci/memory src/loci/policy src/loci/engine"
-  local threads="thread sanitizer: tests with threads" of_threads="$builds src/loci tests/CMakeLists.txt"
+  local threads="thread sanitizer: tests with threads" of_threads="$builds deps src/loci tests/CMakeLists.txt"
   scripts/setup.sh build test model fuzz arm node
+  one_kind_of_gpu
   # What follows, up to behind_done, leaves much of two processors idle.
-  ! has_changed "$threads" "$of_threads" || behind 300 "thread sanitizer: build" scripts/build.sh tsan threaded_tests
-  grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py" cluster_faults
+  [[ -e "$(ground_stamp "$threads" "$of_threads")" ]] || behind 300 "thread sanitizer: build" scripts/build.sh tsan threaded_tests
+  grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server $suites tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py tests/postgres_server.py tests/redis_server.py" cluster_faults
   # (Of what is above the engine it runs what the live suites run.)
-  grounded 300 "a simulated GPU: every path of state, a lost device" "$state src/loci/serve/generation src/loci/serve/call src/loci/server tests/gpu_test.py" gpu_server
+  grounded 300 "a simulated GPU: every path of state, a lost device" "$state src/loci/serve/generation src/loci/serve/call src/loci/server $suites tests/gpu_test.py" gpu_server
   grounded 60 "release: published vocabularies and templates" "$builds deps src/loci/serve tests/golden" published
   behind_done
   # On Arm itself the fast tests have run them.
@@ -154,9 +161,9 @@ changed() {
     grounded 90 "64-bit Arm's kernels, by emulation" "$builds scripts/test-neon.sh" scripts/test-neon.sh
   grounded 100 "papers' figures, a quick run" "$builds deps src/loci scripts/reproduce" figures
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
-  grounded 300 "$threads" "$of_threads" sanitizer_tests tsan threaded_tests threads
+  grounded 300 "$threads" "$of_threads" built_tests tsan threaded_tests threads 'slow|gpu'
   # (The simulator links all of Loci. What is above the engine has its own tests under these sanitizers.)
-  grounded 600 "address and undefined-behaviour sanitizers: base to engine, sim" "$state deps src/loci/sim tests/*.cc tests/CMakeLists.txt tests/golden tests/reference" sanitizer_tests asan lower_tests lower
+  grounded 600 "address and undefined-behaviour sanitizers: base to engine, sim" "$state deps src/loci/sim tests/*.cc tests/CMakeLists.txt tests/golden tests/reference" built_tests asan lower_tests lower 'slow|gpu'
   grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$state" gpu_tests asan
   grounded 500 "thread sanitizer: simulated GPU" "$state" gpu_tests tsan
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
@@ -164,7 +171,10 @@ changed() {
 
 case "$scope" in
   all) all ;;
-  changed) changed; [[ "${#part_names[@]}" != 0 ]] || exit 0 ;;
+  changed)
+    changed
+    # Nothing has changed: that is no failure.
+    if [[ "${#part_names[@]}" == 0 && "${#unchanged[@]}" != 0 ]]; then rm -rf "$part_folder"; exit 0; fi ;;
   quick)
     scripts/setup.sh build test model
     scripts/fetch-model.sh
