@@ -4,7 +4,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ARGS ?=
 PARTS ?= $(LOCI_PARTS)
-JOBS ?= $(shell nproc)
 
 .PHONY: help run build cuda-toolkit gpu-check gpu-server gpu-peers test test-changed cluster-test ci quick neon crash soak bench bench-tiers bench-restore bench-simulator bench-attention bench-cluster reproduce simulate peers fuzz format tidy model setup clean
 
@@ -102,7 +101,7 @@ bench-cluster: ## measure the next turn elsewhere (from a peer, from Redis), wha
 	@python3 bench/cluster.py $(ARGS)
 
 reproduce: ## draw the five papers' figures beside ours: docs/reproduction; ARGS=--quick in three minutes
-	@scripts/setup.sh build
+	@scripts/setup.sh build model
 	@scripts/build.sh release loci
 	@python3 scripts/reproduce/main.py $(ARGS)
 

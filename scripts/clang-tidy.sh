@@ -3,6 +3,7 @@
 # clang-tidy over the sources (configuration: .clang-tidy), read as clang compiles them: so it also finds what is
 # touched without the mutex that guards it (base/mutex.h), in every source that it reads.
 source "$(dirname "$0")/common.sh"
+command -v clang-tidy-19 > /dev/null || fail "clang-tidy-19 is missing: run scripts/setup.sh lint fuzz"
 scripts/build.sh release
 # With each source's command. (g++'s has options that are errors to clang.)
 cmake --fresh --preset release -B build/tidy -DCMAKE_UNITY_BUILD=OFF -DCMAKE_C_COMPILER=clang-19 \

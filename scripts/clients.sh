@@ -11,11 +11,20 @@ python_venv() {
   local folder="$1"; shift
   if [[ "$(cat "$folder/installed" 2>/dev/null)" == "$*" ]]; then return; fi
   step "Installing $* into $folder"
-  python3 -m venv "$folder"
-  "$folder/bin/pip" install -q --disable-pip-version-check "$@"
+  python3 -m venv "$folder" || fail "$folder could not be made: run scripts/setup.sh test"
+  pip_install "$folder" "$@"
   echo "$*" > "$folder/installed"
 }
+# pip_install VENV ARGUMENT...
+pip_install() {
+  "$1/bin/pip" install -q --disable-pip-version-check "${@:2}" ||
+    fail "pip could not install ${*:2}: mend what it says above (its index, the network), then try again"
+}
 
+# Parts that run side by side may ask for the same folder.
+mkdir -p build
+exec 9> build/clients.lock
+flock 9
 for group in "$@"; do
   case "$group" in
     pytest) python_venv build/pytest-venv "$pytest" ;;
@@ -29,14 +38,15 @@ for group in "$@"; do
       packages="kubernetes-validate==1.37.0" schemas="docker-compose==1.29.2"
       if [[ "$(cat build/deploy-venv/schemas 2>/dev/null)" == "$schemas" ]]; then continue; fi
       python_venv build/deploy-venv "$packages"
-      build/deploy-venv/bin/pip install -q --disable-pip-version-check --no-deps "$schemas"
+      pip_install build/deploy-venv --no-deps "$schemas"
       echo "$schemas" > build/deploy-venv/schemas ;;
     node)
       packages="openai@7.57.0"
       if [[ "$(cat build/clients-node/installed 2>/dev/null)" == "$packages" ]]; then continue; fi
       step "Installing $packages into build/clients-node"
       mkdir -p build/clients-node
-      (cd build/clients-node && echo '{"private": true, "type": "module"}' > package.json && npm install --silent --no-audit --no-fund "$packages")
+      (cd build/clients-node && echo '{"private": true, "type": "module"}' > package.json && npm install --loglevel=error --no-audit --no-fund "$packages") ||
+        fail "npm could not install $packages: mend what it says above (its registry, the network), then try again"
       echo "$packages" > build/clients-node/installed ;;
     *) fail "clients.sh: no group of clients is named \"$group\"" ;;
   esac

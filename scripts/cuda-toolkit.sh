@@ -63,7 +63,7 @@ for wheel in sorted(glob.glob(work + "/*.whl")):
     os.remove(wheel)
 os.symlink("lib", work + "/toolkit/nvidia/cu13/lib64")  # where nvcc looks for the runtime
 PYTHON
-is_cuda_13 "$work/toolkit/nvidia/cu13/bin/nvcc" || fail "the CUDA toolkit that was fetched does not run on this machine: see $folder"
+is_cuda_13 "$work/toolkit/nvidia/cu13/bin/nvcc" || fail "the CUDA toolkit that was fetched does not run on this machine: install CUDA 13 by yourself, so that nvcc is on the path"
 echo "$stamp" > "$work/toolkit/installed"
 rm -rf "$folder"
 mv "$work/toolkit" "$folder"

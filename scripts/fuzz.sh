@@ -14,6 +14,9 @@ runs="${LOCI_FUZZ_RUNS:--1}"
 at_once="${LOCI_FUZZ_AT_ONCE:-$(nproc)}"
 preset=fuzz
 [[ "$mode" != kept ]] || preset=asan
+for name in "$@"; do
+  [[ -n "$(find src -name "$name.cc")" ]] || fail "no fuzz target is named $name: find src -name '*_fuzz.cc' lists them"
+done
 scripts/build.sh "$preset" all_fuzzers
 mkdir -p build/crashes
 # Leaks are looked for once, at the end. libFuzzer looks after each execution that has allocated more than it freed

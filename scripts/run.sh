@@ -5,17 +5,6 @@
 source "$(dirname "$0")/common.sh"
 if [[ ! -t 0 ]]; then exec build/release/loci serve default "$@"; fi
 
-host=127.0.0.1 port=8080
-arguments=("$@")
-for ((i = 0; i < ${#arguments[@]}; ++i)); do
-  case "${arguments[i]}" in
-    --port) port="${arguments[i + 1]:-}" ;;
-    --port=*) port="${arguments[i]#*=}" ;;
-    --host) host="${arguments[i + 1]:-}" ;;
-    --host=*) host="${arguments[i]#*=}" ;;
-  esac
-done
-[[ "$host" != 0.0.0.0 ]] || host=127.0.0.1
 log="${XDG_STATE_HOME:-$HOME/.local/state}/loci/server.log"
 mkdir -p "$(dirname "$log")"
 step "Starting the server (log: $log)"
@@ -24,6 +13,9 @@ setsid build/release/loci serve default "$@" > "$log" 2>&1 &
 server=$!
 stop() { kill -TERM "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; }
 trap stop EXIT
-sleep 0.2
-kill -0 "$server" 2>/dev/null || { tail -3 "$log" >&2; fail "the server did not start: see the lines above"; }
-build/release/loci chat "http://$host:$port"
+# Flags, the environment and a configuration file may all say where it is; its own line says where it came to be.
+until url="$(sed -nE '/^ready in |"ready"/s/.*(https?:\/\/[^" ]+).*/\1/p' "$log" | head -1)" && [[ -n "$url" ]]; do
+  kill -0 "$server" 2>/dev/null || { tail -3 "$log" >&2; fail "the server did not start: see the lines above"; }
+  sleep 0.1
+done
+build/release/loci chat "$url"

