@@ -278,7 +278,8 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
     if (outcome == Outcome::kNotSent) instance->connects.fail(clock_.now());
     if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
-    if (outcome == Outcome::kDiffers || (outcome == Outcome::kLost && !may_repeat(request))) {
+    const bool has_ended = outcome == Outcome::kLost || outcome == Outcome::kDrained;
+    if (outcome == Outcome::kDiffers || (has_ended && !may_repeat(request))) {
       co_await give_up(request, lost_error(request, outcome));
       co_return;
     }
@@ -373,7 +374,7 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const HttpRequest& message = request.exchange.request();
   // What the client has of a stream, behind the body.
   std::string said = request.is_streaming ? request.resumed->said() : std::string();
-  request.reply.was_lost = request.losses > 0;
+  request.reply.was_lost = request.losses > 0 || request.was_drained;
   const std::string loci_reply = request.prompt.is_named()
                                      ? reply_header(options_.reply_key, message, request.reply, said)
                                      : std::string();

@@ -90,6 +90,7 @@ class Front {
     kNotSent,  // no connection
     kLost,     // the connection broke; the instance may have read the request (of a stream, parts may have
                // been passed on)
+    kDrained,  // it was told to stop, and cut the stream off: the request is not what ended it
     kRefused,  // the instance stops or is still loading: it did nothing
     kDiffers,  // the other instance's reply differs from the beginning that the client has
   };

@@ -94,13 +94,17 @@ asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance&
 }
 
 // Another instance's answer in place of one that broke off. One that has no stream leaves the next its
-// chance.
+// chance, unless it says that what all instances share is away: the stores of conversations.
 asio::awaitable<Front::Outcome> Front::go_on(Request& request, Instance& instance, Upstream& upstream,
                                              const Upstream::Header& header) {
-  if (header.result_int() != 200 || !are_events(view(header[http::field::content_type])))
-    co_return Outcome::kRefused;
   const std::optional<std::string_view> piece = co_await upstream.read_piece();
   if (!piece) co_return Outcome::kLost;
+  if (header.result_int() == 503 && code_of_error(*piece) == "unavailable") {
+    co_await give_up(request, lost_error(request, Outcome::kRefused));
+    co_return Outcome::kAnswered;
+  }
+  if (header.result_int() != 200 || !are_events(view(header[http::field::content_type])))
+    co_return Outcome::kRefused;
   learn(request, instance, *piece);
   ++counts_.moved;
   request.resumed->begin_again();
@@ -127,6 +131,10 @@ asio::awaitable<Front::Outcome> Front::pass_events(Request& request, Upstream& u
     if (const auto next = number_after(events)) request.next_event = *next;
     if (!co_await exchange.stream(events)) co_return Outcome::kAnswered;
     if (state == ResumedStream::State::kGivenUp) co_return Outcome::kLost;
+    if (state == ResumedStream::State::kDrained) {
+      request.was_drained = true;
+      co_return Outcome::kDrained;
+    }
     if (state == ResumedStream::State::kDiffers) co_return Outcome::kDiffers;
   }
   if (exchange.gone()) co_return Outcome::kAnswered;

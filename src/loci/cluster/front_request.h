@@ -50,7 +50,8 @@ struct Front::Request {
   PrefillPlace prefill_place;
   Nanos prefill_predicted = 0;  // Instances::Prefill::predicted
   PrefillEnd prefilled = PrefillEnd::kNone;
-  int losses = 0;  // instances that ended, or broke the connection, after it was sent
+  int losses = 0;            // instances that ended, or broke the connection, after it was sent
+  bool was_drained = false;  // an instance that had begun it was told to stop
   bool is_too_late = false;
   bool was_lost = false;
   // The connection that the request waits for; null: none.

@@ -56,7 +56,11 @@ class MovedStreamTest : public FrontTest {
               text += token(static_cast<std::uint32_t>(word)) + chunk(words[word]);
             const std::string name = mark_event({.kind = ReplyMark::Kind::kPrompts, .number = 5});
             text = name + text;
-            return count == kWhole ? events(text + kDone) + "0\r\n\r\n" : events(text + "data: {\"half");
+            if (count == kWhole) return events(text + kDone) + "0\r\n\r\n";
+            if (count == 0) return whole(refusal_, "503 Service Unavailable");
+            if (!are_drained_) return events(text + "data: {\"half");
+            const std::string error = "data: {\"error\":{\"code\":\"draining\"}}\n\n";
+            return events(text + mark_event({.kind = ReplyMark::Kind::kDrained}) + error) + "0\r\n\r\n";
           },
           FakeWays{.key = "k"}));
       members_.push_back(instances_.back()->member(std::string(15, '0') + std::to_string(i + 1)));
@@ -70,6 +74,8 @@ class MovedStreamTest : public FrontTest {
     return std::stoi(metrics.substr(metrics.find(name) + name.size()));
   }
 
+  bool are_drained_ = false;  // those that break off
+  std::string refusal_;       // of one that writes no events
   std::mutex mutex_;
   // What came, the bodies as the client's; guarded by mutex_ until the answer is there.
   std::vector<std::string> bodies_;
@@ -129,6 +135,25 @@ TEST_F(MovedStreamTest, WhatEndsTwoInstancesIsNotSentToAThird) {
   const std::string answer = dechunked(post("/v1/completions", kStreamed));
   EXPECT_TRUE(answer.starts_with(chunk("It") + chunk(" was") + chunk(" a") + "data: {\"error\":")) << answer;
   EXPECT_NE(answer.find("two instances ended while they answered this request"), std::string::npos) << answer;
+  EXPECT_EQ(bodies_.size(), 2u);
+}
+
+TEST_F(MovedStreamTest, AStreamOutlivesARollingRestart) {
+  are_drained_ = true;
+  begin({1, 2, 3, 3, kWhole});
+  EXPECT_EQ(dechunked(post("/v1/completions", kStreamed)),
+            chunk("It") + chunk(" was") + chunk(" a") + chunk(" day") + kDone);
+  EXPECT_EQ(moved(), 4);
+  ASSERT_EQ(resumed_.size(), 5u);
+  EXPECT_TRUE(resumed_[1]->was_lost) << "limits do not refuse what an instance had admitted";
+}
+
+// Else each instance in turn would wait for the database that all of them share.
+TEST_F(MovedStreamTest, WhereTheStoreIsAwayNoThirdInstanceIsAsked) {
+  refusal_ = R"({"error":{"code":"unavailable","message":"the store is away"}})";
+  begin({2, 0, kWhole});
+  const std::string answer = dechunked(post("/v1/completions", kStreamed));
+  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
   EXPECT_EQ(bodies_.size(), 2u);
 }
 

@@ -60,6 +60,7 @@ ResumedStream::EventText ResumedStream::read(std::string_view event) const {
 
 ResumedStream::State ResumedStream::hear(const ReplyMark& mark) {
   if (mark.kind == ReplyMark::Kind::kStopped) return State::kGivenUp;
+  if (mark.kind == ReplyMark::Kind::kDrained) return State::kDrained;
   if (!keeps_said_) return State::kGoesOn;
   if (mark.kind == ReplyMark::Kind::kPrompts) {
     // Tokens behind another prompt are none of this reply.

@@ -34,7 +34,8 @@ class ResumedStream {
   enum class State : std::uint8_t {
     kGoesOn,
     kDiffers,  // this stream differs from the one that the client received
-    kGivenUp,  // the instance reports that it cannot go on: it stops, or its device is lost
+    kGivenUp,  // the instance reports that it cannot go on: its device is lost
+    kDrained,  // the same, as it was told to stop
   };
   struct Part {
     State state = State::kGoesOn;

@@ -56,6 +56,8 @@ class Upstream {
   // Closes the connection if it is not done by then. Replaces an earlier deadline, which costs nothing where
   // the new one is later.
   void set_deadline(Nanos from_now);
+  // Nothing is awaited now, and nothing is late.
+  void clear_deadline() { state_->deadline = std::chrono::steady_clock::time_point::max(); }
   bool timed_out() const { return state_->has_timed_out; }  // since the latest set_deadline()
 
  private:

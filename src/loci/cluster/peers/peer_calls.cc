@@ -85,6 +85,8 @@ asio::awaitable<Result<std::string_view>> PeerCalls::Line::read_piece(Nanos limi
   connection_->set_deadline(limit);
   const std::optional<std::string_view> piece = co_await connection_->read_piece();
   if (!piece) co_return broken();
+  // What the caller does with it may take longer.
+  connection_->clear_deadline();
   co_return *piece;
 }
 

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <chrono>
 #include <functional>
@@ -140,6 +143,21 @@ TEST_F(PrefillCallsTest, WhoHasBegunIsWaitedForUntilTheWholeLimit) {
   }
   EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
   EXPECT_GE(took, std::chrono::milliseconds(3'500));
+}
+
+// What was told is read by a worker, which may be busy with other things for longer than silence may last.
+TEST_F(PrefillCallsTest, WhoSpeaksInTimeIsNotLostAsItsCallerIsBusy) {
+  FakePeer peer({}, FakePeer::Ways::kIsSilent);
+  peer.says({{.says = PrefillNews::Says::kComputes, .tokens = 512}});
+  bool was_told = false;
+  const Ask asked{.limit = 4'500 * kNanosPerMilli, .ready = [&](std::uint32_t) -> asio::awaitable<void> {
+                    was_told = true;
+                    asio::steady_timer busy(co_await asio::this_coro::executor,
+                                            std::chrono::milliseconds(3'300));
+                    co_await busy.async_wait(asio::use_awaitable);
+                  }};
+  EXPECT_EQ(end_of(peer.address("one"), asked), PrefillEnd::kLate);
+  EXPECT_TRUE(was_told);
 }
 
 // Its network thread answers, and its device computes no more.

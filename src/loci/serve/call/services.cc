@@ -7,8 +7,7 @@ std::optional<ApiError> ApiServices::not_ready() const {
   if (draining.load()) return stopping_error();
   const ServedModel* model = served.load();
   if (model == nullptr) return unavailable_error("the model is still loading; try again later", "loading", 1);
-  if (const Status health = model->engine->health(); !health.ok())
-    return unavailable_error("the device is lost: " + health.message(), "device_lost", 60);
+  if (const Status health = model->engine->health(); !health.ok()) return device_lost_error(health);
   return std::nullopt;
 }
 

@@ -283,23 +283,34 @@ asio::awaitable<void> Generation::say_again() {
   }
 }
 
+// A front gives to another server what this one cannot go on with as it stops or has lost its device, and
+// knows that by the code; no turn of it was stored.
+std::optional<ApiError> Generation::failure_of(const GenerationEnded& ended) const {
+  const bool stops = services_.draining.load();
+  if (!ended.status.ok()) {
+    const Status health = served_.engine->health();
+    if (ended.status.code() == StatusCode::kUnavailable && !health.ok()) return device_lost_error(health);
+    if (ended.status.code() == StatusCode::kUnavailable && stops) return stopping_error();
+    return api_error(ended.status, ended.retry_after);
+  }
+  if (ended.reason == FinishReason::kCancelled || (ended.reason == FinishReason::kDeadline && stops)) {
+    ApiError error = stopping_error();
+    error.message = "the server is stopping, and the reply was cut off; send the request again later";
+    return error;
+  }
+  if (ended.reason == FinishReason::kDeadline) {
+    return api_error(Status(StatusCode::kDeadlineExceeded,
+                            "the reply took longer than this server allows (option request_timeout); ask "
+                            "for fewer tokens or send it again later"));
+  }
+  if (ended.reason == FinishReason::kFailed)
+    return api_error(internal_error("the conversation's state could not be loaded; send the request again"));
+  return std::nullopt;
+}
+
 void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
   Slot& slot = slots_[index];
-  if (!ended.status.ok()) {
-    failure_ = api_error(ended.status, ended.retry_after);
-  } else if (ended.reason == FinishReason::kCancelled ||
-             (ended.reason == FinishReason::kDeadline && services_.draining.load())) {
-    failure_ =
-        api_error(Status(StatusCode::kUnavailable,
-                         "the server is stopping, and the reply was cut off; send the request again later"));
-  } else if (ended.reason == FinishReason::kDeadline) {
-    failure_ = api_error(Status(StatusCode::kDeadlineExceeded,
-                                "the reply took longer than this server allows (option request_timeout); ask "
-                                "for fewer tokens or send it again later"));
-  } else if (ended.reason == FinishReason::kFailed) {
-    failure_ =
-        api_error(internal_error("the conversation's state could not be loaded; send the request again"));
-  }
+  if (!failure_) failure_ = failure_of(ended);
   if (failure_) {
     slot.open = false;
     --open_;
@@ -425,7 +436,10 @@ asio::awaitable<void> Generation::answer_whole() {
 
 asio::awaitable<void> Generation::answer_error() {
   if (streaming_) {
-    if (goes_on_elsewhere()) frames_ += mark_event({.kind = ReplyMark::Kind::kStopped});
+    if (goes_on_elsewhere()) {
+      const bool is_drained = failure_->code == stopping_error().code;
+      frames_ += mark_event({.kind = is_drained ? ReplyMark::Kind::kDrained : ReplyMark::Kind::kStopped});
+    }
     frames_ += prepared_.format->stream_error(*failure_);
     if (co_await flush()) co_await sink_.end_stream();
     co_return;

@@ -74,6 +74,8 @@ class Generation {
   // True: the front is told the reply's tokens. (Of log probabilities another server knows nothing.)
   bool tells_tokens() const;
   void on_ended(std::uint32_t index, const GenerationEnded& ended);
+  // Why the reply ends without an end of its own; absent: it has one.
+  std::optional<ApiError> failure_of(const GenerationEnded& ended) const;
   void show(std::uint32_t index);
   void close(Slot& slot, ReplyFinish finish);
   void cancel_open();

@@ -27,6 +27,7 @@ namespace asio = boost::asio;
 struct Written {
   bool gone = false;  // its client
   std::string stream;
+  std::string code;  // of the error that it ended with
   // Where finish_choice() and end() were called.
   std::vector<std::thread::id> finished_on;
   std::thread::id ended_on;
@@ -46,7 +47,10 @@ class Format final : public ReplyFormat {
     written_.ended_on = std::this_thread::get_id();
     return "end";
   }
-  std::string stream_error(const ApiError& error) override { return error.message; }
+  std::string stream_error(const ApiError& error) override {
+    written_.code = error.code;
+    return error.message;
+  }
   std::string whole(const std::vector<FinishedChoice>&, const ReplyUsage&) override { return {}; }
 
  private:
@@ -65,6 +69,7 @@ class Sink final : public ReplySink {
   }
   asio::awaitable<bool> end_stream() override { co_return true; }
   asio::awaitable<void> fail(ApiError error) override {
+    written_.code = error.code;
     written_.stream += error.message;
     co_return;
   }
@@ -91,7 +96,7 @@ class GenerationTest : public testing::Test {
 
   // A stream of so many tokens in each of its choices.
   Written stream(std::uint32_t tokens, bool logprobs, std::uint32_t choices = 1) {
-    Written written{.gone = client_leaves_, .stream = {}, .finished_on = {}, .ended_on = {}};
+    Written written{.gone = client_leaves_, .stream = {}, .code = {}, .finished_on = {}, .ended_on = {}};
     asio::co_spawn(io_, answer(written, tokens, logprobs, choices), asio::detached);
     io_.restart();
     io_.run();
@@ -191,6 +196,17 @@ TEST_F(GenerationTest, AServerThatStopsComputesWhatNobodyElseTakes) {
   resumed_.emplace();
   EXPECT_TRUE(stream(10, false).stream.starts_with("the server is stopping"));
   EXPECT_EQ(services_.handed, 0u);
+}
+
+// By the code a front knows that another server may answer: nothing was stored.
+TEST_F(GenerationTest, WhatAStoppingServerCutsOffIsToldAsSuch) {
+  services_.time_limit = 1;  // it is over at once
+  services_.draining = true;
+  const Written cut = stream(1500, false);
+  EXPECT_EQ(cut.code, "draining");
+  EXPECT_NE(cut.stream.find("the reply was cut off"), std::string::npos) << cut.stream;
+  services_.draining = false;
+  EXPECT_EQ(stream(1500, false).code, "deadline_exceeded");
 }
 
 // Else a tenant would read for nothing: it may delete the response that the turn continues meanwhile.

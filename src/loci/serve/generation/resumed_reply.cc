@@ -16,6 +16,7 @@ constexpr std::string_view kMark = ": loci-";
 constexpr std::string_view kPrompts = ": loci-prompts ";
 constexpr std::string_view kToken = ": loci-token ";
 constexpr std::string_view kStopped = ": loci-stopped\n";
+constexpr std::string_view kDrained = ": loci-stopped\n: drained\n";  // earlier fronts read its first line
 
 // Takes a decimal number and the character behind it.
 template <class Number>
@@ -45,6 +46,7 @@ std::string mark_event(const ReplyMark& mark) {
     case ReplyMark::Kind::kPrompts: return fmt::format("{}{}\n\n", kPrompts, mark.number);
     case ReplyMark::Kind::kToken: return fmt::format("{}{} {}\n\n", kToken, mark.choice, mark.number);
     case ReplyMark::Kind::kStopped: return fmt::format("{}\n", kStopped);
+    case ReplyMark::Kind::kDrained: return fmt::format("{}\n", kDrained);
   }
   return {};
 }
@@ -52,6 +54,7 @@ std::string mark_event(const ReplyMark& mark) {
 bool is_mark_event(std::string_view event) { return event.starts_with(kMark); }
 
 std::optional<ReplyMark> read_mark_event(std::string_view event) {
+  if (event.starts_with(kDrained)) return ReplyMark{.kind = ReplyMark::Kind::kDrained};
   if (event.starts_with(kStopped)) return ReplyMark{.kind = ReplyMark::Kind::kStopped};
   ReplyMark mark{.kind = event.starts_with(kPrompts) ? ReplyMark::Kind::kPrompts : ReplyMark::Kind::kToken};
   if (mark.kind == ReplyMark::Kind::kPrompts) {

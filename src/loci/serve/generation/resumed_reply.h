@@ -45,7 +45,8 @@ struct ReplyMark {
   enum class Kind : std::uint8_t {
     kPrompts,  // `number` is prompts_name()
     kToken,    // `number` is a token of choice `choice`
-    kStopped,  // the server stops: the error that follows is not the reply's
+    kStopped,  // the server cannot go on (its device is lost): the error that follows is not the reply's
+    kDrained,  // the same, as the server was told to stop: the reply has nothing to do with it
   };
   Kind kind = Kind::kToken;
   std::uint32_t choice = 0;

@@ -25,8 +25,10 @@ TEST(ResumedReply, EventsAreComments) {
   ASSERT_TRUE(prompts);
   EXPECT_EQ(prompts->kind, ReplyMark::Kind::kPrompts);
   EXPECT_EQ(prompts->number, UINT64_MAX);
-  EXPECT_EQ(read_mark_event(mark_event({.kind = ReplyMark::Kind::kStopped}))->kind,
-            ReplyMark::Kind::kStopped);
+  for (const auto kind : {ReplyMark::Kind::kStopped, ReplyMark::Kind::kDrained})
+    EXPECT_EQ(read_mark_event(mark_event({.kind = kind}))->kind, kind);
+  EXPECT_TRUE(mark_event({.kind = ReplyMark::Kind::kDrained}).starts_with(": loci-stopped\n"))
+      << "an earlier front reads the first line alone";
   for (const char* other : {": loci-token 3\n\n", ": loci-token x 1\n\n", ": loci-token 1 4294967296\n\n",
                             ": loci-later\n\n", ": loci-prompts -1\n\n"}) {
     EXPECT_TRUE(is_mark_event(other)) << other;

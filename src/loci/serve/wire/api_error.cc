@@ -70,6 +70,10 @@ ApiError stopping_error() {
                            5);
 }
 
+ApiError device_lost_error(const Status& health) {
+  return unavailable_error("the device is lost: " + health.message(), "device_lost", 60);
+}
+
 ApiError api_error(const Status& status, std::int64_t retry_after) {
   ApiError error = api_error(status);
   if (error.retry_after_seconds) {
