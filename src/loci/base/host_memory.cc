@@ -3,21 +3,13 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 
+#include "loci/base/memory_pages.h"
 #include "loci/base/units.h"
 
 namespace loci {
-namespace {
-
-std::uint64_t machine_memory() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
-}  // namespace
 
 Result<HostMemory> HostMemory::map(std::uint64_t bytes, Pages pages) {
   if (bytes == 0) return HostMemory();
@@ -33,7 +25,7 @@ Result<HostMemory> HostMemory::map(std::uint64_t bytes, Pages pages) {
 }
 
 void HostMemory::give_back_from(std::uint64_t begin) {
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_bytes();
   const std::uint64_t end = std::min(given_back_from_, (bytes_ + page - 1) / page * page);
   given_back_from_ = (begin + page - 1) / page * page;
   if (given_back_from_ < end) madvise(data_ + given_back_from_, end - given_back_from_, MADV_DONTNEED);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "loci/base/ascii.h"
 #include "loci/base/check.h"
 #include "loci/base/hex.h"
 #include "loci/serve/wire/json.h"
@@ -74,18 +75,7 @@ class Fields {
   Status status_;
 };
 
-bool is_member_id(std::string_view id) {
-  return id.size() == kIdDigits && std::all_of(id.begin(), id.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
-
-bool is_host(std::string_view host) {
-  return !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-           c == '-' || c == '_' || c == ':' || c == '%';
-  });
-}
+bool is_member_id(std::string_view id) { return id.size() == kIdDigits && is_lower_hex(id); }
 
 constexpr std::array<std::string_view, 3> kRoleNames = {"both", "prefill", "decode"};
 
@@ -143,7 +133,7 @@ Result<SaidMember> read_member(std::string_view text) {
   member.id = fields.text("id");
   if (!is_member_id(member.id)) fields.fault("id", fmt::format("{} hexadecimal digits", kIdDigits));
   member.host = fields.text("host");
-  if (!is_host(member.host)) fields.fault("host", "a name or an address");
+  if (member.host.empty() || !may_be_host(member.host)) fields.fault("host", "a name or an address");
   member.port = static_cast<std::uint16_t>(fields.integer("port", 1, UINT16_MAX));
   member.tls = fields.boolean("tls");
   member.models = fields.names("models");
@@ -180,7 +170,8 @@ Result<std::pair<std::string, std::uint16_t>> parse_member_address(std::string_v
   if (!in_brackets && host.find(':') != std::string_view::npos) return wrong;
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (error != std::errc{} || end != digits.data() + digits.size() || port == 0 || !is_host(host))
+  if (error != std::errc{} || end != digits.data() + digits.size() || port == 0 || host.empty() ||
+      !may_be_host(host))
     return wrong;
   return std::pair(std::string(host), port);
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "loci/base/descriptor.h"
+#include "loci/base/memory_pages.h"
 
 namespace loci {
 namespace {
@@ -41,13 +42,7 @@ FileMap::~FileMap() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-void release_mapped(std::span<const std::byte> bytes) {
-  constexpr std::uintptr_t kPage = 4096;
-  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const std::uintptr_t begin = (address + kPage - 1) / kPage * kPage;
-  const std::uintptr_t end = (address + bytes.size()) / kPage * kPage;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
+void release_mapped(std::span<const std::byte> bytes) { give_back(whole_pages(bytes.data(), bytes.size())); }
 
 Result<std::string> read_small_file(const std::string& path, std::uint64_t bytes_max) {
   LOCI_ASSIGN_OR_RETURN(const FileMap map, FileMap::open(path));

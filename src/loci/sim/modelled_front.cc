@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "loci/base/check.h"
 #include "loci/base/random.h"
 #include "loci/policy/routing/named_chunks.h"
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "loci/base/status.h"
@@ -80,7 +81,7 @@ class ModelledInstance {
   bool lives() const { return lives_; }
   // Which of its processes this is, from 1 on.
   std::uint64_t process() const { return process_; }
-  // When its process will end, drawn now; kNever: it will not.
+  // Draws when its process ends and comes back.
   Faults& faults() { return faults_; }
 
   const Core& core() const { return core_; }

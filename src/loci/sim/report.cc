@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "loci/base/random.h"
-
 namespace loci::sim {
 namespace {
 

@@ -29,10 +29,12 @@ std::vector<Option> network_options() {
                    "further host names by which clients may call a server that has no API keys; a request "
                    "for any other name gets a 403"},
                   "NAME", [](auto& flags) -> auto& { return flags.allowed_hosts; }),
-      switch_option({group, "--lenient",
-                     "ignore fields of requests that the server does not support, and warn once of each such "
-                     "field in the log; off refuses such requests"},
-                    [](auto& flags) -> auto& { return flags.lenient; }),
+      switch_option(
+          {group, "--lenient",
+           "ignore fields of requests that the server knows and does not serve, and warn once of each such "
+           "field in the log; off refuses such requests. Fields that it does not know are ignored "
+           "in any case"},
+          [](auto& flags) -> auto& { return flags.lenient; }),
       bytes_option({group, "--max-body", "the largest body of a request; a larger one gets a 413"},
                    [](auto& flags) -> auto& { return flags.http.limits.body_bytes_max; }),
       bytes_option({group, "--max-bodies",

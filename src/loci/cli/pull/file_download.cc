@@ -10,8 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "loci/base/ascii.h"
 #include "loci/base/descriptor.h"
-#include "loci/base/units.h"
 #include "loci/cli/pull/file_hash.h"
 #include "loci/cli/pull/hub.h"
 
@@ -72,10 +72,9 @@ void learn_hash(const HttpReply& reply, RepoFile& file) {
   if (!file.sha256.empty() || !file.git_sha1.empty()) return;
   std::string tag = reply.linked_etag.empty() ? reply.etag : reply.linked_etag;
   std::erase(tag, '"');
-  const bool hex = std::all_of(tag.begin(), tag.end(),
-                               [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-  if (hex && tag.size() == 64) file.sha256 = tag;
-  if (hex && tag.size() == 40) file.git_sha1 = tag;
+  if (!is_lower_hex(tag)) return;
+  if (tag.size() == 64) file.sha256 = tag;
+  if (tag.size() == 40) file.git_sha1 = tag;
 }
 
 // One request.

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
+#include "loci/base/ascii.h"
 #include "loci/cli/pull/repo_reference.h"
 
 namespace loci {
@@ -21,9 +21,7 @@ constexpr std::size_t kNamesShown = 12;
 constexpr const char* kDefaultQuantisation = "Q4_K_M";
 
 bool is_hex(const std::string& text, std::size_t digits) {
-  return text.size() == digits && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
+  return text.size() == digits && is_lower_hex(text);
 }
 
 std::string string_at(const nlohmann::json& object, const char* name) {
@@ -31,12 +29,7 @@ std::string string_at(const nlohmann::json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-bool is_gguf(const std::string& path) { return lower(path).ends_with(".gguf"); }
+bool is_gguf(const std::string& path) { return lower_ascii(path).ends_with(".gguf"); }
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // A split model's parts have one name but for their number: "model-00002-of-00003.gguf".
@@ -50,7 +43,7 @@ std::map<std::string, std::vector<RepoFile>> gguf_models(const std::vector<RepoF
   std::map<std::string, std::vector<RepoFile>> out;
   for (const RepoFile& file : files) {
     // Projectors of images are no models.
-    if (is_gguf(file.path) && !lower(base_name(file.path)).starts_with("mmproj")) {
+    if (is_gguf(file.path) && !lower_ascii(base_name(file.path)).starts_with("mmproj")) {
       out[without_part(file.path)].push_back(file);
     }
   }
@@ -63,8 +56,8 @@ std::map<std::string, std::vector<RepoFile>> gguf_models(const std::vector<RepoF
 
 // "q4_k_m" in "model-q4_k_m.gguf", but "q4_k" not.
 bool names_quantisation(const std::string& path, const std::string& wanted) {
-  const std::string name = lower(base_name(path));
-  const std::string word = lower(wanted);
+  const std::string name = lower_ascii(base_name(path));
+  const std::string word = lower_ascii(wanted);
   for (std::size_t at = name.find(word); at != name.npos; at = name.find(word, at + 1)) {
     const char before = at == 0 ? '-' : name[at - 1];
     const char after = at + word.size() == name.size() ? '.' : name[at + word.size()];

@@ -3,24 +3,17 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/memory_pages.h"
 #include "loci/base/units.h"
 #include "loci/compute/cpu/numa.h"
 
 namespace loci::cpu {
 
 namespace {
-
-constexpr std::uint64_t kHugePage = 2u << 20;
-
-std::uint64_t machine_memory() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
 
 // A multiple of `unit` bytes at a multiple of it: a huge page can only lie there. nullptr: no memory.
 std::uint8_t* map_aligned(std::uint64_t size, std::uint64_t unit) {
@@ -51,7 +44,7 @@ Buffer::~Buffer() {
 Result<Buffer> Buffer::allocate(std::uint64_t bytes, std::string_view purpose) {
   Buffer buffer;
   // Kernels may load a vector past the last element.
-  const std::uint64_t unit = bytes >= kHugePage ? kHugePage : 4096;
+  const std::uint64_t unit = bytes >= kHugePageBytes ? kHugePageBytes : 4096;
   const std::uint64_t size = (bytes + 256 + unit - 1) / unit * unit;
   std::uint8_t* data = nullptr;
   if (size >= bytes && size <= machine_memory()) data = map_aligned(size, unit);
@@ -59,7 +52,7 @@ Result<Buffer> Buffer::allocate(std::uint64_t bytes, std::string_view purpose) {
     return resource_exhausted(fmt::format("{} needs {}, and this machine has {} in all: ask for less",
                                           purpose, format_bytes(bytes), format_bytes(machine_memory())));
   }
-  if (unit == kHugePage) {
+  if (unit == kHugePageBytes) {
     madvise(data, size, MADV_HUGEPAGE);
     interleave_pages(data, size);
   }
@@ -70,10 +63,7 @@ Result<Buffer> Buffer::allocate(std::uint64_t bytes, std::string_view purpose) {
 
 void Buffer::give_back(std::uint64_t begin, std::uint64_t bytes) const {
   LOCI_CHECK(begin + bytes <= size_, "a piece of the buffer");
-  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  const std::uint64_t first = (begin + page - 1) / page * page;
-  const std::uint64_t end = (begin + bytes) / page * page;
-  if (first < end) madvise(data_ + first, end - first, MADV_DONTNEED);
+  loci::give_back(whole_pages(data_ + begin, bytes));
 }
 
 void Buffer::reserve(std::uint64_t bytes, std::string_view purpose) {

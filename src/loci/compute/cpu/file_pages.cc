@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cpu/file_pages.h"
 
-#include <sys/mman.h>
-
 #include <cstdio>
 #include <fstream>
 #include <string>
 #include <string_view>
+
+#include "loci/base/memory_pages.h"
 
 namespace loci::cpu {
 
@@ -24,14 +24,10 @@ FilePages::FilePages() {
 }
 
 void FilePages::release(const TensorView& tensor, std::uint64_t begin, std::uint64_t end) const {
-  constexpr std::uintptr_t kPage = 4096;
-  const auto data = reinterpret_cast<std::uintptr_t>(tensor.data);
-  const std::uintptr_t first = (data + begin * tensor.row_bytes() + kPage - 1) / kPage * kPage;
-  const std::uintptr_t last = (data + end * tensor.row_bytes()) / kPage * kPage;
-  if (first >= last) return;
+  const WholePages pages =
+      whole_pages(tensor.data + begin * tensor.row_bytes(), (end - begin) * tensor.row_bytes());
   for (const Mapping& mapping : mappings_) {
-    if (mapping.begin <= first && last <= mapping.end)
-      madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    if (mapping.begin <= pages.begin && pages.begin + pages.bytes <= mapping.end) give_back(pages);
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -46,10 +45,10 @@ void HugePages::given_back(std::uint64_t begin, std::uint64_t bytes) {
 
 // Every page of it has memory: joining it takes no more than it has.
 bool HugePages::in_use(std::uint8_t* unit) const {
-  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::array<unsigned char, kHugePageBytes / kSmallPage> there{};
   if (mincore(unit, kHugePageBytes, there.data()) != 0) return false;
-  return std::all_of(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(kHugePageBytes / page),
+  return std::all_of(there.begin(),
+                     there.begin() + static_cast<std::ptrdiff_t>(kHugePageBytes / page_bytes()),
                      [](unsigned char status) { return (status & 1) != 0; });
 }
 

@@ -20,11 +20,10 @@
 #include <mutex>
 #include <thread>
 
+#include "loci/base/memory_pages.h"
 #include "loci/base/mutex.h"
 
 namespace loci::cpu {
-
-inline constexpr std::uint64_t kHugePageBytes = 2u << 20;
 
 // Thread-safe, but for join_split().
 class HugePages {

@@ -27,7 +27,6 @@
 // planned, and the next one is formed when nothing is in flight.
 #include <utility>
 
-#include "loci/base/check.h"
 #include "loci/engine/core/core_state.h"
 
 namespace loci {

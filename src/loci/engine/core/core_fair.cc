@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "loci/base/check.h"
 #include "loci/engine/core/core_state.h"
 
 namespace loci {

@@ -8,8 +8,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "loci/base/check.h"
-
 namespace loci {
 namespace {
 

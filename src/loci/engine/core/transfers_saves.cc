@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "loci/base/check.h"
 #include "loci/engine/core/transfers.h"
 
 namespace loci {

@@ -25,6 +25,7 @@ struct KeeperOptions {
   std::function<Nanos()> now = [] { return SystemClock().now(); };
 };
 
+// After start() its own thread alone looks, and nobody else may; before, whoever has it.
 class DiskKeeper {
  public:
   explicit DiskKeeper(KeeperOptions options);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/memory_pages.h"
 #include "loci/base/mutex.h"
 #include "loci/memory/disk/disk_format.h"
 
@@ -58,10 +59,8 @@ class DiskBufferPool {
   }
 
  private:
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
   void add_piece() REQUIRES(mutex_) {
-    std::byte* piece = aligned_memory(piece_, kHugePage);
+    std::byte* piece = aligned_memory(piece_, kHugePageBytes);
     ::madvise(piece, piece_, MADV_HUGEPAGE);  // a wish
     pieces_.push_back(piece);
     for (std::size_t at = 0; at + bytes_ <= piece_; at += bytes_, ++made_) free_.push_back(piece + at);

@@ -28,12 +28,11 @@ class JobQueue {
     const MutexLock lock(mutex_);
     return jobs_.size();
   }
-  // Waits at most `time` (kForEver: without a limit); absent: nothing came, or it is closed and empty.
-  static constexpr Nanos kForEver = -1;
+  // Waits at most `time` (kNever: without a limit); absent: nothing came, or it is drained.
   std::optional<Job> pop(Nanos time) {
     MutexLock lock(mutex_);
     const auto ready = [this]() REQUIRES(mutex_) { return closed_ || !jobs_.empty(); };
-    if (time == kForEver) {
+    if (time == kNever) {
       changed_.wait(lock, ready);
     } else {
       changed_.wait_for(lock, std::chrono::nanoseconds(time), ready);
@@ -50,7 +49,8 @@ class JobQueue {
     }
     changed_.notify_all();
   }
-  bool closed() const {
+  // Closed, and nothing is left.
+  bool is_drained() const {
     const MutexLock lock(mutex_);
     return closed_ && jobs_.empty();
   }

@@ -8,6 +8,8 @@
 #include <charconv>
 #include <set>
 
+#include "loci/base/ascii.h"
+
 namespace loci {
 namespace {
 
@@ -36,17 +38,10 @@ std::string_view next_part(std::string_view& text, char mark) {
   return part;
 }
 
-bool is_host(std::string_view host) {
-  return host.size() <= 253 && std::all_of(host.begin(), host.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-                  c == '-' || c == '_' || c == ':' || c == '%';
-         });
-}
-
 // "10.0.0.7:6379", "::1:6379", ":6379".
 std::optional<RedisPlace> parse_place(std::string_view text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || !is_host(text.substr(0, colon))) return std::nullopt;
+  if (colon == std::string_view::npos || !may_be_host(text.substr(0, colon))) return std::nullopt;
   const std::optional<std::uint32_t> port = slot_number(text.substr(colon + 1), UINT16_MAX);
   if (!port || *port == 0) return std::nullopt;
   return RedisPlace{.host = std::string(text.substr(0, colon)), .port = static_cast<std::uint16_t>(*port)};
@@ -59,7 +54,7 @@ std::optional<RedisPlace> parse_node_place(std::string_view text) {
   const std::string_view name = next_part(text, ',');
   std::optional<RedisPlace> place = parse_place(address.substr(0, address.find('@')));
   const bool is_name = !name.empty() && name != "?" && name.find('=') == std::string_view::npos;
-  if (place && is_name && is_host(name)) place->host = name;
+  if (place && is_name && may_be_host(name)) place->host = name;
   return place;
 }
 

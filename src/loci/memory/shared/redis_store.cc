@@ -117,8 +117,8 @@ class RedisStore final : public SharedStore {
   void run(const char* name, JobQueue<Job>& queue, void (RedisStore::*work)(Job&, RedisLine&)) {
     pthread_setname_np(pthread_self(), name);
     RedisLine line(state_);
-    while (!queue.closed()) {
-      std::optional<Job> job = queue.pop(JobQueue<Job>::kForEver);
+    while (!queue.is_drained()) {
+      std::optional<Job> job = queue.pop(kNever);
       if (job) (this->*work)(*job, line);
     }
   }

@@ -36,11 +36,10 @@ void RedisWriter::forget(const ChainKey& key) {
 void RedisWriter::run() {
   pthread_setname_np(pthread_self(), "loci-shared-set");
   RedisLine line(store_);
-  while (!jobs_.closed() || !batch_.empty()) {
+  while (!jobs_.is_drained() || !batch_.empty()) {
     const bool down = !store_.account().is_up();
     const Nanos at = batch_.empty() ? due(down) : 0;
-    std::optional<Job> job =
-        jobs_.pop(at == kNever ? JobQueue<Job>::kForEver : std::max<Nanos>(0, at - store_.clock().now()));
+    std::optional<Job> job = jobs_.pop(at == kNever ? kNever : std::max<Nanos>(0, at - store_.clock().now()));
     if (tend_at_ <= store_.clock().now()) tend_now();
     if (down && store_.account().probe_at() <= store_.clock().now()) {
       line.drop();

@@ -2,12 +2,12 @@
 #include "loci/serve/telemetry/metrics.h"
 
 #include <prometheus/text_serializer.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
 #include <vector>
 
+#include "loci/base/memory_pages.h"
 #include "loci/serve/telemetry/core_metrics.h"
 
 namespace loci {
@@ -104,7 +104,7 @@ void add_process(Snapshot& out) {
   std::uint64_t size_pages = 0;
   std::uint64_t resident_pages = 0;
   if (statm >> size_pages >> resident_pages) {
-    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    const std::uint64_t page = page_bytes();
     out.gauge("process_resident_memory_bytes", "Resident memory", static_cast<double>(resident_pages * page));
     out.gauge("process_virtual_memory_bytes", "Virtual memory", static_cast<double>(size_pages * page));
   }
