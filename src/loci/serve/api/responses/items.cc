@@ -10,7 +10,9 @@
 #include <set>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
+#include "loci/base/units.h"
 #include "loci/serve/api/responses/ids.h"
 #include "loci/serve/wire/field_reader.h"
 #include "loci/serve/wire/json.h"
@@ -22,6 +24,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kItemRoles = {"user", "assistant", "system", "developer"};
 constexpr std::array<std::string_view, 3> kStatuses = {"in_progress", "completed", "incomplete"};
+constexpr std::uint64_t kStoredItemBytes = 64;  // that the store counts beside an item's id and JSON
 
 template <class List>
 bool contains(const List& list, std::string_view value) {
@@ -351,12 +354,19 @@ Result<std::vector<Item>> from_stored(const std::vector<StoredItem>& items) {
   return out;
 }
 
-Status resolve_references(std::vector<Item>& items, const std::vector<Item>& known, std::string_view field) {
-  std::unordered_map<std::string_view, const Item*> by_id;  // the first of each
+Status resolve_references(std::vector<Item>& items, const std::vector<Item>& known, std::uint64_t bytes_max,
+                          std::string_view field) {
+  struct Known {
+    const Item* item = nullptr;
+    std::uint64_t bytes = 0;  // 0: not counted yet
+  };
+  std::unordered_map<std::string_view, Known> by_id;  // the first of each
+  std::vector<std::pair<std::size_t, const Item*>> found;
+  std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].at("type") != "item_reference") continue;
     if (by_id.empty()) {
-      for (const Item& item : known) by_id.emplace(item.at("id").get_ref<const std::string&>(), &item);
+      for (const Item& item : known) by_id.emplace(item.at("id").get_ref<const std::string&>(), Known{&item});
     }
     const auto at = by_id.find(items[i].at("id").get_ref<const std::string&>());
     if (at == by_id.end()) {
@@ -365,8 +375,20 @@ Status resolve_references(std::vector<Item>& items, const std::vector<Item>& kno
                           utf8_prefix(items[i].at("id").get_ref<const std::string&>(), 100)),
               fmt::format("{}[{}].id", field, i)};
     }
-    items[i] = *at->second;
+    Known& one = at->second;
+    if (one.bytes == 0) one.bytes = at->first.size() + dump_json(*one.item).size() + kStoredItemBytes;
+    bytes += one.bytes;
+    if (bytes > bytes_max) {
+      return {
+          StatusCode::kResourceExhausted,
+          fmt::format("expected references to items of at most {} bytes together, each counted as often as "
+                      "it is named; up to this one they have {}",
+                      format_count(bytes_max), format_count(bytes)),
+          fmt::format("{}[{}].id", field, i)};
+    }
+    found.emplace_back(i, one.item);
   }
+  for (const auto& [at, item] : found) items[at] = *item;
   return {};
 }
 

@@ -4,6 +4,7 @@
 // Thread-safe; no networking here.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,9 +36,12 @@ std::vector<StoredItem> to_stored(const std::vector<Item>& items);
 // Errors: kDataLoss where a stored item is no JSON object.
 Result<std::vector<Item>> from_stored(const std::vector<StoredItem>& items);
 
-// Puts the items that `items` refers to in place of the references; they are looked for in `known`.
-// Errors: kNotFound naming the reference.
-Status resolve_references(std::vector<Item>& items, const std::vector<Item>& known, std::string_view field);
+// Puts the items that `items` refers to in place of the references; they are looked for in `known`. A
+// reference is shorter than its item, and may be repeated: together they bring along at most `bytes_max`, as
+// the store counts items. Errors, with `items` as they were: kNotFound naming the reference;
+// kResourceExhausted naming the first one that brings more.
+Status resolve_references(std::vector<Item>& items, const std::vector<Item>& known, std::uint64_t bytes_max,
+                          std::string_view field);
 
 // Every function_call_output of `items` belongs to a function_call before it, there or in `known`.
 // Errors: kInvalidArgument naming the call_id.

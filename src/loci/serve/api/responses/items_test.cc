@@ -191,16 +191,18 @@ TEST(Items, AResultNamesItsCall) {
                "is required");
 }
 
+constexpr std::uint64_t kNoLimit = UINT64_MAX;
+
 TEST(Items, ReferencesAreResolvedOrNamed) {
   Result<std::vector<Item>> known =
       parse_items({{{"role", "user"}, {"content", "a"}, {"id", "msg_a"}}}, "input");
   Result<std::vector<Item>> items = parse_items({{{"id", "msg_a"}}, user("b")}, "input");
   ASSERT_TRUE(known.ok() && items.ok()) << items.status().to_string();
-  ASSERT_TRUE(resolve_references(*items, *known, "input").ok());
+  ASSERT_TRUE(resolve_references(*items, *known, kNoLimit, "input").ok());
   EXPECT_EQ((*items)[0], (*known)[0]);
   Result<std::vector<Item>> other = parse_items({{{"type", "item_reference"}, {"id", "msg_b"}}}, "input");
   ASSERT_TRUE(other.ok());
-  const Status status = resolve_references(*other, *known, "input");
+  const Status status = resolve_references(*other, *known, kNoLimit, "input");
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.field(), "input[0].id");
 }
@@ -213,9 +215,25 @@ TEST(Items, ManyReferencesToALongHistory) {
     known.push_back({{"type", "message"}, {"id", "msg_" + std::to_string(i)}});
     items.push_back({{"type", "item_reference"}, {"id", "msg_" + std::to_string(kItems - 1 - i % 10)}});
   }
-  ASSERT_TRUE(resolve_references(items, known, "input").ok());
+  ASSERT_TRUE(resolve_references(items, known, kNoLimit, "input").ok());
   EXPECT_EQ(items[0], known[kItems - 1]);
   EXPECT_EQ(items[kItems - 1], known[kItems - 10]);
+}
+
+// A short reference brings along a long item as often as it is named.
+TEST(Items, ReferencesBringABoundedNumberOfBytes) {
+  const std::vector<Item> known = {
+      {{"type", "message"}, {"id", "msg_a"}, {"content", std::string(9'000, 'x')}}};
+  const std::vector<Item> input(3, {{"type", "item_reference"}, {"id", "msg_a"}});
+  const std::vector<StoredItem> stored = to_stored(known);
+  const std::uint64_t bytes = stored[0].id.size() + stored[0].json.size() + 64;
+  std::vector<Item> items = input;
+  const Status status = resolve_references(items, known, 3 * bytes - 1, "input");
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.field(), "input[2].id");
+  EXPECT_EQ(items, input) << "nothing was copied";
+  EXPECT_TRUE(resolve_references(items, known, 3 * bytes, "input").ok());
+  EXPECT_EQ(items, std::vector<Item>(3, known[0]));
 }
 
 }  // namespace

@@ -36,6 +36,18 @@ ApiError too_large(const Status& status, const std::string& field) {
   return at_field(std::move(error), field, "context_length_exceeded");
 }
 
+// A reference names no item, or brings along more than is read of a history.
+ApiError reference_error(const Status& status) {
+  if (status.code() != StatusCode::kResourceExhausted) return api_error(status);
+  ApiError error = http_error(
+      400,
+      fmt::format("{} (the limit is the larger of option max_body and {} bytes for each token of the "
+                  "context); leave out references",
+                  status.message(), kHistoryBytesPerToken),
+      "");
+  return at_field(std::move(error), status.field(), "context_length_exceeded");
+}
+
 // What `field` names is not there; or it cannot be known, which is no fault of the field.
 ApiError load_error(const Status& status, std::string_view kind, const std::string& id,
                     const std::string& field, const std::string& code) {
@@ -73,6 +85,7 @@ std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, 
   Result<std::vector<Item>> items = from_stored(stored.value());
   if (!items.ok()) return api_error(items.status());
   return ResponseHistory{.items = std::move(*items),
+                         .bytes_max = bytes_max,
                          .tokens = std::move(response->tokens),
                          .tokenizer = std::move(response->tokenizer)};
 }
@@ -95,7 +108,7 @@ std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& sto
   }
   Result<std::vector<Item>> items = from_stored(stored.value());
   if (!items.ok()) return api_error(items.status());
-  ResponseHistory history{.items = std::move(*items), .tokens = {}, .tokenizer = {}};
+  ResponseHistory history{.items = std::move(*items), .bytes_max = bytes_max, .tokens = {}, .tokenizer = {}};
   // The latest turn's tokens, where it is still there: they are no more than a shorter way.
   for (auto item = stored.value().rbegin(); item != stored.value().rend(); ++item) {
     const std::string latest = response_of_item(item->id);
@@ -217,8 +230,9 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
                                                           const ServedModel& served, TokenHistory& tokens,
                                                           std::string_view tenant, ConversationStore* store,
                                                           std::int64_t claim, ResponseHead head) {
-  if (Status status = resolve_references(request.input, history.items, "input"); !status.ok())
-    return api_error(status);
+  if (Status status = resolve_references(request.input, history.items, history.bytes_max, "input");
+      !status.ok())
+    return reference_error(status);
   if (Status status = check_call_outputs(request.input, history.items, "input"); !status.ok())
     return api_error(status);
   if (!request.conversation.empty()) {

@@ -65,6 +65,29 @@ TEST_F(ResponseTurnTest, AHistoryLongerThanTheLimitIsRefusedByName) {
   }
 }
 
+TEST_F(ResponseTurnTest, ReferencesBringNoMoreThanAHistoryMayHave) {
+  StoredTurn turn = test_turn("resp_1");
+  turn.input = {message("a", 5'000)};
+  turn.output = {};
+  ASSERT_TRUE(store_->commit_turn("ann", turn).ok());
+  ResponseRequest request;
+  request.previous_response_id = "resp_1";
+  request.input.assign(2, {{"type", "item_reference"}, {"id", "a"}});
+  auto history = load(request, 6'000);
+  ASSERT_TRUE(std::holds_alternative<ResponseHistory>(history)) << std::get<ApiError>(history).message;
+  // It is refused before the model is asked for anything.
+  TokenHistory tokens;
+  const auto refused = prepare_response(request, std::get<ResponseHistory>(history), ServedModel{}, tokens,
+                                        "ann", store_.get(), 0, {});
+  ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+  const ApiError& error = std::get<ApiError>(refused);
+  EXPECT_EQ(error.http_status, 400);
+  EXPECT_EQ(error.param, "input[1].id");
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  for (const char* part : {"at most 6,000 bytes", "max_body"})
+    EXPECT_NE(error.message.find(part), std::string::npos) << error.message;
+}
+
 TEST_F(ResponseTurnTest, AHistoryIsAsLongAsABodyOrTheContext) {
   EXPECT_EQ(history_bytes_max(8'000, 100), 8'000u);
   EXPECT_EQ(history_bytes_max(8'000, 1'000), 64'000u);
