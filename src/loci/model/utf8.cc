@@ -58,6 +58,15 @@ void append_utf8_final(std::string_view bytes, std::string& out) {
   if (append_utf8(bytes, out) < bytes.size()) out += kReplacement;
 }
 
+bool is_utf8(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const Sequence sequence = first_sequence(bytes);
+    if (sequence.shape != Shape::kComplete) return false;
+    bytes.remove_prefix(sequence.bytes);
+  }
+  return true;
+}
+
 Utf8Character first_character(std::string_view text) {
   LOCI_CHECK(!text.empty(), "a character needs bytes");
   const std::size_t bytes = first_sequence(text).bytes;

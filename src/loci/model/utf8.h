@@ -16,6 +16,9 @@ std::size_t append_utf8(std::string_view bytes, std::string& out);
 // Appends the text of all of `bytes`: an unfinished character becomes U+FFFD.
 void append_utf8_final(std::string_view bytes, std::string& out);
 
+// Whether `bytes` are valid UTF-8 from the first to the last: none of them would be replaced.
+bool is_utf8(std::string_view bytes);
+
 // The character at the front of `text` (not empty, valid UTF-8) and its length in bytes.
 struct Utf8Character {
   char32_t value;

@@ -45,7 +45,11 @@ TEST(Utf8, EveryCharacterGoesRound) {
     ASSERT_EQ(text_of(text), text);
     ASSERT_EQ(first_character(text).value, c);
     ASSERT_EQ(first_character(text).bytes, text.size());
+    ASSERT_TRUE(is_utf8(text));
+    ASSERT_EQ(is_utf8(text.substr(0, text.size() - 1)), text.size() == 1) << "nothing is text, a part is not";
   }
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_FALSE(is_utf8("a\x80"));
 }
 
 }  // namespace

@@ -146,5 +146,39 @@ TEST_F(PrepareTest, TextsOfTokensInBothShapes) {
   EXPECT_EQ(pieces["tokens"][0]["piece"], texts["token_strs"][0]);
 }
 
+// A token may end inside a character: llama.cpp then gives its bytes.
+TEST_F(PrepareTest, PiecesOfACharacterAreBytes) {
+  const std::string emoji = "\xf0\x9f\xa6\x99";
+  const Json request = {{"content", emoji}, {"with_pieces", true}};
+  const Json answer = Json::parse(std::get<std::string>(tokenize(request.dump(), served(9))));
+  std::string joined;
+  std::size_t arrays = 0;
+  for (const Json& token : answer["tokens"]) {
+    const Json& piece = token["piece"];
+    arrays += piece.is_array();
+    if (piece.is_string()) joined += piece.get<std::string>();
+    for (const Json& byte : piece.is_array() ? piece : Json::array())
+      joined += static_cast<char>(byte.get<unsigned char>());
+  }
+  EXPECT_TRUE(joined.ends_with(emoji)) << answer;
+  EXPECT_GT(arrays, 0u) << "the test's tokenizer has no token for it";
+}
+
+// A token takes some thirty bytes with its text, and a body may have millions.
+TEST_F(PrepareTest, TextsOfABoundedNumberOfTokensAreShown) {
+  const std::string text(kShownTokensMax + 1, '\x01');  // no two make a token
+  for (const char* field : {"with_pieces", "return_token_strs"}) {
+    Json request = {{"content", text}};
+    request[field] = true;
+    const auto refused = tokenize(request.dump(), served(9));
+    ASSERT_TRUE(std::holds_alternative<ApiError>(refused)) << field;
+    const ApiError& error = std::get<ApiError>(refused);
+    EXPECT_EQ(error.http_status, 400);
+    EXPECT_EQ(error.param, field);
+    EXPECT_NE(error.message.find("at most 1,000,000 tokens"), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("1,000,001"), std::string::npos) << error.message;
+  }
+}
+
 }  // namespace
 }  // namespace loci

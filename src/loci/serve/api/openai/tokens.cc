@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/openai/tokens.h"
 
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "loci/base/units.h"
+#include "loci/model/utf8.h"
 #include "loci/serve/api/openai/token_request.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/generation/prepare.h"
@@ -36,6 +42,39 @@ Result<std::vector<TokenId>> encode(TokenizeRequest request, const ServedModel& 
   return encode_text(served.model->tokenizer, request.text, request.add_special, control);
 }
 
+// --- an answer as text: a tree of millions of values would take a hundred times the bytes ---
+
+// In place of the comma behind the last element.
+void end_list(std::string& out) {
+  if (out.back() == ',') out.pop_back();
+  out += ']';
+}
+
+void append_ids(std::string& out, const std::vector<TokenId>& tokens) {
+  for (const TokenId token : tokens) fmt::format_to(std::back_inserter(out), "{},", token.value);
+}
+
+std::string bytes_json(std::string_view bytes) {
+  std::string out = "[";
+  for (const char byte : bytes)
+    fmt::format_to(std::back_inserter(out), "{},", static_cast<unsigned char>(byte));
+  end_list(out);
+  return out;
+}
+
+// llama.cpp's: a text, or the bytes of a part of a character.
+void append_pieces(std::string& out, const std::vector<TokenId>& tokens, const Tokenizer& tokenizer) {
+  for (const TokenId token : tokens) {
+    const std::string bytes = tokenizer.token_bytes(token);
+    const std::string piece = is_utf8(bytes) ? dump_json(bytes) : bytes_json(bytes);
+    fmt::format_to(std::back_inserter(out), R"({{"id":{},"piece":{}}},)", token.value, piece);
+  }
+}
+
+void append_texts(std::string& out, const std::vector<TokenId>& tokens, const Tokenizer& tokenizer) {
+  for (const TokenId token : tokens) out += dump_json(tokenizer.token_bytes(token)) + ',';
+}
+
 }  // namespace
 
 Result<std::vector<TokenId>> tokens_of_request(const Json& request, const ServedModel& served) {
@@ -53,20 +92,27 @@ std::variant<std::string, ApiError> tokenize(std::string_view body, const Served
   const bool with_texts = request->with_texts;
   const Result<std::vector<TokenId>> tokens = encode(std::move(*request), served);
   if (!tokens.ok()) return api_error(tokens.status());
-  Json list = Json::array();
-  for (const TokenId token : *tokens) {
-    if (with_pieces)
-      list.push_back({{"id", token.value}, {"piece", tokenizer.token_bytes(token)}});
-    else
-      list.push_back(token.value);
+  if ((with_pieces || with_texts) && tokens->size() > kShownTokensMax) {
+    return api_error(invalid_argument(
+        fmt::format(
+            "the text of each token is shown of at most {} tokens, and these are {}; leave it out, or "
+            "send a shorter text",
+            format_count(kShownTokensMax), format_count(tokens->size())),
+        with_pieces ? "with_pieces" : "return_token_strs"));
   }
-  Json answer = {
-      {"tokens", std::move(list)}, {"count", tokens->size()}, {"max_model_len", served.context_tokens}};
+  std::string answer = R"({"tokens":[)";
+  if (with_pieces)
+    append_pieces(answer, *tokens, tokenizer);
+  else
+    append_ids(answer, *tokens);
+  end_list(answer);
+  answer += fmt::format(R"(,"count":{},"max_model_len":{})", tokens->size(), served.context_tokens);
   if (with_texts) {
-    Json& texts = answer["token_strs"] = Json::array();
-    for (const TokenId token : *tokens) texts.push_back(tokenizer.token_bytes(token));
+    answer += R"(,"token_strs":[)";
+    append_texts(answer, *tokens, tokenizer);
+    end_list(answer);
   }
-  return dump_json(answer);
+  return answer + '}';
 }
 
 std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served) {

@@ -24,6 +24,9 @@ Result<std::vector<TokenId>> encode_text(const Tokenizer& tokenizer, std::string
 // The tokens of a request to /tokenize.
 Result<std::vector<TokenId>> tokens_of_request(const Json& request, const ServedModel& served);
 
+// Of more tokens /tokenize shows no texts: an answer stays below some tens of megabytes.
+inline constexpr std::size_t kShownTokensMax = 1'000'000;
+
 // The answers of /tokenize and /detokenize.
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served);
 std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served);
