@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/openai/completion_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "loci/model/utf8.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 #include "loci/serve/wire/sse.h"
@@ -15,6 +18,20 @@ namespace {
 
 constexpr std::string_view kObject = "text_completion";
 
+// A token as the lists name it. JSON has no text for a part of a character: it is spelled as OpenAI does,
+// "bytes:\xe4\xb8". So different tokens have different names.
+std::string token_name(const std::string& bytes) {
+  if (is_utf8(bytes)) return bytes;
+  std::string out = "bytes:";
+  for (const char c : bytes) {
+    if (c >= ' ' && c < 0x7f && c != '\\')
+      out += c;
+    else
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
 // The lists of OpenAI's format.
 struct LogprobLists {
   Json tokens = Json::array();
@@ -23,10 +40,11 @@ struct LogprobLists {
   Json offsets = Json::array();
 
   void add(const LogprobEntry& entry, std::uint64_t characters_before) {
-    tokens.push_back(entry.bytes);
+    tokens.push_back(token_name(entry.bytes));
     logprobs.push_back(entry.logprob);
     Json top = Json::object();
-    for (const auto& [bytes, logprob] : entry.top) top[bytes] = logprob;
+    // Of tokens with the same bytes the first one, which is the likeliest.
+    for (const auto& [bytes, logprob] : entry.top) top.emplace(token_name(bytes), logprob);
     tops.push_back(std::move(top));
     offsets.push_back(entry.text_offset + characters_before);
   }

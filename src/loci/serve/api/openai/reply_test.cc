@@ -141,6 +141,21 @@ TEST(Formats, LogprobsInBothShapes) {
   EXPECT_EQ(text["choices"][0]["logprobs"]["token_logprobs"][0], -0.5);
 }
 
+// Each is half a character: as text they would all be U+FFFD.
+TEST(Formats, TokensThatAreNoTextAreSpelled) {
+  OutputDelta delta;
+  delta.logprobs.push_back(
+      {.bytes = "\xe4\xb8",
+       .logprob = -0.5f,
+       .top = {{"\xe4\xb8", -0.5f}, {" \\\xf0\x9f", -1.0f}, {"\xe4\xb9", -1.5f}, {"\xe4\xb9", -2.0f}}});
+  const std::string events = make_completion_format(head(true))->delta(0, delta);
+  const Json lists = objects(events).at(0)["choices"][0]["logprobs"];
+  EXPECT_EQ(lists["tokens"][0], "bytes:\\xe4\\xb8");
+  const Json expected = {
+      {"bytes:\\xe4\\xb8", -0.5}, {"bytes: \\x5c\\xf0\\x9f", -1.0}, {"bytes:\\xe4\\xb9", -1.5}};
+  EXPECT_EQ(lists["top_logprobs"][0], expected);
+}
+
 FinishedChoice spoken(std::uint32_t index, const std::string& text, std::vector<float> logprobs) {
   FinishedChoice choice{.index = index, .stop_string = {}};
   choice.output.parts.emplace_back(TextPiece{text});
