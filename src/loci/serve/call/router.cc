@@ -24,7 +24,7 @@ std::vector<std::string_view> segments(std::string_view path) {
   return out;
 }
 
-// A last segment "{name...}" takes the rest of the path, slashes too.
+// A last segment "{name...}" takes the rest of the path, slashes too. No parameter is empty.
 std::optional<std::vector<std::string>> parameters_of(std::string_view pattern, std::string_view path) {
   const std::vector<std::string_view> wanted = segments(pattern);
   const std::vector<std::string_view> found = segments(path);
@@ -33,6 +33,7 @@ std::optional<std::vector<std::string>> parameters_of(std::string_view pattern, 
   std::vector<std::string> out;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (rest && i + 1 == wanted.size()) {
+      if (found.size() == wanted.size() && found[i].empty()) return std::nullopt;
       out.push_back(percent_decoded(path.substr(static_cast<std::size_t>(found[i].data() - path.data()))));
     } else if (wanted[i].starts_with('{')) {
       if (found[i].empty()) return std::nullopt;

@@ -29,7 +29,8 @@ TEST(Router, MatchesByMethodAndPath) {
   const Router::Match wrong = router.match(http::verb::delete_, "/v1/things");
   EXPECT_EQ(wrong.route, nullptr);
   EXPECT_EQ(wrong.allowed, "GET, HEAD, POST, OPTIONS");
-  for (const char* path : {"", "/", "/v1", "/v1/thing", "/v1/things/", "/v1/things/a/b", "v1/things", "*"}) {
+  for (const char* path : {"", "/", "/v1", "/v1/thing", "/v1/things/", "/v1/things/a/b", "/v1/models",
+                           "/v1/models/", "v1/things", "*"}) {
     EXPECT_TRUE(router.match(http::verb::get, path).allowed.empty()) << path;
   }
 }
