@@ -3,17 +3,7 @@
 #include "loci/serve/http/server.h"
 
 #include <gtest/gtest.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/null_sink.h>
-#include <sys/socket.h>
 
-#include <atomic>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
-#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -23,141 +13,10 @@
 #include "loci/base/eventually_testing.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/crowd_testing.h"
-#include "loci/serve/telemetry/metrics.h"
-#include "loci/serve/workers/worker_pool.h"
+#include "loci/serve/http/server_testing.h"
 
 namespace loci {
 namespace {
-
-namespace asio = boost::asio;
-using asio::ip::tcp;
-using boost::system::error_code;
-
-// A client that reads with a time limit, so that a fault is a failure and not a hang.
-class Client {
- public:
-  explicit Client(std::uint16_t port) : socket_(io_) {
-    socket_.connect({asio::ip::make_address("127.0.0.1"), port});
-    const timeval patience{.tv_sec = 120, .tv_usec = 0};
-    setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  }
-  void send(std::string_view data) {
-    error_code error;
-    asio::write(socket_, asio::buffer(data), error);
-  }
-  // Until `end` was seen `count` times, or the end of the connection.
-  std::string read_until(const std::string& end, int count = 1) {
-    std::string got;
-    for (;;) {
-      int seen = 0;
-      for (auto at = got.find(end); at != got.npos; at = got.find(end, at + end.size())) ++seen;
-      if (seen >= count) return got;
-      std::string piece(4096, '\0');
-      error_code error;
-      const std::size_t bytes = read_some(piece, error);
-      if (error) return got;
-      got.append(piece, 0, bytes);
-    }
-  }
-  std::string read_all() { return read_until("\x01never"); }
-  std::size_t read_some(std::string& piece, error_code& error) {
-    ssize_t bytes = 0;
-    do {
-      bytes = recv(socket_.native_handle(), piece.data(), piece.size(), 0);
-    } while (bytes < 0 && errno == EINTR);  // as a process may see that stood still
-    if (bytes < 0 && errno == EAGAIN) ADD_FAILURE() << "the server sent nothing for two minutes";
-    if (bytes <= 0) error = asio::error::eof;
-    return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
-  }
-  bool is_closed() {
-    std::string piece(1, '\0');
-    error_code error;
-    read_some(piece, error);
-    return static_cast<bool>(error);
-  }
-  void close() { socket_.close(); }
-
- private:
-  asio::io_context io_;
-  tcp::socket socket_;
-};
-
-class ServerTest : public testing::Test {
- protected:
-  void start(const HttpLimits& limits = {}) {
-    server_.emplace(
-        HttpServer::Options{.host = "127.0.0.1", .port = 0, .limits = limits}, clock_, metrics_,
-        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
-    const Status status = server_->listen([this](Exchange& exchange) { return handle(exchange); });
-    ASSERT_TRUE(status.ok()) << status.to_string();
-  }
-
-  asio::awaitable<void> handle(Exchange& exchange) {
-    if (exchange.path() == "/header" || exchange.path() == "/limit") {
-      HttpResponse response{.status = exchange.path() == "/limit" ? 429 : 401, .body = "no", .headers = {}};
-      co_await exchange.respond(std::move(response));
-      co_return;
-    }
-    const std::optional<ApiError> error = co_await exchange.read_body();
-    if (error) {
-      HttpResponse response{.status = error->http_status, .body = to_json(*error), .headers = {}};
-      if (error->retry_after_seconds)
-        response.headers.emplace_back("Retry-After", std::to_string(*error->retry_after_seconds));
-      co_await exchange.respond(std::move(response));
-    } else {
-      co_await handle_whole(exchange);
-    }
-  }
-
-  asio::awaitable<void> handle_whole(Exchange& exchange) {
-    if (exchange.path() == "/stream") {
-      co_await exchange.begin_stream("text/plain");
-      co_await exchange.stream("one ");
-      co_await exchange.stream("two");
-      co_await exchange.end_stream();
-    } else if (exchange.path() == "/flood") {
-      const std::string megabyte(1 << 20, 'x');
-      flood_began_ = true;
-      bool there = co_await exchange.begin_stream("text/plain");
-      for (int i = 0; there && i < 1000; ++i) there = co_await exchange.stream(megabyte);
-      flood_ended_ = !there;
-    } else if (exchange.path() == "/wait" || exchange.path() == "/drop") {
-      if (exchange.path() == "/drop") exchange.drop_body();
-      asio::steady_timer timer(exchange.io(), std::chrono::seconds(600));
-      exchange.watch([&] { timer.cancel(); });
-      waiting_ = true;
-      error_code ignored;
-      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-      saw_gone_ = exchange.gone();
-    } else if (exchange.path() == "/watch") {
-      // Reads ahead for a while, as a generation does.
-      exchange.watch([] {});
-      asio::steady_timer timer(exchange.io(), std::chrono::milliseconds(50));
-      error_code ignored;
-      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-      HttpResponse response{.body = "watched", .headers = {}};
-      co_await exchange.respond(std::move(response));
-    } else if (exchange.path() == "/work") {
-      const auto job = [&] { return std::string(exchange.request().body); };
-      HttpResponse response;
-      response.body = co_await workers_.run("tenant", job);
-      co_await exchange.respond(std::move(response));
-    } else {
-      HttpResponse response{.body = "<" + std::string(exchange.path()) + ":" + exchange.request().body + ">",
-                            .headers = {}};
-      co_await exchange.respond(std::move(response));
-    }
-  }
-
-  SystemClock clock_;
-  ServeMetrics metrics_{"test"};
-  std::atomic<bool> waiting_{false};
-  std::atomic<bool> saw_gone_{false};
-  std::atomic<bool> flood_began_{false};
-  std::atomic<bool> flood_ended_{false};
-  std::optional<HttpServer> server_;
-  WorkerPool workers_{1};
-};
 
 // Another body may have so many bytes beyond the free ones, and no more.
 bool has_room(BodyBudget& budget, std::uint64_t bytes) {
@@ -519,17 +378,17 @@ TEST_F(ServerTest, TurnsAwayConnectionsBeyondTheLimit) {
 TEST_F(ServerTest, SaysWhyItCannotListen) {
   start();
   HttpServer second({.host = "127.0.0.1", .port = server_->port(), .limits = {}}, clock_, metrics_, nullptr);
-  const Status status = second.listen([](Exchange&) -> asio::awaitable<void> { co_return; });
+  const Status status = second.listen([](Exchange&) -> boost::asio::awaitable<void> { co_return; });
   EXPECT_EQ(status.field(), "port");
   EXPECT_NE(status.message().find("in use"), std::string::npos);
   HttpServer elsewhere({.host = "192.0.2.1", .port = 0, .limits = {}}, clock_, metrics_, nullptr);
-  const Status no_address = elsewhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; });
+  const Status no_address = elsewhere.listen([](Exchange&) -> boost::asio::awaitable<void> { co_return; });
   EXPECT_EQ(no_address.field(), "host");
   EXPECT_NE(no_address.message().find("cannot listen on 192.0.2.1 port 0: "), std::string::npos)
       << no_address.message();
   // (Too long a name to be asked of a name server.)
   HttpServer nowhere({.host = std::string(300, 'x'), .port = 0, .limits = {}}, clock_, metrics_, nullptr);
-  const Status unknown = nowhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; });
+  const Status unknown = nowhere.listen([](Exchange&) -> boost::asio::awaitable<void> { co_return; });
   EXPECT_EQ(unknown.field(), "host");
   EXPECT_NE(unknown.message().find("expected an address of this machine, found 'xxx"), std::string::npos)
       << unknown.message();
