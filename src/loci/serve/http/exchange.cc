@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/status.hpp>
-#include <boost/beast/http/verb.hpp>
 #include <ctime>
 #include <random>
 
@@ -78,9 +77,8 @@ asio::awaitable<bool> Exchange::respond(HttpResponse response) {
       response.status == 204 ? std::nullopt : std::optional<std::size_t>(response.body.size());
   const std::string top =
       head(response.status, response.body.empty() ? "" : response.content_type, response.headers, length);
-  const bool with_body = request_.method != http::verb::head;
   const std::array<asio::const_buffer, 3> buffers = {
-      asio::buffer(top), with_body ? asio::buffer(response.body) : asio::const_buffer(),
+      asio::buffer(top), is_head() ? asio::const_buffer() : asio::buffer(response.body),
       asio::const_buffer()};
   co_return co_await connection_.write(buffers);
 }
@@ -99,7 +97,7 @@ asio::awaitable<bool> Exchange::begin_stream(std::string_view content_type, int 
 }
 
 asio::awaitable<bool> Exchange::stream(std::string_view data) {
-  if (data.empty()) co_return !gone();
+  if (data.empty() || is_head()) co_return !gone();
   const std::string size = chunked_ ? fmt::format("{:x}\r\n", data.size()) : std::string();
   const std::string_view end = chunked_ ? "\r\n" : "";
   const std::array<asio::const_buffer, 3> buffers = {asio::buffer(size), asio::buffer(data),
@@ -110,6 +108,7 @@ asio::awaitable<bool> Exchange::stream(std::string_view data) {
 void Exchange::cut_stream() { connection_.gone_ = true; }
 
 asio::awaitable<bool> Exchange::end_stream() {
+  if (is_head()) co_return !gone();
   const std::string_view last = chunked_ ? "0\r\n\r\n" : "";
   const std::array<asio::const_buffer, 3> buffers = {asio::buffer(last), asio::const_buffer(),
                                                      asio::const_buffer()};

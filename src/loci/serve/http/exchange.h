@@ -56,6 +56,7 @@ class Exchange {
 
   // False: the client is gone; nothing more need be written.
   boost::asio::awaitable<bool> respond(HttpResponse response);
+  // HEAD is answered by the head of the stream alone: what is streamed then is not written.
   boost::asio::awaitable<bool> begin_stream(std::string_view content_type, int status = 200);
   boost::asio::awaitable<bool> stream(std::string_view data);
   boost::asio::awaitable<bool> end_stream();
@@ -69,6 +70,7 @@ class Exchange {
   bool gone() const;
 
  private:
+  bool is_head() const { return request_.method == boost::beast::http::verb::head; }
   std::string head(int status, std::string_view content_type, const HttpHeaders& headers,
                    std::optional<std::size_t> body_bytes) const;
 

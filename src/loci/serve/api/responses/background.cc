@@ -325,6 +325,8 @@ asio::awaitable<void> BackgroundResponses::follow(Call& call, std::shared_ptr<Ba
   Exchange& exchange = call.exchange;
   exchange.watch([run] { run->wake(); });
   bool there = co_await exchange.begin_stream("text/event-stream; charset=utf-8");
+  // Nothing of the stream is told, so there is nothing to wait for.
+  if (exchange.request().method == boost::beast::http::verb::head) co_return;
   BackgroundRun::Position next{.event = first};
   while (there) {
     if (run->has_dropped(next.event)) {

@@ -5,10 +5,14 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/null_sink.h>
+#include <sys/socket.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -16,6 +20,7 @@
 #include <string>
 
 #include "loci/base/mutex.h"
+#include "loci/serve/http/server.h"
 #include "loci/serve/store/naive_store_testing.h"
 #include "loci/serve/store/stores_testing.h"
 
@@ -69,6 +74,37 @@ TEST(BackgroundRun, KeepsAllThatWasAppendedLast) {
   run.append(event_of(100));
   EXPECT_TRUE(run.has_dropped(2));
   EXPECT_FALSE(run.has_dropped(3));
+}
+
+// A run that goes on has no end to be waited for.
+TEST(BackgroundRun, HeadDoesNotFollow) {
+  const SystemClock clock;
+  ServeMetrics metrics("test");
+  HttpServer server(
+      HttpServer::Options{.host = "127.0.0.1", .port = 0, .limits = {}}, clock, metrics,
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  const auto follow = [](Exchange& exchange) -> asio::awaitable<void> {
+    Call call{
+        .exchange = exchange, .tenant = {}, .ticket = {}, .resumed = {}, .prefill = {}, .parameters = {}};
+    const auto run =
+        std::make_shared<BackgroundRun>(exchange.io(), std::make_shared<BackgroundEvents>(), "ann");
+    run->append(event_of(100));
+    co_await BackgroundResponses::follow(call, run, 0);
+  };
+  ASSERT_TRUE(server.listen(follow).ok());
+  asio::io_context io;
+  asio::ip::tcp::socket socket(io);
+  socket.connect({asio::ip::make_address("127.0.0.1"), server.port()});
+  const timeval patience{.tv_sec = 60, .tv_usec = 0};
+  setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  const std::string request = "HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  asio::write(socket, asio::buffer(request));
+  std::string answer;
+  boost::system::error_code error;
+  asio::read(socket, asio::dynamic_buffer(answer), error);
+  EXPECT_EQ(error, asio::error::eof);
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n")) << answer;
+  EXPECT_EQ(answer.find("data: "), std::string::npos) << answer;
 }
 
 // Readers of many runs hold all of them, also when these have ended.
