@@ -12,7 +12,9 @@
 #include <boost/beast/http/string_body.hpp>
 #include <iterator>
 
+#include "loci/base/ascii.h"
 #include "loci/serve/wire/api_error.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -47,6 +49,24 @@ HttpRequest request_of(const http::request<http::string_body>& message) {
   for (const auto& field : message)
     out.headers.emplace_back(plain(field.name_string()), plain(field.value()));
   return out;
+}
+
+ApiError bad_http(const std::string& why) {
+  return http_error(400, "this is not a valid HTTP request: " + why, "bad_http");
+}
+
+// Where a request ends must be beyond doubt: whoever passes requests on to this server could take a part of
+// one for another, or the other way round. (Beast takes a coding that it does not know for no body at all.)
+std::optional<ApiError> framing_error(const http::request<http::string_body>& message) {
+  const std::size_t codings = message.count(http::field::transfer_encoding);
+  if (codings == 0) return std::nullopt;
+  if (message.version() < 11) return bad_http("HTTP/1.0 has no Transfer-Encoding");
+  if (message.count(http::field::content_length) > 0)
+    return bad_http("it has both Transfer-Encoding and Content-Length");
+  const std::string_view coding = plain(message[http::field::transfer_encoding]);
+  if (codings == 1 && equal_ascii(coding, "chunked")) return std::nullopt;
+  return bad_http(fmt::format("expected one Transfer-Encoding, chunked, found {} that begin with '{}'",
+                              codings, utf8_prefix(coding, 100)));
 }
 
 ApiError too_many_bodies(const HttpLimits& limits) {
@@ -203,6 +223,8 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   } else if (std::distance(parser_->get().begin(), parser_->get().end()) > kHeadersMax) {
     refused = http_error(431, fmt::format("the request has more than {} header fields", kHeadersMax),
                          "header_too_large");
+  } else {
+    refused = framing_error(parser_->get());
   }
   if (refused) co_await refuse(*std::move(refused));
   co_return !error && !refused;
@@ -273,7 +295,7 @@ std::optional<ApiError> Connection::reason(error_code error) {
   }
   if (error.category() == http::make_error_code(http::error::bad_method).category() &&
       error != http::error::end_of_stream && error != http::error::partial_message) {
-    return http_error(400, "this is not a valid HTTP request: " + error.message(), "bad_http");
+    return bad_http(error.message());
   }
   return std::nullopt;
 }

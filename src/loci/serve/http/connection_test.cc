@@ -23,5 +23,33 @@ TEST_F(ServerTest, HeadOfAStreamHasNoBody) {
   EXPECT_TRUE(got.substr(end + 4).starts_with("HTTP/1.1 200 ")) << got;
 }
 
+// What comes behind the header would be another request to one reader, and a body to another.
+TEST_F(ServerTest, ABodysEndIsBeyondDoubt) {
+  start();
+  const std::string length = "Content-Length: 40\r\n", hidden = "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n";
+  const auto refused = [&](const std::string& version, const std::string& fields) {
+    Client client(server_->port());
+    client.send("POST /a HTTP/" + version + "\r\nHost: x\r\n" + fields + "\r\n" + hidden);
+    const std::string got = client.read_all();
+    EXPECT_TRUE(got.starts_with("HTTP/1.1 400 ")) << fields << got;
+    EXPECT_NE(got.find("\"code\":\"bad_http\""), std::string::npos) << fields << got;
+    EXPECT_NE(got.find("Connection: close\r\n"), std::string::npos) << fields << got;
+    EXPECT_EQ(got.find("hidden"), std::string::npos) << fields << got;
+  };
+  for (const char* value : {"gzip", "chunked, identity", "xchunked", "chunked, chunked", "gzip, chunked",
+                            "identity", "", "chunked"}) {
+    const std::string coding = std::string("Transfer-Encoding: ") + value + "\r\n";
+    refused("1.1", coding + length);
+    refused("1.1", length + coding);
+    refused("1.0", coding);
+    if (value != std::string("chunked")) refused("1.1", coding);
+  }
+  refused("1.1", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n");
+  refused("1.1", "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n");
+  Client client(server_->port());
+  client.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+  EXPECT_NE(client.read_until(">").find("</a:abc>"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace loci
