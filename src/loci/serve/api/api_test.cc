@@ -89,6 +89,9 @@ TEST_F(ApiTest, WithoutKeysForeignPagesGetNothing) {
     EXPECT_EQ(answer.find("Access-Control"), std::string::npos) << line;
     EXPECT_NE(answer.find("cors_origin https://stranger.example"), std::string::npos) << answer;
     EXPECT_EQ(status_of(ask(line, "Host: stranger.example\r\n" + kJson)), 403) << line;
+    std::string whole = line;
+    whole.insert(whole.find('/'), "http://stranger.example");
+    EXPECT_EQ(status_of(ask(whole, kHost + kJson)), 403) << whole;
   }
   // 503: the model is not there; so the request passed.
   EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson, "{}")), 503);

@@ -48,6 +48,7 @@ HttpRequest request_of(const http::request<http::string_body>& message) {
                   .body = {}};
   for (const auto& field : message)
     out.headers.emplace_back(plain(field.name_string()), plain(field.value()));
+  take_authority(out);
   return out;
 }
 
@@ -67,6 +68,15 @@ std::optional<ApiError> framing_error(const http::request<http::string_body>& me
   if (codings == 1 && equal_ascii(coding, "chunked")) return std::nullopt;
   return bad_http(fmt::format("expected one Transfer-Encoding, chunked, found {} that begin with '{}'",
                               codings, utf8_prefix(coding, 100)));
+}
+
+// Nobody is named by an empty authority, and a name before an '@' is none that a server is called by.
+std::optional<ApiError> target_error(const http::request<http::string_body>& message) {
+  const std::optional<AbsoluteTarget> target = absolute_target(plain(message.target()));
+  if (!target || (!target->authority.empty() && target->authority.find('@') == std::string_view::npos))
+    return std::nullopt;
+  return bad_http(fmt::format("expected a target that names a host, found the authority '{}'",
+                              utf8_prefix(target->authority, 100)));
 }
 
 ApiError too_many_bodies(const HttpLimits& limits) {
@@ -225,6 +235,7 @@ asio::awaitable<bool> Connection::read_header(bool first) {
                          "header_too_large");
   } else {
     refused = framing_error(parser_->get());
+    if (!refused) refused = target_error(parser_->get());
   }
   if (refused) co_await refuse(*std::move(refused));
   co_return !error && !refused;

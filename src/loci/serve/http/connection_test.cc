@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "loci/serve/http/server_testing.h"
 
@@ -49,6 +50,23 @@ TEST_F(ServerTest, ABodysEndIsBeyondDoubt) {
   Client client(server_->port());
   client.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
   EXPECT_NE(client.read_until(">").find("</a:abc>"), std::string::npos);
+}
+
+TEST_F(ServerTest, TakesTargetsAsAProxyWouldGetThem) {
+  start();
+  for (const auto& [target, path] :
+       {std::pair("http://elsewhere:8080/a/b?c=/d", "</a/b:>"), std::pair("HTTPS://elsewhere/a", "</a:>"),
+        std::pair("http://elsewhere", "</:>"), std::pair("http://elsewhere?a", "</:>"),
+        std::pair("/http://elsewhere/a", "</http://elsewhere/a:>")}) {
+    Client client(server_->port());
+    client.send(std::string("GET ") + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_TRUE(client.read_until(">").ends_with(path)) << target;
+  }
+  for (const char* target : {"http://", "http:///a", "http://stranger@localhost/a"}) {
+    Client client(server_->port());
+    client.send(std::string("GET ") + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_TRUE(client.read_all().starts_with("HTTP/1.1 400 ")) << target;
+  }
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 struct HttpRequest {
   boost::beast::http::verb method = boost::beast::http::verb::get;
   std::string method_text = "GET";  // as the client wrote it, also where `method` is `unknown`
-  std::string target;               // path and query
+  std::string target;               // path and query; see take_authority()
   unsigned version = 11;            // 10: HTTP/1.0
   HttpHeaders headers;              // in the client's order
   bool is_chunked = false;          // the body comes in chunks: no header says its length
@@ -33,6 +33,18 @@ struct HttpRequest {
   // Absent: there is none.
   std::optional<std::string_view> find(std::string_view name) const;
 };
+
+// A target as it is written to a proxy, which every server takes too (RFC 9112, 3.2.2):
+// "http://host:8080/path?query". Views of the target.
+struct AbsoluteTarget {
+  std::string_view authority;  // "host:8080"
+  std::string_view rest;       // "/path?query", "?query" or empty
+};
+// Absent: the target is of another form.
+std::optional<AbsoluteTarget> absolute_target(std::string_view target);
+// The path and query that such a target means, in its place; and its authority in place of Host, whatever
+// that header says.
+void take_authority(HttpRequest& request);
 
 struct HttpResponse {
   int status = 200;

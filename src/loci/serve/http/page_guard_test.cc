@@ -32,6 +32,25 @@ TEST(PageGuard, TakesOnlyHostsThatNoStrangerCanName) {
   }
 }
 
+// The target says whom a request is for, whatever Host says.
+TEST(PageGuard, AnAbsoluteTargetNamesTheHost) {
+  const PageGuard guard;
+  const auto code = [&](const std::string& target, const std::string& host, const std::string& origin = {}) {
+    HttpRequest request = request_of(host, origin);
+    request.target = target;
+    take_authority(request);
+    EXPECT_EQ(request.target, "/v1/models?a");
+    const std::optional<ApiError> error = guard.check(request);
+    return error ? error->code : "";
+  };
+  EXPECT_EQ(code("http://stranger.example/v1/models?a", "localhost"), "host_not_allowed");
+  EXPECT_EQ(code("http://localhost:8080/v1/models?a", "stranger.example"), "");
+  EXPECT_EQ(code("http://localhost:8080/v1/models?a", "localhost", "http://localhost:8080"), "");
+  EXPECT_EQ(code("http://localhost:8080/v1/models?a", "localhost:3000", "http://localhost:3000"),
+            "origin_not_allowed");
+  EXPECT_EQ(code("/v1/models?a", "stranger.example"), "host_not_allowed");
+}
+
 TEST(PageGuard, RefusesPagesOfOthers) {
   const PageGuard guard;
   EXPECT_EQ(code_of(guard, "localhost:8080", "http://localhost:8080"), "") << "the server's own page";
