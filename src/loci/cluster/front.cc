@@ -209,7 +209,7 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   // Whoever has no key must not fill the room of all bodies.
   if (has_large_body(exchange.request()) && !co_await let_in(exchange)) co_return;
   if (std::optional<ApiError> unread = co_await exchange.read_body()) {
-    co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(unread));
+    co_await refuse(exchange, routed_api(path), *std::move(unread));
     co_return;
   }
   if (path == "/v1/models" && exchange.request().method == http::verb::get) {

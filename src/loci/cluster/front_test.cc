@@ -208,6 +208,13 @@ TEST_F(FrontTest, ALargeBodyIsReadOfWhoAnInstanceLetsIn) {
   EXPECT_EQ(instance.requests(), 3);
   EXPECT_TRUE(post("/v1/completions", R"({"prompt":"small"})").ends_with("{\"ok\":1}"));
   EXPECT_EQ(instance.questions(), 4) << "what is small is the instance's to judge";
+  // What is too large is refused by its length, in the form of the API.
+  const std::string too_large = send(head("/v1/messages", "Content-Length: 500000000\r\n", "right"));
+  EXPECT_TRUE(too_large.starts_with("HTTP/1.1 413")) << too_large;
+  EXPECT_NE(too_large.find(R"({"type":"error","error":{"type":"request_too_large")"), std::string::npos)
+      << too_large;
+  EXPECT_TRUE(
+      send(head("/v1/messages", "Content-Length: 500000000\r\n", "wrong")).starts_with("HTTP/1.1 401"));
 }
 
 TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {

@@ -246,6 +246,27 @@ TEST_F(ApiTest, TheHeaderDecidesWhoMayAsk) {
             415);
 }
 
+// It is refused by its length, before it comes, and as every other request that is refused.
+TEST_F(ApiTest, ABodyThatIsTooLargeIsRefusedInTheApisForm) {
+  start({.pages = PageGuard({.origins = {"https://chat.example"}, .host_names = {}})},
+        {.file = {}, .keys = {"secret"}, .operator_keys = {}});
+  const std::string head = kHost + kJson + "Origin: https://chat.example\r\nX-Request-Id: mine\r\n";
+  const std::string key = "x-api-key: secret\r\n";
+  const std::string length = "Content-Length: " + std::to_string(limits_.body_bytes_max + 1) + "\r\n";
+  const std::string answer = ask("POST /v1/messages", head + key + length);
+  EXPECT_EQ(status_of(answer), 413);
+  for (const char* part : {R"({"type":"error","error":{"type":"request_too_large")", "X-Request-Id: mine\r\n",
+                           "Access-Control-Allow-Origin: https://chat.example\r\n", "Connection: close\r\n"})
+    EXPECT_NE(answer.find(part), std::string::npos) << answer;
+  const std::string counted = metrics_.scrape({}, 0);
+  EXPECT_NE(counted.find("/v1/messages\"} 1\n"), std::string::npos) << counted;
+  EXPECT_EQ(counted.find("unread"), std::string::npos) << counted;
+  EXPECT_EQ(status_of(ask("POST /v1/messages", head + "x-api-key: wrong\r\n" + length)), 401);
+  const std::string other = ask("POST /v1/completions", head + key + length + "Expect: 100-continue\r\n");
+  EXPECT_EQ(status_of(other), 413) << "it is not told to send it";
+  EXPECT_NE(other.find("\"code\":\"body_too_large\""), std::string::npos) << other;
+}
+
 TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
   const std::string file = testing::TempDir() + "api_test_keys.toml";
   const KeyEntry key{

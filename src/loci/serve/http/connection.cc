@@ -221,7 +221,7 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   body_ = BodyState::kUnread;
   parser_.emplace();
   parser_->header_limit(context_.limits.header_bytes_max);
-  parser_->body_limit(context_.limits.body_bytes_max);
+  parser_->body_limit(boost::none);  // read_body() has one, and its handler says so
   set_deadline(context_.limits.header_timeout);
   co_await http::async_read_header(socket_, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
@@ -246,7 +246,11 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& requ
   error_code error;
   const steady_clock::time_point end =
       steady_clock::now() + std::chrono::nanoseconds(context_.limits.body_timeout);
-  if (!parser_->is_done() && beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+  const std::uint64_t bytes_max = context_.limits.body_bytes_max;
+  parser_->body_limit(bytes_max);
+  // It need not come to be refused.
+  if (parser_->content_length().value_or(0) > bytes_max) error = http::error::body_limit;
+  if (!error && !parser_->is_done() && beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     set_deadline(context_.limits.write_timeout);
     co_await asio::async_write(socket_, asio::buffer(kContinue),
