@@ -45,7 +45,8 @@ std::vector<Option> network_options() {
           [](auto& flags) -> auto& { return flags.http.limits.header_bytes_max; }, 1024, 16 << 20),
       integer_option(
           {group, "--max-connections",
-           "the most connections at once; further ones get a 503, or with TLS are closed"},
+           "the most connections at once; a further one closes the one that has waited longest for a "
+           "request; if all have requests, it gets a 503, or with TLS is closed"},
           [](auto& flags) -> auto& { return flags.http.limits.connections_max; }, 1, 1'000'000),
       duration_option({group, "--header-timeout",
                        "how long a request's header may take to arrive, and before it a TLS handshake; a "

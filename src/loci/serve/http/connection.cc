@@ -11,6 +11,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <iterator>
+#include <utility>
 
 #include "loci/base/ascii.h"
 #include "loci/serve/wire/api_error.h"
@@ -33,6 +34,7 @@ constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
 constexpr auto kRefusalHold = std::chrono::milliseconds(50);
 constexpr std::uint32_t kRefusalsHeldMax = 64;
 constexpr std::ptrdiff_t kHeadersMax = 256;           // of a request: each costs more memory than its bytes
+constexpr std::size_t kLookedAtMax = 64;              // of the connections that wait, to close one
 constexpr std::uint64_t kSkippedBytesMax = 64 << 10;  // of a body that nobody wants, to keep the connection
 
 std::string_view plain(beast::string_view text) { return {text.data(), text.size()}; }
@@ -51,6 +53,21 @@ HttpRequest request_of(const http::request<http::string_body>& message) {
   take_authority(out);
   return out;
 }
+
+// A connection's place among those that wait, as long as this lives.
+class WaitingPlace {
+ public:
+  WaitingPlace(ConnectionContext& context, Connection* connection)
+      : list_(context.waiting), at_(list_.insert(list_.end(), connection)) {}
+  ~WaitingPlace() { list_.erase(at_); }
+  WaitingPlace(const WaitingPlace&) = delete;
+  WaitingPlace& operator=(const WaitingPlace&) = delete;
+  void begin_again() { list_.splice(list_.end(), list_, at_); }
+
+ private:
+  std::list<Connection*>& list_;
+  std::list<Connection*>::iterator at_;
+};
 
 ApiError bad_http(const std::string& why) {
   return http_error(400, "this is not a valid HTTP request: " + why, "bad_http");
@@ -165,7 +182,11 @@ asio::awaitable<void> Connection::run() {
 asio::awaitable<bool> Connection::accept_tls() {
   set_deadline(context_.limits.header_timeout);
   std::shared_ptr<void> greeted;
-  if (const std::size_t most = context_.limits.greetings_max; most > 0) {
+  std::optional<WaitingPlace> waits;
+  const std::size_t most = context_.limits.greetings_max;
+  if (most == 0) {
+    waits.emplace(context_, this);
+  } else {
     // Until it is greeted, or gone: also while it is told that it spoke plain HTTP.
     context_.greeting.push_back(this);
     greeted = {nullptr, [this](void*) { std::erase(context_.greeting, this); }};
@@ -192,30 +213,38 @@ bool Connection::take_place() {
   const HttpLimits& limits = context_.limits;
   if (limits.greetings_max == 0 || context_.all.size() - context_.greeting.size() <= limits.connections_max)
     return true;
-  for (Connection* const other : context_.waiting) {
-    error_code error;
-    if (other->socket_.tcp().available(error) > 0) continue;  // its request is there
-    std::erase(context_.waiting, other);                      // the next one closes another
-    other->close_now();
+  return context_.make_room();
+}
+
+bool ConnectionContext::make_room() {
+  std::size_t looked_at = 0;
+  for (Connection* const one : waiting) {
+    if (++looked_at > kLookedAtMax) return false;
+    if (!one->may_be_closed()) continue;
+    one->close_now();
     return true;
   }
   return false;
 }
 
+// What has arrived and is not read yet may be its request.
+bool Connection::may_be_closed() {
+  error_code error;
+  return !closing_ && socket_.tcp().available(error) == 0;
+}
+
 asio::awaitable<bool> Connection::read_header(bool first) {
   error_code error;
+  // Until the whole header is there: who stops in the middle of it waits like who says nothing.
+  std::optional<WaitingPlace> waits(std::in_place, context_, this);
   if (buffer_.size() == 0) {
     idle_ = true;
-    std::shared_ptr<void> waits;
-    if (context_.limits.greetings_max > 0) {
-      context_.waiting.push_back(this);
-      waits = {nullptr, [this](void*) { std::erase(context_.waiting, this); }};
-    }
     set_deadline(first ? context_.limits.header_timeout : context_.limits.idle_timeout);
     const std::size_t bytes = co_await socket_.async_read_some(
         buffer_.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return false;
     buffer_.commit(bytes);
+    waits->begin_again();
   }
   idle_ = false;
   body_ = BodyState::kUnread;
@@ -225,6 +254,8 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   set_deadline(context_.limits.header_timeout);
   co_await http::async_read_header(socket_, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
+  waits.reset();
+  if (!socket_.tcp().is_open()) co_return false;  // closed for another one as this one's last bytes came
   keep_alive_ = !error;
   if (!error) timed_out_ = false;  // it came at the last moment
   std::optional<ApiError> refused;

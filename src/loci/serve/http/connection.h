@@ -16,6 +16,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -40,10 +41,16 @@ struct ConnectionContext {
   BodyBudget bodies;
   bool stopping = false;  // answers close their connections
   std::set<Connection*> all{};
-  // In their TLS handshake, the oldest first; and behind it, waiting for a request, the longest first. Kept
-  // where HttpLimits::greetings_max bounds the former.
-  std::deque<Connection*> greeting{}, waiting{};
+  // In their TLS handshake, the oldest first, where HttpLimits::greetings_max bounds them.
+  std::deque<Connection*> greeting{};
+  // Without a request, the one that has waited longest for it first; those in their TLS handshake too, where
+  // nothing bounds these.
+  std::list<Connection*> waiting{};
   std::uint32_t refusals_held = 0;  // hold_refusal()
+
+  // Closes the connection that has waited longest for a request. False: all have requests, or at least those
+  // few that are looked at. O(1), though it looks into sockets.
+  bool make_room();
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -56,6 +63,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Ends the connection: at once, or after the answer that is being written.
   void close_now();
   void close_when_idle();
+  // Nothing of a request has come, or a part of its header that was read and is waited behind; and it is not
+  // closed already.
+  bool may_be_closed();
 
  private:
   friend class Exchange;
@@ -66,8 +76,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // False: no handshake came about, in time or at all.
   boost::asio::awaitable<bool> accept_tls();
-  // After the handshake, if there are too many connections: closes the one that has waited longest. False:
-  // all others have requests.
+  // After a handshake of those that are bounded, if there are too many connections: closes another one.
+  // False: it can't.
   bool take_place();
   boost::asio::awaitable<bool> read_header(bool first);
   boost::asio::awaitable<std::optional<ApiError>> read_body(HttpRequest& request);

@@ -12,6 +12,35 @@
 namespace loci {
 namespace {
 
+// Each opens a connection and says nothing, or not all that it would have to.
+TEST_F(ServerTest, WhoSaysNothingKeepsNobodyOut) {
+  start(
+      {.connections_max = 3, .header_timeout = 600 * kNanosPerSecond, .idle_timeout = 600 * kNanosPerSecond});
+  Client busy(server_->port());
+  send_waiting(busy);
+  Client half(server_->port());
+  half.send("GET /a HTTP/1.1\r\nHost: x\r\n");
+  ASSERT_TRUE(eventually([&] { return metrics_say("loci_http_connections 2"); }));
+  Client silent(server_->port());
+  ASSERT_TRUE(eventually([&] { return metrics_say("loci_http_connections 3"); }));
+  const auto is_served = [](Client& client) {
+    client.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+    return client.read_until(">").ends_with("</next:>");
+  };
+  Client first(server_->port());
+  EXPECT_TRUE(is_served(first));
+  EXPECT_TRUE(half.is_closed()) << "it waited longest";
+  Client second(server_->port());
+  EXPECT_TRUE(is_served(second));
+  EXPECT_TRUE(silent.is_closed());
+  EXPECT_TRUE(is_served(first)) << "it has waited for less long than the next one";
+  Client third(server_->port());
+  EXPECT_TRUE(is_served(third));
+  EXPECT_TRUE(second.is_closed());
+  EXPECT_TRUE(is_served(first));
+  EXPECT_FALSE(saw_gone_) << "whoever has a request keeps its place";
+}
+
 // Bytes that the client does not expect would be the beginning of its next answer.
 TEST_F(ServerTest, HeadOfAStreamHasNoBody) {
   start();

@@ -57,10 +57,12 @@ struct HttpLimits {
   std::uint64_t body_bytes_max = std::uint64_t{8} << 20;
   std::uint64_t bodies_bytes_max = std::uint64_t{256} << 20;  // of all requests together; see body_budget.h
   std::uint32_t header_bytes_max = 64 << 10;
+  // A further one closes the one that has waited longest for a request or its header; where all have requests
+  // it is turned away.
   std::size_t connections_max = 1024;
-  // Connections in their TLS handshake, which do not count among those; a new one closes the oldest. If there
-  // are connections_max, one that has done its handshake closes the one that waits longest for a request. 0:
-  // there is no such limit, they count as all others, and none closes for another.
+  // Connections in their TLS handshake, which do not count among those; a new one closes the oldest, and
+  // closes one of the others only when it has done its handshake. 0: there is no such limit, and they count
+  // as all others that wait.
   std::size_t greetings_max = 0;
   Nanos header_timeout = 10 * kNanosPerSecond;      // from a request's first byte (or the connection's start)
   Nanos body_timeout = 60 * kNanosPerSecond;        // from the body's first wait to its end

@@ -140,9 +140,12 @@ asio::awaitable<void> HttpServer::State::accept_loop() {
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_max, sizeof unsent_max);
     TlsContext secured = options.tls_context ? options.tls_context : tls.context();
     const bool is_full = context.all.size() - context.greeting.size() >= options.limits.connections_max;
+    // Where handshakes are bounded, a connection closes another one once it has done its own.
+    const bool has_room =
+        !is_full || (options.limits.greetings_max > 0 ? !context.waiting.empty() : context.make_room());
     // Who would have to be greeted first, at the cost of a signature, to be turned away is closed.
-    if (secured && is_full && context.waiting.empty()) continue;
-    if (!secured && is_full) {
+    if (!has_room && secured) continue;
+    if (!has_room) {
       asio::co_spawn(io, turn_away(std::make_shared<tcp::socket>(std::move(socket))), asio::detached);
       // Whoever comes next waits in the system's queue until one of those has read its answer.
       while (turned_away >= kTurnedAwayMax && acceptor.is_open()) {

@@ -135,10 +135,7 @@ TEST_F(ServerTest, EveryConnectionBeyondTheLimitReadsWhy) {
          .idle_timeout = 600 * kNanosPerSecond,
          .turned_away_timeout = 600 * kNanosPerSecond});
   Client first(server_->port()), second(server_->port());
-  for (Client* client : {&first, &second}) {
-    client->send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
-    client->read_until("</a:>");
-  }
+  for (Client* client : {&first, &second}) send_waiting(*client);
   const std::string request =
       "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\n\r\n" + std::string(30'000, 'x');
   Crowd crowd(server_->port(), kGuests, request);
@@ -358,10 +355,7 @@ TEST_F(ServerTest, TurnsAwayConnectionsBeyondTheLimit) {
   start({.connections_max = 2});
   Client one(server_->port());
   Client two(server_->port());
-  one.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
-  two.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
-  one.read_until(">");
-  two.read_until(">");
+  for (Client* client : {&one, &two}) send_waiting(*client);
   Client three(server_->port());
   const std::string told = three.read_all();
   EXPECT_NE(told.find("HTTP/1.1 503"), std::string::npos);

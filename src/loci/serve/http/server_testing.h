@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/telemetry/metrics.h"
 #include "loci/serve/workers/worker_pool.h"
@@ -84,6 +85,16 @@ class ServerTest : public testing::Test {
         std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
     const Status status = server_->listen([this](Exchange& exchange) { return handle(exchange); });
     ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+
+  // A request that is answered only once its client has left.
+  void send_waiting(Client& client) {
+    waiting_ = false;
+    client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    ASSERT_TRUE(eventually([&] { return waiting_.load(); }));
+  }
+  bool metrics_say(const std::string& line) {
+    return metrics_.scrape({}, 0).find("\n" + line + "\n") != std::string::npos;
   }
 
   boost::asio::awaitable<void> handle(Exchange& exchange) {

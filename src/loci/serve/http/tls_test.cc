@@ -319,15 +319,25 @@ TEST_F(TlsServerTest, ResumesBySessionTickets) {
   SSL_SESSION_free(session);
 }
 
-TEST_F(TlsServerTest, HandshakesCountAsConnections) {
+TEST_F(TlsServerTest, WhoDoesNotGreetMakesRoom) {
   start({.connections_max = 1, .header_timeout = 600 * kNanosPerSecond});
   asio::io_context io;
   tcp::socket silent(io);
   silent.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
   ASSERT_TRUE(eventually([&] { return metrics_say("loci_http_connections 1"); }));
+  TlsClient busy(server_->port());
+  EXPECT_TRUE(busy.is_connected());
+  char byte = 0;
+  error_code error;
+  silent.read_some(asio::buffer(&byte, 1), error);
+  EXPECT_TRUE(error) << "it was closed";
+  // A request is never closed for a handshake.
+  busy.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");
+  busy.read_until("100 Continue\r\n\r\n");
   EXPECT_FALSE(TlsClient(server_->port()).is_connected());
-  silent.close();
-  EXPECT_TRUE(eventually([&] { return TlsClient(server_->port()).is_connected(); }));
+  busy.send("x");
+  EXPECT_NE(busy.read_until("</a:x>").find("</a:x>"), std::string::npos);
+  EXPECT_TRUE(TlsClient(server_->port()).is_connected());
 }
 
 TEST_F(TlsServerTest, ShowsTheCertificateThatIsThereNow) {
