@@ -8,9 +8,9 @@
 
 namespace loci {
 
-// e^x for x <= 0 with a relative error below 2e-7; exactly 0 below -87. Not for NaN.
+// e^x for x <= 0 with a relative error below 2e-7; exactly 0 below -87, and for NaN.
 constexpr float exp_negative(float x) {
-  const float clamped = x < -87.0f ? -87.0f : x;
+  const float clamped = x > -87.0f ? x : -87.0f;
   const float power = clamped * 1.44269504f;
   const float rounded = static_cast<float>(static_cast<int>(power - 0.5f));
   float r = clamped - rounded * 0.693359375f;
@@ -23,7 +23,7 @@ constexpr float exp_negative(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
   const float scale = std::bit_cast<float>((static_cast<int>(rounded) + 127) << 23);
-  return x < -87.0f ? 0.0f : p * scale;
+  return x >= -87.0f ? p * scale : 0.0f;
 }
 
 }  // namespace loci

@@ -39,6 +39,9 @@ double sum_blocked(std::span<const float> values) {
   return total;
 }
 
+// NaN has no place in an order.
+float number_of(float logit) { return std::isnan(logit) ? kMinusInfinity : logit; }
+
 // The index of the greatest value, the lowest among equals; NaN counts as -inf.
 std::uint32_t argmax(std::span<const float> values) {
   std::array<float, 16> best;
@@ -55,7 +58,7 @@ std::uint32_t argmax(std::span<const float> values) {
   return found == values.end() ? 0u : static_cast<std::uint32_t>(found - values.begin());
 }
 
-// out[i] = exp(scale * (values[i] - greatest))
+// out[i] = exp(scale * (values[i] - greatest)); 0 for NaN, so all are where the greatest is not finite.
 void exponentials(std::span<const float> values, float greatest, float scale, std::span<float> out) {
   for (std::size_t i = 0; i < values.size(); ++i) out[i] = exp_negative((values[i] - greatest) * scale);
 }
@@ -163,11 +166,11 @@ void Sampler::adjust(std::span<float> logits) const {
   }
 }
 
-// `logits` are adjusted. Weights are e^((logit - greatest) / temperature).
+// `logits` are adjusted. Weights are e^((logit - greatest) / temperature). Where the greatest is not finite
+// there are none: a penalty may overflow, and a model may be broken.
 TokenId Sampler::draw(std::span<const float> logits) {
   const std::uint32_t best = argmax(logits);
-  if (params_.temperature == 0.0f || params_.top_k == 1 || logits[best] == kMinusInfinity)
-    return TokenId(best);
+  if (params_.temperature == 0.0f || params_.top_k == 1 || !std::isfinite(logits[best])) return TokenId(best);
   const double uniform = sample_uniform(params_.seed, draws_);
   weights_.resize(logits.size());
   // A temperature so small that its inverse overflows is greedy all the same: 0 * inf never occurs,
@@ -176,7 +179,7 @@ TokenId Sampler::draw(std::span<const float> logits) {
   exponentials(logits, logits[best], scale, weights_);
   const bool whole = (params_.top_k == 0 || params_.top_k >= logits.size()) && params_.top_p >= 1.0f &&
                      params_.min_p <= 0.0f;
-  return whole ? draw_from_all(uniform, best) : draw_from_some(uniform);
+  return whole ? draw_from_all(uniform, best) : draw_from_some(uniform, best);
 }
 
 TokenId Sampler::draw_from_all(double uniform, std::uint32_t best) const {
@@ -211,7 +214,7 @@ void Sampler::sort_candidates(std::size_t& sorted, std::size_t wanted) {
   sorted = end;
 }
 
-TokenId Sampler::draw_from_some(double uniform) {
+TokenId Sampler::draw_from_some(double uniform, std::uint32_t best) {
   // Tokens that top-p can't reach are never sorted: all tokens lighter than (1 - p) of the total over
   // the vocabulary's size weigh less than 1 - p together. (With top-k the total is another: keep all.)
   float floor = 0.0f;
@@ -225,6 +228,7 @@ TokenId Sampler::draw_from_some(double uniform) {
   for (std::uint32_t i = 0; i < weights_.size(); ++i) {
     if (weights_[i] >= floor && weights_[i] > 0.0f) order_.push_back(i);
   }
+  if (order_.empty()) return TokenId(best);
   std::size_t sorted = 0;
   if (params_.top_k > 0) {
     sort_candidates(sorted, std::min<std::size_t>(params_.top_k, order_.size()));
@@ -267,14 +271,16 @@ void Sampler::report(std::span<const float> logits, Sampled& sampled) {
   exponentials(logits, greatest, 1.0f, weights_);
   const double log_sum = std::log(sum_blocked(weights_)) + static_cast<double>(greatest);
   const auto logprob = [&](std::uint32_t token) {
-    return TokenLogprob{TokenId(token), static_cast<float>(static_cast<double>(logits[token]) - log_sum)};
+    const auto value = static_cast<float>(static_cast<double>(logits[token]) - log_sum);
+    return TokenLogprob{TokenId(token), value > kLogprobMin ? value : kLogprobMin};
   };
   sampled.chosen = logprob(sampled.token.value);
   order_.resize(logits.size());
   for (std::uint32_t i = 0; i < order_.size(); ++i) order_[i] = i;
   const auto end = order_.begin() + std::min<std::size_t>(params_.top_logprobs, order_.size());
   std::partial_sort(order_.begin(), end, order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+    const float first = number_of(logits[a]), second = number_of(logits[b]);
+    return first != second ? first > second : a < b;
   });
   for (auto i = order_.begin(); i != end; ++i) sampled.top.push_back(logprob(*i));
 }

@@ -47,9 +47,13 @@ struct SamplingParams {
 // Errors: kInvalidArgument naming the API's field, its value and its limit.
 Status validate_sampling(const SamplingParams& params, std::uint32_t vocabulary);
 
+// What is reported of a token that the model makes impossible, and of every token of a row that is no
+// distribution (its greatest logit is not finite). It is the value that clients of OpenAI and vLLM know.
+inline constexpr float kLogprobMin = -9999.0f;
+
 struct TokenLogprob {
   TokenId token;
-  float logprob = 0;  // natural, of the model's own distribution (before any parameter)
+  float logprob = 0;  // natural, of the model's own distribution (before any parameter); at least kLogprobMin
 };
 
 struct Sampled {
@@ -97,7 +101,7 @@ class Sampler {
   bool accept(TokenId token);
   TokenId draw(std::span<const float> logits);
   TokenId draw_from_all(double uniform, std::uint32_t best) const;
-  TokenId draw_from_some(double uniform);
+  TokenId draw_from_some(double uniform, std::uint32_t best);
   void count_output(TokenId token);
   void sort_candidates(std::size_t& sorted, std::size_t wanted);
   void report(std::span<const float> logits, Sampled& sampled);

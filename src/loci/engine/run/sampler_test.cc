@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/run/sampler.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <optional>
+#include <string_view>
 
 #include "loci/base/random.h"
 #include "loci/base/rounds_testing.h"
@@ -187,6 +191,81 @@ TEST(Sampler, SurvivesExtremeLogits) {
     Sampler sampler = make({.temperature = temperature, .top_p = 0.9f});
     EXPECT_EQ(sampler.sample(logits)->token, TokenId(42)) << temperature;
   }
+}
+
+// What a penalty that overflows, or a broken model, leaves of a row. The device does the same.
+TEST(Sampler, RowsThatAreNotFiniteAreDrawnFromGreedily) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  struct Row {
+    std::string_view name;
+    std::vector<float> logits;
+    std::optional<std::uint32_t> token;  // absent: any that is not NaN
+  };
+  std::vector<Row> rows = {{"one +Inf", some_logits(3), 71},
+                           {"two +Inf", some_logits(3), 70},
+                           {"one NaN", some_logits(3), std::nullopt},
+                           {"all NaN", std::vector<float>(kVocabulary, kNaN), 0},
+                           {"all -Inf", std::vector<float>(kVocabulary, -kInfinity), 0},
+                           {"NaN and -Inf", std::vector<float>(kVocabulary, -kInfinity), 1}};
+  rows[0].logits[71] = kInfinity;
+  rows[1].logits[70] = rows[1].logits[71] = kInfinity;
+  rows[2].logits[71] = rows[5].logits[0] = kNaN;
+  const SamplingParams params[] = {{},
+                                   {.temperature = 0.0f},
+                                   {.min_p = 0.1f},
+                                   {.top_k = 5},
+                                   {.top_p = 0.9f},
+                                   {.top_k = 5, .top_p = 0.9f},
+                                   {.top_p = 0.9f, .min_p = 0.1f},
+                                   {.top_k = 5, .min_p = 0.1f},
+                                   {.temperature = 1e-30f, .top_k = 5, .top_p = 0.9f, .min_p = 1.0f}};
+  for (const Row& row : rows) {
+    for (SamplingParams one : params) {
+      SCOPED_TRACE(fmt::format("{}: temperature {}, top-k {}, top-p {}, min-p {}", row.name, one.temperature,
+                               one.top_k, one.top_p, one.min_p));
+      one.logprobs = true;
+      one.top_logprobs = 20;
+      Sampler sampler = make(one);
+      for (int draw = 0; draw < 20; ++draw) {
+        const Sampled sampled = *sampler.sample(row.logits);
+        if (row.token) {
+          EXPECT_EQ(sampled.token, TokenId(*row.token));
+          EXPECT_EQ(sampled.chosen.logprob, kLogprobMin) << "it is no distribution";
+        } else {
+          EXPECT_NE(sampled.token, TokenId(71));
+          EXPECT_GT(sampled.chosen.logprob, -20.0f);
+        }
+        EXPECT_EQ(sampled.top.size(), 20u);
+        for (const TokenLogprob& top : sampled.top) EXPECT_TRUE(std::isfinite(top.logprob));
+      }
+    }
+  }
+}
+
+TEST(Sampler, APenaltyMayOverflow) {
+  const SamplingParams params[] = {{.min_p = 0.1f}, {.top_k = 5}, {.top_p = 0.9f}, {}};
+  for (SamplingParams one : params) {
+    SCOPED_TRACE(fmt::format("top-k {}, top-p {}, min-p {}", one.top_k, one.top_p, one.min_p));
+    one.repetition_penalty = 1e-40f;
+    one.logprobs = true;
+    std::vector<float> logits = some_logits(5);
+    logits[33] = 2.0f;
+    Sampler sampler = make(one, {TokenId(33)});
+    for (int draw = 0; draw < 20; ++draw) {
+      const Sampled sampled = *sampler.sample(logits);
+      EXPECT_EQ(sampled.token, TokenId(33));
+      EXPECT_GT(sampled.chosen.logprob, -20.0f) << "the model's own is finite";
+    }
+  }
+}
+
+// A token that the model makes impossible is reported with a number: JSON has no infinity.
+TEST(Sampler, AnImpossibleTokenHasALogprob) {
+  std::vector<float> logits = some_logits(6);
+  logits[0] = -std::numeric_limits<float>::infinity();
+  Sampler sampler = make({.forced = {TokenId(0)}, .logprobs = true});
+  EXPECT_EQ(sampler.sample(logits)->chosen.logprob, kLogprobMin);
 }
 
 TEST(Sampler, RefusesWhatIsOutOfRangeByName) {
