@@ -33,13 +33,20 @@ void pause() {
 ThreadPool::ThreadPool(std::uint32_t threads)
     : size_(threads), spins_(threads > physical_core_count() ? 20 : kSpins), local_(threads) {
   LOCI_CHECK(threads > 0, "a pool needs a thread");
-  for (std::uint32_t i = 1; i < threads; ++i) {
-    threads_.emplace_back([this, i] { work(i); });
-    pthread_setname_np(threads_.back().native_handle(), fmt::format("compute-{}", i).c_str());
+  try {
+    for (std::uint32_t i = 1; i < threads; ++i) {
+      threads_.emplace_back([this, i] { work(i); });
+      pthread_setname_np(threads_.back().native_handle(), fmt::format("compute-{}", i).c_str());
+    }
+  } catch (...) {
+    stop();  // no destructor runs, and threads that nobody joins would end the process
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping_ = true;
   job_.fetch_add(1, std::memory_order_release);
   job_.notify_all();

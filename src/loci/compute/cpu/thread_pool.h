@@ -24,7 +24,7 @@ struct WorkRange {
 
 class ThreadPool {
  public:
-  // `threads` > 0, the caller of run() included.
+  // `threads` > 0, the caller of run() included. Throws std::system_error if the system has no more threads.
   explicit ThreadPool(std::uint32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -72,6 +72,7 @@ class ThreadPool {
 
   void run_erased(Function function, const void* context);
   void work(std::uint32_t thread);
+  void stop();
   void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) const;
 
   const std::uint32_t size_;

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <numeric>
+#include <system_error>
 
 #include "loci/base/rounds_testing.h"
+#include "loci/base/thread_limit_testing.h"
 #include "loci/compute/cpu/buffer.h"
 #include "loci/compute/cpu/numa.h"
 
@@ -62,6 +64,17 @@ TEST(ThreadPoolTest, WhatWasWrittenBeforeABarrierIsSeenAfterIt) {
     for (std::uint64_t phase = 0; phase < kPhases; ++phase) expected = expected * threads % 1000003;
     for (const std::uint64_t value : now) EXPECT_EQ(value, expected);
   }
+}
+
+TEST(ThreadPoolTest, WithoutThreadsThereIsNoPool) {
+  for (const std::size_t left : {0u, 1u, 2u}) {
+    const ThreadLimit limit(left);
+    EXPECT_THROW(ThreadPool(5), std::system_error) << left;
+  }
+  ThreadPool pool(3);  // and nothing is left over
+  std::atomic<int> runs = 0;
+  pool.run([&](std::uint32_t) { ++runs; });
+  EXPECT_EQ(runs, 3);
 }
 
 TEST(NumaTest, ListsOfNumbers) {

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <deque>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -87,16 +88,12 @@ class Engine::State {
   }
 
   ~State() {
-    if (mover_ == nullptr) return;  // it has not begun
-    post(Drain{.deadline = clock_.now()});
-    {
-      MutexLock lock(drained_mutex_);
-      drained_changed_.wait(lock, [this]() REQUIRES(drained_mutex_) { return drained_; });
-    }
+    // Without its last thread it has not begun, and nobody would drain it.
+    if (compute_thread_.joinable()) drain();
     inbox_.stop();
     desk_.stop();
-    core_thread_.join();
-    compute_thread_.join();
+    if (core_thread_.joinable()) core_thread_.join();
+    if (compute_thread_.joinable()) compute_thread_.join();
     mover_.reset();
   }
 
@@ -172,6 +169,12 @@ class Engine::State {
   const CoreConfig config;
 
  private:
+  void drain() EXCLUDES(drained_mutex_) {
+    post(Drain{.deadline = clock_.now()});
+    MutexLock lock(drained_mutex_);
+    drained_changed_.wait(lock, [this]() REQUIRES(drained_mutex_) { return drained_; });
+  }
+
   bool samples_on_device(const Sampler& sampler) const {
     return backend_.info().samples && sampler.on_device();
   }
@@ -403,11 +406,16 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
     LOCI_ASSIGN_OR_RETURN(
         log, EventLogWriter::create(options.event_log_path, options.core, options.event_log_secret));
   }
-  auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock,
-                                       std::move(options.listener));
-  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room),
-                                    options.capture_places, options.core.hidden.share));
-  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  try {
+    auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock,
+                                         std::move(options.listener));
+    LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room),
+                                      options.capture_places, options.core.hidden.share));
+    return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  } catch (const std::system_error& error) {
+    return resource_exhausted(
+        fmt::format("expected a few more threads, but the system has none: {}", error.what()));
+  }
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -24,6 +24,7 @@
 
 #include "loci/base/mutex.h"
 #include "loci/base/random.h"
+#include "loci/base/thread_limit_testing.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/engine/testing/engine_testing.h"
 
@@ -80,6 +81,21 @@ TEST(Engine, GoesOnWithAReplyThatAnotherServerBegan) {
     EXPECT_EQ(ended.usage.completion_tokens, 50u - static_cast<std::uint32_t>(said));
     EXPECT_EQ(rest.tokens(), std::vector<TokenId>(wanted.begin() + said, wanted.end())) << said;
   }
+}
+
+TEST(Engine, WithoutThreadsItDoesNotStart) {
+  const SystemClock clock;
+  std::size_t left = 0;
+  for (;; ++left) {
+    PrefixBackend backend;
+    ASSERT_TRUE(backend.allocate_blocks(0, 64).ok());
+    const ThreadLimit limit(left);
+    const auto engine = Engine::start(options(64), backend, clock);
+    if (engine.ok()) break;
+    EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted) << left;
+    ASSERT_LT(left, 10u) << engine.status().to_string();
+  }
+  EXPECT_GE(left, 3u) << "the core's, the compute thread and the mover";
 }
 
 // What a listener is told.
