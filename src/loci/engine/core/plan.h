@@ -363,8 +363,8 @@ struct Move {
   // Of moves to the device: those of a plan with the same value come together, layer by layer, and before
   // those that stand behind them.
   OperationId together;
-  // Of a load from the disk or the shared store: it is given up after so long, its waiting included, but not
-  // before MoverOptions::load_limit.
+  // Of a load: it is given up after so long, its waiting included, but not before MoverOptions::load_limit,
+  // nor before others that come together with it.
   Nanos time_limit = 0;
   BlockEntry entry;  // which block it is; if the source is the disk, its key is checked
   // If present, with Tier::kShared: the move is not for the store, but for a peer that reads the block.

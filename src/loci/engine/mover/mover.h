@@ -28,8 +28,8 @@ struct MoverOptions {
   std::unique_ptr<DiskStore> disk;         // null: none
   std::unique_ptr<SharedStore> shared;     // null: none
   std::shared_ptr<PeerOutlet> peers;       // receives the blocks that peers read; null: peers read nothing
-  // A load or prefetch that takes longer than this and than Move::time_limit, including its waiting, is given
-  // up (kTooSlow).
+  // A load from any tier or a prefetch that takes longer than this and than Move::time_limit, including its
+  // waiting, is given up (kTooSlow).
   Nanos load_limit = 10 * kNanosPerSecond;
   // The most bytes in flight to the disk; as many again to the shared store. At least one block.
   std::uint64_t save_buffer_bytes = std::uint64_t{64} << 20;

@@ -26,8 +26,12 @@ MoverLoads::MoverLoads(const MoverLink& link) : link_(link) {
 void MoverLoads::add(std::vector<Move> moves, Nanos taken) {
   if (moves.empty()) return;
   auto batch = std::make_shared<Batch>();
-  batch->taken = taken;
-  for (Move& move : moves) batch->loads.push_back({.move = std::move(move)});
+  Nanos limit = link_.options.load_limit;
+  for (Move& move : moves) {
+    limit = std::max(limit, move.time_limit);
+    batch->loads.push_back({.move = std::move(move)});
+  }
+  batch->deadline = taken + limit;
   batches_.push_back(std::move(batch));
 }
 
@@ -36,7 +40,7 @@ bool MoverLoads::step() {
   Batch& batch = *batches_.front();
   const Nanos now = link_.desk.now();
   if (batch.begun == kNever) batch.begun = now;
-  if (now - batch.taken > link_.options.load_limit) {
+  if (now > batch.deadline) {
     for (Load& load : batch.loads) {
       if (!load.over) fail(load, Status(StatusCode::kDeadlineExceeded, "the load took too long"), batch);
     }

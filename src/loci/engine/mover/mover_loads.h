@@ -38,7 +38,7 @@ class MoverLoads {
   };
   struct Batch {
     std::vector<Load> loads;
-    Nanos taken = 0;
+    Nanos deadline = 0;
     Nanos begun = kNever;
     std::uint32_t layer = 0;
   };

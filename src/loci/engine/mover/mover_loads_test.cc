@@ -170,6 +170,23 @@ TEST_P(MoverTest, ALoadHasTheTimeThatItsPlanGaveIt) {
   for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
 }
 
+// So is a load from host memory, though the mover's thread is held up in the middle of it.
+TEST_P(MoverTest, ALoadFromHostMemoryHasTheTimeThatItsPlanGaveIt) {
+  make_mover({.load_limit = kNanosPerMilli, .before_slice = [](const Move& load, std::uint32_t layer) {
+                const bool waits = load.to == Tier::kDevice && layer == 0;
+                return waits ? after(std::chrono::milliseconds(5)) : Status();
+              }});
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
+  std::vector<Move> loads = moves(Tier::kHost, 4, Tier::kDevice, 8);
+  loads.back().time_limit = 600 * kNanosPerSecond;  // one batch, so all have it
+  carry_out(std::move(loads));
+  std::vector<Move> late = moves(Tier::kHost, 4, Tier::kDevice, 12);
+  const std::vector<OperationId> begun = ids(late);
+  mover_->start(std::move(late), {});
+  const MoveResult result = steps().size() == 1 ? MoveResult::kDone : MoveResult::kTooSlow;
+  for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), result) << "it has no time of its own";
+}
+
 // One that is given up after a part of it came tells so; one of which nothing came does not.
 TEST_P(MoverTest, ALoadThatIsGivenUpTellsWhetherAPartCame) {
   for (const std::uint32_t hangs_at : {0u, 1u}) {
