@@ -157,10 +157,10 @@ class MoverThread final : public Mover {
     pthread_setname_np(pthread_self(), "loci-mover");
     while (!stopping_.load(std::memory_order_acquire)) {
       take_work();
+      change_records();
       const Nanos wanted_at = std::min({reads_.step(), shared_reads_.step(), serves_.give_up_late()});
       tell_ended();
       if (loads_.step()) continue;
-      change_records();
       // The link's directions disturb one another (Pensieve §5): saves wait for loads.
       if (!loads_.copying()) {
         const bool served = serves_.step();
@@ -193,7 +193,8 @@ class MoverThread final : public Mover {
     }
   }
 
-  // Before any save of the same step: what it says of a slot is older than what is saved there.
+  // Before any save of the same step: what it says of a slot is older than what is saved there. It does not
+  // wait for loads, because they may come without end, and what is deleted is to go from the disk.
   void change_records() {
     if (record_changes_.empty()) return;
     LOCI_CHECK(options_.disk != nullptr, "changes of records need a disk");

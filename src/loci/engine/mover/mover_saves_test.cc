@@ -196,6 +196,33 @@ TEST_P(MoverTest, ChangesOfRecordsThatComeBeforeTheEndReachTheDisk) {
   }
 }
 
+// While loads come one behind the other, what is deleted goes from the disk all the same.
+TEST_P(MoverTest, ChangesOfRecordsDoNotWaitForLoads) {
+  std::promise<void> began, gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::uint64_t slices = 0, slices_before = UINT64_MAX;  // of loads; both hooks are the thread's
+  make_mover({.before_slice =
+                  [&, open](const Move& load, std::uint32_t) {
+                    if (load.to == Tier::kDevice && slices++ == 0) {
+                      began.set_value();
+                      open.wait();
+                    }
+                    return Status();
+                  }},
+             {.change = [&](const RecordChange&) { slices_before = slices; }});
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
+  std::vector<Move> loads = moves(Tier::kHost, 4, Tier::kDevice, 8);
+  const std::vector<OperationId> begun = ids(loads);
+  mover_->start(std::move(loads), {});
+  began.get_future().wait();
+  mover_->start({}, {{.kind = RecordChange::Kind::kForget, .slot = SlotId(3)}});
+  gate.set_value();
+  for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+  mover_.reset();
+  ASSERT_GT(steps().size(), 1u);
+  EXPECT_EQ(slices_before, kBlocks * steps().front().size()) << "those of the step that was being brought";
+}
+
 // What was there before is nobody's any more: the core can't name it when its conversation is deleted.
 TEST_P(MoverTest, OfASaveThatTheEndDropsTheSlotIsForgotten) {
   const std::uint64_t one_block = backend_->info().block_bytes;

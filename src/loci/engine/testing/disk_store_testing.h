@@ -40,6 +40,7 @@ class FakeDiskStore final : public DiskStore {
   struct Faults {
     std::function<Status(const BlockRead&, std::uint32_t layer)> read;
     std::function<Status(const BlockEntry&)> write;
+    std::function<void(const RecordChange&)> change;  // called by who calls change()
   };
 
   FakeDiskStore(FakeDisk& disk, std::vector<DiskGroup> groups, Faults faults = {})
@@ -97,6 +98,7 @@ class FakeDiskStore final : public DiskStore {
   }
 
   void change(const RecordChange& change) override {
+    if (faults_.change) faults_.change(change);
     post(Queue::kWrites, [this, change] {
       if (change.kind == RecordChange::Kind::kHole) disk_.holes[change.slot] = change.entry;
       if (change.kind == RecordChange::Kind::kForgetHole) disk_.holes.erase(change.slot);
