@@ -43,21 +43,20 @@ void MoverDesk::taken(const std::vector<Move>& moves) {
 
 void MoverDesk::end(const Move& move, MoveResult result, Nanos begun, bool came) {
   const Nanos took = now() - begun;
-  {
-    const MutexLock lock(mutex_);
-    MoverStats::Link& link = link_of(stats_, move);
-    ++link.moves_total;
-    if (result == MoveResult::kDone) {
-      link.bytes_total += bytes_of(move);
-    } else if (result != MoveResult::kNotCaptured) {
-      ++link.failures_total;
-    }
-    link.busy += took;
-    --stats_.queued;
-    if (move.peer) --stats_.serves_queued;
-    ended_.push_back({.move = move.id, .result = result, .took = took, .came = came});
-    awake_ = true;
+  const MutexLock lock(mutex_);
+  MoverStats::Link& link = link_of(stats_, move);
+  ++link.moves_total;
+  if (result == MoveResult::kDone) {
+    link.bytes_total += bytes_of(move);
+  } else if (result != MoveResult::kNotCaptured) {
+    ++link.failures_total;
   }
+  link.busy += took;
+  --stats_.queued;
+  if (move.peer) --stats_.serves_queued;
+  ended_.push_back({.move = move.id, .result = result, .took = took, .came = came});
+  awake_ = true;
+  // Under the mutex: whoever has seen the last end may destroy the mover, and this desk with it.
   woken_.notify_one();
 }
 
@@ -77,11 +76,9 @@ void MoverDesk::wait(Nanos until) {
 }
 
 void MoverDesk::wake() {
-  {
-    const MutexLock lock(mutex_);
-    awake_ = true;
-  }
-  woken_.notify_one();
+  const MutexLock lock(mutex_);
+  awake_ = true;
+  woken_.notify_one();  // under the mutex, as in end()
 }
 
 MoverStats MoverDesk::stats() const {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers get exact copies of blocks from every tier, and blocks that cannot be read are reported as gone.
+#include "loci/base/rounds_testing.h"
+#include "loci/engine/mover/mover_desk.h"
 #include "loci/engine/mover/peer_outlet.h"
 #include "loci/engine/testing/mover_testing.h"
 
@@ -241,6 +243,22 @@ TEST_P(MoverServesTest, WhatTheDiskDoesNotBringIsGivenUp) {
   gate.set_value();
   mover_.reset();  // waits for the store
   EXPECT_TRUE(outlet_->take().empty()) << "what comes late is dropped";
+}
+
+// A peer's thread reports the last end, and the engine, which hears of it, ends the mover. What reports may
+// then touch nothing of it: builds with sanitizers see whether it does.
+TEST(MoverDesk, MayGoWhenTheLastEndIsHeardOf) {
+  const BackendInfo info;
+  const SystemClock clock;
+  const Move served{.id = OperationId(1), .peer = PeerPlace{}};
+  for (std::uint64_t round = 0; round < test_rounds(2000); ++round) {
+    auto desk = std::make_unique<MoverDesk>(info, clock);
+    desk->taken({served});
+    std::thread peer([&desk = *desk, &served] { desk.end(served, MoveResult::kDone, 0); });
+    while (desk->take_ended().empty()) std::this_thread::yield();
+    desk.reset();
+    peer.join();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Groups, MoverServesTest,
