@@ -18,9 +18,7 @@ AttentionPhase::AttentionPhase(const KernelTable& kernels, ThreadPool& pool, con
   scratch_.reserve(pool.size() * sizeof(Scratch), "attention");
 }
 
-void AttentionPhase::resize(const PassPlan& plan) {
-  unit_results_.reserve(plan.most_units() * sizeof(Results), "attention");
-}
+void AttentionPhase::resize(const PassPlan& plan) { unit_results_.reserve(plan.split_bytes(), "attention"); }
 
 void AttentionPhase::gather_queries(const AttentionInput& input, const AttentionTask& task,
                                     Scratch& scratch) const {
@@ -102,6 +100,23 @@ void AttentionPhase::compute(const AttentionInput& input, const Unit& unit, cons
   state_kernels_.attention_partial(description);
 }
 
+void AttentionPhase::keep(const AttentionTask& task, const Scratch& scratch, float* results) const {
+  const std::uint32_t queries = task.queries();
+  results = std::copy_n(scratch.partial.maximum, queries, results);
+  results = std::copy_n(scratch.partial.sum, queries, results);
+  for (std::uint32_t query = 0; query < queries; ++query)
+    results = std::copy_n(scratch.partial.out + query * kAttentionStride, head_dim_, results);
+}
+
+void AttentionPhase::bring(const AttentionTask& task, const float* results, Scratch& scratch) const {
+  const std::uint32_t queries = task.queries();
+  std::copy_n(results, queries, scratch.partial.maximum);
+  std::copy_n(results + queries, queries, scratch.partial.sum);
+  const float* out = results + 2 * queries;
+  for (std::uint32_t query = 0; query < queries; ++query)
+    std::copy_n(out + query * head_dim_, head_dim_, scratch.partial.out + query * kAttentionStride);
+}
+
 void AttentionPhase::forget_contexts(Scratch& scratch) {
   for (Context& context : scratch.contexts) context.unit = kNothing;
 }
@@ -168,7 +183,11 @@ void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input
   const PassPlan& plan = input.plan;
   const AttentionShares& shares = plan.shares(input.window_index);
   Scratch& scratch = scratch_.as<Scratch>()[thread];
-  Results* results = unit_results_.as<Results>();
+  const auto results_of = [&](std::uint32_t task, std::uint32_t unit) {
+    const std::uint64_t before =
+        shares.first_result[task] + std::uint64_t{unit} * plan.tasks()[task].queries();
+    return unit_results_.as<float>() + before * query_result_floats(head_dim_);
+  };
   const auto poisoned = [&](const AttentionTask& task) {
     return input.poisoned[plan.segments()[task.segment].span] != 0;
   };
@@ -180,9 +199,8 @@ void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input
       const AttentionTask& task = plan.tasks()[unit.task];
       if (poisoned(task)) continue;
       gather_queries(input, task, scratch);
-      const std::uint32_t result =
-          shares.first_unit[unit.task] + unit.partial - task.partials_begin(input.window);
-      compute(input, unit, i + 1 < range.end ? shares.units[i + 1] : kNothing, scratch, results[result]);
+      compute(input, unit, i + 1 < range.end ? shares.units[i + 1] : kNothing, scratch, scratch.partial);
+      keep(task, scratch, results_of(unit.task, unit.partial - task.partials_begin(input.window)));
     }
   }
   pool_.barrier(thread);
@@ -194,8 +212,10 @@ void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input
         continue;
       }
       forget(task, scratch);
-      for (std::uint32_t unit = shares.first_unit[i]; unit < shares.first_unit[i + 1]; ++unit) {
-        merge(task, results[unit], scratch);
+      const std::uint32_t units = shares.first_unit[i + 1] - shares.first_unit[i];
+      for (std::uint32_t unit = 0; unit < units; ++unit) {
+        bring(task, results_of(i, unit), scratch);
+        merge(task, scratch.partial, scratch);
       }
       finish(input, task, scratch);
     }

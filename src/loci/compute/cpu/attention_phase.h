@@ -77,6 +77,10 @@ class AttentionPhase {
   // kNothing.
   void compute(const AttentionInput& input, const Unit& unit, const Unit& next, Scratch& scratch,
                Results& results) const;
+  // What a unit has computed in scratch.partial is kept in `results`, without the gaps between its rows, and
+  // comes back from there.
+  void keep(const AttentionTask& task, const Scratch& scratch, float* results) const;
+  void bring(const AttentionTask& task, const float* results, Scratch& scratch) const;
   // Merges `from` into scratch.state, which holds the partials before it.
   void merge(const AttentionTask& task, Results& from, Scratch& scratch) const;
   void forget(const AttentionTask& task, Scratch& scratch) const;
@@ -90,7 +94,7 @@ class AttentionPhase {
   const BlockStorage& blocks_;
   const std::uint32_t head_dim_;
   Buffer scratch_;       // [threads] Scratch
-  Buffer unit_results_;  // [units] Results
+  Buffer unit_results_;  // [task][unit]: [query] maximum, [query] sum, [query][head_dim] out
 };
 
 }  // namespace loci::cpu

@@ -11,7 +11,7 @@ namespace loci::cpu {
 namespace {
 
 AttentionShape attention_shape(const ModelSpec& spec, const KernelTable& kernels) {
-  AttentionShape shape{spec.heads, spec.kv_heads, kernels.attention_rows, {}};
+  AttentionShape shape{spec.heads, spec.kv_heads, spec.head_dim, kernels.attention_rows, {}};
   for (const LayerSpec& layer : spec.layers) {
     if (std::find(shape.windows.begin(), shape.windows.end(), layer.window) == shape.windows.end())
       shape.windows.push_back(layer.window);

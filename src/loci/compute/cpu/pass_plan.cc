@@ -19,6 +19,7 @@ void PassPlan::make(const Pass& pass, std::uint32_t layers, const BlockStorage& 
   row_segment_.clear();
   tasks_.clear();
   positions_end_ = 0;
+  head_dim_ = shape.head_dim;
   std::vector<std::uint32_t> slots;
   for (std::uint32_t g = 0; g < blocks.groups().size(); ++g) slots.push_back(blocks.count(g));
   check_pass(pass, layers, blocks.groups(), slots);
@@ -31,31 +32,46 @@ void PassPlan::make(const Pass& pass, std::uint32_t layers, const BlockStorage& 
   for (std::size_t i = 0; i < shape.windows.size(); ++i) share_out(shape.windows[i], threads, shares_[i]);
 }
 
+bool PassPlan::splits(std::uint32_t window, std::uint32_t threads) const {
+  if (threads == 1 || tasks_.size() >= 4u * threads) return false;
+  std::uint64_t results = 0;
+  std::uint32_t most = 0;
+  for (const AttentionTask& task : tasks_) {
+    const std::uint32_t partials = task.partials_end() - task.partials_begin(window);
+    most = std::max(most, partials);
+    results += std::uint64_t{partials} * task.queries();
+  }
+  return most > 1 && results * query_result_floats(head_dim_) * sizeof(float) <= kSplitBytesMax;
+}
+
 void PassPlan::share_out(std::uint32_t window, std::uint32_t threads, AttentionShares& shares) const {
   shares.units.clear();
   shares.first_unit.clear();
-  const bool few = tasks_.size() < 4u * threads;
-  shares.split = threads > 1 && few && std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
-                   return task.partials_end() - task.partials_begin(window) > 1;
-                 });
+  shares.first_result.clear();
+  shares.split = splits(window, threads);
   if (!shares.split) return;
+  std::uint64_t results = 0;
   for (std::uint32_t task = 0; task < tasks_.size(); ++task) {
     shares.first_unit.push_back(static_cast<std::uint32_t>(shares.units.size()));
-    const std::uint32_t end = tasks_[task].partials_end();
-    for (std::uint32_t partial = tasks_[task].partials_begin(window); partial < end; ++partial)
-      shares.units.push_back({task, partial});
+    shares.first_result.push_back(results);
+    const std::uint32_t begin = tasks_[task].partials_begin(window), end = tasks_[task].partials_end();
+    for (std::uint32_t partial = begin; partial < end; ++partial) shares.units.push_back({task, partial});
+    results += std::uint64_t{end - begin} * tasks_[task].queries();
   }
   std::stable_sort(shares.units.begin(), shares.units.end(), [&](const auto& a, const auto& b) {
     const std::uint32_t first = tasks_[a.task].segment, second = tasks_[b.task].segment;
     return first != second ? first < second : a.partial < b.partial;
   });
   shares.first_unit.push_back(static_cast<std::uint32_t>(shares.units.size()));
+  shares.first_result.push_back(results);
 }
 
-std::uint32_t PassPlan::most_units() const {
-  std::size_t most = 0;
-  for (const AttentionShares& shares : shares_) most = std::max(most, shares.units.size());
-  return static_cast<std::uint32_t>(most);
+std::uint64_t PassPlan::split_bytes() const {
+  std::uint64_t most = 0;
+  for (const AttentionShares& shares : shares_) {
+    if (shares.split) most = std::max(most, shares.first_result.back());
+  }
+  return most * query_result_floats(head_dim_) * sizeof(float);
 }
 
 void PassPlan::add_segments(const Pass& pass, std::uint32_t layers) {

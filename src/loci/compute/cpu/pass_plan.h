@@ -34,6 +34,7 @@ struct AttentionTask {
   std::uint32_t kv_head = 0;
   std::uint32_t head = 0;  // first of `heads` query heads
   std::uint32_t heads = 0;
+  std::uint32_t queries() const { return rows * heads; }
   // Its queries see partials [partials_begin, partials_end) of 256 tokens through the window (0: no window).
   std::uint32_t partials_begin(std::uint32_t window) const;
   std::uint32_t partials_end() const;
@@ -42,9 +43,18 @@ struct AttentionTask {
 struct AttentionShape {
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
   std::uint32_t tile = 0;              // the most (row, head) pairs in a task
   std::vector<std::uint32_t> windows;  // the windows of the layers, each once
 };
+
+// The most that the results of split attention may take. No budget counts them, so beyond it nothing is
+// split: threads compute whole tasks, which give the same bits. Little is lost then: of 32 query heads of 128
+// dimensions these are contexts of four million tokens together, which are tasks enough for many threads.
+inline constexpr std::uint64_t kSplitBytesMax = std::uint64_t{256} << 20;
+
+// What one query of a unit gives: the greatest score, the sum of weights, the weighted values.
+constexpr std::uint64_t query_result_floats(std::uint32_t head_dim) { return 2 + std::uint64_t{head_dim}; }
 
 // How the threads divide the attention of the layers of one window. If there are only a few long contexts,
 // all threads compute partials, which are merged afterwards.
@@ -58,9 +68,12 @@ struct AttentionShares {
     bool operator==(const Unit&) const = default;
   };
   std::vector<Unit> units;
-  // [task], and the end of the last one: where the results of its units are, in the order of partials. The
-  // first N tasks' units come first if these tasks are whole segments.
+  // [task], and the end of the last one: how many units the tasks before it have. The first N tasks' units
+  // come first if these tasks are whole segments.
   std::vector<std::uint32_t> first_unit;
+  // [task], and the end of the last one: how many results of queries those units have. The results of a task
+  // lie there, unit after unit in the order of partials.
+  std::vector<std::uint64_t> first_result;
 };
 
 class PassPlan {
@@ -82,17 +95,21 @@ class PassPlan {
   const std::vector<AttentionTask>& tasks() const { return tasks_; }
   // By the index of the window in AttentionShape.
   const AttentionShares& shares(std::uint32_t window_index) const { return shares_[window_index]; }
-  std::uint32_t most_units() const;
+  // Room for the results of split attention of any layer.
+  std::uint64_t split_bytes() const;
 
  private:
   void add_segments(const Pass& pass, std::uint32_t layers);
   void add_tasks(const Pass& pass, const AttentionShape& shape);
   void share_out(std::uint32_t window, std::uint32_t threads, AttentionShares& shares) const;
+  // Whether there are fewer tasks than the threads need, and partials of which room for the results is left.
+  bool splits(std::uint32_t window, std::uint32_t threads) const;
 
   std::vector<Segment> segments_;
   std::vector<std::uint32_t> row_segment_;
   std::vector<AttentionTask> tasks_;
   std::vector<AttentionShares> shares_;
+  std::uint32_t head_dim_ = 0;
   std::uint32_t wanted_rows_ = 0;
   std::uint32_t positions_end_ = 0;
 };
