@@ -11,6 +11,12 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+// Of a pass, and of the one that is begun behind it: pinned memory is dear to take.
+constexpr std::size_t kSparesKept = 2;
+
+}  // namespace
 
 Result<std::unique_ptr<HiddenCaptures>> HiddenCaptures::make(Backend& backend,
                                                              HiddenCapturesOptions options) {
@@ -66,22 +72,27 @@ void HiddenCaptures::begin(Pass& pass) {
   begun_.push_back(std::move(begun));
 }
 
-// Grows by doubling: pinned memory is dear to take.
+// Grows by doubling, up to a bound.
 bool HiddenCaptures::make_room(Begun& begun) {
   const std::uint64_t bytes = layers_ * begun.rows * row_bytes_;
   if (bytes == 0) return true;
   {
     const MutexLock lock(mutex_);
     begun.buffer = take_spare(bytes);
+    ++in_use_;
   }
   if (bytes <= begun.buffer.size()) return true;
-  const std::uint64_t wanted = std::max(bytes, 2 * begun.buffer.size());
+  const std::uint64_t wanted = std::max(bytes, std::min(2 * begun.buffer.size(), options_.spare_bytes));
   begun.buffer = HostMemory();
   Result<HostMemory> larger = backend_.allocate_host(wanted);
   if (!larger.ok() && wanted > bytes) larger = backend_.allocate_host(bytes);
-  if (!larger.ok()) return false;
-  begun.buffer = std::move(*larger);
-  return true;
+  if (larger.ok()) {
+    begun.buffer = std::move(*larger);
+    return true;
+  }
+  const MutexLock lock(mutex_);
+  --in_use_;
+  return false;
 }
 
 // The smallest with room for them; if all are smaller, the largest, which then grows.
@@ -93,14 +104,26 @@ HostMemory HiddenCaptures::take_spare(std::uint64_t bytes) {
     return a_has_room ? a.size() < b.size() : a.size() > b.size();
   };
   const auto best = std::min_element(spare_.begin(), spare_.end(), suits_better);
-  std::swap(*best, spare_.back());
-  HostMemory taken = std::move(spare_.back());
-  spare_.pop_back();
+  HostMemory taken = std::move(*best);
+  spare_.erase(best);
+  spare_bytes_ -= taken.size();
   return taken;
 }
 
-void HiddenCaptures::give_back(HostMemory buffer) {
-  if (buffer.size() > 0) spare_.push_back(std::move(buffer));
+// Those go that were given back first: a buffer of a size that passes have no longer is never the last.
+std::vector<HostMemory> HiddenCaptures::give_back(HostMemory buffer) {
+  std::vector<HostMemory> freed;
+  if (buffer.size() == 0) return freed;
+  --in_use_;
+  spare_bytes_ += buffer.size();
+  spare_.push_back(std::move(buffer));
+  const std::size_t kept = ended_.empty() ? std::max(in_use_, kSparesKept) : spare_.size();
+  while (spare_.size() > kept || (spare_.size() > 1 && spare_bytes_ > options_.spare_bytes)) {
+    spare_bytes_ -= spare_.front().size();
+    freed.push_back(std::move(spare_.front()));
+    spare_.erase(spare_.begin());
+  }
+  return freed;
 }
 
 void HiddenCaptures::end(std::span<const SpanResult> results) {
@@ -114,12 +137,13 @@ void HiddenCaptures::end(std::span<const SpanResult> results) {
   samples_.clear();
   for (const SpanResult& result : results) samples_.push_back(result.sample);
   if (pass.pieces.empty()) return;
+  std::vector<HostMemory> freed;
   {
     const MutexLock lock(mutex_);
     if (waiting_rows_ > 0 && waiting_rows_ + pass.rows > options_.waiting_rows) {
       // At once: a place in the queue for each pass that is dropped would have no bound.
       for (const CapturePlaces::Piece& piece : pass.pieces) places_.lost(piece);
-      give_back(std::move(pass.buffer));
+      freed = give_back(std::move(pass.buffer));
       return;
     }
     waiting_rows_ += pass.rows;
@@ -153,8 +177,12 @@ void HiddenCaptures::run() {
     writing_.reset();
     ++copied_total_;
     waiting_rows_ -= pass.rows;
-    give_back(std::move(pass.buffer));
+    std::vector<HostMemory> freed = give_back(std::move(pass.buffer));
     changed_.notify_all();
+    if (freed.empty()) continue;
+    lock.unlock();
+    freed.clear();
+    lock.lock();
   }
 }
 

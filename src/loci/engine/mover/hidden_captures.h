@@ -48,6 +48,8 @@ struct HiddenCapturesOptions {
   // The most rows that wait to be copied, of passes that have ended; one pass alone may have more. What a
   // pass beyond it has captured is dropped.
   std::uint64_t waiting_rows = 4096;
+  // The most bytes of buffers that are kept for passes to come; one alone may have more.
+  std::uint64_t spare_bytes = std::uint64_t{256} << 20;
   // The copying thread calls it before it copies a pass's rows of a block. It may wait. With it tests make
   // copying slow.
   std::function<void()> before_copy;
@@ -97,7 +99,8 @@ class HiddenCaptures {
   bool make_room(Begun& begun) EXCLUDES(mutex_);
   // The spare buffer that suits so many bytes best; an empty one if there is none.
   HostMemory take_spare(std::uint64_t bytes) REQUIRES(mutex_);
-  void give_back(HostMemory buffer) REQUIRES(mutex_);
+  // Returns the buffers that are not kept: to be freed without the mutex.
+  [[nodiscard]] std::vector<HostMemory> give_back(HostMemory buffer) REQUIRES(mutex_);
   // False: its token is not known, because the pass before has not sampled it.
   bool learn_token(const Begun& pass, CapturePlaces::Piece& piece) const;
   void run() EXCLUDES(mutex_);  // the thread
@@ -124,9 +127,12 @@ class HiddenCaptures {
   std::uint64_t ended_total_ GUARDED_BY(mutex_) = 0;   // were put there; they are copied in that order
   std::uint64_t copied_total_ GUARDED_BY(mutex_) = 0;  // of these, also if there was nothing to copy
   std::optional<SlotId> writing_ GUARDED_BY(mutex_);   // the block whose rows are being copied
-  // Buffers of passes that are copied or dropped. One more is allocated only if none is spare, so all
-  // buffers together are as many as were at most in flight and waiting at one time.
+  // Buffers of passes that are copied or dropped, the one that was given back last at the end. One more is
+  // allocated only if none is spare. When no pass waits to be copied no more are kept than passes are in
+  // flight, or a few.
   std::vector<HostMemory> spare_ GUARDED_BY(mutex_);
+  std::uint64_t spare_bytes_ GUARDED_BY(mutex_) = 0;
+  std::size_t in_use_ GUARDED_BY(mutex_) = 0;          // buffers of passes in flight, and of those that wait
   std::uint64_t waiting_rows_ GUARDED_BY(mutex_) = 0;  // of passes that have ended and are not copied
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -22,15 +22,19 @@ namespace {
 constexpr std::uint32_t kLayers = 2;
 constexpr std::uint64_t kRow = 3;
 
-// Counts the buffers that passes have been given.
+// Counts the buffers that passes have been given, and those of them that are not freed.
 class CountingBackend : public EmptyBackend {
  public:
   using EmptyBackend::EmptyBackend;
   Result<HostMemory> allocate_host(std::uint64_t bytes) override {
+    LOCI_ASSIGN_OR_RETURN(HostMemory memory, EmptyBackend::allocate_host(bytes));
     ++allocated;
-    return EmptyBackend::allocate_host(bytes);
+    ++live;
+    const auto held = std::make_shared<HostMemory>(std::move(memory));
+    return HostMemory(held->data(), held->size(), [this, held] { --live; });
   }
   int allocated = 0;
+  std::atomic<int> live = 0;
 };
 
 // The copying thread stops here before each copy, unless it is let through. Thread-safe.
@@ -392,6 +396,23 @@ TEST_F(HiddenCapturesTest, ADroppedPassIsForgottenBeforeEarlierOnesAreCopied) {
   EXPECT_FALSE(has(6, 0));
   end(anew);
   EXPECT_TRUE(has(6, 0)) << "another pass computes all of it";
+}
+
+// Passes that waited at one time leave no memory that nobody needs any more.
+TEST_F(HiddenCapturesTest, BuffersOfAnIdleServerAreFew) {
+  for (const std::uint64_t spare_bytes : {1u << 20, 200u, 10u}) {  // a pass takes 192
+    make({.places = 8, .share = {.percent = 100}, .spare_bytes = spare_bytes});
+    gate_.shut();
+    for (std::uint32_t slot = 0; slot < 6; ++slot) run(span(0, 32, {slot}));
+    EXPECT_EQ(backend_->live.load(), 6);
+    gate_.open();
+    for (std::uint32_t slot = 0; slot < 6; ++slot) EXPECT_TRUE(has(slot, 0));
+    const int kept = spare_bytes < 2 * 192 ? 1 : 2;
+    EXPECT_TRUE(eventually([&] { return backend_->live == kept; })) << backend_->live.load();
+    run(span(0, 32, {7}));
+    EXPECT_TRUE(has(7, 0));
+    EXPECT_EQ(backend_->allocated, 6) << "what is kept is used";
+  }
 }
 
 TEST_F(HiddenCapturesTest, ASmallPassLeavesTheLargeBuffer) {
