@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A range of numbers, as limits of options and of fields are said.
 #pragma once
 
 namespace loci {

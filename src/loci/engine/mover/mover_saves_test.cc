@@ -213,14 +213,14 @@ TEST_P(MoverTest, ChangesOfRecordsDoNotWaitForLoads) {
   carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
   std::vector<Move> loads = moves(Tier::kHost, 4, Tier::kDevice, 8);
   const std::vector<OperationId> begun = ids(loads);
+  for (Move& load : loads) load.together = loads.front().id == load.id ? begun[0] : begun[1];  // two batches
   mover_->start(std::move(loads), {});
   began.get_future().wait();
   mover_->start({}, {{.kind = RecordChange::Kind::kForget, .slot = SlotId(3)}});
   gate.set_value();
   for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
   mover_.reset();
-  ASSERT_GT(steps().size(), 1u);
-  EXPECT_EQ(slices_before, kBlocks * steps().front().size()) << "those of the step that was being brought";
+  EXPECT_EQ(slices_before, steps().front().size()) << "those of the step that was being brought";
 }
 
 // What was there before is nobody's any more: the core can't name it when its conversation is deleted.

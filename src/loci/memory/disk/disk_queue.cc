@@ -37,7 +37,7 @@ std::byte* aligned_memory(std::size_t bytes, std::size_t alignment) {
 class DiskBufferPool {
  public:
   DiskBufferPool(std::size_t bytes, std::uint32_t count)
-      : bytes_(bytes), piece_(std::max(kHugePage, bytes)), most_(count) {}
+      : bytes_(bytes), piece_(std::max<std::size_t>(kHugePageBytes, bytes)), most_(count) {}
   ~DiskBufferPool() {
     for (std::byte* piece : pieces_) std::free(piece);
   }
