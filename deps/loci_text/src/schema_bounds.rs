@@ -37,18 +37,24 @@ const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "objec
 
 /// Errors name the limit.
 pub fn check(schema: &Value) -> Result<(), String> {
-    let mut walk =
-        Walk { root: schema, definitions: HashMap::new(), seen: HashSet::new(), meter: Meter::default() };
-    walk.schema(schema).map(|_| ())
+    check_onto(schema, Meter::default()).map(|_| ())
 }
 
-/// The schemas in a text of llguidance's Lark: each follows "%json" at once.
+/// What `meter` has counted before counts too.
+fn check_onto(schema: &Value, meter: Meter) -> Result<Meter, String> {
+    let mut walk = Walk { root: schema, definitions: HashMap::new(), seen: HashSet::new(), meter };
+    walk.schema(schema)?;
+    Ok(walk.meter)
+}
+
+/// The schemas in a text of llguidance's Lark, together: each follows "%json" at once.
 pub fn check_embedded(lark: &str) -> Result<(), String> {
     const KEYWORD: &str = "%json";
+    let mut meter = Meter::default();
     for (at, _) in lark.match_indices(KEYWORD) {
         let mut values = serde_json::Deserializer::from_str(&lark[at + KEYWORD.len()..]).into_iter::<Value>();
         if let Some(Ok(schema)) = values.next() {
-            check(&schema)?;
+            meter = check_onto(&schema, meter)?;
         }
     }
     Ok(())

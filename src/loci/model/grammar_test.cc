@@ -223,6 +223,18 @@ TEST_F(GrammarTest, SchemasThatCopyTooMuchAreRefused) {
   }
 }
 
+// Else the tools of one request may copy a hundred times as much.
+TEST_F(GrammarTest, SchemasInOneGrammarCopyTogether) {
+  const std::string schema =
+      R"({"type":[)" + repeated("\"object\"", 300) + R"(],"properties":{"a":)" + enum_of(1000) + "}}";
+  const auto says_so = [&](const std::string& lark) {
+    return error_of(GrammarKind::kLark, lark).message().find("at most 500000 values") != std::string::npos;
+  };
+  const std::string one = "one: %json " + schema + "\n";
+  EXPECT_FALSE(says_so("start: one\n" + one));
+  EXPECT_TRUE(says_so("start: one | two\n" + one + "two: %json " + schema + "\n"));
+}
+
 // What people write: large, but little of it is combined.
 TEST_F(GrammarTest, LargeSchemasThatCopyLittleCompile) {
   const std::string part =
