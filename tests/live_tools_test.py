@@ -84,6 +84,26 @@ def test_tools_none_keeps_the_prompt(server):
     assert prompts["none"]["prompt_tokens_details"]["cached_tokens"] >= prompts["auto"]["prompt_tokens"] - 1, prompts
 
 
+def test_tools_beside_a_response_format_are_called_or_the_content_is_of_it(server):
+    schema = {"type": "object", "properties": {"answer": {"type": "string", "maxLength": 20}},
+              "required": ["answer"], "additionalProperties": False}
+    strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in (WEATHER, ADD)]
+    for seed in range(4):
+        body = tools_body("What is the weather in Paris?", tools=strict, temperature=1.0, seed=seed, max_tokens=300,
+                          response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
+        choice = server.post(CHAT, body).json["choices"][0]
+        calls, content = choice["message"].get("tool_calls", []), choice["message"]["content"]
+        if choice["finish_reason"] == "tool_calls":
+            for call in calls:
+                check_call(call)
+            assert calls and content is None, choice
+        elif choice["finish_reason"] == "stop":
+            assert set(json.loads(content)) == {"answer"} and not calls, choice
+        message, streamed, finish = streamed_message(server, body)
+        assert (message["content"], finish) == (content or "", choice["finish_reason"])
+        assert [c["arguments"] for c in streamed] == [c["function"]["arguments"] for c in calls]
+
+
 def test_tools_parallel_calls_are_each_valid(server):
     reply = server.post(CHAT, tools_body("Weather of Paris, Rome and Bern?", tool_choice="required",
                                          max_tokens=400)).json["choices"][0]

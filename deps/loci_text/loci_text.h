@@ -152,10 +152,11 @@ int loci_text_grammar_env_create(const loci_text_view* tokens, const uint8_t* ro
                                  loci_text_grammar_env** out, loci_text_bytes* error);
 void loci_text_grammar_env_destroy(loci_text_grammar_env* env);
 
-/* Bounded in the size of the text, the grammar, its lexer and the work of building them. The environment
- * may be destroyed before the grammar, the grammar before its matchers. */
+/* frame: empty, or Lark in which the rule `content`, which it does not have, is what the text says. Bounded
+ * in the size of the texts, the grammar, its lexer and the work of building them. The environment may be
+ * destroyed before the grammar, the grammar before its matchers. */
 int loci_text_grammar_compile(const loci_text_grammar_env* env, int32_t kind, loci_text_view text,
-                              loci_text_grammar** out, loci_text_bytes* error);
+                              loci_text_view frame, loci_text_grammar** out, loci_text_bytes* error);
 void loci_text_grammar_destroy(loci_text_grammar* grammar);
 
 int loci_text_matcher_create(const loci_text_grammar* grammar, loci_text_matcher** out,

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use llguidance::api::{GrammarInit, ParserLimits, StopReason, TopLevelGrammar};
+use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, INVALID_TOKEN};
 use llguidance::{ParserFactory, TokenParser};
@@ -21,6 +21,9 @@ const TOKEN_BYTES_MAX: usize = 1000;
 const TOKENS_MAX: usize = 1 << 24;
 const SCHEMA_BYTES_MAX: usize = 512 << 10;
 const GRAMMAR_BYTES_MAX: usize = 64 << 10;
+/// Our own Lark around what a client gave: most of it is schemas.
+const FRAME_BYTES_MAX: usize = SCHEMA_BYTES_MAX;
+const CONTENT: &str = "content";
 /// Brackets of a grammar's text that may be open at once: its parser and ours recurse.
 const NESTING_MAX: usize = 200;
 /// Rules may refer to rules in a long chain, which the compiler follows by recursion.
@@ -121,23 +124,28 @@ impl Environment {
         Ok(Environment { factory, vocabulary: words.len() })
     }
 
-    /// Errors say what is wrong with `text`.
-    pub fn compile(&self, kind: Kind, text: &str) -> Result<Grammar, String> {
+    /// Errors say what is wrong with `text`, or with `frame`: Lark in which the rule `content`, which it does not
+    /// have, is what `text` says. Without a frame the whole is what `text` says.
+    pub fn compile(&self, kind: Kind, text: &str, frame: &str) -> Result<Grammar, String> {
         check_size(kind, text)?;
+        if frame.len() > FRAME_BYTES_MAX {
+            return Err(format!("expected at most {FRAME_BYTES_MAX} bytes, found {}", frame.len()));
+        }
         // A thread of its own: what recurses over the grammar must not end the process.
         std::thread::scope(|scope| {
             std::thread::Builder::new()
                 .name("loci-grammar".to_string())
                 .stack_size(COMPILER_STACK_BYTES)
-                .spawn_scoped(scope, || self.compile_here(kind, text))
+                .spawn_scoped(scope, || self.compile_here(kind, text, frame))
                 .map_err(|error| format!("no thread for the compiler: {error}"))?
                 .join()
                 .unwrap_or_else(|panic| Err(crate::panic_message(panic)))
         })
     }
 
-    fn compile_here(&self, kind: Kind, text: &str) -> Result<Grammar, String> {
-        let init = GrammarInit::Serialized(top_level(kind, text)?);
+    fn compile_here(&self, kind: Kind, text: &str, frame: &str) -> Result<Grammar, String> {
+        let content = top_level(kind, text)?;
+        let init = GrammarInit::Serialized(if frame.is_empty() { content } else { framed(frame, content)? });
         let mut parser = self.factory.create_parser_from_init_default(init).map_err(describe_grammar)?;
         parser.start_without_prompt();
         // The first mask is computed here, so that a lexer that is too large is an error of the grammar, and
@@ -266,6 +274,19 @@ fn top_level(kind: Kind, text: &str) -> Result<TopLevelGrammar, String> {
         Kind::Regex => TopLevelGrammar::from_regex(text),
         Kind::Choice => TopLevelGrammar::from_regex(&choice(text)?),
     })
+}
+
+/// The parts are compiled into one grammar, whose bounds they share.
+fn framed(frame: &str, mut content: TopLevelGrammar) -> Result<TopLevelGrammar, String> {
+    schema_bounds::check_embedded(frame)?;
+    let [one] = content.grammars.as_mut_slice() else {
+        return Err(format!("expected one grammar, found a list of {}", content.grammars.len()));
+    };
+    one.name = Some(CONTENT.to_string());
+    let mut outer = GrammarWithLexer::from_lark(format!("{frame}\n{CONTENT}: @{CONTENT}\n"));
+    outer.name = None;
+    content.grammars.insert(0, outer);
+    Ok(content)
 }
 
 fn schema(text: &str) -> Result<Value, String> {

@@ -65,11 +65,13 @@ pub unsafe extern "C" fn loci_text_grammar_compile(
     env: *const Environment,
     number: i32,
     source: View,
+    frame: View,
     out: *mut *mut Grammar,
     error: *mut Bytes,
 ) -> i32 {
     guarded(error, || {
-        let grammar = (*env).compile(kind(number)?, text(source, "expected UTF-8")?)?;
+        let (source, frame) = (text(source, "expected UTF-8")?, text(frame, "expected UTF-8")?);
+        let grammar = (*env).compile(kind(number)?, source, frame)?;
         *out = Box::into_raw(Box::new(grammar));
         Ok(())
     })

@@ -107,7 +107,8 @@ Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSou
   const std::string& text = rewritten.empty() ? source.text : rewritten;
   loci_text_grammar* handle = nullptr;
   loci_text_bytes error{};
-  if (loci_text_grammar_compile(environment, abi_kind(source.kind), text_view(text), &handle, &error) != 0)
+  if (loci_text_grammar_compile(environment, abi_kind(source.kind), text_view(text), text_view(source.frame),
+                                &handle, &error) != 0)
     return invalid_argument(take_text(error));
   const auto size = static_cast<std::uint32_t>(vocabulary_->vocabulary.tokens.size());
   const std::shared_ptr<const Grammar> grammar(new Grammar(handle, size));
@@ -126,12 +127,12 @@ std::shared_ptr<const Grammar> GrammarCompiler::find(const GrammarSource& source
 void GrammarCompiler::keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar) {
   const MutexLock lock(cache_mutex_);
   // Another thread may have compiled the same; a text that fills the cache is not worth it.
-  if (source.text.size() > kCachedBytesMax / 4 || cached_.contains(source)) return;
+  if (source.bytes() > kCachedBytesMax / 4 || cached_.contains(source)) return;
   cache_.push_front(Cached{source, grammar});
   cached_.emplace(source, cache_.begin());
-  cached_bytes_ += source.text.size();
+  cached_bytes_ += source.bytes();
   while (cache_.size() > kCachedMax || cached_bytes_ > kCachedBytesMax) {
-    cached_bytes_ -= cache_.back().source.text.size();
+    cached_bytes_ -= cache_.back().source.bytes();
     cached_.erase(cache_.back().source);
     cache_.pop_back();
   }

@@ -42,6 +42,10 @@ enum class GrammarKind : std::uint8_t {
 struct GrammarSource {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text;
+  // Not empty: llguidance's Lark in which the rule `content`, which it lacks, stands for what `text` allows.
+  // The reply is a text of this grammar then. `text` is not the JSON form of several grammars.
+  std::string frame = {};
+  std::size_t bytes() const { return text.size() + frame.size(); }
   friend auto operator<=>(const GrammarSource&, const GrammarSource&) = default;
 };
 

@@ -220,6 +220,12 @@ TEST_F(GrammarTest, SchemasThatCopyTooMuchAreRefused) {
     EXPECT_EQ(lark.message(), status.message()) << text;
     const Status list = error_of(GrammarKind::kLark, R"({"grammars":[{"json_schema":)" + schema + "}]}");
     EXPECT_EQ(list.message(), status.message()) << text;
+    const Status framed =
+        compiler_.compile({GrammarKind::kJsonSchema, schema, "start: \"x\" | content\n"}).status();
+    EXPECT_EQ(framed.message(), status.message()) << text;
+    const std::string around = "start: inner | content\ninner: %json " + schema + "\n";
+    const Status frame = compiler_.compile({GrammarKind::kJsonObject, "", around}).status();
+    EXPECT_EQ(frame.message(), status.message()) << text;
   }
 }
 
@@ -233,6 +239,35 @@ TEST_F(GrammarTest, SchemasInOneGrammarCopyTogether) {
   const std::string one = "one: %json " + schema + "\n";
   EXPECT_FALSE(says_so("start: one\n" + one));
   EXPECT_TRUE(says_so("start: one | two\n" + one + "two: %json " + schema + "\n"));
+}
+
+TEST_F(GrammarTest, AFrameHoldsTheContentOfEveryKind) {
+  const std::string frame = "start: \"call \" /[a-z]+/ \";\" | <|tool|> content\n";
+  const auto follow_framed = [&](GrammarKind kind, const std::string& text, std::string_view reply) {
+    const auto grammar = compiler_.compile({kind, text, frame});
+    EXPECT_TRUE(grammar.ok()) << grammar.status().to_string();
+    GrammarMatcher calls = (*grammar)->matcher().value();
+    EXPECT_EQ(follow(calls, "call me;"), MatchState::kComplete);
+    GrammarMatcher content = (*grammar)->matcher().value();
+    EXPECT_EQ(*content.accept(*tokenizer_.find("<|tool|>")), MatchState::kOpen);
+    return follow(content, reply);
+  };
+  EXPECT_EQ(follow_framed(GrammarKind::kJsonSchema, R"({"type":"boolean"})", "true"), MatchState::kComplete);
+  EXPECT_EQ(follow_framed(GrammarKind::kJsonObject, "", "{}"), MatchState::kComplete);
+  EXPECT_EQ(follow_framed(GrammarKind::kRegex, "a/b\\d", "a/b7"), MatchState::kComplete);
+  EXPECT_EQ(follow_framed(GrammarKind::kChoice, R"(["yes","no"])", "no"), MatchState::kComplete);
+  EXPECT_EQ(follow_framed(GrammarKind::kLark, "start: inner\ninner: \"(\" inner? \")\"", "(())"),
+            MatchState::kComplete);
+  EXPECT_EQ(follow_framed(GrammarKind::kGbnf, "root ::= \"call\" [0-9]", "call7"), MatchState::kComplete);
+  // The same text in another frame is another grammar.
+  const GrammarSource framed{GrammarKind::kJsonObject, "", frame};
+  EXPECT_EQ(*compiler_.compile(framed), *compiler_.compile(framed));
+  EXPECT_NE(*compiler_.compile(framed), compile(GrammarKind::kJsonObject, ""));
+  const std::string list =
+      R"({"grammars":[{"lark_grammar":"start: \"a\""},{"lark_grammar":"start: \"b\""}]})";
+  const Status several = compiler_.compile({GrammarKind::kLark, list, frame}).status();
+  EXPECT_NE(several.message().find("expected one grammar"), std::string::npos) << several.message();
+  EXPECT_FALSE(compiler_.compile({GrammarKind::kJsonObject, "", std::string(600 << 10, ' ')}).ok());
 }
 
 // What people write: large, but little of it is combined.

@@ -48,8 +48,10 @@ CallReader::Step JsonCallReader::push(char byte) {
   if (state_ == State::kKey) {
     key_ += byte;
     const JsonScanner::Step step = scanner_.push(byte);
-    if (step == JsonScanner::Step::kEnd) state_ = State::kColon;
-    return step == JsonScanner::Step::kInvalid ? Step::kInvalid : Step::kMore;
+    if (step == JsonScanner::Step::kInvalid) return Step::kInvalid;
+    if (step != JsonScanner::Step::kEnd) return Step::kMore;
+    state_ = State::kColon;
+    return is_expected_key() ? Step::kMore : Step::kInvalid;
   }
   if (is_json_space(byte)) return Step::kMore;
   switch (state_) {
@@ -80,6 +82,11 @@ CallReader::Step JsonCallReader::push(char byte) {
       state_ = State::kItem;
       return byte == ',' ? Step::kMore : Step::kInvalid;
   }
+}
+
+bool JsonCallReader::is_expected_key() const {
+  if (members_ == Members::kAny) return true;
+  return name_.empty() ? is_name_key(key_) : !has_arguments_ && is_arguments_key(key_);
 }
 
 CallReader::Step JsonCallReader::begin_value(char byte) {
@@ -141,6 +148,7 @@ CallReader::Step JsonCallReader::end_value() {
 
 CallReader::Step JsonCallReader::end_item() {
   if (name_.empty()) return Step::kInvalid;
+  if (members_ == Members::kNameThenArguments && !has_arguments_) return Step::kInvalid;
   if (!open()) {
     start(name_);
     arguments(has_arguments_ ? arguments_ : "{}");

@@ -46,7 +46,13 @@ class CallReader {
 // `accept` says which names are calls: with another one nothing is.
 class JsonCallReader final : public CallReader {
  public:
-  explicit JsonCallReader(std::function<bool(std::string_view)> accept) : accept_(std::move(accept)) {}
+  enum class Members : std::uint8_t {
+    kAny,
+    kNameThenArguments,  // and no others
+  };
+
+  explicit JsonCallReader(std::function<bool(std::string_view)> accept, Members members = Members::kAny)
+      : accept_(std::move(accept)), members_(members) {}
   Step push(char byte) override;
 
  private:
@@ -68,8 +74,10 @@ class JsonCallReader final : public CallReader {
   Step value_byte(char byte);
   Step end_value();
   Step end_item();
+  bool is_expected_key() const;
 
   std::function<bool(std::string_view)> accept_;
+  Members members_;
   State state_ = State::kBegin;
   bool array_ = false;
   JsonScanner scanner_;

@@ -58,6 +58,7 @@ void OutputParser::enter(State state) {
 
 void OutputParser::find_marks() {
   marks_.clear();
+  if (is_text_alone()) return;
   if (syntax_->harmony()) {
     if (state_ != State::kHeader && state_ != State::kCall) marks_ = syntax_->marks();
     return;
@@ -207,7 +208,9 @@ void OutputParser::text_byte(char c) {
     return;
   }
   const bool begins = !said_something_ && calls_ == 0;
-  if (tools && begins && (c == '{' || c == '[') && syntax_->bare_calls()) return begin_bare_call(c);
+  const bool lists = options_.calls == CallPlace::kAnywhere;
+  if (tools && begins && (c == '{' || (c == '[' && lists)) && syntax_->bare_calls())
+    return begin_bare_call(c);
   flush_space();
   emit_text(std::string_view(&c, 1));
 }
@@ -239,7 +242,9 @@ std::unique_ptr<CallReader> OutputParser::make_json_reader() const {
   // Without a mark that says so, only what calls one of the request's tools is a call.
   if (!syntax_->bare_calls()) return std::make_unique<JsonCallReader>([](std::string_view) { return true; });
   return std::make_unique<JsonCallReader>(
-      [names = options_.tool_names](std::string_view name) { return contains(names, name); });
+      [names = options_.tool_names](std::string_view name) { return contains(names, name); },
+      options_.calls == CallPlace::kAnywhere ? JsonCallReader::Members::kAny
+                                             : JsonCallReader::Members::kNameThenArguments);
 }
 
 void OutputParser::begin_bare_call(char first) {

@@ -27,9 +27,17 @@ enum class ReasoningPlace : std::uint8_t {
   kInText,  // text, as the model wrote it
 };
 
+enum class CallPlace : std::uint8_t {
+  kAnywhere,
+  // A grammar lets the reply be calls in the notation that it writes, or text. Text that has begun stays
+  // text, whatever stands in it.
+  kInsteadOfText,
+};
+
 struct OutputParserOptions {
   // The request's tools. None: calls are not looked for.
   std::vector<std::string> tool_names;
+  CallPlace calls = CallPlace::kAnywhere;
   // Of arguments that a syntax writes without JSON's quotes (kNameXml): the names of each tool's parameters
   // that are strings.
   std::map<std::string, std::vector<std::string>> text_parameters;
@@ -92,6 +100,9 @@ class OutputParser {
   void take_call_pieces();
   void fail_call();
 
+  bool is_text_alone() const {
+    return state_ == State::kText && said_something_ && options_.calls == CallPlace::kInsteadOfText;
+  }
   bool reasons_in_text() const { return options_.reasoning == ReasoningPlace::kInText; }
   void reasoning_mark(std::string_view mark);
   void emit_text(std::string_view text);

@@ -87,6 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                        .begins_in_reasoning = thinks && !syntax.reasoning_open.empty()};
   if ((data[1] & 2) != 0) options.reasoning = loci::ReasoningPlace::kInText;
   options.continues = (data[1] & 4) != 0;
+  if ((data[1] & 8) != 0) options.calls = loci::CallPlace::kInsteadOfText;
   const std::string whole = shown(parse(syntax, text, text.size() + 1, options));
   require(shown(parse(syntax, text, 1, options)) == whole);
   require(shown(parse(syntax, text, 5, options)) == whole);

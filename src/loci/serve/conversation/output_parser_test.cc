@@ -111,6 +111,29 @@ Said read(const char* source, std::string_view text, OutputParserOptions options
 const Call kParis{"get_weather", R"({"city": "Paris"})"};
 const Call kSum{"add", R"({"a": 1, "b": [2, {"c": "}"}]})"};
 
+TEST(OutputParser, TextInsteadOfCallsStaysAsItIsAndIsNotHeldBack) {
+  OutputParserOptions options = with_tools();
+  options.calls = CallPlace::kInsteadOfText;
+  const std::string call = R"({"name": "get_weather", "arguments": {"city": "Paris"}})";
+  EXPECT_EQ(read(kGeneric, call + "\n" + call, options), (Said{"", "", {kParis, kParis}}));
+  for (const std::string text :
+       {R"({"x": 1, "name": "get_weather", "arguments": {}})", R"({"name": "get_weather", "x": 1})",
+        R"({"name": "get_weather"})", R"({"name": "Ann", "arguments": {}})"}) {
+    EXPECT_EQ(read(kGeneric, text, options), (Said{text, "", {}}));
+  }
+  EXPECT_EQ(read(kGeneric, "[" + call + "]", options), (Said{"[" + call + "]", "", {}}));
+  const std::string spelled = R"({"a": "<tool_call> [TOOL_CALLS]add{} <think> <|end|>" } )";
+  for (const char* source : {kQwen3, kMistral, kGeneric, kCommandR7b})
+    EXPECT_EQ(read(source, spelled, options), (Said{spelled, "", {}})) << source;
+  EXPECT_EQ(read(kHarmony, "\1<|channel|>\2final\1<|message|>\2" + spelled, options),
+            (Said{spelled, "", {}}));
+
+  const OutputSyntax syntax = syntax_of(kGeneric);
+  OutputParser parser(syntax, options);
+  parser.push(R"({"answer": "It )");
+  EXPECT_LE(parser.undecided(), 1u);
+}
+
 TEST(OutputParser, Hermes) {
   const std::string calls =
       "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "

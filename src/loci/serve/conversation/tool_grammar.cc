@@ -120,6 +120,11 @@ class GrammarText {
     return out + literal(plain);
   }
 
+  bool begins_with_control(std::string_view text) const {
+    return std::ranges::any_of(
+        marks_, [&](const std::string& mark) { return text.starts_with(mark) && control_(mark); });
+  }
+
   // A text that ends with `close`: a rule `name`.
   std::string up_to(std::string_view name, const std::string& close) const {
     if (control_(close)) return fmt::format("{}: /(.|\\n)*/ {}\n", name, literal(close));
@@ -157,14 +162,62 @@ void close_objects(Json& schema) {
   if (declares && !open) schema["additionalProperties"] = false;
 }
 
+// As response_format has it: else a small model can fill the rest of its reply with line ends.
+constexpr const char* kBlanks = "[\\x20\\x0A\\x0D\\x09]{1,20}";
+
+std::string schema_text(Json schema) {
+  if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", kBlanks}};
+  return schema.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string arguments_schema(const Tool& tool) {
   Json schema = tool.parameters();
   if (!schema.contains("type")) schema["type"] = "object";
   close_objects(schema);
-  // As response_format has it: else a small model can fill the rest of its reply with line ends.
-  if (!schema.contains("x-guidance"))
-    schema["x-guidance"] = {{"whitespace_pattern", "[\\x20\\x0A\\x0D\\x09]{1,20}"}};
-  return schema.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return schema_text(std::move(schema));
+}
+
+struct Rules {
+  std::string start;  // what the reply is
+  std::string others;
+};
+
+// Reasoning, where the family marks it.
+void add_reasoning(const OutputSyntax& syntax, const GrammarText& text, bool in_reasoning, Rules& out) {
+  if (syntax.harmony()) {
+    out.start += " analysis?";
+    out.others += "analysis:" + text.literal("<|channel|>analysis<|message|>") + " analysis_text" +
+                  text.literal("<|start|>assistant") + "\n" + text.up_to("analysis_text", "<|end|>");
+  } else if (!syntax.reasoning_open.empty()) {
+    out.start += in_reasoning ? " thought /[ \\n]{0,4}/" : " (thinking /[ \\n]{0,4}/)?";
+    if (!in_reasoning) out.others += "thinking:" + text.literal(syntax.reasoning_open) + " thought\n";
+    out.others += text.up_to("thought", syntax.reasoning_close);
+  }
+}
+
+// One call or several, of which `rules` has one for each tool, "call_0", "call_1" ...
+std::string calls_of(const ToolUse& use, const Notation& notation, const GrammarText& text) {
+  std::string calls = text.literal(notation.open) + " call";
+  if (!use.one_call() && notation.several)
+    calls += fmt::format(" ({} call){{0,{}}}", text.literal(notation.separator), kForcedCallsMax - 1);
+  return calls + text.literal(notation.close);
+}
+
+// A call that is bare JSON, made of the words that a schema's JSON is made of: the text goes on as a call, as
+// content or as both.
+std::string json_call(const Tool& tool, std::string_view arguments_key, std::size_t number) {
+  const auto word = [](std::string_view text) { return Json(Json(text).dump()).dump(); };
+  return fmt::format(R"( "{{" {} ":" {} "," {} ":" arguments_{} "}}")", word("name"), word(tool.name),
+                     word(arguments_key), number);
+}
+
+// Its blanks are those between the words of the content.
+std::string json_blanks() {
+  return fmt::format("%ignore /{}/\n%llguidance {{\"ignore_once\": true}}\n", kBlanks);
+}
+
+bool is_json(GrammarKind kind) {
+  return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kJsonObject;
 }
 
 }  // namespace
@@ -181,30 +234,63 @@ Result<std::optional<std::string>> tool_grammar(const ToolUse& use, const Output
         "tool_choice");
   }
   const GrammarText text(syntax, control_token);
-  std::string rules;
+  Rules rules;
   std::string calls;
   for (std::size_t i = 0; i < use.tools.size(); ++i) {
     const Tool& tool = use.tools[i];
     if (use.choice == ToolChoice::kNamed && tool.name != use.named) continue;
     calls += fmt::format("{}call_{}", calls.empty() ? "" : " | ", i);
-    rules += fmt::format("call_{}:{}\n", i, text.call(notation->call, tool, i));
-    rules += fmt::format("arguments_{}: %json {}\n", i, arguments_schema(tool));
+    rules.others += fmt::format("call_{}:{}\n", i, text.call(notation->call, tool, i));
+    rules.others += fmt::format("arguments_{}: %json {}\n", i, arguments_schema(tool));
   }
-  std::string start = "start:";
-  if (syntax.harmony()) {
-    start += " analysis?";
-    rules += "analysis:" + text.literal("<|channel|>analysis<|message|>") + " analysis_text" +
-             text.literal("<|start|>assistant") + "\n" + text.up_to("analysis_text", "<|end|>");
-  } else if (!syntax.reasoning_open.empty()) {
-    start += in_reasoning ? " thought /[ \\n]{0,4}/" : " (thinking /[ \\n]{0,4}/)?";
-    if (!in_reasoning) rules += "thinking:" + text.literal(syntax.reasoning_open) + " thought\n";
-    rules += text.up_to("thought", syntax.reasoning_close);
+  add_reasoning(syntax, text, in_reasoning, rules);
+  return std::optional<std::string>("start:" + rules.start + calls_of(use, *notation, text) +
+                                    "\ncall: " + calls + "\n" + rules.others);
+}
+
+Result<std::string> calls_or_content_frame(const ToolUse& use, const ConstraintSpec& constraint,
+                                           const OutputSyntax& syntax, const ControlToken& control_token,
+                                           bool in_reasoning) {
+  std::optional<Notation> notation = notation_of(syntax);
+  if (!notation) {
+    return invalid_argument(
+        fmt::format("can't be combined with tools for this model, whose calls ({}) are no "
+                    "JSON; leave one of the two out, or give tool_choice none",
+                    dialect_name(syntax.dialect)),
+        constraint.field);
   }
-  start += text.literal(notation->open) + " call";
-  if (!use.one_call() && notation->several)
-    start += fmt::format(" ({} call){{0,{}}}", text.literal(notation->separator), kForcedCallsMax - 1);
-  start += text.literal(notation->close) + "\n";
-  return std::optional<std::string>(start + "call: " + calls + "\n" + rules);
+  const GrammarText text(syntax, control_token);
+  const bool marked =
+      text.begins_with_control(notation->open + notation->call) &&
+      (in_reasoning || syntax.reasoning_open.empty() || text.begins_with_control(syntax.reasoning_open));
+  if (!is_json(constraint.source.kind) && !marked) {
+    return invalid_argument(
+        fmt::format(
+            "can't be combined with tools for this model, whose calls ({}) begin as text does; give a "
+            "JSON schema, or leave one of the two out, or give tool_choice none",
+            dialect_name(syntax.dialect)),
+        constraint.field);
+  }
+  Rules rules;
+  std::string calls;
+  for (std::size_t i = 0; i < use.tools.size(); ++i) {
+    const Tool& tool = use.tools[i];
+    const std::string schema = tool.strict ? arguments_schema(tool) : schema_text({{"type", "object"}});
+    calls += fmt::format("{}call_{}", calls.empty() ? "" : " | ", i);
+    const char* const key = syntax.dialect == ToolDialect::kGeneric ? "arguments" : "parameters";
+    rules.others +=
+        fmt::format("call_{}:{}\n", i,
+                    syntax.bare_calls() ? json_call(tool, key, i) : text.call(notation->call, tool, i));
+    rules.others += fmt::format("arguments_{}: %json {}\n", i, schema);
+  }
+  if (syntax.bare_calls()) {
+    notation->separator.clear();  // blanks, as between all words
+    rules.others += json_blanks();
+  }
+  add_reasoning(syntax, text, in_reasoning, rules);
+  const std::string before = syntax.harmony() ? text.literal("<|channel|>final<|message|>") : "";
+  return "start:" + rules.start + " (" + calls_of(use, *notation, text) + " |" + before +
+         " content )\ncall: " + calls + "\n" + rules.others;
 }
 
 }  // namespace loci

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reply that must call tools may be, as a grammar in the notation of the model's family.
+// What a reply may be that must call tools, or that calls tools or has constrained content, as a grammar in
+// the notation of the model's family.
 #pragma once
 
 #include <functional>
@@ -10,6 +11,7 @@
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
 #include "loci/serve/conversation/output_syntax.h"
+#include "loci/serve/conversation/response_format.h"
 #include "loci/serve/conversation/tool_use.h"
 
 namespace loci {
@@ -24,6 +26,19 @@ inline constexpr std::size_t kForcedCallsMax = 16;  // of one reply whose calls 
 // Thread-safe.
 Result<std::optional<std::string>> tool_grammar(
     const ToolUse& use, const OutputSyntax& syntax,
+    const std::function<std::optional<TokenId>(std::string_view)>& control_token, bool in_reasoning);
+
+// For a reply that may call tools, and whose content has a constraint: a frame (GrammarSource) of reasoning,
+// where the family marks it, and then calls, or the content. A call's arguments match the tool's schema if
+// the tool is strict, else they are any object.
+//
+// A grammar's parser sees a text as words, and takes the longest that begins alike. So what begins a call
+// must differ from what begins the content: a control token does from all text. Calls that are text go with
+// JSON alone, and those that are bare JSON are written of JSON's words. Errors: kInvalidArgument naming the
+// constraint's field, where the two can't be told apart, or the family's calls are not written by a grammar.
+// Thread-safe.
+Result<std::string> calls_or_content_frame(
+    const ToolUse& use, const ConstraintSpec& constraint, const OutputSyntax& syntax,
     const std::function<std::optional<TokenId>(std::string_view)>& control_token, bool in_reasoning);
 
 }  // namespace loci

@@ -230,6 +230,216 @@ TEST(ToolGrammar, RefusesWhatItCannotWrite) {
   EXPECT_FALSE(tool_grammar(free, gemma, none, false)->has_value());
 }
 
+const char* const kContent =
+    R"({"type": "object", "properties": {"name": {"type": "string"}, "mark": {"type": "string"}},
+        "required": ["name", "mark"], "additionalProperties": false})";
+
+// A reply that may call the tools, or is content of the constraint.
+class Either {
+ public:
+  Either(const Dialect& dialect, GrammarSource content, const Json& tools = Json::parse(kTools))
+      : syntax_(find_output_syntax(dialect.source, [](std::string_view) { return false; })),
+        tokenizer_(tokenizer_from(byte_level_writer(dialect.control, {})).value()),
+        compiler_(tokenizer_),
+        in_reasoning_(dialect.in_reasoning) {
+    ToolUse use = use_of(tools, "required");
+    use.choice = ToolChoice::kAuto;
+    const auto control = [&](std::string_view text) -> std::optional<TokenId> {
+      const auto token = tokenizer_.find(text);
+      return token && tokenizer_.is_control(*token) ? token : std::nullopt;
+    };
+    const auto frame = calls_or_content_frame(use, {.source = content, .field = "response_format"}, syntax_,
+                                              control, in_reasoning_);
+    status_ = frame.status();
+    if (!frame.ok()) return;
+    content.frame = *frame;
+    auto grammar = compiler_.compile(content);
+    status_ = grammar.status();
+    EXPECT_TRUE(grammar.ok()) << *frame << "\n" << status_.to_string();
+    if (grammar.ok()) grammar_ = *grammar;
+  }
+
+  Status status() const { return status_; }
+
+  // What `marked`, whose marks are control tokens where they are such, and `text` say; nothing where the
+  // grammar does not allow them, or not as a whole.
+  std::optional<ModelOutput> read(const std::string& marked, const std::string& text = {}) const {
+    OutputParser parser(syntax_, {.tool_names = {"set", "stop"},
+                                  .calls = CallPlace::kInsteadOfText,
+                                  .begins_in_reasoning = in_reasoning_});
+    GrammarMatcher matcher = grammar_->matcher().value();
+    std::vector<std::uint32_t> mask(grammar_->mask_words());
+    MatchState state = MatchState::kOpen;
+    std::vector<TokenId> tokens = tokenizer_.encode(marked, ControlText::kAsControl).value();
+    const std::vector<TokenId> more = tokenizer_.encode(text, ControlText::kAsText).value();
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    for (const TokenId token : tokens) {
+      if (!matcher.mask(mask).ok() || !mask_allows(mask, token)) return std::nullopt;
+      state = matcher.accept(token).value();
+      const std::string bytes = tokenizer_.token_bytes(token);
+      if (tokenizer_.is_control(token))
+        parser.push_control(bytes);
+      else
+        parser.push(bytes);
+    }
+    if (state != MatchState::kComplete && state != MatchState::kMayEnd) return std::nullopt;
+    parser.finish();
+    ModelOutput output;
+    output.append({.pieces = parser.take(), .logprobs = {}});
+    return output;
+  }
+
+  // What a model might write behind `begin`, as text.
+  std::string draw(const std::string& begin, std::uint64_t seed) const {
+    Random random(seed);
+    GrammarMatcher matcher = grammar_->matcher().value();
+    std::vector<std::uint32_t> mask(grammar_->mask_words());
+    const std::vector<TokenId> begun = tokenizer_.encode(begin, ControlText::kAsControl).value();
+    std::string text;
+    for (std::size_t step = 0; step < 4000; ++step) {
+      const MatchState state = matcher.mask(mask).value();
+      if (state == MatchState::kComplete || (state == MatchState::kMayEnd && random.below(3) == 0)) break;
+      std::vector<TokenId> allowed;
+      for (std::uint32_t id = 0; id < tokenizer_.vocabulary_size(); ++id)
+        if (mask_allows(mask, TokenId(id))) allowed.emplace_back(id);
+      const TokenId token = step < begun.size() ? begun[step] : allowed.at(random.below(allowed.size()));
+      EXPECT_TRUE(matcher.accept(token).ok());
+      text += tokenizer_.token_bytes(token);
+    }
+    return text;
+  }
+
+  bool harmony() const { return syntax_.harmony(); }
+
+ private:
+  OutputSyntax syntax_;
+  Tokenizer tokenizer_;
+  GrammarCompiler compiler_;
+  bool in_reasoning_;
+  Status status_;
+  std::shared_ptr<const Grammar> grammar_;
+};
+
+// What a forced call of the dialect is, as a model would write it.
+std::string call_in(const Dialect& dialect) {
+  Walk walk(dialect, "required", false);
+  EXPECT_EQ(walk.take(7).tool_calls().size(), 1u);
+  return walk.written();
+}
+
+TEST(ToolGrammar, ContentOfASchemaOrCallsOfEveryDialect) {
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    const Either either(dialect, {.kind = GrammarKind::kJsonSchema, .text = kContent});
+    ASSERT_TRUE(either.status().ok());
+    const std::string call = call_in(dialect);
+    const std::optional<ModelOutput> called = either.read(call);
+    ASSERT_TRUE(called.has_value()) << call;
+    ASSERT_EQ(called->tool_calls().size(), 1u) << call;
+    check(called->tool_calls()[0]);
+    EXPECT_EQ(called->text(), "");
+
+    // Content stays as it was written, also where it names a tool or spells a call's mark.
+    const std::string before =
+        dialect.begin + (either.harmony() ? "<|start|>assistant<|channel|>final<|message|>" : "");
+    for (const char* content :
+         {R"({"name": "Ann", "mark": "a"})", R"({"name":"set", "mark" : "b"})",
+          R"({ "name": "stop", "mark": "<tool_call> [TOOL_CALLS]stop{} <function=stop>{}" })"}) {
+      const std::optional<ModelOutput> said = either.read(before, content);
+      ASSERT_TRUE(said.has_value()) << content;
+      EXPECT_EQ(said->text(), content);
+      EXPECT_TRUE(said->tool_calls().empty()) << content;
+      EXPECT_EQ(said->reasoning(), dialect.begin.empty() ? "" : "Hm.");
+    }
+    for (const char* other : {"Hello", R"({"name": 1})", R"({"name": "Ann", "mark": "a"} and more)", "[]"})
+      EXPECT_FALSE(either.read(before, other).has_value()) << other;
+    EXPECT_FALSE(either.read(call, R"({"name": "Ann", "mark": "a"})").has_value());
+  }
+}
+
+TEST(ToolGrammar, WhateverItAllowsIsReadAsCallsOrAsContent) {
+  std::size_t called = 0;
+  std::size_t said = 0;
+  Json strict = Json::parse(kTools);
+  for (Json& tool : strict) tool["function"]["strict"] = true;
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    const Either either(dialect, {.kind = GrammarKind::kJsonSchema, .text = kContent}, strict);
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      const std::string text = either.draw(dialect.begin, seed);
+      SCOPED_TRACE(text);
+      const std::optional<ModelOutput> output = either.read(text);
+      ASSERT_TRUE(output.has_value());
+      for (const ToolCall& call : output->tool_calls()) check(call);
+      if (!output->tool_calls().empty()) {
+        EXPECT_EQ(output->text(), "");
+        ++called;
+        continue;
+      }
+      const Json content = Json::parse(output->text(), nullptr, false);
+      ASSERT_TRUE(content.is_object()) << output->text();
+      EXPECT_TRUE(content.size() == 2 && content["name"].is_string() && content["mark"].is_string());
+      ++said;
+    }
+  }
+  EXPECT_GT(called, 20u);
+  EXPECT_GT(said, 20u);
+}
+
+TEST(ToolGrammar, AnyObjectOrCallsThatAreBareJson) {
+  const Either either(kDialects[0], {.kind = GrammarKind::kJsonObject, .text = {}});
+  ASSERT_TRUE(either.status().ok());
+  for (const char* content :
+       {"{}", R"({"names": ["set"]})", R"({"name": "set"})", R"({"a": {"name": "x"}})"}) {
+    const std::optional<ModelOutput> said = either.read(content);
+    ASSERT_TRUE(said.has_value()) << content;
+    EXPECT_EQ(said->text(), content);
+  }
+  const std::string call = R"({"name": "stop", "arguments": {"now": true}})";
+  EXPECT_EQ(either.read(call)->tool_calls().size(), 1u);
+  EXPECT_EQ(either.read(call + "\n" + call)->tool_calls().size(), 2u);
+  EXPECT_FALSE(either.read(call + "\nDone.").has_value());
+}
+
+// Only the arguments of strict tools are held to their schemas: others may have schemas that no grammar
+// knows.
+TEST(ToolGrammar, BesideContentStrictToolsAloneAreHeldToTheirSchemas) {
+  const Either either(kDialects[2], {.kind = GrammarKind::kJsonSchema, .text = kContent});
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>";
+  };
+  EXPECT_TRUE(either.read(call("set", "{\"x\": 1}")).has_value());
+  EXPECT_FALSE(either.read(call("stop", "{\"x\": 1}")).has_value());
+  EXPECT_TRUE(either.read(call("stop", "{\"now\": false}")).has_value());
+  EXPECT_FALSE(either.read(call("leave", "{}")).has_value());
+}
+
+TEST(ToolGrammar, ContentOfOtherKindsWhereCallsBeginWithControlTokens) {
+  const Dialect& marked = kDialects[3];
+  const std::vector<std::pair<GrammarSource, std::string>> kinds = {
+      {{.kind = GrammarKind::kRegex, .text = "[a-z<_> ]+"}, "<tool_ call>"},
+      {{.kind = GrammarKind::kChoice, .text = R"(["yes","no"])"}, "no"},
+      {{.kind = GrammarKind::kLark, .text = "start: call+\ncall: /[a-z]/ \";\""}, "a;b;"},
+      {{.kind = GrammarKind::kGbnf, .text = "root ::= \"(\" root? \")\""}, "(())"},
+  };
+  for (const auto& [source, text] : kinds) {
+    SCOPED_TRACE(source.text);
+    const Either either(marked, source);
+    ASSERT_TRUE(either.status().ok()) << either.status().to_string();
+    EXPECT_EQ(either.read(text)->text(), text);
+    EXPECT_EQ(either.read(call_in(marked))->tool_calls().size(), 1u);
+    EXPECT_FALSE(either.read("No.").has_value());
+    // Where a call is spelled as text is, none of them can be told from it.
+    EXPECT_EQ(Either(kDialects[2], source).status().field(), "response_format");
+    EXPECT_EQ(Either(kDialects[0], source).status().field(), "response_format");
+  }
+  for (const char* source : {"{{ tools }}<|tool_call>", "{{ tools }}<function=<parameter="}) {
+    const Either none({source, {}, ""}, {.kind = GrammarKind::kJsonSchema, .text = kContent});
+    EXPECT_EQ(none.status().field(), "response_format");
+    EXPECT_NE(none.status().message().find("tool_choice none"), std::string::npos);
+  }
+}
+
 // The schema that a forced call's arguments are held to.
 Json held_to(const Json& parameters) {
   const ToolUse use =

@@ -192,14 +192,40 @@ void forbid_calls(const ToolUse& use, const ServedModel& served, PreparedGenerat
   }
 }
 
-// What a reply that must call is held to. The prompt is there, and the parser's options.
-Status set_grammar(const ToolUse& use, const ServedModel& served, PreparedGeneration& out) {
+// The content's constraint, framed by the calls that the reply may be instead.
+Result<std::shared_ptr<const Grammar>> compile_framed(const ConstraintSpec& constraint, std::string frame,
+                                                      GrammarCompiler& grammars) {
+  GrammarSource source = constraint.source;
+  source.frame = std::move(frame);
+  Result<std::shared_ptr<const Grammar>> grammar = grammars.compile(source);
+  if (grammar.ok()) return grammar;
+  // Which of the two is at fault.
+  const Status alone = grammars.compile(constraint.source).status();
+  if (!alone.ok()) return invalid_argument(alone.message(), constraint.field);
+  return invalid_argument(
+      fmt::format("beside {}: {}", constraint.field, std::string(grammar.status().message())), "tools");
+}
+
+// What a reply is held to that must call, or that calls or has constrained content. The prompt is there, and
+// the parser's options.
+Status set_grammar(const ToolUse& use, const std::optional<std::string>& continued, const ServedModel& served,
+                   PreparedGeneration& out) {
   const Tokenizer& tokenizer = served.model->tokenizer;
   const auto control = [&](std::string_view text) -> std::optional<TokenId> {
     const std::optional<TokenId> token = tokenizer.find(text);
     return token && tokenizer.is_control(*token) ? token : std::nullopt;
   };
   const bool in_reasoning = out.parser && out.parser->begins_in_reasoning;
+  const std::optional<ConstraintSpec>& constraint = out.fields.constraint;
+  // A message that goes on has begun with content.
+  if (constraint && use.any() && !use.must_call() && !continued) {
+    LOCI_ASSIGN_OR_RETURN(std::string frame, calls_or_content_frame(use, *constraint, served.chat.output,
+                                                                    control, in_reasoning));
+    LOCI_ASSIGN_OR_RETURN(out.grammar,
+                          compile_framed(*constraint, std::move(frame), *served.model->grammars));
+    out.parser->calls = CallPlace::kInsteadOfText;
+    return {};
+  }
   LOCI_ASSIGN_OR_RETURN(const std::optional<std::string> text,
                         tool_grammar(use, served.chat.output, control, in_reasoning));
   if (!text) return {};
@@ -283,7 +309,8 @@ Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedM
   out.prompts.push_back(std::move(prompt->tokens));
   set_parser(tools, request.reasoning, prompt->continued, served, out);
   forbid_calls(tools, served, out);
-  if (Status status = set_grammar(tools, served, out); !status.ok()) return api_error(status);
+  if (Status status = set_grammar(tools, prompt->continued, served, out); !status.ok())
+    return api_error(status);
   // What a constraint alone writes begins with its first word, and is text.
   if (out.fields.constraint && !out.grammar) out.parser.reset();
   return check_generation(std::move(out), served, field);

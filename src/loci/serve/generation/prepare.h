@@ -88,7 +88,7 @@ using Prepared = std::variant<PreparedGeneration, ApiError>;
 // All of these: thread-safe.
 
 // Checks the fields whose limits the model sets, fills in the tokens that end a reply, and compiles the
-// reply's constraint (unless `grammar` is set already, by tools that must be called). `field` names the
+// reply's constraint (unless `grammar` is set already, by tools that may be called). `field` names the
 // prompt in errors.
 Prepared check_generation(PreparedGeneration prepared, const ServedModel& served, std::string_view field);
 // How an error names one of a request's prompts: "prompt", or "prompt[1]" where there are several.

@@ -2,6 +2,7 @@
 // From bodies to tokens, with a tiny random model's tokenizer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <variant>
@@ -68,6 +69,53 @@ TEST_F(PrepareTest, APromptMayEndInsideTheLastMessage) {
   const Json tokens = Json::parse(std::get<std::string>(shown))["tokens"];
   const auto text = detokenize(Json({{"tokens", tokens}}).dump(), served(2048));
   EXPECT_TRUE(Json::parse(std::get<std::string>(text))["content"].get<std::string>().ends_with("Once upon "));
+}
+
+// The calls' grammar and the content's are one; before, the content's alone made calls impossible.
+TEST_F(PrepareTest, AReplyMayCallToolsBesideAConstraint) {
+  ServedModel served = this->served(2048);
+  served.chat = find_chat_syntax(*model_);
+  TokenHistory history;
+  const auto prepared = [&](const std::string& extra, const std::string& parameters = "{}") {
+    const std::string tool = R"({"type":"function","function":{"name":"stop","strict":true,"parameters":)";
+    const std::string request = R"({"messages":[{"role":"user","content":"Hi"}],"tools":[)" + tool +
+                                parameters + "}}]," + extra + "}";
+    return prepare_chat_completion(request, served, history, "default");
+  };
+  const auto allows = [&](const PreparedGeneration& one, const std::string& text) {
+    GrammarMatcher matcher = one.grammar->matcher().value();
+    std::vector<std::uint32_t> mask(one.grammar->mask_words());
+    const std::vector<TokenId> tokens = tokenizer().encode(text, ControlText::kAsText).value();
+    return std::ranges::all_of(tokens, [&](TokenId token) {
+      return matcher.mask(mask).ok() && mask_allows(mask, token) && matcher.accept(token).ok();
+    });
+  };
+  const std::string format = R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":)"
+                             R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}})";
+  const std::string call = R"({"name": "stop", "arguments": {}})";
+  const std::string content = R"({"a": 1})";
+
+  const auto both = std::get<PreparedGeneration>(prepared(format));
+  ASSERT_TRUE(both.parser.has_value());
+  EXPECT_EQ(both.parser->calls, CallPlace::kInsteadOfText);
+  EXPECT_TRUE(allows(both, call));
+  EXPECT_TRUE(allows(both, content));
+  EXPECT_FALSE(allows(both, "Hello"));
+
+  const auto no_calls = std::get<PreparedGeneration>(prepared(format + R"(,"tool_choice":"none")"));
+  EXPECT_FALSE(no_calls.parser.has_value());
+  EXPECT_FALSE(allows(no_calls, call));
+  EXPECT_TRUE(allows(no_calls, content));
+  const auto calls = std::get<PreparedGeneration>(prepared(format + R"(,"tool_choice":"required")"));
+  EXPECT_EQ(calls.parser->calls, CallPlace::kAnywhere);
+  EXPECT_TRUE(allows(calls, call));
+  EXPECT_FALSE(allows(calls, content));
+
+  EXPECT_EQ(refusal(prepared(R"("guided_regex":"[a-z]+")")), "400 guided_regex");
+  EXPECT_EQ(refusal(prepared(R"("guided_regex":"[a-z]+","tool_choice":"none")")), "accepted");
+  EXPECT_EQ(refusal(prepared(R"("guided_json":{"not":{}})")), "400 guided_json");
+  EXPECT_EQ(refusal(prepared(format, R"({"not":{}})")), "400 tools");
+  EXPECT_EQ(refusal(prepared(R"("temperature":1)", R"({"not":{}})")), "accepted");
 }
 
 TEST_F(PrepareTest, PrepareRefuses) {
