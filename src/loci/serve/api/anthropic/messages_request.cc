@@ -3,19 +3,25 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "loci/model/sampling_range.h"
 #include "loci/serve/api/anthropic/message_content.h"
+#include "loci/serve/conversation/reasoning_effort.h"
 #include "loci/serve/generation/generation_fields.h"
+#include "loci/serve/generation/unserved_fields.h"
 #include "loci/serve/wire/field_reader.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
+#include "loci/serve/wire/unknown_fields.h"
 
 namespace loci {
 namespace {
@@ -148,19 +154,22 @@ void read_thinking(FieldReader& reader, ChatRequest& out) {
     if (!nested.ok()) return reader.fail(nested.status());
     enabled = type != "disabled";
   }
-  out.conversation.template_arguments = {{"enable_thinking", enabled}};
+  // The two names that templates have for it. Without them the effort would decide.
+  out.conversation.template_arguments = {{"enable_thinking", enabled}, {"thinking", enabled}};
   if (const Json* extra = reader.find("chat_template_kwargs")) {
     if (!extra->is_object()) return reader.expected("chat_template_kwargs", "an object", *extra);
     out.conversation.template_arguments.update(*extra);
   }
 }
 
-// output_config.format, or output_format as it was called first: a schema that the reply follows.
-void read_output_format(FieldReader& reader, GenerationFields& out) {
+// output_config: how much the model is to reason if it does, and a schema that the reply follows
+// (output_format, as it was called first).
+void read_output_config(FieldReader& reader, ChatRequest& out) {
   const Json* format = reader.find("output_format");
   std::string path = "output_format";
   if (const Json* config = reader.find("output_config")) {
-    const FieldReader nested(*config, "output_config");
+    FieldReader nested(*config, "output_config");
+    read_reasoning_effort(nested, "effort", kAnthropicEfforts, out.conversation.reasoning_effort);
     if (!nested.ok()) return reader.fail(nested.status());
     if (const Json* inner = nested.find("format")) {
       format = inner;
@@ -176,7 +185,7 @@ void read_output_format(FieldReader& reader, GenerationFields& out) {
     nested.expected("type", "json_schema", format->value("type", Json()));
   if (nested.ok() && (schema == nullptr || !schema->is_object()))
     nested.expected("schema", "an object", schema == nullptr ? Json() : *schema);
-  if (nested.ok()) constrain_to_schema(nested, "schema", *schema, out.constraint);
+  if (nested.ok()) constrain_to_schema(nested, "schema", *schema, out.fields.constraint);
   if (!nested.ok()) reader.fail(nested.status());
 }
 
@@ -243,6 +252,59 @@ void read_own_fields(FieldReader& reader, const RequestDefaults& defaults, Gener
   out.ignored = refuse_unserved(reader, defaults.unserved);
 }
 
+constexpr auto kNames = std::to_array<std::string_view>({
+    "cache_control",
+    "cache_salt",
+    "chat_template_kwargs",
+    "container",
+    "ignore_eos",
+    "loci",
+    "logit_bias",
+    "max_tokens",
+    "mcp_servers",
+    "messages",
+    "metadata",
+    "min_p",
+    "min_tokens",
+    "model",
+    "output_config",
+    "output_format",
+    "repetition_penalty",
+    "seed",
+    "service_tier",
+    "stop_sequences",
+    "stop_token_ids",
+    "stream",
+    "system",
+    "temperature",
+    "thinking",
+    "thread",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_p",
+});
+constexpr auto kConfigNames = std::to_array<std::string_view>({"effort", "format"});
+constexpr auto kFormatNames = std::to_array<std::string_view>({"schema", "type"});
+constexpr auto kThinkingNames = std::to_array<std::string_view>({"budget_tokens", "type"});
+constexpr auto kChoiceNames = std::to_array<std::string_view>({"disable_parallel_tool_use", "name", "type"});
+constexpr auto kLociNames = std::to_array<std::string_view>({"explain"});
+
+// What this API does not read: fields of OpenAI's too.
+std::vector<std::string> unknown_names(const Json& request) {
+  std::vector<std::string> out = unknown_fields(request, {kNames, unserved_field_names()});
+  const auto add = [&](std::string_view path, std::span<const std::string_view> known) {
+    for (std::string& name : unknown_members(request, path, known)) out.push_back(std::move(name));
+  };
+  add("output_config", kConfigNames);
+  add("output_config.format", kFormatNames);
+  add("output_format", kFormatNames);
+  add("thinking", kThinkingNames);
+  add("tool_choice", kChoiceNames);
+  add("loci", kLociNames);
+  return out;
+}
+
 }  // namespace
 
 Result<ChatRequest> parse_messages_request(const Json& request, MessagesPurpose purpose,
@@ -261,10 +323,11 @@ Result<ChatRequest> parse_messages_request(const Json& request, MessagesPurpose 
   read_tool_choice(reader, out.conversation.tools);
   read_thinking(reader, out);
   read_beginning(reader, out.conversation);
-  read_output_format(reader, fields);
+  read_output_config(reader, out);
   read_labels(reader);
   read_own_fields(reader, defaults, fields);
   LOCI_RETURN_IF_ERROR(reader.status());
+  out.unknown_fields = unknown_names(request);
   return out;
 }
 

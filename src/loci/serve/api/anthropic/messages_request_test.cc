@@ -297,6 +297,44 @@ TEST(MessagesRequest, Thinking) {
   EXPECT_EQ(history["messages"][1]["content"], "b");
 }
 
+TEST(MessagesRequest, EffortReachesTheTemplateAndThinkingSwitches) {
+  EXPECT_FALSE(shown().contains("reasoning_effort"));
+  for (const char* effort : {"low", "medium", "high", "xhigh", "max"}) {
+    const Json still = shown({{"output_config", {{"effort", effort}}}});
+    EXPECT_EQ(still["reasoning_effort"], effort);
+    EXPECT_EQ(still["enable_thinking"], false) << effort;
+    EXPECT_EQ(still["thinking"], false) << effort;
+  }
+  const Json thinks = shown({{"output_config", {{"effort", "low"}}}, {"thinking", {{"type", "adaptive"}}}});
+  EXPECT_EQ(thinks["reasoning_effort"], "low");
+  EXPECT_EQ(thinks["enable_thinking"], true);
+  EXPECT_EQ(thinks["thinking"], true);
+  const Json own = {{"output_config", {{"effort", "low"}}},
+                    {"chat_template_kwargs", {{"reasoning_effort", "high"}, {"enable_thinking", true}}}};
+  EXPECT_EQ(shown(own)["reasoning_effort"], "high");
+  EXPECT_EQ(shown(own)["enable_thinking"], true);
+  refused({{"output_config", {{"effort", "minimal"}}}}, "output_config.effort",
+          "expected low, medium, high, xhigh or max; got \"minimal\"");
+  refused({{"output_config", {{"effort", 3}}}}, "output_config.effort");
+}
+
+TEST(MessagesRequest, UnknownFieldsAreNamedWithTheirPlace) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(accepted({{"stop_sequence", "x"}, {"max_completion_tokens", 5}}).unknown_fields,
+            (Names{"stop_sequence", "max_completion_tokens"}));
+  const Json config = {{"output_config", {{"efort", "low"}, {"effort", "low"}}},
+                       {"thinking", {{"type", "adaptive"}, {"display", "omitted"}}},
+                       {"loci", {{"explian", true}}}};
+  EXPECT_EQ(accepted(config).unknown_fields,
+            (Names{"output_config.efort", "thinking.display", "loci.explian"}));
+  const Json known = {{"metadata", {{"user_id", "u"}}},
+                      {"cache_control", {{"type", "ephemeral"}}},
+                      {"tools", Json::array({tool()})},
+                      {"tool_choice", {{"type", "auto"}, {"disable_parallel_tool_use", true}}},
+                      {"cache_salt", "s"}};
+  EXPECT_TRUE(accepted(known).unknown_fields.empty());
+}
+
 TEST(MessagesRequest, OutputFormatIsASchema) {
   const Json format = {{"type", "json_schema"}, {"schema", {{"type", "object"}}}};
   const auto constraint = [](const Json& extra) {

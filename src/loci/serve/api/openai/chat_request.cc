@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/openai/chat_request.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
 
 #include "loci/serve/api/openai/chat_messages.h"
 #include "loci/serve/api/openai/chat_tools.h"
+#include "loci/serve/conversation/reasoning_effort.h"
 
 namespace loci {
 namespace {
-
-constexpr std::array<std::string_view, 6> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh"};
 
 constexpr auto kChatNames = std::to_array<std::string_view>(
     {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
@@ -66,11 +64,7 @@ Result<Conversation> read_conversation(const Json& request) {
       out.template_arguments = *arguments;
   }
   reader.boolean("add_generation_prompt", out.add_generation_prompt);
-  reader.text("reasoning_effort", out.reasoning_effort);
-  const bool known = std::find(kEfforts.begin(), kEfforts.end(), out.reasoning_effort) != kEfforts.end();
-  if (!out.reasoning_effort.empty() && !known)
-    reader.expected("reasoning_effort", "none, minimal, low, medium, high or xhigh",
-                    Json(out.reasoning_effort));
+  read_reasoning_effort(reader, "reasoning_effort", kOpenAiEfforts, out.reasoning_effort);
   LOCI_RETURN_IF_ERROR(reader.status());
   LOCI_ASSIGN_OR_RETURN(out.messages, read_chat_messages(*messages));
   LOCI_RETURN_IF_ERROR(read_continuation(reader, out));

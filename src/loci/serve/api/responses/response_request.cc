@@ -7,6 +7,7 @@
 #include <array>
 
 #include "loci/serve/api/responses/tool_fields.h"
+#include "loci/serve/conversation/reasoning_effort.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/wire/field_reader.h"
 #include "loci/serve/wire/json.h"
@@ -198,28 +199,21 @@ class Parser {
     out_.fields.sampling.top_logprobs = out_.echo["top_logprobs"].get<std::uint32_t>();
   }
 
-  // What the model's template makes of it: templates know `reasoning_effort`, and `enable_thinking` as its
-  // switch.
   void read_reasoning() {
     Json echo = {{"effort", nullptr}, {"summary", nullptr}};
-    Json& kwargs = out_.template_arguments;
     if (const Json* given = reader_.find("chat_template_kwargs")) {
       if (!given->is_object()) return reader_.expected("chat_template_kwargs", "an object", *given);
-      kwargs = *given;
+      out_.template_arguments = *given;
     }
     if (const Json* reasoning = reader_.find("reasoning")) {
       FieldReader nested(*reasoning, "reasoning");
-      std::string effort;
-      read_choice(nested, "effort", {"none", "minimal", "low", "medium", "high", "xhigh"}, effort);
+      std::string& effort = out_.reasoning_effort;
+      read_reasoning_effort(nested, "effort", kOpenAiEfforts, effort);
       // No summaries are written: reasoning is shown as it is.
       std::string summary;
       read_choice(nested, "summary", {"auto", "concise", "detailed"}, summary);
       if (!nested.ok()) return reader_.fail(nested.status());
-      if (!effort.empty()) {
-        echo["effort"] = effort;
-        if (!kwargs.contains("reasoning_effort")) kwargs["reasoning_effort"] = effort;
-        if (!kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = effort != "none";
-      }
+      if (!effort.empty()) echo["effort"] = effort;
     }
     out_.echo["reasoning"] = std::move(echo);
   }

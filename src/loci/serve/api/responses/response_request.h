@@ -33,6 +33,7 @@ struct ResponseRequest {
   GenerationFields fields;
   ToolUse tools;
   Json template_arguments = Json::object();  // as a conversation's
+  std::string reasoning_effort;              // as a conversation's
 };
 
 // `can_store`: the server has a store; without one `store` is false unless it is asked for. `defaults`: for

@@ -163,10 +163,9 @@ TEST(ResponseRequest, LogprobsAreIncluded) {
 
 TEST(ResponseRequest, ReasoningReachesTheTemplate) {
   const ResponseRequest low = accepted({{"reasoning", {{"effort", "low"}, {"summary", "auto"}}}});
-  EXPECT_EQ(low.template_arguments["reasoning_effort"], "low");
-  EXPECT_EQ(low.template_arguments["enable_thinking"], true);
+  EXPECT_EQ(low.reasoning_effort, "low");
   EXPECT_EQ(low.echo["reasoning"]["effort"], "low");
-  EXPECT_EQ(accepted({{"reasoning", {{"effort", "none"}}}}).template_arguments["enable_thinking"], false);
+  EXPECT_EQ(accepted({{"reasoning", {{"effort", "none"}}}}).reasoning_effort, "none");
   // What the client tells the template itself counts.
   const ResponseRequest both = accepted(
       {{"reasoning", {{"effort", "low"}}}, {"chat_template_kwargs", {{"reasoning_effort", "high"}}}});

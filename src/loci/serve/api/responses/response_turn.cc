@@ -160,6 +160,7 @@ ChatRequest chat_request(ResponseRequest& request, const ResponseHistory& histor
   }
   conversation.tools = std::move(request.tools);
   conversation.template_arguments = std::move(request.template_arguments);
+  conversation.reasoning_effort = std::move(request.reasoning_effort);
   return chat;
 }
 
