@@ -177,6 +177,10 @@ TEST_F(ClusterLimitsTest, RequestsAtOnceAreThoseOfLivingServers) {
         "ON CONFLICT DO NOTHING");
     other_->end(tenant);
     if (!is_counted(ask(*other_, tenant, limits))) return AssertionFailure() << "the dead one is counted";
+    // One that ended before the database's clock stepped back.
+    sql("UPDATE loci.tenant_places SET at = at + 70000 WHERE member = 'dead'");
+    other_->end(tenant);
+    if (!is_counted(ask(*other_, tenant, limits))) return AssertionFailure() << "the one to come is counted";
     return AssertionSuccess();
   });
 }
@@ -236,9 +240,14 @@ TEST_F(ClusterLimitsTest, ManyTenantsEachHaveTheirOwn) {
   // Rows that say nothing any more go.
   sql("UPDATE loci.tenant_limits SET full_at = 0");
   sql("UPDATE loci.tenant_places SET at = 0");
+  sql("INSERT INTO loci.tenant_places SELECT tenant, 'x', 1, 9223372036854775807 FROM loci.tenant_places "
+      "ON CONFLICT DO NOTHING");
   const auto table = LimitTable::open(url_, MemberKey{}, "third").value();
-  EXPECT_TRUE(eventually(
-      [&] { return table->clear().ok() && sql("SELECT COUNT(*) FROM loci.tenant_limits") == "0"; }));
+  for (const char* rows : {"tenant_limits", "tenant_places WHERE member = 'x'"}) {
+    EXPECT_TRUE(eventually([&] {
+      return table->clear().ok() && sql(std::string("SELECT COUNT(*) FROM loci.") + rows) == "0";
+    })) << rows;
+  }
 }
 
 TEST_F(ClusterLimitsTest, ChangedRowsAreReadAsNumbersThatMayBe) {
@@ -256,6 +265,9 @@ TEST_F(ClusterLimitsTest, ChangedRowsAreReadAsNumbersThatMayBe) {
   sql("UPDATE loci.tenant_limits SET requests_missing = 0");
   sql("INSERT INTO loci.tenant_places SELECT tenant, 'x', 9223372036854775807, 9223372036854775807 FROM "
       "loci.tenant_limits");
+  EXPECT_TRUE(is_counted(ask_again(*one_, "a", limits))) << "nobody renews a row at the end of time";
+  sql("UPDATE loci.tenant_places SET at = CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT) + 4000 WHERE "
+      "member = 'x'");
   EXPECT_FALSE(is_counted(ask_again(*one_, "a", limits)));
   sql("DELETE FROM loci.tenant_limits");
   sql("DELETE FROM loci.tenant_places");

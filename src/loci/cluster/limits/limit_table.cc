@@ -50,12 +50,13 @@ constexpr std::string_view kLimitsMake = R"sql(
 INSERT INTO tenant_limits (tenant)
 SELECT value FROM json_array_elements_text(CAST($1 AS JSON)) ORDER BY value
 ON CONFLICT (tenant) DO NOTHING)sql";
-// A statement of its own, after the locks: it sees what those who had them before have committed.
+// A statement of its own, after the locks: it sees what those who had them before have committed. A row of a
+// time to come was written before the database's clock stepped back: members that live renew theirs.
 constexpr std::string_view kLimitsOthers = "SELECT " LOCI_DATABASE_NOW R"sql(,
   CAST(COALESCE((SELECT json_object_agg(tenant, places) FROM (
     SELECT tenant, SUM(places) AS places FROM tenant_places
     WHERE tenant IN (SELECT value FROM json_array_elements_text(CAST($1 AS JSON)))
-      AND member <> $2 AND at > )sql" LOCI_DATABASE_NOW R"sql( - $3
+      AND member <> $2 AND at > )sql" LOCI_DATABASE_NOW " - $3 AND at <= " LOCI_DATABASE_NOW R"sql( + $3
     GROUP BY tenant) AS sums), '{}') AS TEXT))sql";
 constexpr std::string_view kLimitsWrite = R"sql(
 UPDATE tenant_limits AS old
@@ -74,7 +75,7 @@ constexpr std::string_view kPlacesRenew =
     "UPDATE tenant_places SET at = " LOCI_DATABASE_NOW " WHERE member = $1 AND places > 0";
 constexpr std::string_view kMembersLiving = R"sql(
 SELECT COALESCE(MD5(STRING_AGG(id, ',' ORDER BY id)), '') FROM members
-WHERE written_at > )sql" LOCI_DATABASE_NOW " - $1";
+WHERE written_at > )sql" LOCI_DATABASE_NOW " - $1 AND written_at <= " LOCI_DATABASE_NOW " + $1";
 // Rows that somebody uses are left out, so that no server waits here.
 constexpr std::string_view kLimitsClear = R"sql(
 DELETE FROM tenant_limits WHERE tenant IN (
@@ -82,7 +83,8 @@ DELETE FROM tenant_limits WHERE tenant IN (
   LIMIT $2 FOR UPDATE SKIP LOCKED))sql";
 constexpr std::string_view kPlacesClear = R"sql(
 DELETE FROM tenant_places WHERE (tenant, member) IN (
-  SELECT tenant, member FROM tenant_places WHERE at < )sql" LOCI_DATABASE_NOW R"sql( - $1
+  SELECT tenant, member FROM tenant_places
+  WHERE at < )sql" LOCI_DATABASE_NOW " - $1 OR at > " LOCI_DATABASE_NOW R"sql( + $1
   LIMIT $2 FOR UPDATE SKIP LOCKED))sql";
 
 // What a call reads before it counts: the tenants' rows, what runs on other servers, and the database's time.
