@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::chrono::nanoseconds kLimitsRenewal{kMemberRenewal};
 constexpr int kRenewalsToClear = 60;
+// Once renewals have succeeded for so long, every member that lives has had the time to renew its row.
+constexpr std::chrono::nanoseconds kAllHaveRenewed{kMemberLifetime + 2 * kMemberRenewal};
 constexpr std::size_t kLimitsAsksMax = 1'024;  // in one round
 
 // How long a refusal serves for later requests.
@@ -244,9 +246,13 @@ void ClusterLimits::refuse_waiting() {
 
 Status ClusterLimits::renew() {
   LOCI_ASSIGN_OR_RETURN(const std::uint32_t members, table_->renew());
+  const Time::time_point now = Time::now();
+  if (!renewed_since_) renewed_since_ = now;
   {
+    // Just after an outage the rows of most members are too old. Shares of so few servers would be too large
+    // if the database goes away again.
     const MutexLock lock(mutex_);
-    servers_ = members;
+    servers_ = now - *renewed_since_ >= kAllHaveRenewed ? members : std::max(servers_, members);
   }
   // (Where it failed it is the next renewal's: the database is not back before.)
   if (renewals_ % kRenewalsToClear == 0) LOCI_RETURN_IF_ERROR(table_->clear());
@@ -282,6 +288,7 @@ void ClusterLimits::run() {
     Status status = was_up ? count_due() : Status();
     if (status.ok() && is_due) status = renew();
     if (status.ok() && is_due && !was_up) status = count_due();
+    if (!status.ok()) renewed_since_.reset();
     if (is_due || !status.ok()) renewal = Time::now() + kLimitsRenewal;
     lock.lock();
     busy_since_ = Time::time_point::max();

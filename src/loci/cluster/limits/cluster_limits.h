@@ -107,12 +107,14 @@ class ClusterLimits final : public LimitPool {
   std::set<std::string> changes_ GUARDED_BY(mutex_);  // tenants of whom the database does not know all
   Time::time_point due_ GUARDED_BY(mutex_) = Time::time_point::max();  // when the next round may begin
   Time::time_point busy_since_ GUARDED_BY(mutex_);  // when the call that runs began; max: none does
-  std::uint32_t servers_ GUARDED_BY(mutex_) = 1;
-  bool is_up_ GUARDED_BY(mutex_) = true;  // the last call was answered
+  std::uint32_t servers_ GUARDED_BY(mutex_) = 1;    // as known last: what an outage hides is not forgotten
+  bool is_up_ GUARDED_BY(mutex_) = true;            // the last call was answered
   bool is_stopping_ GUARDED_BY(mutex_) = false;
   bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database no more
   Random pauses_ GUARDED_BY(mutex_);
   int renewals_ = 0;  // the thread's
+  // The thread's: since when no call has failed; none before the first renewal.
+  std::optional<Time::time_point> renewed_since_;
   std::thread thread_;
 };
 

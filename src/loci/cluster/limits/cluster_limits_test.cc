@@ -448,6 +448,41 @@ TEST_F(ClusterLimitsTest, SharesAreThoseOfThisClustersMembers) {
   })) << one_->servers();
 }
 
+// After an outage a member may renew its row, and count, before the others have.
+TEST_F(ClusterLimitsTest, AnOutageHidesNoMembersFromShares) {
+  constexpr std::uint32_t kServers = 10;
+  const TenantLimits limits{.requests_per_minute = 6'000};
+  std::vector<Member> members;
+  for (std::uint32_t i = 0; i < kServers; ++i) {
+    members.push_back({.id = fmt::format("{:016x}", i + 1),
+                       .host = "127.0.0.1",
+                       .port = 1,
+                       .models = {"m"},
+                       .block_tokens = 32});
+    const auto joined = members_->join(members.back());
+    ASSERT_TRUE(joined.ok()) << joined.status().message();
+  }
+  ASSERT_TRUE(eventually([&] {
+    for (const Member& one : members) {
+      const Result<std::int64_t> now = members_->now_ms();
+      if (now.ok()) (void)members_->renew(one, *now).ok();
+    }
+    return one_->servers() == kServers;
+  })) << one_->servers();
+  const auto is_away = [&] { return !ask_once(*one_, "a", limits); };
+  sql("ALTER TABLE loci.members RENAME TO away");
+  ASSERT_TRUE(eventually(is_away));
+  sql("DELETE FROM loci.away WHERE id <> '0000000000000001'");
+  sql("ALTER TABLE loci.away RENAME TO members");
+  ASSERT_TRUE(eventually([&] { return !is_away(); }));
+  EXPECT_EQ(one_->servers(), kServers) << "the others' rows are not back yet";
+  sql("ALTER TABLE loci.members RENAME TO away");
+  ASSERT_TRUE(eventually(is_away));
+  EXPECT_EQ(one_->servers(), kServers);
+  sql("ALTER TABLE loci.away RENAME TO members");
+  EXPECT_TRUE(eventually([&] { return one_->servers() == 1; })) << "they do not come back";
+}
+
 TEST_F(ClusterLimitsTest, AStartWaitsLongerThanARequest) {
   postgres_->pause();
   auto begun = std::async(std::launch::async, [&] { return LimitTable::open(url_, MemberKey{}, "third"); });
