@@ -19,6 +19,8 @@
 // Of statements: milliseconds since 1970 by PostgreSQL's clock, which all servers of a database have in
 // common.
 #define LOCI_DATABASE_NOW "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+// The same: when the server started.
+#define LOCI_DATABASE_STARTED "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000 AS BIGINT)"
 
 namespace loci {
 
@@ -46,6 +48,7 @@ class PostgresDatabase final : public SqlDatabase {
   SqlDialect dialect() const override { return SqlDialect::kPostgres; }
   // A random number; each connection holds a shared advisory lock on it, so it has ended when nobody does.
   std::string instance() const override;
+  // (Nobody holds it just after PostgreSQL itself has started: instances connect again when they need to.)
   Result<bool> has_ended(SqlSession& session, std::string_view instance) override;
   Status reclaim() override { return {}; }        // autovacuum does
   Status erase_deleted() override { return {}; }  // the same

@@ -305,6 +305,23 @@ TEST_F(PostgresStoreTest, TheClaimsOfAServerThatEndedAreFree) {
   EXPECT_TRUE(claim.has_value());
 }
 
+TEST_F(PostgresStoreTest, ARestartOfTheDatabaseEndsNoClaims) {
+  const auto first = open({.turn_lease = 600 * kNanosPerSecond});
+  const auto second = open({.turn_lease = 600 * kNanosPerSecond});
+  const auto brief = open({.turn_lease = kNanosPerMilli});
+  ASSERT_TRUE(first->claim_turn("ann", "c").value().has_value());
+  server_->kill();
+  server_->start();
+  // The first one has made no connection since then.
+  const Result<std::optional<std::int64_t>> taken = second->claim_turn("ann", "c");
+  ASSERT_TRUE(taken.ok()) << taken.status().to_string();
+  EXPECT_FALSE(taken->has_value());
+  // To one with a shorter lease the start is long ago.
+  const Result<std::optional<std::int64_t>> late = brief->claim_turn("ann", "c");
+  ASSERT_TRUE(late.ok()) << late.status().to_string();
+  EXPECT_TRUE(late->has_value());
+}
+
 TEST_F(PostgresStoreTest, OfManyServersOneAtATimeMakesATurn) {
   const auto first = open(), second = open();
   ASSERT_TRUE(first->create_conversation("ann", {.id = "c"}, {}).ok());

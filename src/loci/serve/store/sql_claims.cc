@@ -55,10 +55,15 @@ Result<std::optional<std::int64_t>> SqlStore::claim_turn(std::string_view tenant
     is_taken = false;
     LOCI_ASSIGN_OR_RETURN(
         const SqlRows rows,
-        session.run("SELECT holder, CASE WHEN expires_at > " LOCI_DATABASE_NOW " THEN 1 ELSE 0 END "
-                    "FROM turn_claims WHERE tenant = $1 AND conversation = $2",
-                    {tenant, conversation}));
+        session.run("SELECT holder, CASE WHEN expires_at > " LOCI_DATABASE_NOW " THEN 1 ELSE 0 END, "
+                    "CASE WHEN " LOCI_DATABASE_STARTED " + $3 < " LOCI_DATABASE_NOW
+                    " THEN 1 ELSE 0 END FROM turn_claims WHERE tenant = $1 AND conversation = $2",
+                    {tenant, conversation, lease_ms}));
     if (!rows.empty() && rows.text(0, 0) != holder && rows.integer(0, 1) == 1) {
+      // A start of the database ends all connections. Within a lease of it, holders that live have had no
+      // reason yet to make one anew, and their claims hold.
+      is_taken = rows.integer(0, 2) == 0;
+      if (is_taken) return {};
       LOCI_ASSIGN_OR_RETURN(const bool has_ended, database_->has_ended(session, rows.text(0, 0)));
       is_taken = !has_ended;
       if (is_taken) return {};
