@@ -2,6 +2,7 @@
 // One connection to PostgreSQL, and one transaction on it. libpqxx's exceptions end here.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <pqxx/pqxx>
@@ -47,12 +48,14 @@ class PostgresConnection {
   void interrupt();
 
   pqxx::connection& handle() { return handle_; }
+  std::chrono::steady_clock::time_point made_at() const { return made_at_; }
   // The name under which the statement is prepared. Throws.
   const std::string& prepared(std::string_view statement);
 
  private:
   explicit PostgresConnection(const std::string& settings);
 
+  const std::chrono::steady_clock::time_point made_at_ = std::chrono::steady_clock::now();
   pqxx::connection handle_;
   const int socket_;  // the same as libpq's, under a number that only the destructor gives back
   std::unordered_map<std::string_view, std::string> prepared_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <random>
 #include <thread>
 #include <vector>
@@ -69,7 +70,11 @@ Result<std::string> connection_settings(const std::string& url, Nanos lock_timeo
     std::string value = option->val != nullptr ? option->val : "";
     if (value.empty() && name == "connect_timeout")
       value = std::to_string(std::max<Nanos>(2, lock_timeout / kNanosPerSecond));
+    // A machine that is gone, or a firewall that has forgotten the connection, says nothing.
     if (value.empty() && name == "tcp_user_timeout") value = "30000";
+    if (value.empty() && name == "keepalives_idle") value = "10";
+    if (value.empty() && name == "keepalives_interval") value = "5";
+    if (value.empty() && name == "keepalives_count") value = "4";
     if (value.empty() && name == "application_name") value = "loci";
     if (!value.empty()) out += fmt::format("{}={} ", name, quoted_setting(value));
   }
@@ -119,7 +124,10 @@ Result<bool> is_local_database(const std::string& url) {
   }
 }
 
-// Connections that are idle, at most so many at once in all.
+// Connections that are idle, at most so many at once in all. When one is lost, those that were made before it
+// was last used are doubted: they are of the same server, which may be gone without a word, and each would be
+// waited for anew. None is used again, but they stay until another one is made: if the server lives, their
+// advisory lock says that this instance does.
 struct PostgresDatabase::Pool {
   std::string settings;
   std::string settings_at_start;  // what is made at a server's start is waited for longer
@@ -130,6 +138,7 @@ struct PostgresDatabase::Pool {
   // A connection that somebody uses, and until when the server must have answered.
   struct Busy {
     PostgresConnection* connection = nullptr;
+    Time::time_point since;
     Time::time_point until;
     bool given_up = false;
   };
@@ -137,7 +146,9 @@ struct PostgresDatabase::Pool {
   Mutex mutex;  // never held while the network is waited for
   Condition returned;
   Condition watch_changed;
-  std::vector<std::unique_ptr<PostgresConnection>> idle GUARDED_BY(mutex);
+  using Connections = std::vector<std::unique_ptr<PostgresConnection>>;
+  Connections idle GUARDED_BY(mutex);
+  Connections doubted GUARDED_BY(mutex);  // not among `open`
   std::vector<Busy> busy GUARDED_BY(mutex);
   std::size_t open GUARDED_BY(mutex) = 0;
   bool is_abandoned GUARDED_BY(mutex) = false;
@@ -175,13 +186,15 @@ struct PostgresDatabase::Pool {
   }
 
   void begin_use(PostgresConnection* connection, Time::time_point until) REQUIRES(mutex) {
-    busy.push_back({.connection = connection, .until = until});
+    busy.push_back({.connection = connection, .since = Time::now(), .until = until});
     watch_changed.notify_all();
+  }
+  std::vector<Busy>::iterator find_busy(const PostgresConnection* connection) REQUIRES(mutex) {
+    return std::ranges::find(busy, connection, &Busy::connection);
   }
   // True: it was given up.
   bool end_use(const PostgresConnection* connection) REQUIRES(mutex) {
-    const auto found =
-        std::find_if(busy.begin(), busy.end(), [&](const Busy& one) { return one.connection == connection; });
+    const auto found = find_busy(connection);
     if (found == busy.end()) return false;
     const bool given_up = found->given_up;
     busy.erase(found);
@@ -220,6 +233,11 @@ struct PostgresDatabase::Pool {
     if (Status begun = connection->begin(instance, lock_timeout); !begun.ok()) {
       return drop(std::move(connection)) ? unanswered(timeout) : begun;
     }
+    Connections replaced;
+    {
+      const MutexLock lock(mutex);
+      replaced.swap(doubted);
+    }
     return connection;
   }
 
@@ -239,11 +257,21 @@ struct PostgresDatabase::Pool {
     bool given_up = false;
     {
       const MutexLock lock(mutex);
+      const auto found = find_busy(connection.get());
+      if (found != busy.end()) doubt_before(found->since);
       given_up = end_use(connection.get());
       --open;
     }
-    returned.notify_one();
+    returned.notify_all();
     return given_up;
+  }
+
+  void doubt_before(Time::time_point since) REQUIRES(mutex) {
+    const auto doubtful =
+        std::ranges::stable_partition(idle, [&](const auto& one) { return one->made_at() >= since; });
+    open -= doubtful.size();
+    doubted.insert(doubted.end(), std::move_iterator(doubtful.begin()), std::move_iterator(doubtful.end()));
+    idle.erase(doubtful.begin(), doubtful.end());
   }
 
   static Status unanswered(Nanos timeout) {

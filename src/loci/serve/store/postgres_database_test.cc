@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/store/postgres_database.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "loci/base/check.h"
+#include "loci/base/descriptor.h"
+#include "loci/base/folder_testing.h"
+#include "loci/serve/store/postgres_testing.h"
+
+namespace loci {
+namespace {
+
+// Between a pool and its server: a network that may fall silent.
+class SilentProxy {
+ public:
+  // `server`: the folder of the server's socket.
+  explicit SilentProxy(const std::string& server) : server_(server) {
+    listening_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM, 0));
+    const sockaddr_un address = address_in(folder_.path().string());
+    LOCI_CHECK(::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                   ::listen(listening_.get(), 64) == 0,
+               "a test can listen");
+    thread_ = std::thread([this] { run(); });
+  }
+  ~SilentProxy() {
+    is_over_ = true;
+    thread_.join();
+  }
+
+  std::string folder() const { return folder_.path().string(); }
+  // Of the connections so far, nothing goes through any more, and neither side hears of it.
+  void silence() { silenced_ = made_.load(); }
+  int made() const { return made_; }
+
+ private:
+  struct Link {
+    int number = 0;
+    std::array<Descriptor, 2> sides;
+  };
+
+  static sockaddr_un address_in(const std::string& folder) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (folder + "/.s.PGSQL.5432").copy(address.sun_path, sizeof address.sun_path - 1);
+    return address;
+  }
+
+  void accept() {
+    Link link{.number = ++made_, .sides = {}};
+    link.sides[0] = Descriptor(::accept(listening_.get(), nullptr, nullptr));
+    link.sides[1] = Descriptor(::socket(AF_UNIX, SOCK_STREAM, 0));
+    const sockaddr_un address = address_in(server_);
+    if (::connect(link.sides[1].get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+      links_.push_back(std::move(link));
+  }
+
+  // False: it has ended.
+  static bool pass_on(const Link& link, int from) {
+    std::array<char, 4096> bytes{};
+    const ssize_t count = ::recv(link.sides[from].get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count < 0) return errno == EAGAIN;
+    return count > 0 && ::send(link.sides[1 - from].get(), bytes.data(), count, MSG_NOSIGNAL) == count;
+  }
+
+  void run() {
+    while (!is_over_) {
+      std::vector<pollfd> waited = {{.fd = listening_.get(), .events = POLLIN, .revents = 0}};
+      for (const Link& link : links_) {
+        for (const Descriptor& side : link.sides) {
+          if (link.number > silenced_) waited.push_back({.fd = side.get(), .events = POLLIN, .revents = 0});
+        }
+      }
+      ::poll(waited.data(), waited.size(), 10);
+      std::erase_if(links_, [&](const Link& link) {
+        return link.number > silenced_ && !(pass_on(link, 0) && pass_on(link, 1));
+      });
+      if ((waited.front().revents & POLLIN) != 0) accept();
+    }
+  }
+
+  const std::string server_;
+  TestFolder folder_;
+  Descriptor listening_;
+  std::vector<Link> links_;  // the thread's
+  std::atomic<int> made_ = 0, silenced_ = 0;
+  std::atomic<bool> is_over_ = false;
+  std::thread thread_;
+};
+
+// As after a failover whose firewall forgot all connections: they look alive.
+TEST(PostgresDatabase, OneSilentConnectionEndsTheTrustInItsNeighbours) {
+  TestPostgres* const server = TestPostgres::shared();
+  if (server == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+  std::string url = server->new_database();
+  const std::size_t host = url.find("host=") + 5, end = url.find('&', host);
+  SilentProxy proxy(url.substr(host, end - host));
+  url.replace(host, end - host, proxy.folder());
+  const auto opened = PostgresDatabase::open(
+      url, {.lock_timeout = 200 * kNanosPerMilli, .answer_timeout = 2 * kNanosPerSecond});
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  PostgresDatabase& database = **opened;
+
+  constexpr int kAtOnce = 8;
+  std::barrier all(kAtOnce);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kAtOnce; ++t) {
+    threads.emplace_back([&] {
+      const Status done = database.transact(SqlAccess::kRead, [&](SqlSession& session) {
+        all.arrive_and_wait();
+        return session.run("SELECT 1", {}).status();
+      });
+      EXPECT_TRUE(done.ok()) << done.to_string();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(proxy.made(), kAtOnce);
+
+  proxy.silence();
+  const auto ask = [&] {
+    return database.transact(SqlAccess::kRead,
+                             [](SqlSession& session) { return session.run("SELECT 1", {}).status(); });
+  };
+  EXPECT_EQ(ask().code(), StatusCode::kUnavailable) << "nobody can know before";
+  int failed = 0;
+  Status next = ask();
+  // (On a busy machine a new connection may be slow, too.)
+  for (; !next.ok() && proxy.made() == kAtOnce && failed < 2 * kAtOnce; ++failed) next = ask();
+  EXPECT_EQ(failed, 0) << next.to_string();
+  EXPECT_GT(proxy.made(), kAtOnce) << "it was made anew";
+}
+
+}  // namespace
+}  // namespace loci
