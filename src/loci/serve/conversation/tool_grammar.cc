@@ -163,10 +163,10 @@ void close_objects(Json& schema) {
 }
 
 // As response_format has it: else a small model can fill the rest of its reply with line ends.
-constexpr const char* kBlanks = "[\\x20\\x0A\\x0D\\x09]{1,20}";
+constexpr const char* kLarkBlanks = "[\\x20\\x0A\\x0D\\x09]{1,20}";
 
 std::string schema_text(Json schema) {
-  if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", kBlanks}};
+  if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", kLarkBlanks}};
   return schema.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -213,7 +213,7 @@ std::string json_call(const Tool& tool, std::string_view arguments_key, std::siz
 
 // Its blanks are those between the words of the content.
 std::string json_blanks() {
-  return fmt::format("%ignore /{}/\n%llguidance {{\"ignore_once\": true}}\n", kBlanks);
+  return fmt::format("%ignore /{}/\n%llguidance {{\"ignore_once\": true}}\n", kLarkBlanks);
 }
 
 bool is_json(GrammarKind kind) {
