@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the system run out of threads. (A limit on their number does not hold for root; one on the address
-// space does: each thread's stack takes a known part of what is left.)
+// Makes the system run out of threads. The kernel lets root start any number of them, so this limits the
+// process's address space instead: there is room for only so many stacks.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -18,6 +18,9 @@
 
 namespace loci {
 
+// What each row, an item's too, counts beside its texts where sizes are limited.
+inline constexpr std::int64_t kRowBytes = 64;
+
 // An item of the Responses API: a message, a call of a tool, its result, a reasoning.
 struct StoredItem {
   std::string id;    // "msg_...", "fc_...", ...

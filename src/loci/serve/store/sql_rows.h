@@ -17,9 +17,6 @@
 
 namespace loci::store_rows {
 
-// What a row costs beside its texts and blobs.
-inline constexpr std::int64_t kRowBytes = 64;
-
 template <class... Texts>
 std::int64_t row_bytes(const Texts&... texts) {
   return kRowBytes + (static_cast<std::int64_t>(texts.size()) + ...);

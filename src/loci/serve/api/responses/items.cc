@@ -24,7 +24,6 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kItemRoles = {"user", "assistant", "system", "developer"};
 constexpr std::array<std::string_view, 3> kStatuses = {"in_progress", "completed", "incomplete"};
-constexpr std::uint64_t kStoredItemBytes = 64;  // that the store counts beside an item's id and JSON
 
 template <class List>
 bool contains(const List& list, std::string_view value) {
@@ -376,7 +375,7 @@ Status resolve_references(std::vector<Item>& items, const std::vector<Item>& kno
               fmt::format("{}[{}].id", field, i)};
     }
     Known& one = at->second;
-    if (one.bytes == 0) one.bytes = at->first.size() + dump_json(*one.item).size() + kStoredItemBytes;
+    if (one.bytes == 0) one.bytes = at->first.size() + dump_json(*one.item).size() + kRowBytes;
     bytes += one.bytes;
     if (bytes > bytes_max) {
       return {

@@ -23,7 +23,7 @@ namespace loci {
 // What a response continues.
 struct ResponseHistory {
   std::vector<Item> items;      // the oldest first
-  std::uint64_t bytes_max = 0;  // of them, and of what a turn's references to them bring along once more
+  std::uint64_t bytes_max = 0;  // of `items`; and of the copies of them that a turn's references ask for
   std::vector<TokenId> tokens;  // of the response that it continues; empty where they are not known
   std::string tokenizer;        // that made them
 };
