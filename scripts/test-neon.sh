@@ -12,6 +12,7 @@ if [[ -z "$compiler" || -z "$emulator" || ! -d /usr/src/googletest/googletest ]]
 fi
 
 folder=build/neon
+mkdir -p build
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 cmake -S cmake/neon-tests -B "$folder" -G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
