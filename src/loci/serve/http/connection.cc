@@ -87,6 +87,13 @@ std::optional<ApiError> framing_error(const http::request<http::string_body>& me
                               codings, utf8_prefix(coding, 100)));
 }
 
+// Of two names a proxy may have judged one, and this server would judge the other (RFC 9112, 3.2).
+std::optional<ApiError> host_error(const http::request<http::string_body>& message) {
+  const std::size_t hosts = message.count(http::field::host);
+  if (hosts == 1 || (hosts == 0 && message.version() < 11)) return std::nullopt;
+  return bad_http(fmt::format("expected one Host, found {}", hosts));
+}
+
 // Nobody is named by an empty authority, and a name before an '@' is none that a server is called by.
 std::optional<ApiError> target_error(const http::request<http::string_body>& message) {
   const std::optional<AbsoluteTarget> target = absolute_target(plain(message.target()));
@@ -266,6 +273,7 @@ asio::awaitable<bool> Connection::read_header(bool first) {
                          "header_too_large");
   } else {
     refused = framing_error(parser_->get());
+    if (!refused) refused = host_error(parser_->get());
     if (!refused) refused = target_error(parser_->get());
   }
   if (refused) co_await refuse(*std::move(refused));

@@ -81,6 +81,21 @@ TEST_F(ServerTest, ABodysEndIsBeyondDoubt) {
   EXPECT_NE(client.read_until(">").find("</a:abc>"), std::string::npos);
 }
 
+TEST_F(ServerTest, ARequestNamesOneHost) {
+  start();
+  const auto answer = [&](const std::string& request) {
+    Client client(server_->port());
+    client.send(request);
+    return client.read_all();
+  };
+  for (const char* hosts : {"", "Host: x\r\nHost: x\r\n", "Host: x\r\nA: b\r\nhost: y\r\n"}) {
+    const std::string got = answer(std::string("GET /a HTTP/1.1\r\n") + hosts + "Connection: close\r\n\r\n");
+    EXPECT_TRUE(got.starts_with("HTTP/1.1 400 ")) << hosts << got;
+    EXPECT_NE(got.find("expected one Host, found"), std::string::npos) << hosts << got;
+  }
+  EXPECT_NE(answer("GET /a HTTP/1.0\r\n\r\n").find("</a:>"), std::string::npos) << "none was asked for then";
+}
+
 TEST_F(ServerTest, TakesTargetsAsAProxyWouldGetThem) {
   start();
   for (const auto& [target, path] :
