@@ -464,6 +464,14 @@ def test_a_stream_whose_last_member_is_killed_ends_with_an_error(fresh):
         expect(b"instance_lost" in data and data.rstrip().endswith(b"0"), f"how it ended: {data[-300:]}")
 
 
+def test_a_member_whose_device_stands_still_leaves(fresh):
+    with fresh.server("--stall-limit", "1us") as server:  # every pass stands still for a while
+        def is_out():
+            server.post("/v1/completions", {"prompt": "Long", "max_tokens": 300, "ignore_eos": True})
+            return "leaves the cluster until its device goes on" in server.log_text()
+        wait_until(is_out, "it says so")
+
+
 def test_a_paused_member_is_left(fresh):
     with fresh.server() as first, fresh.server() as paused, fresh.front("--policy", "least-load") as front:
         front.wait_for(2)

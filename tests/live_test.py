@@ -38,6 +38,7 @@ def expect_error(reply, status, param=None, code=None):
 
 def test_small_endpoints(server):
     expect_equal(server.get("/health").json, {"status": "ok"}, "health")
+    expect_equal(server.get("/live").json, {"status": "ok"}, "alive")
     models = server.get("/v1/models").json
     model = models["data"][0]["id"]
     expect_equal(server.get("/v1/models/" + model).json["id"], model, "model")
@@ -453,6 +454,27 @@ def test_stop_at_once(binary, model):
         server.process.send_signal(signal.SIGINT)
         expect_equal(server.process.wait(120), 0, "exit code after the drain's time")
         connection.close()
+
+
+def test_a_device_that_stands_still(binary, model):
+    # A pass of a long prompt takes longer than this limit.
+    with Server(binary, model, "--stall-limit", "1ms") as server:
+        over = threading.Event()
+
+        def client():
+            number = 0
+            while not over.is_set():
+                number += 1
+                server.post("/v1/completions", {"prompt": f"{number} " + "and so on " * 300, "max_tokens": 1})
+        busy = threading.Thread(target=client, daemon=True)
+        busy.start()
+        answers = []
+        wait_until(lambda: answers.append(server.get("/live")) or answers[-1].status == 503, "it says so")
+        expect_equal(answers[-1].json["error"]["code"], "device_stalled", "why")
+        over.set()
+        busy.join(120)
+        wait_until(lambda: server.get("/live").status == server.get("/health").status == 200, "it goes on")
+        expect("the device stands still" in server.log_text(), server.log_text()[-1000:])
 
 
 def test_command_line_faults(binary, model, server):

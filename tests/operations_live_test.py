@@ -170,7 +170,7 @@ def test_log_level_at_run_time(binary, model):
 def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
     with Server(binary, model, *SMALL, "--log-format", "json") as server:
         wrong = server.request("POST", "/v1/completions", '{"prompt": "x", "max_tokens": -1}', {"X-Request-Id": "wrong"})
-        for path in ("/health", "/v1/health", "/metrics"):
+        for path in ("/health", "/v1/health", "/live", "/metrics"):
             expect_equal(server.get(path).status, 200, path)
         server.get("/v1/models", {"X-Request-Id": "last"})
         wait_until(lambda: access_lines(server, request_id="last"), "the last line of access")
@@ -179,7 +179,7 @@ def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
         expect_equal([line["status"], line["field"], line["reason"]], [400, error["param"], error["message"]], "the refusal")
         expect("reason" not in access_lines(server, request_id="last")[0], "what went well has no reason")
         # The harness asks for debug lines.
-        for path in ("/health", "/v1/health", "/metrics"):
+        for path in ("/health", "/v1/health", "/live", "/metrics"):
             levels = {line["level"] for line in access_lines(server, path=path, status=200)}
             expect_equal(levels, {"debug"}, f"levels of polls of {path} that went well")
 

@@ -23,6 +23,7 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::size_t kReadHereMax = 32 << 10;  // larger bodies are read by a worker
+constexpr std::size_t kLiveBytesMax = 4 << 10;  // of an answer to /live
 
 std::uint64_t random_seed() {
   std::random_device random;
@@ -140,18 +141,33 @@ asio::awaitable<bool> Front::takes_connections(const Member& member) {
   co_return (co_await upstream->connect(member, options_.connect_timeout)).ok();
 }
 
+// Whatever it answers it lives, unless its device stands still: then what waits for it waits for nothing.
+asio::awaitable<bool> Front::lives(const Member& member) {
+  const std::unique_ptr<Upstream> upstream = pool_.make(member);
+  const Status connected = co_await upstream->connect(member, options_.connect_timeout);
+  if (!connected.ok()) co_return false;
+  upstream->set_deadline(options_.connect_timeout);
+  const std::string head =
+      fmt::format("GET /live HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", member.address());
+  if (!co_await upstream->send(head, {})) co_return false;
+  const Upstream::Header* header = co_await upstream->read_header(false);
+  if (header == nullptr) co_return false;
+  if (header->result_int() != 503) co_return true;
+  std::string body;
+  while (body.size() < kLiveBytesMax) {
+    const std::optional<std::string_view> piece = co_await upstream->read_piece();
+    if (!piece) co_return false;
+    if (piece->empty()) break;
+    body += *piece;
+  }
+  co_return code_of_error(body) != kDeviceStalled;
+}
+
 // Who is listed no more may live, without the database. A connection says it.
 asio::awaitable<void> Front::look_after(std::shared_ptr<Instance> instance) {
   bool lives = false;
   try {
-    const std::unique_ptr<Upstream> upstream = pool_.make(instance->member);
-    const Status connected = co_await upstream->connect(instance->member, options_.connect_timeout);
-    if (connected.ok()) {
-      upstream->set_deadline(options_.connect_timeout);
-      const std::string head = fmt::format("GET /health HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-                                           instance->member.address());
-      lives = co_await upstream->send(head, {}) && co_await upstream->read_header(false) != nullptr;
-    }
+    lives = co_await this->lives(instance->member);
   } catch (const std::exception& error) {
     log_->error("asking {} failed: {}", instance->member.address(), error.what());
   }
@@ -172,6 +188,9 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
         exchange.request().method == http::verb::get || exchange.request().method == http::verb::head;
     if (reads && (path == "/health" || path == "/v1/health")) {
       co_await answer_health(exchange);
+    } else if (reads && path == "/live") {
+      HttpResponse response{.body = R"({"status":"ok"})", .headers = {}};
+      co_await exchange.respond(std::move(response));
     } else if (reads && path == "/metrics") {
       co_await answer_metrics(exchange);
     } else {

@@ -128,7 +128,8 @@ std::string code_of_error(std::string_view body) {
 }
 
 bool is_not_ready(std::string_view code) {
-  return code == "draining" || code == "loading" || code == kDeviceLost || code == "too_many_connections";
+  return code == "draining" || code == "loading" || code == kDeviceLost || code == kDeviceStalled ||
+         code == "too_many_connections";
 }
 
 std::string error_event(RoutedApi api, const ApiError& error, std::uint64_t number) {

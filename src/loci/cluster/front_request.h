@@ -81,6 +81,7 @@ std::string code_of_error(std::string_view body);
 // stopping.
 bool is_not_ready(std::string_view code);
 inline constexpr std::string_view kDeviceLost = "device_lost";
+inline constexpr std::string_view kDeviceStalled = "device_stalled";
 
 // A 503: the front has nobody who could answer.
 ApiError no_instance(std::string message);

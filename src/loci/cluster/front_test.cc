@@ -221,13 +221,15 @@ TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {
   const auto refusing = [](const char* code) {
     return whole(fmt::format(R"({{"error":{{"code":"{}"}}}})", code), "503 Service Unavailable");
   };
-  FakeInstance stopping([&](const std::string&) { return refusing("draining"); });
   FakeInstance good([](const std::string&) { return whole("{\"ok\":1}"); });
-  update({stopping.member("0000000000000001"), good.member("0000000000000002")});
-  // Among equals a prompt's hash decides.
-  for (int i = 0; i < 64 && stopping.requests() == 0; ++i)
-    EXPECT_TRUE(post("/v1/responses", fmt::format(R"({{"input":"{}"}})", i)).ends_with("{\"ok\":1}"));
-  EXPECT_GT(stopping.requests(), 0) << "nobody asked it";
+  for (const char* code : {"draining", "device_lost", "device_stalled"}) {
+    FakeInstance other([&](const std::string&) { return refusing(code); });
+    update({other.member("0000000000000001"), good.member("0000000000000002")});
+    // Among equals a prompt's hash decides.
+    for (int i = 0; i < 64 && other.requests() == 0; ++i)
+      EXPECT_TRUE(post("/v1/responses", fmt::format(R"({{"input":"{}"}})", i)).ends_with("{\"ok\":1}"));
+    EXPECT_GT(other.requests(), 0) << "nobody asked it: " << code;
+  }
   // Another 503 is the client's to know: the turn may have been stored.
   FakeInstance full([&](const std::string&) { return refusing("unavailable"); });
   Member member = full.member("0000000000000003");
@@ -341,6 +343,27 @@ TEST_F(FrontTest, WhoIsListedNoMoreAndDoesNotAnswerIsForgotten) {
     update({});
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  EXPECT_EQ(count("unlisted"), 0);
+}
+
+TEST_F(FrontTest, WhatWaitsForADeviceThatStandsStillWaitsForNothing) {
+  std::atomic<bool> stalls = false;
+  std::atomic<int> looks = 0;
+  FakeInstance instance([&](const std::string& request) {
+    looks += request.starts_with("GET /live") ? 1 : 0;
+    if (!request.starts_with("GET /live") || !stalls) return whole("{}", "503 Service Unavailable");
+    return whole(R"({"error":{"code":"device_stalled"}})", "503 Service Unavailable");
+  });
+  const auto list_nobody = [&] {
+    update({});
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  update({instance.member("0000000000000001")});
+  for (int i = 0; i < 6'000 && looks < 3; ++i) list_nobody();
+  EXPECT_GE(looks, 3);
+  EXPECT_EQ(count("unlisted"), 1) << "it is not ready, and lives";
+  stalls = true;
+  for (int i = 0; i < 6'000 && count("unlisted") > 0; ++i) list_nobody();
   EXPECT_EQ(count("unlisted"), 0);
 }
 

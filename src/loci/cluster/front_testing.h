@@ -108,7 +108,7 @@ class FakeInstance {
       asio::read(socket, asio::dynamic_buffer(request), asio::transfer_exactly(wanted - request.size()),
                  error);
     if (request.starts_with("GET /v1/models") && !ways_.key.empty()) return say_models(socket, request);
-    if (!request.starts_with("GET /health") && ++requests_ == ways_.requests_max) {
+    if (!request.starts_with("GET /live") && ++requests_ == ways_.requests_max) {
       acceptor_.close();
       is_stopping_ = true;
     }

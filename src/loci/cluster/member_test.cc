@@ -315,10 +315,11 @@ TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
 TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
   const auto log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
   std::atomic<std::uint32_t> running = 1;
-  auto membership = Membership::join(
-                        open(1), test_member("0000000000000001"),
-                        [&] { return MemberLoad{.running = running.load(), .queued = 0}; }, log)
-                        .value();
+  std::atomic<bool> stalls = false;
+  const auto load = [&] {
+    return MemberLoad{.running = running.load(), .queued = 0, .stalls = stalls.load()};
+  };
+  auto membership = Membership::join(open(1), test_member("0000000000000001"), load, log).value();
   const auto wait_for = [&](const auto& is_so) {
     for (int i = 0; i < 12'000; ++i) {
       const Result<MemberList> list = table_->list();
@@ -329,6 +330,11 @@ TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
   };
   running = 7;
   EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1 && all[0].running == 7; }));
+  // A device that stands still leaves the row to grow old, and what goes on renews it.
+  stalls = true;
+  EXPECT_TRUE(wait_for([](const auto& all) { return all.empty(); }));
+  stalls = false;
+  EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1; }));
   // A row that somebody deleted is there again.
   sql("DELETE FROM loci.members");
   EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1; }));

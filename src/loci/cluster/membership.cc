@@ -77,6 +77,7 @@ void Membership::note_renewed(bool is_renewed) {
 
 Status Membership::renew() {
   const MemberLoad load = load_();
+  if (load.stalls) return Status(StatusCode::kDeadlineExceeded, "the device stands still");
   member_.running = load.running;
   member_.queued = load.queued;
   const bool was_asked = last_.is_asked_to_drain;
@@ -108,13 +109,18 @@ Status Membership::renew() {
 void Membership::log_change(const Status& before, const Status& now) {
   const bool was_out = before.code() == StatusCode::kInvalidArgument;
   const bool is_out = now.code() == StatusCode::kInvalidArgument;
+  const bool stalls = now.code() == StatusCode::kDeadlineExceeded;
+  const bool did_stall = before.code() == StatusCode::kDeadlineExceeded;
   if (is_out && !(was_out && before.message() == now.message())) {
     log_->error(
         "this server has left the cluster because it differs from another member, and comes back when they "
         "agree: {}",
         now.message());
   } else if (now.ok() && !before.ok()) {
-    log_->info(was_out ? "this server is in the cluster again" : "the cluster's database answers again");
+    log_->info(was_out || did_stall ? "this server is in the cluster again"
+                                    : "the cluster's database answers again");
+  } else if (stalls && !did_stall) {
+    log_->error("this server leaves the cluster until its device goes on");
   } else if (!now.ok() && before.code() != now.code()) {
     log_->warn("the cluster's database does not answer: this server goes on, and tries again ({})",
                now.message());

@@ -22,6 +22,9 @@ namespace loci {
 struct MemberLoad {
   std::uint32_t running = 0;
   std::uint32_t queued = 0;
+  // The device stands still. The row is then left to grow old, as that of a process that stands still: fronts
+  // and members go on without this one, until it goes on.
+  bool stalls = false;
 };
 
 // Thread-safe. If the database is gone the server goes on, and joins again by itself later. If a member with

@@ -94,7 +94,9 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
   }
   const auto load = [engine = served.engine] {
     const CoreStats stats = engine->stats();
-    return MemberLoad{.running = stats.running, .queued = stats.queued};
+    return MemberLoad{.running = stats.running,
+                      .queued = stats.queued,
+                      .stalls = engine->health().code() == StatusCode::kDeadlineExceeded};
   };
   const std::string said = fmt::format("{} at {}", member.id, member.address());
   const Member self = member;

@@ -28,6 +28,8 @@ namespace {
 
 // Of a pass, where nobody says: as many rows as let products come near the device's rate.
 constexpr std::uint32_t kPassTokensCpu = 512, kPassTokensGpu = 2048;
+// No pass of a GPU takes so long. Of a CPU one may: 512 tokens of a large model on few cores.
+constexpr Nanos kStallLimitGpu = 300 * kNanosPerSecond;
 // What reads from peers cost, until some were measured: a network of 10 Gbit/s, and memory at its other end.
 // If it is assumed to be slow, much is computed at first that would have come sooner.
 constexpr LinkCost kPeersAlone{1'000'000, std::uint64_t{1} << 30};
@@ -264,6 +266,8 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(config, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   options.core.costs = limited_costs(costs.curves, io_limit);
+  const Nanos stall_limit = config.stall_limit.value_or(made.gpu ? kStallLimitGpu : 0);
+  if (stall_limit > 0) options.stall_limit = stall_limit;
   options.core.hidden.share = hidden.share;
   options.capture_places = capture_places(options.core);
   SelfProfile self = self_profile(*parts.model, path, costs, info, options.core);
@@ -282,6 +286,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   return LoadedEngine{
       .core = parts.engine->config(),
       .backend = info,
+      .stall_limit = stall_limit,
       .device = made.chosen,
       .pool_reason = sizes.device.reason,
       .host_tier = tiers.host + (sizes.host_reason.empty() ? "" : " (" + sizes.host_reason + ")"),

@@ -49,7 +49,9 @@ struct ServerConfig {
 
   DeviceChoice device;
   bool deterministic = false;  // on a GPU; the CPU always is
-  std::uint32_t threads = 0;   // 0: one for each physical core
+  // Of a pass; 0: none. Absent: that of the device's kind (load_engine.cc).
+  std::optional<Nanos> stall_limit;
+  std::uint32_t threads = 0;  // 0: one for each physical core
   std::optional<InstructionSet> instruction_set;
   std::optional<StateType> state_type;  // absent: the backend's own
   std::optional<std::uint64_t> device_memory;

@@ -134,10 +134,11 @@ std::vector<ReportRow> rows_of(const ServerConfig& config, const LoadedEngine& l
                         format_count(limits.connections_max)),
             {"max_body", "max_header", "max_connections"});
   table.row("times",
-            fmt::format("a reply may take {}, a connection idle for {}, a stop {}",
+            fmt::format("a reply may take {}, a pass {}, a connection idle for {}, a stop {}",
                         config.request_timeout ? format_duration(*config.request_timeout) : "unlimited",
+                        loaded.stall_limit > 0 ? format_duration(loaded.stall_limit) : "unlimited",
                         format_duration(limits.idle_timeout), format_duration(config.drain_timeout)),
-            {"request_timeout", "idle_timeout", "drain_timeout"});
+            {"request_timeout", "stall_limit", "idle_timeout", "drain_timeout"});
   if (config.http.tls.given()) table.row("certificate", config.http.tls.certificate, {"tls_cert", "tls_key"});
   table.row("conversations", describe_conversations(config), {"store", "store_age", "store_size"});
   if (!config.event_log.empty()) table.row("event log", config.event_log, {"event_log"});

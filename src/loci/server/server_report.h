@@ -32,7 +32,8 @@ struct ServerReport {
 struct LoadedEngine {
   CoreConfig core;
   BackendInfo backend;
-  std::string device;  // MadeBackend::chosen
+  Nanos stall_limit = 0;  // 0: none
+  std::string device;     // MadeBackend::chosen
   std::string pool_reason;
   std::string host_tier, disk_tier;  // StateTiers
   std::string shared_tier;           // SharedTier::summary

@@ -81,6 +81,12 @@ std::vector<Option> compute_options() {
                                "on a GPU: give a reply the same bits whatever else is in the batch, at some "
                                "cost in speed; a CPU always does"},
                               [](auto& flags) -> auto& { return flags.deterministic; }));
+  out.push_back(duration_option(
+      {group, "--stall-limit",
+       "how long the device may take for one pass; after that the server says by /health and /live, until "
+       "the pass ends, that its device stands still, and leaves its cluster; 0 sets no limit"},
+      [](auto& flags) -> auto& { return flags.stall_limit; }));
+  out.back().default_note = "5m on a GPU, none on a CPU";
   out.push_back(integer_option(
       {group, "--threads", "the number of compute threads; 0 takes one for each physical core"},
       [](auto& flags) -> auto& { return flags.threads; }, 0, 1024));

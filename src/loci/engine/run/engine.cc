@@ -53,7 +53,7 @@ std::uint32_t least_new_tokens(const GenerationRequest& request) {
 class Engine::State {
  public:
   State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
-        const Clock& clock, std::shared_ptr<BlockListener> listener)
+        const Clock& clock, std::shared_ptr<BlockListener> listener, Nanos stall_limit)
       : config(core_config),
         hasher_(core_config.chain_secret, core_config.model_fingerprint),
         backend_(backend),
@@ -62,7 +62,8 @@ class Engine::State {
         log_(std::move(log)),
         replies_(backend.info().samples),
         stats_(std::make_shared<const CoreStats>(core_.stats())),
-        listener_(std::move(listener)) {
+        listener_(std::move(listener)),
+        stall_limit_(stall_limit) {
     if (listener_ == nullptr) return;
     listener_->costs(core_config.costs);
     const MutexLock lock(core_mutex_);
@@ -158,7 +159,14 @@ class Engine::State {
   }
   Status health() const EXCLUDES(told_mutex_) {
     const MutexLock lock(told_mutex_);
-    return health_;
+    return health_.ok() ? stall() : health_;
+  }
+  // Not ok: the device stands still.
+  Status stall() const {
+    const Nanos since = pass_since_.load();
+    if (since == kNever || stall_limit_ == kNever || clock_.now() - since <= stall_limit_) return {};
+    return Status(StatusCode::kDeadlineExceeded,
+                  fmt::format("a pass has not ended for more than {} ms", stall_limit_ / kNanosPerMilli));
   }
 
   MoverStats mover_stats() const { return mover_->stats(); }
@@ -184,7 +192,8 @@ class Engine::State {
   void run_core() {
     name_this_thread("loci-core");
     std::vector<InboxItem> items;
-    for (Nanos wake_at = kNever; inbox_.take(items, wake_at == kNever ? kNever : wake_at - clock_.now());) {
+    bool busy = false;
+    for (Nanos wake_at = kNever; inbox_.take(items, time_until(wake_at, busy));) {
       bool planned = false;
       {
         const MutexLock lock(core_mutex_);
@@ -192,11 +201,31 @@ class Engine::State {
         for (InboxItem& item : items) std::visit([this](auto& i) REQUIRES(core_mutex_) { handle(i); }, item);
         wake_at = wake_at_;
         planned = !planned_.empty();
+        busy = !replies_.empty();
       }
       items.clear();
+      watch_pass();
       if (planned) desk_.note_planned();
       deliver_all();
     }
+  }
+
+  // Until the core wants to be woken, or the pass under way is looked at.
+  Nanos time_until(Nanos wake_at, bool busy) const {
+    const Nanos wake = wake_at == kNever ? kNever : wake_at - clock_.now();
+    if (!busy || stall_limit_ == kNever) return wake;
+    return std::min({wake, kNanosPerSecond, std::max(stall_limit_ / 4, kNanosPerMilli)});
+  }
+
+  // Says in the log what health() says to whoever asks.
+  void watch_pass() EXCLUDES(told_mutex_) {
+    const Status now = stall();
+    if (now.ok() == !is_stalled_) return;
+    is_stalled_ = !now.ok();
+    if (is_stalled_)
+      spdlog::error("the device stands still: {}; unless it goes on, restart the server", now.message());
+    else if (health().ok())
+      spdlog::warn("the device goes on");
   }
 
   void handle(Submission& submission) REQUIRES(core_mutex_) {
@@ -259,7 +288,11 @@ class Engine::State {
     carry_out(plan);
     tell_moved();
     core_drained_ = plan.drained && moves_in_flight_ == 0;
-    if (plan.pass) planned_.push_back(replies_.make_job(plan));
+    if (plan.pass) {
+      // From here on, since idle work, which stops for it, or its beginning may hang too.
+      if (pass_since_.load() == kNever) pass_since_.store(clock_.now());
+      planned_.push_back(replies_.make_job(plan));
+    }
     replies_.tell(plan.outputs);
     constraints_.prepare(replies_.take_begun());
     auto told = std::make_shared<const CoreStats>(core_.stats());
@@ -312,7 +345,7 @@ class Engine::State {
       }
       executor.wait();
       begin_planned(executor);  // what was planned meanwhile need not wait for the host
-      end_pass(executor.end());
+      end_pass(executor.end(), executor.in_flight());
       inbox_.note_step();
     }
   }
@@ -333,8 +366,10 @@ class Engine::State {
     step(Tick{});
   }
 
-  void end_pass(PassEnd end) EXCLUDES(core_mutex_) {
+  // `in_flight`: how many have begun and not ended.
+  void end_pass(PassEnd end, std::size_t in_flight) EXCLUDES(core_mutex_) {
     const MutexLock lock(core_mutex_);
+    pass_since_.store(in_flight == 0 && planned_.empty() ? kNever : clock_.now());
     if (!end.health.ok() && replies_.lost().ok()) lose_device(std::move(end.health));
     replies_.end_pass(std::move(end.sampled));
     step(std::move(end.event));
@@ -386,8 +421,13 @@ class Engine::State {
   Inbox inbox_;
   ComputeDesk desk_;
   const std::shared_ptr<BlockListener> listener_;  // null: nobody is told where blocks are
-  std::shared_ptr<PeerOutlet> peers_;              // null: nobody asks for peers
-  std::unique_ptr<HiddenCaptures> captures_;       // null: nothing is saved as hidden states
+  const Nanos stall_limit_;
+  // Since when the first pass that is planned and has not ended could have had the device; kNever: there is
+  // none. Written under core_mutex_.
+  std::atomic<Nanos> pass_since_{kNever};
+  bool is_stalled_ = false;                   // only for the core's thread: what it has logged
+  std::shared_ptr<PeerOutlet> peers_;         // null: nobody asks for peers
+  std::unique_ptr<HiddenCaptures> captures_;  // null: nothing is saved as hidden states
   std::unique_ptr<Mover> mover_;
   ConstraintWorker constraints_;
   std::thread core_thread_;
@@ -408,7 +448,7 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
   }
   try {
     auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock,
-                                         std::move(options.listener));
+                                         std::move(options.listener), options.stall_limit);
     LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room),
                                       options.capture_places, options.core.hidden.share));
     return std::unique_ptr<Engine>(new Engine(std::move(state)));

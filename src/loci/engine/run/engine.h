@@ -90,6 +90,9 @@ struct EngineOptions {
   std::string event_log_path;
   LoggedSecret event_log_secret = LoggedSecret::kLeftOut;
   std::shared_ptr<BlockListener> listener;  // null: nobody
+  // A pass that has not ended so long after it was planned, or after the one before it, says that the device
+  // stands still (Engine::health). kNever: none does.
+  Nanos stall_limit = kNever;
 };
 
 // Thread-safe.
@@ -135,9 +138,11 @@ class Engine {
   // Waits until all requests, moves and deletions have ended after drain(). False: the time limit came first.
   bool wait_drained(Nanos time_limit);
 
-  // Ok, or kUnavailable for good once the device is lost: then every request has ended, and new ones are
-  // refused. None of these functions waits for a running step, nor for anything that a step waits for, such
-  // as the log's disk.
+  // Ok, or:
+  // - kUnavailable for good once the device is lost: then every request has ended, and new ones are refused;
+  // - kDeadlineExceeded while a pass takes longer than EngineOptions::stall_limit: a device that hangs does
+  // not say that it is lost. Requests wait until it goes on. None of these functions waits for a running
+  // step, nor for anything that a step waits for, such as the log's disk.
   Status health() const;
   CoreStats stats() const;  // after the last step
   MoverStats mover_stats() const;

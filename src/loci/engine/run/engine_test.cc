@@ -322,6 +322,78 @@ TEST(Engine, FiguresAreToldWhileAStepWaits) {
   std::filesystem::remove(log);
 }
 
+// A backend whose passes do not end while it is held, as on a device that hangs.
+class HangingBackend final : public WrappedBackend {
+ public:
+  using WrappedBackend::WrappedBackend;
+  void finish(std::vector<SpanResult>& results) override {
+    {
+      MutexLock lock(mutex_);
+      changed_.wait(lock, [&]() REQUIRES(mutex_) { return !hangs_; });
+    }
+    WrappedBackend::finish(results);
+  }
+  void hang(bool hangs) {
+    {
+      const MutexLock lock(mutex_);
+      hangs_ = hangs;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  bool hangs_ GUARDED_BY(mutex_) = false;
+};
+
+TEST(Engine, SaysThatItsDeviceStandsStillUntilItGoesOn) {
+  SystemClock clock;
+  PrefixBackend inner;
+  HangingBackend backend(inner);
+  EngineOptions engine_options = options(64);
+  engine_options.stall_limit = 40 * kNanosPerMilli;
+  ASSERT_TRUE(backend.allocate_blocks(0, 64).ok());
+  const auto health_is = [](const Engine& engine, StatusCode wanted) {
+    for (int i = 0; i < 12'000 && engine.health().code() != wanted; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return engine.health().code() == wanted;
+  };
+  const std::vector<TokenId> prompt = some_prompt(5, 40);
+  const auto engine = std::move(Engine::start(std::move(engine_options), backend, clock)).value();
+  EXPECT_TRUE(engine->health().ok());
+  backend.hang(true);
+  Record record;
+  engine->submit(greedy(prompt, 3), record.listener());
+  EXPECT_TRUE(health_is(*engine, StatusCode::kDeadlineExceeded)) << "nobody else asked it for anything";
+  EXPECT_FALSE(record.ended());
+  backend.hang(false);
+  EXPECT_TRUE(record.wait().status.ok());
+  EXPECT_EQ(record.tokens(), expected_reply(prompt, 3)) << "what waited has lost nothing";
+  EXPECT_TRUE(health_is(*engine, StatusCode::kOk));
+}
+
+TEST(Engine, AStandstillOfIdleWorkIsOneOfThePassThatWaitsForIt) {
+  EngineOptions engine_options = options(64);
+  engine_options.stall_limit = 40 * kNanosPerMilli;
+  World world(std::move(engine_options));
+  std::promise<void> begun, released;
+  world.engine->when_idle(0, [&](const IdleStop&) {
+    begun.set_value();
+    released.get_future().wait();
+    return true;
+  });
+  begun.get_future().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(world.engine->health().ok()) << "nobody waits for it";
+  Record record;
+  world.engine->submit(greedy(some_prompt(5, 40), 3), record.listener());
+  while (world.engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(world.engine->health().code(), StatusCode::kDeadlineExceeded);
+  released.set_value();
+  EXPECT_TRUE(record.wait().status.ok());
+}
+
 TEST(Engine, CancelEndsOnceAndFreesItsBlocks) {
   World world(options(64), std::chrono::milliseconds(20));  // the reply would take half a minute
   Record record;

@@ -7,8 +7,14 @@ std::optional<ApiError> ApiServices::not_ready() const {
   if (draining.load()) return stopping_error();
   const ServedModel* model = served.load();
   if (model == nullptr) return unavailable_error("the model is still loading; try again later", "loading", 1);
-  if (const Status health = model->engine->health(); !health.ok()) return device_lost_error(health);
-  return std::nullopt;
+  return device_fault();
+}
+
+std::optional<ApiError> ApiServices::device_fault() const {
+  const ServedModel* model = served.load();
+  if (model == nullptr) return std::nullopt;
+  const Status health = model->engine->health();
+  return health.ok() ? std::nullopt : std::optional<ApiError>(device_error(health));
 }
 
 }  // namespace loci

@@ -52,9 +52,11 @@ struct ApiServices : GenerationServices {
   // What fronts were told of prompts' state; null: there is no feed. Set and called as name_prompt.
   std::function<FeedStats()> feed_stats;
 
-  // The error for a request that needs the model while the model cannot serve it: it still loads, or the
-  // server stops.
+  // The error for a request that needs the model while the model cannot serve it: it still loads, the
+  // server stops, or the device has a fault.
   std::optional<ApiError> not_ready() const;
+  // The error of a device that is lost or stands still, of a model that is loaded.
+  std::optional<ApiError> device_fault() const;
 };
 
 }  // namespace loci

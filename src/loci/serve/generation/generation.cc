@@ -289,7 +289,8 @@ std::optional<ApiError> Generation::failure_of(const GenerationEnded& ended) con
   const bool stops = services_.draining.load();
   if (!ended.status.ok()) {
     const Status health = served_.engine->health();
-    if (ended.status.code() == StatusCode::kUnavailable && !health.ok()) return device_lost_error(health);
+    const bool is_lost = health.code() == StatusCode::kUnavailable;  // standing still ends no request
+    if (ended.status.code() == StatusCode::kUnavailable && is_lost) return device_error(health);
     if (ended.status.code() == StatusCode::kUnavailable && stops) return stopping_error();
     return api_error(ended.status, ended.retry_after);
   }

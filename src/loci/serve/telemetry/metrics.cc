@@ -209,9 +209,10 @@ std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine,
     for (MetricFamily& family : core_metrics(engine->stats)) families.push_back(std::move(family));
   }
   Snapshot snapshot;
-  snapshot.gauge("loci_ready",
-                 "1 while requests are taken: the model is loaded, nothing drains, no device is lost",
-                 engine && engine->is_ready ? 1 : 0);
+  snapshot.gauge(
+      "loci_ready",
+      "1 while requests are taken: the model is loaded, nothing drains, no device is lost or stands still",
+      engine && engine->is_ready ? 1 : 0);
   if (engine) add_engine(*engine, snapshot);
   snapshot.counter("loci_history_tokens_reused_total",
                    "Tokens of prompts taken as they were remembered, not tokenised again",

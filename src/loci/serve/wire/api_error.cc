@@ -70,7 +70,9 @@ ApiError stopping_error() {
                            5);
 }
 
-ApiError device_lost_error(const Status& health) {
+ApiError device_error(const Status& health) {
+  if (health.code() == StatusCode::kDeadlineExceeded)
+    return unavailable_error("the device stands still: " + health.message(), "device_stalled", 10);
   return unavailable_error("the device is lost: " + health.message(), "device_lost", 60);
 }
 

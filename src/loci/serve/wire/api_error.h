@@ -32,7 +32,8 @@ ApiError http_error(int http_status, std::string message, std::string code = {})
 ApiError unavailable_error(std::string message, std::string code, std::uint32_t retry_after_seconds);
 // Likewise, for a new request once the server drains.
 ApiError stopping_error();
-ApiError device_lost_error(const Status& health);
+// `health` is Engine::health(), not ok: code `device_lost`, or `device_stalled` while it stands still.
+ApiError device_error(const Status& health);
 // The prompt and at least one new token don't fit: 400 with both numbers. Without `counted_all` the prompt
 // has more than `prompt_tokens`.
 ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param,

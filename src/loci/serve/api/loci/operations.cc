@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /health, /metrics.
+// GET /health, /live, /metrics.
 #include "loci/serve/api/loci/endpoints.h"
 
 namespace loci {
@@ -7,8 +7,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-asio::awaitable<void> answer_health(ApiServices& services, Call& call) {
-  if (std::optional<ApiError> error = services.not_ready())
+asio::awaitable<void> answer_ok(Call& call, std::optional<ApiError> error) {
+  if (error)
     co_await call.fail(*std::move(error));
   else
     co_await call.answer(R"({"status":"ok"})");
@@ -44,13 +44,16 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
 }  // namespace
 
 void add_operations_endpoints(Router& router, ApiServices& services) {
-  const auto health = [&services](Call& call) { return answer_health(services, call); };
+  const auto health = [&services](Call& call) { return answer_ok(call, services.not_ready()); };
+  // Who loads or drains lives too. What is not alive only a restart helps.
+  const auto live = [&services](Call& call) { return answer_ok(call, services.device_fault()); };
   const auto metrics = [&services](Call& call) { return answer_metrics(services, call); };
   const auto add = [&](const char* pattern, Access access, Handler handler) {
     router.add({.pattern = pattern, .access = access, .polled = true, .handler = std::move(handler)});
   };
   add("/health", Access::kOpen, health);
   add("/v1/health", Access::kOpen, health);
+  add("/live", Access::kOpen, live);
   add("/metrics", services.options.metrics_access, metrics);
 }
 
