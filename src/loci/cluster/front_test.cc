@@ -222,9 +222,12 @@ TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {
     return whole(fmt::format(R"({{"error":{{"code":"{}"}}}})", code), "503 Service Unavailable");
   };
   FakeInstance good([](const std::string&) { return whole("{\"ok\":1}"); });
-  for (const char* code : {"draining", "device_lost", "device_stalled"}) {
+  // One after the other, each in a place of its own: who has lost its device is avoided for a while.
+  for (const auto& [id, code] :
+       {std::pair("0000000000000004", "draining"), std::pair("0000000000000005", "device_lost"),
+        std::pair("0000000000000006", "device_stalled")}) {
     FakeInstance other([&](const std::string&) { return refusing(code); });
-    update({other.member("0000000000000001"), good.member("0000000000000002")});
+    update({other.member(id), good.member("0000000000000002")});
     // Among equals a prompt's hash decides.
     for (int i = 0; i < 64 && other.requests() == 0; ++i)
       EXPECT_TRUE(post("/v1/responses", fmt::format(R"({{"input":"{}"}})", i)).ends_with("{\"ok\":1}"));
