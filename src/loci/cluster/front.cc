@@ -22,8 +22,8 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr std::size_t kReadHereMax = 32 << 10;  // larger bodies are read by a worker
-constexpr std::size_t kLiveBytesMax = 4 << 10;  // of an answer to /live
+constexpr std::size_t kReadHereMax = 32 << 10;     // larger bodies are read by a worker
+constexpr std::uint64_t kLiveBytesMax = 64 << 10;  // of an answer to /live
 
 std::uint64_t random_seed() {
   std::random_device random;
@@ -142,7 +142,7 @@ asio::awaitable<bool> Front::takes_connections(const Member& member) {
 }
 
 // Whatever it answers it lives, unless its device stands still: then what waits for it waits for nothing.
-asio::awaitable<bool> Front::lives(const Member& member) {
+asio::awaitable<bool> Front::is_alive(const Member& member) {
   const std::unique_ptr<Upstream> upstream = pool_.make(member);
   const Status connected = co_await upstream->connect(member, options_.connect_timeout);
   if (!connected.ok()) co_return false;
@@ -153,21 +153,15 @@ asio::awaitable<bool> Front::lives(const Member& member) {
   const Upstream::Header* header = co_await upstream->read_header(false);
   if (header == nullptr) co_return false;
   if (header->result_int() != 503) co_return true;
-  std::string body;
-  while (body.size() < kLiveBytesMax) {
-    const std::optional<std::string_view> piece = co_await upstream->read_piece();
-    if (!piece) co_return false;
-    if (piece->empty()) break;
-    body += *piece;
-  }
-  co_return code_of_error(body) != kDeviceStalled;
+  const std::optional<std::string> body = co_await upstream->read_body(kLiveBytesMax);
+  co_return body&& code_of_error(*body) != kDeviceStalled;
 }
 
 // Who is listed no more may live, without the database. A connection says it.
 asio::awaitable<void> Front::look_after(std::shared_ptr<Instance> instance) {
   bool lives = false;
   try {
-    lives = co_await this->lives(instance->member);
+    lives = co_await is_alive(instance->member);
   } catch (const std::exception& error) {
     log_->error("asking {} failed: {}", instance->member.address(), error.what());
   }

@@ -134,7 +134,7 @@ class Front {
   boost::asio::awaitable<void> answer_metrics(Exchange& exchange);
   boost::asio::awaitable<void> refuse(Exchange& exchange, RoutedApi api, ApiError error);
   boost::asio::awaitable<bool> takes_connections(const Member& member);
-  boost::asio::awaitable<bool> lives(const Member& member);
+  boost::asio::awaitable<bool> is_alive(const Member& member);
   boost::asio::awaitable<void> look_after(std::shared_ptr<Instance> instance);
 
   const FrontOptions options_;

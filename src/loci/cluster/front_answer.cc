@@ -36,12 +36,9 @@ asio::awaitable<Front::Outcome> Front::answer(Request& request, Instance& instan
 asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& instance, Upstream& upstream,
                                                     const Upstream::Header& header) {
   HttpResponse response = response_of(header);
-  for (;;) {
-    const std::optional<std::string_view> piece = co_await upstream.read_piece();
-    if (!piece) co_return Outcome::kLost;
-    if (piece->empty()) break;
-    response.body += *piece;
-  }
+  std::optional<std::string> body = co_await upstream.read_body(kWholeMax);
+  if (!body) co_return Outcome::kLost;
+  response.body = *std::move(body);
   response.headers.emplace_back("X-Loci-Member", instance.member.id);
   const std::string code = response.status == 503 ? code_of_error(response.body) : std::string();
   if (is_not_ready(code)) {

@@ -32,12 +32,11 @@ asio::awaitable<std::optional<HttpResponse>> Front::ask_models(Exchange& exchang
   if (header != nullptr) {
     instance->connects.succeed();
     response = response_of(*header);
-    std::optional<std::string_view> piece = co_await upstream->read_piece();
-    while (piece && !piece->empty() && response->body.size() <= kModelsBytesMax) {
-      response->body += *piece;
-      piece = co_await upstream->read_piece();
-    }
-    if (!piece || !piece->empty()) response.reset();
+    std::optional<std::string> body = co_await upstream->read_body(kModelsBytesMax);
+    if (body)
+      response->body = *std::move(body);
+    else
+      response.reset();
   } else if (!exchange.gone()) {
     instance->connects.fail(clock_.now());
   }

@@ -147,6 +147,16 @@ asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
   co_return std::string_view();
 }
 
+asio::awaitable<std::optional<std::string>> Upstream::read_body(std::uint64_t bytes_max) {
+  std::string body;
+  for (;;) {
+    const std::optional<std::string_view> piece = co_await read_piece();
+    if (!piece || body.size() + piece->size() > bytes_max) co_return std::nullopt;
+    if (piece->empty()) co_return body;
+    body += *piece;
+  }
+}
+
 bool Upstream::is_reusable() const {
   const bool is_unused = !parser_ && !state_->is_closed;
   return (is_unused || (parser_ && parser_->is_done() && parser_->keep_alive())) && buffer_.size() == 0 &&

@@ -46,6 +46,8 @@ class Upstream {
   // Reads more of the body; empty at its end. Absent: the connection broke before its end. What it returns is
   // valid until the next call.
   boost::asio::awaitable<std::optional<std::string_view>> read_piece();
+  // Reads all of the body. Absent: the connection broke before its end, or it is longer than `bytes_max`.
+  boost::asio::awaitable<std::optional<std::string>> read_body(std::uint64_t bytes_max);
   // True after the body's end, or directly after connect(): another request may follow.
   bool is_reusable() const;
   // Gives back the memory of its buffers; the next request takes it again. Only of a connection that
