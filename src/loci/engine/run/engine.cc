@@ -192,8 +192,7 @@ class Engine::State {
   void run_core() {
     name_this_thread("loci-core");
     std::vector<InboxItem> items;
-    bool busy = false;
-    for (Nanos wake_at = kNever; inbox_.take(items, time_until(wake_at, busy));) {
+    for (Nanos wake_at = kNever; inbox_.take(items, time_until(wake_at));) {
       bool planned = false;
       {
         const MutexLock lock(core_mutex_);
@@ -201,7 +200,6 @@ class Engine::State {
         for (InboxItem& item : items) std::visit([this](auto& i) REQUIRES(core_mutex_) { handle(i); }, item);
         wake_at = wake_at_;
         planned = !planned_.empty();
-        busy = !replies_.empty();
       }
       items.clear();
       watch_pass();
@@ -210,11 +208,12 @@ class Engine::State {
     }
   }
 
-  // Until the core wants to be woken, or the pass under way is looked at.
-  Nanos time_until(Nanos wake_at, bool busy) const {
-    const Nanos wake = wake_at == kNever ? kNever : wake_at - clock_.now();
-    if (!busy || stall_limit_ == kNever) return wake;
-    return std::min({wake, kNanosPerSecond, std::max(stall_limit_ / 4, kNanosPerMilli)});
+  // Until the core wants to be woken, or the pass under way, if none ends before, is one that stands still.
+  Nanos time_until(Nanos wake_at) const {
+    const Nanos since = pass_since_.load();
+    if (since != kNever && stall_limit_ < kNever - since && !is_stalled_)
+      wake_at = std::min(wake_at, since + stall_limit_ + 1);
+    return wake_at == kNever ? kNever : wake_at - clock_.now();
   }
 
   // Says in the log what health() says to whoever asks.

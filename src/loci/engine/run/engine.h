@@ -141,8 +141,10 @@ class Engine {
   // Ok, or:
   // - kUnavailable for good once the device is lost: then every request has ended, and new ones are refused;
   // - kDeadlineExceeded while a pass takes longer than EngineOptions::stall_limit: a device that hangs does
-  // not say that it is lost. Requests wait until it goes on. None of these functions waits for a running
-  // step, nor for anything that a step waits for, such as the log's disk.
+  //   not say that it is lost. Requests wait until it goes on.
+  //
+  // None of these functions waits for a running step, nor for anything that a step waits for, such as the
+  // log's disk.
   Status health() const;
   CoreStats stats() const;  // after the last step
   MoverStats mover_stats() const;
