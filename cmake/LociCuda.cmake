@@ -109,18 +109,19 @@ function(loci_cuda_libraries)
       # Kernels run as fibers, whose switches the sanitizer does not know; they run one at a time.
       set_source_files_properties(${ARG_KERNELS} simulated/grid.cc simulated/tensor_cores.cc PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
     endif()
+    set_property(SOURCE simulated/tensor_cores.cc APPEND PROPERTY COMPILE_OPTIONS ${LOCI_HALVES})
     loci_library(cuda_simulated SOURCES ${ARG_KERNELS} ${ARG_SHARED} ${ARG_SIMULATED} DEPENDS ${ARG_DEPENDS} Boost::context)
     target_compile_options(loci_cuda_simulated PUBLIC -Wno-unknown-pragmas -Wno-psabi)  # nvcc's: unroll; params aligned to 64
   endif()
 endfunction()
 
-# loci_cuda_test(NAME [SLOW] [THREADS] [SIMULATED] SOURCES ... DEPENDS ...): a GoogleTest program on the simulated
+# loci_cuda_test(NAME [SLOW] [THREADS] [COMPUTES] [SIMULATED] SOURCES ... DEPENDS ...): a GoogleTest program on the simulated
 # device. Its sources (*.cc, and *.cu of kernels that are for the test alone) and what they depend on become
 # part of gpu-check, unless it is about SIMULATED devices.
 function(loci_cuda_test name)
-  cmake_parse_arguments(ARG "SLOW;THREADS;SIMULATED" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;THREADS;COMPUTES;SIMULATED" "" "SOURCES;DEPENDS" ${ARGN})
   set(kinds)
-  foreach(kind SLOW THREADS)
+  foreach(kind SLOW THREADS COMPUTES)
     if(ARG_${kind})
       list(APPEND kinds ${kind})
     endif()

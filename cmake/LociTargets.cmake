@@ -55,6 +55,11 @@ loci_precompile_headers()
 # everything else as it stands, which takes a third of the time.
 set(LOCI_BUSY base compute core core_world cuda_simulated engine gguf history memory policy reference text)
 
+# Halves are converted by the processor under sanitizers too, where a test may spend a fifth of its time on it otherwise.
+if(LOCI_SANITIZE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(LOCI_HALVES -mf16c)
+endif()
+
 # Whose sources take long to compile: four at once, so that a change in one takes at most ten seconds. (Sanitizers'
 # builds, whose objects wait for no single change, take 24 of all: CMakePresets.json.)
 set(LOCI_SLOW_TO_COMPILE api_responses cluster gguf http)
@@ -117,12 +122,25 @@ function(loci_test_program program)
   add_dependencies(${floors}_tests ${program})
 endfunction()
 
-# loci_test(NAME [SLOW] [THREADS] [PUBLISHED] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
+# loci_test_environment(NAME): what a test of ctest's runs with.
+function(loci_test_environment name)
+  set(symbolizer external_symbolizer_path=${LOCI_ADDR2LINE})
+  set(folder ${CMAKE_BINARY_DIR}/test-tmp/${name})
+  file(MAKE_DIRECTORY ${folder})
+  # Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
+  # that outlive their calls would be made anew for each of the simulated device's fibers. Clang alone brings nothing
+  # that names functions and lines: addr2line does. Two trees may run the same test: each has files of its own.
+  set_tests_properties(${name} PROPERTIES
+    ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};TEST_TMPDIR=${folder};ASAN_OPTIONS=${symbolizer}:malloc_context_size=6:detect_stack_use_after_return=0;TSAN_OPTIONS=${symbolizer};UBSAN_OPTIONS=${symbolizer}")
+endfunction()
+
+# loci_test(NAME [SLOW] [THREADS] [PUBLISHED] [COMPUTES] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
 # label "fast" (all of them together take about a minute) or "slow", "threads" where it has several, "gpu" where it
 # runs on the simulated one, "published" where it has cases for published vocabularies or templates, "optimised" where
-# it is one of optimised_tests, and "upper" or "lower" as it is one of those tests.
+# it is one of optimised_tests, and "upper" or "lower" as it is one of those tests. One that COMPUTES (what it compares
+# with) is compiled with -O1 under sanitizers.
 function(loci_test name)
-  cmake_parse_arguments(ARG "SLOW;THREADS;PUBLISHED" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;THREADS;PUBLISHED;COMPUTES" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_TESTS)
     return()
   endif()
@@ -130,11 +148,12 @@ function(loci_test name)
   target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   # What runs once: -O2 would take half as long again to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
-  loci_use_precompiled(${name})
+  if(ARG_COMPUTES AND LOCI_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1 ${LOCI_HALVES})
+  else()
+    loci_use_precompiled(${name})
+  endif()
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set(symbolizer external_symbolizer_path=${LOCI_ADDR2LINE})
-  set(folder ${CMAKE_BINARY_DIR}/test-tmp/${name})
-  file(MAKE_DIRECTORY ${folder})
   set(kinds)
   set(labels fast)
   if(ARG_SLOW)
@@ -160,13 +179,8 @@ function(loci_test name)
     add_dependencies(optimised_tests ${name})
   endif()
   loci_test_program(${name} ${kinds})
-  set_tests_properties(${name} PROPERTIES
-    LABELS "${labels}"
-    TIMEOUT 900
-    # Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
-    # that outlive their calls would be made anew for each of the simulated device's fibers. Clang alone brings nothing
-    # that names functions and lines: addr2line does. Two trees may run the same test: each has files of its own.
-    ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};TEST_TMPDIR=${folder};ASAN_OPTIONS=${symbolizer}:malloc_context_size=6:detect_stack_use_after_return=0;TSAN_OPTIONS=${symbolizer};UBSAN_OPTIONS=${symbolizer}")
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 900)
+  loci_test_environment(${name})
 endfunction()
 
 # loci_strip(PROGRAM): in a release build the program's debug information goes to PROGRAM.debug beside it, where

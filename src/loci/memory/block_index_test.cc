@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loci/base/random.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/memory/block_index_testing.h"
 
 namespace loci {
@@ -362,7 +363,7 @@ TEST_F(BlockIndexGroups, AWholeTailGivesWhatTheFullNodeLacks) {
 // Against std::map: each prefix whose state is stored. Sequences of few letters come, are stored, and
 // are dropped or kept pinned; nothing is evicted, so a lookup finds all that was ever stored.
 TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test_rounds(60); ++seed) {
     Random random(seed);
     const ChainKeyHasher hasher({}, {});
     BlockIndex index(pools({20'000}));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loci/base/random.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/policy/admission.h"
 
 namespace loci {
@@ -207,7 +208,7 @@ class AdmissionForecastRandom {
 };
 
 TEST(AdmissionForecast, IsThatOfANaiveModel) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test_rounds(60); ++seed) {
     AdmissionForecastRandom(seed).run();
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }

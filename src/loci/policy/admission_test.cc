@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "loci/base/random.h"
+#include "loci/base/rounds_testing.h"
 
 namespace loci {
 namespace {
@@ -125,7 +126,7 @@ TEST(FairQueue, FindsWhoHasMostWaitingForItsWeight) {
 // Start-time fair queuing's bound: while two tenants both have something waiting all the time, what they
 // were given for their weights differs by at most one request of each (Goyal et al., theorem 1).
 TEST(FairQueue, KeepsThoseWhoWaitWithinOneRequestOfEachOther) {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test_rounds(200); ++seed) {
     Random random(seed);
     const std::uint32_t tenants = 2 + static_cast<std::uint32_t>(random.below(5));
     Batch batch(1);  // one place each time: shares of the batch don't decide

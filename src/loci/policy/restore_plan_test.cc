@@ -9,6 +9,7 @@
 #include <string>
 
 #include "loci/base/random.h"
+#include "loci/base/rounds_testing.h"
 
 namespace loci {
 namespace {
@@ -418,7 +419,7 @@ TEST(RestorePlan, WithoutAPriceOfProjectingNothingIsHiddenThatNeedNotBe) {
 // Also where a tier's blocks differ.
 TEST(RestorePlan, AutoIsNeverWorseThanANamedPlan) {
   Random random(6);
-  for (int i = 0; i < 3'000; ++i) {
+  for (std::uint64_t i = 0; i < test_rounds(3'000); ++i) {
     RestoreProblem problem = random_problem(random, 200);
     problem.whole_tiers = random.below(4) == 0;
     if (random.below(2) == 0) add_hidden(random, problem, 1 + random.below(3));

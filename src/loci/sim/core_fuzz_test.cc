@@ -18,6 +18,9 @@
 namespace loci {
 namespace {
 
+// In slow builds: most paths are taken in each of a few worlds.
+constexpr std::uint64_t kOneWorldOf = 20;
+
 volatile std::uint64_t current_seed = 0;
 
 // A violation aborts: say in which world.
@@ -160,7 +163,7 @@ Totals run_worlds(CoreWorldOptions (*make)(const Chooser&), std::uint64_t seeds)
 }
 
 TEST_F(CoreWorlds, KeepEveryPromise) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(1000));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(1000, kOneWorldOf));
   const Totals totals = run_worlds(random_world, seeds);
   if (seeds >= 1000) {
     EXPECT_GT(totals.suspensions, seeds / 10);
@@ -174,7 +177,7 @@ TEST_F(CoreWorlds, KeepEveryPromise) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithWindows) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(500));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(500, kOneWorldOf));
   const Totals totals = run_worlds(random_window_world, seeds);
   if (seeds >= 500) {
     EXPECT_GT(totals.suspensions, seeds / 10);
@@ -186,7 +189,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithWindows) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(1000));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(1000, kOneWorldOf));
   const Totals totals = run_worlds(random_tier_world, seeds);
   if (seeds >= 1000) {
     EXPECT_GT(totals.loads, seeds / 2);
@@ -200,7 +203,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithWindowsAndTiers) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600, kOneWorldOf));
   const Totals totals = run_worlds(random_window_tier_world, seeds);
   if (seeds >= 600) {
     EXPECT_GT(totals.ends_saved, seeds * 5);
@@ -212,7 +215,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithWindowsAndTiers) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWhateverIsLoadedAndWhateverComputed) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(400));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(400, kOneWorldOf));
   const Totals totals = run_worlds(random_restore_world, seeds);
   if (seeds >= 400) {
     // (Pensieve's rule mixes only where a request's state lies in two tiers, which is rare here.)
@@ -230,7 +233,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWhateverIsLoadedAndWhateverComputed) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithAStoreThatServersShare) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600, kOneWorldOf));
   const Totals totals = run_worlds(random_shared_world, seeds);
   if (seeds >= 600) {
     EXPECT_GT(totals.shared_loads, seeds / 10);
@@ -243,7 +246,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithAStoreThatServersShare) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWhereHistoriesAreCut) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600, kOneWorldOf));
   const Totals totals = run_worlds(random_cut_world, seeds);
   if (seeds >= 600) {
     EXPECT_GT(totals.cuts, seeds * 10);
@@ -255,7 +258,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWhereHistoriesAreCut) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600, kOneWorldOf));
   const Totals totals = run_worlds(random_ahead_world, seeds);
   if (seeds >= 600) {
     EXPECT_GT(totals.followed, totals.generated / 4);
@@ -273,7 +276,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {
 
 // With room for everything, what is cached is exactly what a naive model knows.
 TEST_F(CoreWorlds, FindAllStateThatIsThere) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test_rounds(300, kOneWorldOf); ++seed) {
     current_seed = seed;
     const Chooser choose = chooser(seed ^ 0x5eed);
     CoreWorldOptions options = random_world(choose);
@@ -296,7 +299,7 @@ TEST_F(CoreWorlds, FindAllStateThatIsThere) {
 // Where everything was saved, who continues a sequence after a restart goes on from its very end.
 TEST_F(CoreWorlds, NothingOfASequenceThatGoesOnIsComputedAgain) {
   const std::uint64_t first = from_environment("LOCI_WORLD_FIRST_SEED", 1);
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(300));
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(300, kOneWorldOf));
   std::uint64_t continued = 0, loaded = 0, window_ends = 0, restarts = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     current_seed = seed;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "loci/base/random.h"
+#include "loci/base/rounds_testing.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/sim/core_world.h"
 
@@ -57,12 +58,12 @@ class EventLogWorlds : public testing::Test {
   std::string path_;
 };
 
-TEST_F(EventLogWorlds, ReplayToTheSamePlans) { expect_replays(40, random_world); }
+TEST_F(EventLogWorlds, ReplayToTheSamePlans) { expect_replays(test_rounds(40, 10), random_world); }
 // With moves between tiers, and what a disk held from before.
-TEST_F(EventLogWorlds, ReplayTiers) { expect_replays(80, random_tier_world); }
-TEST_F(EventLogWorlds, ReplayHistoriesThatAreCut) { expect_replays(60, random_cut_world); }
-TEST_F(EventLogWorlds, ReplayAStoreThatServersShare) { expect_replays(60, random_shared_world); }
-TEST_F(EventLogWorlds, ReplayPassesAhead) { expect_replays(80, random_ahead_world); }
+TEST_F(EventLogWorlds, ReplayTiers) { expect_replays(test_rounds(80, 10), random_tier_world); }
+TEST_F(EventLogWorlds, ReplayHistoriesThatAreCut) { expect_replays(test_rounds(60, 10), random_cut_world); }
+TEST_F(EventLogWorlds, ReplayAStoreThatServersShare) { expect_replays(test_rounds(60, 10), random_shared_world); }
+TEST_F(EventLogWorlds, ReplayPassesAhead) { expect_replays(test_rounds(80, 10), random_ahead_world); }
 
 }  // namespace
 }  // namespace loci

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <set>
 
+#include "loci/base/rounds_testing.h"
 #include "loci/sim/client_load.h"
 
 namespace loci {
@@ -41,7 +42,7 @@ void expect_bound(const std::vector<LoadRequest>& alone, std::uint32_t times) {
 }
 
 TEST(Fairness, AHeavyClientBarelyMovesTheOthers) {
-  for (std::uint64_t seed = 1; seed <= 2; ++seed) expect_bound(drawn_clients(seed), 10);
+  for (std::uint64_t seed = 1; seed <= test_rounds(2); ++seed) expect_bound(drawn_clients(seed), 10);
 }
 
 TEST(Fairness, AHeavyClientBarelyMovesTheOthersOfTheArena) {

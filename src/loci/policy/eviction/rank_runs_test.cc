@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "loci/base/random.h"
+#include "loci/base/rounds_testing.h"
 
 namespace loci {
 namespace {
@@ -53,7 +54,7 @@ void compare_with_a_plain_set(std::uint64_t seed) {
 }
 
 TEST(RankRuns, KeepTheOrderOfPlainSets) {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < test_rounds(30); ++seed) {
     compare_with_a_plain_set<4>(seed);
     compare_with_a_plain_set<64>(seed);
   }
