@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by test.sh: runs parts, each with a budget of time, one after another or side by side, and prints a table.
 #
-#   part SECONDS NAME COMMAND...     runs COMMAND. Status 75: it cannot be done here, as it has said.
+#   part SECONDS NAME COMMAND...     runs COMMAND. Status 75: it cannot be done here, as it has said; 76: it is put off, as
+#                                    the time is up
 #   beside SECONDS NAME COMMAND...   the same among others, LOCI_BESIDE (4) at a time; what it says is in a file, and
 #                                    shown when it fails
 #   beside_done                      waits for those
@@ -12,14 +13,16 @@
 #   ctests PRESET ARGUMENT...        ctest of that build with these arguments, its cases counted too
 #   ground_stamp NAME GROUND         prints the file that is there where NAME has passed with the files of GROUND (paths,
 #                                    apart by blanks) as they stand
-#   judge INDEX                      sets `verdict` of a part that has ended: passed, failed, skipped
+#   judge INDEX                      sets `verdict` of a part that has ended: passed, failed, skipped, postponed
+#   fits SECONDS                     whether a part of that budget ends before $LOCI_DEADLINE, if there is one
 #   parts_done                       the table; fails where a part failed
 #
 # A part fails, too, when it takes more than one and a half times its budget, which is what it takes on two cores with
 # nothing compiled before. Time that other programs had the processors for is not counted, so that a busy machine fails
 # no part. LOCI_BUDGETS=2 doubles all budgets, LOCI_BUDGETS=off ignores them.
+# LOCI_DEADLINE (seconds of the epoch): when whoever started this run gives it up.
 # LOCI_PARTS chooses parts by a regular expression of their names; others are left out and listed nowhere.
-export -n LOCI_PARTS LOCI_BUDGETS LOCI_BESIDE  # servers that parts start would warn of options that they do not know
+export -n LOCI_PARTS LOCI_BUDGETS LOCI_BESIDE LOCI_DEADLINE  # servers that parts start would warn of options that they do not know
 part_names=() part_budgets=() part_folder="$PWD/build/parts/$$"  # a run's own: two may go on at the same time
 rm -rf "$part_folder"
 mkdir -p "$part_folder"
@@ -72,6 +75,8 @@ over_budget() {
   [[ "${LOCI_BUDGETS:-1}" != off ]] && awk -v fair="$1" -v budget="$2" -v scale="${LOCI_BUDGETS:-1}" 'BEGIN { exit !(fair > 1.5 * budget * scale) }'
 }
 
+fits() { [[ -z "${LOCI_DEADLINE:-}" || $(($(date +%s) + $1)) -le "${LOCI_DEADLINE:-0}" ]]; }
+
 # Sets `index` to the part's, or fails where it was not chosen.
 new_part() {
   [[ "$2" =~ ${LOCI_PARTS:-} ]] || return 1
@@ -85,6 +90,7 @@ tell_part() {
   case "$status" in
     0) note "${part_names[index]}: passed in $seconds s" ;;
     75) note "${part_names[index]}: SKIPPED" ;;
+    76) note "${part_names[index]}: PUT OFF, as too little time is left" ;;
     *) note "${part_names[index]}: FAILED after $seconds s" ;;
   esac
 }
@@ -153,6 +159,7 @@ judge() {
   [[ ! -f "$part_folder/$1" ]] || read -r status seconds fair own < "$part_folder/$1"
   count_cases "$1" || status=1
   if [[ "$status" == 75 ]]; then verdict=skipped result="skipped: it could not run here"
+  elif [[ "$status" == 76 ]]; then verdict=postponed result="PUT OFF: the next run has it"
   elif [[ "$status" != 0 ]]; then verdict=failed result="FAILED"
   elif over_budget "$fair" "${part_budgets[$1]}"; then
     verdict=failed result="FAILED: $fair s without what others took, more than 1.5 times the budget"
@@ -164,7 +171,7 @@ judge() {
 }
 
 parts_done() {
-  local index passed=0 failed=0 skipped=0 skips=0 verdict result seconds cases cases_failed cases_skipped
+  local index passed=0 failed=0 skipped=0 postponed=0 skips=0 verdict result seconds cases cases_failed cases_skipped
   local row='%-66s %7s %7s %7s %7s %7s  %s\n'
   echo
   # shellcheck disable=SC2059
@@ -175,6 +182,7 @@ parts_done() {
       passed) passed=$((passed + 1)) ;;
       failed) failed=$((failed + 1)) ;;
       skipped) skipped=$((skipped + 1)) ;;
+      postponed) postponed=$((postponed + 1)) ;;
     esac
     # shellcheck disable=SC2059
     printf "$row" "${part_names[index]}" "$seconds" "${part_budgets[index]}" "$cases" "$cases_failed" "$cases_skipped" "$result"
@@ -185,8 +193,8 @@ parts_done() {
   done
   # shellcheck disable=SC2059
   printf "$row" all "$SECONDS" "" "" "" "" ""
-  echo "$passed passed, $failed failed, $skipped skipped$([[ "$skips" == 0 ]] || echo "; cases that were skipped: $skips")"
+  echo "$passed passed, $failed failed, $skipped skipped$([[ "$postponed" == 0 ]] || echo ", $postponed put off")$([[ "$skips" == 0 ]] || echo "; cases that were skipped: $skips")"
   [[ "$failed" == 0 ]] || { note "what each said: $part_folder"; return 1; }
   rm -rf "$part_folder"
-  [[ "$((passed + skipped))" -gt 0 ]] || fail "no part was run: look for the name that LOCI_PARTS=\"${LOCI_PARTS:-}\" means in docs/testing.md"
+  [[ "$((passed + skipped + postponed))" -gt 0 ]] || fail "no part was run: look for the name that LOCI_PARTS=\"${LOCI_PARTS:-}\" means in docs/testing.md"
 }

@@ -95,8 +95,9 @@ class Talker:
     """A server of the chat API, a context. Each request takes the next of `replies`: pieces of text, or (status, message); a
     piece that is None breaks the connection off."""
 
-    def __init__(self, *replies):
-        self.replies, self.asked = list(replies), []
+    def __init__(self, *replies, refusal=None):
+        """`refusal`: the error that /health answers, where it does."""
+        self.replies, self.asked, self.refusal = list(replies), [], refusal
         talker = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -110,7 +111,7 @@ class Talker:
                 self.wfile.write(body)
 
             def do_GET(self):
-                self.send(200, b"{}")
+                self.send(200 if talker.refusal is None else 503, json.dumps({"error": talker.refusal}).encode())
 
             def do_POST(self):
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -141,6 +142,16 @@ def test_a_reply_cannot_write_to_the_terminal(binary):
         expect_equal(on_a_terminal(binary, "chat", talker.url, text="Hi\n"), (0, f"one\n\ttwo ě{HARMLESS}\n"), "on a terminal")
         done = run(binary, "chat", talker.url, text="Hi\n")
         expect_equal(done.stdout.decode(), "".join(pieces) + "\n", "a pipe gets it as it is")
+
+
+def test_why_the_server_does_not_answer_is_told(binary):
+    for code, wait, told in (("device_lost", "60", f"cannot answer: {HARMLESS}"), ("draining", "60", "is stopping"),
+                             ("no_instance", "0", f"cannot answer: {HARMLESS}"),
+                             ("loading", "0", "is still loading its model; try again later")):
+        with Talker(refusal={"message": HOSTILE, "code": code}) as talker:
+            done = run(binary, "chat", talker.url, "--wait", wait, text="Hi\n")
+            expect_equal((done.returncode, done.stderr.decode()), (1, f"loci chat: the server at {talker.url} {told}\n"), code)
+            expect_equal(talker.asked, [], "nothing was sent")
 
 
 def test_an_error_cannot_write_to_the_terminal(binary):

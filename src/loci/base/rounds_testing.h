@@ -20,8 +20,8 @@ inline constexpr bool kSlowed = true;
 inline constexpr bool kSlowed = kSanitized;
 #endif
 
-// `full` rounds; in slow builds one of so many (where a round takes many paths many times, as a random world does, more
-// of them can go), but at least one.
+// `full` rounds; in slow builds one of so many (where a round takes many paths many times, as a random world
+// does, more of them can go), but at least one.
 constexpr std::uint64_t test_rounds(std::uint64_t full, std::uint64_t one_of = 5) {
   return kSlowed ? (full + one_of - 1) / one_of : full;
 }

@@ -177,6 +177,19 @@ std::string error_message(int http_status, std::string_view body) {
   return fmt::format("the server answered {}: {}", http_status, body.substr(0, 200));
 }
 
+ServerHealth health_of_refusal(std::string_view body) {
+  const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
+  const nlohmann::json* code = json.is_object() && json.contains("error") && json["error"].is_object() &&
+                                       json["error"].contains("code") && json["error"]["code"].is_string()
+                                   ? &json["error"]["code"]
+                                   : nullptr;
+  if (code == nullptr) return ServerHealth::kBusy;
+  if (*code == "loading") return ServerHealth::kLoading;
+  if (*code == "draining") return ServerHealth::kDraining;
+  if (*code == "device_lost" || *code == "device_stalled") return ServerHealth::kFailed;
+  return ServerHealth::kBusy;
+}
+
 ChatClient::Health ChatClient::health() const {
   // A server that accepts and never answers counts as absent.
   const HttpAnswer answer = call_and_wait(address_, {.path = "/health", .timeout = 5 * kNanosPerSecond});
@@ -184,10 +197,9 @@ ChatClient::Health ChatClient::health() const {
     return {ServerHealth::kUnsuited, answer.status.message()};
   if (!answer.status.ok()) return {ServerHealth::kAbsent, answer.status.message()};
   if (answer.code == 200) return {ServerHealth::kReady, {}};
-  if (answer.code != 503) return {ServerHealth::kUnsuited, error_message(answer.code, answer.body)};
-  return {
-      answer.body.find("draining") != std::string::npos ? ServerHealth::kDraining : ServerHealth::kLoading,
-      {}};
+  std::string reason = error_message(answer.code, answer.body);
+  if (answer.code != 503) return {ServerHealth::kUnsuited, std::move(reason)};
+  return {health_of_refusal(answer.body), std::move(reason)};
 }
 
 ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream) const {

@@ -54,9 +54,12 @@ class ChatStream {
 // The message of an error object, or the body itself where it is none.
 std::string error_message(int http_status, std::string_view body);
 
-// kAbsent: no server answers there. kUnsuited: a server answers, but its certificate is not trusted or it
-// speaks something else.
-enum class ServerHealth : std::uint8_t { kReady, kLoading, kDraining, kAbsent, kUnsuited };
+// kBusy: it cannot answer now, but may soon. kFailed: not before somebody mends it. kAbsent: no server
+// answers there. kUnsuited: a server answers, but its certificate is not trusted or it speaks something else.
+enum class ServerHealth : std::uint8_t { kReady, kLoading, kBusy, kDraining, kFailed, kAbsent, kUnsuited };
+
+// By the body of a 503.
+ServerHealth health_of_refusal(std::string_view body);
 
 // Thread-compatible.
 class ChatClient {
@@ -66,7 +69,7 @@ class ChatClient {
   // One GET /health.
   struct Health {
     ServerHealth state = ServerHealth::kAbsent;
-    std::string reason;  // of kAbsent and kUnsuited
+    std::string reason;  // but of kReady
   };
   Health health() const;
 

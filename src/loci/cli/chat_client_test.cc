@@ -83,6 +83,20 @@ TEST(ChatStream, ReportsErrorsAndOtherShapes) {
   EXPECT_NE(error_of(R"({"no":"choices"})"), "");
 }
 
+TEST(ServerHealth, OfARefusalIsByItsCode) {
+  const auto of_code = [](const std::string& code) {
+    return health_of_refusal(R"({"error":{"message":"device_lost, or draining","code":")" + code + R"("}})");
+  };
+  EXPECT_EQ(of_code("loading"), ServerHealth::kLoading);
+  EXPECT_EQ(of_code("draining"), ServerHealth::kDraining);
+  EXPECT_EQ(of_code("device_lost"), ServerHealth::kFailed);
+  EXPECT_EQ(of_code("device_stalled"), ServerHealth::kFailed);
+  EXPECT_EQ(of_code("no_instance"), ServerHealth::kBusy);
+  for (const char* body :
+       {"", "Service Unavailable", "[]", R"({"error":"draining"})", R"({"error":{"code":3}})"})
+    EXPECT_EQ(health_of_refusal(body), ServerHealth::kBusy) << body;
+}
+
 TEST(ErrorMessage, IsTheServersOwnWhereThereIsOne) {
   EXPECT_EQ(error_message(400, R"({"error":{"message":"too long"}})"), "too long");
   EXPECT_EQ(error_message(502, "<html>"), "the server answered 502: <html>");

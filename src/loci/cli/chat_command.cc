@@ -102,7 +102,9 @@ bool Chat::wait_for_server() {
   for (std::size_t i = 0;; ++i) {
     // The spinner turns faster than the server is asked.
     if (i % 2 == 0) health = client_.health();
-    if (health.state != ServerHealth::kLoading && health.state != ServerHealth::kAbsent) break;
+    if (health.state != ServerHealth::kLoading && health.state != ServerHealth::kBusy &&
+        health.state != ServerHealth::kAbsent)
+      break;
     if (health.state == ServerHealth::kAbsent && waited() > kAbsentMax) break;
     if (waited() > std::chrono::seconds(flags_.wait_seconds)) break;
     if (terminal_) {
@@ -119,8 +121,10 @@ bool Chat::wait_for_server() {
   std::string why = "does not answer: start one with `loci serve default`";
   if (health.state == ServerHealth::kDraining) why = "is stopping";
   if (health.state == ServerHealth::kLoading) why = "is still loading its model; try again later";
-  if (health.state == ServerHealth::kUnsuited)
-    why = "does not speak the API that chat needs: " + printable(health.reason, LineEnds::kKeep);
+  const std::string reason = printable(health.reason, LineEnds::kKeep);
+  if (health.state == ServerHealth::kBusy || health.state == ServerHealth::kFailed)
+    why = "cannot answer: " + reason;
+  if (health.state == ServerHealth::kUnsuited) why = "does not speak the API that chat needs: " + reason;
   fmt::print(stderr, "loci chat: the server at {} {}\n", flags_.url, why);
   return false;
 }

@@ -351,7 +351,8 @@ TEST(GgufDamage, EveryChangedByteIsAnErrorOrAnotherFile) {
       bytes[at] ^= static_cast<std::byte>(change);
     }
   }
-  EXPECT_GT(refused, static_cast<int>(test_rounds(1000, 3)));  // lengths, counts, types, names of tensors, sizes
+  EXPECT_GT(refused,
+            static_cast<int>(test_rounds(1000, 3)));  // lengths, counts, types, names of tensors, sizes
 }
 
 }  // namespace

@@ -62,7 +62,9 @@ TEST_F(EventLogWorlds, ReplayToTheSamePlans) { expect_replays(test_rounds(40, 10
 // With moves between tiers, and what a disk held from before.
 TEST_F(EventLogWorlds, ReplayTiers) { expect_replays(test_rounds(80, 10), random_tier_world); }
 TEST_F(EventLogWorlds, ReplayHistoriesThatAreCut) { expect_replays(test_rounds(60, 10), random_cut_world); }
-TEST_F(EventLogWorlds, ReplayAStoreThatServersShare) { expect_replays(test_rounds(60, 10), random_shared_world); }
+TEST_F(EventLogWorlds, ReplayAStoreThatServersShare) {
+  expect_replays(test_rounds(60, 10), random_shared_world);
+}
 TEST_F(EventLogWorlds, ReplayPassesAhead) { expect_replays(test_rounds(80, 10), random_ahead_world); }
 
 }  // namespace
