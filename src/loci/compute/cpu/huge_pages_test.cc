@@ -53,6 +53,15 @@ class HugePagesTest : public testing::Test {
   }
   static std::uint8_t byte_at(std::uint64_t i) { return static_cast<std::uint8_t>(i * 31 + i / 4096 + 1); }
   std::uint64_t huge() const { return huge_bytes(buffer.data(), kBytes); }
+  // How many are joined until so many are left. (The system may have one in hand just then, and joins it another time.)
+  static std::uint64_t joined_until(HugePages& pages, std::uint64_t split) {
+    std::uint64_t joined = pages.join_split();
+    for (int i = 0; i < 1000 && pages.split() > split; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      joined += pages.join_split();
+    }
+    return joined;
+  }
 
   Buffer buffer;
   std::uint64_t whole = 0;  // huge() while nothing was given back
@@ -70,10 +79,11 @@ TEST_F(HugePagesTest, WhatIsWrittenAgainIsJoined) {
 
   write(begin, kHugePageBytes - 4096);  // the last page has no memory yet
   EXPECT_EQ(huge(), whole - 2 * kHugePageBytes) << "it has come back on small pages";
-  EXPECT_EQ(pages.join_split(), 1u) << "what lacks a page is not joined: that would take more memory";
+  EXPECT_EQ(joined_until(pages, 1), 1u);
+  EXPECT_EQ(pages.join_split(), 0u) << "what lacks a page is not joined: that would take more memory";
   EXPECT_EQ(pages.split(), 1u);
   write(begin, kHugePageBytes);
-  EXPECT_EQ(pages.join_split(), 1u);
+  EXPECT_EQ(joined_until(pages, 0), 1u);
   EXPECT_EQ(pages.split(), 0u);
   EXPECT_EQ(huge(), whole);
   for (std::uint64_t i = 0; i < kBytes; ++i) ASSERT_EQ(buffer.data()[i], byte_at(i)) << i;
