@@ -363,7 +363,10 @@ void Front::hand_over(Request& request, const Instances::Prefill& prefill) {
   request.prefill_sent = std::make_shared<Sent>(prefill.instance, next_sent_++, prefill.work_bytes, [] {});
   request.prefill_predicted = prefill.predicted;
   const Member& member = prefill.instance->member;
-  request.prefill_place = {.host = member.host, .port = member.peer_port, .begin_limit = prefill.begin_limit};
+  request.prefill_place = {.host = member.host,
+                           .port = member.peer_port,
+                           .begin_limit = prefill.begin_limit,
+                           .silence_limit = prefill.silence_limit};
 }
 
 void Front::note_prefill(Request& request, PrefillEnd end) {

@@ -100,7 +100,7 @@ TEST_F(FrontPrefillTest, AMemberThatRefusesIsAskedAgainAndOneThatCannotBeReached
   EXPECT_FALSE(places().back()) << "it could not be reached";
 }
 
-TEST_F(FrontPrefillTest, AMemberThatIsLateThreeTimesInARowIsNamedToNobody) {
+TEST_F(FrontPrefillTest, AMemberThatIsLateOrQuietThreeTimesInARowIsNamedToNobody) {
   int talks = 0;
   // Whether the prefill member was named for another prompt, which ended like that.
   const auto is_named = [&](const char* end) {
@@ -110,7 +110,7 @@ TEST_F(FrontPrefillTest, AMemberThatIsLateThreeTimesInARowIsNamedToNobody) {
     EXPECT_TRUE(post("/v1/chat/completions", talk).starts_with("HTTP/1.1 200"));
     return places().back().has_value();
   };
-  for (const char* end : {"late", "late", "refused", "done", "late", "refused", "late", "late"})
+  for (const char* end : {"late", "quiet", "refused", "done", "quiet", "refused", "late", "quiet"})
     EXPECT_TRUE(is_named(end)) << talks;
   EXPECT_FALSE(is_named("late"));
   front_clock_.set(kAvoided);

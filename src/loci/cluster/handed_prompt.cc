@@ -29,7 +29,8 @@ bool is_count(std::string_view text, Number& out) {
 std::string prefill_header(const PrefillKey& key, const HttpRequest& request, const PrefillPlace& place,
                            std::string_view reply) {
   const std::string values =
-      fmt::format("{} {} {}", place.host, place.port, place.begin_limit / kNanosPerMilli);
+      fmt::format("{} {} {} {}", place.host, place.port, place.begin_limit / kNanosPerMilli,
+                  place.silence_limit / kNanosPerMilli);
   return fmt::format("{}: {} {}\r\n", kPrefillHeader, values,
                      seal(key, kPrefillPurpose, sealed_place_text(request, values, reply)));
 }
@@ -44,14 +45,17 @@ std::optional<PrefillPlace> read_prefill_header(const PrefillKey& key, const Htt
     return std::nullopt;
   const std::size_t host = values.find(' ');
   const std::size_t port = host == std::string_view::npos ? host : values.find(' ', host + 1);
-  if (port == std::string_view::npos) return std::nullopt;
+  const std::size_t limit = port == std::string_view::npos ? port : values.find(' ', port + 1);
+  if (limit == std::string_view::npos) return std::nullopt;
   PrefillPlace out{.host = std::string(values.substr(0, host))};
-  Nanos limit_ms = 0;
+  Nanos limit_ms = 0, silence_ms = 0;
   if (!is_count(values.substr(host + 1, port - host - 1), out.port) ||
-      !is_count(values.substr(port + 1), limit_ms) || limit_ms < 0 ||
-      limit_ms > kPrefillLimitMax / kNanosPerMilli)
+      !is_count(values.substr(port + 1, limit - port - 1), limit_ms) || limit_ms < 0 ||
+      limit_ms > kPrefillLimitMax / kNanosPerMilli || !is_count(values.substr(limit + 1), silence_ms) ||
+      silence_ms < kPrefillSilenceMin / kNanosPerMilli || silence_ms > kPrefillSilenceMax / kNanosPerMilli)
     return std::nullopt;
   out.begin_limit = limit_ms * kNanosPerMilli;
+  out.silence_limit = silence_ms * kNanosPerMilli;
   return out;
 }
 

@@ -2,9 +2,10 @@
 // Where a front wants a request's prompt to be computed (serve/generation/prefill.h), in the request that it
 // passes on:
 //
-//   Loci-Prefill: HOST PORT MILLISECONDS SEAL
+//   Loci-Prefill: HOST PORT MILLISECONDS SILENCE SEAL
 //       HOST, PORT     at which the prefill member serves peers
 //       MILLISECONDS   how long the instance waits for that member, before it computes the prompt itself
+//       SILENCE        how many milliseconds it waits for a next sign of life
 //       SEAL           of the method, the target, these values, and the request's Loci-Reply, if it has one
 //
 // Nobody without the cluster's secret can seal one. An unsealed one is not looked at.

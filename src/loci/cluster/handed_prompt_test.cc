@@ -9,7 +9,10 @@ namespace loci {
 namespace {
 
 constexpr PrefillKey kSealKey{1};
-const PrefillPlace kNamedPlace{.host = "fe80::1", .port = 7000, .begin_limit = 1'500 * kNanosPerMilli};
+const PrefillPlace kNamedPlace{.host = "fe80::1",
+                               .port = 7000,
+                               .begin_limit = 1'500 * kNanosPerMilli,
+                               .silence_limit = 400 * kNanosPerMilli};
 
 HttpRequest request_naming(std::string_view line, std::string reply = "name 1 0 0 seal") {
   HttpRequest out{.method_text = "POST", .target = "/v1/completions"};
@@ -31,6 +34,7 @@ TEST(HandedPrompt, AnInstanceReadsWhatAFrontSays) {
   EXPECT_EQ(place->host, kNamedPlace.host);
   EXPECT_EQ(place->port, kNamedPlace.port);
   EXPECT_EQ(place->begin_limit, kNamedPlace.begin_limit);
+  EXPECT_EQ(place->silence_limit, kNamedPlace.silence_limit);
 }
 
 TEST(HandedPrompt, WhatIsNotSealedForThisRequestIsNotLookedAt) {
@@ -44,7 +48,7 @@ TEST(HandedPrompt, WhatIsNotSealedForThisRequestIsNotLookedAt) {
   std::string changed = line;
   changed.replace(changed.find("7000"), 4, "7001");
   EXPECT_FALSE(read_prefill_header(kSealKey, request_naming(changed)));
-  for (const char* wrong : {"Loci-Prefill: \r\n", "Loci-Prefill: a b\r\n", "Loci-Prefill: a 1 1 \r\n"})
+  for (const char* wrong : {"Loci-Prefill: \r\n", "Loci-Prefill: a b\r\n", "Loci-Prefill: a 1 1 300 \r\n"})
     EXPECT_FALSE(read_prefill_header(kSealKey, request_naming(wrong))) << wrong;
   EXPECT_FALSE(
       read_prefill_header(kSealKey, HttpRequest{.method_text = "POST", .target = "/v1/completions"}));
@@ -56,6 +60,12 @@ TEST(HandedPrompt, NobodyWaitsForLongerThanTheBound) {
   EXPECT_FALSE(read_prefill_header(
       kSealKey,
       request_naming(line_for({.host = "a", .port = 1, .begin_limit = kPrefillLimitMax + kNanosPerSecond}))));
+  for (const Nanos silence : {kPrefillSilenceMin, kPrefillSilenceMax})
+    EXPECT_TRUE(read_prefill_header(
+        kSealKey, request_naming(line_for({.host = "a", .port = 1, .silence_limit = silence}))));
+  for (const Nanos silence : {kPrefillSilenceMin - kNanosPerMilli, kPrefillSilenceMax + kNanosPerMilli})
+    EXPECT_FALSE(read_prefill_header(
+        kSealKey, request_naming(line_for({.host = "a", .port = 1, .silence_limit = silence}))));
 }
 
 }  // namespace

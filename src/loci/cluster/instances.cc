@@ -22,6 +22,10 @@ Nanos begin_limit(Nanos predicted) {
   constexpr Nanos kPatience = kNanosPerSecond;
   return std::min(kPatience + 2 * std::min(predicted, kPrefillLimitMax), kPrefillLimitMax);
 }
+// Half of what it computes in: this server, which then begins itself, has lost no more than that by it.
+Nanos silence_limit(Nanos predicted) {
+  return std::clamp(predicted / 2, kPrefillSilenceMin, kPrefillSilenceMax);
+}
 
 }  // namespace
 
@@ -34,7 +38,8 @@ void Instance::note_prefill(PrefillEnd end, Nanos now) {
       prefills.succeed();
       in_time.succeed();
       break;
-    case PrefillEnd::kLate: in_time.fail(now); break;
+    case PrefillEnd::kLate:
+    case PrefillEnd::kQuiet: in_time.fail(now); break;
     case PrefillEnd::kUnreached:
     case PrefillEnd::kLost: prefills.fail(now); break;
     case PrefillEnd::kRefused:
@@ -186,7 +191,8 @@ std::optional<Instances::Prefill> Instances::prefill_for(const RoutedRequest& re
   return Prefill{.instance = all_.at(prefill.number),
                  .work_bytes = predicted_work_bytes(request, theirs[chosen->place]),
                  .predicted = computed,
-                 .begin_limit = is_predicted ? begin_limit(computed) : kPrefillLimitMax};
+                 .begin_limit = is_predicted ? begin_limit(computed) : kPrefillLimitMax,
+                 .silence_limit = is_predicted ? silence_limit(computed) : kPrefillSilenceMax};
 }
 
 namespace {

@@ -102,8 +102,8 @@ class Instances {
   struct Prefill {
     std::shared_ptr<Instance> instance;
     std::uint64_t work_bytes = 0;
-    Nanos predicted = 0;    // until it has computed the prompt; 0: not known
-    Nanos begin_limit = 0;  // PrefillPlace::begin_limit
+    Nanos predicted = 0;                       // until it has computed the prompt; 0: not known
+    Nanos begin_limit = 0, silence_limit = 0;  // of PrefillPlace
   };
   struct Choice {
     std::shared_ptr<Instance> instance;

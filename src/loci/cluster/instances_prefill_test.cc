@@ -68,6 +68,10 @@ TEST(Roles, APrefillMemberComputesAPromptAndTheOtherBringsIt) {
   constexpr Nanos kComputed = 256 * kNanosPerMilli;
   EXPECT_GT(choice.predicted.value(), kComputed);
   EXPECT_EQ(choice.prefill->begin_limit, kNanosPerSecond + 2 * kComputed);
+  EXPECT_EQ(choice.prefill->silence_limit, kPrefillSilenceMin);
+  RoutedPrompt longer = kLongPrompt;
+  longer.bytes *= 10;
+  EXPECT_EQ(two.instances.choose(longer, {}, 0).prefill.value().silence_limit, 5 * kComputed);
   Roles both({kPrefill, kBoth});
   EXPECT_EQ(both.choose(), Chosen(2, 1));
 }
@@ -149,6 +153,7 @@ TEST(Roles, EachPromptIsHandedOverWhereAlwaysIsWanted) {
     EXPECT_EQ(first.instance->number, 2u);
     ASSERT_TRUE(first.prefill) << "though it is short, and nobody publishes anything";
     EXPECT_EQ(first.prefill->begin_limit, 600 * kNanosPerSecond) << "nothing is predicted";
+    EXPECT_EQ(first.prefill->silence_limit, kPrefillSilenceMax);
     // The next turn is computed where the last one was, if the policy asks for that.
     const bool remembers = policy != RoutingPolicy::kLeastLoad;
     std::uint32_t other = 1;

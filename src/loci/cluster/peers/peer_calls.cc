@@ -13,7 +13,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr Nanos kConnectLimit = 2 * kNanosPerSecond;
 constexpr std::size_t kShortReplyBytesMax = 64 << 10;
 constexpr std::size_t kIdleMax = 4;  // of a peer, whose places all members share
 
@@ -26,13 +25,14 @@ PeerCalls::PeerCalls(asio::io_context& io, TlsContext tls, std::string state)
 
 asio::awaitable<Result<std::unique_ptr<PeerCalls::Line>>> PeerCalls::connect(std::uint32_t peer,
                                                                              std::string host,
-                                                                             std::uint16_t port) {
+                                                                             std::uint16_t port,
+                                                                             Nanos limit) {
   if (is_stopping_) co_return Status(StatusCode::kCancelled, "this server stops");
   if (auto idle = pool_.take(peer)) co_return std::make_unique<Line>(*this, std::move(idle));
   const Member member{.host = std::move(host), .port = port, .tls = true};
   auto line = std::make_unique<Line>(*this, pool_.make(member));
-  const Status status = co_await line->connection_->connect(member, kConnectLimit);
-  if (!status.ok()) co_return status;
+  const Status status = co_await line->connection_->connect(member, limit);
+  if (!status.ok()) co_return line->connection_->timed_out() ? line->broken() : status;
   co_return line;
 }
 

@@ -22,6 +22,8 @@ namespace loci {
 
 class PeerCalls {
  public:
+  static constexpr Nanos kConnectLimit = 2 * kNanosPerSecond;
+
   // One connection, which ends with this object unless it is kept.
   class Line {
    public:
@@ -54,9 +56,10 @@ class PeerCalls {
   // `state`: the value of kPeerStateHeader.
   PeerCalls(boost::asio::io_context& io, TlsContext tls, std::string state);
 
-  // Connects to peer number `peer` at this host and port.
+  // Connects to peer number `peer` at this host and port. Errors: kDeadlineExceeded after `limit`.
   boost::asio::awaitable<Result<std::unique_ptr<Line>>> connect(std::uint32_t peer, std::string host,
-                                                                std::uint16_t port);
+                                                                std::uint16_t port,
+                                                                Nanos limit = kConnectLimit);
   // Keeps a line whose reply was read to its end, or that was not used.
   void keep(std::uint32_t peer, std::unique_ptr<Line> line);
   void drop(std::uint32_t peer) { pool_.drop(peer); }

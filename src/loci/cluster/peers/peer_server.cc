@@ -275,7 +275,7 @@ asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource
 
 // What ends, and a member that leaves, wake it. (The calls to wake are ones of this thread, so none comes
 // between a look and the wait behind it.)
-asio::awaitable<bool> PeerServer::tell_news(Exchange& exchange, Exchanged& exchanged) {
+asio::awaitable<bool> PeerServer::tell_news(Exchange& exchange, Exchanged& exchanged, Nanos pulse) {
   const auto look = [&] {
     const MutexLock lock(mutex_);
     return exchanged.news;
@@ -286,7 +286,7 @@ asio::awaitable<bool> PeerServer::tell_news(Exchange& exchange, Exchanged& excha
     if (!co_await exchange.stream(write_prefill_news(news)) || exchange.gone() || news.is_last())
       co_return news.is_last();
     if (look() != news) continue;
-    exchanged.woken.expires_after(std::chrono::nanoseconds(kPrefillPulse));
+    exchanged.woken.expires_after(std::chrono::nanoseconds(pulse));
     boost::system::error_code ignored;
     co_await exchanged.woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
@@ -340,6 +340,7 @@ asio::awaitable<void> PeerServer::answer_prefill(Exchange& exchange, PeerSource&
   exchange.drop_body();
   const PeerReadId id(++last_id_);
   const std::shared_ptr<Exchanged> exchanged = begin(id);
+  const Nanos pulse = work->pulse;
   const bool is_long = work->tokens.size() > kTokensSubmittedHere;
   const std::shared_ptr<Submission> submission(new Submission{
       .place = std::move(place),
@@ -353,7 +354,7 @@ asio::awaitable<void> PeerServer::answer_prefill(Exchange& exchange, PeerSource&
   }
   exchange.watch([exchanged] { exchanged->woken.cancel(); });
   const bool is_there = co_await exchange.begin_stream(kContentType);
-  const bool has_told = is_there && co_await tell_news(exchange, *exchanged);
+  const bool has_told = is_there && co_await tell_news(exchange, *exchanged, pulse);
   end(id);
   submission->is_left = !has_told;
   if (!has_told && submission->submitted && source_ != nullptr) source.leave_prefill(*submission->submitted);

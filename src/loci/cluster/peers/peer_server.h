@@ -97,7 +97,7 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
   // Tells the connection how it stands: each second, and when that changes. True: the last line too.
-  boost::asio::awaitable<bool> tell_news(Exchange& exchange, Exchanged& exchanged);
+  boost::asio::awaitable<bool> tell_news(Exchange& exchange, Exchanged& exchanged, Nanos pulse);
   boost::asio::awaitable<void> answer_prefill(Exchange& exchange, PeerSource& source);
   struct Submission;
   // A place among the prompts that are computed, until the last copy goes; null: none is free for the tenant.

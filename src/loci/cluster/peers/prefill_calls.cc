@@ -16,9 +16,9 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr Nanos kSilenceLimit = 3 * kNanosPerSecond;  // it says something each kPrefillPulse
-
 PrefillOutcome failure(PrefillEnd end, std::string why) { return {.end = end, .why = std::move(why)}; }
+
+bool is_silence(const Status& status) { return status.code() == StatusCode::kDeadlineExceeded; }
 
 // The lines of an answer.
 class NewsReader {
@@ -74,10 +74,12 @@ asio::awaitable<PrefillOutcome> wait(PeerCalls::Line& line, const PrefillOrder& 
       co_return failure(PrefillEnd::kLate, !computes             ? "it does not begin in time"
                                            : until < order.limit ? "its device does not go on"
                                                                  : "it does not end in time");
-    const Result<PrefillNews> news = co_await reader.next(std::min(left, kSilenceLimit));
+    const Result<PrefillNews> news = co_await reader.next(std::min(left, order.place.silence_limit));
     if (!news.ok()) {
-      const bool is_late = news.status().code() == StatusCode::kDeadlineExceeded && left <= kSilenceLimit;
-      co_return failure(is_late ? PrefillEnd::kLate : PrefillEnd::kLost, news.status().message());
+      const PrefillEnd end = !is_silence(news.status())          ? PrefillEnd::kLost
+                             : left <= order.place.silence_limit ? PrefillEnd::kLate
+                                                                 : PrefillEnd::kQuiet;
+      co_return failure(end, news.status().message());
     }
     if (news->is_last()) co_return outcome_of(*news);
     const bool computed = std::exchange(computes, news->says == PrefillNews::Says::kComputes);
@@ -95,14 +97,20 @@ asio::awaitable<PrefillOutcome> ask(std::shared_ptr<PeerCalls> calls, PrefillOrd
                                     std::shared_ptr<PeerList> peers) {
   order.watch([calls] { calls->stop(); });
   const PrefillPlace& place = order.place;
-  Result<std::unique_ptr<PeerCalls::Line>> line = co_await calls->connect(0, place.host, place.port);
-  if (!line.ok()) co_return failure(PrefillEnd::kUnreached, line.status().message());
+  Result<std::unique_ptr<PeerCalls::Line>> line = co_await calls->connect(
+      0, place.host, place.port, std::min(place.silence_limit, PeerCalls::kConnectLimit));
+  if (!line.ok())
+    co_return failure(is_silence(line.status()) ? PrefillEnd::kQuiet : PrefillEnd::kUnreached,
+                      line.status().message());
+  order.work.pulse = prefill_pulse(place.silence_limit);
   std::string body = write_prefill(order.work);
   order.work = {};  // the wait may be long
-  const Status called = co_await (*line)->call(kPrefillPath, body, kSilenceLimit);
+  const Status called = co_await (*line)->call(kPrefillPath, body, place.silence_limit);
   body = {};
   if (!called.ok())
-    co_return failure((*line)->has_answered() ? PrefillEnd::kRefused : PrefillEnd::kUnreached,
+    co_return failure(is_silence(called)        ? PrefillEnd::kQuiet
+                      : (*line)->has_answered() ? PrefillEnd::kRefused
+                                                : PrefillEnd::kUnreached,
                       called.message());
   PrefillOutcome outcome = co_await wait(**line, order, *peers);
   if (outcome.end == PrefillEnd::kDone) peers->note_computed(place.host, place.port);

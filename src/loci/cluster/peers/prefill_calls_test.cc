@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -31,7 +32,7 @@ class PrefillCallsTest : public testing::Test {
     peers_->listen_to_notes([this](const PeerAddress& peer) { noted_ = peer.id; });
   }
   struct Ask {
-    Nanos begins = kLong, limit = kLong, progresses = kLong;
+    Nanos begins = kLong, limit = kLong, progresses = kLong, silent = kPrefillSilenceMax;
     std::string state = "same";
     std::function<void(std::function<void()>)> watch = [](auto) {};
     std::function<bool()> stops = nullptr;
@@ -44,7 +45,10 @@ class PrefillCallsTest : public testing::Test {
     const AskForPrefill call =
         prefill_caller(make_peer_client_tls(secret_of(1)).value(), asked.state, peers_);
     PrefillOrder order{.io = io,
-                       .place = {.host = place.host, .port = place.port, .begin_limit = asked.begins},
+                       .place = {.host = place.host,
+                                 .port = place.port,
+                                 .begin_limit = asked.begins,
+                                 .silence_limit = asked.silent},
                        .work = {.tenant = "acme", .tokens = {TokenId(5)}, .text = {}},
                        .limit = asked.limit,
                        .progress_limit = asked.progresses,
@@ -143,6 +147,28 @@ TEST_F(PrefillCallsTest, WhoHasBegunIsWaitedForUntilTheWholeLimit) {
   }
   EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
   EXPECT_GE(took, std::chrono::milliseconds(3'500));
+}
+
+// Its pulse is as fast as it has to be.
+TEST_F(PrefillCallsTest, WhoWaitsIsNotQuiet) {
+  FakePeer waits({}, FakePeer::Ways::kIsSilent);
+  PrefillEnd end = PrefillEnd::kQuiet;
+  // (A busy machine may be quiet for so long.)
+  for (int tries = 0; tries < 10 && end == PrefillEnd::kQuiet; ++tries)
+    end = end_of(waits.address("one"), {.limit = 1'600 * kNanosPerMilli, .silent = kPrefillSilenceMin});
+  EXPECT_EQ(end, PrefillEnd::kLate) << prefill_end_name(end);
+}
+
+// The system of a process that stands still takes connections and bytes, and nobody answers.
+TEST_F(PrefillCallsTest, WhoStandsStillIsQuietAndNotWaitedFor) {
+  using std::chrono::steady_clock;
+  asio::io_context io;
+  asio::ip::tcp::acceptor still(io, {asio::ip::make_address("127.0.0.1"), 0});
+  const auto begin = steady_clock::now();
+  const PrefillEnd end = end_of({.id = "one", .host = "127.0.0.1", .port = still.local_endpoint().port()},
+                                {.silent = kPrefillSilenceMin});
+  EXPECT_EQ(end, PrefillEnd::kQuiet) << prefill_end_name(end);
+  EXPECT_GE(steady_clock::now() - begin, std::chrono::nanoseconds(kPrefillSilenceMin));
 }
 
 // What was told is read by a worker, which may be busy with other things for longer than silence may last.

@@ -43,6 +43,7 @@ std::string write_prefill(const PrefillWork& work) {
   put_count(out, work.tokens.size());
   put_count(out, text.chunks.size());
   put_count(out, text.ends.size());
+  put_number(out, static_cast<std::uint32_t>(work.pulse / kNanosPerMilli));
   put_number(out, text.chunk_bytes);
   put_number(out, text.bytes);
   put_number(out, text.tenant);
@@ -65,11 +66,18 @@ Result<PrefillWork> read_prefill(std::string_view body) {
   const std::size_t tenant = fields.number<std::uint32_t>(), salt = fields.number<std::uint32_t>();
   const std::size_t tokens = fields.number<std::uint32_t>();
   const std::size_t chunks = fields.number<std::uint32_t>(), ends = fields.number<std::uint32_t>();
+  out.pulse = fields.number<std::uint32_t>() * kNanosPerMilli;
   LOCI_RETURN_IF_ERROR(check_count(tenant, kPrefillTenantBytesMax, "tenant"));
   LOCI_RETURN_IF_ERROR(check_count(salt, kPrefillTenantBytesMax, "salt"));
   LOCI_RETURN_IF_ERROR(check_count(tokens, kPrefillTokensMax, "tokens"));
   LOCI_RETURN_IF_ERROR(check_count(chunks, kPrefillNamesMax, "chunks"));
   LOCI_RETURN_IF_ERROR(check_count(ends, kPrefillNamesMax, "ends"));
+  constexpr Nanos kPulseMin = prefill_pulse(kPrefillSilenceMin),
+                  kPulseMax = prefill_pulse(kPrefillSilenceMax);
+  if (out.pulse < kPulseMin || out.pulse > kPulseMax)
+    return invalid_argument(fmt::format("expected {} to {} ms, found {}", kPulseMin / kNanosPerMilli,
+                                        kPulseMax / kNanosPerMilli, out.pulse / kNanosPerMilli),
+                            "pulse");
   if (out.weight == 0) return invalid_argument("expected 1 at least, found 0", "weight");
   if (tokens == 0) return invalid_argument("expected a token at least, found none", "tokens");
   const std::size_t wanted = kPrefillHeadBytes + tenant + salt + 4 * tokens + 8 * (chunks + ends);

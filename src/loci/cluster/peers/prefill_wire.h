@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The message by which a member has another one compute a prompt (serve/generation/prefill.h;
 // docs/cluster.md#prompts-and-replies-on-separate-servers has the bytes). The reply comes in lines: one after
-// each pass that computes some of the prompt, and each second, so that a silent member is told from a slow
-// one, and a last one that says how it ended.
+// each pass that computes some of the prompt, and with each pulse, so that a silent member is told from a
+// slow one, and a last one that says how it ended.
 //
 // The reader trusts no count or length. Values; thread-compatible.
 #pragma once
@@ -20,18 +20,18 @@
 namespace loci {
 
 inline constexpr std::string_view kPrefillPath = "/peers/2/prefill";
-inline constexpr Nanos kPrefillPulse = kNanosPerSecond;
 inline constexpr std::size_t kPrefillTokensMax = std::size_t{1} << 20;
 inline constexpr std::size_t kPrefillNamesMax = 4'096;        // of the text's chunks, and of its ends
 inline constexpr std::size_t kPrefillTenantBytesMax = 4'096;  // of the tenant, and of the salt
-inline constexpr std::size_t kPrefillHeadBytes = 7 * 4 + 3 * 8;
+inline constexpr std::size_t kPrefillHeadBytes = 8 * 4 + 3 * 8;
 // Of a message with all of these.
 inline constexpr std::size_t kPrefillBodyBytesMax =
     kPrefillHeadBytes + 2 * kPrefillTenantBytesMax + 4 * kPrefillTokensMax + 2 * 8 * kPrefillNamesMax;
 
 // u32 weight, u32 queued_max, u32 bytes of the tenant's name, u32 of the salt, u32 tokens, u32 chunks, u32
-// ends, u64 bytes of a chunk, u64 of the text, u64 the tenant's number in the text's names; then the tenant,
-// the salt, u32 each token, u64 each chunk, u64 each end. A text without names has no chunks and no ends.
+// ends, u32 milliseconds of a pulse, u64 bytes of a chunk, u64 of the text, u64 the tenant's number in the
+// text's names; then the tenant, the salt, u32 each token, u64 each chunk, u64 each end. A text without names
+// has no chunks and no ends.
 std::string write_prefill(const PrefillWork& work);
 // Errors: kInvalidArgument naming the field.
 Result<PrefillWork> read_prefill(std::string_view body);

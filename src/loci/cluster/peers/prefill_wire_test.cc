@@ -16,7 +16,8 @@ PrefillWork some_work() {
           .queued_max = 17,
           .tokens = {TokenId(1), TokenId(70'000)},
           .text = std::make_shared<const PromptNames>(
-              PromptNames{.chunks = {4, 8}, .chunk_bytes = 256, .bytes = 600, .ends = {12}, .tenant = 99})};
+              PromptNames{.chunks = {4, 8}, .chunk_bytes = 256, .bytes = 600, .ends = {12}, .tenant = 99}),
+          .pulse = 123 * kNanosPerMilli};
 }
 
 TEST(PrefillWire, WhatIsWrittenIsReadBack) {
@@ -26,6 +27,7 @@ TEST(PrefillWire, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(read->salt, "pepper");
   EXPECT_EQ(read->weight, 3u);
   EXPECT_EQ(read->queued_max, 17u);
+  EXPECT_EQ(read->pulse, 123 * kNanosPerMilli);
   EXPECT_EQ(read->tokens, some_work().tokens);
   ASSERT_NE(read->text, nullptr);
   EXPECT_EQ(read->text->chunks, some_work().text->chunks);
@@ -55,6 +57,11 @@ TEST(PrefillWire, WhatIsNotWholeOrTooLargeIsRefusedAndNamed) {
   PrefillWork work = some_work();
   work.weight = 0;
   EXPECT_EQ(read_prefill(write_prefill(work)).status().field(), "weight");
+  for (const Nanos pulse : {Nanos{0}, 99 * kNanosPerMilli, 1'001 * kNanosPerMilli}) {
+    work = some_work();
+    work.pulse = pulse;
+    EXPECT_EQ(read_prefill(write_prefill(work)).status().field(), "pulse") << pulse;
+  }
   work = some_work();
   work.tokens.clear();
   EXPECT_EQ(read_prefill(write_prefill(work)).status().field(), "tokens");

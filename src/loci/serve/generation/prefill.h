@@ -27,12 +27,20 @@ namespace loci {
 
 // A prompt takes no longer at another member, whoever waits.
 inline constexpr Nanos kPrefillLimitMax = 600 * kNanosPerSecond;
+// How long a member that computes one may say nothing: no less than a busy machine may need to say something,
+// no more than it takes to believe that it will not.
+inline constexpr Nanos kPrefillSilenceMin = 300 * kNanosPerMilli, kPrefillSilenceMax = 3 * kNanosPerSecond;
+// How often it says how the prompt stands: three times in that time.
+constexpr Nanos prefill_pulse(Nanos silence_limit) { return silence_limit / 3; }
 
 // Where a prompt is to be computed.
 struct PrefillPlace {
   std::string host;
   std::uint16_t port = 0;  // at which that member serves peers
-  Nanos begin_limit = 0;   // it begins within this time, or this server computes the prompt itself
+  // It begins within this time, and is never silent for longer than that, or this server computes the prompt
+  // itself.
+  Nanos begin_limit = 0;
+  Nanos silence_limit = kPrefillSilenceMax;
 };
 
 // A prompt whose state is wanted. It is computed as a request of the same tenant would, and nothing of it is
@@ -44,6 +52,7 @@ struct PrefillWork {
   std::uint32_t queued_max = 0;  // GenerationRequest::queued_max
   std::vector<TokenId> tokens;
   std::shared_ptr<const PromptNames> text;  // so that fronts learn where its state is; null: it has no names
+  Nanos pulse = prefill_pulse(kPrefillSilenceMax);  // whoever asked hears how it stands so often at least
 };
 
 enum class PrefillEnd : std::uint8_t {
@@ -51,14 +60,15 @@ enum class PrefillEnd : std::uint8_t {
   kDone,
   kRefused,    // the member would not: the tenant's places are taken there, or the prompt is too long for it
   kLate,       // it did not begin in time, or did not end within kPrefillLimitMax
+  kQuiet,      // it did not answer, or said nothing more, within PrefillPlace::silence_limit
   kUnreached,  // it could not be asked
   kLost,       // it, or its device, broke off after it had taken the prompt
   kUntold,     // of a response in the background, whose creation is answered before the prompt's end
 };
-inline constexpr std::size_t kPrefillEnds = 7;
+inline constexpr std::size_t kPrefillEnds = 8;
 constexpr std::string_view prefill_end_name(PrefillEnd end) {
-  constexpr std::array<std::string_view, kPrefillEnds> kNames = {"none",      "done", "refused", "late",
-                                                                 "unreached", "lost", "untold"};
+  constexpr std::array<std::string_view, kPrefillEnds> kNames = {"none",  "done",      "refused", "late",
+                                                                 "quiet", "unreached", "lost",    "untold"};
   return kNames[static_cast<std::size_t>(end)];
 }
 constexpr std::optional<PrefillEnd> parse_prefill_end(std::string_view name) {
