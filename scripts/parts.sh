@@ -14,7 +14,8 @@
 #   ground_stamp NAME GROUND         prints the file that is there where NAME has passed with the files of GROUND (paths,
 #                                    apart by blanks) as they stand
 #   judge INDEX                      sets `verdict` of a part that has ended: passed, failed, skipped, postponed
-#   fits SECONDS                     whether a part of that budget ends before $LOCI_DEADLINE, if there is one
+#   fits SECONDS                     whether a part of that budget that takes half as long again, which it may, ends before
+#                                    $LOCI_DEADLINE, if there is one
 #   parts_done                       the table; fails where a part failed
 #
 # A part fails, too, when it takes more than one and a half times its budget, which is what it takes on two cores with
@@ -75,7 +76,7 @@ over_budget() {
   [[ "${LOCI_BUDGETS:-1}" != off ]] && awk -v fair="$1" -v budget="$2" -v scale="${LOCI_BUDGETS:-1}" 'BEGIN { exit !(fair > 1.5 * budget * scale) }'
 }
 
-fits() { [[ -z "${LOCI_DEADLINE:-}" || $(($(date +%s) + $1)) -le "${LOCI_DEADLINE:-0}" ]]; }
+fits() { [[ -z "${LOCI_DEADLINE:-}" || $(($(date +%s) + $1 * 3 / 2)) -le "${LOCI_DEADLINE:-0}" ]]; }
 
 # Sets `index` to the part's, or fails where it was not chosen.
 new_part() {
