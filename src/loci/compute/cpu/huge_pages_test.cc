@@ -53,7 +53,8 @@ class HugePagesTest : public testing::Test {
   }
   static std::uint8_t byte_at(std::uint64_t i) { return static_cast<std::uint8_t>(i * 31 + i / 4096 + 1); }
   std::uint64_t huge() const { return huge_bytes(buffer.data(), kBytes); }
-  // How many are joined until so many are left. (The system may have one in hand just then, and joins it another time.)
+  // How many are joined until so many are left. (The system may have one in hand just then, and joins it
+  // another time.)
   static std::uint64_t joined_until(HugePages& pages, std::uint64_t split) {
     std::uint64_t joined = pages.join_split();
     for (int i = 0; i < 1000 && pages.split() > split; ++i) {
