@@ -186,7 +186,7 @@ ServerHealth health_of_refusal(std::string_view body) {
   if (code == nullptr) return ServerHealth::kBusy;
   if (*code == "loading") return ServerHealth::kLoading;
   if (*code == "draining") return ServerHealth::kDraining;
-  if (*code == "device_lost" || *code == "device_stalled") return ServerHealth::kFailed;
+  if (*code == "device_lost") return ServerHealth::kFailed;
   return ServerHealth::kBusy;
 }
 

@@ -90,7 +90,7 @@ TEST(ServerHealth, OfARefusalIsByItsCode) {
   EXPECT_EQ(of_code("loading"), ServerHealth::kLoading);
   EXPECT_EQ(of_code("draining"), ServerHealth::kDraining);
   EXPECT_EQ(of_code("device_lost"), ServerHealth::kFailed);
-  EXPECT_EQ(of_code("device_stalled"), ServerHealth::kFailed);
+  EXPECT_EQ(of_code("device_stalled"), ServerHealth::kBusy);
   EXPECT_EQ(of_code("no_instance"), ServerHealth::kBusy);
   for (const char* body :
        {"", "Service Unavailable", "[]", R"({"error":"draining"})", R"({"error":{"code":3}})"})

@@ -318,7 +318,8 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   command->add_option("--seed", flags->seed, "the seed of the drawing: the same seed gives the same replies");
   command
-      ->add_option("--wait", flags->wait_seconds, "how many seconds to wait while the server loads its model")
+      ->add_option("--wait", flags->wait_seconds,
+                   "how many seconds to wait while the server loads its model, or can't answer otherwise")
       ->capture_default_str();
   command->footer(
       "Examples:\n"

@@ -379,10 +379,9 @@ void Front::note_prefill(Request& request, PrefillEnd end) {
         std::make_shared<asio::steady_timer>(io_, std::chrono::nanoseconds(request.prefill_predicted));
     timer->async_wait([timer, sent = request.prefill_sent](const boost::system::error_code&) {});
   }
-  if (end != PrefillEnd::kLost) return;
-  // What ends devices must not get to all of them.
-  ++request.losses;
-  request.prompt.may_be_handed = false;
+  // What ends devices, or makes processes stand still, must not get to all of them.
+  if (end == PrefillEnd::kLost || end == PrefillEnd::kQuiet) request.prompt.may_be_handed = false;
+  if (end == PrefillEnd::kLost) ++request.losses;
 }
 
 asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance, Upstream& upstream,

@@ -72,6 +72,7 @@ TEST_F(FrontPrefillTest, ALongPromptNamesThePrefillMember) {
   // A chunk counts as 64 tokens of a millisecond each: 12 s; twice that, and a second.
   EXPECT_GE(places()[0]->begin_limit, 25 * kNanosPerSecond);
   EXPECT_LT(places()[0]->begin_limit, 26 * kNanosPerSecond);
+  EXPECT_EQ(places()[0]->silence_limit, kPrefillSilenceMax);
   EXPECT_EQ(prefill_.requests(), 0);
   EXPECT_EQ(prefills("done"), 1);
 }

@@ -56,10 +56,14 @@ TEST(HandedPrompt, WhatIsNotSealedForThisRequestIsNotLookedAt) {
 
 TEST(HandedPrompt, NobodyWaitsForLongerThanTheBound) {
   EXPECT_TRUE(read_prefill_header(
-      kSealKey, request_naming(line_for({.host = "a", .port = 1, .begin_limit = kPrefillLimitMax}))));
-  EXPECT_FALSE(read_prefill_header(
       kSealKey,
-      request_naming(line_for({.host = "a", .port = 1, .begin_limit = kPrefillLimitMax + kNanosPerSecond}))));
+      request_naming(line_for(
+          {.host = "a", .port = 1, .begin_limit = kPrefillLimitMax, .silence_limit = kPrefillSilenceMax}))));
+  EXPECT_FALSE(read_prefill_header(kSealKey,
+                                   request_naming(line_for({.host = "a",
+                                                            .port = 1,
+                                                            .begin_limit = kPrefillLimitMax + kNanosPerSecond,
+                                                            .silence_limit = kPrefillSilenceMax}))));
   for (const Nanos silence : {kPrefillSilenceMin, kPrefillSilenceMax})
     EXPECT_TRUE(read_prefill_header(
         kSealKey, request_naming(line_for({.host = "a", .port = 1, .silence_limit = silence}))));

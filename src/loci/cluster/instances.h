@@ -57,14 +57,15 @@ struct Instance {
   // that nobody is there may take longer than the first one.
   PeerHealth connects{{.failures_max = 1, .pause_min = kAvoided}};  // of the front's connections
   PeerHealth prefills{{.failures_max = 1, .pause_min = kAvoided}};  // of prompts that it was to compute
-  PeerHealth in_time{{.failures_max = 3, .pause_min = kAvoided}};   // of the same: they were late
+  PeerHealth in_time{
+      {.failures_max = 3, .pause_min = kAvoided}};  // of the same: they were late, or it was quiet
 
   // True: it gets requests and prompts only if nobody else can.
   bool is_avoided(Nanos now) const {
     return now < avoided_until || !connects.is_up(now) || !prefills.is_up(now) || !in_time.is_up(now);
   }
-  // Takes how a prompt ended that it was to compute. A refusal, or one that is late, may be the prompt's
-  // fault or its tenant's.
+  // Takes how a prompt ended that it was to compute. A refusal, or one that is late or that it is quiet
+  // about, may be the prompt's fault or its tenant's.
   void note_prefill(PrefillEnd end, Nanos now);
 };
 

@@ -96,7 +96,7 @@ class PeerServer final : public PeerOutlet {
   boost::asio::awaitable<void> handle(Exchange& exchange);
   boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
   boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
-  // Tells the connection how it stands: each second, and when that changes. True: the last line too.
+  // Tells the connection how it stands: with each pulse, and when that changes. True: the last line too.
   boost::asio::awaitable<bool> tell_news(Exchange& exchange, Exchanged& exchanged, Nanos pulse);
   boost::asio::awaitable<void> answer_prefill(Exchange& exchange, PeerSource& source);
   struct Submission;

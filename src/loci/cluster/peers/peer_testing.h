@@ -104,12 +104,15 @@ class FakePeer final : public PeerSource {
   void leave(PeerReadId) override { ++left_; }
   // What it says of prompts, if not what kComputes and others do.
   void says(std::vector<PrefillNews> news) { news_ = std::move(news); }
+  // Its network thread does nothing else for so long, when it is asked for a prompt.
+  void stands_still(Nanos time) { still_ = time; }
   RequestId prefill(PrefillWork work, std::function<void(PrefillNews)> tell) override {
     const auto tokens = static_cast<std::uint32_t>(work.tokens.size());
     {
       const MutexLock lock(works_mutex_);
       works_.push_back(std::move(work));
     }
+    std::this_thread::sleep_for(std::chrono::nanoseconds(still_));
     for (const PrefillNews& news : news_) tell(news);
     if (!news_.empty() || ways_ == Ways::kIsSilent) return RequestId(1);
     tell(ways_ == Ways::kComputes ? PrefillNews{.says = PrefillNews::Says::kDone, .tokens = tokens}
@@ -164,6 +167,7 @@ class FakePeer final : public PeerSource {
   const std::set<ChainKey> has_;
   const Ways ways_;
   std::vector<PrefillNews> news_;
+  Nanos still_ = 0;
   std::atomic<int> questions_{0}, reads_{0}, rounds_{0}, given_{0}, taken_{0}, left_{0};
   Mutex works_mutex_;
   std::vector<PrefillWork> works_ GUARDED_BY(works_mutex_);

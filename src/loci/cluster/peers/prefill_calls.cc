@@ -18,6 +18,10 @@ namespace {
 
 PrefillOutcome failure(PrefillEnd end, std::string why) { return {.end = end, .why = std::move(why)}; }
 
+// That a message may take to be sent, beside silence: 10 MB a second, slower than any link over which
+// bringing state pays.
+Nanos sending(std::size_t bytes) { return static_cast<Nanos>(bytes) * 100; }
+
 bool is_silence(const Status& status) { return status.code() == StatusCode::kDeadlineExceeded; }
 
 // The lines of an answer.
@@ -105,7 +109,8 @@ asio::awaitable<PrefillOutcome> ask(std::shared_ptr<PeerCalls> calls, PrefillOrd
   order.work.pulse = prefill_pulse(place.silence_limit);
   std::string body = write_prefill(order.work);
   order.work = {};  // the wait may be long
-  const Status called = co_await (*line)->call(kPrefillPath, body, place.silence_limit);
+  const Status called =
+      co_await (*line)->call(kPrefillPath, body, place.silence_limit + sending(body.size()));
   body = {};
   if (!called.ok())
     co_return failure(is_silence(called)        ? PrefillEnd::kQuiet

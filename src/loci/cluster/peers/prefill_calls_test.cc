@@ -171,6 +171,23 @@ TEST_F(PrefillCallsTest, WhoStandsStillIsQuietAndNotWaitedFor) {
   EXPECT_GE(steady_clock::now() - begin, std::chrono::nanoseconds(kPrefillSilenceMin));
 }
 
+// A member that takes the prompt and says nothing.
+TEST_F(PrefillCallsTest, WhoTakesThePromptAndSaysNothingIsQuiet) {
+  using std::chrono::steady_clock;
+  FakePeer still({}, FakePeer::Ways::kIsSilent);
+  still.stands_still(1'200 * kNanosPerMilli);
+  PrefillEnd end = PrefillEnd::kNone;
+  steady_clock::duration took{};
+  for (int tries = 0; tries < 10 && (end != PrefillEnd::kQuiet || took > std::chrono::milliseconds(900));
+       ++tries) {
+    const auto begin = steady_clock::now();
+    end = end_of(still.address("one"), {.silent = kPrefillSilenceMin});
+    took = steady_clock::now() - begin;
+  }
+  EXPECT_EQ(end, PrefillEnd::kQuiet) << prefill_end_name(end);
+  EXPECT_LE(took, std::chrono::milliseconds(900));
+}
+
 // What was told is read by a worker, which may be busy with other things for longer than silence may last.
 TEST_F(PrefillCallsTest, WhoSpeaksInTimeIsNotLostAsItsCallerIsBusy) {
   FakePeer peer({}, FakePeer::Ways::kIsSilent);
@@ -248,15 +265,17 @@ TEST_F(PrefillCallsTest, ATenantLeavesPlacesToOthers) {
   std::vector<std::future<PrefillOutcome>> waits;
   bool stop = false;
   const auto ask_for = [&](const std::string& tenant) {
-    waits.push_back(
-        asio::co_spawn(io,
-                       call({.io = io,
-                             .place = {.host = place.host, .port = place.port, .begin_limit = kLong},
-                             .work = {.tenant = tenant, .tokens = {TokenId(5)}, .text = {}},
-                             .limit = kLong,
-                             .watch = [](auto) {},
-                             .stops = [&stop] { return stop; }}),
-                       asio::use_future));
+    waits.push_back(asio::co_spawn(io,
+                                   call({.io = io,
+                                         .place = {.host = place.host,
+                                                   .port = place.port,
+                                                   .begin_limit = kLong,
+                                                   .silence_limit = kPrefillSilenceMax},
+                                         .work = {.tenant = tenant, .tokens = {TokenId(5)}, .text = {}},
+                                         .limit = kLong,
+                                         .watch = [](auto) {},
+                                         .stops = [&stop] { return stop; }}),
+                                   asio::use_future));
   };
   for (std::size_t i = 0; i < kPrefillsMax; ++i) ask_for("one");
   const auto run_until = [&](std::size_t works) {

@@ -19,7 +19,7 @@
 
 namespace loci {
 
-inline constexpr std::string_view kPrefillPath = "/peers/2/prefill";
+inline constexpr std::string_view kPrefillPath = "/peers/3/prefill";
 inline constexpr std::size_t kPrefillTokensMax = std::size_t{1} << 20;
 inline constexpr std::size_t kPrefillNamesMax = 4'096;        // of the text's chunks, and of its ends
 inline constexpr std::size_t kPrefillTenantBytesMax = 4'096;  // of the tenant, and of the salt

@@ -40,7 +40,7 @@ struct PrefillPlace {
   // It begins within this time, and is never silent for longer than that, or this server computes the prompt
   // itself.
   Nanos begin_limit = 0;
-  Nanos silence_limit = kPrefillSilenceMax;
+  Nanos silence_limit = 0;
 };
 
 // A prompt whose state is wanted. It is computed as a request of the same tenant would, and nothing of it is
