@@ -22,7 +22,8 @@ Nanos begin_limit(Nanos predicted) {
   constexpr Nanos kPatience = kNanosPerSecond;
   return std::min(kPatience + 2 * std::min(predicted, kPrefillLimitMax), kPrefillLimitMax);
 }
-// Half of what it computes in: this server, which then begins itself, has lost no more than that by it.
+// Half of the time that the prefill member is predicted to take. Whoever waited then computes the prompt
+// itself, and has lost no more than that half.
 Nanos silence_limit(Nanos predicted) {
   return std::clamp(predicted / 2, kPrefillSilenceMin, kPrefillSilenceMax);
 }
