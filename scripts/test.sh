@@ -133,6 +133,11 @@ put_off() { return 76; }
 # The names of the parts that were put off; the next run has them first, so that no part is put off for ever.
 put_off_list="${XDG_CACHE_HOME:-$HOME/.cache}/loci/put-off"
 was_put_off() { grep -qxF -- "$1" "$put_off_list" 2>/dev/null; }
+note_put_off() { mkdir -p "$(dirname "$put_off_list")" && echo "$1" >> "$put_off_list"; }
+forget_put_off() {
+  grep -vxF -- "$1" "$put_off_list" > "$put_off_list.new" || true
+  mv "$put_off_list.new" "$put_off_list"
+}
 # grounded SECONDS NAME GROUND COMMAND...: where a file of the GROUND (paths, apart by blanks) changed since it passed, and
 # if it ends before the deadline. A run that is ended says nothing of all that passed before. `turn`: first those that were
 # put off, then the others.
@@ -140,7 +145,7 @@ turn=first
 declare -A had_turn=()
 unchanged=()
 grounded() {
-  local seconds="$1" name="$2" stamp index before="${#part_names[@]}" verdict result cases cases_failed cases_skipped others
+  local seconds="$1" name="$2" stamp index before="${#part_names[@]}" verdict result cases cases_failed cases_skipped
   [[ "$name" =~ ${LOCI_PARTS:-} && -z "${had_turn[$name]:-}" ]] || return 0
   [[ "$turn" != first ]] || was_put_off "$name" || return 0
   had_turn[$name]=yes
@@ -149,20 +154,16 @@ grounded() {
   if [[ -e "$stamp" ]]; then unchanged+=("$name"); return; fi
   if fits "$seconds"; then part "$seconds" "$name" "${@:4}"; else part "$seconds" "$name" put_off; fi
   judge "$before"
-  mkdir -p "$(dirname "$put_off_list")"
-  if [[ "$verdict" == postponed ]]; then was_put_off "$name" || echo "$name" >> "$put_off_list"
-  elif was_put_off "$name"; then others="$(grep -vxF -- "$name" "$put_off_list")" || true; printf '%s' "${others:+$others
-}" > "$put_off_list"; fi
+  if [[ "$verdict" != postponed ]]; then ! was_put_off "$name" || forget_put_off "$name"
+  else was_put_off "$name" || note_put_off "$name"; fi
   [[ "$verdict" != passed ]] || { mkdir -p "$(dirname "$stamp")" && touch "$stamp"; }
 }
 
-changed() {
+grounded_parts() {
   local suites="tests/conftest.py tests/live_client.py scripts/pytest.sh scripts/clients.sh"
   local builds="cmake CMakeLists.txt CMakePresets.json src/loci/base src/loci/compute src/loci/model"
   local state="$builds src/loci/memory src/loci/policy src/loci/engine"
   local threads="thread sanitizer: tests with threads" of_threads="$builds deps src/loci tests/CMakeLists.txt"
-  scripts/setup.sh build test model fuzz arm node
-  one_kind_of_gpu
   # What follows, up to behind_done, leaves much of two processors idle.
   [[ "$turn" == first || -n "${had_turn[$threads]:-}" || -e "$(ground_stamp "$threads" "$of_threads")" ]] || ! fits 600 || behind 300 "thread sanitizer: build" scripts/build.sh tsan threaded_tests
   grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server $suites tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py tests/postgres_server.py tests/redis_server.py" cluster_faults
@@ -180,15 +181,18 @@ changed() {
   grounded 400 "address and undefined-behaviour sanitizers: base to engine, sim" "$state deps src/loci/sim tests/*.cc tests/CMakeLists.txt tests/golden tests/reference" built_tests asan lower_tests lower 'slow|gpu'
   grounded 250 "address and undefined-behaviour sanitizers: simulated GPU" "$state" gpu_tests asan
   grounded 200 "thread sanitizer: simulated GPU" "$state" gpu_tests tsan
-  [[ "$turn" == last ]] || return 0
+}
+
+changed() {
+  scripts/setup.sh build test model fuzz arm node
+  one_kind_of_gpu
+  for turn in first last; do grounded_parts; done
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
 }
 
 case "$scope" in
   all) all ;;
   changed)
-    changed
-    turn=last
     changed
     # Nothing has changed: that is no failure.
     if [[ "${#part_names[@]}" == 0 && "${#unchanged[@]}" != 0 ]]; then rm -rf "$part_folder"; exit 0; fi ;;
