@@ -228,12 +228,18 @@ class RealDiskStore final : public DiskStore {
             .uncleared_records = from.uncleared};
   }
 
+  // A disk may have millions of slots, and the mover waits for whoever holds the mutex.
   std::int64_t oldest_used_at() const override {
-    const MutexLock lock(common_->mutex);
+    constexpr std::size_t kDatesAtOnce = 16'384;
     std::int64_t oldest = 0;
-    for (const std::vector<std::int64_t>& dates : common_->dates) {
-      for (const std::int64_t used_at : dates) {
-        if (used_at != 0 && (oldest == 0 || used_at < oldest)) oldest = used_at;
+    for (std::size_t group = 0; group < common_->files.layout.groups.size(); ++group) {
+      const std::size_t slots = common_->files.layout.groups[group].slots;
+      for (std::size_t begin = 0; begin < slots; begin += kDatesAtOnce) {
+        const MutexLock lock(common_->mutex);
+        const std::vector<std::int64_t>& dates = common_->dates[group];
+        for (std::size_t i = begin; i < std::min(slots, begin + kDatesAtOnce); ++i) {
+          if (dates[i] != 0 && (oldest == 0 || dates[i] < oldest)) oldest = dates[i];
+        }
       }
     }
     return oldest;
