@@ -268,7 +268,9 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
   Pool& p = pool(tier, number);
   if (p.free() == 0) {
     if (p.used() > p.limit) return std::nullopt;  // giving one up makes no room yet
-    if (p.eviction->size() == 0 || !evict_copy(id, tier, number, spare)) return std::nullopt;
+    const bool evicted = !p.slots.fails() && p.eviction->size() > 0 && evict_copy(id, tier, number, spare);
+    // (Some may be free and set aside.)
+    if (!evicted && (p.used() == p.limit || p.slots.free_count() == 0)) return std::nullopt;
   }
   Block& b = at(id);
   b.copies.push_back({.slot = std::move(*p.slots.take()),
@@ -281,6 +283,10 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
   return b.copies.back().slot.slot();
 }
 
+void BlockIndex::doubt_slot(BlockId id, Tier tier, std::uint32_t group) {
+  copy_at(id, tier, group).slot.doubt();
+}
+
 void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole) {
   LowerCopy& copy = copy_at(id, tier, group);
   LOCI_CHECK(!copy.whole, "a copy is written once");
@@ -288,6 +294,7 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
   // may have what that one left, and a part of this one whose other parts failed.
   if (!whole) return drop_copy(id, tier, group, block(id).lost);
   const Nanos used = last_use(id, group);
+  copy.slot.prove();
   copy.whole = true;
   copy.facts.born = copy.dated = now_;
   copy.facts.last_used = used != 0 ? used : now_;

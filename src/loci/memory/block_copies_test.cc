@@ -63,6 +63,41 @@ TEST_F(BlockTiersTest, TheDiskForgetsWhatASaveThatFailedLeft) {
   index_.check_invariants();
 }
 
+// Else one bad place of a disk would end all saving: the slot that was freed last is the next one.
+TEST_F(BlockTiersTest, ASaveThatFailedIsNotFollowedByAnotherInItsSlot) {
+  const BlockPin r = root();
+  const BlockPin pin = full(r.block(), tokens_of({1}, kBlockTokens));
+  const std::optional<SlotId> bad = index_.reserve_copy(pin.block(), Tier::kDisk, 0);
+  index_.doubt_slot(pin.block(), Tier::kDisk, 0);
+  index_.finish_copy(pin.block(), Tier::kDisk, 0, false);
+  std::vector<BlockId> ids;
+  for (std::uint32_t i = 2; i < 8; ++i) {
+    const BlockPin other = full(r.block(), tokens_of({i}, kBlockTokens));
+    const std::optional<SlotId> slot = index_.reserve_copy(other.block(), Tier::kDisk, 0);
+    ASSERT_TRUE(slot.has_value());
+    EXPECT_NE(slot, bad) << "also where the disk is full, and others are given up";
+    index_.finish_copy(other.block(), Tier::kDisk, 0, true);
+    index_.check_invariants();
+  }
+  EXPECT_EQ(index_.use(Tier::kDisk, 0).evictions, 3u);
+}
+
+// A disk that stands still must not lose all that it has to saves that fail.
+TEST_F(BlockTiersTest, WhereNoSaveGoesWellNothingIsGivenUpForOne) {
+  const BlockPin r = root();
+  for (std::uint32_t i = 0; i < 4; ++i)
+    copy_to(full(r.block(), tokens_of({i}, kBlockTokens)).block(), Tier::kDisk);
+  for (std::uint32_t i = 10; i < 60; ++i) {
+    const BlockPin pin = full(r.block(), tokens_of({i}, kBlockTokens));
+    const std::optional<SlotId> slot = index_.reserve_copy(pin.block(), Tier::kDisk, 0);
+    ASSERT_TRUE(slot.has_value()) << "one that was set aside is tried";
+    index_.doubt_slot(pin.block(), Tier::kDisk, 0);
+    index_.finish_copy(pin.block(), Tier::kDisk, 0, false);
+    index_.check_invariants();
+  }
+  EXPECT_LE(index_.use(Tier::kDisk, 0).evictions, 8u);
+}
+
 TEST_F(BlockTiersTest, WhatIsBroughtTakesNoRoomFromWhatIsNeededBefore) {
   const BlockPin r = root();
   std::vector<BlockId> ids;

@@ -68,6 +68,7 @@
 //      What take_moved() has told of a full node is where its state is, or the node is noted to be told anew.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -287,6 +288,8 @@ class BlockIndex {
   std::optional<SlotId> reserve_copy(BlockId id, Tier tier, std::uint32_t group,
                                      std::optional<Tier> spare = std::nullopt,
                                      StateForm form = StateForm::kKeysAndValues);
+  // The copy that was reserved could not be written: its slot is not the next that is taken.
+  void doubt_slot(BlockId id, Tier tier, std::uint32_t group);
   // The copy that was reserved is whole now, or will not come: then the disk forgets what is in its slot.
   void finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole);
   void begin_read(BlockId id, Tier tier, std::uint32_t group);
@@ -365,7 +368,7 @@ class BlockIndex {
           unsaved(std::move(pool.unsaved)),
           limit(pool.slots) {}
     std::uint32_t used() const { return slots.count() - slots.free_count(); }
-    std::uint32_t free() const { return limit > used() ? limit - used() : 0; }
+    std::uint32_t free() const { return std::min(limit > used() ? limit - used() : 0, slots.ready_count()); }
   };
   using Pools = std::deque<Pool>;  // by group; deque: slots know their pool
 

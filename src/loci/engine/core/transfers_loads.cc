@@ -413,6 +413,9 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   if (move.original) index_.settle_end(move.original->block());  // (one that failed is not tried again)
   if (move.from == Tier::kDevice) let_go_source(move);
   for (const MovePart& part : move.parts) {
+    // (Of several parts, nobody knows which one it was.)
+    const bool was_not_written = result == MoveResult::kFailed || result == MoveResult::kTooSlow;
+    if (was_not_written && move.to == Tier::kDisk) index_.doubt_slot(id, move.to, part.group);
     if (!shared) index_.finish_copy(id, move.to, part.group, done);
     if (move.next_to_be_evicted) --saving_ahead_[index_of(move.from)][part.group];
   }

@@ -159,27 +159,39 @@ bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoReq
   return true;
 }
 
-void DiskQueue::refuse_reads_of_closed_lanes() {
+void DiskQueue::refuse(std::deque<Queued>& waiting, Nanos& tried, Nanos now) {
+  if (waiting.empty()) return;
+  std::deque<Queued> refused = std::exchange(waiting, {});
+  if (refused.front().probe || now - tried > answer_limit_) {
+    if (!std::exchange(refused.front().probe, true)) tried = now;
+    waiting.push_back(std::move(refused.front()));
+    refused.pop_front();
+  }
+  for (const Queued& one : refused) one.operation.owner->ended(one.operation.step, -ETIME, DiskBuffer());
+}
+
+void DiskQueue::refuse_at_closed_lanes() {
   const Nanos now = clock_.now();
   for (Lane& lane : lanes_) {
-    if (lane.unanswered < kUnansweredMax || lane.reads.empty()) continue;
-    std::deque<Queued> refused = std::exchange(lane.reads, {});
-    if (refused.front().probe || now - lane.tried > answer_limit_) {
-      if (!std::exchange(refused.front().probe, true)) lane.tried = now;
-      lane.reads.push_back(std::move(refused.front()));
-      refused.pop_front();
-    }
-    for (const Queued& one : refused) one.operation.owner->ended(one.operation.step, -ETIME, DiskBuffer());
+    if (lane.unanswered < kUnansweredMax) continue;
+    refuse(lane.reads, lane.read_tried, now);
+    refuse(lane.writes, lane.write_tried, now);
   }
 }
 
+// What was pushed by the end of one that was refused: it is refused in its turn.
+bool DiskQueue::waits_closed(const Lane& lane, const std::deque<Queued>& waiting) {
+  return lane.unanswered >= kUnansweredMax && !waiting.front().probe;
+}
+
 bool DiskQueue::begin_read(Lane& lane, std::vector<IoRequest>& requests) {
-  return lane.in_flight < lane_depth_ && !lane.reads.empty() && begin(lane, lane.reads, requests);
+  return lane.in_flight < lane_depth_ && !lane.reads.empty() && !waits_closed(lane, lane.reads) &&
+         begin(lane, lane.reads, requests);
 }
 
 bool DiskQueue::begin_write(Lane& lane, std::vector<IoRequest>& requests) {
   return lane.reads.empty() && lane.in_flight < lane_depth_ && lane.writes_in_flight < lane_writes_ &&
-         !lane.writes.empty() && begin(lane, lane.writes, requests);
+         !lane.writes.empty() && !waits_closed(lane, lane.writes) && begin(lane, lane.writes, requests);
 }
 
 // One of each lane after the other, as long as the rate allows: no directory starves beside another.
@@ -199,7 +211,7 @@ bool DiskQueue::waits_for_rate() const {
 }
 
 void DiskQueue::begin_what_may() {
-  refuse_reads_of_closed_lanes();
+  refuse_at_closed_lanes();
   std::vector<IoRequest> requests;
   begin_in_turn(&DiskQueue::begin_read, requests);
   begin_in_turn(&DiskQueue::begin_write, requests);
@@ -263,7 +275,7 @@ void DiskQueue::expire(Nanos now) {
     given_up.emplace_back(one.operation.owner, one.operation.step);
     if (!one.operation.write) one.operation.owner = nullptr;
     Lane& lane = lanes_[one.operation.lane];
-    if (!one.operation.write && ++lane.unanswered == kUnansweredMax) lane.tried = now;
+    if (++lane.unanswered == kUnansweredMax) lane.read_tried = lane.write_tried = now;
     ++abandoned_;
   }
   for (const auto& [owner, step] : given_up) owner->ended(step, -ETIME, DiskBuffer());

@@ -4,9 +4,9 @@
 //
 // A *lane* is a directory's queue, so that a disk which is slow or dead holds up nothing but itself. An
 // operation that does not answer in time ends with -ETIME; its memory stays untouched until the disk does
-// answer, or for ever. A lane that left kUnansweredMax reads in a row without an
-// answer is closed: until one of its operations is answered, its reads end with -ETIME at once, except one in
-// each answer_limit.
+// answer, or for ever. A lane that left kUnansweredMax operations in a row without an answer is closed: until
+// one of its operations is answered, they end with -ETIME at once, except one read and one write in each
+// answer_limit. So what waits for it takes no place from what goes to other lanes.
 //
 // Thread-compatible: the store's thread owns it (but for wake()).
 #pragma once
@@ -95,8 +95,7 @@ class DiskQueue {
   struct Queued {
     DiskOperation operation;
     Nanos since = 0;
-    bool probe =
-        false;  // a read let through to a closed lane; waits, as others do, for rate, depth and a buffer
+    bool probe = false;  // let through to a closed lane; waits, as others do, for rate, depth and a buffer
   };
   struct InFlight {
     DiskOperation operation;
@@ -108,12 +107,13 @@ class DiskQueue {
   struct Lane {
     std::deque<Queued> reads, writes;
     std::uint32_t in_flight = 0, writes_in_flight = 0;
-    std::uint32_t unanswered = 0;  // reads in a row
-    Nanos tried = 0;               // when a read was last let through though it is closed
+    std::uint32_t unanswered = 0;           // in a row
+    Nanos read_tried = 0, write_tried = 0;  // when one was last let through though the lane is closed
     Nanos answered = 0;
     std::shared_ptr<DiskBufferPool> buffers;
   };
 
+  static bool waits_closed(const Lane& lane, const std::deque<Queued>& waiting);
   bool begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoRequest>& requests);
   bool begin_read(Lane& lane, std::vector<IoRequest>& requests);
   bool begin_write(Lane& lane, std::vector<IoRequest>& requests);
@@ -121,7 +121,8 @@ class DiskQueue {
                      std::vector<IoRequest>& requests);
   bool waits_for_rate() const;  // and for nothing else
   void begin_what_may();
-  void refuse_reads_of_closed_lanes();
+  void refuse_at_closed_lanes();
+  void refuse(std::deque<Queued>& waiting, Nanos& tried, Nanos now);
   void end(const IoEnd& io, std::vector<IoRequest>& again);
   void expire(Nanos now);
   void expire_queue(std::deque<Queued>& waiting, const Lane& lane, Nanos now);

@@ -192,5 +192,46 @@ TEST(DiskQueue, TheReadThatTriesAClosedLaneWaitsForTheRate) {
   EXPECT_EQ(owner->results.back(), static_cast<std::int64_t>(kBytes)) << "and the lane is open";
 }
 
+// Saves share places and buffers whatever their directory: those to a dead one must not wait there.
+TEST(DiskQueue, WritesToAClosedLaneEndAtOnceAndOneTriesIt) {
+  constexpr Nanos kLimit = kNanosPerSecond;
+  VirtualClock clock;
+  std::vector<Begun> begun;
+  auto made = std::make_unique<InstantEngine>(clock, begun, 0);
+  InstantEngine& engine = *made;
+  DiskQueue queue(std::move(made), clock,
+                  {.lanes = 2, .depth = 16, .buffer_bytes = kBytes, .answer_limit = kLimit});
+  const auto owner = std::make_shared<Owner>();
+  const auto file = std::make_shared<NoFile>();
+  const auto write = [&](std::uint32_t lane) {
+    queue.push({.owner = owner, .lane = lane, .write = true, .file = file, .bytes = kBytes});
+  };
+  engine.set_silent(0);
+  for (int i = 0; i < 3; ++i) write(0);
+  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  EXPECT_EQ(owner->results, std::vector<std::int64_t>(3, -ETIME)) << "and the lane is closed";
+  owner->results.clear();
+  const Nanos closed_at = clock.now();
+  for (int i = 0; i < 20; ++i) {
+    write(0);
+    write(1);
+    queue.poll(0);
+  }
+  EXPECT_EQ(clock.now(), closed_at);
+  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), -ETIME), 20);
+  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), static_cast<std::int64_t>(kBytes)), 20);
+  // The disk is there again: one is let through, and then all are.
+  engine.set_silent({});
+  clock.pass(2 * kLimit);
+  owner->results.clear();
+  write(0);
+  write(0);
+  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), -ETIME), 1);
+  write(0);
+  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  EXPECT_EQ(owner->results.back(), static_cast<std::int64_t>(kBytes));
+}
+
 }  // namespace
 }  // namespace loci
