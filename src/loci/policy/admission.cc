@@ -263,10 +263,12 @@ std::uint32_t FairQueue::weight(const std::string& tenant) const {
   return account->weight;
 }
 
-RequestId FairQueue::newest(const std::string& tenant) const {
+std::optional<RequestId> FairQueue::newest(const std::string& tenant) const {
   const Account* account = find(tenant);
   LOCI_CHECK(account != nullptr && !account->waiting.empty(), "the tenant has a request that waits");
-  return account->waiting.rbegin()->second.request;
+  const auto newest = std::find_if(account->waiting.rbegin(), account->waiting.rend(),
+                                   [](const auto& entry) { return !entry.second.begun; });
+  return newest == account->waiting.rend() ? std::nullopt : std::optional(newest->second.request);
 }
 
 bool FairQueue::below_slot_share(const Account& account, std::uint64_t active_weight) const {

@@ -103,8 +103,8 @@ class FairQueue {
   std::uint32_t running(const std::string& tenant) const;
   std::uint64_t virtual_time(const std::string& tenant) const;
   std::uint32_t weight(const std::string& tenant) const;
-  // The last of its requests that wait; there is one.
-  RequestId newest(const std::string& tenant) const;
+  // The last of its requests that wait and have not begun; absent: all have. O(those that began after it).
+  std::optional<RequestId> newest(const std::string& tenant) const;
 
   // --- shares ---
 

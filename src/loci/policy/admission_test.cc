@@ -121,6 +121,11 @@ TEST(FairQueue, FindsWhoHasMostWaitingForItsWeight) {
   for (int i = 0; i < 3; ++i) batch.arrive("b", 1, 1);
   EXPECT_EQ(batch.queue.most_waiting(), "b");
   EXPECT_EQ(batch.queue.newest("b"), RequestId(8));
+  // One that gave way waits again, and is no new one.
+  batch.queue.push("b", 1, 9, RequestId(9), 0, /*begun=*/true);
+  EXPECT_EQ(batch.queue.newest("b"), RequestId(8));
+  batch.queue.push("c", 1, 10, RequestId(10), 0, /*begun=*/true);
+  EXPECT_EQ(batch.queue.newest("c"), std::nullopt);
 }
 
 // Start-time fair queuing's bound: while two tenants both have something waiting all the time, what they

@@ -75,8 +75,7 @@ bool Admission::keeps_to_room(const CoreProbes& probes, const Beside& beside) co
                                      ? std::uint64_t{windows_.taken(group)} + probes.promised[group]
                                      : std::uint64_t{index_.slot_count(group)} - index_.available(group) +
                                            probes.slots[group] + probes.pins[group];
-    const std::uint64_t slots = index_.slot_count(group);
-    if (needed > std::max<std::uint64_t>(device_memory_.room(group), slots / 4)) return false;
+    if (needed > device_memory_.for_requests(group)) return false;
   }
   return true;
 }

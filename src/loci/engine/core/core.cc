@@ -189,7 +189,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       restores_(config_, costs_, index_, transfers_, prefixes_, windows_, pass_times_),
       admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_, batch_),
       former_(config_, index_, transfers_, windows_, flights_, batch_, queue_, pass_times_),
-      giving_way_(config_, index_, windows_, queue_, batch_, admission_),
+      giving_way_(config_, index_, windows_, queue_, batch_, admission_, device_memory_),
       tables_(config_, index_, transfers_, prefixes_, windows_, flights_, batch_),
       preloads_(config_, transfers_, device_memory_, restores_, admission_, batch_, queue_, before_queue_,
                 queue_needs_, former_),
@@ -250,7 +250,7 @@ bool Core::State::drain_waits_for_entries() const {
 bool Core::State::find_place(const Arrival& event, Plan& plan) {
   if (!arrivals_.full()) return true;
   const std::optional<RequestId> gives = arrivals_.gives_place(event);
-  if (!gives || requests_.at(*gives)->was_admitted()) return false;
+  if (!gives) return false;
   reject_waiting(*requests_.at(*gives),
                  resource_exhausted("the queue is full, and others have fewer places in it; try again later"),
                  plan);

@@ -20,6 +20,8 @@
 //      given back.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -40,6 +42,11 @@ class DeviceMemory {
   // True: some group has less room than its pool.
   bool limited() const { return limited_; }
   std::uint32_t room(std::uint32_t group) const { return room_[group]; }
+  // Slots that requests beside one another may need: of the pool, or of the room while that is less, but a
+  // quarter of the pool however small the room.
+  std::uint32_t for_requests(std::uint32_t group) const {
+    return std::max(room_[group], index_.slot_count(group) / 4);
+  }
   // Slots whose memory may be given back now, few enough for one step. O(log) for each.
   std::vector<FreedSlot> give_back();
   // True: the last call has not given back all that it could.

@@ -75,6 +75,26 @@ TEST(DeviceMemory, RequestsThatRunTakeWhatTheyNeedAndNobodyIsAdmittedBesideThem)
   EXPECT_LE(pool(d).blocks_held, 4u);
 }
 
+// Else one tenant's long replies would have all of the room until they end, and everybody would wait behind
+// the first of another one.
+TEST(DeviceMemory, WhoHasMoreThanItsShareOfTheRoomGivesWay) {
+  TierDriver d(tier_config(40, 0, 0));
+  d.step(MemoryRoom{{12}});
+  d.arrive(1, run_of(0, 2 * kBlockTokens), 20 * kBlockTokens, "a");
+  d.arrive(2, run_of(1000, 2 * kBlockTokens), 20 * kBlockTokens, "a");
+  d.arrive(3, run_of(2000, 2 * kBlockTokens), 20 * kBlockTokens, "a");
+  for (std::uint32_t i = 0; i < kBlockTokens; ++i) d.done();
+  ASSERT_EQ(d.core.stats().running, 3u);
+  d.arrive(4, run_of(5000, 4 * kBlockTokens), 2, "b");
+  // Once it was given as much more as it will compute again.
+  for (std::uint32_t i = 0; i < 2 * kBlockTokens && d.ends.empty(); ++i) d.done();
+  EXPECT_GE(d.core.stats().suspensions_total, 1u);
+  ASSERT_EQ(d.ends.size(), 1u);
+  EXPECT_EQ(d.ends[0].request, RequestId(4));
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 4u);
+}
+
 TEST(DeviceMemory, AQuarterOfThePoolIsForThoseThatRunHoweverSmallTheRoom) {
   TierDriver d(tier_config(100, 0, 0));
   d.step(MemoryRoom{{4}});

@@ -64,16 +64,17 @@ GivingWay::Claim GivingWay::claim(const CoreRequest& head, std::uint32_t group) 
   const auto own = claim.held.find(head.tenant);
   claim.within_share =
       own == claim.held.end() || (own->second + blocks_needed(head, group)) * claim.weights <=
-                                     std::uint64_t{config_.groups[group].block_count} * head.weight;
+                                     std::uint64_t{device_memory_.for_requests(group)} * head.weight;
   return claim;
 }
 
 CoreRequest* GivingWay::for_memory(const CoreRequest& head, const Claim& claim) const {
   if (!claim.within_share) return nullptr;
   const std::uint32_t group = claim.group;
-  const std::uint64_t total = config_.groups[group].block_count;
-  const std::uint64_t available =
-      windowed(group) ? total - windows_.promised(group) : std::uint64_t{index_.available(group)};
+  const std::uint64_t pool = config_.groups[group].block_count, total = device_memory_.for_requests(group);
+  const std::uint64_t in_pool =
+      windowed(group) ? pool - windows_.promised(group) : std::uint64_t{index_.available(group)};
+  const std::uint64_t available = in_pool - std::min(in_pool, pool - total);
   if (available >= blocks_needed(head, group) + admission_.reserve(group, head)) return nullptr;
   CoreRequest* victim = nullptr;
   for (const auto& [tenant, has] : claim.held) {

@@ -18,7 +18,8 @@
 //
 // It owns nothing but its rules, and has no invariant to test. It requires that what it is asked about waits.
 // From claim() until its answer is used nobody may join the batch, and only those who give way may leave it.
-// It calls the index, the windows, the queue, the batch, and the admission for what is kept for decodes.
+// It calls the index, the windows, the queue, the batch, the admission for what is kept for decodes, and the
+// device's memory for how much of a pool requests may need.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@
 #include "loci/engine/core/admission.h"
 #include "loci/engine/core/batch.h"
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
@@ -38,15 +40,16 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. O(batch · log) where not said otherwise.
 class GivingWay {
  public:
-  // All six must outlive it.
+  // All seven must outlive it.
   GivingWay(const CoreConfig& config, const BlockIndex& index, const Windows& windows, const FairQueue& queue,
-            const Batch& batch, const Admission& admission)
+            const Batch& batch, const Admission& admission, const DeviceMemory& device_memory)
       : config_(config),
         index_(index),
         windows_(windows),
         queue_(queue),
         batch_(batch),
-        admission_(admission) {}
+        admission_(admission),
+        device_memory_(device_memory) {}
 
   // Who gives up its blocks for a decode that needs one; at least two requests run.
   CoreRequest& for_growth() const;
@@ -81,6 +84,7 @@ class GivingWay {
   const FairQueue& queue_;
   const Batch& batch_;
   const Admission& admission_;
+  const DeviceMemory& device_memory_;
 };
 
 }  // namespace loci
