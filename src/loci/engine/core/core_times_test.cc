@@ -475,6 +475,8 @@ TEST(LinkTimes, WhatFailedTeachesNothingAndWhatWasGivenUpThatItIsSlower) {
   EXPECT_EQ(end(4, MoveResult::kTooSlow, 3 * kNanosPerSecond, 80 * kMilli), 80 * kMilli);
   links.advance(4 * kNanosPerSecond + LinkTimes::kQuiet);
   EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 40 * kMilli) << "a link that is quiet is tried again";
+  links.advance(5 * kNanosPerSecond + 3 * LinkTimes::kQuiet);
+  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 10 * kMilli) << "each quiet minute counts, in one step too";
 }
 
 TEST(PassTime, ZeroIsRefused) {

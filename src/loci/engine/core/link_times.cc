@@ -6,12 +6,19 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+constexpr Nanos kRelaxedMost = 40;  // after so many halvings nothing is left to forget
+
+}  // namespace
 
 void LinkTimes::advance(Nanos now) {
   for (Link& link : links_) {
-    if (!link.bookings.empty() || now - link.quiet_since < kQuiet) continue;
-    link.correction.relax();
-    link.quiet_since = now;
+    if (!link.bookings.empty()) continue;
+    // An idle server takes no steps: after a night one step stands for many quiet minutes.
+    const Nanos times = (now - link.quiet_since) / kQuiet;
+    for (Nanos i = 0; i < std::min(times, kRelaxedMost); ++i) link.correction.relax();
+    link.quiet_since += times * kQuiet;
   }
 }
 
