@@ -76,16 +76,21 @@ asio::awaitable<bool> Front::let_in(Exchange& exchange) {
 asio::awaitable<void> Front::answer_models(Exchange& exchange) {
   // By kind, so that the models are in the same order whoever was asked.
   std::map<std::vector<std::string>, HttpResponse> lists;
+  std::optional<HttpResponse> failure;  // of one that cannot say; others of its kind are asked
   std::size_t tries = 0;
   for (const std::shared_ptr<Instance>& instance : instances_.in_turn(clock_.now())) {
     if (lists.contains(instance->member.models)) continue;
     if (++tries > kModelsTriesMax) break;
     std::optional<HttpResponse> response = co_await ask_models(exchange, exchange.request(), instance);
     if (exchange.gone()) co_return;
-    if (response && ModelUnion().add(*response)) lists.emplace(instance->member.models, *std::move(response));
+    if (response && response->status >= 500)
+      failure = std::move(response);
+    else if (response && ModelUnion().add(*response))
+      lists.emplace(instance->member.models, *std::move(response));
   }
   ModelUnion models;
   for (auto& [names, list] : lists) models.add(std::move(list));
+  if (lists.empty() && failure) models.add(*std::move(failure));
   if (models.empty()) {
     co_await refuse(exchange, RoutedApi::kOpenAi, no_instance("no instance of the cluster answers"));
     co_return;

@@ -115,6 +115,19 @@ TEST_F(FrontQuestionsTest, AListOfModelsAsksWhoAnswers) {
   EXPECT_EQ(good.requests(), 6);
 }
 
+// Or a list would miss the models of its kind, and clients that look into it refuse them.
+TEST_F(FrontQuestionsTest, AListOfModelsAsksAnotherWhereOneCannotSay) {
+  FakeInstance full([](const std::string&) {
+    return whole(R"({"error":{"code":"too_many_connections"}})", "503 Service Unavailable");
+  });
+  FakeInstance good([](const std::string&) { return whole(R"({"object":"list","data":[{"id":"tiny"}]})"); });
+  update({full.member(id_of(1)), good.member(id_of(2))});
+  for (int i = 0; i < 4; ++i) EXPECT_NE(get("/v1/models").find("\"tiny\""), std::string::npos);
+  EXPECT_GE(full.requests(), 1);
+  update({full.member(id_of(1))});
+  EXPECT_NE(get("/v1/models").find("too_many_connections"), std::string::npos);
+}
+
 // A list must not begin with another model each time: some clients take the first.
 TEST_F(FrontQuestionsTest, AListOfModelsIsTheSameEachTime) {
   const auto script = [](const char* id) {

@@ -373,6 +373,14 @@ void Instances::remember(const RoutedPrompt& prompt, const Answering& by, Nanos 
   if (prompt.is_conversation) remember_session(*prompt.continues, prompt, by, now);
 }
 
+void Instances::renew(const RoutedPrompt& prompt, const Instance& by, Nanos now) {
+  if (!prompt.continues) return;
+  const auto at = session_of_.find(*prompt.continues);
+  if (at == session_of_.end() || at->second->instance != by.number) return;
+  at->second->used_at = now;
+  sessions_.splice(sessions_.begin(), sessions_, at->second);
+}
+
 void Instances::remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Answering& by,
                                  Nanos now) {
   const Session* before = prompt.continues ? session(prompt, now) : nullptr;

@@ -137,6 +137,8 @@ class Instances {
   };
   // Notes that this prompt's answer has begun, so that the next turn goes there.
   void remember(const RoutedPrompt& prompt, const Answering& by, Nanos now);
+  // Notes that what the prompt asks after, as a response in the background, was asked after where it is.
+  void renew(const RoutedPrompt& prompt, const Instance& by, Nanos now);
   // Notes that the next turn of a conversation or response should go there.
   void remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Answering& by, Nanos now);
 

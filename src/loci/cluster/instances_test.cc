@@ -57,6 +57,26 @@ class Cluster {
 constexpr FeedCosts kUsual{.compute_us = 1'000, .host_us = 10, .disk_us = 100, .peer_us = 200};
 const RoutedPrompt kPrompt{.model = "tiny", .keys = {4, 8, 12, 16}, .bytes = 1'100, .is_generated = true};
 
+// A response in the background may run for an hour, and who asks after it must reach the one that runs it.
+TEST(Instances, WhatIsAskedAfterIsNotForgotten) {
+  constexpr Nanos kMinute = 60 * kNanosPerSecond;
+  Cluster two({0, 0});
+  const RoutedPrompt begun{
+      .model = "tiny", .keys = {4}, .bytes = 100, .is_generated = true, .begins_response = true};
+  const Instance& home = *two.instances.all().at(1);
+  two.instances.remember_session(77, begun, {home}, 0);
+  const RoutedPrompt asks{.model = "tiny", .continues = 77};
+  Nanos now = 0;
+  for (int i = 0; i < 20; ++i) {
+    now += 10 * kMinute;
+    std::vector<Member> members = {member_of(1, 9), member_of(2, 0)};
+    two.instances.update(members, now);
+    two.instances.renew(asks, *two.instances.all().at(2), now - 5 * kMinute);
+    two.instances.renew(asks, home, now);
+    EXPECT_EQ(two.instances.choose(asks, {}, now).instance->number, 1u) << i;
+  }
+}
+
 TEST(Instances, OneThatTellsOutrageousCostsStarvesNobody) {
   Cluster high({50, 50, 50, 50, 0});
   for (std::uint32_t one = 1; one <= 3; ++one) high.tells(one, kUsual);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "loci/base/units.h"
+#include "loci/cluster/member.h"
 #include "loci/serve/api/loci/warm_prefix.h"
 #include "loci/serve/files/text_file.h"
 #include "loci/server/conversations.h"
@@ -36,7 +37,10 @@ Status open_cluster(ServerParts& parts) {
 
 PageGuard page_guard(const ServerConfig& config) {
   PageGuard::Rules rules{.origins = config.cors_origins, .host_names = config.allowed_hosts};
-  for (const std::string& name : {config.http.host, machine_name()}) {
+  // Fronts ask a member under the name that it advertises.
+  const auto advertised = parse_member_address(config.advertise);
+  for (const std::string& name :
+       {config.http.host, machine_name(), advertised.ok() ? advertised->first : std::string()}) {
     if (!name.empty()) rules.host_names.push_back(name);
   }
   return PageGuard(std::move(rules));
