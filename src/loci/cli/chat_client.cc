@@ -21,6 +21,7 @@
 
 #include "loci/serve/http/http_call.h"
 #include "loci/serve/http/http_socket.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -178,15 +179,10 @@ std::string error_message(int http_status, std::string_view body) {
 }
 
 ServerHealth health_of_refusal(std::string_view body) {
-  const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
-  const nlohmann::json* code = json.is_object() && json.contains("error") && json["error"].is_object() &&
-                                       json["error"].contains("code") && json["error"]["code"].is_string()
-                                   ? &json["error"]["code"]
-                                   : nullptr;
-  if (code == nullptr) return ServerHealth::kBusy;
-  if (*code == "loading") return ServerHealth::kLoading;
-  if (*code == "draining") return ServerHealth::kDraining;
-  if (*code == "device_lost") return ServerHealth::kFailed;
+  const std::string code = code_of_error(body);
+  if (code == error_codes::kLoading) return ServerHealth::kLoading;
+  if (code == error_codes::kDraining) return ServerHealth::kDraining;
+  if (code == error_codes::kDeviceLost) return ServerHealth::kFailed;
   return ServerHealth::kBusy;
 }
 

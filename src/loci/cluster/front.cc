@@ -70,31 +70,6 @@ ApiError Front::lost_error(const Request& request, Outcome last) {
       "again");
 }
 
-// Counts a request at its instance for as long as it is there.
-class Front::Sent {
- public:
-  Sent(std::shared_ptr<Instance> instance, std::uint64_t id, std::uint64_t bytes, std::function<void()> end)
-      : instance_(std::move(instance)), id_(id), bytes_(bytes) {
-    ++instance_->sent;
-    instance_->bytes_before += bytes_;
-    instance_->enders.emplace(id_, std::move(end));
-  }
-  ~Sent() {
-    begun();
-    --instance_->sent;
-    instance_->enders.erase(id_);
-  }
-  Sent(const Sent&) = delete;
-  Sent& operator=(const Sent&) = delete;
-
-  // Its answer begins.
-  void begun() { instance_->bytes_before -= std::exchange(bytes_, 0); }
-
- private:
-  std::shared_ptr<Instance> instance_;
-  std::uint64_t id_, bytes_;
-};
-
 Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& workers, const Clock& clock,
              std::shared_ptr<spdlog::logger> log)
     : options_(options),
@@ -154,7 +129,7 @@ asio::awaitable<bool> Front::is_alive(const Member& member) {
   if (header == nullptr) co_return false;
   if (header->result_int() != 503) co_return true;
   const std::optional<std::string> body = co_await upstream->read_body(kLiveBytesMax);
-  co_return body&& code_of_error(*body) != kDeviceStalled;
+  co_return body&& code_of_error(*body) != error_codes::kDeviceStalled;
 }
 
 // Who is listed no more may live, without the database. A connection says it.
@@ -321,6 +296,7 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
     if (*current != nullptr) (*current)->close();
   };
   Sent sent(instance, next_sent_++, work_bytes, end);
+  request.sent = &sent;
   // What must not be done twice, and a stream that goes on elsewhere, which may lose only so many instances,
   // go over a connection that nobody can have closed meanwhile. It is not kept: such requests would add to
   // the pool and never take from it.
@@ -340,7 +316,7 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
       }
     }
     upstream->set_deadline(std::max<Nanos>(1, request.begun_at + options_.request_timeout - clock_.now()));
-    const Outcome outcome = co_await ask(request, *instance, *upstream, sent);
+    const Outcome outcome = co_await ask(request, *instance, *upstream);
     request.is_too_late = upstream->timed_out();
     if (outcome == Outcome::kLost) ++request.losses;
     if (outcome == Outcome::kLost && !is_fresh && !request.is_streaming && may_repeat(request) &&
@@ -384,8 +360,7 @@ void Front::note_prefill(Request& request, PrefillEnd end) {
   if (end == PrefillEnd::kLost) ++request.losses;
 }
 
-asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance, Upstream& upstream,
-                                           Sent& sent) {
+asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance, Upstream& upstream) {
   const HttpRequest& message = request.exchange.request();
   // What the client has of a stream, behind the body.
   std::string said = request.is_streaming ? request.resumed->said() : std::string();
@@ -413,7 +388,6 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;
   instance.connects.succeed();
-  sent.begun();
   if (request.prefill) {
     const boost::beast::string_view field = (*header)[{kPrefillHeader.data(), kPrefillHeader.size()}];
     note_prefill(request, parse_prefill_end({field.data(), field.size()}).value_or(PrefillEnd::kNone));

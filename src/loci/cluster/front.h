@@ -107,7 +107,7 @@ class Front {
   void hand_over(Request& request, const Instances::Prefill& prefill);
   // What the instance says of it.
   void note_prefill(Request& request, PrefillEnd end);
-  boost::asio::awaitable<Outcome> ask(Request& request, Instance& instance, Upstream& upstream, Sent& sent);
+  boost::asio::awaitable<Outcome> ask(Request& request, Instance& instance, Upstream& upstream);
   boost::asio::awaitable<Outcome> answer(Request& request, Instance& instance, Upstream& upstream,
                                          const Upstream::Header& header);
   boost::asio::awaitable<Outcome> answer_whole(Request& request, Instance& instance, Upstream& upstream,
@@ -116,12 +116,16 @@ class Front {
                                                 const Upstream::Header& header);
   boost::asio::awaitable<Outcome> go_on(Request& request, Instance& instance, Upstream& upstream,
                                         const Upstream::Header& header);
-  boost::asio::awaitable<Outcome> pass_events(Request& request, Upstream& upstream, std::string_view first);
+  boost::asio::awaitable<Outcome> pass_events(Request& request, Instance& instance, Upstream& upstream,
+                                              std::string_view first);
   boost::asio::awaitable<Outcome> pass_bytes(Request& request, Upstream& upstream, std::string_view first);
   // Answers the client, or ends its stream, with an error, because no instance can answer or continue.
   boost::asio::awaitable<void> give_up(Request& request, ApiError error);
   void keep_body(Request& request);
+  static Instances::Answering answering(const Request& request, const Instance& instance);
+  // Of a reply that has begun: who gives it, and its id where the next turn may name that.
   void learn(Request& request, const Instance& instance, std::string_view reply);
+  void learn_id(Request& request, const Instance& instance, std::string_view reply);
   // Called before a large body is read: asks an instance whether the request's key may use it. False: the
   // request has been refused and answered, or its client has gone.
   boost::asio::awaitable<bool> let_in(Exchange& exchange);

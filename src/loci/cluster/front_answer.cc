@@ -5,6 +5,8 @@
 
 #include "loci/cluster/front.h"
 #include "loci/cluster/front_request.h"
+#include "loci/serve/wire/api_error.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -35,6 +37,7 @@ asio::awaitable<Front::Outcome> Front::answer(Request& request, Instance& instan
 
 asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& instance, Upstream& upstream,
                                                     const Upstream::Header& header) {
+  request.sent->begun();
   HttpResponse response = response_of(header);
   std::optional<std::string> body = co_await upstream.read_body(kWholeMax);
   if (!body) co_return Outcome::kLost;
@@ -42,7 +45,7 @@ asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& 
   response.headers.emplace_back("X-Loci-Member", instance.member.id);
   const std::string code = response.status == 503 ? code_of_error(response.body) : std::string();
   if (is_not_ready(code)) {
-    if (code == kDeviceLost) {
+    if (code == error_codes::kDeviceLost) {
       ++request.losses;
       instance.avoided_until = clock_.now() + kDeviceLostPause;
     }
@@ -79,6 +82,7 @@ asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance&
   if (!piece) co_return Outcome::kLost;
   request.is_events = are_events(head.content_type);
   if (!request.is_events || head.status != 200) request.resumed.reset();
+  if (!request.is_events) request.sent->begun();
   keep_body(request);
   if (head.status < 300) learn(request, instance, *piece);
   ++counts_.answered;
@@ -86,7 +90,7 @@ asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance&
   exchange.add_header("X-Loci-Member", instance.member.id);
   request.is_streaming = true;
   if (!co_await exchange.begin_stream(head.content_type, head.status)) co_return Outcome::kAnswered;
-  if (request.is_events) co_return co_await pass_events(request, upstream, *piece);
+  if (request.is_events) co_return co_await pass_events(request, instance, upstream, *piece);
   co_return co_await pass_bytes(request, upstream, *piece);
 }
 
@@ -96,8 +100,16 @@ asio::awaitable<Front::Outcome> Front::go_on(Request& request, Instance& instanc
                                              const Upstream::Header& header) {
   const std::optional<std::string_view> piece = co_await upstream.read_piece();
   if (!piece) co_return Outcome::kLost;
-  if (header.result_int() == 503 && code_of_error(*piece) == "unavailable") {
-    co_await give_up(request, lost_error(request, Outcome::kRefused));
+  if (header.result_int() == 503 && code_of_error(*piece) == error_codes::kUnavailable) {
+    // (Of one that begins a response the store is read first, as it may have been stored.)
+    const ApiError error = unavailable_error(
+        request.prompt.begins_response
+            ? "the store of conversations is away, and whether the reply was stored is not known: look for "
+              "it "
+              "before you send the request again"
+            : "what all instances share is away, so the reply cannot go on: send the request again later",
+        std::string(error_codes::kUnavailable), 1);
+    co_await give_up(request, error);
     co_return Outcome::kAnswered;
   }
   if (header.result_int() != 200 || !are_events(view(header[http::field::content_type])))
@@ -105,17 +117,22 @@ asio::awaitable<Front::Outcome> Front::go_on(Request& request, Instance& instanc
   learn(request, instance, *piece);
   ++counts_.moved;
   request.resumed->begin_again();
-  co_return co_await pass_events(request, upstream, *piece);
+  co_return co_await pass_events(request, instance, upstream, *piece);
 }
 
 // Whole ones are passed on, so that one that breaks off is never seen.
-asio::awaitable<Front::Outcome> Front::pass_events(Request& request, Upstream& upstream,
+asio::awaitable<Front::Outcome> Front::pass_events(Request& request, Instance& instance, Upstream& upstream,
                                                    std::string_view first) {
   Exchange& exchange = request.exchange;
   WholeEvents whole;
   std::optional<std::string_view> piece = first;
   for (; piece && !piece->empty(); piece = co_await upstream.read_piece()) {
     std::string events = whole.push(*piece);
+    // While a prompt is computed there are comments alone.
+    if (has_event(events)) {
+      request.sent->begun();
+      if (request.awaits_id) learn_id(request, instance, events);
+    }
     ResumedStream::State state = ResumedStream::State::kGoesOn;
     if (request.resumed) {
       ResumedStream::Part part = request.resumed->push(events);
@@ -165,15 +182,24 @@ asio::awaitable<void> Front::give_up(Request& request, ApiError error) {
   }
 }
 
-void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
-  if (!request.prompt.is_generated) return;
-  const Nanos now = clock_.now();
+Instances::Answering Front::answering(const Request& request, const Instance& instance) {
   const bool was_handed = request.prefilled == PrefillEnd::kDone || request.prefilled == PrefillEnd::kUntold;
-  const Instances::Answering by{instance, was_handed ? request.prefill.get() : nullptr};
-  instances_.remember(request.prompt, by, now);
-  if (!request.prompt.begins_response) return;
+  return {instance, was_handed ? request.prefill.get() : nullptr};
+}
+
+void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
+  if (!request.prompt.is_generated) return instances_.renew(request.prompt, instance, clock_.now());
+  instances_.remember(request.prompt, answering(request, instance), clock_.now());
+  request.awaits_id = request.prompt.begins_response;
+  if (request.awaits_id) learn_id(request, instance, reply);
+}
+
+void Front::learn_id(Request& request, const Instance& instance, std::string_view reply) {
   const std::string_view id = response_id_of(reply);
-  if (!id.empty()) instances_.remember_session(continued_key(id, request.key), request.prompt, by, now);
+  if (id.empty()) return;
+  request.awaits_id = false;
+  instances_.remember_session(continued_key(id, request.key), request.prompt, answering(request, instance),
+                              clock_.now());
 }
 
 }  // namespace loci

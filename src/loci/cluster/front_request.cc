@@ -118,18 +118,10 @@ std::string in_style_of(RoutedApi api, const HttpResponse& refusal) {
                  ErrorStyle::kAnthropic);
 }
 
-std::string code_of_error(std::string_view body) {
-  const nlohmann::json answer = nlohmann::json::parse(body, nullptr, false);
-  if (!answer.is_object()) return {};
-  const auto error = answer.find("error");
-  if (error == answer.end() || !error->is_object()) return {};
-  const auto code = error->find("code");
-  return code != error->end() && code->is_string() ? code->get<std::string>() : std::string();
-}
-
 bool is_not_ready(std::string_view code) {
-  return code == "draining" || code == "loading" || code == kDeviceLost || code == kDeviceStalled ||
-         code == "too_many_connections";
+  return code == error_codes::kDraining || code == error_codes::kLoading ||
+         code == error_codes::kDeviceLost || code == error_codes::kDeviceStalled ||
+         code == error_codes::kTooManyConnections;
 }
 
 std::string error_event(RoutedApi api, const ApiError& error, std::uint64_t number) {

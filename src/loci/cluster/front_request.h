@@ -5,6 +5,7 @@
 
 #include <boost/beast/http/message.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,6 +24,31 @@
 
 namespace loci {
 
+// Counts a request at its instance for as long as it is there.
+class Front::Sent {
+ public:
+  Sent(std::shared_ptr<Instance> instance, std::uint64_t id, std::uint64_t bytes, std::function<void()> end)
+      : instance_(std::move(instance)), id_(id), bytes_(bytes) {
+    ++instance_->sent;
+    instance_->bytes_before += bytes_;
+    instance_->enders.emplace(id_, std::move(end));
+  }
+  ~Sent() {
+    begun();
+    --instance_->sent;
+    instance_->enders.erase(id_);
+  }
+  Sent(const Sent&) = delete;
+  Sent& operator=(const Sent&) = delete;
+
+  // Its answer begins.
+  void begun() { instance_->bytes_before -= std::exchange(bytes_, 0); }
+
+ private:
+  std::shared_ptr<Instance> instance_;
+  std::uint64_t id_, bytes_;
+};
+
 // A request that the front is handling.
 struct Front::Request {
   Exchange& exchange;
@@ -37,11 +63,13 @@ struct Front::Request {
   std::optional<ResumedStream> resumed;
   bool is_streaming = false;     // the client has the reply's header
   bool is_events = false;        // the reply is a stream of server-sent events
+  bool awaits_id = false;        // no event has said the response's id yet
   std::uint64_t next_event = 0;  // number of the next event, in the Responses API
   // The body, kept while another instance may have to continue a reply that has begun; and the room that it
   // takes.
   std::string body;
   std::optional<KeptBodies::Charge> body_charge;
+  Sent* sent = nullptr;                 // of the instance that is asked
   RoutedWhy why = RoutedWhy::kNothing;  // why the instance tried last was chosen
   std::optional<Nanos> predicted;       // until that one begins to answer
   // Who is to compute the prompt for that one, and counts it until the reply begins; null: nobody.
@@ -75,13 +103,9 @@ HttpRequest models_request(const HttpRequest& request);
 // The error in the form of the client's API: changed for Anthropic's clients, unchanged for others.
 std::string in_style_of(RoutedApi api, const HttpResponse& refusal);
 
-// The code in the body of an error; empty: it has none.
-std::string code_of_error(std::string_view body);
 // True: a 503 with this code says that nothing was done, because the instance is not ready yet or is
 // stopping.
 bool is_not_ready(std::string_view code);
-inline constexpr std::string_view kDeviceLost = "device_lost";
-inline constexpr std::string_view kDeviceStalled = "device_stalled";
 
 // A 503: the front has nobody who could answer.
 ApiError no_instance(std::string message);

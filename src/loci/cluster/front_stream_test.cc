@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "loci/cluster/front_testing.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 namespace {
@@ -153,7 +154,8 @@ TEST_F(MovedStreamTest, WhereTheStoreIsAwayNoThirdInstanceIsAsked) {
   refusal_ = R"({"error":{"code":"unavailable","message":"the store is away"}})";
   begin({2, 0, kWhole});
   const std::string answer = dechunked(post("/v1/completions", kStreamed));
-  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("\"unavailable\""), std::string::npos) << answer;
+  EXPECT_EQ(answer.find("instance_lost"), std::string::npos) << "nothing has ended";
   EXPECT_EQ(bodies_.size(), 2u);
 }
 
@@ -192,6 +194,28 @@ TEST_F(FrontTest, AnErrorOfTheResponsesApiHasTheNextNumber) {
   const std::string answer = dechunked(post("/v1/responses", R"({"input":"x","stream":true})"));
   EXPECT_NE(answer.find(R"({"type":"error","sequence_number":2,"code":"instance_lost")"), std::string::npos)
       << answer;
+}
+
+class SessionFrontTest : public FrontTest {
+ protected:
+  SessionFrontTest() : FrontTest(RoutingPolicy::kSession) {}
+};
+
+// A stream begins with comments while its prompt is computed, so its id comes in a later piece.
+TEST_F(SessionFrontTest, TheNextTurnFindsAResponseThatBeganWithComments) {
+  const auto answer = [](const std::string&) {
+    const std::string created = "event: response.created\ndata: {\"response\":{\"id\":\"resp_1\"}}\n\n";
+    return events(std::string(kSseComment)) + fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", created.size(), created);
+  };
+  FakeInstance one(answer), two(answer);
+  update({one.member("0000000000000001"), two.member("0000000000000002")});
+  const std::string begun = dechunked(post("/v1/responses", R"({"input":"x","stream":true})"));
+  EXPECT_TRUE(begun.starts_with(kSseComment)) << begun;
+  EXPECT_NE(begun.find("resp_1"), std::string::npos) << begun;
+  constexpr int kTurns = 16;
+  for (int turn = 0; turn < kTurns; ++turn)
+    post("/v1/responses", fmt::format(R"({{"input":"{}","previous_response_id":"resp_1"}})", turn));
+  EXPECT_TRUE((one.requests() == 0) != (two.requests() == 0)) << one.requests() << " " << two.requests();
 }
 
 TEST_F(FrontTest, WhoHasLostItsDeviceIsAskedTwiceAtMostByARequest) {

@@ -105,6 +105,11 @@ ResumedStream::State ResumedStream::push_event(std::string_view event, std::stri
     const std::optional<ReplyMark> mark = read_mark_event(event);
     return mark ? hear(*mark) : State::kGoesOn;
   }
+  // It says that an instance is still at work, also while it makes again what the client has.
+  if (event.starts_with(':')) {
+    out += event;
+    return State::kGoesOn;
+  }
   const EventText read_text = read(event);
   if (read_text.is_error) {
     out += event;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "loci/serve/wire/sse.h"
+
 namespace loci {
 namespace {
 
@@ -40,6 +42,19 @@ TEST(ResumedStream, WhatWasSaidIsKeptBack) {
   const ResumedStream::Part rest = stream.push(chunk(0, "\" a\"") + kLast);
   EXPECT_EQ(rest.state, State::kGoesOn);
   EXPECT_EQ(rest.events, chunk(0, "\" a\"") + kLast);
+}
+
+// While a prompt is computed again the client hears that somebody is at work.
+TEST(ResumedStream, CommentsArePassedOnAndCountedNowhere) {
+  ResumedStream stream(RoutedApi::kOpenAi);
+  const std::string comment(kSseComment), first = chunk(0, "\"It\"");
+  EXPECT_EQ(stream.push(comment + first + comment).events, comment + first + comment);
+  stream.begin_again();
+  EXPECT_EQ(stream.push(comment + comment + first).events, comment + comment);
+  EXPECT_TRUE(stream.has_caught_up());
+  const ResumedStream::Part rest = stream.push(chunk(0, "\" was\""));
+  EXPECT_EQ(rest.state, State::kGoesOn);
+  EXPECT_EQ(rest.events, chunk(0, "\" was\""));
 }
 
 TEST(ResumedStream, AnotherReplyIsSeen) {

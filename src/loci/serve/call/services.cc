@@ -6,7 +6,9 @@ namespace loci {
 std::optional<ApiError> ApiServices::not_ready() const {
   if (draining.load()) return stopping_error();
   const ServedModel* model = served.load();
-  if (model == nullptr) return unavailable_error("the model is still loading; try again later", "loading", 1);
+  if (model == nullptr)
+    return unavailable_error("the model is still loading; try again later",
+                             std::string(error_codes::kLoading), 1);
   return device_fault();
 }
 

@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <utility>
 
 namespace loci {
@@ -57,12 +58,18 @@ void EventMailbox::wake() {
   if (signal_) signal_->cancel();
 }
 
-asio::awaitable<void> EventMailbox::wait() {
+asio::awaitable<bool> EventMailbox::wait(std::optional<Nanos> limit) {
+  using Timer = asio::steady_timer;
+  if (!woken_)
+    signal_->expires_at(limit ? Timer::clock_type::now() + std::chrono::nanoseconds(*limit)
+                              : Timer::time_point::max());
   while (!woken_) {
-    boost::system::error_code ignored;
-    co_await signal_->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    boost::system::error_code cancelled;
+    co_await signal_->async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+    if (!cancelled && !woken_) co_return false;
   }
   woken_ = false;
+  co_return true;
 }
 
 void EventMailbox::close() {

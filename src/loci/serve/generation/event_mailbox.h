@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -37,8 +38,8 @@ class EventMailbox : public std::enable_shared_from_this<EventMailbox> {
   // The listener keeps the mailbox alive, and may be called until its request has ended.
   GenerationListener listener(std::uint32_t choice);
 
-  // Returns when there are events or wake() was called.
-  boost::asio::awaitable<void> wait();
+  // Returns true when there are events or wake() was called, false when neither has come within the limit.
+  boost::asio::awaitable<bool> wait(std::optional<Nanos> limit);
   std::vector<MailboxEvent> take();
   bool empty();
   void wake();

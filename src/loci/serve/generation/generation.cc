@@ -8,6 +8,7 @@
 #include <random>
 
 #include "loci/serve/generation/compute_elsewhere.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -175,10 +176,17 @@ asio::awaitable<void> Generation::run() {
   sink_.watch([mailbox = mailbox_] { mailbox->wake(); });
   mailbox_->on_full([this] { pause_open(true); });
   const auto streams = [this] { return prepared_.fields.stream && accepted_ && !failure_; };
-  while (open_ > 0 && !failure_) {
-    co_await mailbox_->wait();
+  const bool has_reader = prepared_.fields.stream && sink_.has_reader();
+  const auto quiet_limit = has_reader ? std::optional(services_.quiet_limit) : std::nullopt;
+  while (open_ > 0 && !failure_ && !client_left_) {
+    const bool has_events = co_await mailbox_->wait(quiet_limit);
     client_left_ = client_left_ || sink_.gone();
     if (client_left_) break;
+    if (!has_events) {
+      frames_ += kSseComment;
+      client_left_ = !co_await flush();
+      continue;
+    }
     for (const MailboxEvent& event : mailbox_->take()) {
       on_event(event);
       if (resumes_) co_await say_again();

@@ -33,6 +33,9 @@ struct GenerationServices {
   const Clock& clock;
   std::shared_ptr<spdlog::logger> log;
   std::optional<Nanos> time_limit;  // of a whole generation
+  // A stream that has said nothing for so long gets a comment: clients and proxies take one without bytes for
+  // dead (nginx after a minute, Node's fetch after five), and a long prompt on a CPU takes longer.
+  Nanos quiet_limit = 10 * kNanosPerSecond;
   AskForPrefill ask_for_prefill{};  // null: this server reads no state from others. Set before `served`
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};

@@ -18,6 +18,7 @@
 #include "loci/engine/testing/engine_testing.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model_testing.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 namespace {
@@ -26,6 +27,7 @@ namespace asio = boost::asio;
 
 struct Written {
   bool gone = false;  // its client
+  bool has_reader = true;
   std::string stream;
   std::string code;  // of the error that it ended with
   // Where finish_choice() and end() were called.
@@ -74,6 +76,7 @@ class Sink final : public ReplySink {
     co_return;
   }
   bool gone() const override { return written_.gone; }
+  bool has_reader() const override { return written_.has_reader; }
   void watch(std::function<void()>) override {}
   void account(const GenerationSummary&) override {}
 
@@ -96,7 +99,12 @@ class GenerationTest : public testing::Test {
 
   // A stream of so many tokens in each of its choices.
   Written stream(std::uint32_t tokens, bool logprobs, std::uint32_t choices = 1) {
-    Written written{.gone = client_leaves_, .stream = {}, .code = {}, .finished_on = {}, .ended_on = {}};
+    Written written{.gone = client_leaves_,
+                    .has_reader = has_reader_,
+                    .stream = {},
+                    .code = {},
+                    .finished_on = {},
+                    .ended_on = {}};
     asio::co_spawn(io_, answer(written, tokens, logprobs, choices), asio::detached);
     io_.restart();
     io_.run();
@@ -139,6 +147,7 @@ class GenerationTest : public testing::Test {
 
   bool streams_ = true;
   bool client_leaves_ = false;  // before its prompt's turn comes
+  bool has_reader_ = true;
   std::vector<TokenId> prompt_ = some_prompt(1, 20);
   decltype(PreparedGeneration::commit) commit_;
   std::optional<PrefillPlace> prefill_;
@@ -183,6 +192,29 @@ TEST_F(GenerationTest, WhatIsShortIsWrittenAtOnce) {
     EXPECT_EQ(written.finished_on[0], std::this_thread::get_id());
     EXPECT_EQ(written.ended_on, std::this_thread::get_id());
   }
+}
+
+// A prompt may take minutes, and clients and proxies give up what says nothing for one.
+TEST_F(GenerationTest, AStreamThatHasNothingToSaySaysThatItLives) {
+  services_.quiet_limit = 1;
+  const Written written = stream(1500, false);
+  EXPECT_TRUE(written.stream.starts_with(kSseComment)) << written.stream.substr(0, 100);
+  std::string events = written.stream;
+  for (std::size_t at = 0; (at = events.find(kSseComment)) != std::string::npos;)
+    events.erase(at, kSseComment.size());
+  EXPECT_EQ(events, "begin finish0 end");
+  has_reader_ = false;
+  EXPECT_EQ(stream(1500, false).stream, "begin finish0 end") << "its events are kept and numbered";
+  streams_ = false;
+  EXPECT_EQ(stream(1500, false).stream, "");
+}
+
+// What has begun so is refused by an event.
+TEST_F(GenerationTest, AStreamThatLivedIsRefusedByAnEvent) {
+  services_.quiet_limit = 1;
+  prompt_ = some_prompt(1, 2500);  // more than the context
+  const Written written = stream(10, false);
+  EXPECT_NE(written.stream.find("shorten it"), std::string::npos) << written.stream;
 }
 
 // A front gives a reply that was cut off to another server, but not what runs in the background.

@@ -178,7 +178,7 @@ asio::awaitable<void> HttpServer::State::turn_away(std::shared_ptr<tcp::socket> 
       to_json(http_error(503,
                          fmt::format("all {} connections of this server are in use; try again later",
                                      options.limits.connections_max),
-                         "too_many_connections"));
+                         std::string(error_codes::kTooManyConnections)));
   const std::string answer = fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
       "Retry-After: 1\r\nConnection: close\r\n\r\n{}",

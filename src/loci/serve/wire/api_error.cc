@@ -24,7 +24,7 @@ Mapping mapping(StatusCode code) {
     case StatusCode::kDeadlineExceeded: return {408, "timeout_error", "deadline_exceeded"};
     case StatusCode::kResourceExhausted: return {429, "rate_limit_error", "overloaded"};
     case StatusCode::kUnavailable:
-    case StatusCode::kCancelled: return {503, "unavailable_error", "unavailable"};
+    case StatusCode::kCancelled: return {503, "unavailable_error", error_codes::kUnavailable.data()};
     default: return {500, "server_error", "internal_error"};
   }
 }
@@ -66,14 +66,16 @@ ApiError unavailable_error(std::string message, std::string code, std::uint32_t 
 }
 
 ApiError stopping_error() {
-  return unavailable_error("the server is stopping and begins no new requests; try again later", "draining",
-                           5);
+  return unavailable_error("the server is stopping and begins no new requests; try again later",
+                           std::string(error_codes::kDraining), 5);
 }
 
 ApiError device_error(const Status& health) {
   if (health.code() == StatusCode::kDeadlineExceeded)
-    return unavailable_error("the device stands still: " + health.message(), "device_stalled", 10);
-  return unavailable_error("the device is lost: " + health.message(), "device_lost", 60);
+    return unavailable_error("the device stands still: " + health.message(),
+                             std::string(error_codes::kDeviceStalled), 10);
+  return unavailable_error("the device is lost: " + health.message(), std::string(error_codes::kDeviceLost),
+                           60);
 }
 
 ApiError api_error(const Status& status, std::int64_t retry_after) {
@@ -97,14 +99,24 @@ ApiError http_error(int http_status, std::string message, std::string code) {
 
 ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param,
                               bool counted_all) {
-  ApiError error =
-      http_error(400,
-                 fmt::format("{}: this model's context holds {} tokens and a reply needs at "
-                             "least one of them; the prompt has {}{}",
-                             param, context_tokens, counted_all ? "" : "more than ", prompt_tokens),
-                 "context_length_exceeded");
+  ApiError error = http_error(
+      400,
+      fmt::format("{}: This model's maximum context length is {} tokens, and a reply needs at least "
+                  "one of them. The prompt is too long: {} tokens > {} maximum{}",
+                  param, context_tokens, prompt_tokens, context_tokens - 1,
+                  counted_all ? "" : " (not all of it was counted)"),
+      "context_length_exceeded");
   error.param = std::move(param);
   return error;
+}
+
+std::string code_of_error(std::string_view body) {
+  const Json answer = Json::parse(body, nullptr, false);
+  if (!answer.is_object()) return {};
+  const auto error = answer.find("error");
+  if (error == answer.end() || !error->is_object()) return {};
+  const auto code = error->find("code");
+  return code != error->end() && code->is_string() ? code->get<std::string>() : std::string();
 }
 
 std::string to_json(const ApiError& error, ErrorStyle style) {

@@ -32,16 +32,29 @@ ApiError http_error(int http_status, std::string message, std::string code = {})
 ApiError unavailable_error(std::string message, std::string code, std::uint32_t retry_after_seconds);
 // Likewise, for a new request once the server drains.
 ApiError stopping_error();
-// `health` is Engine::health(), not ok: code `device_lost`, or `device_stalled` while it stands still.
+// `health` is Engine::health(), not ok: kDeviceLost, or kDeviceStalled while it stands still.
 ApiError device_error(const Status& health);
-// The prompt and at least one new token don't fit: 400 with both numbers. Without `counted_all` the prompt
-// has more than `prompt_tokens`.
+// The prompt and at least one new token don't fit: 400 with both numbers. Clients shorten a conversation when
+// they find OpenAI's or Anthropic's words in the message ("maximum context length is", "prompt is too long"),
+// so it has both. Without `counted_all` the prompt has more than `prompt_tokens`.
 ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param,
                               bool counted_all = true);
 
 // The code of a request that wants the server to hold the conversation where it doesn't: clients of
 // Anthropic's API find it in error.details.error_code, and send the whole conversation instead.
 inline constexpr std::string_view kThreadUnsupported = "thread_unsupported_request";
+
+// Codes by which fronts and `loci chat` know what to do about a 503.
+namespace error_codes {
+inline constexpr std::string_view kLoading = "loading";
+inline constexpr std::string_view kDraining = "draining";
+inline constexpr std::string_view kDeviceLost = "device_lost";
+inline constexpr std::string_view kDeviceStalled = "device_stalled";
+inline constexpr std::string_view kTooManyConnections = "too_many_connections";
+inline constexpr std::string_view kUnavailable = "unavailable";  // what all servers share is away: a store
+}  // namespace error_codes
+// The code in the body of an error; empty: it has none.
+std::string code_of_error(std::string_view body);
 
 // Whose clients read the error: {"error": {...}} or {"type": "error", "error": {...}}.
 enum class ErrorStyle : std::uint8_t { kOpenAi, kAnthropic };

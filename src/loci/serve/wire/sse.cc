@@ -37,6 +37,16 @@ void SseParser::end_line(std::vector<std::string>& out) {
   line_.clear();
 }
 
+bool has_event(std::string_view events) {
+  while (!events.empty()) {
+    if (!events.starts_with(':')) return true;
+    const std::size_t end = events.find("\n\n");
+    if (end == std::string_view::npos) return false;
+    events.remove_prefix(end + 2);
+  }
+  return false;
+}
+
 std::vector<std::string> SseParser::push(std::string_view piece) {
   std::vector<std::string> out;
   for (const char c : piece) {

@@ -10,9 +10,14 @@
 namespace loci {
 
 inline constexpr std::string_view kSseDone = "[DONE]";
+// Says nothing but that the stream lives: clients pass over comments.
+inline constexpr std::string_view kSseComment = ":\n\n";
 
 // One event: "data: ...\n\n". Line ends inside `data` become further data lines.
 std::string sse_event(std::string_view data);
+
+// `events`: whole ones. False: they are comments, or nothing.
+bool has_event(std::string_view events);
 
 // Takes the stream in pieces of any size and gives the data of whole events. Understands LF, CRLF and
 // CR line ends, comments and several data lines; ignores other fields. If an event is larger than the bound,

@@ -26,6 +26,15 @@ TEST(Sse, FramesOneEvent) {
   EXPECT_EQ(sse_event(""), "data: \n\n");
 }
 
+TEST(Sse, CommentsAreNoEvents) {
+  EXPECT_FALSE(has_event(""));
+  EXPECT_FALSE(has_event(kSseComment));
+  EXPECT_FALSE(has_event(": a\n\n:\n\n"));
+  EXPECT_TRUE(has_event(": a\n\ndata: x\n\n"));
+  EXPECT_TRUE(has_event("event: x\ndata: y\n\n:\n\n"));
+  EXPECT_TRUE(SseParser().push(": a\n\n:\n\n").empty());
+}
+
 TEST(Sse, WhatIsFramedIsReadBackInPiecesOfAnySize) {
   const std::vector<std::string> events = {"{\"a\":1}", "two\nlines", "", " leading blank", "é€😀", "[DONE]"};
   std::string stream;

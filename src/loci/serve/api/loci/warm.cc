@@ -35,7 +35,7 @@ Result<std::string> name_of(std::string_view body) {
 
 asio::awaitable<GenerationEnded> wait_for_end(std::shared_ptr<EventMailbox> mailbox) {
   while (true) {
-    co_await mailbox->wait();
+    co_await mailbox->wait(std::nullopt);
     for (const MailboxEvent& event : mailbox->take()) {
       const auto* ended = std::get_if<GenerationEnded>(&event.event);
       if (ended == nullptr) continue;

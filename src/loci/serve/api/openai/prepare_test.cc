@@ -141,7 +141,7 @@ TEST_F(PrepareTest, AnEndlessPromptIsRefusedByItsBeginning) {
   const std::size_t all = tokenizer().encode(text, ControlText::kAsText)->size();
   const auto said_tokens = [](const Prepared& prepared) {
     const std::string& message = std::get<ApiError>(prepared).message;
-    const std::string_view before = "the prompt has more than ";
+    const std::string_view before = "prompt is too long: ";
     const std::size_t at = message.find(before);
     return at == std::string::npos ? 0 : std::stoul(message.substr(at + before.size()));
   };

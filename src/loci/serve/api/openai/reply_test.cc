@@ -47,11 +47,12 @@ TEST(ApiError, ContextLengthNamesBothNumbers) {
   EXPECT_EQ(error.http_status, 400);
   EXPECT_EQ(error.code, "context_length_exceeded");
   EXPECT_EQ(error.param, "messages");
-  EXPECT_NE(error.message.find("9000"), std::string::npos);
-  EXPECT_NE(error.message.find("8192"), std::string::npos);
-  EXPECT_TRUE(error.message.ends_with("the prompt has 9000"));
+  // What LiteLLM and Claude Code look for.
+  EXPECT_NE(error.message.find("This model's maximum context length is 8192 tokens"), std::string::npos);
+  EXPECT_TRUE(error.message.ends_with("prompt is too long: 9000 tokens > 8191 maximum")) << error.message;
   const ApiError begun = context_length_error(9000, 8192, "messages", /*counted_all=*/false);
-  EXPECT_TRUE(begun.message.ends_with("the prompt has more than 9000"));
+  EXPECT_NE(begun.message.find("prompt is too long: 9000 tokens > 8191 maximum"), std::string::npos);
+  EXPECT_TRUE(begun.message.ends_with(" (not all of it was counted)"));
 }
 
 ReplyHead head(bool logprobs) {

@@ -151,7 +151,8 @@ class BackgroundSink final : public ReplySink {
   int status() const override { return error_ ? error_->http_status : 200; }
   const std::optional<ApiError>& error() const { return error_; }
 
-  // What runs in the background is a stream, whoever reads it.
+  // What runs in the background is a stream, whoever reads it: each of its events is kept and has a number.
+  bool has_reader() const override { return false; }
   asio::awaitable<bool> respond(std::string) override { co_return !gone(); }
   asio::awaitable<bool> begin_stream() override {
     // That it runs is worth knowing, and no reason to end it where it can't be written.
