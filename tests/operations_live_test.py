@@ -91,6 +91,9 @@ def test_mistyped_words_get_the_nearest(binary, model):
     for arguments, wanted in (
             (["sevre"], "loci: there is no command sevre; is serve meant?"),
             (["keys", "ad"], "loci keys: there is no command ad; is add meant?"),
+            (["ps"], "loci: there is no command ps; here it is: curl http://127.0.0.1:8080/health"),
+            ([], "loci: expected a command"),
+            (["serve", "default", "--ctx-size", "5"], "loci serve: --ctx-size: there is no option of that name; here it is: --context"),
             (["serve", "default", "--prot=1"], "loci serve: --prot: there is no option of that name; is --port meant?"),
             (["keys", "add", "--tennant", "a"], "loci keys add: --tennant: there is no option of that name; is --tenant meant?")):
         done = run(binary, *arguments)
@@ -169,7 +172,7 @@ def test_log_level_at_run_time(binary, model):
 
 def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
     with Server(binary, model, *SMALL, "--log-format", "json") as server:
-        wrong = server.request("POST", "/v1/completions", '{"prompt": "x", "max_tokens": -1}', {"X-Request-Id": "wrong"})
+        wrong = server.request("POST", "/v1/completions", '{"prompt": "x", "max_tokens": -2}', {"X-Request-Id": "wrong"})
         for path in ("/health", "/v1/health", "/live", "/metrics"):
             expect_equal(server.get(path).status, 200, path)
         server.get("/v1/models", {"X-Request-Id": "last"})

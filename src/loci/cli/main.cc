@@ -8,10 +8,12 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loci/base/version.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/foreign_names.h"
 #include "loci/cli/help.h"
 #include "loci/cli/options/option_table.h"
 
@@ -37,6 +39,8 @@ std::string full_name(const CLI::App& command) {
 }
 
 std::string meant(const std::string& name, const std::vector<std::string>& names) {
+  if (const std::string_view here = loci::said_here(name); !here.empty())
+    return fmt::format("; here it is: {}", here);
   const std::string near = loci::nearest_name(name, names);
   return near.empty() ? "" : fmt::format("; is {} meant?", near);
 }
@@ -44,6 +48,9 @@ std::string meant(const std::string& name, const std::vector<std::string>& names
 // What is wrong with the arguments, and the nearest name where one is unknown.
 std::string fault(const CLI::App& command, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = command.remaining();
+  if (unknown.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
+      command.get_parent() == nullptr)
+    return "expected a command";
   if (unknown.empty()) return one_line(error.what());
   const std::string& word = unknown.front();
   std::vector<std::string> names;

@@ -76,7 +76,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   // A key that is right but for its group is meant more surely than any other.
   const std::string_view leaf = name.substr(name.rfind('.') + 1);
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  // (Of two letters any other two are two changes away: `ps` is not `rm`.)
+  std::size_t best_distance = name.size() < 4 ? 2 : std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : names) {
     const bool elsewhere = candidate.ends_with(std::string(".").append(leaf));
     const std::size_t distance = elsewhere ? 0 : edit_distance(name.substr(0, 100), candidate);

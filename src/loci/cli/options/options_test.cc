@@ -75,6 +75,8 @@ TEST(OptionTable, FindsTheNearestName) {
   EXPECT_EQ(nearest_name("network.prot", names), "network.port");
   EXPECT_EQ(nearest_name("network.threads", names), "compute.threads");
   EXPECT_EQ(nearest_name("something.else", names), "");
+  EXPECT_EQ(nearest_name("ps", {"rm"}), "");
+  EXPECT_EQ(nearest_name("lst", {"rm", "list"}), "list");
 }
 
 TEST(OptionBuilders, ListsAndSwitches) {
