@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by test.sh: runs parts, each with a budget of time, one after another or side by side, and prints a table.
 #
-#   part SECONDS NAME COMMAND...     runs COMMAND. Status 75: it cannot be done here, as it has said; 76: it is put off, as
-#                                    the time is up
+#   part SECONDS NAME COMMAND...     runs COMMAND, and leaves `part_status`. 75: it cannot be done here, as it has said; 76: it
+#                                    is put off, as the time is up
 #   beside SECONDS NAME COMMAND...   the same among others, LOCI_BESIDE (4) at a time; what it says is in a file, and
 #                                    shown when it fails
 #   beside_done                      waits for those
@@ -96,11 +96,14 @@ tell_part() {
   esac
 }
 
+part_status=0
 part() {
-  local index
+  local index _
+  part_status=0
   new_part "$1" "$2" || return 0
   step "$2"
   (run_part "$index" "${@:3}")  # the command's failure is in the file; one of our own ends the run
+  read -r part_status _ < "$part_folder/$index"
   tell_part "$index"
 }
 

@@ -24,11 +24,10 @@ done
 # Debian 12's plain cargo is older than what deps/loci_text needs, its web one is not. One that was installed before an
 # update brought a newer one is installed again.
 outdated=()
-if [[ " $* " == *" build "* ]]; then
-  cargo_minor="$(cargo --version 2>/dev/null | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p' || true)"
-  needed_minor="$(sed -nE 's/^rust-version = "1\.([0-9]+)"$/\1/p' deps/loci_text/Cargo.toml)"
-  if [[ -z "$cargo_minor" || "$cargo_minor" -lt "$needed_minor" ]]; then outdated+=(cargo-web rustc-web); fi
-fi
+needed_minor="$(sed -nE 's/^rust-version = "1\.([0-9]+)"$/\1/p' deps/loci_text/Cargo.toml)"
+cargo_minor() { cargo --version 2>/dev/null | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p'; }
+new_enough_cargo() { local minor; minor="$(cargo_minor || true)"; [[ -n "$minor" && "$minor" -ge "$needed_minor" ]]; }
+[[ " $* " != *" build "* ]] || new_enough_cargo || outdated+=(cargo-web rustc-web)
 
 if ! command -v dpkg-query >/dev/null; then
   note "this is no Debian: install what corresponds to: ${packages[*]} ${outdated[*]+"${outdated[*]}"}"
@@ -62,3 +61,6 @@ show() {
 }
 { apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; } 2>&1 | tee "$log" | show ||
   { tail -5 "$log" >&2; fail "apt-get failed (log: $log): mend it, then run make again"; }
+hash -r
+[[ ${#outdated[@]} == 0 ]] || new_enough_cargo ||
+  fail "Debian's cargo-web is 1.$(cargo_minor), 1.$needed_minor is needed: add bookworm-updates or bookworm-security to apt's sources (or put a newer cargo on the path), then run make again"

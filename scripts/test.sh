@@ -111,6 +111,7 @@ one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90
 # release_build_and_tests TARGET LABEL WITHOUT
 release_build_and_tests() {
   part 720 "release: build" scripts/build.sh release loci loci-random-model "$1"
+  [[ "$part_status" == 0 ]] || { parts_done || fail "what is not built cannot be tested: mend what the build said above, then again"; }
   part 120 "release: fast tests" built_tests release "$@"
 }
 
