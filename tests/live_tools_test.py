@@ -133,7 +133,7 @@ def test_tools_are_checked(server):
     for fields, param in (({"messages": nameless}, "messages[1].tool_call_id"), ({"tool_choice": "sometimes"}, "tool_choice"),
                           ({"tools": []} | {"tool_choice": "required"}, "tool_choice"),
                           ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
-                          ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
+                          ({"tools": [{"type": "retrieval"}], "tool_choice": "required"}, "tool_choice"),
                           ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
                           ({"functions": [{"name": "f"}]}, "functions"),
                           ({"prompt_cache_key": 5}, "prompt_cache_key"),

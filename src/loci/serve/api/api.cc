@@ -128,19 +128,22 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
       co_return;
     }
   }
+  const std::string_view hint = hint_for(exchange.path());
   if (match.allowed.empty()) {
-    co_await call.fail(http_error(404,
-                                  fmt::format("there is no endpoint at '{}'; {}",
-                                              utf8_prefix(exchange.path(), 200), hint_for(exchange.path())),
-                                  "not_found"));
+    co_await call.fail(
+        http_error(404,
+                   fmt::format("there is no endpoint at '{}'; {}", utf8_prefix(exchange.path(), 200),
+                               hint.empty() ? "the API is described at /openapi.json" : hint),
+                   "not_found"));
   } else if (exchange.request().method == http::verb::options) {
     co_await answer_options(exchange, match);
   } else if (match.route == nullptr) {
     exchange.add_header("Allow", match.allowed);
-    co_await call.fail(http_error(405,
-                                  fmt::format("expected a method that {} takes ({}); got {}", match.pattern,
-                                              match.allowed, exchange.request().method_text),
-                                  "method_not_allowed"));
+    co_await call.fail(
+        http_error(405,
+                   fmt::format("expected a method that {} takes ({}); got {}{}{}", match.pattern,
+                               match.allowed, exchange.request().method_text, hint.empty() ? "" : "; ", hint),
+                   "method_not_allowed"));
   } else {
     std::optional<ApiError> error = co_await check_caller(call, *match.route);
     if (error) {

@@ -32,6 +32,13 @@ bool ToolUse::has(std::string_view name) const {
   return std::ranges::any_of(tools, [&](const Tool& tool) { return tool.name == name; });
 }
 
+void ToolUse::leave_out(std::string_view type) {
+  constexpr std::size_t kNamedMax = 16;
+  std::string name = fmt::format("tools of type {}", json_excerpt(Json(type)));
+  if (left_out.size() == kNamedMax) return;
+  if (std::ranges::find(left_out, name) == left_out.end()) left_out.push_back(std::move(name));
+}
+
 Status ToolUse::add(Tool tool, std::string_view name_field) {
   if (!is_name(tool.name)) {
     return invalid_argument(fmt::format("expected 1 to {} letters, digits, '_', '-' and '.'; got {}",

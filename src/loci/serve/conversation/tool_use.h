@@ -12,8 +12,9 @@
 
 namespace loci {
 
-inline constexpr std::uint32_t kToolsMax = 128;  // of one request
-inline constexpr std::size_t kToolNameBytesMax = 64;
+inline constexpr std::uint32_t kToolsMax =
+    1'024;  // of one request; agents with many MCP servers send hundreds
+inline constexpr std::size_t kToolNameBytesMax = 128;
 
 struct Tool {
   std::string name;
@@ -35,10 +36,13 @@ struct ToolUse {
   ToolChoice choice = ToolChoice::kAuto;
   std::string named;
   bool parallel = true;  // several calls in one reply
+  // Types of tools that a service runs itself, as a search: there is none, and the model is not told of them.
+  std::vector<std::string> left_out;
 
   bool has(std::string_view name) const;
   // Errors: kInvalidArgument naming `name_field`: it is no valid name, or another tool has it.
   Status add(Tool tool, std::string_view name_field);
+  void leave_out(std::string_view type);
 
   // The reply may have calls.
   bool any() const { return !tools.empty() && choice != ToolChoice::kNone; }

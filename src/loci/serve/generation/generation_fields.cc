@@ -85,18 +85,14 @@ void read_stop(FieldReader& reader, std::string_view name, GenerationFields& out
   const auto add = [&](const Json& one, std::string_view place) {
     if (!one.is_string()) return reader.expected(place, "a string", one);
     const std::string& text = one.get_ref<const std::string&>();
-    if (text.empty()) return reader.fail(place, "expected a string that is not empty");
+    if (text.empty()) return;  // what some clients send for "none"
     if (text.size() > kStopStringBytesMax) {
       return reader.fail(place,
                          fmt::format("expected at most {} bytes; got {}", kStopStringBytesMax, text.size()));
     }
     out.stop.push_back(text);
   };
-  if (stop->is_string()) {
-    // "" is what some clients send for "none".
-    if (!stop->get_ref<const std::string&>().empty()) add(*stop, name);
-    return;
-  }
+  if (stop->is_string()) return add(*stop, name);
   for (std::size_t i = 0; i < stop->size(); ++i) add((*stop)[i], fmt::format("{}[{}]", name, i));
 }
 
@@ -145,14 +141,14 @@ void read_max_tokens(FieldReader& reader, GenerationFields& out) {
   // An echo alone, of text completions, needs no reply.
   const Json* echo = reader.find("echo");
   const std::int64_t least = echo != nullptr && *echo == true ? 0 : 1;
-  // The newer name wins where both are given.
-  // llama.cpp's n_predict may be -1: no limit.
+  // The newer name wins where several are given. -1 is no limit, as with llama.cpp and LM Studio.
   for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"}) {
     std::optional<std::int64_t> value;
-    const bool unlimited = std::string_view(name) == "n_predict";
-    reader.integer(name, unlimited ? -1 : least, std::numeric_limits<std::int32_t>::max(), value);
-    if (unlimited && value == 0 && least > 0) reader.fail(name, "expected -1 or at least 1; got 0");
-    if (value && *value >= 0) out.max_tokens = static_cast<std::uint32_t>(*value);
+    reader.integer(name, -1, std::numeric_limits<std::int32_t>::max(), value);
+    if (value == 0 && least > 0) reader.fail(name, "expected -1 (no limit) or at least 1; got 0");
+    if (!value) continue;
+    out.is_unlimited = *value < 0;
+    out.max_tokens = out.is_unlimited ? std::nullopt : std::optional(static_cast<std::uint32_t>(*value));
   }
   check_min_tokens(reader, "max_tokens", out);
 }

@@ -41,6 +41,7 @@ struct GenerationFields {
   SamplingParams sampling;                  // seed is set only where has_seed
   bool has_seed = false;                    // without: each choice draws its own
   std::optional<std::uint32_t> max_tokens;  // absent: the rest of the context
+  bool is_unlimited = false;                // that was asked for
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
@@ -51,7 +52,9 @@ struct GenerationFields {
   std::uint32_t choices = 1;                 // n
   std::optional<ConstraintSpec> constraint;  // what the reply must be
   std::string cache_salt;                    // state is shared only with requests of the same one
-  std::vector<std::string> ignored;          // fields that would be refused, under the option lenient
+  // What the request wishes for and does not get: fields that would be refused, under the option lenient, and
+  // tools that a service would run.
+  std::vector<std::string> ignored;
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields

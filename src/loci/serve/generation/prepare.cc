@@ -35,8 +35,8 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
   }
   ApiError error =
       http_error(404,
-                 fmt::format("model: '{}' is not served here; this server has '{}' (option alias "
-                             "gives it other names, any_model any)",
+                 fmt::format("model: '{}' is not served here; this server has '{}' (option alias gives it "
+                             "other names, and option any_model \"on\" takes any name)",
                              utf8_prefix(name, 200), served.model->id),
                  "model_not_found");
   error.param = "model";
@@ -206,6 +206,26 @@ Result<std::shared_ptr<const Grammar>> compile_framed(const ConstraintSpec& cons
       fmt::format("beside {}: {}", constraint.field, std::string(grammar.status().message())), "tools");
 }
 
+constexpr std::size_t kSchemasTriedMax =
+    64 << 10;  // bytes of one request's schemas that are compiled by themselves
+
+// The tools with what a grammar can hold their arguments to. A schema that no grammar knows is refused where
+// the tool is strict; else the tool's arguments are any object then, as with OpenAI.
+Result<ToolUse> with_known_schemas(ToolUse use, GrammarCompiler& grammars) {
+  std::size_t bytes = 0;
+  for (Tool& tool : use.tools) {
+    GrammarSource schema{.kind = GrammarKind::kJsonSchema, .text = dump_json(tool.parameters())};
+    bytes += schema.text.size();
+    if (bytes > kSchemasTriedMax) break;
+    const Status status = grammars.compile(schema).status();
+    if (status.ok()) continue;
+    if (tool.strict)
+      return invalid_argument(fmt::format("'{}': its schema: {}", tool.name, status.message()), "tools");
+    tool.function["parameters"] = {{"type", "object"}};
+  }
+  return use;
+}
+
 // What a reply is held to that must call, or that calls or has constrained content. The prompt is there, and
 // the parser's options.
 Status set_grammar(const ToolUse& use, const std::optional<std::string>& continued, const ServedModel& served,
@@ -226,11 +246,20 @@ Status set_grammar(const ToolUse& use, const std::optional<std::string>& continu
     out.parser->calls = CallPlace::kInsteadOfText;
     return {};
   }
-  LOCI_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                        tool_grammar(use, served.chat.output, control, in_reasoning));
-  if (!text) return {};
-  auto grammar = served.model->grammars->compile({.kind = GrammarKind::kLark, .text = *text});
-  if (!grammar.ok()) return invalid_argument("their schemas: " + grammar.status().message(), "tools");
+  const auto compile = [&](const ToolUse& tools) -> Result<std::shared_ptr<const Grammar>> {
+    LOCI_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                          tool_grammar(tools, served.chat.output, control, in_reasoning));
+    if (!text) return std::shared_ptr<const Grammar>();
+    auto grammar = served.model->grammars->compile({.kind = GrammarKind::kLark, .text = *text});
+    if (!grammar.ok()) return invalid_argument("their schemas: " + grammar.status().message(), "tools");
+    return grammar;
+  };
+  auto grammar = compile(use);
+  if (!grammar.ok()) {
+    LOCI_ASSIGN_OR_RETURN(const ToolUse known, with_known_schemas(use, *served.model->grammars));
+    grammar = compile(known);
+  }
+  if (!grammar.ok()) return grammar.status();
   out.grammar = std::move(*grammar);
   return {};
 }
@@ -305,6 +334,7 @@ Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedM
     out.front_tokens = system_prompt_tokens(*served.model->chat_template, prompt->context, prompt->tokens);
   }
   out.fields = std::move(request.fields);
+  out.fields.ignored.insert(out.fields.ignored.end(), tools.left_out.begin(), tools.left_out.end());
   out.unknown_fields = std::move(request.unknown_fields);
   out.prompts.push_back(std::move(prompt->tokens));
   set_parser(tools, request.reasoning, prompt->continued, served, out);

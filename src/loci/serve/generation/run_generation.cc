@@ -42,8 +42,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   }
   for (const std::string& name : prepared.fields.ignored) {
     if (services.unknown_fields.is_new(sink.origin().path, name))
-      services.log->warn("{}: the field '{}' is not supported and was ignored (option lenient)",
-                         sink.origin().path, name);
+      services.log->warn("{}: '{}' is not supported and was ignored", sink.origin().path, name);
   }
   const Counted open(services.open_work);
   LOCI_CHECK(prepared.ticket.has_value(), "a generation has its tenant's ticket");

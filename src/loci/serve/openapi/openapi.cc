@@ -11,6 +11,7 @@
 
 #include "loci/base/ascii.h"
 #include "loci/base/version.h"
+#include "loci/serve/conversation/tool_use.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/openapi/parts.h"
 #include "loci/serve/wire/json.h"
@@ -116,6 +117,7 @@ const std::map<std::string, std::int64_t>& openapi_limits() {
       {"stop_strings_max", kStopStringsMax},
       {"stop_string_bytes_max", kStopStringBytesMax},
       {"stop_tokens_max", kStopTokensMax},
+      {"tools_max", kToolsMax},
       {"logit_bias_max", kLogitBiasMax},
       {"top_logprobs_max", kTopLogprobsMax},
       {"tokens_max", std::numeric_limits<std::int32_t>::max()},

@@ -76,9 +76,10 @@ Status read_tool(const Json& json, const std::string& path, ToolUse& out) {
   Tool tool;
   std::string description;
   reader.text("type", type);
+  if (reader.ok() && type.empty()) reader.fail("type", "expected a type that is not empty");
   if (reader.ok() && type != "custom") {
-    reader.fail("type", fmt::format("expected \"custom\", a tool that the client runs; got {}",
-                                    json_excerpt(Json(type))));
+    out.leave_out(type);
+    return {};
   }
   reader.text("name", tool.name);
   if (reader.ok() && tool.name.empty()) reader.fail("name", "is required");

@@ -132,7 +132,7 @@ TEST(MessagesRequest, NamesFieldsAndLimits) {
   refused({{"stream", "yes"}}, "stream");
   refused({{"stop_sequences", "a"}}, "stop_sequences", "array of at most 16");
   refused({{"stop_sequences", Json(std::vector<std::string>(kStopStringsMax + 1, "x"))}}, "stop_sequences");
-  refused({{"stop_sequences", {"a", ""}}}, "stop_sequences[1]", "not empty");
+  EXPECT_EQ(accepted({{"stop_sequences", {"a", ""}}}).fields.stop, std::vector<std::string>{"a"});
   refused({{"min_tokens", 101}}, "min_tokens", "at most max_tokens (100)");
   refused({{"metadata", 5}}, "metadata");
   refused({{"metadata", {{"user_id", 5}}}}, "metadata.user_id");
@@ -274,9 +274,18 @@ TEST(MessagesRequest, RefusesToolsByField) {
   unnamed["name"] = "a b";
   refused({{"tools", {unnamed}}}, "tools[0].name", "letters, digits");
   refused({{"tools", {tool(), tool()}}}, "tools[1].name", "no other tool has");
-  refused({{"tools", Json(std::vector<Json>(kToolsMax + 1, tool()))}}, "tools", "at most 128");
-  refused({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, "tools[0].type",
-          "web_search");
+  refused({{"tools", Json(std::vector<Json>(kToolsMax + 1, tool()))}}, "tools", "at most 1024");
+  const Json search = {{"type", "web_search_20250305"}, {"name", "web_search"}};
+  refused({{"tools", {search, tool()}}, {"tool_choice", {{"type", "tool"}, {"name", "web_search"}}}},
+          "tool_choice.name", "the name of one of the tools");
+  const ToolUse use = accepted({{"tools", {search, tool()}}}).conversation.tools;
+  EXPECT_EQ(use.tools.size(), 1u);
+  EXPECT_EQ(use.left_out, std::vector<std::string>{"tools of type \"web_search_20250305\""});
+  Json longest = tool();
+  longest["name"] = std::string(128, 'x');
+  EXPECT_EQ(accepted({{"tools", {longest}}}).conversation.tools.tools.size(), 1u);
+  longest["name"] = std::string(129, 'x');
+  refused({{"tools", {longest}}}, "tools[0].name", "1 to 128");
 }
 
 TEST(MessagesRequest, Thinking) {

@@ -130,7 +130,9 @@ Result<Message> read_message(const Json& message, const std::string& field) {
   const Json* content = reader.find("content");
   const Json* calls = role == Role::kAssistant ? reader.find("tool_calls") : nullptr;
   const bool calling = calls != nullptr && !(calls->is_array() && calls->empty());
-  if (content == nullptr && !calling) return invalid_argument("is required", field + ".content");
+  // (A reply that was cut off while the model reasoned comes back without content.)
+  if (content == nullptr && role != Role::kAssistant)
+    return invalid_argument("is required", field + ".content");
   if (content != nullptr) {
     LOCI_ASSIGN_OR_RETURN(out.content, read_content(*content, field + ".content"));
   }

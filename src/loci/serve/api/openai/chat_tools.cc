@@ -13,15 +13,15 @@
 namespace loci {
 namespace {
 
-Result<Tool> read_tool(const Json& json, const std::string& field) {
+Status read_tool(const Json& json, const std::string& field, ToolUse& out) {
   FieldReader reader(json, field);
   std::string type;
   reader.text("type", type);
+  if (reader.ok() && type.empty()) reader.fail("type", "is required");
   LOCI_RETURN_IF_ERROR(reader.status());
   if (type != "function") {
-    return invalid_argument(fmt::format("expected \"function\", the only kind of tool that is served; got {}",
-                                        json_excerpt(json.value("type", Json()))),
-                            field + ".type");
+    out.leave_out(type);
+    return {};
   }
   const Json* function = reader.find("function");
   if (function == nullptr) return invalid_argument("is required", field + ".function");
@@ -35,7 +35,7 @@ Result<Tool> read_tool(const Json& json, const std::string& field) {
     inner.expected("parameters", "a JSON Schema (an object)", *parameters);
   LOCI_RETURN_IF_ERROR(inner.status());
   tool.function = *function;
-  return tool;
+  return out.add(std::move(tool), field + ".function.name");
 }
 
 Status read_choice(const Json& choice, ToolUse& out) {
@@ -84,8 +84,7 @@ Result<ToolUse> read_chat_tools(const Json& request) {
     }
     for (std::size_t i = 0; i < tools->size(); ++i) {
       const std::string field = fmt::format("tools[{}]", i);
-      LOCI_ASSIGN_OR_RETURN(Tool tool, read_tool((*tools)[i], field));
-      LOCI_RETURN_IF_ERROR(out.add(std::move(tool), field + ".function.name"));
+      LOCI_RETURN_IF_ERROR(read_tool((*tools)[i], field, out));
     }
   }
   reader.boolean("parallel_tool_calls", out.parallel);

@@ -98,7 +98,7 @@ Result<CompletionRequest> parse_completion_request(const Json& request, const Re
   CompletionRequest out;
   FieldReader reader(request);
   read_generation_fields(reader, defaults, out.fields);
-  if (!out.fields.max_tokens)
+  if (!out.fields.max_tokens && !out.fields.is_unlimited)
     out.fields.max_tokens = std::max(kCompletionTokensDefault, out.fields.sampling.min_tokens);
   // An integer in OpenAI's API: how many alternatives to report. Some clients send false for none.
   if (const Json* logprobs = reader.find("logprobs"); logprobs != nullptr && *logprobs != false) {

@@ -16,7 +16,7 @@ void add_completions_endpoints(Router& router, ApiServices& services);  // /v1/c
 void add_tokenize_endpoints(Router& router, ApiServices& services);     // /tokenize, /detokenize
 void add_unserved_endpoints(Router& router, ApiServices& services);     // /v1/embeddings
 
-// The message for a request whose path leads nowhere.
+// What to use in place of a path that is not served; empty: nothing is known of it.
 std::string_view hint_for(std::string_view path);
 
 }  // namespace loci

@@ -97,7 +97,9 @@ TEST(GenerationFields, ReadsTheSaltAndLlamaCppsLimit) {
   refused({{"cache_salt", ""}}, "cache_salt", "1 to 256 bytes");
   refused({{"cache_salt", 5}}, "cache_salt", "got 5");
   EXPECT_EQ(accepted({{"n_predict", 7}}).max_tokens, 7u);
-  EXPECT_EQ(accepted({{"n_predict", -1}}).max_tokens, 16u);
+  EXPECT_EQ(accepted(Json::object()).max_tokens, 16u);
+  for (const char* name : {"n_predict", "max_tokens"})
+    EXPECT_EQ(accepted({{name, -1}}).max_tokens, std::nullopt) << name;
   EXPECT_EQ(accepted({{"n_predict", 7}, {"max_tokens", 9}}).max_tokens, 9u);
 }
 
@@ -184,7 +186,6 @@ TEST(GenerationFields, NumbersHaveTypesAndLimits) {
   refused({{"n", 17}}, "n");
   refused({{"max_tokens", 0}}, "max_tokens");
   refused({{"max_tokens", "5"}}, "max_tokens");
-  refused({{"max_completion_tokens", -1}}, "max_completion_tokens");
   refused({{"max_tokens", 1e30}}, "max_tokens");
   refused({{"min_tokens", 5}, {"max_tokens", 4}}, "min_tokens", "max_tokens (4); got 5");
   refused({{"seed", "x"}}, "seed", "expected an integer of 64 bits; got \"x\"");
@@ -218,7 +219,7 @@ TEST(GenerationFields, StopStringsHaveLimits) {
   refused({{"stop", std::vector<std::string>(17, "x")}}, "stop", "at most 16");
   refused({{"stop", 5}}, "stop");
   refused({{"stop", Json::array({"a", 5})}}, "stop[1]", "got 5");
-  refused({{"stop", {"a", ""}}}, "stop[1]");
+  EXPECT_EQ(accepted({{"stop", {"", "a", ""}}}).stop, std::vector<std::string>{"a"});
   refused({{"stop", std::string(1025, 'x')}}, "stop", "1024");
   refused({{"stop_token_ids", "x"}}, "stop_token_ids");
   refused({{"stop_token_ids", Json::array({1, -1})}}, "stop_token_ids[1]", "-1");
@@ -505,8 +506,11 @@ TEST(ChatRequest, RefusalsSayWhatIsAllowed) {
        "tool_choice",
        "expected none, auto, required or {\"type\": \"function\", \"function\": {\"name\": ...}}; got "
        "\"any\""},
-      {messages, tools(R"([{"type":"web_search"}])"), "tools[0].type",
-       "expected \"function\", the only kind of tool that is served; got \"web_search\""},
+      {messages, tools(R"([{"function":{"name":"f"}}])"), "tools[0].type", "is required"},
+      {messages,
+       {{"tools", {{{"type", "web_search"}}}}, {"tool_choice", "required"}},
+       "tool_choice",
+       "is only allowed where tools are given"},
       {messages, tools(R"([{"type":"function","function":{"name":"f","parameters":"x"}}])"),
        "tools[0].function.parameters", "expected a JSON Schema (an object); got \"x\""},
       {messages,

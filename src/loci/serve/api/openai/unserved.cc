@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients ask for and this server does not have: /v1/embeddings, refused by an endpoint of its own, and
-// paths of other or older APIs, whose 404 names what to use.
+// paths of other or older APIs, whose refusal names what to use.
 #include <array>
 #include <string_view>
 
@@ -16,7 +16,7 @@ struct Hint {
   std::string_view text;
 };
 
-constexpr std::array<Hint, 24> kHints = {{
+constexpr auto kHints = std::to_array<Hint>({
     {"/v1/engines", "engines are called models now: /v1/models"},
     {"/v1/edits", "edits are served nowhere any more: use /v1/chat/completions"},
     {"/v1/complete", "text completions of Anthropic's are not served: use /v1/messages"},
@@ -41,7 +41,18 @@ constexpr std::array<Hint, 24> kHints = {{
     {"/models", "the path begins with /v1: /v1/models"},
     {"/v1/v1", "the path has /v1 twice: take it off the client's base address"},
     {"/docs", "the API is described at /openapi.json"},
-}};
+    {"/v1/responses/input_tokens", "tokens are counted by /v1/messages/count_tokens and /tokenize"},
+    {"/v1/responses/compact",
+     "nothing is compacted: option context_overflow says what becomes of long conversations"},
+    {"/v1/tokenize", "the path is /tokenize"},
+    {"/v1/detokenize", "the path is /detokenize"},
+    {"/props", "what is served is said by /v1/models"},
+    {"/slots", "what runs is said by /metrics"},
+    {"/version", "the version is said by /openapi.json"},
+    {"/ping", "whether the server is there is said by /health"},
+    {"/infill", "infilling is not served: use /v1/completions"},
+    {"/apply-template", "the tokens of a conversation are said by /tokenize, with messages"},
+});
 
 asio::awaitable<void> refuse_embeddings(Call& call) {
   ApiError error = http_error(
@@ -58,7 +69,7 @@ std::string_view hint_for(std::string_view path) {
     if (!path.starts_with(hint.path)) continue;
     if (path.size() == hint.path.size() || path[hint.path.size()] == '/') return hint.text;
   }
-  return "the API is described at /openapi.json";
+  return {};
 }
 
 void add_unserved_endpoints(Router& router, ApiServices&) {

@@ -234,17 +234,31 @@ TEST(ResponseRequest, Tools) {
   EXPECT_EQ(some.echo["tools"].size(), 2u);
 }
 
+// Codex sends them unasked.
+TEST(ResponseRequest, ToolsThatAServiceRunsAreLeftOut) {
+  const Json tool = {{"type", "function"}, {"name", "f"}};
+  const Json search = {{"type", "web_search"}, {"external_web_access", false}};
+  const Json custom = {{"type", "custom"}, {"name", "x"}};
+  const ResponseRequest request = accepted({{"tools", {search, tool, custom, search}}});
+  ASSERT_EQ(request.tools.tools.size(), 1u);
+  EXPECT_EQ(request.tools.left_out,
+            (std::vector<std::string>{"tools of type \"web_search\"", "tools of type \"custom\""}));
+  EXPECT_EQ(request.echo["tools"].size(), 1u);
+}
+
 TEST(ResponseRequest, RefusedTools) {
   const Json tool = {{"type", "function"}, {"name", "f"}};
   refused({{"tools", 5}}, "tools", "an array");
-  refused({{"tools", {{{"type", "web_search"}}}}}, "tools[0].type",
+  refused({{"tools", {{{"name", "f"}}}}}, "tools[0].type", "required");
+  refused({{"tools", {{{"type", "web_search"}}}}, {"tool_choice", {{"type", "web_search"}}}},
+          "tool_choice.type",
           "expected \"function\", the only kind of tool that this server has; got \"web_search\"");
   refused({{"tools", {{{"type", "function"}}}}}, "tools[0].name", "required");
   refused({{"tools", {{{"type", "function"}, {"name", "f"}, {"parameters", "x"}}}}}, "tools[0].parameters",
           "an object");
   refused({{"tools", {{{"type", "function"}, {"name", "f"}, {"strict", 1}}}}}, "tools[0].strict",
           "true or false");
-  refused({{"tools", Json(kToolsMax + 1, tool)}}, "tools", "at most 128");
+  refused({{"tools", Json(kToolsMax + 1, tool)}}, "tools", "at most 1024");
   Json most = Json::array();
   for (std::uint32_t i = 0; i < kToolsMax; ++i)
     most.push_back({{"type", "function"}, {"name", fmt::format("f{}", i)}});

@@ -23,11 +23,10 @@ Status read_tool(const Json& json, const std::string& field, Json& echo, ToolUse
   std::string type;
   std::string description;
   reader.text("type", type);
+  if (reader.ok() && type.empty()) reader.fail("type", "is required");
   if (reader.ok() && type != "function") {
-    return unimplemented(
-        fmt::format("expected \"function\", the only kind of tool that this server has; got {}",
-                    json_excerpt(json.value("type", Json()))),
-        field + ".type");
+    out.leave_out(type);
+    return {};
   }
   reader.text("name", tool.name);
   if (reader.ok() && tool.name.empty()) reader.fail("name", "is required");
