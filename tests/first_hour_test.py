@@ -42,7 +42,7 @@ def test_help_fits_a_screen_and_says_what_people_want_first(binary):
 
 def test_what_is_misspelt_is_answered_with_the_nearest_name(binary):
     for words, near in ((["sreve", "default"], "serve"), (["serve", "default", "--prot", "1"], "--port"),
-                        (["serve", "default", "--api-key", "x"], "--api-keys"), (["keys", "ad", "x"], "add")):
+                        (["serve", "default", "--api-kes", "x"], "--api-keys"), (["keys", "ad", "x"], "add")):
         done = run(binary, *words)
         expect(done.returncode == 2 and f"is {near} meant?" in done.stderr, f"{words}: {done.stderr}")
 
