@@ -62,7 +62,10 @@ TEST(ToolUse, ReadsAndRefusesByPlace) {
   EXPECT_EQ(field({{"tool_choice", "none"}}), "accepted");
   EXPECT_EQ(field({{"tools", 5}}), "tools");
   EXPECT_EQ(field({{"tools", Json::array({5})}}), "tools[0]");
-  EXPECT_EQ(field({{"tools", Json::array({{{"type", "web_search"}}})}}), "tools[0].type");
+  const Json search = {{"type", "web_search"}};
+  EXPECT_EQ(read_chat_tools({{"tools", Json::array({search, weather(), search})}})->tools.size(), 1u);
+  EXPECT_EQ(field({{"tools", Json::array({search})}, {"tool_choice", "required"}}), "tool_choice");
+  EXPECT_EQ(field({{"tools", Json::array({Json{{"name", "f"}}})}}), "tools[0].type");
   EXPECT_EQ(field({{"tools", Json::array({{{"type", "function"}}})}}), "tools[0].function");
   Json bad = weather();
   bad["function"]["name"] = "a b";
@@ -71,7 +74,7 @@ TEST(ToolUse, ReadsAndRefusesByPlace) {
   bad["function"]["parameters"] = 5;
   EXPECT_EQ(field({{"tools", Json::array({bad})}}), "tools[0].function.parameters");
   EXPECT_EQ(field({{"tools", Json::array({weather(), weather()})}}), "tools[1].function.name");
-  EXPECT_EQ(field({{"tools", Json(std::vector<Json>(129, weather()))}}), "tools");
+  EXPECT_EQ(field({{"tools", Json(std::vector<Json>(kToolsMax + 1, weather()))}}), "tools");
   EXPECT_EQ(field(with({{"parallel_tool_calls", "no"}})), "parallel_tool_calls");
   EXPECT_FALSE(read_chat_tools(with({{"tool_choice", "required"}}))->one_call());
   EXPECT_TRUE(read_chat_tools(with({{"tool_choice", named}}))->one_call());
@@ -227,7 +230,8 @@ TEST(TemplateContext, RefusesByPlace) {
   const auto place = [](const char* message) {
     return parse_chat_request({{"messages", Json::array({user(), Json::parse(message)})}}).status().field();
   };
-  EXPECT_EQ(place(R"({"role": "assistant"})"), "messages[1].content");
+  EXPECT_EQ(place(R"({"role": "user", "content": null})"), "messages[1].content");
+  EXPECT_EQ(place(R"({"role": "assistant", "content": null})"), "") << "a reply cut off while it reasoned";
   EXPECT_EQ(place(R"({"role": "assistant", "tool_calls": 5})"), "messages[1].tool_calls");
   EXPECT_EQ(place(R"({"role": "assistant", "tool_calls": [5]})"), "messages[1].tool_calls[0]");
   EXPECT_EQ(place(R"({"role": "assistant", "tool_calls": [{}]})"), "messages[1].tool_calls[0].function");
