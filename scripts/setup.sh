@@ -63,4 +63,4 @@ show() {
   { tail -5 "$log" >&2; fail "apt-get failed (log: $log): mend it, then run make again"; }
 hash -r
 [[ ${#outdated[@]} == 0 ]] || new_enough_cargo ||
-  fail "Debian's cargo-web is 1.$(cargo_minor), 1.$needed_minor is needed: add bookworm-updates or bookworm-security to apt's sources (or put a newer cargo on the path), then run make again"
+  fail "cargo is 1.$(cargo_minor), but 1.$needed_minor is needed: add bookworm-updates or bookworm-security to apt's sources, or put a newer cargo on the path, then run make again"
