@@ -104,9 +104,8 @@ asio::awaitable<Front::Outcome> Front::go_on(Request& request, Instance& instanc
     // (Of one that begins a response the store is read first, as it may have been stored.)
     const ApiError error = unavailable_error(
         request.prompt.begins_response
-            ? "the store of conversations is away, and whether the reply was stored is not known: look for "
-              "it "
-              "before you send the request again"
+            ? "the store of conversations is away, and whether the reply was stored is not known: look "
+              "for it before you send the request again"
             : "what all instances share is away, so the reply cannot go on: send the request again later",
         std::string(error_codes::kUnavailable), 1);
     co_await give_up(request, error);

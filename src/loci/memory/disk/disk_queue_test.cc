@@ -151,86 +151,98 @@ TEST(DiskQueue, WithoutARateNothingWaits) {
   EXPECT_EQ(begun.back().at, 0);
 }
 
-TEST(DiskQueue, TheReadThatTriesAClosedLaneWaitsForTheRate) {
-  constexpr Nanos kLimit = kNanosPerSecond;
+// Two lanes, of which one may be silent.
+class TwoLanes {
+ public:
+  static constexpr Nanos kLimit = kNanosPerSecond;
+
+  explicit TwoLanes(std::uint64_t bytes_per_second) {
+    auto made = std::make_unique<InstantEngine>(clock, begun, 0);
+    engine = made.get();
+    queue = std::make_unique<DiskQueue>(std::move(made), clock,
+                                        DiskQueueOptions{.lanes = 2,
+                                                         .depth = 16,
+                                                         .buffer_bytes = kBytes,
+                                                         .answer_limit = kLimit,
+                                                         .bytes_per_second = bytes_per_second});
+  }
+  void push(std::uint32_t lane, bool write) {
+    queue->push({.owner = owner, .lane = lane, .write = write, .file = file, .bytes = kBytes});
+  }
+  void run() {
+    while (!queue->idle()) queue->poll(kNanosPerSecond);
+  }
+  // How many operations have ended so.
+  std::ptrdiff_t ended(std::int64_t result) const {
+    return std::count(owner->results.begin(), owner->results.end(), result);
+  }
+
   VirtualClock clock;
   std::vector<Begun> begun;
-  auto made = std::make_unique<InstantEngine>(clock, begun, 0);
-  InstantEngine& engine = *made;
-  DiskQueue queue(
-      std::move(made), clock,
-      {.lanes = 2, .depth = 16, .buffer_bytes = kBytes, .answer_limit = kLimit, .bytes_per_second = kBytes});
-  const auto owner = std::make_shared<Owner>();
-  const auto file = std::make_shared<NoFile>();
-  const auto read = [&](std::uint32_t lane) {
-    queue.push({.owner = owner, .lane = lane, .file = file, .bytes = kBytes});
-  };
-  engine.set_silent(0);
+  InstantEngine* engine = nullptr;
+  const std::shared_ptr<Owner> owner = std::make_shared<Owner>();
+  const std::shared_ptr<DiskFile> file = std::make_shared<NoFile>();
+  std::unique_ptr<DiskQueue> queue;
+};
+
+TEST(DiskQueue, TheReadThatTriesAClosedLaneWaitsForTheRate) {
+  TwoLanes lanes(kBytes);
+  const auto read = [&](std::uint32_t lane) { lanes.push(lane, false); };
+  lanes.engine->set_silent(0);
   for (int i = 0; i < 3; ++i) {
-    clock.pass(kLimit);  // the rate allows each to begin
+    lanes.clock.pass(TwoLanes::kLimit);  // the rate allows each to begin
     read(0);
-    while (!queue.idle()) queue.poll(kNanosPerSecond);
+    lanes.run();
   }
-  EXPECT_EQ(begun.size(), 3u);
-  EXPECT_EQ(owner->results, std::vector<std::int64_t>(3, -ETIME)) << "and the lane is closed";
+  EXPECT_EQ(lanes.begun.size(), 3u);
+  EXPECT_EQ(lanes.owner->results, std::vector<std::int64_t>(3, -ETIME)) << "and the lane is closed";
   // When it may be tried again, another lane has just used what the rate allows.
-  engine.set_silent({});
-  clock.pass(2 * kLimit);
-  owner->results.clear();
-  begun.clear();
+  lanes.engine->set_silent({});
+  lanes.clock.pass(2 * TwoLanes::kLimit);
+  lanes.owner->results.clear();
+  lanes.begun.clear();
   read(1);
   read(1);
-  queue.poll(0);
+  lanes.queue->poll(0);
   read(0);
   read(0);
-  while (!queue.idle()) queue.poll(kNanosPerSecond);
-  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), -ETIME), 1)
-      << "the one behind it is refused";
-  EXPECT_EQ(std::count_if(begun.begin(), begun.end(), [](const Begun& one) { return one.lane == 0; }), 1);
+  lanes.run();
+  EXPECT_EQ(lanes.ended(-ETIME), 1) << "the one behind it is refused";
+  EXPECT_EQ(std::ranges::count(lanes.begun, 0u, &Begun::lane), 1);
   read(0);
-  while (!queue.idle()) queue.poll(kNanosPerSecond);
-  EXPECT_EQ(owner->results.back(), static_cast<std::int64_t>(kBytes)) << "and the lane is open";
+  lanes.run();
+  EXPECT_EQ(lanes.owner->results.back(), static_cast<std::int64_t>(kBytes)) << "and the lane is open";
 }
 
 // Saves share places and buffers whatever their directory: those to a dead one must not wait there.
 TEST(DiskQueue, WritesToAClosedLaneEndAtOnceAndOneTriesIt) {
-  constexpr Nanos kLimit = kNanosPerSecond;
-  VirtualClock clock;
-  std::vector<Begun> begun;
-  auto made = std::make_unique<InstantEngine>(clock, begun, 0);
-  InstantEngine& engine = *made;
-  DiskQueue queue(std::move(made), clock,
-                  {.lanes = 2, .depth = 16, .buffer_bytes = kBytes, .answer_limit = kLimit});
-  const auto owner = std::make_shared<Owner>();
-  const auto file = std::make_shared<NoFile>();
-  const auto write = [&](std::uint32_t lane) {
-    queue.push({.owner = owner, .lane = lane, .write = true, .file = file, .bytes = kBytes});
-  };
-  engine.set_silent(0);
+  TwoLanes lanes(0);
+  const auto write = [&](std::uint32_t lane) { lanes.push(lane, true); };
+  lanes.engine->set_silent(0);
   for (int i = 0; i < 3; ++i) write(0);
-  while (!queue.idle()) queue.poll(kNanosPerSecond);
-  EXPECT_EQ(owner->results, std::vector<std::int64_t>(3, -ETIME)) << "and the lane is closed";
-  owner->results.clear();
-  const Nanos closed_at = clock.now();
+  lanes.run();
+  EXPECT_EQ(lanes.owner->results, std::vector<std::int64_t>(3, -ETIME)) << "and the lane is closed";
+  lanes.owner->results.clear();
+  const Nanos closed_at = lanes.clock.now();
   for (int i = 0; i < 20; ++i) {
     write(0);
     write(1);
-    queue.poll(0);
+    lanes.queue->poll(0);
   }
-  EXPECT_EQ(clock.now(), closed_at);
-  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), -ETIME), 20);
-  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), static_cast<std::int64_t>(kBytes)), 20);
+  EXPECT_EQ(lanes.clock.now(), closed_at);
+  EXPECT_EQ(lanes.ended(-ETIME), 20);
+  EXPECT_EQ(lanes.ended(static_cast<std::int64_t>(kBytes)), 20);
   // The disk is there again: one is let through, and then all are.
-  engine.set_silent({});
-  clock.pass(2 * kLimit);
-  owner->results.clear();
+  lanes.engine->set_silent({});
+  lanes.clock.pass(2 * TwoLanes::kLimit);
+  lanes.owner->results.clear();
   write(0);
   write(0);
-  while (!queue.idle()) queue.poll(kNanosPerSecond);
-  EXPECT_EQ(std::count(owner->results.begin(), owner->results.end(), -ETIME), 1);
+  lanes.run();
+  EXPECT_EQ(lanes.ended(-ETIME), 1);
   write(0);
-  while (!queue.idle()) queue.poll(kNanosPerSecond);
-  EXPECT_EQ(owner->results.back(), static_cast<std::int64_t>(kBytes));
+  lanes.run();
+  EXPECT_EQ(lanes.owner->results.back(), static_cast<std::int64_t>(kBytes));
 }
 
 }  // namespace
