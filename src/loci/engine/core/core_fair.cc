@@ -5,10 +5,17 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
+namespace {
+
+// So many at the front of the queue may lack room while others pass them: each is looked at in every step.
+constexpr std::size_t kPassedMost = 4;
+
+}  // namespace
 
 // --- prompts ---
 
@@ -28,11 +35,23 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
     for (const auto& [tenant, wanted] : prompts.wanted) {
       if (queue_.waiting(tenant) == 0) weights += queue_.weight(tenant);
     }
+    std::vector<CoreRequest*> passed;
     // Only who has prompts that run may have enough.
-    for (const FairQueue::Head& head : queue_.heads(prompts.wanted.size() + 1)) {
+    for (const FairQueue::Head& head : queue_.heads(prompts.wanted.size() + 1 + kPassedMost)) {
       if (has_enough(*head.tenant, weights)) continue;
       CoreRequest& request = *requests_.at(head.request);
-      if (!try_admit(request, booked, pass, plan)) return;
+      if (std::ranges::any_of(passed, [&](const CoreRequest* one) {
+            return one->passed_by + request.length() > one->length();
+          }))
+        continue;
+      if (!try_admit(request, booked, pass, plan)) {
+        const bool is_passed =
+            room_.is_blocked(head.request) && passed.size() < kPassedMost && giving_way_.lets_pass(request);
+        if (!is_passed) return;
+        passed.push_back(&request);
+        continue;
+      }
+      for (CoreRequest* one : passed) one->passed_by += request.length();
       prompts.add(request, former_.missing_tokens(request));
       admitted = true;
       break;
@@ -83,13 +102,26 @@ void Core::State::suspend(CoreRequest& request) {
   ++totals_.suspensions_total;
 }
 
+// Those at the front of the queue that lack room and let others pass, and the first that does not.
+std::vector<CoreRequest*> Core::State::front_of_queue() {
+  std::vector<CoreRequest*> front;
+  for (const FairQueue::Head& head : queue_.heads(kPassedMost + 1)) {
+    front.push_back(requests_.at(head.request).get());
+    if (!room_.is_blocked(head.request) || !giving_way_.lets_pass(*front.back())) break;
+  }
+  return front;
+}
+
 void Core::State::make_room() {
   if (queue_.empty() || batch_.empty()) return;
-  const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
+  const std::vector<CoreRequest*> front = front_of_queue();
   if (batch_.full()) {
-    if (CoreRequest* victim = giving_way_.for_place(head)) suspend(*victim);
-  } else if (room_.is_blocked(head.id)) {
-    for (std::uint32_t group = 0; group < group_count_; ++group) make_memory(head, group);
+    if (CoreRequest* victim = giving_way_.for_place(*front.back())) suspend(*victim);
+    return;
+  }
+  for (const CoreRequest* head : front) {
+    for (std::uint32_t group = 0; group < group_count_ && room_.is_blocked(head->id); ++group)
+      make_memory(*head, group);
   }
 }
 
@@ -105,10 +137,12 @@ void Core::State::make_memory(const CoreRequest& head, std::uint32_t group) {
 bool Core::State::someone_gives_way() {
   if (std::ranges::any_of(batch_, [](const auto* request) { return request->gives_way(); })) return true;
   if (queue_.empty() || batch_.empty()) return false;
-  const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
-  if (batch_.full()) return giving_way_.for_place(head) != nullptr;
-  for (std::uint32_t group = 0; group < group_count_ && room_.is_blocked(head.id); ++group) {
-    if (giving_way_.for_memory(head, giving_way_.claim(head, group)) != nullptr) return true;
+  const std::vector<CoreRequest*> front = front_of_queue();
+  if (batch_.full()) return giving_way_.for_place(*front.back()) != nullptr;
+  for (const CoreRequest* head : front) {
+    for (std::uint32_t group = 0; group < group_count_ && room_.is_blocked(head->id); ++group) {
+      if (giving_way_.for_memory(*head, giving_way_.claim(*head, group)) != nullptr) return true;
+    }
   }
   return false;
 }

@@ -134,6 +134,7 @@ class Core::State {
   void take_distances();
   void charge(const CoreRequest& request, std::uint64_t tokens);
   void suspend(CoreRequest& request);
+  std::vector<CoreRequest*> front_of_queue();
   void make_room();
   bool someone_gives_way();
   void make_memory(const CoreRequest& head, std::uint32_t group);

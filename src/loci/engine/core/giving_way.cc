@@ -59,12 +59,26 @@ CoreRequest* GivingWay::for_place(const CoreRequest& head) const {
   return victim;
 }
 
+// Whether its tenant, which holds so many blocks, is above its share once it has what this one needs too.
+bool GivingWay::above_share(const CoreRequest& head, std::uint32_t group, std::uint64_t held) const {
+  return (held + blocks_needed(head, group)) * queue_.active_weight() >
+         std::uint64_t{device_memory_.for_requests(group)} * head.weight;
+}
+
+bool GivingWay::lets_pass(const CoreRequest& head) const {
+  if (head.passed_by >= head.length()) return false;
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    const auto held = blocks_by_tenant(group);
+    const auto own = held.find(head.tenant);
+    if (above_share(head, group, own == held.end() ? 0 : own->second)) return true;
+  }
+  return false;
+}
+
 GivingWay::Claim GivingWay::claim(const CoreRequest& head, std::uint32_t group) const {
   Claim claim{.group = group, .held = blocks_by_tenant(group), .weights = queue_.active_weight()};
   const auto own = claim.held.find(head.tenant);
-  claim.within_share =
-      own == claim.held.end() || (own->second + blocks_needed(head, group)) * claim.weights <=
-                                     std::uint64_t{device_memory_.for_requests(group)} * head.weight;
+  claim.within_share = own == claim.held.end() || !above_share(head, group, own->second);
   return claim;
 }
 

@@ -16,6 +16,12 @@
 //     a1's next token opens a block, and none is free: the latest arrival of the tenant that holds most for
 //     its weight gives up its own (Pensieve §4.3.5).
 //
+//     runs      a1 a2            b1            c1 is first in the queue and needs ten blocks. Nobody is above
+//               2  2   blocks    4             its share of four, so nobody gives way: until a's and b's
+//                                              replies end d1, which needs two, would wait as well. So d1
+//                                              passes. What passes c1 is ten blocks' tokens in all: then the
+//                                              others wait until there is room for c1.
+//
 // It owns nothing but its rules, and has no invariant to test. It requires that what it is asked about waits.
 // From claim() until its answer is used nobody may join the batch, and only those who give way may leave it.
 // It calls the index, the windows, the queue, the batch, the admission for what is kept for decodes, and the
@@ -55,6 +61,9 @@ class GivingWay {
   CoreRequest& for_growth() const;
   // Who gives up its place in the full batch to the one that waits; null: nobody has to.
   CoreRequest* for_place(const CoreRequest& head) const;
+  // Others may be admitted before this one, which lacks room: with it its tenant would be above its share of
+  // some group's memory, and fewer tokens have passed it than it has itself.
+  bool lets_pass(const CoreRequest& head) const;
 
   // What the one that waits may ask of a group's memory.
   struct Claim {
@@ -73,6 +82,7 @@ class GivingWay {
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  bool above_share(const CoreRequest& head, std::uint32_t group, std::uint64_t held) const;
   std::uint32_t blocks_held(const CoreRequest& request, std::uint32_t group) const;
   std::uint64_t blocks_needed(const CoreRequest& head, std::uint32_t group) const;
   std::map<std::string, std::uint64_t> blocks_by_tenant(std::uint32_t group) const;
