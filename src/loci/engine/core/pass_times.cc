@@ -45,15 +45,19 @@ void PassTimes::end(const End& end, Nanos now) {
     const Wide predicted = static_cast<Wide>(costs_.project_block()) * projected.slices / layers;
     projecting_.observe(static_cast<Nanos>(std::min<Wide>(predicted, kCostMax)), projected.took);
   }
-  const Nanos took = now - ended.begun_at;
+  // (Clocks differ: a pass that did nothing else took some time.)
+  const Nanos took = std::max<Nanos>(now - ended.begun_at - projected.took, 1);
   if (ended.waits && (!is_whole || took >= predict(ended.work) / kClearly.of * kClearly.at)) return;
-  corrections_[static_cast<std::size_t>(ended.work.kind)].observe(
+  const PassKind kind = ended.work.kind;
+  corrections_[static_cast<std::size_t>(kind)].observe(
       costs_.pass(ended.work.rows.rows, ended.work.rows.context), took);
+  if (kind != PassKind::kDecodes) prompts_ = kind;
 }
 
 void PassTimes::costs_changed() {
   corrections_ = {};
   projecting_ = {};
+  prompts_ = PassKind::kPrompts;
   for (Flight& flight : in_flight_) flight.outdated = true;
 }
 

@@ -15,8 +15,9 @@
 // than predicted and no span of it was given up. So a server that brings back state in every turn still finds
 // that it computes faster than was believed.
 //
-// Projecting hidden states is a part of passes that wait for loads. So the executor times it inside the pass,
-// and says with the pass's end how many layers of blocks were projected and how long that took.
+// Projecting hidden states is a part of passes that read them, whether or not they still wait for them. So the
+// executor times it inside the pass, and says with the pass's end how many layers of blocks were projected and
+// how long that took: the rest of the time is the pass's own.
 //
 // It owns the corrections and the beginnings of passes in flight. It requires that passes end in the order in
 // which they began. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
@@ -60,9 +61,10 @@ class PassTimes {
   Nanos predict(const PassWork& work) const {
     return of(work.kind).apply(costs_.pass(work.rows.rows, work.rows.context));
   }
-  // The time to compute tokens [begin, begin + count) of a prompt, as its share of passes of prompts.
+  // The time to compute tokens [begin, begin + count) of a prompt, as its share of a pass; corrected as the
+  // last pass with a prompt was, alone or beside decodes: where somebody always decodes no prompt is alone.
   Nanos compute(std::uint32_t begin, std::uint32_t count) const {
-    return of(PassKind::kPrompts).apply(costs_.compute(begin, count));
+    return of(prompts_).apply(costs_.compute(begin, count));
   }
   // The time to project a block's hidden states inside a pass; 0: nobody measured it.
   Nanos project_block() const { return projecting_.apply(costs_.project_block()); }
@@ -99,6 +101,7 @@ class PassTimes {
   const CostModel& costs_;
   Nanos limit_;
   std::array<Correction, kPassKinds> corrections_;
+  PassKind prompts_ = PassKind::kPrompts;  // of the last pass that computed some
   Correction projecting_;
   std::deque<Flight> in_flight_;
 };

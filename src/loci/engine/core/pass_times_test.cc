@@ -29,5 +29,44 @@ TEST(PassTimes, ThreePassesOfFourKeepTheLimit) {
   EXPECT_EQ(times.fitting(decodes, prompts, 512) + 4, 96u) << "192 rows would last 384 ms in four of nine";
 }
 
+// What has come before the pass waits for nothing, and is projected all the same.
+TEST(PassTimes, ProjectingIsNotTakenForComputing) {
+  CostCurves curves;
+  curves.token = kNanosPerMilli;
+  curves.attention = {0};
+  curves.projection = 10'000;
+  const CostModel costs(curves);
+  PassTimes times(costs, kNever);
+  const PassWork work{PassKind::kPrompts, {.rows = 50, .context = 0}};
+  for (int i = 0; i < 9; ++i) {
+    times.begin(work, false, 0);
+    times.end({.projected = {.slices = 64, .took = 950 * kNanosPerMilli}, .layers = 1}, kNanosPerSecond);
+  }
+  EXPECT_EQ(times.predict(work), 50 * kNanosPerMilli);
+  times.begin(work, false, 0);
+  times.end({.projected = {.slices = 64, .took = 60 * kNanosPerMilli}, .layers = 1}, 50 * kNanosPerMilli);
+  EXPECT_GT(times.predict(work), 0) << "it said that it projected for longer than it ran";
+}
+
+// Where replies are always being written, prompts are only ever computed beside them.
+TEST(PassTimes, ComputingIsCorrectedByTheLastPassesWithPrompts) {
+  CostCurves curves;
+  curves.token = kNanosPerMilli;
+  curves.attention = {0};
+  const CostModel costs(curves);
+  PassTimes times(costs, kNever);
+  const auto pass = [&](PassKind kind, Nanos took) {
+    times.begin({kind, {.rows = 100, .context = 0}}, false, 0);
+    times.end({.layers = 1}, took * kNanosPerMilli);
+    return times.compute(0, 100) / kNanosPerMilli;
+  };
+  EXPECT_EQ(pass(PassKind::kPrompts, 200), 200);
+  EXPECT_EQ(pass(PassKind::kBoth, 300), 300);
+  EXPECT_EQ(pass(PassKind::kDecodes, 900), 300) << "it had none";
+  EXPECT_EQ(pass(PassKind::kPrompts, 200), 200);
+  times.costs_changed();
+  EXPECT_EQ(times.compute(0, 100) / kNanosPerMilli, 100);
+}
+
 }  // namespace
 }  // namespace loci
