@@ -22,7 +22,7 @@ struct HiddenRequest {
 
 struct HiddenChoice {
   HiddenShare share;  // of the blocks
-  std::uint64_t slice_bytes = 0;
+  std::uint64_t slice_bytes = 0;  // 0: they are not possible, or switched off
   std::string reason;  // for people
 };
 

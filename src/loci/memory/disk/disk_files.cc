@@ -5,7 +5,9 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "loci/base/check.h"
 #include "loci/base/units.h"
@@ -53,6 +55,19 @@ Result<std::vector<std::byte>> read_small(DiskFolder& folder, std::string_view n
 // The disk does not answer, or something else is short for now: the files may well be whole.
 bool may_be_whole(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kResourceExhausted;
+}
+
+// The groups that hold keys and values, which come first. What has another form is kept beside them, and is
+// worth less: files with and without it are of one shape.
+std::span<const DiskGroup> keys_and_values(const std::vector<DiskGroup>& groups) {
+  const auto end = std::ranges::find(groups, StateForm::kHidden, &DiskGroup::form);
+  return {groups.begin(), end};
+}
+
+// But for the numbers of slots, which can grow.
+bool same_group(DiskGroup found, const DiskGroup& wanted) {
+  found.slots = wanted.slots;
+  return found == wanted;
 }
 
 class Opener {
@@ -122,16 +137,21 @@ class Opener {
     if (!same_shape(*found, expected(directory))) return {};
     DiskLayout& layout = set_.layout;
     for (std::size_t g = 0; g < layout.groups.size(); ++g) {
-      layout.groups[g].slots = std::max(layout.groups[g].slots, found->groups[g].slots);
+      if (has_group(*found, g, layout.groups[g]))
+        layout.groups[g].slots = std::max(layout.groups[g].slots, found->groups[g].slots);
     }
     layout.holes = std::max(layout.holes, found->holes);
     return {};
   }
 
-  // But for the numbers of slots, which can grow.
+  static bool has_group(const Superblock& found, std::size_t group, const DiskGroup& wanted) {
+    return group < found.groups.size() && same_group(found.groups[group], wanted);
+  }
+
   static bool same_shape(Superblock found, const Superblock& wanted) {
-    if (found.groups.size() != wanted.groups.size()) return false;
-    for (std::size_t g = 0; g < wanted.groups.size(); ++g) found.groups[g].slots = wanted.groups[g].slots;
+    if (!std::ranges::equal(keys_and_values(found.groups), keys_and_values(wanted.groups), same_group))
+      return false;
+    found.groups = wanted.groups;
     found.holes = wanted.holes;
     return found == wanted;
   }
@@ -180,13 +200,18 @@ class Opener {
   Status open_directory(std::size_t index) {
     DiskFileSet::Directory& one = set_.directories[index];
     const DiskLayout& layout = set_.layout;
-    LOCI_ASSIGN_OR_RETURN(const Superblock superblock, read_superblock(index));
+    LOCI_ASSIGN_OR_RETURN(Superblock superblock, read_superblock(index));
+    LOCI_RETURN_IF_ERROR(drop_other_forms(index, superblock));
     const DiskLayout found{
         .directories = layout.directories, .groups = superblock.groups, .holes = superblock.holes};
     const std::size_t groups = layout.groups.size();
     one.headers.resize(groups);
     one.slots.resize(groups);
     for (std::uint32_t g = 0; g < groups; ++g) {
+      if (g >= found.groups.size()) {
+        LOCI_RETURN_IF_ERROR(create_group(index, g));
+        continue;
+      }
       LOCI_ASSIGN_OR_RETURN(one.headers[g], one.folder->open(header_file_name(g), FileCaching::kCached));
       LOCI_ASSIGN_OR_RETURN(one.slots[g], one.folder->open(slot_file_name(g), FileCaching::kDirect));
       LOCI_RETURN_IF_ERROR(
@@ -199,6 +224,41 @@ class Opener {
     // Last: until then the files are longer than it says, which is no harm.
     if (superblock == expected(index)) return {};
     return one.folder->replace(kSuperblockFileName, encode_superblock(expected(index)));
+  }
+
+  // Hidden states that are not wanted any more, or in other rows. The superblock names them no longer before
+  // their files go: what is cut short there begins anew.
+  Status drop_other_forms(std::size_t index, Superblock& superblock) {
+    DiskFolder& folder = *set_.directories[index].folder;
+    const std::vector<DiskGroup>& wanted = set_.layout.groups;
+    const std::size_t first = keys_and_values(superblock.groups).size();
+    bool as_wanted = superblock.groups.size() <= wanted.size();
+    for (std::size_t g = first; as_wanted && g < superblock.groups.size(); ++g)
+      as_wanted = same_group(superblock.groups[g], wanted[g]);
+    if (!as_wanted) {
+      superblock.groups.resize(first);
+      LOCI_RETURN_IF_ERROR(folder.replace(kSuperblockFileName, encode_superblock(superblock)));
+    }
+    for (auto g = static_cast<std::uint32_t>(superblock.groups.size()); g < kDiskGroupsMax; ++g)
+      LOCI_RETURN_IF_ERROR(remove_group(folder, g));
+    return {};
+  }
+
+  static Status remove_group(DiskFolder& folder, std::uint32_t group) {
+    LOCI_RETURN_IF_ERROR(folder.remove(header_file_name(group)));
+    return folder.remove(slot_file_name(group));
+  }
+
+  Status create_group(std::size_t index, std::uint32_t group) {
+    DiskFileSet::Directory& one = set_.directories[index];
+    const DiskLayout& layout = set_.layout;
+    LOCI_ASSIGN_OR_RETURN(one.headers[group],
+                          one.folder->create(header_file_name(group), layout.header_file_bytes(group),
+                                             FileCaching::kCached));
+    LOCI_ASSIGN_OR_RETURN(
+        one.slots[group],
+        one.folder->create(slot_file_name(group), layout.slot_file_bytes(group), FileCaching::kDirect));
+    return {};
   }
 
   Status clear(const Stale& stale) {
@@ -219,10 +279,8 @@ class Opener {
     LOCI_RETURN_IF_ERROR(one.folder->remove(kSuperblockFileName));
     LOCI_RETURN_IF_ERROR(one.folder->remove(kHoleFileName));
     // Of a store with more groups, too.
-    for (std::uint32_t g = 0; g < kDiskGroupsMax; ++g) {
-      LOCI_RETURN_IF_ERROR(one.folder->remove(header_file_name(g)));
-      LOCI_RETURN_IF_ERROR(one.folder->remove(slot_file_name(g)));
-    }
+    for (std::uint32_t g = 0; g < kDiskGroupsMax; ++g)
+      LOCI_RETURN_IF_ERROR(remove_group(*one.folder, g));
     return {};
   }
 
@@ -238,16 +296,9 @@ class Opener {
                                             format_bytes(layout.directory_bytes()), format_bytes(free)),
                                 "disk");
     }
-    for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
-      LOCI_ASSIGN_OR_RETURN(
-          std::shared_ptr<DiskFile> headers,
-          folder.create(header_file_name(g), layout.header_file_bytes(g), FileCaching::kCached));
-      LOCI_ASSIGN_OR_RETURN(
-          std::shared_ptr<DiskFile> slots,
-          folder.create(slot_file_name(g), layout.slot_file_bytes(g), FileCaching::kDirect));
-      one.headers.push_back(std::move(headers));
-      one.slots.push_back(std::move(slots));
-    }
+    one.headers.resize(layout.groups.size());
+    one.slots.resize(layout.groups.size());
+    for (std::uint32_t g = 0; g < layout.groups.size(); ++g) LOCI_RETURN_IF_ERROR(create_group(index, g));
     LOCI_ASSIGN_OR_RETURN(one.holes,
                           folder.create(kHoleFileName, layout.hole_file_bytes(), FileCaching::kCached));
     if (index == 0)
