@@ -53,10 +53,9 @@ class WhenIdle {
   void take_over() {
     CostProfile& profile = wanted_.profile;
     profile.curves = rough_.curves();
-    if (!rough_.disk_trouble().empty()) {
+    if (!rough_.disk_trouble().empty())
       log_->warn("the disk's speed was not measured, its costs stay assumed: {}", rough_.disk_trouble());
-      profile.disk_directory.clear();
-    }
+    if (!rough_.disk_trouble().empty() || wanted_.io_limit > 0) profile.disk_directory.clear();
     profile.measured_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
     engine_.set_costs(limited_costs(profile.curves, wanted_.io_limit));
     if (wanted_.path.empty() || busy_ > kOthersPercent) return;

@@ -303,10 +303,15 @@ Result<ChosenCosts> choose_costs(const ProfilePlace& place, const MachineId& mac
   const Result<CostProfile> profile = read_profile(path);
   const Status status = profile.ok() ? check_profile(*profile, machine, fingerprint) : profile.status();
   if (status.ok()) {
-    return ChosenCosts{.curves = profile->curves,
+    ChosenCosts chosen{.curves = profile->curves,
                        .source = fmt::format("measured{} {} ({})", profile->rough ? " roughly" : "",
                                              profile->measured_at, path),
                        .measured = true};
+    if (file.empty() && profile->rough && place.wants_disk && profile->disk_directory.empty()) {
+      chosen.source += ", the disk's assumed";
+      chosen.measure_into = path;
+    }
+    return chosen;
   }
   if (!file.empty()) {
     const std::string message =

@@ -84,6 +84,8 @@ inline constexpr const char* kNoProfile = "none";
 struct ProfilePlace {
   std::string file;
   std::string folder;  // empty: no file is read or written by default
+  // A server has a disk whose speed it may measure: what it measured roughly without one is measured again.
+  bool wants_disk = false;
 };
 Result<ChosenCosts> choose_costs(const ProfilePlace& place, const MachineId& machine,
                                  const std::array<std::uint8_t, 16>& model_fingerprint,

@@ -142,6 +142,21 @@ TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   EXPECT_FALSE(own->measure_into);
   EXPECT_NE(own->source.find("measured 2026"), std::string::npos);
 
+  // A rough one that was made without a disk is made again where there is one; a thorough one is not.
+  CostProfile without_disk = profile;
+  without_disk.disk_directory.clear();
+  const auto measured_into = [&](const CostProfile& kept) {
+    EXPECT_TRUE(write_profile(profile_path(folder_, profile.model_fingerprint), kept).ok());
+    const Result<ChosenCosts> costs =
+        choose_costs({.file = {}, .folder = folder_, .wants_disk = true}, profile.machine, model, {});
+    EXPECT_TRUE(costs.ok() && costs->measured && costs->curves == profile.curves);
+    return costs->measure_into;
+  };
+  EXPECT_EQ(measured_into(without_disk), std::nullopt);
+  without_disk.rough = true;
+  EXPECT_EQ(measured_into(without_disk), profile_path(folder_, profile.model_fingerprint));
+  EXPECT_EQ(measured_into(profile), std::nullopt);
+
   // Another machine's default file is left alone, and said so; given by name it is refused.
   MachineId other = profile.machine;
   other.cpu = "Another CPU";
