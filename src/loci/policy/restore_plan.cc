@@ -22,13 +22,29 @@ constexpr std::size_t kDiskTier = static_cast<std::size_t>(Tier::kDisk);
 constexpr std::size_t kSharedTier = static_cast<std::size_t>(Tier::kShared);
 constexpr std::array kLoadedTiers = {kHostTier, kDiskTier, kSharedTier};
 
-// Of the two tiers with fewest blocks every choice is tried, up to so many; beyond, of the larger of these
-// two so many at even distances.
-constexpr std::size_t kChoicesMax = 4096;
+// Of the two tiers with fewest blocks every choice is tried, up to about so many pairs; beyond, so many at even
+// distances, nearly the same number of each.
+constexpr std::size_t kChoicesMax = 700;
 // With both forms to choose from, every number of computed blocks is tried up to so many, else those beside
 // the one that halving finds.
 constexpr std::size_t kEveryCut = 64;
 constexpr std::size_t kBesideCut = 4;
+
+// At even distances up to a tier's last block.
+struct Step {
+  std::size_t size = 1, count = 0;
+};
+struct Steps {
+  Steps(std::size_t fewest_blocks, std::size_t few_blocks) : fewest{1, fewest_blocks}, few{1, few_blocks} {
+    while ((fewest.count + 1) * (few.count + 1) > kChoicesMax) {
+      const bool wider = fewest.count > few.count;
+      Step& step = wider ? fewest : few;
+      ++step.size;
+      step.count = ((wider ? fewest_blocks : few_blocks) + step.size - 1) / step.size;
+    }
+  }
+  Step fewest, few;
+};
 
 Nanos limited(Nanos time, Nanos most) { return std::clamp<Nanos>(time, 0, most); }
 
@@ -245,10 +261,12 @@ class Search {
       best = point;
     };
     const std::size_t count = tiers_[many].count();
-    const std::size_t choices = std::max<std::size_t>(1, kChoicesMax / (tiers_[few].count() + 1));
-    const std::size_t step = 1 + tiers_[fewest].count() / choices;
-    for (Point point; point.computed[fewest] <= tiers_[fewest].count(); point.computed[fewest] += step) {
-      for (point.computed[few] = 0; point.computed[few] <= tiers_[few].count(); ++point.computed[few]) {
+    Point point;
+    const Steps steps(tiers_[fewest].count(), tiers_[few].count());
+    for (std::size_t i = 0; i <= steps.fewest.count; ++i) {
+      point.computed[fewest] = std::min(i * steps.fewest.size, tiers_[fewest].count());
+      for (std::size_t j = 0; j <= steps.few.count; ++j) {
+        point.computed[few] = std::min(j * steps.few.size, tiers_[few].count());
         const std::size_t low = lowest(point, many);
         const bool all = weighs_forms() && count <= kEveryCut;
         const std::size_t beside = all ? count : weighs_forms() ? kBesideCut : 0;

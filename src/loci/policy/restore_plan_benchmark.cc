@@ -2,6 +2,8 @@
 // What a plan costs: the blocks' prices, and the search, for contexts of `range` tokens.
 #include <benchmark/benchmark.h>
 
+#include <array>
+
 #include "loci/compute/backend.h"
 #include "loci/policy/cost_model.h"
 #include "loci/policy/restore_plan.h"
@@ -9,8 +11,9 @@
 namespace loci {
 namespace {
 
-// Every `host`-th block is in host memory, the others on the disk; 0: none.
-void plan_for(benchmark::State& state, std::uint32_t host) {
+// The blocks lie in turn in so many tiers: the disk, host memory, the store that servers share.
+void plan_for(benchmark::State& state, std::uint32_t tiers) {
+  constexpr std::array kTiersInTurn = {Tier::kDisk, Tier::kHost, Tier::kShared};
   CostCurves curves;
   curves.attention.clear();
   for (int i = 0; i < 16; ++i) curves.attention.push_back(Nanos{900} << i);
@@ -20,7 +23,7 @@ void plan_for(benchmark::State& state, std::uint32_t host) {
     RestoreProblem problem;
     problem.blocks.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
-      const Tier from = host != 0 && i % host == 0 ? Tier::kHost : Tier::kDisk;
+      const Tier from = kTiersInTurn[i % tiers];
       problem.blocks.push_back({.number = i,
                                 .from = from,
                                 .compute = costs.compute(i * kBlockTokens, kBlockTokens),
@@ -33,10 +36,12 @@ void plan_for(benchmark::State& state, std::uint32_t host) {
   }
 }
 
-void one_tier(benchmark::State& state) { plan_for(state, 0); }
+void one_tier(benchmark::State& state) { plan_for(state, 1); }
 void two_tiers(benchmark::State& state) { plan_for(state, 2); }
+void three_tiers(benchmark::State& state) { plan_for(state, 3); }
 BENCHMARK(one_tier)->Range(1 << 10, 1 << 15);
 BENCHMARK(two_tiers)->Range(1 << 10, 1 << 15);
+BENCHMARK(three_tiers)->Range(1 << 10, 1 << 15);
 
 }  // namespace
 }  // namespace loci
