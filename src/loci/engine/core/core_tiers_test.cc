@@ -354,6 +354,42 @@ TEST(CoreTiers, AForecastCountsProjecting) {
   }
 }
 
+// A form that fails every write hits nothing later, and costs the other one nothing.
+TEST(CoreTiers, AFormWhoseWritesAllFailIsNeverRead) {
+  CoreConfig config = hidden_config(kNanosPerMilli);
+  config.hidden.share.percent = 50;
+  TierDriver d(config);
+  std::uint64_t failed = 0;
+  const auto end_moves = [&] {
+    while (!d.moves.empty()) {
+      MovesEnded ended;
+      for (const Move& move : std::exchange(d.moves, {})) {
+        const bool fails = move.to == Tier::kDisk && move.form == StateForm::kHidden;
+        failed += fails ? 1 : 0;
+        ended.moves.push_back({move.id, fails ? MoveResult::kFailed : MoveResult::kDone, 0});
+      }
+      d.step(ended);
+    }
+  };
+  for (std::uint64_t id = 1; id < 40; ++id) {
+    d.arrive(id, run_of(static_cast<std::uint32_t>(id % 7) * 1000, 130), 40);
+    while (d.in_flight || !d.moves.empty()) {
+      end_moves();
+      d.now += 3 * kNanosPerSecond;  // a disk that failed is tried again
+      if (d.in_flight) d.done();
+    }
+  }
+  end_moves();
+  const CoreStats stats = d.core.stats();
+  EXPECT_EQ(d.ends.size(), 39u);
+  EXPECT_GT(failed, 20u);
+  EXPECT_EQ(stats.hidden_loaded_total, 0u);
+  EXPECT_GT(d.missed(MissReason::kEvicted), 0u) << "it is computed again, without an error";
+  const TierStats& disk = stats.tiers[static_cast<std::size_t>(Tier::kDisk)];
+  EXPECT_EQ(stats.moves_in_flight, 0u);
+  EXPECT_GE(disk.free + disk.evictable, disk.slots - config.hidden.disk_blocks) << "the others' slots";
+}
+
 TEST(CoreTiers, ADiskThatDoesNotAnswerIsNotCountedOn) {
   CoreConfig config = tier_config(12, 0, 64);
   config.costs.disk_read = {kNanosPerMilli, 1u << 30};

@@ -90,6 +90,7 @@ std::vector<Case> forced_plans() {
       {"tiers", {0, 0}, {{0, 26, 20, 100}}, 15},
       {"tiers_ahead", {0, 0}, {{0, 26, 20, 100}}, 15, 1},
       {"hidden", {0, 0}, {{0, 26, 0, 60}}, 15, 0, RestoreRule::kAuto, true, 70},
+      {"hidden_ahead", {0, 0}, {{0, 26, 0, 60}}, 15, 1, RestoreRule::kAuto, true, 70},
       {"windows", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15},  // whole tiers
   };
   std::vector<Case> cases;

@@ -121,6 +121,7 @@ const auto kOnDisk = testing::Values(
     Case{"full_hidden", {0, 0}, {{0, 26, 0, 60}}, 0, 0, RestoreRule::kAuto, false, 100},
     Case{"two_forms", {0, 0}, {{0, 26, 0, 60}}, 0, 0, RestoreRule::kAuto, false, 60},
     Case{"two_forms_faults", {0, 0}, {{0, 26, 0, 60}}, 8, 0, RestoreRule::kAuto, false, 60},
+    Case{"two_forms_ahead", {0, 0}, {{0, 26, 0, 60}}, 0, 1, RestoreRule::kAuto, false, 60},
     Case{"full_tiers_ahead", {0, 0}, {{0, 26, 20, 100}}, 8, 1},
     Case{"mixed_tiers_ahead", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15, 1});
 INSTANTIATE_TEST_SUITE_P(Models, EngineOnDisk, kOnDisk, name_of);
