@@ -15,9 +15,9 @@
 // than predicted and no span of it was given up. So a server that brings back state in every turn still finds
 // that it computes faster than was believed.
 //
-// Projecting hidden states is a part of passes that read them, whether or not they still wait for them. So the
-// executor times it inside the pass, and says with the pass's end how many layers of blocks were projected and
-// how long that took: the rest of the time is the pass's own.
+// Projecting hidden states is a part of passes that read them, whether or not they still wait for them. So
+// the executor times it inside the pass, and says with the pass's end how many layers of blocks were
+// projected and how long that took: the rest of the time is the pass's own.
 //
 // It owns the corrections and the beginnings of passes in flight. It requires that passes end in the order in
 // which they began. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
