@@ -22,8 +22,8 @@ constexpr std::size_t kDiskTier = static_cast<std::size_t>(Tier::kDisk);
 constexpr std::size_t kSharedTier = static_cast<std::size_t>(Tier::kShared);
 constexpr std::array kLoadedTiers = {kHostTier, kDiskTier, kSharedTier};
 
-// Of the two tiers with fewest blocks every choice is tried, up to about so many pairs; beyond, so many at even
-// distances, nearly the same number of each.
+// Of the two tiers with fewest blocks every choice is tried, up to about so many pairs; beyond, so many at
+// even distances, nearly the same number of each.
 constexpr std::size_t kChoicesMax = 700;
 // With both forms to choose from, every number of computed blocks is tried up to so many, else those beside
 // the one that halving finds.

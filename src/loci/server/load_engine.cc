@@ -250,11 +250,11 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   LOCI_RETURN_IF_ERROR(allocate_pools(config, *parts.backend, sizes.device, context));
   const std::uint64_t io_limit = config.io_limit.value_or(0);
   const bool has_disk = !config.disk || !config.disk->empty();
-  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs({.file = config.profile,
-                                                         .folder = config.folders.profiles,
-                                                         .wants_disk = has_disk && io_limit == 0},
-                                                        this_machine(info), spec.fingerprint,
-                                                        assumed_costs(info)));
+  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs,
+                        choose_costs({.file = config.profile,
+                                      .folder = config.folders.profiles,
+                                      .wants_disk = has_disk && io_limit == 0},
+                                     this_machine(info), spec.fingerprint, assumed_costs(info)));
   LOCI_ASSIGN_OR_RETURN(
       const HiddenChoice hidden,
       choose_hidden({.wanted = config.hidden, .save = config.policies.save, .host_bytes = sizes.host_bytes},

@@ -104,8 +104,8 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
                               .layer_slice_bytes = layers.layer_slice_bytes});
     options.shares.push_back(blocks_needed(pools[group], expected));
   }
-  // Also where none are to be saved as things are: measured anew, or with another limit, they may be, and what
-  // the disk has as hidden states stays.
+  // Also where none are to be saved as things are: measured anew, or with another limit, they may be, and
+  // what the disk has as hidden states stays.
   if (request.hidden_slice_bytes > 0) {
     const std::uint32_t share = options.shares.front();
     const FormShares forms = form_shares(request.hidden_share, expected);

@@ -21,8 +21,8 @@ class Tenants {
   explicit Tenants(std::uint32_t blocks) : core_(Core::make(config_with(blocks)).value()) {}
 
   void arrive(std::uint64_t id, const std::string& tenant, std::size_t tokens, std::uint32_t max_new) {
-    Arrival arrival{RequestId(id),  "group", run_of(static_cast<std::uint32_t>(1'000 * id), tokens),
-                    max_new,        0,       {},
+    Arrival arrival{RequestId(id), "group", run_of(static_cast<std::uint32_t>(1'000 * id), tokens),
+                    max_new,       0,       {},
                     kNever};
     arrival.tenant = tenant;
     step(arrival);

@@ -252,9 +252,9 @@ class Opener {
   Status create_group(std::size_t index, std::uint32_t group) {
     DiskFileSet::Directory& one = set_.directories[index];
     const DiskLayout& layout = set_.layout;
-    LOCI_ASSIGN_OR_RETURN(one.headers[group],
-                          one.folder->create(header_file_name(group), layout.header_file_bytes(group),
-                                             FileCaching::kCached));
+    LOCI_ASSIGN_OR_RETURN(
+        one.headers[group],
+        one.folder->create(header_file_name(group), layout.header_file_bytes(group), FileCaching::kCached));
     LOCI_ASSIGN_OR_RETURN(
         one.slots[group],
         one.folder->create(slot_file_name(group), layout.slot_file_bytes(group), FileCaching::kDirect));
@@ -279,8 +279,7 @@ class Opener {
     LOCI_RETURN_IF_ERROR(one.folder->remove(kSuperblockFileName));
     LOCI_RETURN_IF_ERROR(one.folder->remove(kHoleFileName));
     // Of a store with more groups, too.
-    for (std::uint32_t g = 0; g < kDiskGroupsMax; ++g)
-      LOCI_RETURN_IF_ERROR(remove_group(*one.folder, g));
+    for (std::uint32_t g = 0; g < kDiskGroupsMax; ++g) LOCI_RETURN_IF_ERROR(remove_group(*one.folder, g));
     return {};
   }
 

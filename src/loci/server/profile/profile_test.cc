@@ -142,21 +142,6 @@ TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   EXPECT_FALSE(own->measure_into);
   EXPECT_NE(own->source.find("measured 2026"), std::string::npos);
 
-  // A rough one that was made without a disk is made again where there is one; a thorough one is not.
-  CostProfile without_disk = profile;
-  without_disk.disk_directory.clear();
-  const auto measured_into = [&](const CostProfile& kept) {
-    EXPECT_TRUE(write_profile(profile_path(folder_, profile.model_fingerprint), kept).ok());
-    const Result<ChosenCosts> costs =
-        choose_costs({.file = {}, .folder = folder_, .wants_disk = true}, profile.machine, model, {});
-    EXPECT_TRUE(costs.ok() && costs->measured && costs->curves == profile.curves);
-    return costs->measure_into;
-  };
-  EXPECT_EQ(measured_into(without_disk), std::nullopt);
-  without_disk.rough = true;
-  EXPECT_EQ(measured_into(without_disk), profile_path(folder_, profile.model_fingerprint));
-  EXPECT_EQ(measured_into(profile), std::nullopt);
-
   // Another machine's default file is left alone, and said so; given by name it is refused.
   MachineId other = profile.machine;
   other.cpu = "Another CPU";
@@ -194,6 +179,28 @@ TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   CostCurves assumed;
   assumed.token = 7;
   EXPECT_EQ(choose_costs({.file = {}, .folder = folder_}, profile.machine, model, assumed)->curves, assumed);
+}
+
+// One that was made without a disk.
+TEST_F(ProfileFolder, ARoughProfileIsMadeAgainWhereThereIsADisk) {
+  const CostProfile profile = some_profile();
+  const std::string path = profile_path(folder_, profile.model_fingerprint);
+  const auto measured_into = [&](const CostProfile& kept, bool wants_disk) {
+    EXPECT_TRUE(write_profile(path, kept).ok());
+    const Result<ChosenCosts> costs = choose_costs({.file = {}, .folder = folder_, .wants_disk = wants_disk},
+                                                   profile.machine, {1, 2, 0xab}, {});
+    EXPECT_TRUE(costs.ok() && costs->measured && costs->curves == profile.curves);
+    return costs->measure_into;
+  };
+  CostProfile without = profile;
+  without.disk_directory.clear();
+  EXPECT_EQ(measured_into(without, true), std::nullopt) << "somebody made it thoroughly";
+  without.rough = true;
+  EXPECT_EQ(measured_into(without, true), path);
+  EXPECT_EQ(measured_into(without, false), std::nullopt);
+  CostProfile rough = profile;
+  rough.rough = true;
+  EXPECT_EQ(measured_into(rough, true), std::nullopt);
 }
 
 TEST_F(ProfileFolder, MeasuresADisk) {
