@@ -3,14 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <latch>
+#include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
+
+#include "loci/base/random.h"
 
 namespace loci {
 namespace {
@@ -72,6 +77,102 @@ TEST(FairJobs, ATenantRunsNoMoreThanItMay) {
   jobs.ended("a", 5);
   EXPECT_EQ(jobs.take()->tenant, "a");
   EXPECT_EQ(jobs.waiting(), 2u);
+}
+
+// The same decisions, each by a look at all tenants.
+class NaiveJobs {
+ public:
+  explicit NaiveJobs(unsigned running_max) : running_max_(running_max) {}
+
+  void add(const std::string& name) {
+    Tenant& tenant = tenants_[name];
+    if (tenant.jobs == 0 && tenant.running == 0) tenant.used = std::max(tenant.used, floor_);
+    ++tenant.jobs;
+  }
+  std::string take() {
+    auto least = tenants_.end();
+    for (auto one = tenants_.begin(); one != tenants_.end(); ++one) {
+      if (one->second.jobs == 0 || one->second.running >= running_max_) continue;
+      if (least == tenants_.end() || one->second.used < least->second.used) least = one;
+    }
+    if (least == tenants_.end()) return {};
+    --least->second.jobs;
+    ++least->second.running;
+    floor_ = std::max(floor_, least->second.used);
+    return least->first;
+  }
+  void ended(const std::string& name, Nanos took) {
+    --tenants_[name].running;
+    tenants_[name].used += took;
+  }
+  // Whom it has to remember: who is idle and has used no more than the floor begins as a new one does.
+  std::size_t known() const {
+    return static_cast<std::size_t>(std::ranges::count_if(tenants_, [this](const auto& one) {
+      return one.second.jobs > 0 || one.second.running > 0 || one.second.used > floor_;
+    }));
+  }
+
+ private:
+  struct Tenant {
+    int jobs = 0;
+    unsigned running = 0;
+    Nanos used = 0;
+  };
+  const unsigned running_max_;
+  std::map<std::string, Tenant> tenants_;
+  Nanos floor_ = 0;
+};
+
+TEST(FairJobs, DecidesAsALookAtAllTenantsWould) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    Random random(seed);
+    const auto running_max = static_cast<unsigned>(1 + random.below(3));
+    const std::uint64_t tenants = 1 + random.below(20), add_percent = 20 + random.below(40);
+    FairJobs jobs(running_max);
+    NaiveJobs naive(running_max);
+    std::vector<std::string> running;
+    for (int step = 0; step < 500; ++step) {
+      const std::uint64_t what = random.below(100);
+      if (what < add_percent) {
+        const std::string name = "t" + std::to_string(random.below(tenants));
+        jobs.add(name, [] {});
+        naive.add(name);
+      } else if (what < 80) {
+        const auto next = jobs.take();
+        ASSERT_EQ(next ? next->tenant : "", naive.take()) << "seed " << seed << " step " << step;
+        if (next) running.push_back(next->tenant);
+        ASSERT_EQ(jobs.tenants(), naive.known()) << "seed " << seed << " step " << step;
+      } else if (!running.empty()) {
+        const std::size_t at = random.below(running.size());
+        const auto took = static_cast<Nanos>(random.below(4));  // ties are frequent
+        jobs.ended(running[at], took);
+        naive.ended(running[at], took);
+        running.erase(running.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+      jobs.check_invariants();
+    }
+  }
+}
+
+// The network thread waits for who takes a job.
+TEST(FairJobs, ManyTenantsCostNoMoreThanTheirLogarithm) {
+  const auto nanos_of_a_job = [](int tenants) {
+    FairJobs jobs(2);
+    for (int i = 0; i < tenants; ++i) jobs.add("tenant " + std::to_string(i), [] {});
+    const auto begin = std::chrono::steady_clock::now();
+    constexpr int kJobs = 2'000;
+    for (int i = 0; i < kJobs; ++i) {
+      const auto next = jobs.take();
+      jobs.ended(next->tenant, 1'000 + i);
+      jobs.add(next->tenant, [] {});
+    }
+    return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() / kJobs;
+  };
+  const double few = nanos_of_a_job(10);
+  const double many = nanos_of_a_job(10'000);
+  RecordProperty("nanos_of_ten", std::to_string(few));
+  RecordProperty("nanos_of_ten_thousand", std::to_string(many));
+  EXPECT_LT(many, 40 * few + 5'000);
 }
 
 TEST(WorkerPool, GivesValuesAndExceptionsBack) {
