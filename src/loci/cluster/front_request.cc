@@ -98,7 +98,7 @@ bool has_large_body(const HttpRequest& request) {
   const std::string_view length = request.header("Content-Length");
   std::uint64_t bytes = 0;
   const auto read = std::from_chars(length.data(), length.data() + length.size(), bytes);
-  return read.ec == std::errc::result_out_of_range || bytes > BodyBudget::kFreeBytes;
+  return read.ec == std::errc::result_out_of_range || bytes > ByteBudget::kFreeBytes;
 }
 
 HttpRequest models_request(const HttpRequest& request) {

@@ -19,7 +19,7 @@
 #include "loci/cluster/resumed_request.h"
 #include "loci/cluster/resumed_stream.h"
 #include "loci/cluster/routed_request.h"
-#include "loci/serve/http/body_budget.h"
+#include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/exchange.h"
 
 namespace loci {
@@ -96,7 +96,7 @@ std::string request_head(const HttpRequest& request, std::size_t body_bytes, std
 // Status, type and header fields of an instance's answer, as they are passed on.
 HttpResponse response_of(const boost::beast::http::response_header<>& header);
 
-// True: its body has, or may have, more than BodyBudget::kFreeBytes bytes.
+// True: its body has, or may have, more than ByteBudget::kFreeBytes bytes.
 bool has_large_body(const HttpRequest& request);
 // A question with the request's key, which an instance answers only if the key may use it.
 HttpRequest models_request(const HttpRequest& request);

@@ -22,13 +22,13 @@
 #include <utility>
 
 #include "loci/cluster/routed_request.h"
-#include "loci/serve/http/body_budget.h"
+#include "loci/serve/http/byte_budget.h"
 
 namespace loci {
 
 class KeptBodies {
  public:
-  static constexpr std::uint64_t kFreeBytes = BodyBudget::kFreeBytes;  // what instances do not count either
+  static constexpr std::uint64_t kFreeBytes = ByteBudget::kFreeBytes;  // what instances do not count either
   static constexpr std::uint64_t kTimesRest = 4;
 
   explicit KeptBodies(std::uint64_t bytes_max) : left_(bytes_max) {}

@@ -169,6 +169,8 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
     auto tenant = services_.tenants.authenticate(call.exchange.request());
     if (auto* error = std::get_if<ApiError>(&tenant)) co_return std::move(*error);
     call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
+    // (Without keys all clients are one tenant, and their addresses tell them apart.)
+    if (services_.tenants.has_keys()) call.exchange.charge_to("tenant " + call.tenant->id);
   }
   if (route.access == Access::kOperator) {
     if (std::optional<ApiError> error = check_operator(call)) co_return error;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -107,7 +108,7 @@ ApiError too_many_bodies(const HttpLimits& limits) {
   ApiError error =
       http_error(503,
                  fmt::format("the bodies of all requests together are larger than {} bytes (option "
-                             "max_bodies); try again later",
+                             "max_bodies), or this client's are larger than its share; try again later",
                              limits.bodies_bytes_max),
                  "too_many_bodies");
   error.retry_after_seconds = 1;
@@ -280,8 +281,9 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   co_return !error && !refused;
 }
 
-asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& request) {
+asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& request, std::string party) {
   if (body_ != BodyState::kUnread) co_return std::nullopt;
+  body_charge_.charge_to(std::move(party));
   error_code error;
   const steady_clock::time_point end =
       steady_clock::now() + std::chrono::nanoseconds(context_.limits.body_timeout);
@@ -477,7 +479,8 @@ asio::awaitable<void> Exchange::unwatch() {
 }
 
 asio::awaitable<std::optional<ApiError>> Exchange::read_body() {
-  std::optional<ApiError> error = co_await connection_.read_body(request_);
+  std::string charged = party();
+  std::optional<ApiError> error = co_await connection_.read_body(request_, std::move(charged));
   connection_.socket_.rest();  // a large body has made TLS's buffer large, and the reply may take long
   received_at_ = connection_.context_.clock.now();
   co_return error;

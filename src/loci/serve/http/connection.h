@@ -20,9 +20,10 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "loci/base/clock.h"
-#include "loci/serve/http/body_budget.h"
+#include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/exchange.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/http/http_socket.h"
@@ -38,7 +39,7 @@ struct ConnectionContext {
   const Clock& clock;
   ServeMetrics& metrics;
   ExchangeHandler handler;
-  BodyBudget bodies;
+  ByteBudget bodies;
   bool stopping = false;  // answers close their connections
   std::set<Connection*> all{};
   // In their TLS handshake, the oldest first, where HttpLimits::greetings_max bounds them.
@@ -80,7 +81,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // False: it can't.
   bool take_place();
   boost::asio::awaitable<bool> read_header(bool first);
-  boost::asio::awaitable<std::optional<ApiError>> read_body(HttpRequest& request);
+  // `party`: whom the body is charged to.
+  boost::asio::awaitable<std::optional<ApiError>> read_body(HttpRequest& request, std::string party);
   // Reads past a body that nobody wants. False: the connection is to end.
   boost::asio::awaitable<bool> skip_body();
   bool may_skip_body();
@@ -114,7 +116,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::chrono::steady_clock::time_point armed_for_ = std::chrono::steady_clock::time_point::max();
   std::optional<Parser> parser_;  // of the request that is read or answered
   BodyState body_ = BodyState::kUnread;
-  BodyBudget::Charge body_charge_;  // of the same
+  ByteBudget::Charge body_charge_;  // of the same, to the request's party
   bool timed_out_ = false;
   bool keep_alive_ = true;
   bool idle_ = true;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/network_v6.hpp>
 #include <boost/beast/http/status.hpp>
 #include <ctime>
 #include <random>
@@ -40,13 +41,32 @@ Exchange::Exchange(Connection& connection, HttpRequest header, Nanos received_at
   request_id_ = acceptable_id(id) ? std::string(id) : random_id();
 }
 
-bool Exchange::is_local() const {
+namespace {
+
+// Absent: the client has left.
+std::optional<asio::ip::address> address_of(const asio::ip::tcp::socket& socket) {
   boost::system::error_code error;
-  const auto peer = connection_.socket_.tcp().remote_endpoint(error);
-  if (error) return false;
-  const auto address = peer.address();
-  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
-  return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  const auto peer = socket.remote_endpoint(error);
+  if (error) return std::nullopt;
+  const asio::ip::address address = peer.address();
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+}
+
+}  // namespace
+
+bool Exchange::is_local() const {
+  const std::optional<asio::ip::address> address = address_of(connection_.socket_.tcp());
+  return address && address->is_loopback();
+}
+
+// Whoever has one address of IPv6 has the 2^64 of its network.
+std::string Exchange::party() const {
+  if (!party_.empty()) return party_;
+  const std::optional<asio::ip::address> address = address_of(connection_.socket_.tcp());
+  if (!address) return "nobody";
+  if (address->is_v4()) return address->to_string();
+  return asio::ip::make_network_v6(address->to_v6(), 64).canonical().to_string();
 }
 
 std::string Exchange::head(int status, std::string_view content_type, const HttpHeaders& headers,

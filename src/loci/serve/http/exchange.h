@@ -48,6 +48,10 @@ class Exchange {
   boost::asio::io_context& io();
   // The client is a program on this machine (as far as its address says).
   bool is_local() const;
+  // Whom the request's body and answer are charged to where these are bounded (byte_budget.h): a tenant once
+  // charge_to() has said so, else the client's address.
+  std::string party() const;
+  void charge_to(std::string party) { party_ = std::move(party); }
 
   // Added to whatever is answered.
   void add_header(std::string name, std::string value) {
@@ -80,6 +84,7 @@ class Exchange {
   std::string request_id_;
   Nanos received_at_;
   HttpHeaders headers_;
+  std::string party_;  // empty: the address
   int status_ = 0;
   bool chunked_ = false;
 };

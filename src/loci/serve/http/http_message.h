@@ -55,7 +55,7 @@ struct HttpResponse {
 
 struct HttpLimits {
   std::uint64_t body_bytes_max = std::uint64_t{8} << 20;
-  std::uint64_t bodies_bytes_max = std::uint64_t{256} << 20;  // of all requests together; see body_budget.h
+  std::uint64_t bodies_bytes_max = std::uint64_t{256} << 20;  // of all requests together; see byte_budget.h
   std::uint32_t header_bytes_max = 64 << 10;
   // A further one closes the one that has waited longest for a request or its header; where all have requests
   // it is turned away.

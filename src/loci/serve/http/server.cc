@@ -63,7 +63,7 @@ struct HttpServer::State {
                 .clock = clock,
                 .metrics = metrics,
                 .handler = {},
-                .bodies = BodyBudget(options.limits.bodies_bytes_max)},
+                .bodies = ByteBudget(options.limits.bodies_bytes_max)},
         work(asio::make_work_guard(io)) {}
 
   Status listen(ExchangeHandler handler);

@@ -11,37 +11,59 @@
 #include <vector>
 
 #include "loci/base/eventually_testing.h"
-#include "loci/serve/http/body_budget.h"
+#include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/crowd_testing.h"
 #include "loci/serve/http/server_testing.h"
 
 namespace loci {
 namespace {
 
-// Another body may have so many bytes beyond the free ones, and no more.
-bool has_room(BodyBudget& budget, std::uint64_t bytes) {
-  BodyBudget::Charge other(budget);
-  return other.grow_to(BodyBudget::kFreeBytes + bytes) && !other.grow_to(BodyBudget::kFreeBytes + bytes + 1);
+// Another party's body may have so many bytes beyond the free ones, and no more.
+bool has_room(ByteBudget& budget, std::uint64_t bytes) {
+  ByteBudget::Charge other(budget, "other");
+  return other.grow_to(ByteBudget::kFreeBytes + bytes) && !other.grow_to(ByteBudget::kFreeBytes + bytes + 1);
 }
 
-TEST(BodyBudget, ChargesWhatArrivesBeyondTheFreeBytes) {
-  BodyBudget budget(1000);
-  BodyBudget::Charge first(budget);
+TEST(ByteBudget, ChargesWhatArrivesBeyondTheFreeBytes) {
+  ByteBudget budget(1000);
+  ByteBudget::Charge first(budget, "first");
   {
-    BodyBudget::Charge second(budget);
-    EXPECT_TRUE(first.grow_to(BodyBudget::kFreeBytes));
+    ByteBudget::Charge second(budget, "second");
+    EXPECT_TRUE(first.grow_to(ByteBudget::kFreeBytes));
     EXPECT_TRUE(has_room(budget, 1000));
-    EXPECT_TRUE(first.grow_to(BodyBudget::kFreeBytes + 600));
-    EXPECT_TRUE(second.grow_to(BodyBudget::kFreeBytes + 400));
+    EXPECT_TRUE(first.grow_to(ByteBudget::kFreeBytes + 600));
+    EXPECT_TRUE(second.grow_to(ByteBudget::kFreeBytes + 400));
     EXPECT_TRUE(has_room(budget, 0));
-    EXPECT_FALSE(second.grow_to(BodyBudget::kFreeBytes + 401));
+    EXPECT_FALSE(second.grow_to(ByteBudget::kFreeBytes + 401));
     EXPECT_TRUE(has_room(budget, 0));
-    EXPECT_TRUE(second.grow_to(BodyBudget::kFreeBytes + 400));
+    EXPECT_TRUE(second.grow_to(ByteBudget::kFreeBytes + 400));
   }
   EXPECT_TRUE(has_room(budget, 400));
   first.release();
   EXPECT_TRUE(has_room(budget, 1000));
-  EXPECT_FALSE(first.grow_to(BodyBudget::kFreeBytes + 1001));
+  EXPECT_FALSE(first.grow_to(ByteBudget::kFreeBytes + 1001));
+}
+
+// The example of the header.
+TEST(ByteBudget, OnePartyLeavesRoomForOthers) {
+  ByteBudget budget(100);
+  const auto most = [&](ByteBudget::Charge& charge) {
+    std::uint64_t bytes = 100;
+    while (bytes > 0 && !charge.grow_to(ByteBudget::kFreeBytes + bytes)) --bytes;
+    return bytes;
+  };
+  ByteBudget::Charge a(budget, "a"), one_of_a(budget, "a"), b(budget, "b"), one_of_b(budget, "b");
+  ByteBudget::Charge c(budget, "c"), one_of_c(budget, "c");
+  ASSERT_TRUE(one_of_a.grow_to(ByteBudget::kFreeBytes + 1));
+  EXPECT_EQ(most(a), 79u);
+  ASSERT_TRUE(one_of_b.grow_to(ByteBudget::kFreeBytes + 1));
+  EXPECT_EQ(most(b), 15u);
+  ASSERT_TRUE(one_of_c.grow_to(ByteBudget::kFreeBytes + 1));
+  EXPECT_EQ(most(c), 2u);
+  EXPECT_FALSE(a.grow_to(ByteBudget::kFreeBytes + 80));
+  a.release();
+  one_of_a.charge_to("d");
+  EXPECT_EQ(most(one_of_a), 81u) << "one thing alone takes all that is left";
 }
 
 TEST_F(ServerTest, AnswersByTheHeaderBeforeTheBody) {
@@ -179,6 +201,27 @@ TEST_F(ServerTest, BodiesAreBoundedTogether) {
   Client next(server_->port());
   next.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 165536\r\n\r\n" + std::string(165'536, 'c'));
   EXPECT_TRUE(next.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+}
+
+// Bodies that never end, of one client, and one of another's beside them.
+TEST_F(ServerTest, OneClientsBodiesLeaveRoomForAnothers) {
+  start({.bodies_bytes_max = 1'000'000});
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 150000\r\n\r\n";
+  std::vector<std::unique_ptr<Client>> flood;
+  for (int i = 0; i < 33; ++i) {
+    flood.push_back(std::make_unique<Client>(server_->port()));
+    flood.back()->send(head + std::string(149'999, 'a'));
+  }
+  int refused = 0;
+  ASSERT_TRUE(eventually([&] {
+    refused = 0;
+    for (const auto& client : flood) refused += client->has_input();
+    return refused >= 24;
+  })) << "those for which there is no room are refused while they arrive: "
+      << refused;
+  Client other(server_->port(), "127.0.0.2");
+  other.send(head + std::string(150'000, 'b'));
+  EXPECT_TRUE(other.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
 }
 
 TEST_F(ServerTest, ADroppedBodyMakesRoomWhileItsRequestIsAnswered) {

@@ -31,7 +31,10 @@ namespace loci {
 // A client that reads with a time limit, so that a fault is a failure and not a hang.
 class Client {
  public:
-  explicit Client(std::uint16_t port) : socket_(io_) {
+  // `from`: an address of this machine.
+  explicit Client(std::uint16_t port, const char* from = "127.0.0.1") : socket_(io_) {
+    socket_.open(boost::asio::ip::tcp::v4());
+    socket_.bind({boost::asio::ip::make_address(from), 0});
     socket_.connect({boost::asio::ip::make_address("127.0.0.1"), port});
     const timeval patience{.tv_sec = 120, .tv_usec = 0};
     setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -64,6 +67,7 @@ class Client {
     if (bytes <= 0) error = boost::asio::error::eof;
     return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
   }
+  bool has_input() { return socket_.available() > 0; }
   bool is_closed() {
     std::string piece(1, '\0');
     boost::system::error_code error;
