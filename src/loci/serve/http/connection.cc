@@ -421,9 +421,15 @@ asio::awaitable<void> Connection::end_sending() {
 
 asio::awaitable<bool> Connection::write(std::array<asio::const_buffer, 3> buffers) {
   beast::buffers_suffix<std::array<asio::const_buffer, 3>> rest(buffers);
+  const HttpLimits& limits = context_.limits;
+  const auto bytes_to_write = static_cast<Nanos>(asio::buffer_size(buffers));
+  const Nanos time_in_all =
+      limits.write_timeout + bytes_to_write * kNanosPerSecond / static_cast<Nanos>(limits.write_rate_min);
+  const steady_clock::time_point end = steady_clock::now() + std::chrono::nanoseconds(time_in_all);
   while (asio::buffer_size(rest) > 0) {
     if (gone_ || timed_out_) co_return false;
-    set_deadline(context_.limits.write_timeout);
+    const Nanos left = std::chrono::nanoseconds(end - steady_clock::now()).count();
+    set_deadline(std::min(left, limits.write_timeout));
     error_code error;
     const std::size_t bytes =
         co_await socket_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));

@@ -99,6 +99,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> linger();
   // Tells the client that nothing more comes, unless that would take long.
   boost::asio::awaitable<void> end_sending();
+  // The client has to take something within HttpLimits::write_timeout, again and again, and all of it at
+  // HttpLimits::write_rate_min.
   boost::asio::awaitable<bool> write(std::array<boost::asio::const_buffer, 3> buffers);
 
   // Past the deadline whatever the socket does is cancelled.

@@ -69,7 +69,9 @@ struct HttpLimits {
   Nanos body_stall_timeout = 10 * kNanosPerSecond;  // without a byte of it
   Nanos idle_timeout = 75 * kNanosPerSecond;        // between two requests
   Nanos write_timeout = 60 * kNanosPerSecond;       // without the client taking anything
-  Nanos turned_away_timeout = kNanosPerSecond;      // of a connection beyond the limit, until it has read why
+  // Of an answer, or of a part of one that streams: it may take `write_timeout` and its bytes at this rate.
+  std::uint64_t write_rate_min = 64 << 10;      // bytes a second; more than 0
+  Nanos turned_away_timeout = kNanosPerSecond;  // of a connection beyond the limit, until it has read why
 };
 
 }  // namespace loci

@@ -235,6 +235,22 @@ TEST_F(ServerTest, ADroppedBodyMakesRoomWhileItsRequestIsAnswered) {
   EXPECT_TRUE(next.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
 }
 
+// A byte now and then is no reading: whoever reads so would keep its answer, and its connection, for days.
+TEST_F(ServerTest, AnAnswerIsTakenAtALeastRate) {
+  start({.write_timeout = kNanosPerSecond / 2, .write_rate_min = 4 << 20});
+  Client slow(server_->port());
+  slow.send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::string piece(16 << 10, '\0');
+  boost::system::error_code error;
+  while (!flood_ended_ && !error && std::chrono::steady_clock::now() < until) {
+    slow.read_some(piece, error);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(flood_ended_ || eventually([&] { return flood_ended_.load(); }));
+  EXPECT_LT(std::chrono::steady_clock::now(), until) << "it goes on at less than a megabyte a second";
+}
+
 TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
   start();
   Client client(server_->port());
