@@ -32,8 +32,8 @@ class Generation {
   GenerationSummary summary() const;
   // True: the engine has taken a choice; else it was refused, or its client left before.
   bool has_begun() const { return accepted_; }
-  // What its tenant pays for. One that failed costs what it came to if a part of its reply was sent. (What
-  // another server goes on with is paid for there.)
+  // What its tenant pays for. One that failed by the server's fault (5xx) costs what it came to only if a
+  // part of its reply was sent. (What another server goes on with is paid for there.)
   std::uint64_t paid_tokens() const;
 
  private:

@@ -251,11 +251,17 @@ TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
   commit_ = [](auto&&...) { return not_found("deleted"); };
   EXPECT_EQ(stream(kReply, false).stream, "begin finish0 deleted");
   EXPECT_LT(tokens_left(), kLimit - 1000);
-  // What was not sent costs nothing.
+  // Nor is a whole reply free where the client has seen to it that it cannot be stored.
   limited.id = "another";
   tenant_ = std::make_shared<const Tenant>(limited);
   streams_ = false;
   EXPECT_EQ(stream(kReply, false).stream, "deleted");
+  EXPECT_LT(tokens_left(), kLimit - 1000);
+  // What was not sent by the server's fault costs nothing.
+  limited.id = "a third";
+  tenant_ = std::make_shared<const Tenant>(limited);
+  commit_ = [](auto&&...) { return Status(StatusCode::kUnavailable, "away"); };
+  EXPECT_EQ(stream(kReply, false).stream, "away");
   EXPECT_EQ(tokens_left(), kLimit);
   // Nor what another server goes on with: it is paid for there.
   streams_ = true;
