@@ -5,22 +5,25 @@
 
 namespace loci {
 
-Status CommitGroups::run(const SqlDatabase::Body& body) {
+Status CommitGroups::run(const SqlCaller& caller, const SqlDatabase::Body& body) {
   Entry entry;
   entry.member.body = &body;
-  return enter(entry);
+  entry.member.bytes = caller.bytes;
+  return enter(caller.tenant, entry);
 }
 
 Status CommitGroups::alone(const std::function<Status()>& job) {
   Entry entry;
   entry.job = &job;
-  return enter(entry);
+  return enter({}, entry);
 }
 
-Status CommitGroups::enter(Entry& entry) {
+Status CommitGroups::enter(std::string_view tenant, Entry& entry) {
   {
     MutexLock lock(mutex_);
-    waiting_.push_back(&entry);
+    const auto [line, is_new] = lines_.try_emplace(std::string(tenant));
+    if (is_new) turns_.push_back(line);
+    line->second.push_back(&entry);
     if (busy_) {
       entry.called.wait(lock, [&entry] { return entry.leads || entry.done; });
     } else {
@@ -32,17 +35,37 @@ Status CommitGroups::enter(Entry& entry) {
   return std::move(entry.member.status);
 }
 
+std::vector<CommitGroups::Entry*> CommitGroups::take_group() {
+  std::vector<Entry*> group;
+  std::vector<Lines::iterator> passed_over;
+  std::uint64_t bytes = 0;
+  while (!turns_.empty() && group.size() < kMembersMax) {
+    const Lines::iterator line = turns_.front();
+    Entry* const next = line->second.front();
+    turns_.pop_front();
+    if (!group.empty() && (next->job != nullptr || bytes + next->member.bytes > kBytesMax)) {
+      passed_over.push_back(line);
+      continue;
+    }
+    group.push_back(next);
+    bytes += next->member.bytes;
+    line->second.pop_front();
+    if (line->second.empty())
+      lines_.erase(line);
+    else
+      turns_.push_back(line);
+    if (next->job != nullptr) break;
+  }
+  turns_.insert(turns_.begin(), passed_over.begin(), passed_over.end());
+  return group;
+}
+
 // The caller's entry is the first that waits.
 void CommitGroups::lead() {
   std::vector<Entry*> group;
-  group.reserve(kMembersMax);
   {
     const MutexLock lock(mutex_);
-    do {
-      group.push_back(waiting_.front());
-      waiting_.pop_front();
-    } while (group.front()->job == nullptr && group.size() < kMembersMax && !waiting_.empty() &&
-             waiting_.front()->job == nullptr);
+    group = take_group();
   }
   try {
     if (group.front()->job != nullptr) {
@@ -62,10 +85,10 @@ void CommitGroups::lead() {
     entry->done = true;
     entry->called.notify_one();
   }
-  busy_ = !waiting_.empty();
+  busy_ = !turns_.empty();
   if (!busy_) return;
-  waiting_.front()->leads = true;
-  waiting_.front()->called.notify_one();
+  first()->leads = true;
+  first()->called.notify_one();
 }
 
 }  // namespace loci

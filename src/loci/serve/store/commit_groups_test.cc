@@ -8,6 +8,7 @@
 #include <chrono>
 #include <latch>
 #include <numeric>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -26,13 +27,13 @@ std::vector<std::size_t> groups_of_ten_that_come_late() {
   });
   const SqlDatabase::Body body = [](SqlSession&) { return Status(); };
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { EXPECT_TRUE(commits.run(body).ok()); });
+  threads.emplace_back([&] { EXPECT_TRUE(commits.run({}, body).ok()); });
   first_commits.wait();
   std::atomic<int> begun = 0;
   for (int i = 0; i < 10; ++i) {
     threads.emplace_back([&] {
       ++begun;
-      EXPECT_TRUE(commits.run(body).ok());
+      EXPECT_TRUE(commits.run({}, body).ok());
     });
   }
   while (begun < 10) std::this_thread::yield();
@@ -93,7 +94,7 @@ TEST(CommitGroups, EachGetsItsOwnVerdict) {
           continue;
         }
         bool ran = false;
-        const Status status = commits.run([&](SqlSession&) {
+        const Status status = commits.run({.tenant = t % 2 == 0 ? "a" : "b"}, [&](SqlSession&) {
           ran = true;
           return t % 3 == 0 ? not_found("a third") : Status();
         });
@@ -106,6 +107,53 @@ TEST(CommitGroups, EachGetsItsOwnVerdict) {
   EXPECT_EQ(jobs, kThreads / 10 * kEach);
   EXPECT_EQ(committed, std::size_t{kThreads / 10 * 9 * kEach});
   EXPECT_GT(largest, 2u);
+}
+
+// While one commits, a tenant brings 31 large transactions and two others one each.
+TEST(CommitGroups, TenantsTakeTurnsInGroupsOfBoundedBytes) {
+  constexpr std::uint64_t kLarge = 8 << 20;
+  std::latch first_commits(1), all_wait(1);
+  std::vector<std::vector<std::uint64_t>> groups;  // of each the bytes of its members
+  CommitGroups commits([&](std::span<CommitMember* const> members) {
+    std::vector<std::uint64_t>& group = groups.emplace_back();
+    for (const CommitMember* member : members) group.push_back(member->bytes);
+    if (groups.size() > 1) return;
+    first_commits.count_down();
+    all_wait.wait();
+  });
+  const SqlDatabase::Body body = [](SqlSession&) { return Status(); };
+  std::vector<std::thread> threads;
+  std::atomic<int> begun = 0;
+  const auto come = [&](std::string_view tenant, std::uint64_t bytes) {
+    threads.emplace_back([&, tenant, bytes] {
+      ++begun;
+      EXPECT_TRUE(commits.run({.tenant = tenant, .bytes = bytes}, body).ok());
+    });
+  };
+  come("flood", kLarge);
+  first_commits.wait();
+  for (int i = 0; i < 30; ++i) come("flood", kLarge);
+  come("flood", 3 * CommitGroups::kBytesMax);
+  while (begun < 32) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // from "begun" to waiting
+  come("ann", 1);
+  come("bob", 2);
+  while (begun < 34) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  all_wait.count_down();
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_GE(groups.size(), 3u);
+  std::size_t members = 0;
+  for (const std::vector<std::uint64_t>& group : groups) {
+    const std::uint64_t bytes = std::accumulate(group.begin(), group.end(), std::uint64_t{0});
+    EXPECT_TRUE(group.size() == 1 || bytes <= CommitGroups::kBytesMax) << bytes;
+    members += group.size();
+  }
+  EXPECT_EQ(members, 34u) << "everybody's turn came, that of the largest too";
+  const auto has = [&](std::size_t group, std::uint64_t bytes) {
+    return std::ranges::find(groups[group], bytes) != groups[group].end();
+  };
+  EXPECT_TRUE(has(1, 1) && has(1, 2)) << "those who came last are in the next group";
 }
 
 }  // namespace

@@ -332,7 +332,7 @@ Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::stri
   return std::unique_ptr<PostgresDatabase>(new PostgresDatabase(std::move(pool)));
 }
 
-Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
+Status PostgresDatabase::transact(SqlAccess access, const SqlCaller&, const Body& body) {
   using Writing = pqxx::transaction<pqxx::repeatable_read, pqxx::read_write>;
   using Reading = pqxx::transaction<pqxx::repeatable_read, pqxx::read_only>;
   using EachRow = pqxx::transaction<pqxx::read_committed, pqxx::read_write>;

@@ -43,7 +43,8 @@ class PostgresDatabase final : public SqlDatabase {
   static Result<std::unique_ptr<PostgresDatabase>> open(const std::string& url, const StoreOptions& options);
   ~PostgresDatabase() override;
 
-  Status transact(SqlAccess access, const Body& body) override;
+  using SqlDatabase::transact;
+  Status transact(SqlAccess access, const SqlCaller& caller, const Body& body) override;
   Status synchronise() override { return {}; }  // each transaction is durable
   SqlDialect dialect() const override { return SqlDialect::kPostgres; }
   // A random number; each connection holds a shared advisory lock on it, so it has ended when nobody does.

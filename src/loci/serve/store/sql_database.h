@@ -85,6 +85,12 @@ enum class SqlAccess : std::uint8_t {
             // sees what others had committed when it began, and none fails because another changed a row
   kSchema,  // as kWrite, of a migration: it may touch all rows, and take an hour
 };
+// For whom a transaction runs: those of several tenants take turns.
+struct SqlCaller {
+  std::string_view tenant = {};  // empty: the server itself
+  std::uint64_t bytes = 0;       // about what it writes
+};
+
 enum class SqlDialect : std::uint8_t { kSqlite, kPostgres };
 
 // Thread-safe.
@@ -96,7 +102,8 @@ class SqlDatabase {
   // Runs `body` as one transaction that sees and makes everything or nothing, as if it were alone. An
   // error of `body` undoes it. When transact() returns without an error, what was written is durable.
   // `body` may be run again (after a conflict with another server): it must not keep what a former run found.
-  virtual Status transact(SqlAccess access, const Body& body) = 0;
+  virtual Status transact(SqlAccess access, const SqlCaller& caller, const Body& body) = 0;
+  Status transact(SqlAccess access, const Body& body) { return transact(access, SqlCaller(), body); }
 
   // Makes durable what kUpkeep has written.
   virtual Status synchronise() = 0;

@@ -59,11 +59,11 @@ class WatchedDatabase final : public SqlDatabase {
  public:
   WatchedDatabase(std::unique_ptr<SqlDatabase> database, UpkeepWatch& watch)
       : database_(std::move(database)), watch_(watch) {}
-  Status transact(SqlAccess access, const Body& body) override {
-    if (access != SqlAccess::kUpkeep) return database_->transact(access, body);
+  Status transact(SqlAccess access, const SqlCaller& caller, const Body& body) override {
+    if (access != SqlAccess::kUpkeep) return database_->transact(access, caller, body);
     const int at_once = ++watch_.at_once;
     watch_.at_once_most = std::max(watch_.at_once_most.load(), at_once);
-    const Status done = database_->transact(access, [&](SqlSession& session) {
+    const Status done = database_->transact(access, caller, [&](SqlSession& session) {
       WatchedSession watched(session, watch_);
       return body(watched);
     });

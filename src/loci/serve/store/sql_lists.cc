@@ -52,7 +52,7 @@ Result<SqlRows> read_rows(SqlSession& session, std::string_view tenant, std::str
 Result<ConversationList> SqlStore::conversations(std::string_view tenant, std::string_view after,
                                                  std::uint32_t limit) {
   ConversationList list;
-  const Status done = database().transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
     list = {};
     LOCI_ASSIGN_OR_RETURN(const SqlRows rows, read_rows(session, tenant, after, limit));
     list.has_more = rows.size() > limit;

@@ -188,6 +188,19 @@ Result<std::int64_t> delete_ended(SqlSession& session, std::int64_t thread) {
 
 // --- items ---
 
+Status count_items(SqlSession& session, std::int64_t conversation, std::int64_t added) {
+  if (added == 0) return {};
+  return session
+      .run("UPDATE conversations SET items = items + $1 WHERE conversation = $2", {added, conversation})
+      .status();
+}
+
+std::uint64_t bytes_of(const std::vector<StoredItem>& items) {
+  std::uint64_t bytes = 0;
+  for (const StoredItem& item : items) bytes += item.id.size() + item.json.size();
+  return bytes;
+}
+
 Result<std::int64_t> add_items(SqlSession& session, const ItemOwner& owner,
                                const std::vector<StoredItem>& items, std::string_view field) {
   std::int64_t added = 0;

@@ -113,6 +113,10 @@ struct ItemOwner {
   std::optional<std::int64_t> response;
   ItemPart part = ItemPart::kInput;
 };
+// So many items more are in the conversation's list; negative: fewer.
+Status count_items(SqlSession& session, std::int64_t conversation, std::int64_t added);
+// Of their ids and JSON.
+std::uint64_t bytes_of(const std::vector<StoredItem>& items);
 // Returns their bytes. Errors: kInvalidArgument (the conversation has an item of such an id already).
 Result<std::int64_t> add_items(SqlSession& session, const ItemOwner& owner,
                                const std::vector<StoredItem>& items, std::string_view field);

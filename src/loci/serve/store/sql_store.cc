@@ -40,7 +40,7 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
   LOCI_RETURN_IF_ERROR(check_stored_text(conversation.metadata, kStoredMetadataBytesMax, "metadata"));
   LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
   const std::int64_t now = options_.now_seconds();
-  return write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
+  return write(tenant, bytes_of(items), [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_ASSIGN_OR_RETURN(const auto same, find_conversation(session, tenant, conversation.id));
     if (same) {
       return invalid_argument(
@@ -64,7 +64,7 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
 
 Result<StoredConversation> SqlStore::conversation(std::string_view tenant, std::string_view id) {
   StoredConversation found;
-  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(ConversationRow row, get_conversation(session, tenant, id));
     found = std::move(row.stored);
     return {};
@@ -75,7 +75,7 @@ Result<StoredConversation> SqlStore::conversation(std::string_view tenant, std::
 
 Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) {
   LOCI_RETURN_IF_ERROR(check_stored_text(metadata, kStoredMetadataBytesMax, "metadata"));
-  return write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
+  return write(tenant, metadata.size(), [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
     const std::int64_t bytes = row_bytes(id, metadata);
     const std::int64_t before = row_bytes(id, row.stored.metadata);
@@ -93,7 +93,8 @@ Result<std::vector<StoredTokens>> SqlStore::delete_conversation(std::string_view
                                                                 std::string_view id) {
   std::vector<StoredTokens> said;
   std::int64_t thread = 0, taken_bytes = 0;
-  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  const SqlCaller caller{.tenant = tenant};
+  const Status done = database_->transact(SqlAccess::kWrite, caller, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
     thread = row.thread;
     LOCI_ASSIGN_OR_RETURN(said, said_in(session, thread, options_.said_tokens_max));
@@ -112,7 +113,7 @@ void SqlStore::erase_deleted() { (void)database_->erase_deleted(); }
 Status SqlStore::add_items(std::string_view tenant, std::string_view conversation,
                            const std::vector<StoredItem>& items) {
   LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
-  return write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
+  return write(tenant, bytes_of(items), [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     const ItemOwner owner{.thread = row.thread, .conversation = row.conversation, .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
@@ -124,7 +125,7 @@ Status SqlStore::add_items(std::string_view tenant, std::string_view conversatio
 Result<ItemList> SqlStore::conversation_items(std::string_view tenant, std::string_view conversation,
                                               const ItemPage& page) {
   ItemList list;
-  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     LOCI_ASSIGN_OR_RETURN(list, read_page(session, ItemsOf::kConversation, row.conversation, page));
     return {};
@@ -149,7 +150,8 @@ Result<StoredItem> SqlStore::conversation_item(std::string_view tenant, std::str
 }
 
 Status SqlStore::delete_item(std::string_view tenant, std::string_view conversation, std::string_view item) {
-  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  const SqlCaller caller{.tenant = tenant};
+  const Status done = database_->transact(SqlAccess::kWrite, caller, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     LOCI_ASSIGN_OR_RETURN(const std::int64_t key, get_item(session, row.conversation, item));
     LOCI_ASSIGN_OR_RETURN(
@@ -181,7 +183,7 @@ Status check_history(SqlSession& session, const ConversationRow& row, std::uint6
 Result<std::vector<StoredItem>> SqlStore::conversation_history(std::string_view tenant, std::string_view id,
                                                                std::uint64_t bytes_max) {
   std::vector<StoredItem> items;
-  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
     LOCI_RETURN_IF_ERROR(check_history(session, row, bytes_max));
     LOCI_ASSIGN_OR_RETURN(

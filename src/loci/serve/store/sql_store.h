@@ -75,9 +75,13 @@ class SqlStore : public ConversationStore {
 
  private:
   // A transaction that writes to one of the tenant's threads; then what the tenant's quota has no room for
-  // goes (StoreOptions::quota_of).
+  // goes (StoreOptions::quota_of). `bytes`: about what it writes.
   using WriteThread = std::function<Result<store_rows::WrittenThread>(SqlSession&)>;
-  Status write(std::string_view tenant, const WriteThread& body);
+  Status write(std::string_view tenant, std::uint64_t bytes, const WriteThread& body);
+  // A transaction that reads what the tenant has.
+  Status read(std::string_view tenant, const SqlDatabase::Body& body) {
+    return database_->transact(SqlAccess::kRead, {.tenant = tenant}, body);
+  }
   void erase_deleted();
   StoreQuota quota_of(std::string_view tenant) const {
     return options_.quota_of ? options_.quota_of(tenant) : StoreQuota();

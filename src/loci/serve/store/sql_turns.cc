@@ -165,7 +165,10 @@ Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
   LOCI_RETURN_IF_ERROR(check_stored_turn(tenant, turn));
   const auto begin = std::chrono::steady_clock::now();
   const std::string owner = is_running(turn.response.status) ? database_->instance() : std::string();
-  const Status done = write(tenant, [&](SqlSession& session) -> Result<WrittenThread> {
+  const StoredResponse& response = turn.response;
+  const std::uint64_t bytes = response.json.size() + sizeof(TokenId) * response.tokens.size() +
+                              bytes_of(turn.input) + bytes_of(turn.output);
+  const Status done = write(tenant, bytes, [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_RETURN_IF_ERROR(check_claim(session, tenant, turn, database_->instance()));
     return write_turn(session, tenant, turn, owner, options_.now_seconds());
   });
@@ -188,7 +191,8 @@ constexpr std::string_view kContinuedResponse =
 Result<StoredResponse> read_response(SqlDatabase& database, std::string_view columns, std::string_view tenant,
                                      std::string_view id) {
   StoredResponse found;
-  const Status done = database.transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const SqlCaller caller{.tenant = tenant};
+  const Status done = database.transact(SqlAccess::kRead, caller, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ResponseRow row, get_response(session, tenant, id));
     LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(columns, {row.response}));
     found = {.id = std::string(id),
@@ -219,7 +223,8 @@ Result<StoredResponse> SqlStore::continued_response(std::string_view tenant, std
 }
 
 Status SqlStore::delete_response(std::string_view tenant, std::string_view id) {
-  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  const SqlCaller caller{.tenant = tenant};
+  const Status done = database_->transact(SqlAccess::kWrite, caller, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ResponseRow row, get_response(session, tenant, id));
     if (is_running(row.status) && row.owner != database_->instance()) {
       LOCI_ASSIGN_OR_RETURN(const bool has_ended, database_->has_ended(session, row.owner));
@@ -251,7 +256,7 @@ Status SqlStore::delete_response(std::string_view tenant, std::string_view id) {
 Result<ItemList> SqlStore::input_items(std::string_view tenant, std::string_view response,
                                        const ItemPage& page) {
   ItemList list;
-  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ResponseRow row, get_response(session, tenant, response));
     LOCI_ASSIGN_OR_RETURN(list, read_page(session, ItemsOf::kResponseInput, row.response, page));
     return {};
@@ -284,7 +289,7 @@ constexpr std::string_view kChainItems = LOCI_CHAIN
 Result<std::vector<StoredItem>> SqlStore::response_history(std::string_view tenant, std::string_view id,
                                                            std::uint64_t bytes_max) {
   std::vector<StoredItem> items;
-  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
     LOCI_RETURN_IF_ERROR(get_response(session, tenant, id).status());
     LOCI_ASSIGN_OR_RETURN(const SqlRows end, session.run(kChainEnd, {tenant, id}));
     if (!end.text(0, 0).empty()) {

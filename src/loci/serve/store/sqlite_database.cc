@@ -145,10 +145,15 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
 // would wait for ever.
 class SqliteDatabase::Reader {
  public:
-  explicit Reader(SqliteDatabase& database) : database_(database) {
+  // `tenant`: empty: the server itself, which has no bound of its own.
+  Reader(SqliteDatabase& database, std::string_view tenant) : database_(database), tenant_(tenant) {
     MutexLock lock(database.readers_mutex_);
-    database.reader_back_.wait(
-        lock, [&database]() REQUIRES(database.readers_mutex_) { return !database.readers_.empty(); });
+    database.reader_back_.wait(lock, [this]() REQUIRES(database_.readers_mutex_) {
+      if (database_.readers_.empty()) return false;
+      const auto found = database_.reading_.find(tenant_);
+      return tenant_.empty() || found == database_.reading_.end() || found->second < kReadersOfOne;
+    });
+    ++database.reading_[std::string(tenant)];
     connection_ = std::move(database.readers_.back());
     database.readers_.pop_back();
   }
@@ -156,8 +161,10 @@ class SqliteDatabase::Reader {
     {
       const MutexLock lock(database_.readers_mutex_);
       database_.readers_.push_back(std::move(connection_));  // it has had room for all since open()
+      const auto found = database_.reading_.find(tenant_);
+      if (--found->second == 0) database_.reading_.erase(found);
     }
-    database_.reader_back_.notify_one();
+    database_.reader_back_.notify_all();  // not each who waits may have it
   }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
@@ -166,17 +173,18 @@ class SqliteDatabase::Reader {
 
  private:
   SqliteDatabase& database_;
+  const std::string_view tenant_;
   std::unique_ptr<SqliteConnection> connection_;
 };
 
-Status SqliteDatabase::transact(SqlAccess access, const Body& body) {
+Status SqliteDatabase::transact(SqlAccess access, const SqlCaller& caller, const Body& body) {
   if (access == SqlAccess::kWrite || access == SqlAccess::kRows || access == SqlAccess::kSchema)
-    return groups_.run(body);
+    return groups_.run(caller, body);
   if (access == SqlAccess::kUpkeep)
     return unsynchronised([&] { return connection_->transact(SqlAccess::kWrite, body); });
   if (readers_count_ == 0)
     return groups_.alone([&] { return connection_->transact(SqlAccess::kRead, body); });
-  return Reader(*this).connection().transact(access, body);
+  return Reader(*this, caller.tenant).connection().transact(access, body);
 }
 
 // A log that is not synchronised is whole up to some transaction after a loss of power, and the next turn's
@@ -198,7 +206,7 @@ Status SqliteDatabase::synchronise_commits() {
 }
 
 Status SqliteDatabase::synchronise() {
-  return groups_.run([this](SqlSession& session) {
+  return groups_.run({}, [this](SqlSession& session) {
     // Something has to be written for the log to be synchronised.
     return session.execute(fmt::format("PRAGMA user_version = {};", ++synchronised_));
   });

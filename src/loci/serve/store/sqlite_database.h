@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,12 +22,14 @@
 
 namespace loci {
 
-// Who writes waits for who wrote before; who reads waits for neither. Errors of transactions: kUnavailable
+// Who writes waits for who wrote before; who reads waits for neither. A tenant reads on at most kReadersOfOne
+// connections at once, so that others find one. Errors of transactions: kUnavailable
 // (another process holds the lock for longer than the timeout, the disk is full or fails; it works again when
 // that has passed), kDataLoss (the file is damaged).
 class SqliteDatabase final : public SqlDatabase {
  public:
   enum class Mode : std::uint8_t { kReadWrite, kReadOnly };
+  static constexpr unsigned kReadersOfOne = 2;
 
   // kReadWrite: makes the file and its folder where they are missing, for their owner alone.
   // Errors: as above; kInvalidArgument where the file is no store of Loci's; kNotFound (kReadOnly).
@@ -34,7 +37,8 @@ class SqliteDatabase final : public SqlDatabase {
                                                       const StoreOptions& options);
   ~SqliteDatabase() override;
 
-  Status transact(SqlAccess access, const Body& body) override;
+  using SqlDatabase::transact;
+  Status transact(SqlAccess access, const SqlCaller& caller, const Body& body) override;
   Status synchronise() override;
   SqlDialect dialect() const override { return SqlDialect::kSqlite; }
   std::string instance() const override { return "local"; }
@@ -71,6 +75,7 @@ class SqliteDatabase final : public SqlDatabase {
   Mutex readers_mutex_;
   Condition reader_back_;
   std::vector<std::unique_ptr<SqliteConnection>> readers_ GUARDED_BY(readers_mutex_);  // idle
+  std::map<std::string, unsigned, std::less<>> reading_ GUARDED_BY(readers_mutex_);    // by tenant; above 0
 };
 
 }  // namespace loci
