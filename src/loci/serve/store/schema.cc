@@ -118,13 +118,21 @@ CREATE INDEX turn_claims_by_holder ON turn_claims (holder);
     // row's key by themselves.) The old indexes go last, since others wait for that.
     Migration{.version = 5,
               .statements = R"sql(
-SET LOCAL statement_timeout = 0;
+{patience}
 CREATE INDEX items_by_thread_and_item ON items (thread, item);
 CREATE INDEX responses_by_thread_and_response ON responses (thread, response);
 DROP INDEX items_by_thread;
 DROP INDEX responses_by_thread;
 )sql",
               .only = SqlDialect::kPostgres},
+    // How many items a conversation has, counted as they come and go: a list of conversations tells it.
+    Migration{.version = 6, .statements = R"sql(
+{patience}
+ALTER TABLE conversations ADD COLUMN items {int} NOT NULL DEFAULT 0;
+UPDATE conversations SET items = (
+  SELECT COUNT(*) FROM items WHERE items.conversation = conversations.conversation
+);
+)sql"},
 };
 
 constexpr std::string_view kVersionTable =
@@ -133,11 +141,12 @@ constexpr std::string_view kVersionTable =
 
 std::string in_dialect(std::string_view text, SqlDialect dialect) {
   const bool sqlite = dialect == SqlDialect::kSqlite;
-  const std::array<std::array<std::string_view, 2>, 4> words = {{
+  const std::array<std::array<std::string_view, 2>, 5> words = {{
       {"{identity}", sqlite ? "INTEGER PRIMARY KEY" : "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"},
       {"{int}", sqlite ? "INTEGER" : "BIGINT"},
       {"{blob}", sqlite ? "BLOB" : "BYTEA"},
       {"{strict}", sqlite ? " STRICT" : ""},
+      {"{patience}", sqlite ? "" : "SET LOCAL statement_timeout = 0;"},
   }};
   std::string out(text);
   for (const auto& [name, word] : words) {

@@ -15,8 +15,7 @@ namespace {
 // CROSS: SQLite walks the tenant's threads, the newest first, and stops at the limit.
 constexpr std::string_view kColumns =
     "SELECT conversations.conversation, conversations.id, conversations.created_at, conversations.metadata, "
-    "threads.active_at, threads.size_bytes, "
-    "(SELECT COUNT(*) FROM items WHERE items.conversation = conversations.conversation) "
+    "threads.active_at, threads.size_bytes, conversations.items "
     "FROM threads CROSS JOIN conversations "
     "WHERE conversations.thread = threads.thread AND threads.tenant = $1 ";
 constexpr std::string_view kOrder =

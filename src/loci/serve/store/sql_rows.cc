@@ -227,6 +227,9 @@ Result<std::int64_t> add_items(SqlSession& session, const ItemOwner& owner,
             .status());
     added += bytes;
   }
+  if (owner.conversation) {
+    LOCI_RETURN_IF_ERROR(count_items(session, *owner.conversation, static_cast<std::int64_t>(items.size())));
+  }
   return added;
 }
 

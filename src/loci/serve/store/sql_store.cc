@@ -158,6 +158,7 @@ Status SqlStore::delete_item(std::string_view tenant, std::string_view conversat
         const SqlRows gone,
         session.run("DELETE FROM items WHERE item = $1 AND response IS NULL RETURNING size_bytes", {key}));
     LOCI_RETURN_IF_ERROR(session.run("UPDATE items SET conversation = NULL WHERE item = $1", {key}).status());
+    LOCI_RETURN_IF_ERROR(count_items(session, row.conversation, -1));
     return settle_thread(session, row.thread, -sum_of(gone, 0));
   });
   if (done.ok()) erase_deleted();

@@ -94,8 +94,12 @@ Result<std::int64_t> write_response(SqlSession& session, std::string_view tenant
   if (place.replaced) {
     const std::int64_t key = place.replaced->response;
     LOCI_ASSIGN_OR_RETURN(const SqlRows items,
-                          session.run("DELETE FROM items WHERE response = $1 RETURNING size_bytes", {key}));
+                          session.run("DELETE FROM items WHERE response = $1 RETURNING size_bytes, "
+                                      "COALESCE(conversation, 0)",
+                                      {key}));
     bytes -= place.replaced->bytes + sum_of(items, 0);
+    for (std::size_t i = 0; i < items.size(); ++i)
+      LOCI_RETURN_IF_ERROR(count_items(session, items.integer(i, 1), -1));  // 0: no conversation's
     LOCI_RETURN_IF_ERROR(session
                              .run("UPDATE responses SET created_at = $1, status = $2, owner = $3, json = $4, "
                                   "tokenizer = $5, sequence = $6, size_bytes = $7 WHERE response = $8",

@@ -182,8 +182,8 @@ TEST(SqliteStore, SpaceComesBackWithExpiry) {
   EXPECT_LT(std::filesystem::file_size(path), 200'000u);
 }
 
-// Sizes are counted as rows come and go, never by a look at all rows; so they must stay exact.
-TEST(SqliteStore, SizesOfThreadsAreThoseOfTheirRows) {
+// Sizes and items are counted as rows come and go, never by a look at all rows; so they must stay exact.
+TEST(SqliteStore, CountsAreThoseOfTheRows) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const TestFolder folder;
     const std::string path = folder.file("store.db");
@@ -201,6 +201,11 @@ TEST(SqliteStore, SizesOfThreadsAreThoseOfTheirRows) {
                              "(SELECT TOTAL(size_bytes) FROM sequences WHERE thread = threads.thread) + "
                              "(SELECT TOTAL(size_bytes) FROM items WHERE thread = threads.thread)"),
                 0)
+          << "seed " << seed << ", step " << i << ": " << operation.name;
+      ASSERT_EQ(
+          other.number("SELECT COUNT(*) FROM conversations WHERE tenant <> '' AND items <> (SELECT COUNT(*) "
+                       "FROM items WHERE items.conversation = conversations.conversation)"),
+          0)
           << "seed " << seed << ", step " << i << ": " << operation.name;
     }
   }
@@ -432,6 +437,25 @@ TEST(Migrations, WhatTenantsHaveIsCounted) {
   EXPECT_EQ(store->size_bytes().value(), 157u);
   EXPECT_EQ(schema_version(*SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly, {}).value()).value(),
             store_migrations().back().version);
+}
+
+TEST(Migrations, ItemsOfConversationsAreCounted) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  {
+    auto database = SqliteDatabase::open(path, SqliteDatabase::Mode::kReadWrite, StoreOptions{}).value();
+    ASSERT_TRUE(migrate(*database, store_migrations().first(5), 1).ok());
+  }
+  OtherProcess(path).run(
+      "INSERT INTO threads (thread, tenant, active_at, size_bytes) VALUES (1, 'ann', 1, 500);"
+      "INSERT INTO conversations (conversation, thread, tenant, id, created_at, metadata, size_bytes) VALUES "
+      "(7, 1, 'ann', 'c', 1, '{}', 70);"
+      "INSERT INTO items (thread, conversation, response, part, id, json, size_bytes) VALUES "
+      "(1, 7, NULL, 0, 'i1', '{}', 70), (1, 7, NULL, 0, 'i2', '{}', 70), (1, NULL, NULL, 0, 'i3', '{}', 70)");
+  const auto list = open_ok(path)->conversations("ann", "", 5);
+  ASSERT_TRUE(list.ok()) << list.status().to_string();
+  ASSERT_EQ(list->conversations.size(), 1u);
+  EXPECT_EQ(list->conversations[0].items, 2u);
 }
 
 TEST(Migrations, AreAppliedOneByOneWhole) {
