@@ -323,6 +323,15 @@ asio::awaitable<void> BackgroundResponses::follow(Call& call, std::shared_ptr<Ba
     co_await call.fail(std::move(gone));
     co_return;
   }
+  if (run->followers() >= BackgroundRun::kFollowersMax) {
+    ApiError many = api_error(resource_exhausted(
+        fmt::format("the limit is {} clients that follow one response; GET without stream shows its state",
+                    BackgroundRun::kFollowersMax)));
+    many.code = "too_many_followers";
+    co_await call.fail(std::move(many));
+    co_return;
+  }
+  const BackgroundRun::Follower follower(*run);
   Exchange& exchange = call.exchange;
   exchange.watch([run] { run->wake(); });
   bool there = co_await exchange.begin_stream("text/event-stream; charset=utf-8");

@@ -66,6 +66,21 @@ class BackgroundRun {
   BackgroundRun(const BackgroundRun&) = delete;
   BackgroundRun& operator=(const BackgroundRun&) = delete;
 
+  // Each event wakes all who follow the run: so many of them may.
+  static constexpr std::uint32_t kFollowersMax = 16;
+  // Whoever follows the run, for as long as this lives.
+  class Follower {
+   public:
+    explicit Follower(BackgroundRun& run) : run_(run) { ++run_.followers_; }
+    ~Follower() { --run_.followers_; }
+    Follower(const Follower&) = delete;
+    Follower& operator=(const Follower&) = delete;
+
+   private:
+    BackgroundRun& run_;
+  };
+  std::uint32_t followers() const { return followers_; }
+
   // A place in the stream: so many bytes of an event, whose sequence number is `event`, were read.
   struct Position {
     std::uint64_t event = 0;
@@ -104,6 +119,7 @@ class BackgroundRun {
   std::uint64_t first_ = 0;         // its sequence number
   std::size_t event_bytes_ = 0;
   std::size_t last_bytes_ = 0;
+  std::uint32_t followers_ = 0;
   bool ended_ = false;
   bool cancelled_ = false;
   std::function<void()> on_cancel_;
@@ -134,7 +150,8 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
   // Drops the events that are kept of a response that has ended.
   void forget(const std::string& tenant, const std::string& id);
   // Streams the run's events from number `first` on to the call's client, to the end. Refuses the call where
-  // that event is dropped, and cuts the stream where its client reads so slowly that the next one is.
+  // that event is dropped or too many follow the run, and cuts the stream where its client reads so slowly
+  // that the next one is.
   static boost::asio::awaitable<void> follow(Call& call, std::shared_ptr<BackgroundRun> run,
                                              std::uint64_t first);
 

@@ -18,6 +18,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "loci/base/mutex.h"
 #include "loci/serve/http/server.h"
@@ -105,6 +106,54 @@ TEST(BackgroundRun, HeadDoesNotFollow) {
   EXPECT_EQ(error, asio::error::eof);
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n")) << answer;
   EXPECT_EQ(answer.find("data: "), std::string::npos) << answer;
+}
+
+// Each event wakes all of them, on the network thread.
+TEST(BackgroundRun, ABoundedNumberFollowsARun) {
+  const SystemClock clock;
+  ServeMetrics metrics("test");
+  HttpServer server(
+      HttpServer::Options{.host = "127.0.0.1", .port = 0, .limits = {}}, clock, metrics,
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+  std::shared_ptr<BackgroundRun> run;
+  const auto follow = [&](Exchange& exchange) -> asio::awaitable<void> {
+    Call call{
+        .exchange = exchange, .tenant = {}, .ticket = {}, .resumed = {}, .prefill = {}, .parameters = {}};
+    if (run == nullptr)
+      run = std::make_shared<BackgroundRun>(exchange.io(), std::make_shared<BackgroundEvents>(), "ann");
+    if (exchange.path() == "/end") run->end();
+    if (exchange.path() == "/event") run->append(event_of(100));
+    co_await BackgroundResponses::follow(call, run, 0);
+  };
+  ASSERT_TRUE(server.listen(follow).ok());
+  asio::io_context io;
+  std::deque<asio::ip::tcp::socket> sockets;
+  const auto ask = [&](const std::string& path) -> asio::ip::tcp::socket& {
+    asio::ip::tcp::socket& socket = sockets.emplace_back(io);
+    socket.connect({asio::ip::make_address("127.0.0.1"), server.port()});
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};
+    setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    asio::write(socket, asio::buffer("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"));
+    return socket;
+  };
+  const auto status_of = [](asio::ip::tcp::socket& socket) {
+    std::string head(12, '\0');
+    boost::system::error_code error;
+    asio::read(socket, asio::buffer(head), error);
+    return head.substr(9);
+  };
+  for (std::uint32_t i = 0; i < BackgroundRun::kFollowersMax; ++i)
+    EXPECT_EQ(status_of(ask(i == 0 ? "/event" : "/")), "200") << i;
+  EXPECT_EQ(status_of(ask("/")), "429");
+  sockets.front().close();
+  std::string status;
+  for (int tries = 0; tries < 200 && status != "200"; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    status = status_of(ask("/"));
+  }
+  EXPECT_EQ(status, "200") << "the place of one that has left";
+  ask("/end");
+  server.stop(kNanosPerSecond);
 }
 
 // Readers of many runs hold all of them, also when these have ended.
