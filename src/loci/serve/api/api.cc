@@ -180,6 +180,7 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
     if (std::optional<ApiError> error = check_content_type(call.exchange.request())) co_return error;
   }
   if (route.metering == Metering::kFree) co_return std::nullopt;
+  if (route.metering != Metering::kRequest) co_return services_.begin_reading(call, route.metering);
   // (Like take_resumed, it is set when the model has been loaded.)
   const bool was_lost =
       services_.served.load() != nullptr && services_.was_lost && services_.was_lost(call.exchange.request());

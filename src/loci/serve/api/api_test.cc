@@ -10,10 +10,16 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "loci/base/durable_file.h"
+#include "loci/base/eventually_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/store/naive_store_testing.h"
+#include "loci/serve/store/stores_testing.h"
 #include "loci/serve/telemetry/metrics.h"
 
 namespace loci {
@@ -33,7 +39,7 @@ class ApiTest : public testing::Test {
                                      .clock = clock_,
                                      .log = log_},
                                     std::move(options),
-                                    nullptr,
+                                    store_,
                                     tenants_,
                                     prefixes_});
     ASSERT_TRUE(tenants_.open(std::move(keys), log_).ok());
@@ -61,6 +67,20 @@ class ApiTest : public testing::Test {
     return answer.starts_with("HTTP/1.1 ") ? std::stoi(answer.substr(9, 3)) : 0;
   }
 
+  // A client that asks and takes nothing of the answer.
+  std::unique_ptr<tcp::socket> ask_and_wait(const std::string& path, const std::string& head) {
+    auto socket = std::make_unique<tcp::socket>(io_);
+    socket->connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+    asio::write(*socket, asio::buffer("GET " + path + " HTTP/1.1\r\nConnection: close\r\n" + head + "\r\n"));
+    // The first bytes are there: the rest waits in the server.
+    char first = 0;
+    boost::system::error_code error;
+    asio::read(*socket, asio::buffer(&first, 1), error);
+    return socket;
+  }
+
+  asio::io_context io_;
+  ConversationStore* store_ = nullptr;
   HttpLimits limits_;
   SystemClock clock_;
   ServeMetrics metrics_{"test"};
@@ -294,10 +314,75 @@ TEST_F(ApiTest, WhateverWritesOrComputesIsMetered) {
     const bool reads = route.method == boost::beast::http::verb::get;
     const bool free = reads || route.pattern.ends_with("/cancel") ||
                       route.pattern == "/v1/loci/warm/{name}" || route.pattern == "/v1/embeddings";
-    EXPECT_EQ(route.metering == Metering::kFree, free) << route.pattern;
+    EXPECT_EQ(route.metering != Metering::kRequest, free) << route.pattern;
+    const bool is_stored =
+        route.pattern.starts_with("/v1/responses/") || route.pattern.starts_with("/v1/conversations");
+    EXPECT_EQ(route.metering == Metering::kRead, reads && is_stored) << route.pattern;
+    EXPECT_EQ(route.metering == Metering::kCancel, is_stored && route.pattern.ends_with("/cancel"));
     metered += free ? 0 : 1;
   }
   EXPECT_GE(metered, 13u);
+}
+
+// Each holds its answer and a connection for as long as its client takes to read it.
+class ReadsTest : public ApiTest {
+ protected:
+  static constexpr std::size_t kAnswer = 24 << 20;  // more than sockets hold
+
+  void start_with(const std::string& limits, std::uint64_t answers_bytes_max) {
+    std::string keys = limits;
+    for (const std::string tenant : {"ann", "bob"}) {
+      StoredTurn turn = test_turn("resp_1");
+      turn.response.json = '"' + std::string(kAnswer - 2, 'x') + '"';
+      ASSERT_TRUE(kept_.commit_turn(tenant, turn).ok());
+      ASSERT_TRUE(kept_.commit_turn(tenant, test_turn("resp_2")).ok());
+      const KeyEntry key{.name = tenant,
+                         .tenant = tenant,
+                         .hash = hash_api_key(tenant),
+                         .is_operator = false,
+                         .created = ""};
+      keys = add_key(keys, key).value();
+    }
+    const std::string file = folder_.file("keys.toml");
+    ASSERT_TRUE(replace_file(file, keys).ok());
+    store_ = &kept_;
+    start({.answers_bytes_max = answers_bytes_max}, {.file = file, .keys = {}, .operator_keys = {}});
+  }
+  static std::string key(const std::string& name) { return kHost + "X-Api-Key: " + name + "\r\n"; }
+
+  TestFolder folder_;
+  NaiveStore kept_;
+};
+
+TEST_F(ReadsTest, ATenantHasSoManyAtOnce) {
+  start_with("[limits]\nconcurrent_reads = 2\n", std::uint64_t{1} << 30);
+  std::vector<std::unique_ptr<tcp::socket>> readers;
+  for (int i = 0; i < 2; ++i) readers.push_back(ask_and_wait("/v1/responses/resp_1", key("ann")));
+  for (const char* path : {"/v1/responses/resp_2", "/v1/responses/resp_2/input_items", "/v1/conversations",
+                           "/v1/conversations/c/items"}) {
+    const std::string refused = ask(std::string("GET ") + path, key("ann"));
+    EXPECT_EQ(status_of(refused), 429) << path;
+    EXPECT_NE(refused.find("the limit is 2 requests at once"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("Retry-After: 1"), std::string::npos) << refused;
+  }
+  EXPECT_EQ(status_of(ask("POST /v1/responses/resp_2/cancel", key("ann"))), 400) << "it has ended";
+  EXPECT_EQ(status_of(ask("GET /v1/responses/resp_2", key("bob"))), 200);
+  readers.clear();
+  ASSERT_TRUE(eventually([&] { return status_of(ask("GET /v1/responses/resp_2", key("ann"))) == 200; }));
+}
+
+TEST_F(ReadsTest, AnswersThatWaitAreBoundedTogether) {
+  start_with("", 3 * kAnswer);
+  std::vector<std::unique_ptr<tcp::socket>> readers;
+  for (int i = 0; i < 2; ++i) readers.push_back(ask_and_wait("/v1/responses/resp_1", key("ann")));
+  const std::string refused = ask("GET /v1/responses/resp_1", key("ann"));
+  EXPECT_EQ(status_of(refused), 503) << refused.substr(0, 1000);
+  EXPECT_NE(refused.find("too_many_answers"), std::string::npos) << refused.substr(0, 1000);
+  EXPECT_NE(refused.find("Retry-After: 1"), std::string::npos);
+  EXPECT_EQ(status_of(ask("GET /v1/responses/resp_2", key("ann"))), 200) << "small ones pass";
+  EXPECT_EQ(ask("GET /v1/responses/resp_1", key("bob")).size() > kAnswer, true) << "there is room for others";
+  readers.clear();
+  ASSERT_TRUE(eventually([&] { return status_of(ask("GET /v1/responses/resp_1", key("ann"))) == 200; }));
 }
 
 TEST_F(ApiTest, ReleasesNoPrefixBeforeItsModelIsServed) {

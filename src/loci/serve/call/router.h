@@ -16,6 +16,7 @@
 #include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/http/exchange.h"
+#include "loci/serve/tenants/read_places.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/wire/api_error.h"
@@ -31,7 +32,9 @@ enum class Access : std::uint8_t {
 
 // Whether a request counts against its tenant's limits.
 enum class Metering : std::uint8_t {
-  kFree,     // it reads, or ends a response that is being made
+  kFree,     // it tells of the server itself
+  kRead,     // it reads what is stored, or follows what is being made: of these a tenant has so many at once
+  kCancel,   // it ends a response that is being made: as kRead, and a few more than of those
   kRequest,  // it computes or stores
 };
 
@@ -48,7 +51,8 @@ struct Call {
   std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
   std::optional<ResumedReply> resumed;   // of a request that a front sent, until a generation takes it over
   std::optional<PrefillPlace> prefill;   // of such a request: where its prompt is computed
-  std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
+  std::optional<ReadPlaces::Place> reading = {};  // of kRead and kCancel
+  std::vector<std::string> parameters;  // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   // For the access log:
   std::optional<GenerationSummary> generation;  // once one has answered

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/call/services.h"
 
+#include <fmt/format.h>
+
 namespace loci {
+namespace {
+
+// So that whoever has all its places taken by followers can still end what they follow.
+constexpr std::uint32_t kCancelsMore = 16;
+
+}  // namespace
 
 std::optional<ApiError> ApiServices::not_ready() const {
   if (draining.load()) return stopping_error();
@@ -10,6 +18,19 @@ std::optional<ApiError> ApiServices::not_ready() const {
     return unavailable_error("the model is still loading; try again later",
                              std::string(error_codes::kLoading), 1);
   return device_fault();
+}
+
+std::optional<ApiError> ApiServices::begin_reading(Call& call, Metering metering) {
+  const std::uint32_t reads_max = call.tenant->limits.concurrent_reads;
+  const std::uint32_t more = metering == Metering::kCancel ? kCancelsMore : 0;
+  call.reading = reads.take(call.exchange.party(), reads_max + more);
+  if (call.reading) return std::nullopt;
+  ApiError error = api_error(
+      resource_exhausted(fmt::format("rate limit reached: the limit is {} requests at once that read or "
+                                     "follow responses and conversations (concurrent_reads)",
+                                     reads_max)));
+  error.code = "rate_limit_exceeded";
+  return error;
 }
 
 std::optional<ApiError> ApiServices::device_fault() const {

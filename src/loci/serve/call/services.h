@@ -10,10 +10,12 @@
 #include "loci/engine/run/block_listener.h"
 #include "loci/serve/call/router.h"
 #include "loci/serve/generation/generation_services.h"
+#include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/store/turn_claims.h"
 #include "loci/serve/tenants/public_prefixes.h"
+#include "loci/serve/tenants/read_places.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/wire/api_error.h"
 
@@ -24,6 +26,8 @@ struct ApiOptions {
   bool access_log = true;
   Access metrics_access = Access::kOpen;  // of /metrics, which tells of all tenants together
   std::uint64_t body_bytes_max = HttpLimits().body_bytes_max;  // of a request
+  // Of answers out of the store that their clients have yet to take, all together (byte_budget.h).
+  std::uint64_t answers_bytes_max = std::uint64_t{256} << 20;
 };
 
 // Threads that wait for the store's disk or server: turns that wait together are made durable together.
@@ -35,6 +39,8 @@ struct ApiServices : GenerationServices {
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
   PublicPrefixes& public_prefixes;
+  ReadPlaces reads;  // the network thread's
+  ByteBudget answers{options.answers_bytes_max};
   ConversationLocks conversation_locks;     // the network thread's
   std::shared_ptr<TurnClaims> turn_claims;  // null: nobody shares the store
   // The names of a request's prompt, for fronts (engine/run/block_listener.h); null: there are none. `id`: of
@@ -55,6 +61,8 @@ struct ApiServices : GenerationServices {
   // The error for a request that needs the model while the model cannot serve it: it still loads, the
   // server stops, or the device has a fault.
   std::optional<ApiError> not_ready() const;
+  // Takes the call's place among its tenant's that read, of kRead or kCancel. Errors: 429. Network thread.
+  std::optional<ApiError> begin_reading(Call& call, Metering metering);
   // The error of a device that is lost or stands still, of a model that is loaded.
   std::optional<ApiError> device_fault() const;
 };

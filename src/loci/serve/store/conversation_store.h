@@ -59,12 +59,17 @@ struct StoredTurn {
   std::vector<StoredItem> output;  // what the model said
 };
 
+// Asked before what takes so many bytes is read, of ids and JSON, on the thread that reads. False: it is not
+// read, and the call ends with kResourceExhausted. Empty: everything is read.
+using ReadRoom = std::function<bool(std::uint64_t bytes)>;
+
 // Which part of a list, and in which order. A page ends before the item with which its items would take more
 // than kPageBytesMax, so that it costs little whatever is stored; it has at least one item.
 struct ItemPage {
   std::string after;  // the id before the first one; empty: from the beginning
   std::uint32_t limit = 20;
   bool newest_first = false;
+  ReadRoom room = {};
 };
 inline constexpr std::uint64_t kPageBytesMax = 4 << 20;  // of ids and JSON, with 64 bytes for each item
 
@@ -151,7 +156,7 @@ class ConversationStore {
   virtual Result<ItemList> conversation_items(std::string_view tenant, std::string_view conversation,
                                               const ItemPage& page) = 0;
   virtual Result<StoredItem> conversation_item(std::string_view tenant, std::string_view conversation,
-                                               std::string_view item) = 0;
+                                               std::string_view item, const ReadRoom& room) = 0;
   virtual Status delete_item(std::string_view tenant, std::string_view conversation,
                              std::string_view item) = 0;
 
@@ -162,7 +167,12 @@ class ConversationStore {
   virtual Status commit_turn(std::string_view tenant, const StoredTurn& turn) = 0;
 
   virtual Result<StoredResponse> response(std::string_view tenant, std::string_view id) = 0;
-  // The same without its JSON, which is not read: what another turn goes on from.
+  // Its JSON alone.
+  virtual Result<std::string> response_json(std::string_view tenant, std::string_view id,
+                                            const ReadRoom& room) = 0;
+  // Its status alone; reads neither its JSON nor its tokens.
+  virtual Result<std::string> response_status(std::string_view tenant, std::string_view id) = 0;
+  // The response without its JSON, which is not read: what another turn goes on from.
   virtual Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) = 0;
   // Items that it added to a conversation stay there. kInvalidArgument: it is queued or in progress on
   // another server that is alive, which would store it again when it ends.

@@ -201,7 +201,7 @@ Result<ItemList> NaiveStore::conversation_items(std::string_view tenant, std::st
 }
 
 Result<StoredItem> NaiveStore::conversation_item(std::string_view tenant, std::string_view conversation,
-                                                 std::string_view item) {
+                                                 std::string_view item, const ReadRoom&) {
   const Conversation* found = find_conversation(tenant, conversation);
   if (found == nullptr) return kNone;
   for (const StoredItem& one : found->items) {
@@ -279,6 +279,17 @@ Result<StoredResponse> NaiveStore::response(std::string_view tenant, std::string
   const Response* found = find_response(tenant, id);
   if (found == nullptr) return kNone;
   return found->turn.response;
+}
+
+Result<std::string> NaiveStore::response_json(std::string_view tenant, std::string_view id, const ReadRoom&) {
+  LOCI_ASSIGN_OR_RETURN(StoredResponse found, response(tenant, id));
+  return std::move(found.json);
+}
+
+Result<std::string> NaiveStore::response_status(std::string_view tenant, std::string_view id) {
+  const Response* found = find_response(tenant, id);
+  if (found == nullptr) return kNone;
+  return found->turn.response.status;
 }
 
 Result<StoredResponse> NaiveStore::continued_response(std::string_view tenant, std::string_view id) {

@@ -90,7 +90,7 @@ StoreOperation StoreWalk::on_conversation(std::uint64_t which, const std::string
     case 5:
       return operation("list " + c,
                        [=, at = page()](auto& s) { return s.conversation_items(tenant, c, at); });
-    case 6: return operation("item " + i, [=](auto& s) { return s.conversation_item(tenant, c, i); });
+    case 6: return operation("item " + i, [=](auto& s) { return s.conversation_item(tenant, c, i, {}); });
     default: return operation("delete item " + i, [=](auto& s) { return s.delete_item(tenant, c, i); });
   }
 }

@@ -310,10 +310,18 @@ Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner
                                     {owner, after, std::int64_t{page.limit} + 1}));
   const std::size_t count = page_items(sizes, page.limit);
   if (count == 0) return ItemList{.items = {}, .has_more = !sizes.empty()};
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) bytes += sizes.integer(i, 1);
+  LOCI_RETURN_IF_ERROR(check_room(page.room, bytes));
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                         session.run(page.newest_first ? statements.backward : statements.forward,
                                     {owner, after, sizes.integer(count - 1, 0)}));
   return ItemList{.items = to_items(rows), .has_more = sizes.size() > count};
+}
+
+Status check_room(const ReadRoom& room, std::int64_t bytes) {
+  if (!room || room(static_cast<std::uint64_t>(bytes))) return {};
+  return resource_exhausted(fmt::format("there is no room for {} bytes of the store", format_count(bytes)));
 }
 
 Status check_history_bytes(const SqlRows& sum, std::uint64_t bytes_max) {

@@ -126,8 +126,11 @@ Result<std::int64_t> get_item(SqlSession& session, std::int64_t conversation, st
 
 enum class ItemsOf : std::uint8_t { kConversation, kResponseInput };
 // A page of the items of a conversation, or of a response's input. Reads no more than it returns. Errors:
-// kInvalidArgument (there is no item `after`).
+// kInvalidArgument (there is no item `after`), kResourceExhausted (ItemPage::room).
 Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner, const ItemPage& page);
+
+// Errors: kResourceExhausted (there is no room for so many bytes, which are not read then).
+Status check_room(const ReadRoom& room, std::int64_t bytes);
 
 // `sum`: what the items of a history take. Errors: kResourceExhausted (more than `bytes_max`).
 Status check_history_bytes(const SqlRows& sum, std::uint64_t bytes_max);

@@ -16,10 +16,11 @@ SqlStore::SqlStore(std::unique_ptr<SqlDatabase> database, StoreOptions options)
     : database_(std::move(database)), options_(std::move(options)) {}
 SqlStore::~SqlStore() = default;
 
-Status SqlStore::write(std::string_view tenant, const WriteThread& body) {
+Status SqlStore::write(std::string_view tenant, std::uint64_t bytes, const WriteThread& body) {
   WrittenThread written;
   MadeRoom made;
-  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  const SqlCaller caller{.tenant = tenant, .bytes = bytes};
+  const Status done = database_->transact(SqlAccess::kWrite, caller, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(written, body(session));
     LOCI_ASSIGN_OR_RETURN(made, make_room(session, tenant, quota_of(tenant), written.thread));
     return {};
@@ -135,11 +136,14 @@ Result<ItemList> SqlStore::conversation_items(std::string_view tenant, std::stri
 }
 
 Result<StoredItem> SqlStore::conversation_item(std::string_view tenant, std::string_view conversation,
-                                               std::string_view item) {
+                                               std::string_view item, const ReadRoom& room) {
   StoredItem found;
-  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     LOCI_ASSIGN_OR_RETURN(const std::int64_t key, get_item(session, row.conversation, item));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows size,
+                          session.run("SELECT size_bytes FROM items WHERE item = $1", {key}));
+    LOCI_RETURN_IF_ERROR(check_room(room, sum_of(size, 0)));
     LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                           session.run("SELECT id, json FROM items WHERE item = $1", {key}));
     found = {.id = rows.text(0, 0), .json = rows.text(0, 1)};

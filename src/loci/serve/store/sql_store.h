@@ -39,7 +39,7 @@ class SqlStore : public ConversationStore {
   Result<ItemList> conversation_items(std::string_view tenant, std::string_view conversation,
                                       const ItemPage& page) override;
   Result<StoredItem> conversation_item(std::string_view tenant, std::string_view conversation,
-                                       std::string_view item) override;
+                                       std::string_view item, const ReadRoom& room) override;
   Status delete_item(std::string_view tenant, std::string_view conversation, std::string_view item) override;
 
   Status commit_turn(std::string_view tenant, const StoredTurn& turn) override;
@@ -48,6 +48,9 @@ class SqlStore : public ConversationStore {
   Status release_turn(std::string_view tenant, std::string_view conversation, std::int64_t claim) override;
   Status renew_claims(const std::vector<std::int64_t>& held) override;
   Result<StoredResponse> response(std::string_view tenant, std::string_view id) override;
+  Result<std::string> response_json(std::string_view tenant, std::string_view id,
+                                    const ReadRoom& room) override;
+  Result<std::string> response_status(std::string_view tenant, std::string_view id) override;
   Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) override;
   Status delete_response(std::string_view tenant, std::string_view id) override;
   Result<ItemList> input_items(std::string_view tenant, std::string_view response,

@@ -222,6 +222,32 @@ Result<StoredResponse> SqlStore::response(std::string_view tenant, std::string_v
   return read_response(*database_, kWholeResponse, tenant, id);
 }
 
+Result<std::string> SqlStore::response_json(std::string_view tenant, std::string_view id,
+                                            const ReadRoom& room) {
+  std::string json;
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ResponseRow row, get_response(session, tenant, id));
+    LOCI_RETURN_IF_ERROR(check_room(room, row.bytes));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                          session.run("SELECT json FROM responses WHERE response = $1", {row.response}));
+    json = rows.text(0, 0);
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return json;
+}
+
+Result<std::string> SqlStore::response_status(std::string_view tenant, std::string_view id) {
+  std::string status;
+  const Status done = read(tenant, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(ResponseRow row, get_response(session, tenant, id));
+    status = std::move(row.status);
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return status;
+}
+
 Result<StoredResponse> SqlStore::continued_response(std::string_view tenant, std::string_view id) {
   return read_response(*database_, kContinuedResponse, tenant, id);
 }

@@ -15,7 +15,9 @@
 #include <latch>
 #include <new>
 #include <thread>
+#include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/base/folder_testing.h"
 #include "loci/serve/store/fault_vfs_testing.h"
 #include "loci/serve/store/random_walk_testing.h"
@@ -394,6 +396,40 @@ TEST(SqliteReaders, OneThatThrowsIsGivenBack) {
 }
 
 // One that throws fails alone, whoever shares its commit, and leaves no transaction open behind it.
+// Each waits in the middle of its reading, as who reads 64 MiB from a slow disk.
+TEST(SqliteReaders, OneTenantLeavesSomeToOthers) {
+  const TestFolder folder;
+  const auto store = open_ok(folder.file("s.db"));
+  ASSERT_NE(store, nullptr);
+  for (const char* tenant : {"flood", "ann", "bob"})
+    ASSERT_TRUE(store->commit_turn(tenant, test_turn("r")).ok());
+  std::latch go(1);
+  std::atomic<int> reading = 0, most = 0;
+  const ReadRoom wait = [&](std::uint64_t) {
+    const int now = ++reading;
+    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
+    go.wait();
+    --reading;
+    return true;
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 31; ++i)
+    threads.emplace_back([&] { EXPECT_TRUE(store->response_json("flood", "r", wait).ok()); });
+  while (reading == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::atomic<bool> other_read = false;
+  std::thread other([&] {
+    for (const char* tenant : {"ann", "bob"}) EXPECT_TRUE(store->response_json(tenant, "r", {}).ok());
+    other_read = true;
+  });
+  EXPECT_TRUE(eventually([&] { return other_read.load(); })) << "all connections were the flood's";
+  go.count_down();
+  other.join();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(most, static_cast<int>(SqliteDatabase::kReadersOfOne));
+}
+
 TEST(SqliteGroups, OneThatThrowsTakesNothingFromTheOthers) {
   const TestFolder folder;
   auto database =

@@ -62,11 +62,11 @@ TEST_P(StoreConversationContract, AConversationHasItsItemsInOrder) {
   EXPECT_EQ(page("c", {.after = "d", .limit = 4, .newest_first = true}), "b a");
   EXPECT_EQ(page("c", {.after = "x"}),
             "invalid_argument: after: expected the id of an item of the list, found 'x'");
-  EXPECT_EQ(store_->conversation_item(kTenant, "c", "d")->json, test_item("d").json);
+  EXPECT_EQ(store_->conversation_item(kTenant, "c", "d", {})->json, test_item("d").json);
   ASSERT_TRUE(store_->delete_item(kTenant, "c", "d").ok());
   ASSERT_TRUE(store_->delete_item(kTenant, "c", "r_in").ok());
   EXPECT_EQ(conversation_history("c"), "a b c r_out");
-  EXPECT_EQ(store_->conversation_item(kTenant, "c", "d").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(store_->conversation_item(kTenant, "c", "d", {}).status().code(), StatusCode::kNotFound);
   // What a response was given is still the response's.
   EXPECT_EQ(history("r"), "r_in r_out");
 }

@@ -25,7 +25,7 @@ TEST_P(StoreLimitContract, TenantsSeeNothingOfOneAnother) {
     EXPECT_EQ(store_->conversation(other, "c").status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->set_metadata(other, "c", "{}").code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->conversation_items(other, "c", {}).status().code(), StatusCode::kNotFound);
-    EXPECT_EQ(store_->conversation_item(other, "c", "a").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->conversation_item(other, "c", "a", {}).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->conversation_history(other, "c", UINT64_MAX).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->add_items(other, "c", {test_item("b")}).code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->delete_item(other, "c", "a").code(), StatusCode::kNotFound);

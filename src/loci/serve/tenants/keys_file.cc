@@ -113,6 +113,7 @@ Result<TenantLimits> read_limits(const toml::table& from, TenantLimits limits, s
   set("requests_per_minute", kTenantRateMax, limits.requests_per_minute);
   set("tokens_per_minute", kTenantRateMax, limits.tokens_per_minute);
   set("concurrent_requests", kTenantRateMax, limits.concurrent_requests);
+  set("concurrent_reads", kTenantRateMax, limits.concurrent_reads);
   set("weight", kTenantWeightMax, limits.weight);
   set("queue_percent", 100, limits.queue_percent);
   set("stored_conversations", kTenantRateMax, limits.stored_conversations);

@@ -64,6 +64,9 @@ TEST(KeysFile, ReadsWhatATenantMayStore) {
   EXPECT_EQ(file.limits_of("alice").stored_bytes, 1'000u);
   EXPECT_EQ(file.limits_of("alice").stored_conversations, 7u);
   EXPECT_EQ(parse_keys_file("").value().limits_of("bob").stored_bytes, 1u << 30);
+  EXPECT_EQ(parse_keys_file("").value().limits_of("bob").concurrent_reads, 128u);
+  EXPECT_EQ(parse_keys_file("[limits]\nconcurrent_reads = 5\n").value().limits_of("bob").concurrent_reads,
+            5u);
 }
 
 void refused(const std::string& text, const std::string& field, const std::string& part) {
@@ -77,6 +80,7 @@ TEST(KeysFile, SaysWhatIsWrongAndWhere) {
   refused("[[keys]\n", "", "line 1");
   refused("\n[limits]\nweight = 0\n", "weight", "line 3: expected a whole number from 1 to 1000, found 0");
   refused("[limits]\nqueue_percent = 101\n", "queue_percent", "from 1 to 100");
+  refused("[limits]\nconcurrent_reads = 0\n", "concurrent_reads", "a whole number from 1");
   refused("[limits]\nrequests_per_minute = -1\n", "requests_per_minute", "found -1");
   refused("[limits]\nrequests_per_minute = \"many\"\n", "requests_per_minute", "another type");
   refused("[limits]\nspeed = 1\n", "speed", "line 2: unknown field");

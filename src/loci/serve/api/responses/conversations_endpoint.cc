@@ -38,10 +38,10 @@ asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadReques
 
 Result<StoreJob> read_create(const Call& call) {
   LOCI_ASSIGN_OR_RETURN(NewConversation conversation, parse_conversation(call.exchange.request().body));
-  return StoreJob(
-      [conversation = std::move(conversation)](ConversationStore& store, const std::string& tenant) {
-        return create_conversation(store, tenant, conversation);
-      });
+  return StoreJob([conversation = std::move(conversation)](ConversationStore& store,
+                                                           const std::string& tenant, const ReadRoom&) {
+    return create_conversation(store, tenant, conversation);
+  });
 }
 
 Result<StoreJob> read_list(const Call& call) {
@@ -49,50 +49,53 @@ Result<StoreJob> read_list(const Call& call) {
   if (query.value("order").value_or("desc") != "desc")
     return invalid_argument("expected desc: the last active first", "order");
   LOCI_ASSIGN_OR_RETURN(const ItemPage page, read_page(query));
-  return StoreJob([page](ConversationStore& store, const std::string& tenant) {
+  return StoreJob([page](ConversationStore& store, const std::string& tenant, const ReadRoom&) {
     return list_conversations(store, tenant, page);
   });
 }
 
 Result<StoreJob> read_show(const Call& call) {
-  return StoreJob([id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
-    return show_conversation(store, tenant, id);
-  });
+  return StoreJob(
+      [id = call.parameters[0]](ConversationStore& store, const std::string& tenant, const ReadRoom&) {
+        return show_conversation(store, tenant, id);
+      });
 }
 
 Result<StoreJob> read_update(const Call& call) {
   LOCI_ASSIGN_OR_RETURN(Json metadata, parse_metadata_update(call.exchange.request().body));
-  return StoreJob([id = call.parameters[0], metadata = std::move(metadata)](ConversationStore& store,
-                                                                            const std::string& tenant) {
+  return StoreJob([id = call.parameters[0], metadata = std::move(metadata)](
+                      ConversationStore& store, const std::string& tenant, const ReadRoom&) {
     return update_conversation(store, tenant, id, metadata);
   });
 }
 
 Result<StoreJob> read_add_items(const Call& call) {
   LOCI_ASSIGN_OR_RETURN(std::vector<Item> items, parse_added_items(call.exchange.request().body));
-  return StoreJob([id = call.parameters[0], items = std::move(items)](ConversationStore& store,
-                                                                      const std::string& tenant) {
+  return StoreJob([id = call.parameters[0], items = std::move(items)](
+                      ConversationStore& store, const std::string& tenant, const ReadRoom&) {
     return add_items(store, tenant, id, items);
   });
 }
 
 Result<StoreJob> read_list_items(const Call& call) {
-  LOCI_ASSIGN_OR_RETURN(const ItemPage page, read_page(Query(call.exchange.request().target)));
-  return StoreJob([id = call.parameters[0], page](ConversationStore& store, const std::string& tenant) {
+  LOCI_ASSIGN_OR_RETURN(ItemPage page, read_page(Query(call.exchange.request().target)));
+  return StoreJob([id = call.parameters[0], page](ConversationStore& store, const std::string& tenant,
+                                                  const ReadRoom& room) mutable {
+    page.room = room;
     return list_items(store, tenant, id, page);
   });
 }
 
 Result<StoreJob> read_show_item(const Call& call) {
-  return StoreJob([id = call.parameters[0], item = call.parameters[1]](ConversationStore& store,
-                                                                       const std::string& tenant) {
-    return show_item(store, tenant, id, item);
+  return StoreJob([id = call.parameters[0], item = call.parameters[1]](
+                      ConversationStore& store, const std::string& tenant, const ReadRoom& room) {
+    return show_item(store, tenant, id, item, room);
   });
 }
 
 Result<StoreJob> read_delete_item(const Call& call) {
-  return StoreJob([id = call.parameters[0], item = call.parameters[1]](ConversationStore& store,
-                                                                       const std::string& tenant) {
+  return StoreJob([id = call.parameters[0], item = call.parameters[1]](
+                      ConversationStore& store, const std::string& tenant, const ReadRoom&) {
     return delete_item(store, tenant, id, item);
   });
 }
@@ -137,7 +140,7 @@ asio::awaitable<void> remove(ApiServices& services, Call& call) {
     co_return;
   }
   const ForgetSaid forget = [&](const auto& said) { forget_said(services, tenant, salt, said); };
-  StoreJob job = [&](ConversationStore& store, const std::string& owner) {
+  StoreJob job = [&](ConversationStore& store, const std::string& owner, const ReadRoom&) {
     return delete_conversation(store, owner, id, forget);
   };
   co_await answer_from_store(services, call, std::move(job));
@@ -149,7 +152,7 @@ void add_conversations_endpoints(Router& router, ApiServices& services) {
   const auto add = [&](http::verb method, const char* pattern, Result<StoreJob> (*read)(const Call&)) {
     // The route owns what the coroutine refers to.
     const auto shared = std::make_shared<const ReadRequest>(read);
-    const Metering metering = method == http::verb::get ? Metering::kFree : Metering::kRequest;
+    const Metering metering = method == http::verb::get ? Metering::kRead : Metering::kRequest;
     router.add({.method = method,
                 .pattern = pattern,
                 .metering = metering,

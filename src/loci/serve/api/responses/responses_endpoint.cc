@@ -152,6 +152,13 @@ asio::awaitable<void> ResponsesApi::create(Call& call) {
 asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedResponse prepared,
                                                          HeldTurn held) {
   const bool stream = prepared.generation.fields.stream;
+  if (stream) {  // it may be read for longer than it is made
+    if (std::optional<ApiError> error = services_.begin_reading(call, Metering::kRead)) {
+      ApiError refused = *std::move(error);
+      co_await call.fail(std::move(refused));
+      co_return;
+    }
+  }
   const std::string id = prepared.turn->record->head().id;
   const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
   call.exchange.drop_body();
@@ -198,19 +205,22 @@ asio::awaitable<void> ResponsesApi::show(Call& call) {
   }
   if (!query->stream) {
     if (std::optional<StoredResponse> ended = background_->unstored(tenant, id)) {
-      co_await call.answer(std::move(ended->json));
+      Answer answer = std::move(ended->json);
+      co_await answer_call(services_, call, std::move(answer));
       co_return;
     }
   }
-  const auto job = [&] { return show_response(*services_.store, tenant, id); };
-  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
-  if (query->stream && std::holds_alternative<std::string>(answer)) {
-    answer = api_error(
+  StoreJob job = [id, streams = query->stream](ConversationStore& store, const std::string& owner,
+                                               const ReadRoom& room) -> Answer {
+    if (!streams) return show_response(store, owner, id, room);
+    const Result<std::string> status = store.response_status(owner, id);
+    if (!status.ok()) return store_error(status.status(), "response", id);
+    return api_error(
         invalid_argument("only a response that was made with background true, on this server and not "
                          "long ago, can be streamed again; leave it out to get the whole response",
                          "stream"));
-  }
-  co_await answer_call(call, std::move(answer));
+  };
+  co_await answer_from_store(services_, call, std::move(job));
 }
 
 asio::awaitable<void> ResponsesApi::end_run(Call& call) {
@@ -223,9 +233,8 @@ asio::awaitable<void> ResponsesApi::end_run(Call& call) {
 asio::awaitable<void> ResponsesApi::remove(Call& call) {
   co_await end_run(call);
   background_->forget(call.tenant->id, call.parameters[0]);
-  StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
-    return delete_response(store, tenant, id);
-  };
+  StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant,
+                                           const ReadRoom&) { return delete_response(store, tenant, id); };
   co_await answer_from_store(services_, call, std::move(job));
 }
 
@@ -233,11 +242,12 @@ asio::awaitable<void> ResponsesApi::cancel(Call& call) {
   co_await end_run(call);
   if (std::optional<StoredResponse> ended = background_->unstored(call.tenant->id, call.parameters[0])) {
     Answer answer = cancel_ended_response(*std::move(ended));
-    co_await answer_call(call, std::move(answer));
+    co_await answer_call(services_, call, std::move(answer));
     co_return;
   }
-  StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
-    return cancel_ended_response(store, tenant, id);
+  StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant,
+                                           const ReadRoom& room) {
+    return cancel_ended_response(store, tenant, id, room);
   };
   co_await answer_from_store(services_, call, std::move(job));
 }
@@ -249,8 +259,9 @@ asio::awaitable<void> ResponsesApi::input_items(Call& call) {
     co_await call.fail(std::move(refused));
     co_return;
   }
-  StoreJob job = [id = call.parameters[0], page = *std::move(page)](ConversationStore& store,
-                                                                    const std::string& tenant) {
+  StoreJob job = [id = call.parameters[0], page = *std::move(page)](
+                     ConversationStore& store, const std::string& tenant, const ReadRoom& room) mutable {
+    page.room = room;
     return list_input_items(store, tenant, id, page);
   };
   co_await answer_from_store(services_, call, std::move(job));
@@ -261,18 +272,17 @@ asio::awaitable<void> ResponsesApi::input_items(Call& call) {
 void add_responses_endpoints(Router& router, ApiServices& services) {
   const auto api = std::make_shared<ResponsesApi>(services);
   const auto add = [&](http::verb method, const char* pattern,
-                       asio::awaitable<void> (ResponsesApi::*answer)(Call&),
-                       Metering metering = Metering::kFree) {
+                       asio::awaitable<void> (ResponsesApi::*answer)(Call&), Metering metering) {
     router.add(
         {.method = method, .pattern = pattern, .metering = metering, .handler = [api, answer](Call& call) {
            return ((*api).*answer)(call);
          }});
   };
   add(http::verb::post, "/v1/responses", &ResponsesApi::create, Metering::kRequest);
-  add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show);
+  add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show, Metering::kRead);
   add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove, Metering::kRequest);
-  add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel);
-  add(http::verb::get, "/v1/responses/{id}/input_items", &ResponsesApi::input_items);
+  add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel, Metering::kCancel);
+  add(http::verb::get, "/v1/responses/{id}/input_items", &ResponsesApi::input_items, Metering::kRead);
 }
 
 }  // namespace loci

@@ -7,7 +7,11 @@
 namespace loci {
 namespace asio = boost::asio;
 
-asio::awaitable<void> answer_call(Call& call, Answer answer) {
+namespace {
+
+asio::awaitable<void> answer_charged(Call& call, Answer answer, ByteBudget::Charge& charge) {
+  const auto* found = std::get_if<std::string>(&answer);
+  if (found != nullptr && !charge.grow_to(found->size())) answer = too_many_answers();
   if (auto* body = std::get_if<std::string>(&answer)) {
     std::string text = std::move(*body);
     co_await call.answer(std::move(text));
@@ -17,14 +21,23 @@ asio::awaitable<void> answer_call(Call& call, Answer answer) {
   }
 }
 
+}  // namespace
+
+asio::awaitable<void> answer_call(ApiServices& services, Call& call, Answer answer) {
+  ByteBudget::Charge charge(services.answers, call.exchange.party());
+  co_await answer_charged(call, std::move(answer), charge);
+}
+
 asio::awaitable<void> answer_from_store(ApiServices& services, Call& call, StoreJob job) {
   if (services.store == nullptr) {
     co_await call.fail(no_store_error());
     co_return;
   }
-  const auto on_store = [&] { return job(*services.store, call.tenant->id); };
+  ByteBudget::Charge charge(services.answers, call.exchange.party());
+  const ReadRoom room = [&charge](std::uint64_t bytes) { return charge.grow_to(bytes); };
+  const auto on_store = [&] { return job(*services.store, call.tenant->id, room); };
   Answer answer = co_await services.store_thread.run(call.tenant->id, on_store);
-  co_await answer_call(call, std::move(answer));
+  co_await answer_charged(call, std::move(answer), charge);
 }
 
 }  // namespace loci

@@ -12,11 +12,14 @@
 
 namespace loci {
 
-// What a request asks of the store, once its body and query are read. Called on a thread of the store's.
-using StoreJob = std::function<Answer(ConversationStore& store, const std::string& tenant)>;
+// What a request asks of the store, once its body and query are read. Called on a thread of the store's. What
+// may be large it reads only where `room` has room for it.
+using StoreJob =
+    std::function<Answer(ConversationStore& store, const std::string& tenant, const ReadRoom& room)>;
 
-// Answers the call with the body, or refuses it with the error.
-boost::asio::awaitable<void> answer_call(Call& call, Answer answer);
+// Answers the call with the body, or refuses it with the error. The body counts among those of
+// ApiServices::answers until the client has taken it; where there is no room for it, it is refused (503).
+boost::asio::awaitable<void> answer_call(ApiServices& services, Call& call, Answer answer);
 // Answers with what the job returns; where the server has no store, with the error that says so.
 boost::asio::awaitable<void> answer_from_store(ApiServices& services, Call& call, StoreJob job);
 

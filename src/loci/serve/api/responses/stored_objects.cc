@@ -99,11 +99,21 @@ std::string title_of(const ConversationSummary& summary) {
   return {};
 }
 
+ApiError too_many_answers() {
+  ApiError error = http_error(503,
+                              "answers that clients have not taken yet leave no room for this one, or this "
+                              "client's are larger than its share; read those first, or try again later",
+                              "too_many_answers");
+  error.retry_after_seconds = 1;
+  return error;
+}
+
 ApiError no_such(std::string_view kind, std::string_view id) {
   return http_error(404, fmt::format("there is no {} '{}'", kind, utf8_prefix(id, 100)), "not_found");
 }
 
 ApiError store_error(const Status& status, std::string_view kind, std::string_view id) {
+  if (status.code() == StatusCode::kResourceExhausted) return too_many_answers();
   return status.code() == StatusCode::kNotFound ? no_such(kind, id) : api_error(status);
 }
 
@@ -121,10 +131,11 @@ ApiError no_store_error() {
 
 // --- responses ---
 
-Answer show_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
-  Result<StoredResponse> response = store.response(tenant, id);
-  if (!response.ok()) return store_error(response.status(), "response", id);
-  return std::move(response->json);
+Answer show_response(ConversationStore& store, std::string_view tenant, std::string_view id,
+                     const ReadRoom& room) {
+  Result<std::string> json = store.response_json(tenant, id, room);
+  if (!json.ok()) return store_error(json.status(), "response", id);
+  return *std::move(json);
 }
 
 Answer delete_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
@@ -137,31 +148,37 @@ Answer delete_response(ConversationStore& store, std::string_view tenant, std::s
 
 Answer list_input_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                         const ItemPage& page) {
-  // First whether the response exists: the page's item may be what is missing.
-  if (const auto response = store.response(tenant, id); !response.ok())
-    return store_error(response.status(), "response", id);
   const Result<ItemList> list = store.input_items(tenant, id, page);
-  if (!list.ok()) return store_error(list.status(), "item", page.after);
+  if (!list.ok()) return store_error(list.status(), "response", id);
   return list_json(list.value().items, list.value().has_more);
 }
 
-Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
-  Result<StoredResponse> response = store.response(tenant, id);
-  if (!response.ok()) return store_error(response.status(), "response", id);
-  return cancel_ended_response(*std::move(response));
+namespace {
+
+// Only what is made in the background is stored before it has ended.
+ApiError cannot_cancel(std::string_view status) {
+  const bool runs = status == "queued" || status == "in_progress";
+  return http_error(400,
+                    runs ? std::string("the response runs on another server: cancel it there")
+                         : fmt::format("the response can't be cancelled: it is {}, and only a response that "
+                                       "was made with background true can be, until it has ended",
+                                       status),
+                    "invalid_value");
+}
+
+}  // namespace
+
+Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id,
+                             const ReadRoom& room) {
+  const Result<std::string> status = store.response_status(tenant, id);
+  if (!status.ok()) return store_error(status.status(), "response", id);
+  if (*status != "cancelled") return cannot_cancel(*status);
+  return show_response(store, tenant, id, room);
 }
 
 Answer cancel_ended_response(StoredResponse response) {
-  if (response.status == "cancelled") return std::move(response.json);
-  const Json shown = Json::parse(response.json, nullptr, false);
-  const bool background = shown.is_object() && shown.value("background", false);
-  const bool ended = response.status != "queued" && response.status != "in_progress";
-  return http_error(400,
-                    !background
-                        ? std::string("only a response that was made with background true can be cancelled")
-                    : ended ? fmt::format("the response can't be cancelled: it is {}", response.status)
-                            : std::string("the response runs on another server: cancel it there"),
-                    "invalid_value");
+  if (response.status != "cancelled") return cannot_cancel(response.status);
+  return std::move(response.json);
 }
 
 // --- conversations ---
@@ -256,16 +273,14 @@ Answer add_items(ConversationStore& store, std::string_view tenant, std::string_
 
 Answer list_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                   const ItemPage& page) {
-  if (const auto conversation = store.conversation(tenant, id); !conversation.ok())
-    return store_error(conversation.status(), "conversation", id);
   const Result<ItemList> list = store.conversation_items(tenant, id, page);
-  if (!list.ok()) return store_error(list.status(), "item", page.after);
+  if (!list.ok()) return store_error(list.status(), "conversation", id);
   return list_json(list.value().items, list.value().has_more);
 }
 
 Answer show_item(ConversationStore& store, std::string_view tenant, std::string_view id,
-                 std::string_view item) {
-  Result<StoredItem> stored = store.conversation_item(tenant, id, item);
+                 std::string_view item, const ReadRoom& room) {
+  Result<StoredItem> stored = store.conversation_item(tenant, id, item, room);
   if (!stored.ok()) return store_error(stored.status(), "item", item);
   return std::move(stored->json);
 }

@@ -27,9 +27,12 @@ inline constexpr std::size_t kTitleBytesMax = 80;
 // The "title" in its metadata, else the beginning of its first user message; empty: it has neither.
 std::string title_of(const ConversationSummary& summary);
 
+// 503, for a while: answers that clients have yet to take leave no room for this one.
+ApiError too_many_answers();
 // 404: "there is no {kind} 'id'".
 ApiError no_such(std::string_view kind, std::string_view id);
-// The error of a store's call about one object: kNotFound is said of that object.
+// The error of a store's call about one object: kNotFound is said of that object, kResourceExhausted of its
+// ReadRoom.
 ApiError store_error(const Status& status, std::string_view kind, std::string_view id);
 // 409: a turn of the conversation is being made. `field` may be empty.
 ApiError conversation_locked(std::string_view field, std::string_view message);
@@ -38,13 +41,16 @@ ApiError no_store_error();
 
 // --- responses ---
 
-Answer show_response(ConversationStore& store, std::string_view tenant, std::string_view id);
+// `room`, here and below: for what is read; empty: it has no bound.
+Answer show_response(ConversationStore& store, std::string_view tenant, std::string_view id,
+                     const ReadRoom& room = {});
 Answer delete_response(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer list_input_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                         const ItemPage& page);
 // For a response that is not being made: shows it if it was cancelled before, and refuses the call otherwise.
 Answer cancel_ended_response(StoredResponse response);
-Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id);
+Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id,
+                             const ReadRoom& room = {});
 
 // --- conversations ---
 
@@ -75,7 +81,7 @@ Answer add_items(ConversationStore& store, std::string_view tenant, std::string_
 Answer list_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                   const ItemPage& page);
 Answer show_item(ConversationStore& store, std::string_view tenant, std::string_view id,
-                 std::string_view item);
+                 std::string_view item, const ReadRoom& room = {});
 // Answers with the conversation, as OpenAI does.
 Answer delete_item(ConversationStore& store, std::string_view tenant, std::string_view id,
                    std::string_view item);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "loci/serve/api/responses/query.h"
+#include "loci/serve/store/naive_store_testing.h"
 #include "loci/serve/store/stores_testing.h"
 
 namespace loci {
@@ -42,6 +43,33 @@ TEST(Query, ReadsStreams) {
             "starting_after");
 }
 
+// Counts reads of whole responses.
+class ReadCounter final : public NaiveStore {
+ public:
+  Result<StoredResponse> response(std::string_view tenant, std::string_view id) override {
+    ++reads;
+    return NaiveStore::response(tenant, id);
+  }
+  int reads = 0;
+};
+
+// Each may have 64 MiB.
+TEST(ReadResponses, OnlyWhereTheyAreShown) {
+  ReadCounter store;
+  ASSERT_TRUE(store.commit_turn("a", test_turn("resp_1")).ok());
+  const Answer refused = cancel_ended_response(store, "a", "resp_1");
+  ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+  EXPECT_EQ(std::get<ApiError>(refused).http_status, 400);
+  EXPECT_NE(std::get<ApiError>(refused).message.find("it is completed"), std::string::npos);
+  EXPECT_TRUE(std::holds_alternative<std::string>(list_input_items(store, "a", "resp_1", {})));
+  EXPECT_EQ(store.reads, 0);
+  StoredTurn cancelled = test_turn("resp_2");
+  cancelled.response.status = "cancelled";
+  ASSERT_TRUE(store.commit_turn("a", cancelled).ok());
+  EXPECT_EQ(std::get<std::string>(cancel_ended_response(store, "a", "resp_2")), cancelled.response.json);
+  EXPECT_EQ(store.reads, 1);
+}
+
 class StoredObjects : public testing::Test {
  protected:
   void SetUp() override {
@@ -70,6 +98,50 @@ class StoredObjects : public testing::Test {
   std::unique_ptr<StorePlace> place_;
   std::unique_ptr<ConversationStore> store_;
 };
+
+// The room is asked for before anything is read, for what is read.
+TEST_F(StoredObjects, WhatHasNoRoomIsNotRead) {
+  const std::string text(100'000, 'x');
+  const std::string id =
+      conversation({{"items", Json::array({{{"role", "user"}, {"content", text}, {"id", "m1"}},
+                                           {{"role", "user"}, {"content", "y"}, {"id", "m2"}}})}});
+  StoredTurn turn = test_turn("resp_1");
+  turn.response.json = R"({"text":")" + text + R"("})";
+  turn.input = {test_item("m1", text)};
+  ASSERT_TRUE(store_->commit_turn("a", turn).ok());
+  std::vector<std::uint64_t> asked;
+  bool has_room = true;
+  const ReadRoom room = [&](std::uint64_t bytes) {
+    asked.push_back(bytes);
+    return has_room;
+  };
+  const auto all = [&] {
+    ItemPage page;
+    page.room = room;
+    std::vector<Answer> answers;
+    answers.push_back(show_response(*store_, "a", "resp_1", room));
+    answers.push_back(list_input_items(*store_, "a", "resp_1", page));
+    answers.push_back(list_items(*store_, "a", id, page));
+    answers.push_back(show_item(*store_, "a", id, "m1", room));
+    return answers;
+  };
+  for (const Answer& answer : all()) {
+    ASSERT_TRUE(std::holds_alternative<std::string>(answer)) << std::get<ApiError>(answer).message;
+    EXPECT_GE(std::get<std::string>(answer).size(), text.size());
+  }
+  ASSERT_EQ(asked.size(), 4u);
+  for (const std::uint64_t bytes : asked) {
+    EXPECT_GE(bytes, text.size());
+    EXPECT_LE(bytes, text.size() + 1'000);
+  }
+  has_room = false;
+  for (const Answer& answer : all()) {
+    const ApiError refused = error(answer);
+    EXPECT_EQ(refused.http_status, 503);
+    EXPECT_EQ(refused.code, "too_many_answers");
+    EXPECT_EQ(refused.retry_after_seconds, 1u);
+  }
+}
 
 TEST_F(StoredObjects, AnotherTenantsIsWhatNeverWas) {
   const std::string id = conversation({{"items", {{{"role", "user"}, {"content", "x"}, {"id", "m1"}}}}});
@@ -136,7 +208,8 @@ TEST_F(StoredObjects, CancelsWhatIsCancelledAlone) {
   turn.response.json = R"({"id":"resp_4","background":true})";
   ASSERT_TRUE(store_->commit_turn("a", turn).ok());
   EXPECT_EQ(error(cancel_ended_response(*store_, "a", "resp_4")).message,
-            "the response can't be cancelled: it is completed");
+            "the response can't be cancelled: it is completed, and only a response that was made with "
+            "background true can be, until it has ended");
   turn.response.id = "resp_5";
   turn.response.status = "in_progress";
   turn.response.json = R"({"id":"resp_5","background":true})";
