@@ -146,6 +146,36 @@ def test_what_fails_costs_its_tenant_nothing(binary, model):
         expect(reply.status == 200 and int(reply.headers["x-ratelimit-remaining-tokens"]) == 340, reply.headers)
 
 
+def test_what_a_client_makes_fail_is_paid(binary, model, tmp_path):
+    """A whole reply whose turn cannot be stored, because its client deletes the response that it continues."""
+    keys = Keys(binary)
+    key = keys.add("tokens")
+    keys.append("[tenants.tokens]\ntokens_per_minute = 6000\n")
+    with Server(binary, model, "--api-keys", keys.path, "--store", str(tmp_path / "store.db")) as server:
+        def send(method, path, body=None):
+            return server.request(method, path, body and json.dumps(body), {"Authorization": f"Bearer {key}"})
+
+        def say(**fields):
+            return send("POST", "/v1/responses", {"input": "Hi", "max_output_tokens": 1, **fields})
+
+        def left(reply):
+            return int(reply.headers["x-ratelimit-remaining-tokens"])
+
+        for _ in range(3):
+            first, begin, replies = say(), time.monotonic(), []
+            thread = threading.Thread(target=lambda: replies.append(say(
+                previous_response_id=first.json["id"], ignore_eos=True, max_output_tokens=1500)), daemon=True)
+            thread.start()
+            wait_until(lambda: replies or server.metrics()["loci_requests_running"] == 1, "it is made")
+            expect(send("DELETE", "/v1/responses/" + first.json["id"]).status == 200, "it can be deleted")
+            thread.join()
+            if replies[0].status != 200:  # else it had ended before
+                break
+        expect(replies[0].status == 404, replies[0].text)
+        refilled = 100 * (time.monotonic() - begin)
+        expect(left(first) - left(say()) + refilled > 1400, "what was computed was paid")
+
+
 FLOOD_BODY = json.dumps({"prompt": "flood " * ((8 * 2**20 - 100) // 6), "max_tokens": 1}).encode()
 FLOOD_ACCEPTED = 3  # fewer than a flood's connections: the first answer is a refusal, however long a body takes
 UNANSWERED = -1  # the connection ended
