@@ -5,12 +5,15 @@ Each attack runs while another client asks for replies; with --measure those mus
 Afterwards the server must live, become idle, and hold no more memory than RSS_GROWTH_MAX above what it had; while it was
 attacked it may have held PEAK_GROWTH_MAX more. The model is a tiny random one.
 """
+import collections
+import contextlib
 import json
 import os
 import random
 import resource
 import select
 import socket
+import sqlite3
 import ssl
 import subprocess
 import threading
@@ -332,6 +335,43 @@ def test_clients_that_never_read(binary, tmp_path):
             for connection in connections:
                 connection.close()
         wait_until_idle(server)
+
+
+def test_readers_of_a_large_response(binary, model, tmp_path):
+    """A hundred clients ask for a stored reply of 30 MB and do not read it: most of them are refused."""
+    store, large, readers = str(tmp_path / "store.db"), 30_000_000, 100
+    with Server(binary, model, "--store", store) as server:
+        made = [server.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2}).json["id"] for _ in range(2)]
+    with contextlib.closing(sqlite3.connect(store)) as database:
+        database.execute("UPDATE responses SET json = ?, size_bytes = ? WHERE id = ?",
+                         (json.dumps({"id": made[0], "background": True, "text": "x" * large}), large, made[0]))
+        database.commit()
+    path = f"/v1/responses/{made[0]}"
+    with Server(binary, model, "--store", store, "--log-level", "warn") as server:
+        server.get(f"/v1/responses/{made[1]}")
+        before = memory(server, "VmRSS")
+        assert server.request("POST", path + "/cancel").status == 400
+        assert server.get(path + "/input_items").status == 200
+        assert memory(server, "VmHWM") - before < large, "neither reads the reply"
+        connections = []
+        try:
+            for _ in range(readers):
+                connection = socket.socket()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+                connection.settimeout(120)
+                connection.connect(("127.0.0.1", server.port))
+                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                connections.append(connection)
+            statuses = collections.Counter(connection.recv(12).decode()[9:] for connection in connections)
+            grown = memory(server, "VmRSS") - before
+            print(f"      {dict(statuses)}, {grown >> 20} MiB more for {readers} readers")
+            assert set(statuses) == {"200", "503"} and statuses["200"] <= 256_000_000 // large, statuses
+            assert grown < 600 << 20, grown >> 20
+            assert server.get(f"/v1/responses/{made[1]}").status == 200, "a small one has room"
+        finally:
+            for connection in connections:
+                connection.close()
+        wait_until(lambda: server.get(path).status == 200, "there is room again")
 
 
 def test_pipelined_garbage(server):
