@@ -103,6 +103,12 @@ struct StoreLimits {
   std::optional<std::uint64_t> bytes_max;
 };
 
+// By which time conversations are too old (expiry_clock.h).
+struct ExpiryTime {
+  std::int64_t now_seconds = 0;  // since 1970
+  bool is_doubted = false;       // the clock has jumped ahead, and is not believed yet: this is from before
+};
+
 // What a call of expire() did.
 struct StoreExpiry {
   std::uint64_t gone = 0;  // conversations and responses
@@ -205,6 +211,9 @@ class ConversationStore {
   // on with. Of a database server, which may stand still: calls that wait for it end with kUnavailable, and
   // so does every later one.
   virtual void abandon() = 0;
+  // The `now_seconds` of expire(): the database's clock, or this machine's where the store is a file. Keeps
+  // in the store what it believed.
+  virtual Result<ExpiryTime> expiry_time(std::int64_t age_seconds_max) = 0;
   // Deletes threads that are too old, or the oldest of tenants that have too much, and erases what is left of
   // large ones that were deleted. A call does a bounded part of the work, so that turns can be committed in
   // between: call again while there is more.

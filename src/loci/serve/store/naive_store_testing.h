@@ -53,6 +53,7 @@ class NaiveStore : public ConversationStore {
                                          const ConfirmEnded& confirm) override;
   Result<std::uint64_t> recount_usage() override { return std::uint64_t{0}; }  // it counts nothing
   void abandon() override {}
+  Result<ExpiryTime> expiry_time(std::int64_t) override { return ExpiryTime{.now_seconds = now}; }
   Result<StoreExpiry> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override { return std::uint64_t{0}; }
   Result<std::vector<TenantStats>> stats() override;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "loci/base/hex.h"
+#include "loci/serve/store/postgres_database.h"
 
 namespace loci {
 namespace {
@@ -216,6 +217,11 @@ Result<SqlRows> PostgresSession::run(std::string_view statement,
   } catch (...) {
     return fail();
   }
+}
+
+Result<std::int64_t> PostgresSession::now_seconds() {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows, run("SELECT " LOCI_DATABASE_NOW " / 1000", {}));
+  return rows.integer(0, 0);
 }
 
 // Two connections rarely have the same number; then one of them waits.

@@ -49,6 +49,8 @@ class PostgresConnection {
 
   pqxx::connection& handle() { return handle_; }
   std::chrono::steady_clock::time_point made_at() const { return made_at_; }
+  std::chrono::steady_clock::time_point used_at() const { return used_at_; }
+  void note_used() { used_at_ = std::chrono::steady_clock::now(); }
   // The name under which the statement is prepared. Throws.
   const std::string& prepared(std::string_view statement);
 
@@ -56,6 +58,7 @@ class PostgresConnection {
   explicit PostgresConnection(const std::string& settings);
 
   const std::chrono::steady_clock::time_point made_at_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point used_at_ = made_at_;
   pqxx::connection handle_;
   const int socket_;  // the same as libpq's, under a number that only the destructor gives back
   std::unordered_map<std::string_view, std::string> prepared_;
@@ -68,6 +71,7 @@ class PostgresSession final : public SqlSession {
 
   Result<SqlRows> run(std::string_view statement, std::initializer_list<SqlParameter> parameters) override;
   Status execute(const std::string& statements) override;
+  Result<std::int64_t> now_seconds() override;
   std::int64_t writer() const override;
   // Of the first statement that failed.
   PostgresFault fault() const { return fault_; }

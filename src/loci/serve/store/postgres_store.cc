@@ -12,7 +12,7 @@ PostgresStore::PostgresStore(std::unique_ptr<PostgresDatabase> database, const S
 Result<std::unique_ptr<ConversationStore>> PostgresStore::open(const std::string& url,
                                                                const StoreOptions& options) {
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresDatabase> database, PostgresDatabase::open(url, options));
-  const auto to_newest = [&] { return migrate(*database, store_migrations(), options.now_seconds()); };
+  const auto to_newest = [&] { return migrate(*database, store_migrations(), seconds_since_1970()); };
   const Status migrated = database->alone(to_newest);
   if (migrated.code() == StatusCode::kInvalidArgument)
     return migrated.with_context("the conversation store (PostgreSQL)");

@@ -133,6 +133,15 @@ UPDATE conversations SET items = (
   SELECT COUNT(*) FROM items WHERE items.conversation = conversations.conversation
 );
 )sql"},
+    // Which time was last believed (expiry_clock.h): at first that of the latest activity.
+    Migration{.version = 7, .statements = R"sql(
+CREATE TABLE expiry_clock (
+  one {int} PRIMARY KEY,
+  believed_at {int} NOT NULL
+){strict};
+INSERT INTO expiry_clock (one, believed_at)
+  SELECT 1, active_at FROM threads ORDER BY active_at DESC, thread DESC LIMIT 1;
+)sql"},
 };
 
 constexpr std::string_view kVersionTable =

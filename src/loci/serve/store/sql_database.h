@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/clock.h"
 #include "loci/base/status.h"
 
 namespace loci {
@@ -72,6 +73,8 @@ class SqlSession {
   }
   // Statements without parameters and results, not prepared: of migrations.
   virtual Status execute(const std::string& statements) = 0;
+  // Seconds since 1970, by the clock that all users of the database have in common: of a file the machine's.
+  virtual Result<std::int64_t> now_seconds() { return seconds_since_1970(); }
   // A number of this writer among those that work in parallel, small, for rows that are kept once for each.
   virtual std::int64_t writer() const = 0;
 };

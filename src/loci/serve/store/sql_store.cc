@@ -40,8 +40,8 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
   LOCI_RETURN_IF_ERROR(check_stored_id(conversation.id, "conversation.id"));
   LOCI_RETURN_IF_ERROR(check_stored_text(conversation.metadata, kStoredMetadataBytesMax, "metadata"));
   LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
-  const std::int64_t now = options_.now_seconds();
   return write(tenant, bytes_of(items), [&](SqlSession& session) -> Result<WrittenThread> {
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t now, now_seconds(session));
     LOCI_ASSIGN_OR_RETURN(const auto same, find_conversation(session, tenant, conversation.id));
     if (same) {
       return invalid_argument(
@@ -85,7 +85,8 @@ Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std:
             .run("UPDATE conversations SET metadata = $1, size_bytes = $2 WHERE conversation = $3",
                  {metadata, bytes, row.conversation})
             .status());
-    LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), bytes - before));
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t now, now_seconds(session));
+    LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, now, bytes - before));
     return WrittenThread{.thread = row.thread, .added_bytes = bytes - before};
   });
 }
@@ -118,7 +119,8 @@ Status SqlStore::add_items(std::string_view tenant, std::string_view conversatio
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     const ItemOwner owner{.thread = row.thread, .conversation = row.conversation, .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
-    LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), added));
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t now, now_seconds(session));
+    LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, now, added));
     return WrittenThread{.thread = row.thread, .added_bytes = added};
   });
 }

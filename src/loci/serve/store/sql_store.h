@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/serve/store/conversation_store.h"
+#include "loci/serve/store/expiry_clock.h"
 #include "loci/serve/store/sql_database.h"
 #include "loci/serve/store/sql_eraser.h"
 #include "loci/serve/store/sql_rows.h"
@@ -69,6 +71,7 @@ class SqlStore : public ConversationStore {
     eraser_.stop();
     database_->abandon();
   }
+  Result<ExpiryTime> expiry_time(std::int64_t age_seconds_max) override;
   Result<StoreExpiry> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override;
   Result<std::vector<TenantStats>> stats() override;
@@ -86,6 +89,10 @@ class SqlStore : public ConversationStore {
     return database_->transact(SqlAccess::kRead, {.tenant = tenant}, body);
   }
   void erase_deleted();
+  // When something that is written now was active.
+  Result<std::int64_t> now_seconds(SqlSession& session) const {
+    return options_.now_seconds ? options_.now_seconds() : session.now_seconds();
+  }
   StoreQuota quota_of(std::string_view tenant) const {
     return options_.quota_of ? options_.quota_of(tenant) : StoreQuota();
   }
@@ -95,6 +102,9 @@ class SqlStore : public ConversationStore {
   StoreOptions options_;
   SqlEraser eraser_{*database_};
   std::atomic<std::int64_t> claims_{0};  // given so far: the number of the latest
+  const SystemClock uptime_;
+  Mutex expiry_mutex_;
+  ExpiryClock expiry_clock_ GUARDED_BY(expiry_mutex_);
 };
 
 }  // namespace loci

@@ -174,7 +174,8 @@ Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
                               bytes_of(turn.input) + bytes_of(turn.output);
   const Status done = write(tenant, bytes, [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_RETURN_IF_ERROR(check_claim(session, tenant, turn, database_->instance()));
-    return write_turn(session, tenant, turn, owner, options_.now_seconds());
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t now, now_seconds(session));
+    return write_turn(session, tenant, turn, owner, now);
   });
   LOCI_RETURN_IF_ERROR(done);
   if (options_.committed) {

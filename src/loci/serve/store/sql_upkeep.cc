@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <optional>
 
 #include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/sql_store.h"
@@ -15,6 +17,8 @@ using namespace store_rows;
 
 namespace {
 
+// What is believed of the clock is kept as often as it has gone on by so many seconds.
+constexpr std::int64_t kBelievedEvery = 60;
 // One call of expire() deletes at most so many batches, a transaction each: turns are committed in between.
 constexpr int kBatches = 8;
 constexpr std::int64_t kThreadsInBatch = 32;
@@ -164,6 +168,35 @@ Result<std::uint64_t> SqlStore::expire_batch(SqlSession& session, std::int64_t n
     if (gone > 0) return gone;
   }
   return std::uint64_t{0};
+}
+
+Result<ExpiryTime> SqlStore::expiry_time(std::int64_t age_seconds_max) {
+  std::int64_t now = 0;
+  std::optional<std::int64_t> believed;
+  const Status read = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(now, now_seconds(session));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                          session.run("SELECT believed_at FROM expiry_clock WHERE one = 1", {}));
+    believed = rows.empty() ? std::nullopt : std::optional(rows.integer(0, 0));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(read);
+  ExpiryClock::Verdict verdict;
+  {
+    const MutexLock lock(expiry_mutex_);
+    verdict = expiry_clock_.look(now, uptime_.now(), age_seconds_max, believed);
+  }
+  const ExpiryTime out{.now_seconds = verdict.now_seconds, .is_doubted = verdict.is_doubted};
+  if (verdict.is_doubted || (believed && std::abs(now - *believed) < kBelievedEvery)) return out;
+  LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kUpkeep, [&](SqlSession& session) {
+    return session
+        .run(
+            "INSERT INTO expiry_clock (one, believed_at) VALUES (1, $1) ON CONFLICT (one) "
+            "DO UPDATE SET believed_at = excluded.believed_at",
+            {now})
+        .status();
+  }));
+  return out;
 }
 
 Result<StoreExpiry> SqlStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {

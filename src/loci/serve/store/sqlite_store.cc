@@ -12,7 +12,7 @@ SqliteStore::SqliteStore(std::unique_ptr<SqliteDatabase> database, const StoreOp
 Result<std::unique_ptr<ConversationStore>> SqliteStore::open(const std::string& path,
                                                              const StoreOptions& options) {
   LOCI_ASSIGN_OR_RETURN(auto database, SqliteDatabase::open(path, SqliteDatabase::Mode::kReadWrite, options));
-  const Status migrated = migrate(*database, store_migrations(), options.now_seconds());
+  const Status migrated = migrate(*database, store_migrations(), seconds_since_1970());
   if (migrated.code() == StatusCode::kInvalidArgument)
     return migrated.with_context("the conversation store " + path);
   LOCI_RETURN_IF_ERROR(migrated);

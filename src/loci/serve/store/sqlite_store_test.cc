@@ -494,6 +494,21 @@ TEST(Migrations, ItemsOfConversationsAreCounted) {
   EXPECT_EQ(list->conversations[0].items, 2u);
 }
 
+// The first start of this version, with a wrong clock: the latest activity tells about when it is.
+TEST(Migrations, AStoreOfTheVersionBeforeIsNotExpiredByAClockThatIsYearsAhead) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  {
+    auto database = SqliteDatabase::open(path, SqliteDatabase::Mode::kReadWrite, StoreOptions{}).value();
+    ASSERT_TRUE(migrate(*database, store_migrations().first(6), 1).ok());
+  }
+  OtherProcess(path).run(
+      "INSERT INTO threads (tenant, active_at, size_bytes) VALUES ('ann', 7, 1), ('ann', 5, 1)");
+  const ExpiryTime time = open_ok(path)->expiry_time(86'400).value();
+  EXPECT_TRUE(time.is_doubted);
+  EXPECT_EQ(time.now_seconds, 7);
+}
+
 TEST(Migrations, AreAppliedOneByOneWhole) {
   const TestFolder folder;
   auto database =

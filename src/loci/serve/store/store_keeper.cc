@@ -36,7 +36,7 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
  private:
   void work() {
     is_asked_ = false;
-    const Result<StoreExpiry> expiry = store_.expire(seconds_since_1970(), keeping_.limits);
+    const Result<StoreExpiry> expiry = expire();
     if (!expiry.ok()) {
       log_->error("expired conversations could not be deleted, which is tried again later: {}",
                   expiry.status().message());
@@ -53,6 +53,19 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code&) { self->work(); });
   }
 
+  Result<StoreExpiry> expire() {
+    ExpiryTime time;  // quotas ask for none
+    if (keeping_.limits.age_seconds_max) {
+      LOCI_ASSIGN_OR_RETURN(time, store_.expiry_time(*keeping_.limits.age_seconds_max));
+    }
+    if (time.is_doubted && !was_doubted_)
+      log_->warn(
+          "the clock by which conversations expire has jumped ahead: those that only it makes too old stay "
+          "until it has been steady for a day (docs/conversation-store.md#retention)");
+    was_doubted_ = time.is_doubted;
+    return store_.expire(time.now_seconds, keeping_.limits);
+  }
+
   ConversationStore& store_;
   StoreKeeping keeping_;
   ServeMetrics& metrics_;
@@ -60,6 +73,7 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
   boost::asio::steady_timer timer_;  // its executor runs one thing at a time
   std::atomic<bool> is_asked_ = false;
   std::uint64_t gone_ = 0;  // since the last pause
+  bool was_doubted_ = false;
 };
 
 // The same for what dead servers left.

@@ -66,6 +66,27 @@ TEST_P(StoreLimitContract, WhatIsAtRestForTooLongGoesWhole) {
   EXPECT_EQ(store_->stats()->size(), 0u);
 }
 
+// What was believed is in the store: a start does not forget it.
+TEST_P(StoreLimitContract, AClockThatJumpsAheadIsNotBelieved) {
+  constexpr std::int64_t kOneDay = 86'400, kMonth = 30 * kOneDay;
+  now_ = 1'000 * kOneDay;
+  create("c");
+  EXPECT_EQ(store_->expiry_time(kMonth)->now_seconds, now_);
+  const std::int64_t before = now_;
+  now_ = before + 3'650 * kOneDay;
+  for (const bool is_new_start : {false, true}) {
+    if (is_new_start) reopen();
+    const ExpiryTime time = store_->expiry_time(kMonth).value();
+    EXPECT_TRUE(time.is_doubted) << is_new_start;
+    EXPECT_EQ(time.now_seconds, before) << is_new_start;
+    EXPECT_EQ(store_->expire(time.now_seconds, {.age_seconds_max = kMonth})->gone, 0u);
+  }
+  now_ = before + 3'600;
+  const ExpiryTime right = store_->expiry_time(kMonth).value();
+  EXPECT_FALSE(right.is_doubted);
+  EXPECT_EQ(right.now_seconds, now_);
+}
+
 TEST_P(StoreLimitContract, TheOldestOfTooMuchGoes) {
   for (int i = 0; i < 400; ++i) {
     now_ = 1'000 + i;

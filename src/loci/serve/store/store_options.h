@@ -17,10 +17,13 @@ struct StoreOptions {
   // PostgreSQL alone: a transaction that the server does not answer for so long is given up, and so is its
   // connection. (A server that stands still keeps its connections, and no timeout of its own runs.)
   Nanos answer_timeout = 30 * kNanosPerSecond;
+  // PostgreSQL alone: a connection that nobody has used for so long is closed, but for the last one.
+  Nanos idle_limit = 60 * kNanosPerSecond;
   // For how long a turn is claimed (ConversationStore::claim_turn).
   Nanos turn_lease = 10 * kNanosPerSecond;
-  // When something was active: seconds since 1970.
-  std::function<std::int64_t()> now_seconds = &seconds_since_1970;
+  // When something was active: seconds since 1970. Null: what the database says, so that servers that share
+  // one agree (SqlSession::now_seconds).
+  std::function<std::int64_t()> now_seconds;
   // What a tenant may keep. A write that takes a tenant over it deletes the tenant's own threads that were
   // longest at rest. Null: whatever it likes.
   QuotaOf quota_of;
