@@ -24,6 +24,9 @@ constexpr std::size_t kConnectionsMax = 8;
 // Upkeep goes through many rows.
 constexpr int kUpkeepTimes = 4;
 constexpr Nanos kSchemaTimeout = 3'600 * kNanosPerSecond;
+// If nobody has had an answer for so long when a call is given up, the server stands still; and it does if a
+// connection could not be made in so long.
+constexpr std::chrono::seconds kSilence{1};
 // The advisory lock of alone(); two numbers are a space of their own beside instances' one.
 constexpr const char* kAloneLock = "SELECT pg_advisory_lock(1282368361, 1)";
 
@@ -128,12 +131,17 @@ Result<bool> is_local_database(const std::string& url) {
 // was last used are doubted: they are of the same server, which may be gone without a word, and each would be
 // waited for anew. None is used again, but they stay until another one is made: if the server lives, their
 // advisory lock says that this instance does.
+//
+// A server that stands still is asked by one call at a time, which tries to make a connection; all others are
+// refused at once. Each of them would wait as long as the one that asks, on a thread for which others wait in
+// turn. The first connection that is made ends this.
 struct PostgresDatabase::Pool {
   std::string settings;
   std::string settings_at_start;  // what is made at a server's start is waited for longer
   std::int64_t instance = 0;
   Nanos lock_timeout = 0;
   Nanos answer_timeout = 0;
+  Nanos idle_limit = 0;
 
   // A connection that somebody uses, and until when the server must have answered.
   struct Busy {
@@ -147,10 +155,13 @@ struct PostgresDatabase::Pool {
   Condition returned;
   Condition watch_changed;
   using Connections = std::vector<std::unique_ptr<PostgresConnection>>;
-  Connections idle GUARDED_BY(mutex);
+  Connections idle GUARDED_BY(mutex);     // the one that was used last at the end
   Connections doubted GUARDED_BY(mutex);  // not among `open`
   std::vector<Busy> busy GUARDED_BY(mutex);
   std::size_t open GUARDED_BY(mutex) = 0;
+  Time::time_point answered_at GUARDED_BY(mutex);
+  bool stands_still GUARDED_BY(mutex) = false;
+  bool is_asked GUARDED_BY(mutex) = false;  // by the one call, while it stands still
   bool is_abandoned GUARDED_BY(mutex) = false;
   bool is_over GUARDED_BY(mutex) = false;
   std::thread watch;
@@ -164,11 +175,34 @@ struct PostgresDatabase::Pool {
     if (watch.joinable()) watch.join();
   }
 
-  // Gives up what the server does not answer in time.
+  // Those that nobody has used for StoreOptions::idle_limit, but for one, whose lock says that this instance
+  // lives. `next`: is brought forward to when there may be another.
+  Connections take_unused(Time::time_point& next) REQUIRES(mutex) {
+    const auto now = Time::now();
+    const auto limit = std::chrono::nanoseconds(idle_limit);
+    // The first ones are those that were used longest ago.
+    std::size_t count = 0;
+    while (count < idle.size() && open - count > 1 && idle[count]->used_at() + limit <= now) ++count;
+    Connections unused(std::make_move_iterator(idle.begin()),
+                       std::make_move_iterator(idle.begin() + static_cast<std::ptrdiff_t>(count)));
+    idle.erase(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(count));
+    open -= count;
+    if (open > 1 && !idle.empty()) next = std::min(next, idle.front()->used_at() + limit);
+    return unused;
+  }
+
+  // Gives up what the server does not answer in time, and closes what nobody uses.
   void run_watch() {
     MutexLock lock(mutex);
     while (!is_over) {
       auto next = Time::time_point::max();
+      if (Connections unused = take_unused(next); !unused.empty()) {
+        lock.unlock();
+        unused.clear();
+        returned.notify_all();
+        lock.lock();
+        continue;
+      }
       for (Busy& one : busy) {
         if (one.given_up) continue;
         if (one.until <= Time::now()) {
@@ -204,13 +238,19 @@ struct PostgresDatabase::Pool {
   Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout) { return take(timeout, settings); }
   Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout, const std::string& settings_of_new) {
     const auto until = Time::now() + std::chrono::nanoseconds(timeout);
+    bool asks = false;
     {
       MutexLock lock(mutex);
       const auto ready = [this]() REQUIRES(mutex) {
-        return is_abandoned || !idle.empty() || open < kConnectionsMax;
+        return is_abandoned || stands_still || !idle.empty() || open < kConnectionsMax;
       };
       if (!returned.wait_until(lock, until, ready)) return unanswered(timeout);
       if (is_abandoned) return abandoned();
+      if (stands_still) {
+        if (is_asked || open == kConnectionsMax) return refused();
+        is_asked = asks = true;
+        doubt_before(Time::time_point::max());
+      }
       if (!idle.empty()) {
         std::unique_ptr<PostgresConnection> connection = std::move(idle.back());
         idle.pop_back();
@@ -219,8 +259,10 @@ struct PostgresDatabase::Pool {
       }
       ++open;
     }
+    const auto connecting = Time::now();
     auto made = PostgresConnection::connect(settings_of_new);
     if (!made.ok()) {
+      note_unmade(asks, connecting);
       drop(nullptr);
       return made;
     }
@@ -231,23 +273,43 @@ struct PostgresDatabase::Pool {
       if (is_abandoned) connection->interrupt();
     }
     if (Status begun = connection->begin(instance, lock_timeout); !begun.ok()) {
+      note_unmade(asks, connecting);
       return drop(std::move(connection)) ? unanswered(timeout) : begun;
     }
     Connections replaced;
     {
       const MutexLock lock(mutex);
       replaced.swap(doubted);
+      note_answered();
+      if (asks) is_asked = false;
     }
     return connection;
+  }
+
+  void note_answered() REQUIRES(mutex) {
+    answered_at = Time::now();
+    stands_still = false;
+  }
+  // A connection could not be made, of which the making began then.
+  void note_unmade(bool asks, Time::time_point since) {
+    const MutexLock lock(mutex);
+    const bool took_long = Time::now() - since >= kSilence;
+    if (asks) is_asked = false;
+    // (A refusal at once costs nobody time.)
+    if (asks || took_long) stands_still = took_long;
   }
 
   void give(std::unique_ptr<PostgresConnection> connection) {
     {
       const MutexLock lock(mutex);
-      if (end_use(connection.get()))
+      note_answered();
+      if (end_use(connection.get())) {
         --open;  // it was given up as its answer came
-      else
+      } else {
+        connection->note_used();
         idle.push_back(std::move(connection));
+        watch_changed.notify_all();
+      }
     }
     returned.notify_one();
   }
@@ -261,6 +323,7 @@ struct PostgresDatabase::Pool {
       if (found != busy.end()) doubt_before(found->since);
       given_up = end_use(connection.get());
       --open;
+      if (given_up && Time::now() - answered_at > kSilence) stands_still = true;
     }
     returned.notify_all();
     return given_up;
@@ -278,6 +341,12 @@ struct PostgresDatabase::Pool {
     return {StatusCode::kUnavailable,
             fmt::format("the database (PostgreSQL) has not answered for {}; try again later",
                         format_duration(timeout))};
+  }
+
+  static Status refused() {
+    return {
+        StatusCode::kUnavailable,
+        "the database (PostgreSQL) does not answer, and another request asks it just now; try again later"};
   }
 
   static Status abandoned() {
@@ -324,6 +393,7 @@ Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::stri
   pool->instance = random_instance();
   pool->lock_timeout = options.lock_timeout;
   pool->answer_timeout = options.answer_timeout;
+  pool->idle_limit = options.idle_limit;
   pool->watch = std::thread([watched = pool.get()] { watched->run_watch(); });
   LOCI_ASSIGN_OR_RETURN(
       std::unique_ptr<PostgresConnection> first,

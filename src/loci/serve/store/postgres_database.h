@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PostgreSQL as the store's database: many servers may share it. A few connections, made when they are
-// needed and again when they are lost.
+// needed, again when they are lost, and closed when nobody has used them for a while.
 //
 // Transactions run at "repeatable read". That is enough for them to be as if each were alone, because each
 // that writes also writes the row of its thread (sql_rows.h): of two that touch the same thread the later
@@ -33,8 +33,9 @@ bool is_loopback_host(std::string_view host);
 class PostgresConnection;
 
 // Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server did
-// not answer for StoreOptions::answer_timeout, four times that in upkeep; its disk is full, the connection
-// was lost during a commit: whether it took place is not known then).
+// not answer for StoreOptions::answer_timeout, four times that in upkeep; it has not answered others, and
+// one of them asks it again; its disk is full, the connection was lost during a commit: whether it took place
+// is not known then).
 class PostgresDatabase final : public SqlDatabase {
  public:
   // `url` as libpq takes it. The first connection is waited for as a start does, however short the limits in

@@ -8,9 +8,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <pqxx/pqxx>
 #include <thread>
 #include <vector>
 
@@ -99,6 +101,42 @@ class SilentProxy {
   std::atomic<bool> is_over_ = false;
   std::thread thread_;
 };
+
+// What a busy minute needed would else stay for ever, of each server.
+TEST(PostgresDatabase, ConnectionsThatNobodyUsesAreClosedButForOne) {
+  TestPostgres* const server = TestPostgres::shared();
+  if (server == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+  const std::string url = server->new_database();
+  const auto opened = PostgresDatabase::open(url, {.idle_limit = 300 * kNanosPerMilli});
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  PostgresDatabase& database = **opened;
+  std::atomic<int> inside = 0, most = 0;
+  const auto use = [&](SqlSession& session) -> Status {
+    most = std::max(most.load(), ++inside);
+    for (int waited = 0; most < 4 && waited < 10'000; ++waited)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --inside;
+    return session.run("SELECT 1", {}).status();
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] { EXPECT_TRUE(database.transact(SqlAccess::kRead, use).ok()); });
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(most, 4);
+  pqxx::connection other(url);
+  pqxx::nontransaction session(other);
+  const auto connections = [&] {
+    return session
+        .exec1(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
+            "pg_backend_pid()")[0]
+        .as<int>();
+  };
+  EXPECT_TRUE(eventually([&] { return connections() == 1; })) << connections();
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_EQ(connections(), 1) << "its lock says that the server lives";
+  EXPECT_TRUE(database.transact(SqlAccess::kRead, [](SqlSession&) { return Status(); }).ok());
+}
 
 // As after a failover whose firewall forgot all connections: they look alive.
 TEST(PostgresDatabase, OneSilentConnectionEndsTheTrustInItsNeighbours) {

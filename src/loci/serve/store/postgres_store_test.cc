@@ -444,6 +444,37 @@ TEST_F(PostgresStoreTest, AServerThatStandsStillHoldsNoCallForLong) {
   EXPECT_TRUE(read.ok()) << read.to_string();
 }
 
+// Where each call waited for itself, a few dozen requests would hold all threads that serve the store.
+TEST_F(PostgresStoreTest, OneCallAtATimeAsksAServerThatStandsStill) {
+  using Time = std::chrono::steady_clock;
+  const auto store = open({.lock_timeout = 200 * kNanosPerMilli, .answer_timeout = 500 * kNanosPerMilli});
+  ASSERT_TRUE(eventually([&] { return store->size_bytes().ok(); }));
+  server_->pause();
+  // Nobody has had an answer for a second when the first call is given up.
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  ASSERT_TRUE(eventually(
+      [&] { return store->size_bytes().status().message().find("has not answered") != std::string::npos; }));
+  std::atomic<int> refused = 0, slow = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 20; ++t) {
+    threads.emplace_back([&] {
+      const auto begin = Time::now();
+      const Status status = store->size_bytes().status();
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.to_string();
+      refused += status.message().find("another request asks it just now") != std::string::npos;
+      slow += Time::now() - begin > std::chrono::milliseconds(400);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // (On a busy machine some may begin only after the one that asks has given up.)
+  EXPECT_LE(slow, 5);
+  EXPECT_GE(refused, 15);
+  const auto back = [&] { return store->size_bytes().ok(); };
+  server_->go_on();
+  EXPECT_TRUE(eventually(back));
+  EXPECT_TRUE(store->commit_turn("ann", test_turn("r")).ok());
+}
+
 TEST_F(PostgresStoreTest, AStopDoesNotWaitForAServerThatStandsStill) {
   bool was_waiting = false;
   Status status;
