@@ -50,7 +50,9 @@ void make_services(ServerParts& parts) {
   const ServerConfig& config = parts.config;
   parts.workers = std::make_unique<WorkerPool>(config.workers);
   parts.http = std::make_unique<HttpServer>(config.http, parts.clock, parts.metrics, parts.log);
-  parts.store_thread = std::make_unique<WorkerPool>(kStoreThreads);
+  const WorkerWaits waits{
+      .refused = {StatusCode::kUnavailable, "the conversation store does not answer; try again later"}};
+  parts.store_thread = std::make_unique<WorkerPool>(kStoreThreads, waits);
   const ApiOptions options{.pages = page_guard(config),
                            .access_log = config.access_log,
                            .metrics_access = config.metrics_access,

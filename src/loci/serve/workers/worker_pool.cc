@@ -5,9 +5,17 @@
 
 namespace loci {
 
+bool WorkerPool::stands_still() {
+  if (!waits_) return false;
+  const MutexLock lock(mutex_);
+  return jobs_.waiting() >= waits_->waiting_max &&
+         std::chrono::steady_clock::now() - got_on_at_ > std::chrono::nanoseconds(waits_->still_after);
+}
+
 void WorkerPool::add(std::string_view tenant, FairJobs::Job job) {
   {
     const MutexLock lock(mutex_);
+    if (running_ == 0 && jobs_.waiting() == 0) got_on_at_ = std::chrono::steady_clock::now();
     jobs_.add(tenant, std::move(job));
   }
   boost::asio::post(pool_, [this] { work(); });
@@ -18,6 +26,7 @@ void WorkerPool::work() {
   {
     const MutexLock lock(mutex_);
     next = jobs_.take();
+    if (next) ++running_;
   }
   // What waits is of tenants that run as many as they may; the end of one of those looks again.
   if (!next) return;
@@ -30,6 +39,8 @@ void WorkerPool::work() {
   {
     const MutexLock lock(mutex_);
     jobs_.ended(next->tenant, std::max<Nanos>(took.count(), 1));
+    --running_;
+    got_on_at_ = begin + took;
     more = jobs_.waiting() > 0;
   }
   if (more) boost::asio::post(pool_, [this] { work(); });

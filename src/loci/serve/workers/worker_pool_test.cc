@@ -13,6 +13,8 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <variant>
 #include <vector>
 
 #include "loci/base/random.h"
@@ -228,6 +230,105 @@ TEST(WorkerPool, OneTenantNeverHasAllThreads) {
   if (!other_ran) go.count_down();
   EXPECT_EQ(ended, 20);
   EXPECT_LE(most, 2);
+}
+
+// Jobs that end when the test lets them, in a pool whose waits are bounded.
+class HeldJobs {
+ public:
+  explicit HeldJobs(const WorkerWaits& waits) : pool_(2, waits) {}
+  ~HeldJobs() { let_go(); }
+  void begin(const std::string& tenant) {
+    asio::co_spawn(
+        io_,
+        [this, tenant]() -> asio::awaitable<void> {
+          const auto job = [this] {
+            ++begun_;
+            go_.wait();
+            return Status();
+          };
+          const Status status = co_await pool_.run(tenant, job);
+          ++(status.ok() ? done_ : refused_);
+        },
+        asio::detached);
+  }
+  void run_for(std::chrono::milliseconds time) {
+    io_.restart();
+    io_.run_for(time);
+  }
+  void let_go() {
+    if (!go_.try_wait()) go_.count_down();
+  }
+  int begun() const { return begun_; }
+  int done() const { return done_; }
+  int refused() const { return refused_; }
+
+ private:
+  asio::io_context io_;
+  std::latch go_{1};
+  std::atomic<int> begun_ = 0;
+  int done_ = 0, refused_ = 0;
+  WorkerPool pool_;
+};
+
+TEST(WorkerPool, WhoWaitsTooLongIsRefusedAndWhatHasBegunIsWaitedFor) {
+  HeldJobs jobs({.wait_max = 100 * kNanosPerMilli});
+  jobs.begin("a");
+  jobs.begin("b");
+  jobs.run_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(jobs.begun(), 2);
+  for (int i = 0; i < 5; ++i) jobs.begin("a");
+  jobs.run_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(jobs.refused(), 5);
+  EXPECT_EQ(jobs.done(), 0);
+  jobs.let_go();
+  jobs.run_for(std::chrono::seconds(20));
+  EXPECT_EQ(jobs.done(), 2);
+  EXPECT_EQ(jobs.begun(), 2) << "what was refused is not done";
+}
+
+TEST(WorkerPool, WhereNothingGetsOnFewWait) {
+  const WorkerWaits waits{.waiting_max = 10, .still_after = 200 * kNanosPerMilli};
+  HeldJobs jobs(waits);
+  for (int i = 0; i < 50; ++i) jobs.begin("a");
+  jobs.run_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(jobs.refused(), 0) << "many at once are no reason";
+  jobs.run_for(std::chrono::milliseconds(300));
+  for (int i = 0; i < 50; ++i) jobs.begin("b");
+  jobs.run_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(jobs.refused(), 50);
+  jobs.let_go();
+  jobs.run_for(std::chrono::seconds(20));
+  EXPECT_EQ(jobs.done(), 50);
+  for (int i = 0; i < 50; ++i) jobs.begin("b");
+  jobs.run_for(std::chrono::seconds(20));
+  EXPECT_EQ(jobs.done(), 100) << "it gets on again";
+  // After a pause, too, in which nobody came.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  for (int i = 0; i < 50; ++i) jobs.begin("b");
+  jobs.run_for(std::chrono::seconds(20));
+  EXPECT_EQ(jobs.done(), 150);
+}
+
+TEST(WorkerPool, ARefusalIsWhatTheJobWouldHaveReturned) {
+  const WorkerWaits waits{.waiting_max = 0, .still_after = -1, .refused = {StatusCode::kUnavailable, "away"}};
+  asio::io_context io;
+  WorkerPool pool(2, waits);
+  const auto all = [&]() -> asio::awaitable<void> {
+    const auto result = [] { return Result<int>(7); };
+    const Result<int> number = co_await pool.run("a", result);
+    EXPECT_EQ(number.status().message(), "away");
+    const auto answer = [] { return std::variant<std::string, ApiError>("good"); };
+    const std::variant<std::string, ApiError> said = co_await pool.run("a", answer);
+    const ApiError* error = std::get_if<ApiError>(&said);
+    if (error == nullptr) {
+      ADD_FAILURE() << "it ran";
+      co_return;
+    }
+    EXPECT_EQ(error->http_status, 503);
+    EXPECT_EQ(error->retry_after_seconds, 1u);
+  };
+  asio::co_spawn(io, all, asio::detached);
+  io.run();
 }
 
 }  // namespace
