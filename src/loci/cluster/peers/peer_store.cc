@@ -33,6 +33,8 @@ namespace {
 
 // Longer than anybody waits: it tells whether a peer lives.
 constexpr Nanos kAnswerLimit = 2 * kNanosPerSecond;
+// From so many reads in a row on that brought first layers alone, each counts as a failure.
+constexpr std::uint32_t kPartialReadsMax = 5;
 constexpr std::size_t kOpenMax = 1024;  // questions of this server; beyond them nobody is asked
 
 struct Question {
@@ -209,14 +211,17 @@ class PeerStore final : public SharedStore {
   }
 
   // What a read says of the peer: that it is gone too is an answer, but not one that speaks for asking again.
-  // First layers speak for it, too: that the later ones are gone is the way of rounds. But one that brings no
-  // block in all that time would cost each request as much again.
+  // First layers do not speak against it: that the later ones are gone is the way of rounds, a few times. But
+  // one that brings no block whole, in all that time or time after time, would cost each request as much
+  // again.
   void note_read(Peer& peer, const ReadFromPeer& read, const Status& status) {
     if (is_stopping_) return;
-    const bool gives = read.good > 0 || (read.has_layers && status.code() != StatusCode::kDeadlineExceeded);
-    if (gives && read.damaged == 0) {
+    const bool is_partial = read.good == 0 && read.damaged == 0 && read.has_layers &&
+                            status.code() != StatusCode::kDeadlineExceeded;
+    if (read.good > 0) peer.partial_reads = 0;
+    if (read.good > 0 && read.damaged == 0) {
       peer.reads.succeed();
-    } else {
+    } else if (!is_partial || ++peer.partial_reads >= kPartialReadsMax) {
       if (!status.ok() || read.damaged > 0) count(&PeerStats::failures_total);
       fail(peer, peer.reads,
            status.ok() ? "it does not give the blocks that it says it has" : status.message());

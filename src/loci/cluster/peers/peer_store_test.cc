@@ -189,6 +189,20 @@ TEST_F(PeerStoreTest, FirstLayersSpeakForAPeer) {
   EXPECT_EQ(peer_stats().up, 1u);
 }
 
+// Whether it evicts all the time or lies: each request would wait for it, and compute after all.
+TEST_F(PeerStoreTest, APeerThatNeverGivesABlockWholeIsLeftAlone) {
+  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kForgetsLater);
+  rounds_ = 5;
+  open({one.address("one")});
+  int reads = 0;
+  for (; peer_stats().up == 1 && reads < 50; ++reads) {
+    EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+    EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), Codes(2, StatusCode::kNotFound));
+  }
+  EXPECT_EQ(reads, 7) << "the fifth of them in a row is the first failure of three";
+  EXPECT_EQ(ask({key_of(1)}), Groups{0});
+}
+
 // The rate of the link is learnt by it, which what is gone does not tell.
 TEST_F(PeerStoreTest, WhatTheTimeLimitCutsOffIsTooSlow) {
   FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kStopsLater);

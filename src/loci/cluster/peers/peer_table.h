@@ -35,7 +35,8 @@ struct Peer {
   std::uint32_t questions = 0;  // questions that it has not answered yet
   // These are separate, so that a peer which answers well but gives nothing is left alone too.
   PeerHealth asks, reads;
-  Nanos found_at = 0;  // when it last had a block
+  std::uint32_t partial_reads = 0;  // in a row that brought first layers, and no block whole
+  Nanos found_at = 0;               // when it last had a block
 
   bool is_up(Nanos now) const { return asks.is_up(now) && reads.is_up(now); }
 };
