@@ -75,7 +75,8 @@ def as_a_front_says(secret_file, path, name, again=False, prompts=0, said=()):
         key = hashlib.blake2b(bytes(16) + b"loci cluster replies", key=file.read(), digest_size=32).digest()
     behind = struct.pack("<QI", prompts, len(said)) + b"".join(struct.pack(f"<I{len(one)}I", len(one), *one) for one in said) if said else b""
     values = f"{name} 1700000000 {int(again)} {len(behind)} {hashlib.blake2b(behind, digest_size=32).hexdigest()}"
-    text = f"reply\nPOST {path}\n{values}".encode()
+    nobody = hashlib.blake2b(b"", digest_size=32).hexdigest()  # the API key
+    text = f"reply\nPOST {path}\n{nobody}\n{values}".encode()
     return {"Loci-Reply": f"{values} {hmac.digest(key, text, 'sha512')[:32].hex()}"}, behind
 
 

@@ -45,6 +45,8 @@ class MovedStreamTest : public FrontTest {
               const std::string header = request.substr(at + 12, request.find("\r\n", at) - at - 12);
               message.headers.emplace_back("Loci-Reply", header);
             }
+            if (request.find("Authorization: Bearer k\r\n") != std::string::npos)
+              message.headers.emplace_back("Authorization", "Bearer k");
             message.body = request.substr(request.find("\r\n\r\n") + 4);
             resumed_.push_back(take_resumed_reply(ReplyKey{}, message));
             bodies_.push_back(message.body);

@@ -5,27 +5,30 @@
 #include <sodium.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "loci/base/hex.h"
 #include "loci/cluster/member.h"
+#include "loci/serve/tenants/tenants.h"
 
 namespace loci {
 namespace {
 
 constexpr std::string_view kPurpose = "reply";
 
-// What is sealed: the values are of this request.
-std::string sealed_text(const HttpRequest& request, std::string_view values) {
-  return fmt::format("{} {}\n{}", request.method_text, request.target, values);
-}
-
-std::string digest_of(std::string_view said) {
+std::string digest_of(std::string_view text) {
   std::array<std::uint8_t, 32> out;
-  crypto_generichash(out.data(), out.size(), reinterpret_cast<const unsigned char*>(said.data()), said.size(),
+  crypto_generichash(out.data(), out.size(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
                      nullptr, 0);
   return to_hex(out);
+}
+
+// What is sealed: the values are of this request, by whoever has this key.
+std::string sealed_text(const HttpRequest& request, std::string_view values) {
+  return fmt::format("{} {}\n{}\n{}", request.method_text, request.target, digest_of(api_key_of(request)),
+                     values);
 }
 
 template <class Number>
@@ -84,9 +87,17 @@ std::string reply_header(const ReplyKey& key, const HttpRequest& request, const 
                      seal(key, kPurpose, sealed_text(request, values)));
 }
 
-bool was_lost(const ReplyKey& key, const HttpRequest& request) {
-  const std::optional<Header> header = read_header(key, request);
-  return header && header->reply.was_lost;
+bool LostReplies::take(const HttpRequest& request, std::int64_t now_seconds) {
+  const std::optional<Header> header = read_header(key_, request);
+  if (!header || !header->reply.was_lost) return false;
+  if (std::abs(now_seconds - header->reply.created_at) > kLostBelievedSeconds) return false;
+  if (!names_.insert(header->reply.name).second) return false;
+  in_order_.push_back(header->reply.name);
+  if (in_order_.size() > kNamesMax) {
+    names_.erase(in_order_.front());
+    in_order_.pop_front();
+  }
+  return true;
 }
 
 std::optional<ResumedReply> take_resumed_reply(const ReplyKey& key, HttpRequest& request) {

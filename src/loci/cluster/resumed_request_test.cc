@@ -46,18 +46,53 @@ TEST(ResumedRequest, WhatAFrontSaysIsTakenOut) {
 // A limit is asked for before the body is read.
 TEST(ResumedRequest, TheHeaderAloneSaysThatARequestWasLost) {
   const HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
-  ResumedReply reply{.name = random_reply_name(), .created_at = 7};
+  constexpr std::int64_t kNow = 1'700'000'000;
+  ResumedReply reply{.name = random_reply_name(), .created_at = kNow - 60};
   const auto header = [&] { return reply_header(kKey, plain, reply, std::string(100, 'x')); };
-  EXPECT_FALSE(was_lost(kKey, request_of(header(), "")));
+  const auto is_lost = [](const HttpRequest& request, std::uint8_t key = 1) {
+    return LostReplies(ReplyKey{key}).take(request, kNow);
+  };
+  EXPECT_FALSE(is_lost(request_of(header(), "")));
   reply.is_again = true;
-  EXPECT_FALSE(was_lost(kKey, request_of(header(), ""))) << "another one was asked, and had not begun";
+  EXPECT_FALSE(is_lost(request_of(header(), ""))) << "another one was asked, and had not begun";
   reply.was_lost = true;
-  EXPECT_TRUE(was_lost(kKey, request_of(header(), "")));
-  EXPECT_FALSE(was_lost(ReplyKey{2}, request_of(header(), "")));
+  EXPECT_TRUE(is_lost(request_of(header(), "")));
+  EXPECT_FALSE(is_lost(request_of(header(), ""), 2));
   HttpRequest other = request_of(header(), "");
   other.target = "/v1/responses";
-  EXPECT_FALSE(was_lost(kKey, other));
-  EXPECT_FALSE(was_lost(kKey, plain));
+  EXPECT_FALSE(is_lost(other));
+  EXPECT_FALSE(is_lost(plain));
+}
+
+// Who has seen a header between a front and an instance could send it with every request.
+TEST(ResumedRequest, ACopiedHeaderLiftsNoLimit) {
+  constexpr std::int64_t kNow = 1'700'000'000;
+  HttpRequest plain{.method_text = "POST", .target = "/v1/completions"};
+  plain.headers.emplace_back("Authorization", "Bearer ann");
+  ResumedReply reply{.name = random_reply_name(), .created_at = kNow, .is_again = true, .was_lost = true};
+  const auto request = [&](const char* key) {
+    HttpRequest out = request_of(reply_header(kKey, plain, reply, ""), "{}");
+    if (key != nullptr) out.headers.emplace_back("Authorization", key);
+    return out;
+  };
+  LostReplies replies(kKey);
+  EXPECT_FALSE(replies.take(request("Bearer bob"), kNow)) << "another tenant's";
+  EXPECT_FALSE(replies.take(request(nullptr), kNow));
+  HttpRequest others = request("Bearer bob");
+  EXPECT_FALSE(take_resumed_reply(kKey, others).has_value());
+  EXPECT_TRUE(replies.take(request("Bearer ann"), kNow));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(replies.take(request("Bearer ann"), kNow)) << "again";
+  HttpRequest again = request("Bearer ann");
+  EXPECT_TRUE(take_resumed_reply(kKey, again).has_value()) << "its reply goes on, within the limits";
+  // An old one lifts none at an instance that has just started, either.
+  EXPECT_FALSE(LostReplies(kKey).take(request("Bearer ann"), kNow + kLostBelievedSeconds + 1));
+  EXPECT_TRUE(LostReplies(kKey).take(request("Bearer ann"), kNow + kLostBelievedSeconds));
+  // Others do, and as many names as are remembered.
+  for (std::size_t i = 0; i < LostReplies::kNamesMax; ++i) {
+    reply.name = random_reply_name();
+    ASSERT_TRUE(replies.take(request("Bearer ann"), kNow));
+    ASSERT_FALSE(replies.take(request("Bearer ann"), kNow));
+  }
 }
 
 TEST(ResumedRequest, NobodyWithoutTheKeyIsBelieved) {

@@ -118,7 +118,9 @@ Result<std::function<std::optional<ResumedReply>(HttpRequest& request)>> resumed
 Result<std::function<bool(const HttpRequest& request)>> lost_reader(const std::string& secret_file) {
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));
   return std::function<bool(const HttpRequest& request)>(
-      [key = cluster_reply_key(secret)](const HttpRequest& request) { return was_lost(key, request); });
+      [replies = std::make_shared<LostReplies>(cluster_reply_key(secret))](const HttpRequest& request) {
+        return replies->take(request, seconds_since_1970());
+      });
 }
 
 Result<std::function<std::optional<PrefillPlace>(const HttpRequest& request)>> prefill_reader(
