@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdio>
 #include <future>
@@ -156,8 +157,17 @@ int run_route(RouteFlags& flags) {
   }
   routing.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
                     format_duration(drain_timeout));
-  boost::asio::post(routing.server->io(), [&front = *routing.front] { front.drain(); });
-  auto stopping = std::async(std::launch::async, [&] { routing.server->stop(drain_timeout); });
+  // Whoever still reads a reply then is told that it is cut off, and takes that.
+  constexpr Nanos kLastWords = 2 * kNanosPerSecond;
+  const auto cut = std::make_shared<boost::asio::steady_timer>(routing.server->io());
+  boost::asio::post(routing.server->io(), [&front = *routing.front, cut, drain_timeout] {
+    front.drain();
+    cut->expires_after(std::chrono::nanoseconds(drain_timeout));
+    cut->async_wait([&front](const boost::system::error_code& error) {
+      if (!error) front.cut_off();
+    });
+  });
+  auto stopping = std::async(std::launch::async, [&] { routing.server->stop(drain_timeout + kLastWords); });
   while (stopping.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
     if (!signals.stop_within(std::chrono::milliseconds(20))) continue;
     routing.log->warn("stopping at once: replies are cut off");

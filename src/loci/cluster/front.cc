@@ -38,13 +38,17 @@ InstancesOptions with_seed(InstancesOptions options) {
 }  // namespace
 
 // A request that ends whoever reads it must not go from one instance to the next until none is left.
-bool Front::may_repeat(const Request& request) {
+bool Front::may_repeat(const Request& request) const {
+  if (is_cut_off_) return false;
   const bool can_go_on =
       !request.is_streaming || (request.resumed && request.resumed->is_understood() && request.body_charge);
   return request.prompt.may_be_repeated && can_go_on && !request.is_too_late && request.losses < kLossesMax;
 }
 
-ApiError Front::lost_error(const Request& request, Outcome last) {
+ApiError Front::lost_error(const Request& request, Outcome last) const {
+  if (is_cut_off_)
+    return http_error(502, "the front was stopped before the reply had ended; send the request again",
+                      "instance_lost");
   if (request.is_too_late)
     return http_error(504, "the reply took longer than this front allows (option request_timeout)",
                       "timeout");
@@ -96,6 +100,15 @@ void Front::update(const MemberList& list) {
     if (!instance->is_listed && looked_after_.insert(number).second)
       asio::co_spawn(io_, look_after(instance), asio::detached);
   }
+}
+
+void Front::cut_off() {
+  is_cut_off_ = true;
+  std::vector<std::function<void()>> ends;
+  for (const auto& [number, instance] : instances_.all()) {
+    for (const auto& [id, end] : instance->enders) ends.push_back(end);
+  }
+  for (const std::function<void()>& end : ends) end();
 }
 
 void Front::follow(TlsContext tls) {

@@ -77,6 +77,9 @@ class Front {
   void update(const MemberList& list);
   // From now on /health reports that the front stops.
   void drain() { is_draining_ = true; }
+  // Ends what still runs, with an error: of a stream that has begun an event. For the end of the time that a
+  // stop leaves to replies.
+  void cut_off();
   boost::asio::awaitable<void> handle(Exchange& exchange);
   // Closes its connections. To be called when the network thread has stopped, before `io` goes, which they
   // must not outlive. Nothing may be asked of the front after that.
@@ -96,8 +99,8 @@ class Front {
   };
 
   // True: the request may be sent again after it was lost.
-  static bool may_repeat(const Request& request);
-  static ApiError lost_error(const Request& request, Outcome last);
+  bool may_repeat(const Request& request) const;
+  ApiError lost_error(const Request& request, Outcome last) const;
 
   boost::asio::awaitable<void> pass_on(Exchange& exchange);
   boost::asio::awaitable<void> send_until_answered(Request& request);
@@ -154,7 +157,7 @@ class Front {
   std::set<std::uint32_t> looked_after_;     // instances that are being asked whether they live
   std::map<PromptKey, Nanos> let_in_until_;  // by prompt_key_of()
   std::uint64_t next_sent_ = 1;
-  bool is_draining_ = false;
+  bool is_draining_ = false, is_cut_off_ = false;
 };
 
 }  // namespace loci

@@ -104,6 +104,32 @@ TEST_F(MovedStreamTest, AStreamGoesOnWhereItBrokeOff) {
   EXPECT_EQ(resumed_[1]->said, (std::vector<std::vector<TokenId>>{{TokenId(0), TokenId(1), TokenId(2)}}));
 }
 
+// The time that the front's stop leaves to replies is over.
+TEST_F(MovedStreamTest, WhatAStopCutsOffEndsWithAnError) {
+  const std::string beginning =
+      mark_event({.kind = ReplyMark::Kind::kPrompts, .number = 5}) + token(0) + chunk("It");
+  FakeInstance first([&](const std::string&) { return events(beginning); }, FakeWays{.keeps_alive = true});
+  FakeInstance second([&](const std::string&) { return events(beginning); }, FakeWays{.keeps_alive = true});
+  update({first.member(std::string(15, '0') + "1"), second.member(std::string(15, '0') + "2")});
+  asio::io_context io;
+  tcp::socket socket(io);
+  socket.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+  asio::write(socket,
+              asio::buffer(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                                       "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                                       kStreamed.size(), kStreamed)));
+  std::string answer;
+  error_code error;
+  asio::read_until(socket, asio::dynamic_buffer(answer), chunk("It"), error);
+  ASSERT_FALSE(error);
+  asio::post(server_->io(), [&] { front_.cut_off(); });
+  asio::read(socket, asio::dynamic_buffer(answer), error);
+  EXPECT_EQ(error, asio::error::eof);
+  EXPECT_NE(answer.find("the front was stopped before the reply had ended"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n0\r\n\r\n")) << "whole events, and the stream's end: " << answer;
+  EXPECT_EQ(metric("loci_front_retries_total"), 0) << "it goes on nowhere";
+}
+
 TEST_F(MovedStreamTest, NoClientSaysWhatAFrontDoes) {
   begin({kWhole});
   const std::string more = reply_header(ReplyKey{}, {.method_text = "POST", .target = "/v1/completions"},
