@@ -13,8 +13,6 @@ namespace {
 constexpr Nanos kDatabaseWait = 2 * kNanosPerSecond;
 constexpr std::int64_t kRowsMax = 4'096;
 constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
-// A row of that age may be dead for others before a renewal of it is committed.
-constexpr std::int64_t kRenewableMs = kLifetimeMs - kDatabaseWait / kNanosPerMilli;
 constexpr std::int64_t kEndedAfterMs = 1'000;  // beyond its lifetime: it is not about to come back
 constexpr std::int64_t kForgottenAfterMs = 600'000;
 constexpr std::string_view kMemberSeal = "member", kDrainSeal = "drain";
@@ -37,12 +35,20 @@ CREATE TABLE IF NOT EXISTS member_joins (
 
 }  // namespace
 
-Result<MemberList> read_members(SqlSession& session, const MemberKey& key) {
+namespace {
+
+// Those that are believed, by id.
+struct SealedRows {
+  std::vector<Member> living, old;
+  std::uint32_t refused = 0;
+};
+
+Result<SealedRows> read_rows(SqlSession& session, const MemberKey& key) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                         session.run("SELECT id, body, seal, " LOCI_DATABASE_NOW
                                     " FROM members WHERE OCTET_LENGTH(body) <= $1 ORDER BY id LIMIT $2",
                                     {static_cast<std::int64_t>(kMemberBytesMax), kRowsMax}));
-  MemberList out;
+  SealedRows out;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const bool is_ours = is_sealed(key, kMemberSeal, rows.text(i, 1), rows.text(i, 2));
     Result<SaidMember> said = is_ours ? read_member(rows.text(i, 1))
@@ -52,8 +58,18 @@ Result<MemberList> read_members(SqlSession& session, const MemberKey& key) {
       continue;
     }
     const std::int64_t age_ms = rows.integer(i, 3) - said->at_ms;
-    if (age_ms <= kLifetimeMs && age_ms >= -kLifetimeMs) out.members.push_back(std::move(said->member));
+    const bool lives = age_ms <= kLifetimeMs && age_ms >= -kLifetimeMs;
+    (lives ? out.living : out.old).push_back(std::move(said->member));
   }
+  return out;
+}
+
+}  // namespace
+
+Result<MemberList> read_members(SqlSession& session, const MemberKey& key) {
+  LOCI_ASSIGN_OR_RETURN(SealedRows rows, read_rows(session, key));
+  MemberList out{.members = std::move(rows.living), .old = {}, .refused = rows.refused};
+  for (Member& member : rows.old) out.old.push_back(std::move(member.id));
   return out;
 }
 
@@ -94,16 +110,15 @@ Result<MemberRenewal> MemberTable::write(SqlSession& session, const Member& memb
                        .is_asked_to_drain = is_sealed(key_, kDrainSeal, member.id, rows.text(0, 0))};
 }
 
-Result<bool> MemberTable::is_living(SqlSession& session, const std::string& id) const {
+Result<bool> MemberTable::has_row(SqlSession& session, const Member& member) const {
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
-                        session.run("SELECT body, seal, " LOCI_DATABASE_NOW
-                                    " FROM members WHERE id = $1 AND OCTET_LENGTH(body) <= $2 FOR UPDATE",
-                                    {id, static_cast<std::int64_t>(kMemberBytesMax)}));
+                        session.run("SELECT body, seal FROM members "
+                                    "WHERE id = $1 AND OCTET_LENGTH(body) <= $2 FOR UPDATE",
+                                    {member.id, static_cast<std::int64_t>(kMemberBytesMax)}));
   if (rows.empty() || !is_sealed(key_, kMemberSeal, rows.text(0, 0), rows.text(0, 1))) return false;
   const Result<SaidMember> said = read_member(rows.text(0, 0));
-  if (!said.ok() || said->member.id != id) return false;
-  const std::int64_t age_ms = rows.integer(0, 2) - said->at_ms;
-  return age_ms <= kRenewableMs && age_ms >= -kLifetimeMs;
+  return said.ok() && said->member.id == member.id && check_alike(member, said->member).ok() &&
+         said->member.models == member.models;
 }
 
 Result<MemberRenewal> MemberTable::write_checked(SqlSession& session, const Member& member,
@@ -117,9 +132,13 @@ Result<MemberRenewal> MemberTable::write_checked(SqlSession& session, const Memb
   LOCI_ASSIGN_OR_RETURN(const SqlRows cleared,
                         session.run("DELETE FROM members WHERE written_at < $1 RETURNING id",
                                     {turn.integer(0, 0) - kForgottenAfterMs}));
-  LOCI_ASSIGN_OR_RETURN(const MemberList others, read_members(session, key_));
-  for (const Member& other : others.members) {
+  LOCI_ASSIGN_OR_RETURN(const SealedRows others, read_rows(session, key_));
+  for (const Member& other : others.living) {
     if (other.id != member.id) LOCI_RETURN_IF_ERROR(check_alike(member, other));
+  }
+  for (const Member& other : others.old) {
+    if (other.id == member.id || check_alike(member, other).ok()) continue;
+    LOCI_RETURN_IF_ERROR(session.run("DELETE FROM members WHERE id = $1", {other.id}).status());
   }
   return write(session, member, at_ms.value_or(turn.integer(0, 0)));
 }
@@ -137,9 +156,9 @@ Result<MemberRenewal> MemberTable::join(const Member& member) {
 Result<MemberRenewal> MemberTable::renew(const Member& member, std::int64_t at_ms) {
   MemberRenewal renewal;
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(const bool lives, is_living(session, member.id));
+    LOCI_ASSIGN_OR_RETURN(const bool is_there, has_row(session, member));
     LOCI_ASSIGN_OR_RETURN(renewal,
-                          lives ? write(session, member, at_ms) : write_checked(session, member, at_ms));
+                          is_there ? write(session, member, at_ms) : write_checked(session, member, at_ms));
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);

@@ -28,6 +28,9 @@ struct MemberRenewal {
 
 struct MemberList {
   std::vector<Member> members;  // the living ones, by id
+  // Ids of sealed rows that are too old, by id: of members that ended without leaving, or could not renew
+  // them.
+  std::vector<std::string> old;
   // How many rows are not believed: without a seal by this cluster's secret, or damaged.
   std::uint32_t refused = 0;
 };
@@ -48,8 +51,9 @@ class MemberTable {
   // different model of the same name. Of several members that join at once the first one wins.
   Result<MemberRenewal> join(const Member& member);
   // Writes the row with the time `at_ms`, which the member computes from its last renewal and its own clock.
-  // If the row is gone, or so old that others may take the member for dead, this is a join, with the errors
-  // of join(): a different member may have come meanwhile.
+  // If the row is gone, this is a join, with the errors of join(): a different member may have come
+  // meanwhile, which took away the row (write_checked()). A row that is only old is renewed as any, so that a
+  // thousand members that come back after the database was away do not wait for one another.
   Result<MemberRenewal> renew(const Member& member, std::int64_t at_ms);
   Status leave(const std::string& id);
   // For a stop: calls that wait for the database end with kUnavailable, and so does every later call.
@@ -65,11 +69,13 @@ class MemberTable {
  private:
   MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key);
   Result<MemberRenewal> write(SqlSession& session, const Member& member, std::int64_t at_ms) const;
-  // Writes the row unless a different model of the same name is served. `at_ms` nullopt: now.
+  // Writes the row unless a living member serves a different model of the same name. The rows of those that
+  // seem dead, and do, are deleted: if one of them lives after all, its renewal either comes before and is
+  // seen here, or finds no row. `at_ms` nullopt: now.
   Result<MemberRenewal> write_checked(SqlSession& session, const Member& member,
                                       std::optional<std::int64_t> at_ms) const;
-  // True: everybody counts that member as living, until the transaction ends. Locks its row.
-  Result<bool> is_living(SqlSession& session, const std::string& id) const;
+  // True: the row is as this member wrote it, of any age, and stays so until the transaction ends.
+  Result<bool> has_row(SqlSession& session, const Member& member) const;
 
   std::unique_ptr<PostgresDatabase> database_;
   MemberKey key_;

@@ -162,10 +162,13 @@ TEST_F(MemberTableTest, MembersJoinRenewAndLeave) {
   ASSERT_TRUE(table_->renew(member, joined.now_ms).ok());
   EXPECT_EQ(table_->list()->members[0].running, 5u);
   // Five seconds by the database's clock.
+  EXPECT_TRUE(table_->list()->old.empty());
   ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 5'001).ok());
   EXPECT_TRUE(table_->list()->members.empty());
+  EXPECT_EQ(table_->list()->old, std::vector<std::string>{member.id});
   ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
   EXPECT_EQ(table_->list()->members.size(), 1u);
+  EXPECT_TRUE(table_->list()->old.empty());
   ASSERT_TRUE(table_->leave(member.id).ok());
   EXPECT_TRUE(table_->list()->members.empty());
 }
@@ -260,15 +263,44 @@ TEST_F(MemberTableTest, WhoWasTakenForDeadIsCheckedAgain) {
   }
 }
 
-// Younger than its lifetime, but not once the renewal is committed perhaps.
-TEST_F(MemberTableTest, ARowThatIsAboutToRunOutIsCheckedAgain) {
+// After the database was away all rows are old. A thousand members that each waited for the one row that
+// those who join write would be back only after minutes.
+TEST_F(MemberTableTest, WhoseRowIsThereComesBackWithoutWaitingForWhoJoins) {
   const Member member = test_member("0000000000000001");
   ASSERT_TRUE(table_->join(member).ok());
-  ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
-  EXPECT_EQ(sql("SELECT joins FROM loci.member_joins"), "1") << "a renewal joins nothing";
-  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 3'001).ok());
-  ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
-  EXPECT_EQ(sql("SELECT joins FROM loci.member_joins"), "2");
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 60'000).ok());
+  ASSERT_TRUE(table_->list()->members.empty());
+  pqxx::connection joins(url_);
+  pqxx::work joining(joins);
+  joining.exec0("UPDATE loci.member_joins SET joins = joins + 1");
+  const Status back = table_->renew(member, table_->now_ms().value()).status();
+  EXPECT_TRUE(back.ok()) << back.to_string();
+  EXPECT_EQ(table_->list()->members.size(), 1u);
+  // Nor where the row is another model's, under the same id.
+  Member changed = member;
+  changed.fingerprint = "aa11";
+  EXPECT_EQ(table_->renew(changed, table_->now_ms().value()).status().code(), StatusCode::kUnavailable)
+      << "this is a join, and waits";
+}
+
+// Each of them sees the other, or finds its row changed.
+TEST_F(MemberTableTest, OfARenewalAndOfAnUnlikeOneThatJoinsAtOnceOneWins) {
+  const Member away = test_member("0000000000000001");
+  Member other = test_member("0000000000000002");
+  other.fingerprint = "aa11";
+  const auto second = open(1);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(table_->join(away).ok());
+    ASSERT_TRUE(table_->renew(away, table_->now_ms().value() - 5'001).ok());
+    Status renewal, joined;
+    std::thread joins([&] { joined = second->join(other).status(); });
+    renewal = table_->renew(away, table_->now_ms().value()).status();
+    joins.join();
+    EXPECT_NE(renewal.ok(), joined.ok()) << renewal.to_string() << ", " << joined.to_string();
+    EXPECT_EQ(table_->list()->members.size(), 1u);
+    ASSERT_TRUE(table_->leave(away.id).ok());
+    ASSERT_TRUE(table_->leave(other.id).ok());
+  }
 }
 
 TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
