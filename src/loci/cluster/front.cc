@@ -90,7 +90,7 @@ Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& work
 void Front::update(const MemberList& list) {
   counts_.refused_rows = list.refused;
   const std::size_t before = instances_.all().size();
-  for (const std::uint32_t number : instances_.update(list.members, clock_.now())) {
+  for (const std::uint32_t number : instances_.update(list.members, clock_.now(), list.old)) {
     log_->warn("an instance was replaced by another one at its address");
     pool_.drop(number);
   }

@@ -67,7 +67,23 @@ void Instances::forget_replaced(const std::vector<Member>& members) {
                 [&](const auto& one) { return !ids.contains(one.first) || !ids.contains(one.second); });
 }
 
-std::vector<std::uint32_t> Instances::update(const std::vector<Member>& members, Nanos now) {
+// Example: four members renew their rows each second. The database's standby is gone, so that no commit ends,
+// while lists come as before. After five seconds all four rows are too old. If a single member stands still
+// or was killed, its row is the only one. (If most of them were killed at once, those are taken for living
+// until they do not answer: whoever knows an instance that is not listed asks it, and removes it.)
+bool Instances::are_most_old(std::span<const std::string> old) const {
+  std::size_t listed = 0, aged = 0;
+  for (const auto& [number, instance] : all_) {
+    if (instance->is_listed)
+      ++listed;
+    else
+      aged += std::ranges::binary_search(old, instance->member.id);
+  }
+  return aged > listed;
+}
+
+std::vector<std::uint32_t> Instances::update(const std::vector<Member>& members, Nanos now,
+                                             std::span<const std::string> old) {
   // A second is between two lists; after more than two the database was away, or slow.
   if (listed_at_ && now - *listed_at_ > 3 * kMemberRenewal) lists_whole_at_ = now + kMemberLifetime;
   listed_at_ = now;
@@ -99,6 +115,7 @@ std::vector<std::uint32_t> Instances::update(const std::vector<Member>& members,
     const std::uint32_t reported = member.running + member.queued;
     known->reported_beyond = reported - std::min(reported, known->sent);
   }
+  if (are_most_old(old)) lists_whole_at_ = now + kMemberLifetime;
   return replaced;
 }
 

@@ -87,14 +87,17 @@ class Instances {
 
   // Takes the latest list. An instance that is not on it stays until remove(), because it may live and only
   // have lost the database. One whose host and port an unknown member has is removed, listed or not: its
-  // process is dead, though its row may be young. Returns the numbers of those.
-  std::vector<std::uint32_t> update(const std::vector<Member>& members, Nanos now);
+  // process is dead, though its row may be young. Returns the numbers of those. `old`: ids of rows that are
+  // too old (MemberList::old).
+  std::vector<std::uint32_t> update(const std::vector<Member>& members, Nanos now,
+                                    std::span<const std::string> old = {});
   // Removes the instance and ends its requests.
   void remove(std::uint32_t number);
   const std::map<std::uint32_t, std::shared_ptr<Instance>>& all() const { return all_; }
   // True: it may get requests. An instance that has left the list gets none, because another server may
   // listen at its address. After a time without lists, new lists are not believed for a member's lifetime, in
-  // which members come back.
+  // which members come back; nor are those that say of most instances at once that their rows are too old:
+  // the database answers, and takes no renewals.
   bool is_member(const Instance& instance, Nanos now) const {
     return instance.is_listed || now < lists_whole_at_;
   }
@@ -143,6 +146,8 @@ class Instances {
   void remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Answering& by, Nanos now);
 
  private:
+  // True: of the instances that are known more have a row that is too old than are listed.
+  bool are_most_old(std::span<const std::string> old) const;
   // Removes the instance, whose address the member of that id has now.
   void replace(const Instance& dead, const std::string& by);
   // Forgets those that were replaced if their rows, or those of who replaced them, have ended.

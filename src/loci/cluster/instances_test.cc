@@ -30,6 +30,71 @@ TEST(Instances, ListsAfterATimeWithoutAnyAreBelievedWhenMembersHadTimeToComeBack
   EXPECT_FALSE(instances.is_member(*one, 25 * kSecond));
 }
 
+// A standby that is gone, a disk that is full: lists come each second, and renewals fail.
+TEST(Instances, WhoseRowsAllGrowOldAtOnceLive) {
+  constexpr Nanos kSecond = kNanosPerSecond;
+  std::vector<Member> members;
+  std::vector<std::string> ids;
+  for (std::uint16_t i = 1; i <= 4; ++i) {
+    ids.push_back(fmt::format("{:016x}", i));
+    members.push_back({.id = ids.back(), .host = "a", .port = i, .models = {"tiny"}});
+  }
+  Instances instances({});
+  Nanos now = 0;
+  instances.update(members, now);
+  const auto serving = [&] {
+    return std::ranges::count_if(instances.all(),
+                                 [&](const auto& one) { return instances.is_member(*one.second, now); });
+  };
+  // One whose row alone grows old, or two of four, may be dead: requests are for those that renew theirs.
+  now += kSecond;
+  instances.update({members.begin() + 2, members.end()}, now, std::span(ids).first(2));
+  EXPECT_EQ(serving(), 2);
+  now += kSecond;
+  instances.update(members, now);
+  for (int second = 0; second < 600; ++second) {  // for as long as it lasts
+    now += kSecond;
+    instances.update({}, now, ids);
+    ASSERT_EQ(serving(), 4) << second;
+    ASSERT_NE(instances.choose({}, {}, now).instance, nullptr) << second;
+  }
+  // Who does not answer is removed, and the others stay.
+  instances.remove(1);
+  now += kSecond;
+  instances.update({}, now, ids);
+  EXPECT_EQ(serving(), 3);
+  // They come back one after the other, each within a second.
+  now += kSecond;
+  instances.update({members[1]}, now, std::vector<std::string>{ids[0], ids[2], ids[3]});
+  EXPECT_EQ(serving(), 3);
+  now += kSecond;
+  instances.update({members[1], members[2]}, now, std::vector<std::string>{ids[0], ids[3]});
+  EXPECT_EQ(serving(), 3);
+  // Then a single one is left that does not.
+  now += kMemberLifetime;
+  instances.update({members[1], members[2]}, now, std::vector<std::string>{ids[0], ids[3]});
+  EXPECT_EQ(serving(), 3) << "after a time without lists";
+  for (int second = 0; second < 5; ++second) {
+    now += kSecond;
+    instances.update({members[1], members[2]}, now, std::vector<std::string>{ids[0], ids[3]});
+  }
+  EXPECT_EQ(serving(), 2);
+}
+
+TEST(Instances, WhoLeftIsNoMemberBesideOthersThatLive) {
+  constexpr Nanos kSecond = kNanosPerSecond;
+  const Member one{.id = "0000000000000001", .host = "a", .port = 1, .models = {"tiny"}};
+  const Member two{.id = "0000000000000002", .host = "a", .port = 2, .models = {"tiny"}};
+  Instances instances({});
+  instances.update({one, two}, 0);
+  // Rows of others, long dead, which this front never knew.
+  const std::vector<std::string> dead = {"0000000000000003", "0000000000000004", "0000000000000005"};
+  instances.update({two}, kSecond, dead);
+  EXPECT_FALSE(instances.is_member(*instances.all().at(1), kSecond));
+  instances.update({}, 2 * kSecond, dead);
+  EXPECT_EQ(instances.choose({}, {}, 2 * kSecond).instance, nullptr);
+}
+
 Member member_of(int number, std::uint32_t queued) {
   return {.id = fmt::format("{:016x}", number),
           .host = "a",
