@@ -21,17 +21,25 @@ struct ClusterFlags {
   std::string join, secret, drain, undrain;
 };
 
+// How much of a tier has state: "37 %"; "-": the member has no such tier.
+std::string share_text(const MemberSlots& slots) {
+  if (slots.all == 0) return "-";
+  return fmt::format("{:.0f} %", 100.0 * slots.held / slots.all);
+}
+
 void print_members(const MemberList& list) {
   std::size_t address = 7;
   for (const Member& member : list.members) address = std::max(address, member.address().size());
-  fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  {:<7}  models\n", "member", "address", address, "running",
-             "queued", "state", "role");
+  fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:>6}  {:>6}  {:>6}  {:<8}  {:<7}  models\n", "member", "address",
+             address, "running", "queued", "device", "host", "disk", "state", "role");
   for (const Member& member : list.members) {
-    fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  {:<7}  {} ({}, numerics {}, blocks of {})\n", member.id,
-               member.address(), address, member.running, member.queued,
-               member.draining ? "draining" : "serving", member_role_name(member.role),
-               fmt::join(member.models, ", "), member.fingerprint.substr(0, 8), member.numerics,
-               member.block_tokens);
+    fmt::print(
+        "{:<16}  {:<{}}  {:>7}  {:>6}  {:>6}  {:>6}  {:>6}  {:<8}  {:<7}  {} ({}, numerics {}, blocks of "
+        "{})\n",
+        member.id, member.address(), address, member.running, member.queued, share_text(member.slots[0]),
+        share_text(member.slots[1]), share_text(member.slots[2]), member.draining ? "draining" : "serving",
+        member_role_name(member.role), fmt::join(member.models, ", "), member.fingerprint.substr(0, 8),
+        member.numerics, member.block_tokens);
   }
   if (list.refused > 0)
     fmt::print("{} rows are not believed: they are not sealed with this cluster's secret\n", list.refused);

@@ -77,6 +77,9 @@ class Fields {
 
 bool is_member_id(std::string_view id) { return id.size() == kIdDigits && is_lower_hex(id); }
 
+std::string held_name(std::size_t tier) { return fmt::format("{}_held", kMemberTiers[tier]); }
+std::string slots_name(std::size_t tier) { return fmt::format("{}_slots", kMemberTiers[tier]); }
+
 constexpr std::array<std::string_view, 3> kRoleNames = {"both", "prefill", "decode"};
 
 }  // namespace
@@ -99,24 +102,29 @@ bool Member::serves(std::string_view model) const {
 }
 
 std::string write_member(const Member& member, std::int64_t at_ms) {
-  const Json out = {{"version", kVersion1},
-                    {"at_ms", at_ms},
-                    {"id", member.id},
-                    {"host", member.host},
-                    {"port", member.port},
-                    {"tls", member.tls},
-                    {"models", member.models},
-                    {"any_model", member.any_model},
-                    {"fingerprint", member.fingerprint},
-                    {"numerics", member.numerics},
-                    {"block_tokens", member.block_tokens},
-                    {"running", member.running},
-                    {"queued", member.queued},
-                    {"draining", member.draining},
-                    {"program", member.version},
-                    {"store", member.store},
-                    {"peer_port", member.peer_port},
-                    {"role", member_role_name(member.role)}};
+  Json out = {{"version", kVersion1},
+              {"at_ms", at_ms},
+              {"id", member.id},
+              {"host", member.host},
+              {"port", member.port},
+              {"tls", member.tls},
+              {"models", member.models},
+              {"any_model", member.any_model},
+              {"fingerprint", member.fingerprint},
+              {"numerics", member.numerics},
+              {"block_tokens", member.block_tokens},
+              {"running", member.running},
+              {"queued", member.queued},
+              {"draining", member.draining},
+              {"program", member.version},
+              {"store", member.store},
+              {"peer_port", member.peer_port},
+              {"role", member_role_name(member.role)}};
+  for (std::size_t tier = 0; tier < kMemberTiers.size(); ++tier) {
+    if (member.slots[tier].all == 0) continue;
+    out[held_name(tier)] = member.slots[tier].held;
+    out[slots_name(tier)] = member.slots[tier].all;
+  }
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -149,6 +157,13 @@ Result<SaidMember> read_member(std::string_view text) {
   if (object.contains("store")) member.store = fields.text("store");
   if (object.contains("peer_port"))
     member.peer_port = static_cast<std::uint16_t>(fields.integer("peer_port", 0, UINT16_MAX));
+  for (std::size_t tier = 0; tier < kMemberTiers.size(); ++tier) {
+    const std::string held = held_name(tier), slots = slots_name(tier);
+    if (!object.contains(slots)) continue;
+    const std::int64_t all = fields.integer(slots.c_str(), 0, UINT32_MAX);
+    member.slots[tier] = {.held = static_cast<std::uint32_t>(fields.integer(held.c_str(), 0, all)),
+                          .all = static_cast<std::uint32_t>(all)};
+  }
   if (object.contains("role")) {
     const Result<MemberRole> role = parse_member_role(fields.text("role"));
     if (role.ok()) member.role = *role;

@@ -38,6 +38,13 @@ enum class MemberRole : std::uint8_t {
 Result<MemberRole> parse_member_role(std::string_view text);
 std::string_view member_role_name(MemberRole role);
 
+// Of one tier of a member's memory of state: slots for blocks' parts.
+struct MemberSlots {
+  std::uint32_t held = 0;  // have state
+  std::uint32_t all = 0;   // 0: the member has no such tier
+};
+inline constexpr std::array<const char*, 3> kMemberTiers = {"device", "host", "disk"};
+
 struct Member {
   std::string id;    // 16 hexadecimal digits, drawn at the member's start
   std::string host;  // the host at which other machines reach it
@@ -52,8 +59,9 @@ struct Member {
 
   std::uint32_t running = 0;  // requests
   std::uint32_t queued = 0;
-  bool draining = false;        // fronts send it no new work
-  std::string version;          // of the program
+  std::array<MemberSlots, kMemberTiers.size()> slots{};  // as kMemberTiers
+  bool draining = false;                                 // fronts send it no new work
+  std::string version;                                   // of the program
   std::string store;            // its name in the conversation store; empty: it has none
   std::uint16_t peer_port = 0;  // port on `host` at which it gives state to members; 0: it gives none
   MemberRole role = MemberRole::kBoth;

@@ -45,12 +45,16 @@ Member test_member(const std::string& id) {
 TEST(Member, IsReadAsItWasWritten) {
   Member member = test_member("0123456789abcdef");
   member.tls = member.draining = member.any_model = true;
+  member.slots = {MemberSlots{.held = 7, .all = 64}, MemberSlots{}, MemberSlots{.held = 0, .all = 1'000}};
   const std::string text = write_member(member, 1'700'000'000'123);
   const SaidMember said = read_member(text).value();
   EXPECT_EQ(said.at_ms, 1'700'000'000'123);
   EXPECT_EQ(write_member(said.member, said.at_ms), text);
   EXPECT_EQ(said.member.address(), "10.0.0.7:8080");
   EXPECT_TRUE(said.member.serves("anything"));
+  EXPECT_EQ(said.member.slots[0].held, 7u);
+  EXPECT_EQ(said.member.slots[1].all, 0u);
+  EXPECT_EQ(said.member.slots[2].all, 1'000u);
 }
 
 TEST(Member, HasARoleAndOneOfAnOlderVersionHasBoth) {
@@ -89,6 +93,8 @@ TEST(Member, WrongTextsAreRefusedByField) {
   EXPECT_EQ(field_of("\"queued\":1", "\"queued\":-1"), "queued");
   EXPECT_EQ(field_of("\"tls\":false,", ""), "tls");
   EXPECT_EQ(field_of("\"role\":\"both\"", "\"role\":\"all\""), "role");
+  EXPECT_EQ(field_of("\"role\"", "\"disk_slots\":5,\"disk_held\":6,\"role\""), "disk_held");
+  EXPECT_EQ(field_of("\"role\"", "\"disk_slots\":5,\"role\""), "disk_held");
   EXPECT_FALSE(read_member("[]").ok());
   EXPECT_FALSE(read_member(std::string(kMemberBytesMax + 1, ' ')).ok());
 }

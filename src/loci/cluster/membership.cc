@@ -80,6 +80,7 @@ Status Membership::renew() {
   if (load.stalls) return Status(StatusCode::kDeadlineExceeded, "the device stands still");
   member_.running = load.running;
   member_.queued = load.queued;
+  member_.slots = load.slots;
   const bool was_asked = last_.is_asked_to_drain;
   {
     const MutexLock lock(mutex_);

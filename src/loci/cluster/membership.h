@@ -4,6 +4,7 @@
 
 #include <spdlog/logger.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@ namespace loci {
 struct MemberLoad {
   std::uint32_t running = 0;
   std::uint32_t queued = 0;
+  std::array<MemberSlots, kMemberTiers.size()> slots{};
   // The device stands still. The row is then left to grow old, as that of a process that stands still: fronts
   // and members go on without this one, until it goes on.
   bool stalls = false;

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <functional>
+#include <memory>
 #include <string>
 #include <tuple>
 
+#include "loci/base/clock.h"
 #include "loci/base/version.h"
 #include "loci/cluster/cluster_secret.h"
 #include "loci/cluster/handed_prompt.h"
@@ -94,9 +97,16 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
   }
   const auto load = [engine = served.engine] {
     const CoreStats stats = engine->stats();
-    return MemberLoad{.running = stats.running,
-                      .queued = stats.queued,
-                      .stalls = engine->health().code() == StatusCode::kDeadlineExceeded};
+    MemberLoad out{.running = stats.running,
+                   .queued = stats.queued,
+                   .stalls = engine->health().code() == StatusCode::kDeadlineExceeded};
+    constexpr std::array kShown = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+    static_assert(kShown.size() == kMemberTiers.size());
+    for (std::size_t i = 0; i < kShown.size(); ++i) {
+      const TierStats& tier = stats.tiers[static_cast<std::size_t>(kShown[i])];
+      out.slots[i] = {.held = tier.slots - tier.free, .all = tier.slots};
+    }
+    return out;
   };
   const std::string said = fmt::format("{} at {}", member.id, member.address());
   const Member self = member;
