@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
@@ -26,8 +25,15 @@ TurnSchedule::TurnSchedule(const ScheduleOptions& options, const std::vector<std
   for (const std::uint32_t count : turns) {
     if (!options.times.empty()) arrival = options.times[conversations_.size()].front().at;
     if (options.rate) arrival += exponential(1 / *options.rate, arrivals.next());
+    const auto number = static_cast<std::uint32_t>(conversations_.size());
     conversations_.push_back({.turns = count, .ready_at = arrival});
     remaining_ += count;
+    if (count == 0) continue;
+    if (options.is_open_loop()) {
+      waiting_.emplace(arrival, number);
+    } else {
+      ready_.emplace(key_of(conversations_.back()), number);
+    }
   }
 }
 
@@ -37,37 +43,38 @@ bool TurnSchedule::has_room(const Conversation& one) const {
   return in_flight_ < options_.concurrency;
 }
 
-bool TurnSchedule::comes_before(std::uint32_t a, std::uint32_t b) const {
-  const Conversation& x = conversations_[a];
-  const Conversation& y = conversations_[b];
-  if (options_.is_open_loop()) return std::tuple(x.ready_at, a) < std::tuple(y.ready_at, b);
-  if (options_.order == TurnOrder::kSessions) return a < b;
-  return std::tuple(x.next, a) < std::tuple(y.next, b);
+std::optional<TurnId> TurnSchedule::take(Nanos now) {
+  if (options_.is_open_loop()) {
+    if (waiting_.empty() || waiting_.top().first > now) return std::nullopt;
+    const std::uint32_t first = waiting_.top().second;
+    waiting_.pop();
+    return open(first);
+  }
+  for (; !waiting_.empty() && waiting_.top().first <= now; waiting_.pop()) {
+    const std::uint32_t one = waiting_.top().second;
+    ready_.emplace(key_of(conversations_[one]), one);
+  }
+  if (ready_.empty() || !has_room(conversations_[ready_.top().second])) return std::nullopt;
+  const std::uint32_t first = ready_.top().second;
+  ready_.pop();
+  return open(first);
 }
 
-std::optional<TurnId> TurnSchedule::take(Nanos now) {
-  std::optional<std::uint32_t> best;
-  for (std::uint32_t c = 0; c < conversations_.size(); ++c) {
-    const Conversation& one = conversations_[c];
-    if (!has_turn(one) || one.ready_at > now || !has_room(one)) continue;
-    if (!best || comes_before(c, *best)) best = c;
-  }
-  if (!best) return std::nullopt;
-  Conversation& chosen = conversations_[*best];
-  chosen.open = true;
-  if (!chosen.begun) ++begun_;
-  chosen.begun = true;
+TurnId TurnSchedule::open(std::uint32_t conversation) {
+  Conversation& one = conversations_[conversation];
+  one.open = true;
+  if (!one.begun) ++begun_;
+  one.begun = true;
   ++in_flight_;
   --remaining_;
-  return TurnId{.conversation = *best, .turn = chosen.next};
+  return {.conversation = conversation, .turn = one.next};
 }
 
 Nanos TurnSchedule::next_at() const {
-  Nanos at = kWaiting;
-  for (const Conversation& one : conversations_) {
-    if (has_turn(one) && has_room(one) && (at == kWaiting || one.ready_at < at)) at = one.ready_at;
-  }
-  return at;
+  if (!ready_.empty() && has_room(conversations_[ready_.top().second]))
+    return conversations_[ready_.top().second].ready_at;
+  if (waiting_.empty() || !has_room(conversations_[waiting_.top().second])) return kWaiting;
+  return waiting_.top().first;
 }
 
 void TurnSchedule::end(std::uint32_t conversation, Nanos now) {
@@ -88,6 +95,7 @@ void TurnSchedule::end(std::uint32_t conversation, Nanos now) {
     const std::uint64_t index = (std::uint64_t{conversation} << 32) + one.next;
     one.ready_at += exponential(options_.think_seconds, random_word(options_.seed, index));
   }
+  waiting_.emplace(one.ready_at, conversation);
 }
 
 void TurnSchedule::abandon(std::uint32_t conversation) {

@@ -9,11 +9,14 @@
 // times, however busy the server is. In all but a trace a conversation's turn is sent after the reply to the
 // one before and a time of thinking, which is drawn from an exponential distribution.
 //
-// Thread-compatible. take() is linear in the number of conversations.
+// Thread-compatible. take() and end() cost O(log n) for n conversations, next_at() O(1).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <queue>
+#include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -50,7 +53,8 @@ class TurnSchedule {
   // `turns` of each conversation. The run begins at time 0.
   TurnSchedule(const ScheduleOptions& options, const std::vector<std::uint32_t>& turns);
 
-  // The next turn to send, if one may be sent now. It is open until end() or abandon().
+  // The next turn to send, if one may be sent now. It is open until end() or abandon(). `now` never
+  // decreases.
   std::optional<TurnId> take(Nanos now);
   // When the open turn of this conversation was to be sent. Of the open loop.
   Nanos due(std::uint32_t conversation) const { return conversations_[conversation].ready_at; }
@@ -75,13 +79,27 @@ class TurnSchedule {
     bool open = false;   // a turn of it has no reply yet
     bool begun = false;  // and has not ended: of kSessions
   };
-  bool has_turn(const Conversation& one) const { return !one.open && one.next < one.turns; }
+  // The first one has the least key; of equal keys, the first conversation.
+  template <class Key>
+  using Queue = std::priority_queue<std::pair<Key, std::uint32_t>, std::vector<std::pair<Key, std::uint32_t>>,
+                                    std::greater<>>;
+
   // Whether another turn (of `one`) may be open.
   bool has_room(const Conversation& one) const;
-  bool comes_before(std::uint32_t a, std::uint32_t b) const;
+  // Of the closed loop, the order of those that are ready: by turns, or as they are.
+  std::uint32_t key_of(const Conversation& one) const {
+    return options_.order == TurnOrder::kTurns ? one.next : 0;
+  }
+  TurnId open(std::uint32_t conversation);
 
   ScheduleOptions options_;
   std::vector<Conversation> conversations_;
+  // A conversation with a turn that is not open is in one of them. Of the open loop all are in the first.
+  //
+  // In the order of sessions, who has not begun is ready from the start, and they begin in their order. So
+  // those who have begun stand before them, and only the first who is ready need be asked for room.
+  Queue<Nanos> waiting_;         // by when they are ready
+  Queue<std::uint32_t> ready_;   // by key_of()
   std::uint64_t remaining_ = 0;  // turns not yet taken or skipped
   std::uint32_t in_flight_ = 0;
   std::uint32_t begun_ = 0;  // conversations that have begun and not ended

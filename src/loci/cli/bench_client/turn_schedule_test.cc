@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "loci/base/random.h"
 
@@ -150,6 +153,115 @@ TEST(TurnSchedule, ATracesTurnsAreDueAtItsTimes) {
   const Played rest = play(schedule, 1000);
   EXPECT_EQ(names(rest), "a0 c0 a1 a2 ");
   EXPECT_EQ(rest.at, (std::vector<Nanos>{5000, 5000, 6300, 9000}));
+}
+
+// What a schedule must do, by looking at all conversations each time.
+class ScannedSchedule {
+ public:
+  ScannedSchedule(const ScheduleOptions& options, std::vector<std::uint32_t> turns)
+      : options_(options), turns_(std::move(turns)), all_(turns_.size()) {
+    for (std::size_t c = 0; c < all_.size() && !options.times.empty(); ++c)
+      all_[c].ready_at = options.times[c][0].at;
+  }
+  std::optional<TurnId> take(Nanos now) {
+    std::optional<std::uint32_t> best;
+    for (std::uint32_t c = 0; c < all_.size(); ++c) {
+      const One& one = all_[c];
+      if (one.open || one.next == turns_[c] || one.ready_at > now || !has_room(one)) continue;
+      if (!best || key(c) < key(*best)) best = c;
+    }
+    if (!best) return std::nullopt;
+    One& one = all_[*best];
+    one.open = one.begun = true;
+    return TurnId{*best, one.next};
+  }
+  // `ready_at`: as the other schedule drew it.
+  void end(std::uint32_t c, Nanos ready_at) {
+    all_[c].open = false;
+    ++all_[c].next;
+    all_[c].ready_at = ready_at;
+  }
+  void abandon(std::uint32_t c) {
+    all_[c].open = false;
+    all_[c].next = turns_[c];
+  }
+
+ private:
+  struct One {
+    std::uint32_t next = 0;
+    Nanos ready_at = 0;
+    bool open = false, begun = false;
+  };
+  std::pair<Nanos, std::uint32_t> key(std::uint32_t c) const {
+    if (options_.is_open_loop()) return {all_[c].ready_at, c};
+    return {options_.order == TurnOrder::kTurns ? all_[c].next : 0, c};
+  }
+  bool has_room(const One& one) const {
+    std::uint32_t open = 0, begun = 0;
+    for (std::uint32_t c = 0; c < all_.size(); ++c) {
+      open += all_[c].open;
+      begun += all_[c].begun && all_[c].next < turns_[c];
+    }
+    if (options_.is_open_loop()) return true;
+    if (options_.order == TurnOrder::kSessions) return one.begun || begun < options_.concurrency;
+    return open < options_.concurrency;
+  }
+  ScheduleOptions options_;
+  std::vector<std::uint32_t> turns_;
+  std::vector<One> all_;
+};
+
+TEST(TurnSchedule, DoesWhatAScanOfAllConversationsWould) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Random random(seed);
+    ScheduleOptions options{.order = seed % 2 ? TurnOrder::kTurns : TurnOrder::kSessions,
+                            .concurrency = 1 + static_cast<std::uint32_t>(random.below(5)),
+                            .think_seconds = random.below(2) ? 2e-8 : 0,
+                            .seed = seed};
+    std::vector<std::uint32_t> turns;
+    for (int c = 0; c < 12; ++c) turns.push_back(1 + static_cast<std::uint32_t>(random.below(4)));
+    for (int c = 0; c < 12 && seed % 3 == 0; ++c) {
+      std::vector<TurnTime> times;
+      for (std::uint32_t t = 0; t < turns[static_cast<std::size_t>(c)]; ++t)
+        times.push_back({static_cast<Nanos>(random.below(60)), static_cast<Nanos>(random.below(20))});
+      options.times.push_back(times);
+    }
+    TurnSchedule schedule(options, turns);
+    ScannedSchedule scanned(options, turns);
+    std::vector<std::uint32_t> open;
+    for (Nanos now = 0; !schedule.finished(); ++now) {
+      ASSERT_LT(now, 100'000) << seed;
+      const auto turn = schedule.take(now);
+      ASSERT_EQ(turn, scanned.take(now)) << "seed " << seed << ", time " << now;
+      if (turn) open.push_back(turn->conversation);
+      if (open.empty() || random.below(3) > 0) continue;
+      const std::size_t which = random.below(open.size());
+      const std::uint32_t c = open[which];
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(which));
+      if (random.below(8) == 0) {
+        schedule.abandon(c);
+        scanned.abandon(c);
+      } else {
+        schedule.end(c, now);
+        scanned.end(c, schedule.due(c));
+      }
+    }
+  }
+}
+
+// A scan of all conversations for each turn would take minutes.
+TEST(TurnSchedule, IsFastWithManyConversations) {
+  constexpr std::uint32_t kMany = 300'000;
+  ScheduleOptions options;
+  for (std::uint32_t c = 0; c < kMany; ++c) options.times.push_back({{.at = kMany - c}});
+  TurnSchedule schedule(options, std::vector<std::uint32_t>(kMany, 1));
+  for (std::uint32_t i = 1; i <= kMany; ++i) {
+    ASSERT_EQ(schedule.next_at(), i);
+    const auto turn = schedule.take(i);
+    ASSERT_EQ(turn, (TurnId{kMany - i, 0}));
+    schedule.end(turn->conversation, i);
+  }
+  EXPECT_TRUE(schedule.finished());
 }
 
 TEST(TurnSchedule, SkipsWhatComesAfterAFailure) {
