@@ -68,16 +68,21 @@ std::optional<std::vector<TokenRange>> Clients::cuts(std::uint32_t conversation)
   return rule->cuts(static_cast<std::uint32_t>(history));
 }
 
-void Clients::give_up(std::uint32_t conversation) {
+void Clients::drop_turn(std::uint32_t conversation, std::uint32_t prompt_tokens) {
+  RequestRecord& record = report_.requests.emplace_back();
+  record.conversation = conversation;
+  record.turn = static_cast<std::uint32_t>(talks_[conversation].next_turn++);
+  record.arrived = record.ended = agenda_.now();
+  record.prompt_tokens = prompt_tokens;
+  record.outcome = Outcome::kTooLong;
+}
+
+void Clients::go_on_without(std::uint32_t conversation) {
   Talk& talk = talks_[conversation];
-  for (; talk.next_turn < trace_.conversations[conversation].turns.size(); ++talk.next_turn) {
-    RequestRecord& record = report_.requests.emplace_back();
-    record.conversation = conversation;
-    record.turn = static_cast<std::uint32_t>(talk.next_turn);
-    record.arrived = record.ended = agenda_.now();
-    record.outcome = Outcome::kTooLong;
-  }
+  const std::vector<Turn>& turns = trace_.conversations[conversation].turns;
   talk.tokens = {};
+  while (talk.next_turn < turns.size() && turns[talk.next_turn].appends) drop_turn(conversation, 0);
+  schedule_turn(conversation, agenda_.now());
 }
 
 std::optional<Arrival> Clients::take_turn(std::uint32_t conversation) {
@@ -87,7 +92,8 @@ std::optional<Arrival> Clients::take_turn(std::uint32_t conversation) {
   const std::size_t before = talk.begin(turn);
   const auto dropped = cuts(conversation);
   if (!dropped) {
-    give_up(conversation);
+    drop_turn(conversation, static_cast<std::uint32_t>(talk.tokens.size()));
+    go_on_without(conversation);
     return std::nullopt;
   }
   Arrival arrival;
@@ -210,7 +216,7 @@ void Clients::end(RequestId id, Outcome outcome) {
   if (has_fronts()) ended_.push_back(id);
   mix(id.value, static_cast<std::uint64_t>(outcome));
   const std::uint32_t c = record.conversation;
-  if (outcome == Outcome::kTooLong) return give_up(c);
+  if (outcome == Outcome::kTooLong) return go_on_without(c);
   const std::vector<TokenId>& tokens = talks_[c].tokens;
   if (options_.record_uses) {
     const std::size_t prompt = tokens.size() - record.reply_tokens;

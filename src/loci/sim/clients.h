@@ -43,7 +43,8 @@ class Clients {
   bool is_open() const { return report_.requests.size() < turns_ || !live_.empty(); }
   bool is_live(RequestId id) const { return live_.contains(id.value); }
   std::vector<RequestId> live() const;  // in the order of their arrival
-  // Takes the conversation's turn that is due. Absent: it is too long, and the conversation has ended.
+  // Takes the conversation's turn that is due. Absent: it is too long. Then the turns that would go on from
+  // it are too long as well; the next one that brings its whole prompt becomes due.
   std::optional<Arrival> take_turn(std::uint32_t conversation);
   // Names the conversation to fronts. If the trace does not say which requests are one conversation, the
   // prompt's first thousand tokens do.
@@ -91,7 +92,11 @@ class Clients {
   bool has_fronts() const { return options_.cluster.instances > 0; }
   RequestRecord& of(RequestId id) { return report_.requests[id.value - 1]; }
   void schedule_turn(std::uint32_t conversation, Nanos from);
-  void give_up(std::uint32_t conversation);
+  // Records the conversation's next turn as too long. `prompt_tokens`: 0 where nobody knows, because the turn
+  // would have gone on from one that was never said.
+  void drop_turn(std::uint32_t conversation, std::uint32_t prompt_tokens);
+  // A turn was too long: so are those that go on from it. The first that does not becomes due.
+  void go_on_without(std::uint32_t conversation);
   // The cuts of the conversation's history if it is too long; absent: it cannot go on.
   std::optional<std::vector<TokenRange>> cuts(std::uint32_t conversation) const;
   void mix(std::uint64_t a, std::uint64_t b);

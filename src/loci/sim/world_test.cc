@@ -179,6 +179,33 @@ TEST(World, RequestsAreConservedWhateverBecomesOfThem) {
   EXPECT_GE(counts[static_cast<std::size_t>(Outcome::kDeadline)], 1u);
 }
 
+// An agent outgrows the context or the memory, makes its history shorter and goes on: whole prompts do not
+// need the one before them.
+TEST(World, APromptThatIsTooLongCostsOnlyTheTurnsThatGoOnFromIt) {
+  const auto whole = [](std::uint64_t content, std::uint32_t tokens) {
+    return Turn{.after = kNanosPerSecond, .appends = false, .pieces = {{content, tokens}}, .reply_tokens = 9};
+  };
+  Turn appended = whole(6, 40);
+  appended.appends = true;
+  Trace trace;
+  trace.conversations.push_back({{whole(1, 300), whole(2, 3000), appended, whole(3, 500), appended}});
+  const auto outcomes = [&](const WorldOptions& options) {
+    std::vector<Outcome> out;
+    for (const RequestRecord& record : run(trace, options).requests) out.push_back(record.outcome);
+    return out;
+  };
+  using enum Outcome;
+  const std::vector<Outcome> expected = {kDone, kTooLong, kTooLong, kDone, kDone};
+  EXPECT_EQ(outcomes(options_of(2000, 0, 0)), expected) << "3,000 tokens outgrow the context";
+  WorldOptions small = options_of(60, 0, 0);
+  small.core.context_tokens = 8192;
+  EXPECT_EQ(outcomes(small), expected) << "and a memory of 60 blocks, which the core finds out";
+  const WorldReport report = run(trace, small);
+  EXPECT_EQ(report.requests[1].prompt_tokens, 3000u);
+  EXPECT_EQ(report.requests[2].prompt_tokens, 0u) << "nobody knows";
+  EXPECT_GE(report.requests[3].arrived, report.requests[1].ended + kNanosPerSecond);
+}
+
 TEST(World, TruncationKeepsStateAndCutsLoseIt) {
   Trace trace;
   for (std::uint64_t c = 0; c < 3; ++c) {
