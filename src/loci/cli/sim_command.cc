@@ -56,17 +56,21 @@ int fail(const Status& status) {
 
 std::string scenario_name(const SimFlags& flags) { return flags.scenario.empty() ? "--set" : flags.scenario; }
 
-// A machine is one that is known by name, or else a file of `loci profile`.
+// A machine is one that is known by name, or else a file: with a machine's peaks, or of `loci profile`.
+nlohmann::json machine_named(const std::string& name) {
+  const auto presets = sim::machine_presets();
+  const bool known = std::any_of(presets.begin(), presets.end(),
+                                 [&](const sim::MachinePreset& one) { return one.name == name; });
+  if (known || !std::filesystem::exists(name)) return name;
+  const Result<std::string> text = sim::read_text(name);
+  const nlohmann::json json = text.ok() ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
+  return {{json.contains("peak_flops") ? "file" : "profile", name}};
+}
+
 Status set_names(const SimFlags& flags, nlohmann::json& json) {
   if (!json.is_object()) return {};  // refused when its fields are read
   if (!flags.model.empty()) json["model"] = flags.model;
-  if (!flags.machine.empty()) {
-    const auto presets = sim::machine_presets();
-    const bool named = std::any_of(presets.begin(), presets.end(),
-                                   [&](const sim::MachinePreset& one) { return one.name == flags.machine; });
-    json["machine"] = flags.machine;
-    if (!named && std::filesystem::exists(flags.machine)) json["machine"] = {{"profile", flags.machine}};
-  }
+  if (!flags.machine.empty()) json["machine"] = machine_named(flags.machine);
   const std::string& trace = flags.from_log.empty() ? flags.trace : flags.from_log;
   if (trace.empty()) return {};
   if (json.contains("trace") && !json["trace"].is_object())
@@ -222,7 +226,9 @@ void add_sim_command(CLI::App& app, int& exit_code) {
       "FIELD.FIELD=VALUE: set a field of the scenario, over what the file says; may be given several times");
   command->add_option("--model", flags->model, "as --set model=NAME")->type_name("NAME");
   command
-      ->add_option("--machine", flags->machine, "as --set machine=NAME, or a file that `loci profile` wrote")
+      ->add_option("--machine", flags->machine,
+                   "as --set machine=NAME, or a file that `loci profile` wrote, or one with a machine's "
+                   "peaks (docs/simulation.md)")
       ->type_name("NAME|FILE");
   auto* trace =
       command->add_option("--trace", flags->trace, "as --set trace.file=FILE: requests instead of a workload")

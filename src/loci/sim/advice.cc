@@ -35,16 +35,6 @@ std::uint64_t block_tokens_of(const Trace& trace) {
   return tokens_of(trace) + trace.requests() * kBlockTokens;
 }
 
-// Of a known machine; absent: it is none.
-std::optional<double> device_bytes(const Json& json) {
-  if (!json.contains("machine") || !json["machine"].is_string()) return std::nullopt;
-  for (const MachinePreset& preset : machine_presets()) {
-    if (preset.name == json["machine"].get<std::string>())
-      return preset.memory_bytes * json.value("processors", std::uint64_t{1});
-  }
-  return std::nullopt;
-}
-
 class Adviser {
  public:
   Adviser(const AdviceInput& input, const WorldOptions& world, const std::atomic<bool>& stop,
@@ -223,18 +213,19 @@ Result<Scenario> parse_open_scenario(Json& json, const std::string& file) {
   }
   LOCI_ASSIGN_OR_RETURN(Scenario scenario, parse_scenario(json, file));
   if (memory.contains("device_gb") || memory.contains("device_tokens")) return scenario;
-  const std::optional<double> bytes = device_bytes(json);
+  const double bytes = scenario.world.machine.memory_bytes;
   const double weights = scenario.world.model.weight_bytes;
-  if (!bytes || *bytes <= weights) {
+  if (bytes <= weights) {
     return invalid_argument(
         fmt::format(
             "{}: memory.device_gb: expected the device's memory for state, found nothing, and {}", file,
-            bytes ? fmt::format("the model's weights of {:.1f} GB leave nothing of the machine's {:.1f} GB",
-                                weights / kGiga, *bytes / kGiga)
-                  : "the machine's profile does not tell it"),
+            bytes > 0
+                ? fmt::format("the model's weights of {:.1f} GB leave nothing of the machine's {:.1f} GB",
+                              weights / kGiga, bytes / kGiga)
+                : "the machine's profile does not tell it"),
         "memory.device_gb");
   }
-  memory["device_gb"] = kShareOfDevice * (*bytes - weights) / kGiga;
+  memory["device_gb"] = kShareOfDevice * (bytes - weights) / kGiga;
   return parse_scenario(json, file);
 }
 

@@ -87,7 +87,7 @@ void Fields::read(const char* name, std::string& value) {
   value = at->get<std::string>();
 }
 
-void Fields::read(const char* name, std::string& value, std::initializer_list<std::string_view> names) {
+void Fields::read(const char* name, std::string& value, std::span<const std::string_view> names) {
   std::string found = value;
   read(name, found);
   if (std::find(names.begin(), names.end(), found) == names.end())

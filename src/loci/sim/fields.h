@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,17 @@ class Fields {
   void read(const char* name, std::uint64_t& value, std::uint64_t least, std::uint64_t most);
   void read(const char* name, bool& value);
   void read(const char* name, std::string& value);
+  // As read(), of a field that must be there.
+  template <class Value>
+  void require(const char* name, Value& value, auto least, auto most) {
+    if (!has(name)) return wrong(name, "this field", "nothing");
+    read(name, value, least, most);
+  }
   // One of `names`.
-  void read(const char* name, std::string& value, std::initializer_list<std::string_view> names);
+  void read(const char* name, std::string& value, std::span<const std::string_view> names);
+  void read(const char* name, std::string& value, std::initializer_list<std::string_view> names) {
+    read(name, value, std::span<const std::string_view>(names.begin(), names.size()));
+  }
   // The object of that name; an empty one if it is absent.
   Fields object(const char* name);
   const nlohmann::json& raw(const char* name);

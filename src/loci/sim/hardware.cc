@@ -174,6 +174,7 @@ std::span<const ModelShape> model_presets() {
 Machine machine_of(const MachinePreset& preset, std::uint32_t processors, const Efficiency& efficiency) {
   Machine machine;
   machine.name = preset.name;
+  machine.memory_bytes = preset.memory_bytes * processors;
   machine.product_flops = preset.peak_flops * processors * efficiency.products;
   machine.attention_flops = preset.peak_flops * processors * efficiency.attention;
   machine.projection_flops = preset.peak_flops * processors * efficiency.projection;

@@ -75,6 +75,7 @@ enum class Projecting : std::uint8_t {
 // The rates that a machine reaches in practice, not its peak rates.
 struct Machine {
   std::string name;
+  double memory_bytes = 0;         // of the device; 0: not known
   double product_flops = 1e12;     // of products with weights, a second
   double attention_flops = 1e12;   // of attention, a second
   double memory_bandwidth = 1e11;  // bytes a second

@@ -12,7 +12,7 @@
 #include "loci/server/hidden_choice.h"
 #include "loci/server/profile/profile_file.h"
 #include "loci/sim/fields.h"
-#include "loci/sim/packed_file.h"
+#include "loci/sim/machine_file.h"
 #include "loci/sim/scenario_baseline.h"
 #include "loci/sim/trace_of_log.h"
 
@@ -81,6 +81,29 @@ void read_measured(const std::string& path, Fields& fields, Machine& machine) {
   machine.measured = profile->curves;
 }
 
+// A machine that is an object: a file of its peaks, or of what was measured.
+void read_described(Fields& fields, std::uint32_t processors, const Efficiency& efficiency,
+                    Machine& machine) {
+  Fields own = fields.object("machine");
+  std::string profile, file;
+  own.read("profile", profile);
+  own.read("file", file);
+  own.finish();
+  if (!profile.empty() && !file.empty())
+    return own.wrong("profile", "nothing beside file", "'" + profile + "'");
+  if (!profile.empty()) return read_measured(profile, fields, machine);
+  if (file.empty())
+    return own.wrong(
+        "profile",
+        "a file of `loci profile`, or 'file' with a machine's peaks, or a machine's name instead of "
+        "the object",
+        "nothing");
+  const Result<MachinePreset> preset = read_machine_file(file);
+  if (!preset.ok()) return own.wrong("file", "a file with a machine's peaks", preset.status().message());
+  machine = machine_of(*preset, processors, efficiency);
+  machine.name = file;
+}
+
 void read_link(Fields& fields, const char* name, LinkCost& link) {
   if (!fields.has(name)) return;
   double rate = static_cast<double>(link.bytes_per_second) / 1e9;
@@ -109,7 +132,7 @@ void read_machine(Fields& fields, Machine& machine) {
   fields.read("processors", processors, 1, 100'000);
   Efficiency efficiency;
   double fixed_ms = 0;
-  if (fields.raw("machine").is_object()) refuse_rates(fields);
+  if (fields.raw("machine").is_object() && fields.raw("machine").contains("profile")) refuse_rates(fields);
   Fields reached = fields.object("efficiency");
   reached.read("products", efficiency.products, 1e-3, 1);
   reached.read("attention", efficiency.attention, 1e-4, 1);
@@ -121,13 +144,7 @@ void read_machine(Fields& fields, Machine& machine) {
   reached.finish();
   const Json& json = fields.raw("machine");
   if (json.is_object()) {
-    Fields own = fields.object("machine");
-    std::string profile;
-    own.read("profile", profile);
-    if (profile.empty())
-      own.wrong("profile", "a file of `loci profile`, or a machine's name instead of the object", "nothing");
-    own.finish();
-    if (!profile.empty()) read_measured(profile, fields, machine);
+    read_described(fields, processors, efficiency, machine);
   } else {
     const auto presets = machine_presets();
     const auto found = std::find_if(presets.begin(), presets.end(), [&](const MachinePreset& preset) {

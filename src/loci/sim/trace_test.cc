@@ -389,6 +389,52 @@ TEST(Scenario, DescribesAClusterAndItsFaults) {
   EXPECT_EQ(faults.disk_limit, kDiskLimit);
 }
 
+// By the figures with which known machines are listed.
+TEST(Scenario, TakesAMachineFromAFile) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("loci-machine-" + std::to_string(::getpid()))).string();
+  const nlohmann::json figures = {{"comment", "like an H800"},        {"peak_flops", 990e12},
+                                  {"memory_bandwidth", 3.35e12},      {"memory_bytes", 80e9},
+                                  {"link_bandwidth", 64'000'000'000}, {"disk_read", 6.9e9},
+                                  {"disk_write", 4'000'000'000}};
+  std::ofstream(path) << figures;
+  nlohmann::json json = {{"model", "opt-13b"}, {"machine", {{"file", path}}}, {"processors", 2u}};
+  const auto described = parse_scenario(json, "s.json");
+  ASSERT_TRUE(described.ok()) << described.status().message();
+  EXPECT_EQ(described->world.machine.name, path);
+  EXPECT_EQ(described->world.machine.memory_bytes, 160e9);
+  json["machine"] = "h800";
+  const Machine known = parse_scenario(json, "s.json").value().world.machine;
+  EXPECT_EQ(described->world.machine.product_flops, known.product_flops);
+  EXPECT_EQ(described->world.machine.memory_bandwidth, known.memory_bandwidth);
+  EXPECT_EQ(described->world.machine.host_load, known.host_load);
+  EXPECT_EQ(described->world.machine.disk_read, known.disk_read);
+  EXPECT_EQ(described->world.machine.disk_write, known.disk_write);
+
+  json["machine"] = {{"file", path}};
+  const auto error = [&](const nlohmann::json& changed) {
+    nlohmann::json other = figures;
+    other.update(changed);
+    std::ofstream(path) << other;
+    return parse_scenario(json, "s.json").status().message();
+  };
+  const std::string begin =
+      "s.json: machine.file: expected a file with a machine's peaks, found " + path + ": ";
+  EXPECT_EQ(error({{"peak_flops", "many"}}),
+            begin + "peak_flops: expected a number from 1000000 to 1e+18, found \"many\"");
+  EXPECT_EQ(error({{"disk_read", 0}}), begin + "disk_read: expected a number from 1000 to 1e+15, found 0");
+  EXPECT_TRUE(error({{"colour", 1}}).starts_with(begin + "colour: expected one of comment, peak_flops"));
+  std::ofstream(path) << R"({"peak_flops": 1e12})";
+  EXPECT_EQ(parse_scenario(json, "s.json").status().message(),
+            begin + "memory_bandwidth: expected this field, found nothing");
+  std::filesystem::remove(path);
+  EXPECT_TRUE(parse_scenario(json, "s.json").status().message().starts_with(begin));
+  json["machine"] = {{"file", path}, {"profile", path}};
+  json.erase("processors");
+  EXPECT_EQ(parse_scenario(json, "s.json").status().message(),
+            "s.json: machine.profile: expected nothing beside file, found '" + path + "'");
+}
+
 // The file is read as `loci profile` writes it.
 TEST(Scenario, TakesAProfileAsItsMachine) {
   const std::string path =
