@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/base/units.h"
@@ -23,7 +25,7 @@
 #include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
 #include "loci/serve/files/text_file.h"
-#include "loci/sim/trace.h"
+#include "loci/sim/trace_source.h"
 
 namespace loci {
 namespace {
@@ -32,9 +34,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct BenchFlags {
   std::string url, compare, dialogues, json, svg;
-  std::string trace, trace_format = "loci", objective_text;
-  std::uint32_t trace_requests = 0;
-  double time_scale = 1;
+  std::string objective_text;
+  sim::TraceSource trace;
   Objective objective;
   WorkloadOptions workload;
   RequestOptions request;
@@ -52,22 +53,29 @@ Result<std::string> read_input(const std::string& path) {
 }
 
 Status check(const BenchFlags& flags) {
+  const sim::TraceSource usual;
+  for (const auto& [given, format, option] :
+       {std::tuple{flags.trace.rate != usual.rate, "weka", "--trace-rate"},
+        std::tuple{flags.trace.from_s != usual.from_s, "servegen", "--trace-from"},
+        std::tuple{flags.trace.model != usual.model, "servegen", "--trace-model"}}) {
+    if (given && flags.trace.format != format)
+      return invalid_argument(
+          fmt::format("expected --trace-format {} beside it, found {}", format, flags.trace.format), option);
+  }
   if (flags.compare.empty()) return {};
   if (flags.schedule.rate) return invalid_argument("cannot be combined with --compare", "--rate");
   if (flags.schedule.think_seconds > 0)
     return invalid_argument("cannot be combined with --compare", "--think-time");
-  if (!flags.trace.empty()) return invalid_argument("cannot be combined with --compare", "--trace");
+  if (!flags.trace.file.empty()) return invalid_argument("cannot be combined with --compare", "--trace");
   return {};
 }
 
 // The requests of a trace, and when they are due.
 Result<std::vector<Dialogue>> read_trace(BenchFlags& flags) {
-  Result<sim::Trace> trace =
-      flags.trace_format == "mooncake" ? sim::read_mooncake(flags.trace) : sim::read_trace(flags.trace);
-  if (!trace.ok()) return trace.status();
-  if (flags.trace_requests > 0) sim::keep_first(*trace, flags.trace_requests);
-  LOCI_RETURN_IF_ERROR(sim::scale_times(*trace, flags.time_scale));
-  LOCI_ASSIGN_OR_RETURN(TraceDialogues load, dialogues_of(*trace));
+  flags.trace.seed = flags.workload.seed;
+  LOCI_ASSIGN_OR_RETURN(const sim::Trace trace, sim::read_source(flags.trace));
+  for (const std::string& note : trace.notes) fmt::print(stderr, "trace: {}\n", note);
+  LOCI_ASSIGN_OR_RETURN(TraceDialogues load, dialogues_of(trace));
   if (load.cancels > 0)
     fmt::print(stderr, "{} requests of the trace were left by their clients; here they go on to their ends\n",
                load.cancels);
@@ -76,7 +84,7 @@ Result<std::vector<Dialogue>> read_trace(BenchFlags& flags) {
 }
 
 Result<std::vector<Dialogue>> read_requests(BenchFlags& flags) {
-  if (!flags.trace.empty()) return read_trace(flags);
+  if (!flags.trace.file.empty()) return read_trace(flags);
   std::vector<Dialogue> dialogues;
   if (!flags.dialogues.empty()) {
     LOCI_ASSIGN_OR_RETURN(const std::string text, read_input(flags.dialogues));
@@ -103,9 +111,10 @@ OrderedJson workload_json(const BenchFlags& flags, const std::vector<Dialogue>& 
                      {"temperature", flags.request.temperature},
                      {"api", api_name(flags.request.api)},
                      {"think_seconds", schedule.think_seconds}};
-  if (!flags.trace.empty()) {
-    out["trace"] = flags.trace;
-    out["time_scale"] = flags.time_scale;
+  if (!flags.trace.file.empty()) {
+    out["trace"] = flags.trace.file;
+    out["trace_format"] = flags.trace.format;
+    out["time_scale"] = flags.trace.time_scale;
     return out;
   }
   if (flags.dialogues.empty()) out["turn_tokens"] = flags.workload.prompt_tokens;
@@ -123,10 +132,10 @@ std::string describe(const BenchFlags& flags, const std::vector<Dialogue>& dialo
   for (const Dialogue& dialogue : dialogues) turns += dialogue.turns.size();
   std::string load = fmt::format("{} at a time, in the order of {}", flags.schedule.concurrency,
                                  flags.schedule.order == TurnOrder::kTurns ? "turns" : "sessions");
-  if (!flags.trace.empty()) {
+  if (!flags.trace.file.empty()) {
     return fmt::format(
         "{} conversations, {} turns of {}, due at {:g} times its times; replies {} as long as its own",
-        format_count(dialogues.size()), format_count(turns), flags.trace, flags.time_scale,
+        format_count(dialogues.size()), format_count(turns), flags.trace.file, flags.trace.time_scale,
         flags.request.ignore_eos ? "exactly" : "at most");
   }
   if (flags.schedule.rate) load = fmt::format("{} conversations/s", *flags.schedule.rate);
@@ -238,22 +247,35 @@ CLI::Option* add_trace_options(CLI::App& command, BenchFlags& flags) {
   auto* trace =
       command
           .add_option(
-              "--trace", flags.trace,
+              "--trace", flags.trace.file,
               "open loop: send the requests of a trace (docs/traces.md) at its times, with generated text")
           ->type_name("FILE");
-  command.add_option("--trace-format", flags.trace_format, "the format of the trace's file")
-      ->check(CLI::IsMember({"loci", "mooncake"}))
+  command.add_option("--trace-format", flags.trace.format, "the format of the trace's file")
+      ->check(
+          CLI::IsMember(std::vector<std::string>(sim::trace_formats().begin(), sim::trace_formats().end())))
       ->capture_default_str()
       ->needs(trace);
-  command.add_option("--trace-requests", flags.trace_requests, "send only so many requests, the first ones")
-      ->check(CLI::Range(1u, static_cast<std::uint32_t>(sim::kTraceRequestsMax)))
+  command.add_option("--trace-requests", flags.trace.requests, "send only so many requests, the first ones")
+      ->check(CLI::Range(std::uint64_t{1}, sim::kTraceRequestsMax))
       ->default_str("all")
       ->needs(trace);
   command
-      .add_option("--time-scale", flags.time_scale,
+      .add_option("--time-scale", flags.trace.time_scale,
                   "multiply the trace's times by this: 0.5 is twice as fast")
       ->check(CLI::Range(1e-9, 1e9))
       ->capture_default_str()
+      ->needs(trace);
+  command.add_option("--trace-rate", flags.trace.rate, "of weka: so many sessions begin in a second")
+      ->check(CLI::Range(1e-9, 1e9))
+      ->capture_default_str()
+      ->needs(trace);
+  command.add_option("--trace-from", flags.trace.from_s, "of servegen: begin at this second of the data")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str()
+      ->needs(trace);
+  command.add_option("--trace-model", flags.trace.model, "of servegen: only the clients of this model")
+      ->type_name("NAME")
+      ->default_str("all")
       ->needs(trace);
   return trace;
 }

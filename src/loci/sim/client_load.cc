@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
 #include "loci/sim/packed_file.h"
+#include "loci/sim/trace_readers.h"
 
 namespace loci {
 namespace {
@@ -98,17 +98,14 @@ LoadReport run_load(const std::vector<LoadRequest>& requests, const ClientLoadOp
 std::optional<std::vector<LoadRequest>> arena_clients() {
   const std::optional<std::string> path = sim::shared_data("arena-clients/requests.csv.gz");
   if (!path) return std::nullopt;
-  sim::PackedFile in = sim::PackedFile::open(*path).value();
+  const sim::Trace trace = sim::parse_arena(sim::read_text(*path).value(), *path).value();
   std::vector<LoadRequest> requests;
-  while (const std::optional<std::string> line = in.line().value()) {
-    double seconds = 0;
-    LoadRequest request;
-    if (std::sscanf(line->c_str(), "%lf,%u,%u,%u", &seconds, &request.client, &request.prompt_tokens,
-                    &request.output_tokens) != 4) {
-      continue;  // the header
-    }
-    request.at = static_cast<Nanos>(seconds * 1e9);
-    requests.push_back(request);
+  for (const sim::Conversation& conversation : trace.conversations) {
+    const sim::Turn& turn = conversation.turns.front();
+    requests.push_back({.at = turn.at,
+                        .client = conversation.client.value(),
+                        .prompt_tokens = static_cast<std::uint32_t>(sim::tokens_of(turn.pieces)),
+                        .output_tokens = turn.reply_tokens});
   }
   return requests;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/sim/clients.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -120,7 +122,8 @@ std::optional<Arrival> Clients::take_turn(std::uint32_t conversation) {
   arrival.request = RequestId(report_.requests.size() + 1);
   if (options_.stateless)
     arrival.prompt.front() = TokenId(kWords + static_cast<std::uint32_t>(arrival.request.value));
-  arrival.tenant = "all";
+  const std::optional<std::uint32_t>& client = trace_.conversations[conversation].client;
+  arrival.tenant = client ? fmt::format("client-{}", *client) : "all";
   if (options_.deadline != kNever) arrival.deadline = now + options_.deadline;
   if (turn.cancel_after >= 0)
     agenda_.add({now + turn.cancel_after, Happens::kCancel, 0, arrival.request.value});

@@ -9,6 +9,8 @@
 #include "loci/base/random.h"
 #include "loci/compute/backend.h"
 #include "loci/sim/packed_file.h"
+#include "loci/sim/trace_readers.h"
+#include "loci/sim/weka.h"
 
 namespace loci::sim {
 namespace {
@@ -18,6 +20,7 @@ using Json = nlohmann::json;
 constexpr std::uint32_t kMooncakeScale = 16;  // its blocks have 512 tokens
 constexpr std::uint32_t kAgentIds = 16;       // its blocks have 64: so many are one of ours
 constexpr std::uint32_t kAgentScale = 64 * kAgentIds / kBlockTokens;
+constexpr Nanos kThinkMost = 600 * kNanosPerSecond;
 
 // The lines of a file below the shared data, as JSON; at most `most`. Empty: it is not there.
 std::vector<Json> read_lines(const std::string& name, std::size_t most) {
@@ -38,7 +41,7 @@ Nanos exponential(Random& random, Nanos mean) {
   return static_cast<Nanos>(-std::log(1 - random.unit()) * static_cast<double>(mean));
 }
 
-std::uint32_t tokens_of(std::uint64_t count, std::uint32_t scale) {
+std::uint32_t scaled_tokens(std::uint64_t count, std::uint32_t scale) {
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(count / scale, 1));
 }
 
@@ -49,21 +52,19 @@ void place_sessions(std::vector<Conversation>& sessions, Random& random) {
     session.turns.front().at = at += exponential(random, kNanosPerSecond);
 }
 
-Conversation agent_session(const Json& row, std::uint64_t number, std::uint32_t turns) {
+Conversation agent_session(const WekaSession& row, std::uint64_t number, std::uint32_t turns) {
   Conversation session;
-  const std::uint64_t shared = row.value("tool_tokens", 0u) + row.value("system_tokens", 0u);
-  for (const Json& request : row["requests"]) {
+  const std::uint64_t shared = row.tool_tokens + row.system_tokens;
+  for (const WekaRequest& request : row.requests) {
     if (session.turns.size() == turns) break;
-    if (request.value("type", "") == "subagent") continue;
     std::vector<std::uint64_t> ids;
-    for (const Json& run : request["hash_runs"]) {
-      for (std::uint64_t i = 0; i < run[1].get<std::uint64_t>(); ++i)
-        ids.push_back(run[0].get<std::uint64_t>() + i);
+    for (const WekaRun& run : request.blocks) {
+      for (std::uint64_t i = 0; i < run.count; ++i) ids.push_back(run.first + i);
     }
     Turn turn;
     turn.appends = false;
-    turn.after = static_cast<Nanos>(std::min(request.value("think_time", 0.0), 600.0) * 1e9);
-    turn.reply_tokens = tokens_of(request.value("out", 1u), kAgentScale);
+    turn.after = std::min(request.think.value_or(0), kThinkMost);
+    turn.reply_tokens = scaled_tokens(request.reply_tokens, kAgentScale);
     for (std::size_t i = 0; i < ids.size(); i += kAgentIds) {
       const bool head = (i + kAgentIds) * 64 <= shared;  // tools and system prompt: every session's
       std::uint64_t content = mix64(head ? shared * 1'000 + i : number * 1'000'003 + 7);
@@ -75,6 +76,12 @@ Conversation agent_session(const Json& row, std::uint64_t number, std::uint32_t 
     if (!turn.pieces.empty()) session.turns.push_back(std::move(turn));
   }
   return session;
+}
+
+// The text of a file below the shared data; absent: it is not there.
+std::optional<std::string> shared_text(const std::string& name) {
+  const std::optional<std::string> path = shared_data(name);
+  return path ? std::optional(read_text(*path).value()) : std::nullopt;
 }
 
 }  // namespace
@@ -90,7 +97,7 @@ std::optional<ScaledTrace> chat_trace(std::uint32_t sessions, Nanos think, std::
                    {random.next(), kDocumentLeast + static_cast<std::uint32_t>(
                                                         random.below(kDocumentMost - kDocumentLeast))}};
     for (const Json& message : row["messages"]) {
-      const auto tokens = tokens_of(message["content"].get_ref<const std::string&>().size(), 4);
+      const auto tokens = scaled_tokens(message["content"].get_ref<const std::string&>().size(), 4);
       if (message["role"] == "user") {
         turn.pieces.push_back({random.next(), tokens + kTemplate});
         continue;
@@ -106,38 +113,35 @@ std::optional<ScaledTrace> chat_trace(std::uint32_t sessions, Nanos think, std::
 }
 
 std::optional<ScaledTrace> mooncake_trace(std::uint32_t requests) {
-  ScaledTrace out{.trace = {.name = "mooncake"}, .scale = kMooncakeScale};
-  for (const Json& row : read_lines("mooncake/conversation_trace.jsonl.gz", requests)) {
-    Turn turn;
-    turn.appends = false;
-    turn.reply_tokens = tokens_of(row["output_length"].get<std::uint64_t>(), kMooncakeScale);
-    std::uint32_t left = tokens_of(row["input_length"].get<std::uint64_t>(), kMooncakeScale);
-    for (const Json& id : row["hash_ids"]) {
-      if (left == 0) break;
-      const std::uint32_t tokens = std::min(left, kBlockTokens);
-      turn.pieces.push_back({id.get<std::uint64_t>(), tokens});
-      left -= tokens;
+  const std::optional<std::string> text = shared_text("mooncake/conversation_trace.jsonl.gz");
+  if (!text) return std::nullopt;
+  ScaledTrace out{.trace = parse_mooncake(*text, "mooncake").value(), .scale = kMooncakeScale};
+  keep_first(out.trace, requests);
+  for (Conversation& conversation : out.trace.conversations) {
+    Turn& turn = conversation.turns.front();
+    turn.reply_tokens = scaled_tokens(turn.reply_tokens, kMooncakeScale);
+    std::uint32_t left = scaled_tokens(tokens_of(turn.pieces), kMooncakeScale);
+    for (Piece& piece : turn.pieces) {
+      piece.tokens = std::min(left, kBlockTokens);
+      left -= piece.tokens;
     }
-    turn.at = row["timestamp"].get<Nanos>() * kNanosPerMilli;
-    out.trace.conversations.push_back({{std::move(turn)}});
+    std::erase_if(turn.pieces, [](const Piece& piece) { return piece.tokens == 0; });
   }
-  if (out.trace.conversations.empty()) return std::nullopt;
   return out;
 }
 
 std::optional<ScaledTrace> agent_trace(std::uint32_t sessions, std::uint32_t turns, std::uint64_t seed) {
+  const std::optional<std::string> text = shared_text("weka-agentic-coding/sessions.jsonl.gz");
+  if (!text) return std::nullopt;
   Random random(seed);
   ScaledTrace out{.trace = {.name = "agent"}, .scale = kAgentScale};
-  for (const Json& row : read_lines("weka-agentic-coding/sessions.jsonl.gz", 517)) {
+  const std::vector<WekaSession> rows = parse_weka(*text, "agent").value();
+  for (const WekaSession& row : rows) {
     if (out.trace.conversations.size() == sessions) break;
-    const Json& all = row["requests"];
-    const bool clean =
-        std::none_of(all.begin(), all.end(), [](const Json& r) { return r.value("type", "") == "s"; });
-    if (!clean || all.size() < 5) continue;
+    if (std::ranges::any_of(row.requests, &WekaRequest::streamed) || row.entries() < 5) continue;
     Conversation session = agent_session(row, out.trace.conversations.size() + 1, turns);
     if (!session.turns.empty()) out.trace.conversations.push_back(std::move(session));
   }
-  if (out.trace.conversations.empty()) return std::nullopt;
   place_sessions(out.trace.conversations, random);
   return out;
 }

@@ -14,7 +14,6 @@
 #include "loci/sim/fields.h"
 #include "loci/sim/machine_file.h"
 #include "loci/sim/scenario_baseline.h"
-#include "loci/sim/trace_of_log.h"
 
 namespace loci::sim {
 namespace {
@@ -382,14 +381,23 @@ void read_workload(Fields fields, WorkloadOptions& workload) {
   fields.finish();
 }
 
-void read_trace_source(Fields trace, Scenario& scenario) {
-  trace.read("file", scenario.trace_file);
-  trace.read("format", scenario.trace_format, {"loci", "mooncake", "log"});
-  trace.read("requests", scenario.trace_limit, 0, kTraceRequestsMax);
-  trace.read("time_scale", scenario.time_scale, 1e-9, 1e9);
-  for (const char* name : {"format", "requests", "time_scale"}) {
-    if (scenario.trace_file.empty() && trace.has(name))
+// `seed`: the scenario's.
+void read_trace_source(Fields trace, std::uint64_t seed, TraceSource& source) {
+  trace.read("file", source.file);
+  trace.read("format", source.format, trace_formats());
+  trace.read("requests", source.requests, 0, kTraceRequestsMax);
+  trace.read("time_scale", source.time_scale, 1e-9, 1e9);
+  trace.read("rate", source.rate, 1e-9, 1e9);
+  trace.read("from_s", source.from_s, 0, 1e9);
+  trace.read("model", source.model);
+  source.seed = seed;
+  for (const char* name : {"format", "requests", "time_scale", "rate", "from_s", "model"}) {
+    if (source.file.empty() && trace.has(name))
       trace.wrong(name, "'file' beside it, or nothing", trace.raw(name).dump());
+  }
+  for (const auto& [name, format] : kTraceFieldsOfFormats) {
+    if (source.format != format && trace.has(name))
+      trace.wrong(name, fmt::format("the format {} beside it, or nothing", format), trace.raw(name).dump());
   }
   trace.finish();
 }
@@ -433,7 +441,7 @@ Status set_field(Json& json, const std::string& path, const std::string& value) 
 Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   Status status;
   Fields fields(json, file, "", status);
-  Scenario scenario;
+  Scenario scenario{.file = file};
   fields.read("name", scenario.name);
   std::string comment;
   fields.read("comment", comment);
@@ -455,10 +463,10 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   if (world.faults.away > 0 && world.cluster.instances == 0)
     fields.wrong("faults.away_s", "'cluster' beside it, or nothing", fields.raw("faults")["away_s"].dump());
   read_workload(fields.object("workload"), scenario.workload);
-  read_trace_source(fields.object("trace"), scenario);
   fields.read("warm_up", world.warm_up, 0, kTraceRequestsMax);
   fields.read("steady", world.steady);
   fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
+  read_trace_source(fields.object("trace"), scenario.workload.seed, scenario.trace);
   world.core.seed = world.faults.seed = scenario.workload.seed;
   fields.read("check", world.check);
   fields.finish();
@@ -469,24 +477,20 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
 Result<Scenario> parse_requests(const Json& json, const std::string& file) {
   Status status;
   Fields fields(json, file, "", status);
-  Scenario scenario;
+  Scenario scenario{.file = file};
   for (const char* name : kFieldsOfRuns) fields.has(name);
   read_workload(fields.object("workload"), scenario.workload);
-  read_trace_source(fields.object("trace"), scenario);
   fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
+  read_trace_source(fields.object("trace"), scenario.workload.seed, scenario.trace);
   fields.finish();
   LOCI_RETURN_IF_ERROR(status);
   return scenario;
 }
 
 Result<Trace> load_trace(const Scenario& scenario) {
-  if (scenario.trace_file.empty()) return make_workload(scenario.workload);
-  Result<Trace> trace = scenario.trace_format == "mooncake" ? read_mooncake(scenario.trace_file)
-                        : scenario.trace_format == "log"    ? trace_of_log(scenario.trace_file)
-                                                            : read_trace(scenario.trace_file);
-  if (!trace.ok()) return trace;
-  if (scenario.trace_limit > 0) keep_first(*trace, scenario.trace_limit);
-  LOCI_RETURN_IF_ERROR(scale_times(*trace, scenario.time_scale));
+  if (!scenario.trace.file.empty()) return read_source(scenario.trace);
+  Result<Trace> trace = make_workload(scenario.workload);
+  if (!trace.ok()) return trace.status().with_context(scenario.file);
   return trace;
 }
 

@@ -9,19 +9,18 @@
 
 #include "loci/base/status.h"
 #include "loci/sim/trace.h"
+#include "loci/sim/trace_source.h"
 #include "loci/sim/workload.h"
 #include "loci/sim/world.h"
 
 namespace loci::sim {
 
 struct Scenario {
+  std::string file;  // for messages
   std::string name;
   WorldOptions world;
   WorkloadOptions workload;
-  std::string trace_file;  // empty: the workload
-  std::string trace_format = "loci";
-  std::uint32_t trace_limit = 0;  // only the first requests; 0: all
-  double time_scale = 1;          // multiplies the trace's times
+  TraceSource trace;  // without a file: the workload
 };
 
 // Errors: kInvalidArgument "FILE: FIELD: expected ..., found ..."; for text that is not JSON, with the line.
@@ -31,9 +30,11 @@ Status set_field(nlohmann::json& json, const std::string& path, const std::strin
 Result<Scenario> parse_scenario(const nlohmann::json& json, const std::string& file);
 // Like parse_scenario(), but only for the workload and the trace; of other fields only the names are checked.
 Result<Scenario> parse_requests(const nlohmann::json& json, const std::string& file);
-// The trace that the scenario names, or its workload.
+// The trace that the scenario names, or its workload. Errors: kInvalidArgument naming file and field; those
+// of read_source().
 Result<Trace> load_trace(const Scenario& scenario);
-// Roughly how many bytes of this machine's memory the run needs, for tokens, records and the index's blocks.
+// Roughly how many bytes of this machine's memory the run needs: for the requests and what is recorded of
+// them, the tokens of conversations, and the index's blocks.
 std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options);
 
 }  // namespace loci::sim

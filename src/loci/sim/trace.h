@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests as the simulator replays them, and the file format for them (docs/traces.md): JSON lines, plain or
-// gzip. Traces of other projects have readers of their own, which give the same values.
+// Requests as the simulator replays them and `loci bench` sends them, whatever they were read from
+// (trace_source.h) or drawn by (workload.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace loci::sim {
 
 inline constexpr std::uint64_t kTraceRequestsMax = 10'000'000;
 inline constexpr std::uint32_t kTraceTokensMax = 1u << 24;  // in a prompt or a reply
+inline constexpr double kTraceMillisMax = 1e12;             // from the begin: 30 years
+inline constexpr double kTraceSecondsMax = kTraceMillisMax / 1000;
 
 // `tokens` tokens of `content`, after its first `skip`. The same content has the same tokens everywhere.
 struct Piece {
@@ -42,6 +45,8 @@ struct Turn {
 
 struct Conversation {
   std::vector<Turn> turns;
+  // Whose it is; clients share a server fairly. Absent: the trace does not say, so all are one client's.
+  std::optional<std::uint32_t> client = std::nullopt;
 };
 
 struct Trace {
@@ -66,13 +71,5 @@ void keep_first(Trace& trace, std::uint64_t requests);
 // Multiplies the times of turns and of thinking. Errors: kInvalidArgument if a turn would be due more than
 // 10^12 ms after the begin, the most that a trace's times may be.
 Status scale_times(Trace& trace, double scale);
-
-// Reads a trace in Loci's format from text (for tests and fuzzing) or from a file. Errors: kInvalidArgument
-// "FILE:LINE: FIELD: expected ..., found ..."; kNotFound; kDataLoss (truncated gzip).
-Result<Trace> parse_trace(const std::string& text, const std::string& name);
-Result<Trace> read_trace(const std::string& path);
-// mooncake's: timestamp in ms, input_length, output_length, hash_ids of blocks of 512 tokens.
-Result<Trace> parse_mooncake(const std::string& text, const std::string& name);
-Result<Trace> read_mooncake(const std::string& path);
 
 }  // namespace loci::sim

@@ -6,10 +6,13 @@
 
 #include "loci/base/check.h"
 #include "loci/sim/scenario.h"
-#include "loci/sim/trace.h"
+#include "loci/sim/trace_readers.h"
+#include "loci/sim/trace_source.h"
 #include "loci/sim/trace_writer.h"
 
 namespace {
+
+constexpr std::uint64_t kDrawn = 100;  // requests, of formats from which they are drawn
 
 // What was read and is written says the same again.
 void check_written(const loci::sim::Trace& trace) {
@@ -41,10 +44,13 @@ void check(const loci::Result<loci::sim::Trace>& trace) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  const auto trace = loci::sim::parse_trace(text, "trace");
-  check(trace);
-  if (trace.ok()) check_written(*trace);
-  check(loci::sim::parse_mooncake(text, "trace"));
+  for (const std::string_view format : loci::sim::trace_formats()) {
+    if (format == "log") continue;  // of the event log's own fuzz target
+    auto trace =
+        loci::sim::parse_source({.file = "trace", .format = std::string(format), .requests = kDrawn}, text);
+    check(trace);
+    if (trace.ok() && loci::sim::scale_times(*trace, 1).ok()) check_written(*trace);
+  }
   // (A scenario may name a file of costs, which is not opened here.)
   const auto json = loci::sim::parse_scenario_text(text, "scenario");
   if (json.ok() && text.find("profile") == std::string::npos) {

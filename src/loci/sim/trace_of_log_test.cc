@@ -11,6 +11,7 @@
 
 #include "loci/engine/log/event_log.h"
 #include "loci/sim/said_tokens.h"
+#include "loci/sim/trace_readers.h"
 #include "loci/sim/trace_writer.h"
 #include "loci/sim/world.h"
 #include "loci/sim/world_testing.h"

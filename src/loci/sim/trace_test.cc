@@ -16,6 +16,7 @@
 
 #include "loci/server/profile/profile_testing.h"
 #include "loci/sim/scenario.h"
+#include "loci/sim/trace_readers.h"
 #include "loci/sim/workload.h"
 
 namespace loci::sim {
@@ -129,32 +130,17 @@ TEST(Trace, TheFirstRequestsAreThoseThatCameFirst) {
   EXPECT_EQ(trace->requests(), 1u);
 }
 
-TEST(Trace, ReadsMooncake) {
-  const auto trace = parse_mooncake(
-      "{\"timestamp\":0,\"input_length\":600,\"output_length\":5,\"hash_ids\":[0,1]}\n"
-      "{\"timestamp\":3000,\"input_length\":1024,\"output_length\":2,\"hash_ids\":[0,2]}\n",
-      "m.jsonl");
-  ASSERT_TRUE(trace.ok());
-  EXPECT_EQ(trace->conversations[0].turns[0].pieces[0], trace->conversations[1].turns[0].pieces[0]);
-  EXPECT_EQ(trace->conversations[1].turns[0].at, 3 * kNanosPerSecond);
-  EXPECT_EQ(
-      parse_mooncake(R"({"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0]})", "m.jsonl")
-          .status()
-          .message(),
-      "m.jsonl:1: hash_ids: expected 2 hashes for 600 tokens in blocks of 512, found 1");
-}
-
 TEST(Trace, ATruncatedGzipIsNamed) {
   const std::string path = (std::filesystem::temp_directory_path() / "loci_trace_test.gz").string();
   const std::string line = R"({"time_ms":0,"conversation":"a","prompt_tokens":100,"reply_tokens":20})";
   ASSERT_EQ(std::system(("printf '%s\\n' '" + line + "' | gzip > " + path).c_str()), 0);
-  EXPECT_TRUE(read_trace(path).ok());
+  EXPECT_TRUE(read_source({.file = path}).ok());
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 10);
-  const Status status = read_trace(path).status();
+  const Status status = read_source({.file = path}).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_NE(status.message().find(path + ": expected the end of the gzip data"), std::string::npos);
   std::filesystem::remove(path);
-  EXPECT_EQ(read_trace(path).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(read_source({.file = path}).status().code(), StatusCode::kNotFound);
 }
 
 double mean_turns(const Trace& trace) {
@@ -300,6 +286,16 @@ TEST(Scenario, RefusesWhatItWouldIgnore) {
       {R"("trace":{"requests":5})", "trace.requests: expected 'file' beside it, or nothing, found 5"},
       {R"("trace":{"time_scale":2})", "trace.time_scale: expected 'file' beside it, or nothing, found 2"},
       {R"("trace":{"format":"log"})", "trace.format: expected 'file' beside it, or nothing, found \"log\""},
+      {R"("trace":{"rate":2})", "trace.rate: expected 'file' beside it, or nothing, found 2"},
+      {R"("trace":{"file":"t","rate":2})",
+       "trace.rate: expected the format weka beside it, or nothing, found 2"},
+      {R"("trace":{"file":"t","format":"weka","from_s":2})",
+       "trace.from_s: expected the format servegen beside it, or nothing, found 2"},
+      {R"("trace":{"file":"t","format":"azure","model":"m"})",
+       "trace.model: expected the format servegen beside it, or nothing, found \"m\""},
+      {R"("trace":{"file":"t","format":"csv"})",
+       "trace.format: expected one of loci, mooncake, weka, azure, arena-clients, servegen, log, found "
+       "'csv'"},
   };
   for (const auto& [fields, message] : wrong) {
     const nlohmann::json json =

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loci/base/little_endian.h"
+#include "loci/base/random.h"
 
 namespace loci::sim {
 namespace {
@@ -49,12 +50,17 @@ std::vector<Piece> blocks_of(const Turn& turn) {
   return blocks;
 }
 
+// A format without skips needs another name for what is not at its content's begin.
+std::uint64_t named(const Piece& block) {
+  return block.skip == 0 ? block.content : mix64(block.content ^ mix64(block.skip));
+}
+
 std::string hashes_text(const Turn& turn, const TraceKey& key) {
   std::string lengths, hashes;
   for (const Piece& piece : blocks_of(turn)) {
     const char* comma = lengths.empty() ? "" : ",";
     lengths += fmt::format("{}{}", comma, piece.tokens);
-    hashes += fmt::format("{}{}", comma, keyed(piece.content, key));
+    hashes += fmt::format("{}{}", comma, keyed(named(piece), key));
   }
   return fmt::format(R"(,"block_tokens":[{}],"hashes":[{}])", lengths, hashes);
 }

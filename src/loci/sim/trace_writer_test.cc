@@ -11,6 +11,7 @@
 #include <string>
 
 #include "loci/sim/packed_file.h"
+#include "loci/sim/trace_readers.h"
 #include "loci/sim/workload.h"
 
 namespace loci::sim {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "loci/sim/trace_readers.h"
+
 namespace loci {
 namespace {
 
