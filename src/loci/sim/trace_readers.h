@@ -18,7 +18,8 @@ namespace loci::sim {
 // Loci's format.
 Result<Trace> parse_trace(const std::string& text, const std::string& name);
 
-// mooncake's: timestamp in ms, input_length, output_length, hash_ids of blocks of 512 tokens.
+// mooncake's: timestamp in ms, input_length, output_length, hash_ids of blocks of 512 tokens. Its service
+// wrote down times in steps, so many requests have the same one: they are spread evenly over their step.
 Result<Trace> parse_mooncake(const std::string& text, const std::string& name);
 
 // Azure's tables: TIMESTAMP, ContextTokens, GeneratedTokens. Times count from the first row.

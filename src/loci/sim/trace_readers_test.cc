@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 #include "loci/sim/packed_file.h"
@@ -37,6 +38,7 @@ TEST(Mooncake, ReadsBlocksAndLengths) {
   ASSERT_TRUE(trace.ok());
   EXPECT_EQ(trace->conversations[0].turns[0].pieces[0], trace->conversations[1].turns[0].pieces[0]);
   EXPECT_EQ(trace->conversations[1].turns[0].at, 3 * kNanosPerSecond);
+  EXPECT_TRUE(trace->notes.empty()) << "no two requests have the same time";
   EXPECT_EQ(
       parse_mooncake(R"({"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0]})", "m.jsonl")
           .status()
@@ -44,6 +46,35 @@ TEST(Mooncake, ReadsBlocksAndLengths) {
       "m.jsonl:1: hash_ids: expected 2 hashes for 600 tokens in blocks of 512, found 1");
   EXPECT_EQ(reading_error(parse_mooncake, mooncake_line(5) + mooncake_line(4)),
             "t:2: timestamp: expected times that do not go back, found an earlier one");
+}
+
+TEST(Mooncake, SpreadsRequestsOfOneTimeOverTheirStep) {
+  std::string text;
+  for (const std::uint64_t time : {0, 0, 0, 3000, 3000, 6000, 90'000, 90'000}) text += mooncake_line(time);
+  const Trace trace = parse_mooncake(text, "m.jsonl").value();
+  constexpr Nanos kHalf = kNanosPerSecond / 2;
+  EXPECT_EQ(first_times(trace), (std::vector<Nanos>{0, 2 * kHalf, 4 * kHalf, 6 * kHalf, 9 * kHalf, 12 * kHalf,
+                                                    180 * kHalf, 183 * kHalf}))
+      << "a step is as long as the median one at most, and so is the last";
+  for (const Conversation& conversation : trace.conversations)
+    EXPECT_EQ(conversation.turns[0].noted, conversation.turns[0].at);
+  ASSERT_EQ(trace.notes.size(), 1u);
+  EXPECT_TRUE(trace.notes[0].starts_with("8 requests have 4 different times, in the median 3 s apart"))
+      << trace.notes[0];
+  EXPECT_EQ(first_times(parse_mooncake(mooncake_line(7) + mooncake_line(7), "m").value()),
+            (std::vector<Nanos>{7'000'000, 7'000'000}))
+      << "there is no step";
+}
+
+TEST(Mooncake, IsSpreadInTheFile) {
+  const auto path = shared_data("mooncake/conversation_trace.jsonl.gz");
+  if (!path) GTEST_SKIP() << "mooncake's trace is not at $LOCI_SHARED_DATA";
+  const Trace trace = read_source({.file = *path, .format = "mooncake"}).value();
+  ASSERT_EQ(trace.requests(), 5719u);
+  std::map<Nanos, int> at_once;
+  for (const Nanos at : first_times(trace)) ++at_once[at];
+  EXPECT_GT(at_once.size(), 5700u) << "of 600 in the file";
+  for (const auto& [at, count] : at_once) EXPECT_LE(count, 2);
 }
 
 TEST(Azure, ReadsTimesFromTheFirstRowOn) {
