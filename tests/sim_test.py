@@ -100,3 +100,17 @@ def test_times_are_scaled_without_overflow(binary, tmp_path):
     expect_equal(done.returncode, 2, done.stderr)
     expect(f"{trace}: trace.time_scale: expected turns due within 10^12 ms of the begin, found one at 1e+14 ms" in done.stderr, done.stderr)
     expect_equal(sim(binary, *arguments, "trace.time_scale=1e6").returncode, 0, "as far as a trace may go")
+
+
+def test_a_workload_has_limits(binary):
+    machine = ("--model", "opt-13b", "--machine", "a100-80g")
+    for sets, message in (
+            (("kind=documents", "tasks=1000000", "conversations=1000"),
+             "--set: workload.conversations: expected at most 10000000 requests, conversations times tasks, found 1000000000"),
+            (("conversations=9000000",), "--set: workload.conversations: expected at most 10000000 requests, conversations times turns, found 50040000"),
+            (("rate=1e-8",), "--set: workload.rate: expected conversations that all begin within 10^9 s, found 1000 of 1e-08 a second"),
+            (("think_s=1e9",), "--set: workload.think_s: expected turns that are due within 10^9 s of the begin, found 1e+09"),
+            (("tokens_max=20",), "--set: workload.tokens_max: expected a limit that lets 1000 conversations be drawn in a hundred times as many tries, found 20, which")):
+        done = sim(binary, *machine, *[part for one in sets for part in ("--set", "workload." + one)])
+        expect_equal(done.returncode, 2, done.stderr)
+        expect(message in done.stderr, f"{message}: {done.stderr}")

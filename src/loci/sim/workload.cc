@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "loci/base/random.h"
+#include "loci/sim/draws.h"
 #include "loci/sim/fields.h"
 
 namespace loci::sim {
@@ -16,21 +17,16 @@ namespace {
 constexpr std::uint32_t kFitConversations = 20'000;
 constexpr std::uint64_t kFitSeed = 0xf17;
 
-double normal(Random& random) {
-  const double u = 1 - random.unit(), v = random.unit();
-  return std::sqrt(-2 * std::log(u)) * std::cos(2 * 3.14159265358979323846 * v);
-}
-
-double exponential(Random& random, double mean) { return -std::log(1 - random.unit()) * mean; }
+// A time beyond what a trace may have is refused once the trace is drawn (check_times).
+Nanos nanos_of(double seconds) { return static_cast<Nanos>(std::min(seconds, 2 * kTraceSecondsMax) * 1e9); }
 
 Nanos think(Random& random, const WorkloadOptions& options) {
-  const double seconds = options.think == "constant" ? options.think_s : exponential(random, options.think_s);
-  return static_cast<Nanos>(seconds * 1e9);
+  return nanos_of(options.think == "constant" ? options.think_s : draw_exponential(random, options.think_s));
 }
 
 // A whole number of at least 1 whose mean is about `mean`.
 std::uint32_t length(Random& random, double mean, double sigma) {
-  const double drawn = mean * std::exp(sigma * normal(random) - sigma * sigma / 2);
+  const double drawn = mean * std::exp(sigma * draw_normal(random) - sigma * sigma / 2);
   return static_cast<std::uint32_t>(std::clamp(std::round(drawn), 1.0, 1e6));
 }
 
@@ -41,7 +37,7 @@ std::uint32_t turns_of(Random& random, const ConversationShape& shape) {
   if (beyond <= 0) return 2;
   if (shape.turns_sigma > 0) {  // its mean is half a turn less than the log-normal's, by rounding down
     const double sigma = shape.turns_sigma;
-    const double drawn = (beyond + 0.5) * std::exp(sigma * normal(random) - sigma * sigma / 2);
+    const double drawn = (beyond + 0.5) * std::exp(sigma * draw_normal(random) - sigma * sigma / 2);
     return 2 + static_cast<std::uint32_t>(std::min(1000.0, std::floor(drawn)));
   }
   return 2 + static_cast<std::uint32_t>(
@@ -57,7 +53,7 @@ struct Drawn {
 Drawn draw(Random& random, const ConversationShape& shape, double level, double level_sigma) {
   Drawn out;
   const std::uint32_t turns = turns_of(random, shape);
-  const double factor = std::exp(level + level_sigma * normal(random));
+  const double factor = std::exp(level + level_sigma * draw_normal(random));
   for (std::uint32_t i = 0; i < turns; ++i) {
     const std::uint32_t input = length(random, shape.input_mean * factor, shape.sigma);
     const std::uint32_t reply = length(random, shape.reply_mean * factor, shape.sigma);
@@ -93,7 +89,7 @@ Level fit(const ConversationShape& shape) {
   FitSample sample;
   for (std::uint32_t i = 0; i < kFitConversations; ++i) {
     sample.tokens.push_back(draw(random, shape, 0, 0).tokens);
-    sample.normals.push_back(normal(random));
+    sample.normals.push_back(draw_normal(random));
   }
   const auto mean_for = [&](double sigma) {
     double low = -6, high = 6;
@@ -142,7 +138,29 @@ std::string describe(const ConversationShape& shape, Level level, Statistics& s)
   return text;
 }
 
-Trace conversations(const WorkloadOptions& options, const ConversationShape& shape) {
+Status wrong(const char* field, std::string_view expected, std::string_view found) {
+  return invalid_argument(fmt::format("{}: expected {}, found {}", field, expected, found), field);
+}
+
+// `factors`: the fields whose product it is.
+Status too_many_requests(const char* factors, double found) {
+  return wrong("workload.conversations", fmt::format("at most {} requests, {}", kTraceRequestsMax, factors),
+               fmt::format("{:.0f}", found));
+}
+
+// Where hardly any conversation is as short as it must be.
+Status too_few(const WorkloadOptions& options, const Trace& trace, std::uint64_t dropped) {
+  return wrong("workload.tokens_max",
+               fmt::format("a limit that lets {} conversations be drawn in a hundred times as many tries",
+                           options.conversations),
+               fmt::format("{}, which {} of {} keep", options.tokens_max, trace.conversations.size(),
+                           dropped + trace.conversations.size()));
+}
+
+Result<Trace> conversations(const WorkloadOptions& options, const ConversationShape& shape) {
+  constexpr const char* kProduct = "conversations times turns";
+  const double expected = options.conversations * shape.turns_mean;
+  if (expected > static_cast<double>(kTraceRequestsMax)) return too_many_requests(kProduct, expected);
   Trace trace;
   trace.name = options.kind;
   const Level level = fit(shape);
@@ -154,14 +172,14 @@ Trace conversations(const WorkloadOptions& options, const ConversationShape& sha
     const Drawn drawn = draw(random, shape, level.mean, level.sigma);
     if (options.tokens_max > 0 && drawn.tokens > options.tokens_max) {
       ++dropped;
-      if (dropped > 100ull * options.conversations + 100) break;
+      if (dropped > 100ull * options.conversations + 100) return too_few(options, trace, dropped);
       continue;
     }
     Conversation talk;
-    at += exponential(random, 1 / options.rate);
+    at += draw_exponential(random, 1 / options.rate);
     for (const auto& [input, reply] : drawn.turns) {
       Turn turn;
-      if (talk.turns.empty()) turn.at = static_cast<Nanos>(at * 1e9);
+      if (talk.turns.empty()) turn.at = nanos_of(at);
       if (!talk.turns.empty()) turn.after = think(random, options);
       turn.pieces = {{random.next(), input}};
       turn.reply_tokens = reply;
@@ -175,8 +193,8 @@ Trace conversations(const WorkloadOptions& options, const ConversationShape& sha
     for (int k = 0; k < 2; ++k) seen.over[k] += drawn.tokens > shape.over_tokens[k];
     seen.tokens.push_back(drawn.tokens);
     trace.conversations.push_back(std::move(talk));
+    if (seen.turns > static_cast<double>(kTraceRequestsMax)) return too_many_requests(kProduct, seen.turns);
   }
-  if (trace.conversations.empty()) return trace;
   trace.notes.push_back(describe(shape, level, seen));
   trace.notes.push_back(
       fmt::format("{:.2f} % of those drawn were longer than {} tokens and left out",
@@ -197,12 +215,12 @@ Trace text_analysis(const WorkloadOptions& options) {
   }
   double at = 0;
   for (std::uint32_t i = 0; i < options.conversations; ++i) {
-    at += exponential(random, 1 / options.rate);
+    at += draw_exponential(random, 1 / options.rate);
     const double drawn = random.unit() * sum;
     const auto rank =
         static_cast<std::uint64_t>(std::lower_bound(upto.begin(), upto.end(), drawn) - upto.begin());
     Turn turn;
-    turn.at = static_cast<Nanos>(at * 1e9);
+    turn.at = nanos_of(at);
     turn.appends = false;
     turn.pieces = {{mix64(options.seed ^ (rank + 1)), options.context_tokens},
                    {random.next(), options.body_tokens}};
@@ -218,19 +236,22 @@ Trace text_analysis(const WorkloadOptions& options) {
 
 // Tasks one after the other on a document that is a conversation's beginning (AttentionStore §4.3.8). With
 // copies the same conversations come again, in the same order (MemServe §8.4, "share ratio").
-Trace documents(const WorkloadOptions& options) {
+Result<Trace> documents(const WorkloadOptions& options) {
+  const std::uint64_t requests = std::uint64_t{options.conversations} * options.tasks;
+  if (requests > kTraceRequestsMax)
+    return too_many_requests("conversations times tasks", static_cast<double>(requests));
   Trace trace;
   trace.name = options.kind;
   Random random(options.seed);
   double at = 0;
   const std::uint32_t distinct = (options.conversations + options.copies - 1) / options.copies;
   for (std::uint32_t i = 0; i < options.conversations; ++i) {
-    at += exponential(random, 1 / options.rate);
+    at += draw_exponential(random, 1 / options.rate);
     Conversation talk;
     for (std::uint32_t t = 0; t < options.tasks; ++t) {
       Turn turn;
       if (t == 0) {
-        turn.at = static_cast<Nanos>(at * 1e9);
+        turn.at = nanos_of(at);
         turn.pieces.push_back({random.next(), options.context_tokens});
       } else {
         turn.after = think(random, options);
@@ -273,23 +294,19 @@ Status check(const WorkloadOptions& options) {
   const auto positive = [](double value, const char* field) {
     return std::isfinite(value) && value > 0 && value <= 1e9
                ? Status()
-               : invalid_argument(fmt::format("expected more than 0 and at most 10^9, found {}", value),
-                                  field);
+               : wrong(field, "more than 0 and at most 10^9", fmt::format("{}", value));
   };
   LOCI_RETURN_IF_ERROR(positive(options.conversations, "workload.conversations"));
   LOCI_RETURN_IF_ERROR(positive(options.rate, "workload.rate"));
   if (options.conversations > kTraceRequestsMax)
-    return invalid_argument(
-        fmt::format("expected at most {}, found {}", kTraceRequestsMax, options.conversations),
-        "workload.conversations");
+    return wrong("workload.conversations", fmt::format("at most {}", kTraceRequestsMax),
+                 std::to_string(options.conversations));
   if (!std::isfinite(options.think_s) || options.think_s < 0 || options.think_s > 1e9)
-    return invalid_argument(fmt::format("expected seconds from 0 to 10^9, found {}", options.think_s),
-                            "workload.think_s");
+    return wrong("workload.think_s", "seconds from 0 to 10^9", fmt::format("{}", options.think_s));
   if (options.think != "exponential" && options.think != "constant")
-    return invalid_argument(fmt::format("expected exponential or constant, found '{}'", options.think),
-                            "workload.think");
+    return wrong("workload.think", "exponential or constant", "'" + options.think + "'");
   if (!std::isfinite(options.zipf) || options.zipf < 0 || options.zipf > 10)
-    return invalid_argument(fmt::format("expected 0 to 10, found {}", options.zipf), "workload.zipf");
+    return wrong("workload.zipf", "0 to 10", fmt::format("{}", options.zipf));
   const std::pair<std::uint32_t, const char*> tokens[] = {{options.context_tokens, "workload.context_tokens"},
                                                           {options.body_tokens, "workload.body_tokens"},
                                                           {options.reply_tokens, "workload.reply_tokens"},
@@ -297,10 +314,34 @@ Status check(const WorkloadOptions& options) {
                                                           {options.tasks, "workload.tasks"},
                                                           {options.copies, "workload.copies"}};
   for (const auto& [value, field] : tokens) {
-    if (value == 0 || value > kTraceTokensMax)
-      return invalid_argument(fmt::format("expected 1 to 2^24, found {}", value), field);
+    if (value == 0 || value > kTraceTokensMax) return wrong(field, "1 to 2^24", std::to_string(value));
   }
   return {};
+}
+
+// A trace's turns are due within 10^9 s of its begin.
+Status check_times(const Trace& trace, const WorkloadOptions& options) {
+  constexpr double kMost = kTraceSecondsMax * 1e9;
+  for (const Conversation& talk : trace.conversations) {
+    double due = static_cast<double>(talk.turns.front().at);
+    if (due > kMost)
+      return wrong("workload.rate", "conversations that all begin within 10^9 s",
+                   fmt::format("{} of {:g} a second", options.conversations, options.rate));
+    for (const Turn& turn : talk.turns) due += static_cast<double>(turn.after);
+    if (due > kMost)
+      return wrong("workload.think_s", "turns that are due within 10^9 s of the begin",
+                   fmt::format("{:g}, and a turn that is due after {:.3g} s", options.think_s, due * 1e-9));
+  }
+  return {};
+}
+
+Result<Trace> drawn(const WorkloadOptions& options) {
+  if (options.kind == "text-analysis") return text_analysis(options);
+  if (options.kind == "documents") return documents(options);
+  if (options.kind == "conversations") return conversations(options, options.shape);
+  const Result<ConversationShape> known = conversation_shape(options.kind);
+  if (known.ok()) return conversations(options, *known);
+  return wrong("workload.kind", fmt::format("one of {}", joined(workload_kinds())), "'" + options.kind + "'");
 }
 
 }  // namespace
@@ -320,22 +361,9 @@ Result<ConversationShape> conversation_shape(std::string_view kind) {
 
 Result<Trace> make_workload(const WorkloadOptions& options) {
   LOCI_RETURN_IF_ERROR(check(options));
-  if (options.kind == "text-analysis") return text_analysis(options);
-  if (options.kind == "documents") return documents(options);
-  ConversationShape shape = options.shape;
-  if (options.kind != "conversations") {
-    const Result<ConversationShape> known = conversation_shape(options.kind);
-    if (!known.ok())
-      return invalid_argument(
-          fmt::format("expected one of {}, found '{}'", joined(workload_kinds()), options.kind),
-          "workload.kind");
-    shape = *known;
-  }
-  Trace trace = conversations(options, shape);
-  if (trace.conversations.empty())
-    return invalid_argument(fmt::format("expected conversations of at most {} tokens, found none in {}",
-                                        options.tokens_max, options.conversations),
-                            "workload.tokens_max");
+  Result<Trace> trace = drawn(options);
+  if (!trace.ok()) return trace;
+  LOCI_RETURN_IF_ERROR(check_times(*trace, options));
   return trace;
 }
 

@@ -54,7 +54,8 @@ struct WorkloadOptions {
 std::vector<std::string_view> workload_kinds();
 // The shape of a kind of conversations. Errors: kNotFound if there is no such kind.
 Result<ConversationShape> conversation_shape(std::string_view kind);
-// Errors: kInvalidArgument naming the field and its limit, or the known kinds.
+// At most kTraceRequestsMax requests, due within 10^9 s. Errors: kInvalidArgument "FIELD: expected ..., found
+// ...".
 Result<Trace> make_workload(const WorkloadOptions& options);
 
 }  // namespace loci::sim
