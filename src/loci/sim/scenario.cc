@@ -11,9 +11,11 @@
 #include "loci/policy/pool_split.h"
 #include "loci/server/hidden_choice.h"
 #include "loci/server/profile/profile_file.h"
+#include "loci/sim/agenda.h"
 #include "loci/sim/fields.h"
 #include "loci/sim/machine_file.h"
 #include "loci/sim/scenario_baseline.h"
+#include "loci/sim/talk.h"
 
 namespace loci::sim {
 namespace {
@@ -23,8 +25,16 @@ using Json = nlohmann::json;
 constexpr double kMost = 1e18;
 constexpr Nanos kNanosPerMicro = 1'000;
 constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 million tokens
-// Bytes of this machine's memory.
-constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfRequest = 120;
+// Bytes of this machine's memory, of a block of the core's index and of one whose prefix is remembered as
+// seen.
+constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfSeen = 40;
+constexpr std::uint64_t kBytesOfAllocation = 16;  // beside what is asked for
+// Of a request: its turn (twice, since lists of turns grow by halves), what is recorded of it, that it is
+// due, and the figures from which the report is made.
+constexpr std::uint64_t kBytesOfRequest =
+    2 * sizeof(Turn) + kBytesOfAllocation + sizeof(RequestRecord) + sizeof(Happening) + 6 * sizeof(double);
+constexpr std::uint64_t kBytesOfConversation =
+    sizeof(Conversation) + kBytesOfAllocation + sizeof(Talk) + kBytesOfAllocation + sizeof(std::uint32_t);
 
 // What a scenario says beside its requests.
 constexpr const char* kFieldsOfRuns[] = {"name",    "comment", "model",  "processors", "efficiency",
@@ -495,20 +505,28 @@ Result<Trace> load_trace(const Scenario& scenario) {
 }
 
 std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
-  std::uint64_t tokens = 0, requests = 0, pieces = 0;
+  std::uint64_t all_tokens = 0, kept_tokens = 0, seen_tokens = 0, requests = 0, pieces = 0;
   for (const Conversation& conversation : trace.conversations) {
+    std::uint64_t length = 0, longest = 0;  // of what the conversation has said
     for (const Turn& turn : conversation.turns) {
       ++requests;
       pieces += turn.pieces.size() + turn.reply.size();
-      tokens += turn.reply_tokens + tokens_of(turn.pieces);
+      const std::uint64_t tokens = turn.reply_tokens + tokens_of(turn.pieces);
+      all_tokens += tokens;
+      length = tokens + (turn.appends ? length : 0);
+      longest = std::max(longest, length);
+      if (!turn.appends) seen_tokens += tokens;
     }
+    kept_tokens += longest;
   }
   const CoreGroup& group = options.core.groups.front();
   const std::uint64_t slots = (std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks +
                                options.core.hidden.disk_blocks) *
                               std::max(1u, options.cluster.instances);
-  return std::min(slots, tokens / kBlockTokens * 2) * kBytesOfBlock + tokens * sizeof(TokenId) +
-         requests * kBytesOfRequest + pieces * sizeof(Piece);
+  return std::min(slots, all_tokens / kBlockTokens * 2) * kBytesOfBlock +
+         seen_tokens / kBlockTokens * kBytesOfSeen + kept_tokens * sizeof(TokenId) +
+         requests * kBytesOfRequest + trace.conversations.size() * kBytesOfConversation +
+         pieces * sizeof(Piece);
 }
 
 }  // namespace loci::sim

@@ -323,6 +323,27 @@ TEST(Scenario, DescribesAClusterAndItsFaults) {
   EXPECT_EQ(faults.disk_limit, kDiskLimit);
 }
 
+// With 200,000 requests of two pieces a run took 98 MB beside what a program takes in any case.
+TEST(Scenario, EstimatesTheMemoryThatRequestsTake) {
+  const Scenario scenario =
+      parse_scenario({{"model", "opt-13b"}, {"machine", "h800"}, {"memory", {{"device_tokens", 3200u}}}}, "s")
+          .value();
+  Trace single;
+  for (std::uint64_t c = 0; c < 10'000; ++c)
+    single.conversations.push_back(
+        {{{.appends = false, .pieces = {{c, 16}, {c + 1, 1}}, .reply_tokens = 1}}});
+  const double each = static_cast<double>(memory_estimate(single, scenario.world)) / 10'000;
+  EXPECT_GT(each, 400);
+  EXPECT_LT(each, 800);
+  // Only the last of whole prompts is kept.
+  Trace agent{.name = "agent", .conversations = {{}}, .notes = {}};
+  for (std::uint64_t t = 0; t < 100; ++t)
+    agent.conversations[0].turns.push_back({.appends = false, .pieces = {{1, 100'000}}, .reply_tokens = 1});
+  const std::uint64_t whole = memory_estimate(agent, scenario.world);
+  for (Turn& turn : agent.conversations[0].turns) turn.appends = true;
+  EXPECT_GT(memory_estimate(agent, scenario.world), whole + 20'000'000u);
+}
+
 // By the figures with which known machines are listed.
 TEST(Scenario, TakesAMachineFromAFile) {
   const std::string path =
