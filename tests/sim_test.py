@@ -114,3 +114,23 @@ def test_a_workload_has_limits(binary):
         done = sim(binary, *machine, *[part for one in sets for part in ("--set", "workload." + one)])
         expect_equal(done.returncode, 2, done.stderr)
         expect(message in done.stderr, f"{message}: {done.stderr}")
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_run(binary, prices, tmp_path):
+    nowhere = str(tmp_path / "nowhere" / "report.json")
+    # Neither would end within the time of a test.
+    long = ("--set", "workload.conversations=200000")
+    for arguments in ((*SCENARIO, *long), ("--advise", *SCENARIO, *long, "--ttft", "2s@p90", "--prices", prices)):
+        done = sim(binary, *arguments, "--output", nowhere)
+        expect_equal(done.returncode, 2, done.stderr)
+        expect(f"--output: expected a file that can be written, found {nowhere} (No such file or directory)" in done.stderr, done.stderr)
+    out = tmp_path / "report.json"
+    out.write_text("of the last run")
+    expect_equal(sim(binary, *SCENARIO, "--set", "colour=1", "--output", str(out)).returncode, 2, "a wrong field")
+    expect_equal(out.read_text(), "of the last run", "it is there until there is another")
+
+
+def test_a_result_is_printed_where_its_file_fails(binary):
+    done = sim(binary, *SCENARIO, "--output", "/dev/full")
+    expect_equal(done.returncode, 1, done.stderr)
+    expect("requests done" in done.stdout and "/dev/full: No space left on device" in done.stderr, done.stdout + done.stderr)

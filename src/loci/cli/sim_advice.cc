@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <utility>
 
 #include "loci/base/clock.h"
+#include "loci/cli/result_file.h"
 #include "loci/sim/advice.h"
 #include "loci/sim/packed_file.h"
 
@@ -60,19 +60,15 @@ Result<bool> run_advice(AdviceCommand command, const std::atomic<bool>& stop) {
   sim::WorldOptions largest = scenario.world;
   largest.core.groups.front().disk_blocks = kAnyBlocks;
   LOCI_RETURN_IF_ERROR(command.check_memory(input.trace, largest));
+  LOCI_ASSIGN_OR_RETURN(ResultFile output, ResultFile::open(command.output, "--output"));
   const auto listener = [&](double host_gb, double disk_gb, std::size_t open, const sim::SizedRun* done) {
     print_progress(host_gb, disk_gb, open, done, clock.now() - began);
   };
   LOCI_ASSIGN_OR_RETURN(const sim::Advice advice, sim::advise(input, stop, listener));
   if (stop) fmt::print(stderr, "ended\n");
-  if (!command.output.empty()) {
-    std::ofstream out(command.output);
-    out << sim::advice_json(advice, input.prices, input.target).dump(1) << "\n";
-    out.close();
-    if (!out) return internal_error(command.output + ": cannot be written");
-  }
   for (const std::string& note : input.trace.notes) fmt::print("workload: {}\n", note);
   fmt::print("{}", sim::advice_text(advice, input.prices, input.target));
+  LOCI_RETURN_IF_ERROR(output.write(sim::advice_json(advice, input.prices, input.target).dump(1) + "\n"));
   return advice.cheapest.has_value();
 }
 

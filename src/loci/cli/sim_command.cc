@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/result_file.h"
 #include "loci/cli/sim_advice.h"
 #include "loci/sim/packed_file.h"
 #include "loci/sim/report.h"
@@ -179,6 +179,8 @@ int run_sim(const SimFlags& flags) {
   if (!trace.ok()) return fail(trace.status());
   sim::WorldOptions& options = scenario->world;
   if (const Status fits = check_memory(flags, *trace, options); !fits.ok()) return fail(fits);
+  Result<ResultFile> output = ResultFile::open(flags.output, "--output");
+  if (!output.ok()) return fail(output.status());
   options.event_log = flags.event_log;
   options.stop = &stop_requested;
   std::signal(SIGINT, request_stop);
@@ -186,13 +188,8 @@ int run_sim(const SimFlags& flags) {
   std::signal(SIGINT, SIG_DFL);
   if (!report.ok()) return fail(report.status());
   const nlohmann::ordered_json json = sim::report_json(*trace, options, *report);
-  if (!flags.output.empty()) {
-    std::ofstream out(flags.output);
-    out << json.dump(1) << "\n";
-    out.close();
-    if (!out) return fail(internal_error(flags.output + ": cannot be written"));
-  }
   fmt::print("{}", sim::report_text(json));
+  if (const Status written = output->write(json.dump(1) + "\n"); !written.ok()) return fail(written);
   if (report->stopped) fmt::print(stderr, "loci sim: interrupted; this is what was done until then\n");
   return report->stopped ? 130 : 0;
 }
