@@ -134,3 +134,12 @@ def test_a_result_is_printed_where_its_file_fails(binary):
     done = sim(binary, *SCENARIO, "--output", "/dev/full")
     expect_equal(done.returncode, 1, done.stderr)
     expect("requests done" in done.stdout and "/dev/full: No space left on device" in done.stderr, done.stdout + done.stderr)
+
+
+def test_a_scenario_that_is_no_object_is_named(binary, prices, tmp_path):
+    scenario = tmp_path / "s.json"
+    scenario.write_text("[]")
+    for arguments in ((), ("--advise", "--ttft", "2s@p90", "--prices", prices), ("--export", str(tmp_path / "t.jsonl"))):
+        done = sim(binary, str(scenario), *arguments)
+        expect_equal(done.returncode, 2, done.stderr)
+        expect(f"{scenario}: the file: expected an object, found array" in done.stderr, done.stderr)

@@ -193,6 +193,7 @@ const char* verdict_name(Verdict verdict) {
 }
 
 Result<Scenario> parse_open_scenario(Json& json, const std::string& file) {
+  if (!json.is_object()) return parse_scenario(json, file);  // which says so
   if (!json.contains("memory")) json["memory"] = Json::object();
   Json& memory = json["memory"];
   for (const char* field : kTierFields) {

@@ -285,5 +285,16 @@ TEST(Advice, TakesTheDevicesMemoryFromAKnownMachine) {
   EXPECT_TRUE(parse_open_scenario(hidden, "f").ok());
 }
 
+TEST(Advice, NamesAScenarioThatIsNoObject) {
+  for (const char* text : {"[]", "3", "null", "\"s\""}) {
+    Json json = Json::parse(text);
+    EXPECT_TRUE(
+        parse_open_scenario(json, "f").status().message().starts_with("f: the file: expected an object"))
+        << text;
+  }
+  Json list = {{"model", "llama2-13b"}, {"machine", "a100-80g"}, {"memory", Json::array()}};
+  EXPECT_EQ(parse_open_scenario(list, "f").status().message(), "f: memory: expected an object, found array");
+}
+
 }  // namespace
 }  // namespace loci::sim
