@@ -28,6 +28,25 @@ Ordered summary(std::vector<double>& values) {
           {"p99", at(99)}};
 }
 
+constexpr std::size_t kListed = 10;
+
+// The prompts that fit no memory or context: how many, and the first of them.
+Ordered too_long_json(const WorldReport& report) {
+  std::uint64_t prompts = 0, after = 0;
+  Ordered first = Ordered::array();
+  for (const RequestRecord& record : report.requests) {
+    if (record.outcome != Outcome::kTooLong) continue;
+    if (record.prompt_tokens == 0) {
+      ++after;
+    } else if (++prompts <= kListed) {
+      first.push_back({{"conversation", record.conversation},
+                       {"turn", record.turn},
+                       {"prompt_tokens", record.prompt_tokens}});
+    }
+  }
+  return {{"prompts", prompts}, {"turns_that_went_on_from_them", after}, {"first", std::move(first)}};
+}
+
 // Sums over the requests after the warm-up.
 struct Sums {
   std::array<std::uint64_t, kOutcomes> outcomes{};
@@ -151,6 +170,7 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   json["workload"] = {{"name", trace.name}, {"requests", trace.requests()}, {"notes", trace.notes}};
   Ordered& ends = json["outcomes"];
   for (std::size_t i = 0; i < kOutcomes; ++i) ends[outcome_name(static_cast<Outcome>(i))] = outcomes[i];
+  if (outcomes[static_cast<std::size_t>(Outcome::kTooLong)] > 0) json["too_long"] = too_long_json(report);
   json["stopped"] = report.stopped;
   json["counted_requests"] = sums.counted;
   json["tokens"] = tokens_json(sums);
@@ -199,6 +219,22 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
 }
 
 namespace {
+
+std::string too_long_text(const Ordered& too_long) {
+  const auto count = [&](const char* name) { return too_long[name].get<std::uint64_t>(); };
+  std::string text = fmt::format("{} prompts fit no memory or context", count("prompts"));
+  if (count("turns_that_went_on_from_them") > 0)
+    text += fmt::format(", so {} turns that went on from them were not asked",
+                        count("turns_that_went_on_from_them"));
+  text += ":\n";
+  for (const auto& one : too_long["first"]) {
+    text += fmt::format("  conversation {}, turn {}: {} tokens\n", one["conversation"].get<std::uint64_t>(),
+                        one["turn"].get<std::uint64_t>(), one["prompt_tokens"].get<std::uint64_t>());
+  }
+  if (count("prompts") > too_long["first"].size())
+    text += fmt::format("  and {} more\n", count("prompts") - too_long["first"].size());
+  return text;
+}
 
 std::string cluster_text(const Ordered& cluster) {
   const auto count = [&](const char* name) { return cluster[name].get<std::uint64_t>(); };
@@ -264,6 +300,7 @@ std::string report_text(const Ordered& report) {
     if (name != "done" && count.get<std::uint64_t>() > 0)
       text += fmt::format("{}: {}\n", name, count.get<std::uint64_t>());
   }
+  if (report.contains("too_long")) text += too_long_text(report["too_long"]);
   return text + "digest " + report["digest"].get<std::string>() + "\n";
 }
 

@@ -206,6 +206,33 @@ TEST(World, APromptThatIsTooLongCostsOnlyTheTurnsThatGoOnFromIt) {
   EXPECT_GE(report.requests[3].arrived, report.requests[1].ended + kNanosPerSecond);
 }
 
+// The first ten of them; of turns that would have gone on from them nobody knows how long they are.
+TEST(World, PromptsThatFitNowhereAreListed) {
+  Trace trace = talks(14);
+  for (std::uint32_t c = 1; c < 13; ++c) trace.conversations[c].turns[1].pieces[0].tokens = 5000 + c;
+  const WorldOptions options = options_of(90, 60, 100);
+  const nlohmann::ordered_json json = report_json(trace, options, run(trace, options));
+  EXPECT_EQ(json["outcomes"]["too_long"], 24);
+  const auto& listed = json["too_long"];
+  EXPECT_EQ(listed["prompts"], 12);
+  EXPECT_EQ(listed["turns_that_went_on_from_them"], 12);
+  ASSERT_EQ(listed["first"].size(), 10u);
+  EXPECT_EQ(listed["first"][0]["conversation"], 1);
+  EXPECT_EQ(listed["first"][0]["turn"], 1);
+  // The first turn, its reply and the new tokens.
+  EXPECT_EQ(listed["first"][0]["prompt_tokens"],
+            trace.conversations[1].turns[0].pieces[0].tokens + 20 + 5001);
+  const std::string text = report_text(json);
+  EXPECT_NE(
+      text.find("12 prompts fit no memory or context, so 12 turns that went on from them were not asked:\n"
+                "  conversation 1, turn 1: 5328 tokens\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  and 2 more\n"), std::string::npos) << text;
+  const Trace short_ones = talks(3);
+  EXPECT_FALSE(report_json(short_ones, options, run(short_ones, options)).contains("too_long"));
+}
+
 TEST(World, TruncationKeepsStateAndCutsLoseIt) {
   Trace trace;
   for (std::uint64_t c = 0; c < 3; ++c) {
