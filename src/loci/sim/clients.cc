@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -11,6 +12,19 @@
 
 namespace loci::sim {
 namespace {
+
+std::vector<bool> sharing_beginnings(const Trace& trace) {
+  const auto first_of = [](const Conversation& talk) {
+    if (talk.turns.empty() || talk.turns.front().pieces.empty()) return std::uint64_t{0};
+    const Piece& piece = talk.turns.front().pieces.front();
+    return mix64(piece.content ^ mix64(piece.skip));
+  };
+  std::unordered_map<std::uint64_t, std::uint32_t> counts;  // never iterated
+  for (const Conversation& talk : trace.conversations) ++counts[first_of(talk)];
+  std::vector<bool> shares;
+  for (const Conversation& talk : trace.conversations) shares.push_back(counts[first_of(talk)] > 1);
+  return shares;
+}
 
 constexpr std::uint32_t kDropPercent = 50;  // of the context (AttentionStore §4.1)
 
@@ -26,7 +40,8 @@ Clients::Clients(const Trace& trace, const WorldOptions& options, Agenda& agenda
       agenda_(agenda),
       report_(report),
       turns_(trace.requests()),
-      talks_(trace.conversations.size()) {
+      talks_(trace.conversations.size()),
+      shares_beginning_(sharing_beginnings(trace)) {
   asked_replies_.reserve(talks_.size());
   for (const Conversation& talk : trace.conversations) {
     std::uint32_t longest = 0;
@@ -114,8 +129,9 @@ std::optional<Arrival> Clients::take_turn(std::uint32_t conversation) {
   record.arrived = now;
   record.prompt_tokens = static_cast<std::uint32_t>(talk.tokens.size()) - gone;
   const auto fresh = static_cast<std::uint32_t>(talk.tokens.size() - before);
-  record.history_tokens =
-      turn.appends ? record.prompt_tokens - std::min(record.prompt_tokens, fresh) : seen_.find(talk.tokens);
+  if (turn.appends) record.history_tokens = record.prompt_tokens - std::min(record.prompt_tokens, fresh);
+  if (finds_others(conversation, turn) && gone == 0)
+    record.history_tokens = std::max(record.history_tokens, seen_.find(talk.tokens));
   const std::uint32_t room =
       options_.core.context_tokens - std::min(options_.core.context_tokens, record.prompt_tokens);
   arrival.max_new_tokens = std::max(1u, std::min(turn.reply_tokens, room));
@@ -169,6 +185,12 @@ void Clients::see(const Started& started) {
   record.from[3] -= std::min(record.from[3], record.prefilled);
   record.from[0] -= std::min(record.from[0], reads.computed());
   record.hidden = from.hidden;
+  // Others may have said it since this request arrived.
+  if (finds_others(record.conversation, trace_.conversations[record.conversation].turns[record.turn])) {
+    std::uint32_t found = 0;
+    for (const std::uint32_t tokens : record.from) found += tokens;
+    record.history_tokens = std::max(record.history_tokens, found / kBlockTokens * kBlockTokens);
+  }
   record.planned = started.sources.restore.planned;
   live_.at(started.request.value).started = true;
   mix(started.request.value, started.cached_tokens);
@@ -225,7 +247,7 @@ void Clients::end(RequestId id, Outcome outcome) {
     const std::size_t prompt = tokens.size() - record.reply_tokens;
     if (record.reply_tokens > 0) SeenPrefixes::record(tokens, prompt, report_.uses);
   }
-  if (!trace_.conversations[c].turns[record.turn].appends) seen_.add(talks_[c].tokens);
+  if (finds_others(c, trace_.conversations[c].turns[record.turn])) seen_.add(talks_[c].tokens);
   schedule_turn(c, agenda_.now());
 }
 

@@ -83,8 +83,9 @@ struct RequestRecord {
   Nanos admitted = kNever;
   Nanos first_token = kNever;
   Nanos ended = kNever;
-  std::uint32_t prompt_tokens = 0;   // computed or reused; without tokens that were dropped
-  std::uint32_t history_tokens = 0;  // of these, tokens that an earlier turn of the conversation had
+  std::uint32_t prompt_tokens = 0;  // computed or reused; without tokens that were dropped
+  // Of these, tokens that an earlier turn of the conversation had, or others before it.
+  std::uint32_t history_tokens = 0;
   std::uint32_t reply_tokens = 0;
   std::array<std::uint32_t, kTiers> from{};
   std::uint32_t prefilled = 0;  // tokens that a prefill member computed for it; in `from` they are not

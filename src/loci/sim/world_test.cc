@@ -11,6 +11,7 @@
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
 #include "loci/sim/report.h"
+#include "loci/sim/workload.h"
 #include "loci/sim/world_testing.h"
 
 namespace loci::sim {
@@ -231,6 +232,39 @@ TEST(World, PromptsThatFitNowhereAreListed) {
   EXPECT_NE(text.find("  and 2 more\n"), std::string::npos) << text;
   const Trace short_ones = talks(3);
   EXPECT_FALSE(report_json(short_ones, options, run(short_ones, options)).contains("too_long"));
+}
+
+// Copies of a conversation find what the first one said, which is more than their own history.
+TEST(World, NoMoreIsCachedThanCanBeReused) {
+  const Trace trace =
+      make_workload({.kind = "documents", .conversations = 12, .rate = 0.2, .tasks = 3, .copies = 3}).value();
+  const WorldOptions options = options_of(4000, 0, 0);
+  const WorldReport report = run(trace, options);
+  std::uint64_t first_turns = 0;
+  for (const RequestRecord& record : report.requests) {
+    EXPECT_LE(in_blocks(record.from[0]), record.history_tokens) << record.conversation << ", " << record.turn;
+    if (record.turn == 0) first_turns += record.history_tokens;
+  }
+  // 8 of them are copies of 1,088 tokens, of which the last is computed in any case.
+  EXPECT_EQ(first_turns, 8u * (1088 - kBlockTokens));
+  const nlohmann::ordered_json json = report_json(trace, options, report);
+  EXPECT_LE(json["tokens"]["share_cached"].get<double>(),
+            json["tokens"]["share_reusable"].get<double>() + 0.01);
+}
+
+// Requests that overlap: the second one finds what the first, which goes on, has computed.
+TEST(World, WhatWasFoundCouldBeReused) {
+  Trace trace;
+  for (std::uint64_t r = 0; r < 3; ++r) {
+    Turn turn{.at = static_cast<Nanos>(r) * kNanosPerSecond, .appends = false, .reply_tokens = 800};
+    turn.pieces = {{5, 640}, {100 + r, 64}};
+    trace.conversations.push_back({{turn}});
+  }
+  const WorldReport report = run(trace, options_of(2000, 0, 0));
+  ASSERT_GT(report.requests[0].ended, report.requests[2].arrived) << "they overlap";
+  EXPECT_GE(report.requests[2].from[0], 640u);
+  for (const RequestRecord& record : report.requests)
+    EXPECT_LE(in_blocks(record.from[0]), record.history_tokens);
 }
 
 TEST(World, TruncationKeepsStateAndCutsLoseIt) {
