@@ -2,11 +2,12 @@
 """Writes the pages: README.md with every figure's row, one page for each paper, an SVG for each chart."""
 import json
 import pathlib
+import re
 
 HERE = pathlib.Path(__file__).resolve().parent
 TITLES = {"attentionstore": "AttentionStore", "berkeley": "Prefix caching (Berkeley)", "hcache": "HCache", "memserve": "MemServe",
           "pensieve": "Pensieve"}
-BANDS = {"A": "×/÷ 1.15", "B": "×/÷ 1.5", "P": "±10 points", "L": "±2 layers", "D": "direction"}
+BANDS = {"A": "×/÷ 1.15", "B": "×/÷ 1.5", "P": "±10 points", "L": "±2 layers", "R": "±1 request/s", "D": "direction"}
 
 
 def number(value):
@@ -22,16 +23,21 @@ def state(point):
 
 
 def table(points):
-    out = ["| what | paper | ours | band | | why |", "|---|---|---|---|---|---|"]
+    out = ["| what | paper | ours | band | | remarks |", "|---|---|---|---|---|---|"]
     for p in points:
-        why = "" if p.inside() else p.why
-        out.append(f"| {p.label} | {number(p.theirs)} | {number(float(p.ours))} | {BANDS[p.band]} | {state(p)} | {why} |")
+        out.append(f"| {p.label} | {number(p.theirs)} | {number(float(p.ours))} | {BANDS[p.band]} | {state(p)} | {p.why} |")
     return out
 
 
 def slug(paper, figure, title):
-    keep = "".join(c if c.isalnum() else "-" for c in f"{figure}-{title}".lower())
-    return f"{paper}-{keep}.svg"[:90].replace("-.svg", ".svg")
+    words = re.sub("[^a-z0-9]+", "-", f"{figure}-{title}".lower()).strip("-")
+    return f"{paper}-{words}.svg"
+
+
+def at_field(report, field):
+    for part in field.split("."):
+        report = report[part]
+    return report
 
 
 def parameters(experiment, results):
@@ -40,18 +46,35 @@ def parameters(experiment, results):
     for name, parameter in experiment["parameters"].items():
         source = parameter.get("from") or f"assumed: {parameter['assumed']}"
         if "second" in parameter:
-            source += f"; second run at {parameter['second']}"
+            source += f"; second run at {json.dumps(parameter['second'])}"
+        if "cannot_matter" in parameter:
+            source += f". No second run: {parameter['cannot_matter']}"
         out.append(f"| `{name}` | {json.dumps(parameter['value'])} | {source} |")
     main = results.get(experiment["main"])
     if main:
         out += ["", f"The workload as drawn (`{experiment['main']}`):", ""] + [f"- {note}" for note in main["workload"]["notes"]]
-    seconds = {run: r for run, r in results.items() if run.startswith("second:")}
-    if seconds and main:
-        out += ["", f"What the assumptions decide (`{experiment['main']}`):", "",
-                "| assumption changed | hit rate of returning turns, % | TTFT from admission, s | from arrival, s | busy, s |", "|---|---|---|---|---|"]
-        for run, r in [("none", main), *seconds.items()]:
-            out.append(f"| {run.removeprefix('second:')} | {100 * r['hit_rate']['of_returning_turns']:.1f} | "
-                       f"{r['ttft_from_admission_s']['mean']:.3f} | {r['ttft_from_arrival_s']['mean']:.2f} | {r['busy_s']['total']:.0f} |")
+    return out + decided(experiment, results, main)
+
+
+def decided(experiment, results, main):
+    """What the assumptions decide: the main run at each second value, and how it then compares with the run that it is compared with."""
+    seconds = {run.removeprefix("second:"): r for run, r in results.items() if run.startswith("second:")}
+    if not seconds or not main:
+        return []
+    against = experiment.get("against")
+    others = {field: results[f"second-against:{field}"] for field in seconds} if against else {}
+    says = f" {against['says']} |" if against else ""
+    out = ["", f"What the assumptions decide (`{experiment['main']}`):", "",
+           "| assumption changed | to | hit rate of returning turns, % | tokens cached, % | TTFT from admission, s | from arrival, s | s a token | busy, s |" + says,
+           "|---|---|---|---|---|---|---|---|" + ("---|" if against else "")]
+    for field, r in [("none", main), *seconds.items()]:
+        value = "" if field == "none" else json.dumps(experiment["parameters"][field]["second"])
+        row = (f"| {field} | {value} | {100 * r['hit_rate']['of_returning_turns']:.1f} | {100 * r['tokens']['share_cached']:.1f} | "
+               f"{r['ttft_from_admission_s']['mean']:.3f} | {r['ttft_from_arrival_s']['mean']:.2f} | {r['latency_per_token_s']['mean']:.4f} | {r['busy_s']['total']:.0f} |")
+        if against:
+            other = results[against["run"]] if field == "none" else others[field]
+            row += f" {at_field(other, against['field']) / at_field(r, against['field']):.2f} |"
+        out.append(row)
     return out
 
 
@@ -69,51 +92,64 @@ def runs_table(experiment, results):
 
 
 def status(row, points):
+    """How a figure was had. A row without results says why there are none; one that is compared has them in a whole run."""
     mine = [p for p in points if p.paper == row["paper"] and p.figure == row["figure"]]
-    if not mine:
-        return row["status"], row["why"]
-    inside = sum(p.inside() for p in mine)
-    return f"{mine[0].how}: {inside} of {len(mine)} inside", row["why"]
+    if mine:
+        inside = sum(p.inside() for p in mine)
+        return f"{mine[0].how}: {inside} of {len(mine)} inside"
+    return "not drawn in this run" if row["status"] == "compared" else row["status"]
 
 
-def kind_of_run(args):
+def kind_of_run(args, missing):
     """What is to be known of a run that is not whole."""
+    out = []
     if args.quick:
-        return ["", "**A quick run**: smaller workloads, no second runs of assumptions."]
-    if args.scale < 1:
-        return ["", f"**A run at scale {args.scale}**: the workloads and the memory that they outgrow (`scaled` of an experiment) are so much "
+        out += ["", "**A quick run**: smaller workloads, no second runs of assumptions."]
+    elif args.scale < 1:
+        out += ["", f"**A run at scale {args.scale}**: the workloads and the memory that they outgrow (`scaled` of an experiment) are so much "
                 "smaller than the papers'; `make reproduce` without `--scale` draws them whole."]
-    return []
+    if args.only:
+        out += ["", f"**A part**: of the simulated experiments those that `{args.only}` finds."]
+    for name, trace in missing.items():
+        out += ["", f"**Without {name}**: its trace {trace} is missing."]
+    return out
 
 
-def write(output, points, charts, sources, args):
-    output.mkdir(parents=True, exist_ok=True)
-    for old in output.glob("*.svg"):
-        old.unlink()
+def write(output, points, charts, sources, kind, whole):
+    """Makes all pages, then writes them, so that an error leaves a folder as it was; charts that are drawn no more are removed."""
     rows = json.loads((HERE / "figures.json").read_text())
     listed = {(row["paper"], row["figure"]) for row in rows}
-    lost = {(p.paper, p.figure) for p in points} - listed
-    if lost:
-        raise SystemExit(f"reproduce: figures.json: expected a row for each figure that is drawn, found none for {sorted(lost)}")
-    names = {}
+    drawn = {(p.paper, p.figure) for p in points}
+    if drawn - listed:
+        raise SystemExit(f"reproduce: figures.json: expected a row for each figure that is drawn, found none for {sorted(drawn - listed)}")
+    compared = {(row["paper"], row["figure"]) for row in rows if row["status"] == "compared"}
+    if whole and compared - drawn:
+        raise SystemExit(f"reproduce: figures.json: expected results of each figure that is compared, found none for {sorted(compared - drawn)}")
+    names, files = {}, {}
     for paper, figure, title, drawing in charts:
         name = slug(paper, figure, title)
-        (output / name).write_text(drawing)
+        assert name not in files, name
+        files[name] = drawing
         names.setdefault((paper, figure), []).append((title, name))
     for paper, title in TITLES.items():
-        write_paper(output, paper, title, rows, points, names, sources, args)
-    write_index(output, rows, points, args)
+        files[f"{paper}.md"] = paper_page(paper, title, rows, points, names, sources, kind)
+    files["README.md"] = index_page(rows, points, kind)
+    output.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (output / name).write_text(text)
+    for old in output.glob("*.svg"):
+        if old.name not in files:
+            old.unlink()
 
 
-def write_paper(output, paper, title, rows, points, names, sources, args):
-    out = [f"# {title}: its figures beside ours", "", "Written by `make reproduce`. [All papers](README.md) says what the columns mean."]
-    out += kind_of_run(args)
+def paper_page(paper, title, rows, points, names, sources, kind):
+    out = [f"# {title}: its figures beside ours", "", "Written by `make reproduce`. [All papers](README.md) says what the columns mean.", *kind]
     for row in rows:
         if row["paper"] != paper:
             continue
         mine = [p for p in points if p.paper == paper and p.figure == row["figure"]]
-        what, why = status(row, points)
-        out += ["", f"## {row['figure']}: {row['title']}", "", f"{what[0].upper()}{what[1:]}." + (f" {why}" if why else "")]
+        what = status(row, points)
+        out += ["", f"## {row['figure']}: {row['title']}", "", f"{what[0].upper()}{what[1:]}." + (f" {row['why']}" if row["why"] else "")]
         if mine:
             out += ["", *table(mine)]
         for chart, name in names.get((paper, row["figure"]), []):
@@ -121,23 +157,29 @@ def write_paper(output, paper, title, rows, points, names, sources, args):
     for experiment, results in sources:
         if experiment["paper"] == paper:
             out += parameters(experiment, results) + runs_table(experiment, results)
-    (output / f"{paper}.md").write_text("\n".join(out) + "\n")
+    return "\n".join(out) + "\n"
 
 
-def write_index(output, rows, points, args):
-    inside = sum(p.inside() for p in points)
+def counts(points):
+    by_band = ", ".join(f"{words} {sum(p.inside() for p in points if p.band == band)} of {sum(p.band == band for p in points)}"
+                        for band, words in BANDS.items() if any(p.band == band for p in points))
+    return f"{sum(p.inside() for p in points)} of {len(points)} compared points are inside their bands: {by_band}."
+
+
+def index_page(rows, points, kind):
     out = ["# The five papers' figures, redrawn", "",
-           "After this page you know which figures of the papers Loci's code gives again, how near, and which not. `make reproduce`",
-           "writes it; `make reproduce ARGS=--quick` draws a smaller one in build/reproduce/quick.", ""]
-    out += kind_of_run(args)[1:] + [""]
-    out += ["- *simulated*: the production core with its policies on modelled hardware in virtual time ([simulation](../simulation.md))",
-            "- *computed*: a closed form over the shapes of models and the papers' calibration points, which are never compared themselves",
-            "- *measured*: on this project's CPU backend, in the page that the row names",
-            "- *waits*: for a feature that the product lacks; *not reproducible*: says why", "",
-            f"{inside} of {len(points)} compared points are inside their bands: "
-            + ", ".join(f"{BANDS[b]} {sum(p.inside() for p in points if p.band == b)} of {sum(p.band == b for p in points)}" for b in BANDS if any(p.band == b for p in points)) + ".", "",
-            "| paper | figure | | state | |", "|---|---|---|---|---|"]
+           "After this page you know which figures of the papers Loci's code gives again, how near, and which not. A whole `make reproduce`",
+           "writes it; `make reproduce ARGS=--quick` draws a smaller one in build/reproduce/quick, and `ARGS=\"--only pensieve\"` the pages of some",
+           "experiments in build/reproduce/part. `make reproduce ARGS=--help` lists the options.", *kind, "",
+           "- *simulated*: the production core with its policies on modelled hardware in virtual time ([simulation](../simulation.md))",
+           "- *computed*: a closed form over the shapes of models and the papers' calibration points, which are never compared themselves",
+           "- *measured*: on this project's CPU backend, in the page that the row names",
+           "- *input*: what the runs are given; *not reproducible*: says why", "",
+           "A ratio is inside its band if it is so near to the paper's and, where the band is ×/÷ 1.5, on the same side of 1: which of two systems is",
+           "better must be the same. *Direction* compares order and monotony alone, where the paper prints no number or leaves open what decides it.",
+           "Each assumption has a second value, whose run is in the paper's page, or a sentence there why it decides nothing.", "",
+           counts(points), "",
+           "| paper | figure | | state | |", "|---|---|---|---|---|"]
     for row in rows:
-        what, why = status(row, points)
-        out.append(f"| [{TITLES[row['paper']]}]({row['paper']}.md) | {row['figure']} | {row['title']} | {what} | {why} |")
-    (output / "README.md").write_text("\n".join(out) + "\n")
+        out.append(f"| [{TITLES[row['paper']]}]({row['paper']}.md) | {row['figure']} | {row['title']} | {status(row, points)} | {row['why']} |")
+    return "\n".join(out) + "\n"
