@@ -5,11 +5,16 @@ import math
 from dataclasses import dataclass
 
 GB = 1e9
+OLD_TOKENS = (500, 600, 700, 800, 900)        # of 1,000, AttentionStore's figure 18
+HISTORIES = (0, 1024, 2048, 4096, 8192, 12288)  # Pensieve's figure 3
+CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)  # and figure 4
+SHARES, LENGTHS = (0, 0.25, 0.5, 0.75, 0.9), (512, 1024, 2048, 4096)  # MemServe's figure 13
+L_EVAL = (("Paper Assistant", 10603.5, 142.7), ("GSM-100", 5451.7, 77.4), ("QuALITY", 7053.9, 92.4))  # HCache's table 1
 
 
 @dataclass
 class Point:
-    """One comparison. `band`: A, B, D as docs/reproduction/README.md says, or P (percentage points)."""
+    """One comparison. `band`: A, B, D as docs/reproduction/README.md says, P (percentage points), L (layers) or R (requests/s)."""
     paper: str       # of the five
     figure: str
     label: str
@@ -28,8 +33,12 @@ class Point:
         low, high = self.theirs if isinstance(self.theirs, tuple) else (self.theirs, self.theirs)
         if self.band == "L":  # layers
             return low - 2 <= self.ours <= high + 2
+        if self.band == "R":  # requests a second
+            return low - 1 <= self.ours <= high + 1
         if self.band == "P":
             return low - 10 <= self.ours <= high + 10
+        if self.band == "B" and ((low > 1 and self.ours <= 1) or (high < 1 and self.ours >= 1)):
+            return False  # the other system is the better one
         width = 1.15 if self.band == "A" else 1.5
         return low / width <= self.ours <= high * width
 
@@ -78,12 +87,25 @@ class HCache:
         products = max(2 * self.parameters * tokens / self.speed, 2 * self.parameters / memory)
         return products + 4 * tokens * context * self.width * self.layers / self.speed
 
+    def restore_with(self, hidden):
+        """Restoring where so many layers come as hidden states, and the others as the split has them."""
+        other, again = self.layers - hidden, self.split()[2] != "KV"
+        return max(self.project * hidden + (self.again * other if again else 0), self.hidden * hidden + (0 if again else self.kv * other))
+
     def hidden_only(self):
         return self.layers * max(self.project, self.hidden)
 
     def naive(self):
         """Recomputation and loading of KV at the same time."""
         return self.layers * self.kv * self.again / (self.kv + self.again)
+
+
+def over_ideal(presets, model):
+    """HCache's figure 4: KV offload and recomputation over the prefill of the question alone, L-Eval's means."""
+    context, question = 16340.2, 44.7
+    h = HCache(presets, model, 4 * 6.9 * GB, tokens=context)
+    ideal = h.prefill(question, context, presets["machines"]["a100-40g"]["memory_bandwidth"])
+    return context * h.load() / ideal + 1, (context + question) * h.recompute() / ideal
 
 
 def hcache(presets):
@@ -139,7 +161,7 @@ def hcache(presets):
            "its whole layers run some 15 % nearer to the peak than the projections that are calibrated")
     memory = presets["machines"]["a100-40g"]["memory_bandwidth"]
     for name in ("7B", "13B"):
-        for task, context, question in (("Paper Assistant", 10603.5, 142.7), ("GSM-100", 5451.7, 77.4), ("QuALITY", 7053.9, 92.4)):
+        for task, context, question in L_EVAL:
             h = HCache(presets, models[name][0], 4 * ssd, tokens=context)
             asked = h.prefill(question, context, memory)
             ttft = context * h.restore() + asked
@@ -149,59 +171,89 @@ def hcache(presets):
     # 4: its contexts are L-Eval's; ideal is the prefill of the question alone. The time of a pass beside its products and weights is
     # in no paper, and decides the ratios.
     for name in ("7B", "13B"):
-        context, question = 16340.2, 44.7
-        h = HCache(presets, models[name][0], 4 * ssd, tokens=context)
-        ideal = h.prefill(question, context, memory)
-        kv, anew = context * h.load() / ideal + 1, (context + question) * h.recompute() / ideal
+        kv, anew = over_ideal(presets, models[name][0])
         add("4", f"{name}, L-Eval's mean: KV offload over ideal (paper 6.5 to 13)", None, kv, "D", holds=1 < kv < anew)
         add("4", f"{name}, L-Eval's mean: recomputation over ideal (paper 20 to 26)", None, anew, "D", holds=anew > kv)
     return points
 
 
+class Batch:
+    """AttentionStore §4.3.2: LLaMA-13B on one A100 in batches of 16. Calibration: 61 % are saved with enough buffer, so computing
+    100 tokens takes 39 and loading 1,000 takes 61; §2.4: 2K tokens of LLaMA-65B, 5 GB of 2^30 bytes, come in 192 ms."""
+    COMPUTE = 0.39
+    MEMORY = 2.0e12  # the vendor's
+
+    def __init__(self, presets):
+        shape = presets["models"]["llama2-13b"]
+        self.layers, self.parameters, self.token_bytes = shape["layers"], shape["parameters"], shape["token_bytes"]
+        self.link = 2048 * presets["models"]["llama-65b"]["token_bytes"] / 0.192
+        self.speed = 100 * 2 * self.parameters / (1000 * self.token_bytes / self.link * self.COMPUTE / (1 - self.COMPUTE))
+
+    def left(self, buffer):
+        """Of loading, then computing, what is left where `buffer` layers have been read before the pass begins."""
+        load = 1 - self.COMPUTE
+        return max(load * (1 - buffer / self.layers) + self.COMPUTE / self.layers, self.COMPUTE + (load / self.layers if buffer == 0 else 0))
+
+    def compute(self, tokens):
+        return 16 * tokens * 2 * self.parameters / self.speed
+
+    def move(self, tokens):
+        return 16 * tokens * self.token_bytes / self.link
+
+    def saving(self, tokens):
+        """Of a prompt of `tokens` and 20 replied ones, what is left where saving the prompt's state overlaps."""
+        work = self.compute(tokens) + 20 * (2 * self.parameters + 16 * (tokens + 10) * self.token_bytes) / self.MEMORY
+        return work / (work + self.move(tokens))
+
+
+class Documents:
+    """AttentionStore §4.3.8: Mistral-7B on one A100, 256 tokens asked about a document. Calibration: 28K in 2.5 s, 56 ms a token."""
+    DECODES = 64 * 0.056
+
+    def __init__(self, presets):
+        self.shape, self.link = presets["models"]["mistral-7b"], Batch(presets).link
+
+    def compute(self, new, old):
+        return (new * 2 * self.shape["parameters"] + 4 * new * (old + new / 2) * self.shape["width"] * self.shape["layers"]) / 250e12
+
+    def recompute(self, old):
+        return 2.5 * self.compute(old, 0) / self.compute(28_000, 0)
+
+    def ttft(self, old):
+        compute, loads = self.compute(256, old), old * self.shape["token_bytes"] / self.link
+        return max(compute, loads) + min(compute, loads) / self.shape["layers"]
+
+
+def history_share(turn):
+    """Turns are alike, with 37.77 tokens in for 204.58 out (Pensieve's table 2)."""
+    history = (turn - 1) * (37.77 + 204.58)
+    return history / (history + 37.77)
+
+
 def attentionstore(presets):
     points = []
     add = lambda *a, **k: points.append(Point("attentionstore", *a, **k))
-    # §4.3.2 (calibration: 61 % saved with enough buffer): compute over load = 39 : 61, one A100, batch 16.
-    compute_share = 0.39
-    layers = presets["models"]["llama2-13b"]["layers"]
-    load = 1 - compute_share
-    no_buffer = max(load + compute_share / layers, compute_share + load / layers)
-    add("19", "no read buffer: time left of loading, then computing", 0.65, no_buffer, "A")
-    add("19", "layers to be read ahead so that nothing waits", 15, math.ceil((1 - compute_share / load) * layers), "A")
-    # §2.4: 2K tokens of LLaMA-65B, 5 GB of 2^30 bytes, come in 192 ms. With 39 : 61 that gives the speed of a prefill.
-    link = 2048 * presets["models"]["llama-65b"]["token_bytes"] / 0.192
-    token_bytes = presets["models"]["llama2-13b"]["token_bytes"]
-    parameters = presets["models"]["llama2-13b"]["parameters"]
-    speed = 100 * 2 * parameters / (1000 * token_bytes / link * compute_share / load)
+    batch, documents = Batch(presets), Documents(presets)
+    add("19", "no read buffer: time left of loading, then computing", 0.65, batch.left(0), "A")
+    add("19", "layers to be read ahead so that nothing waits", 15,
+        next(b for b in range(batch.layers) if batch.left(b) <= 1.01 * batch.left(batch.layers)), "A")
     hidden = True
-    ahead = True
-    for old in (500, 600, 700, 800, 900):
-        compute = 16 * (1000 - old) * 2 * parameters / speed
-        loads = 16 * old * token_bytes / link
-        all_new = 16 * 1000 * 2 * parameters / speed
+    for old in OLD_TOKENS:
+        compute, loads, all_new = batch.compute(1000 - old), batch.move(old), batch.compute(1000)
         ours = max(compute, loads)
-        ahead = ahead and ours < all_new
         hidden = hidden and (loads <= compute) == (old < 900)
         add("18", f"{old} old, {1000 - old} new: AttentionStore over recomputation", None, all_new / ours, "D", holds=ours < all_new)
     add("18", "loading is hidden but at 900/100", None, float(hidden), "D", holds=hidden,
         why="" if hidden else "loading 800 tokens takes longer than computing 200; the paper's bars show it hidden")
     for tokens in (1000, 1600):
-        save = 16 * tokens * token_bytes / link
-        prefill = 16 * tokens * 2 * parameters / speed
-        decode = 20 * (2 * parameters / 2.0e12 + 16 * (tokens + 10) * token_bytes / 2.0e12)
-        add("20", f"{tokens} tokens: time that is left when saving overlaps", (0.85, 0.87), (prefill + decode) / (prefill + decode + save), "A",
+        add("20", f"{tokens} tokens: time that is left when saving overlaps", (0.85, 0.87), batch.saving(tokens), "A",
             "decode at the vendor's memory bandwidth, which the paper does not give")
-    # 25, 26. Calibration: 28K in 2.5 s (250 TFLOP/s), 56 ms a token.
-    mistral = presets["models"]["mistral-7b"]
-    n = 28_000
-    compute = (256 * 2 * mistral["parameters"] + 4 * 256 * n * mistral["width"] * mistral["layers"]) / 250e12
-    loads = n * mistral["token_bytes"] / link
-    ttft = max(compute, loads) + min(compute, loads) / mistral["layers"]
+    ttft = documents.ttft(28_000)
     add("25", "28K: TTFT of AttentionStore, s", 0.12, ttft, "A",
-        "the state alone takes 0.131 s at the rate of §2.4")
+        f"the state alone takes {28_000 * documents.shape['token_bytes'] / documents.link:.3f} s at the rate of §2.4")
     add("25", "28K: prefill throughput over recomputation", 22, 2.5 / ttft, "A",
         "the paper's own 2.5 s over 0.12 s is 20.8; 22 needs 0.114 s, and so 32 GB/s, all of its PCIe link and more than §2.4's rate")
-    add("26", "28K: output throughput over recomputation", 1.67, (2.5 + 64 * 0.056) / (ttft + 64 * 0.056), "A")
+    add("26", "28K: output throughput over recomputation", 1.67, (2.5 + documents.DECODES) / (ttft + documents.DECODES), "A")
     # 17 from the paper's 16: GPU hours at $5, and its storage meanwhile (§4.2).
     storage = 128 * 0.0088 + 10_000 * 0.000082
     for name, gpus, times, saved, share in (("LLaMA-13B", 2, 4.0, 70, 16.4), ("LLaMA-65B", 4, 1.9, 43, 9.0),
@@ -209,61 +261,84 @@ def attentionstore(presets):
         hour = gpus * 5 + storage
         add("17", f"{name}: cost left, of recomputing, with the paper's GPU time (figure 16)", 1 - saved / 100, hour / times / (gpus * 5), "A")
         add("17", f"{name}: storage's share of AttentionStore's cost, %", share, 100 * storage / hour, "A")
-    # 4a: the workload's turns are alike, with 37.77 tokens in for 204.58 out (Pensieve's table 2); the figure ends with turn 40.
-    history = 39 * (37.77 + 204.58)
-    add("4a", "share of history in the prompt of turn 40, %", 99, 100 * history / (history + 37.77), "A")
-    again = (n * 2 * mistral["parameters"]) / ((n + 256) * 2 * mistral["parameters"])
-    add("4b", "Mistral-7B: share of prefill that is recomputation at 28K", None, 100 * again, "D", holds=again > 0.98)
+    add("4a", "share of history in the prompt of turn 40, with which the figure ends, %", 99, 100 * history_share(40), "A")
+    again = 1 - documents.compute(256, 0) / documents.compute(28_256, 0)
+    add("4b", "Mistral-7B: share of prefill that is recomputation at 28K, %", None, 100 * again, "D", holds=again > 0.98)
     return points
+
+
+class Passes:
+    """Pensieve §3.2: OPT-13B on one A100. It prints no time of a pass: 60 % of the peak in products, 40 % in attention, and 80 % of the
+    memory's bandwidth are assumed."""
+    PRODUCTS, ATTENTION, MEMORY = 312e12 * 0.6, 312e12 * 0.4, 2.0e12 * 0.8
+
+    def __init__(self, presets):
+        self.shape = presets["models"]["opt-13b"]
+
+    def attend(self, count, context):
+        return 4 * count * (context + count / 2) * self.shape["width"] * self.shape["layers"] / self.ATTENTION
+
+    def generation(self, history):
+        """200 steps of a batch of 32."""
+        return 200 * (2 * self.shape["parameters"] + 32 * (history + 132) * self.shape["token_bytes"]) / self.MEMORY
+
+    def prefill(self, history):
+        return 32 * ((history + 32) * 2 * self.shape["parameters"] / self.PRODUCTS + self.attend(history + 32, 0))
+
+    def attention_share(self, context):
+        """Attention of 32 tokens over all else."""
+        attention = max(self.attend(32, context), context * self.shape["token_bytes"] / self.MEMORY)
+        return attention / (32 * 2 * self.shape["parameters"] / self.PRODUCTS)
 
 
 def pensieve(presets):
     points = []
     add = lambda *a, **k: points.append(Point("pensieve", *a, **k))
-    shape = presets["models"]["opt-13b"]
-    peak, memory = 312e12 * 0.6, 2.0e12 * 0.8
-    weights = 2 * shape["parameters"] / memory
-    attend = lambda count, context: 4 * count * (context + count / 2) * shape["width"] * shape["layers"] / (0.4 * 312e12)
-    generation = lambda history: 200 * (weights + 32 * (history + 132) * shape["token_bytes"] / memory)
-    prefill = lambda history: 32 * ((history + 32) * 2 * shape["parameters"] / peak + attend(history + 32, 0))
-    sizes = [0, 1024, 2048, 4096, 8192, 12288]
-    ratios = [prefill(h) / generation(h) for h in sizes]
+    passes = Passes(presets)
+    ratios = [passes.prefill(h) / passes.generation(h) for h in HISTORIES]
     add("3", "prefill over generation, history 0 to 12K: " + ", ".join(f"{r:.2f}" for r in ratios), None, ratios[-1], "D",
         "assumed: 60 % of the peak in products, 80 % of the memory's bandwidth",
         holds=all(a < b for a, b in zip(ratios, ratios[1:])) and ratios[0] < 1)
-    rest = 32 * 2 * shape["parameters"] / peak
-    curve = [max(attend(32, c), c * shape["token_bytes"] / memory) / rest for c in (512, 1024, 2048, 4096, 8192, 16384)]
+    curve = [passes.attention_share(c) for c in CONTEXTS]
     doubled = all(1.5 < b / a < 2.5 for a, b in zip(curve, curve[1:]))
     add("4", "attention of 32 tokens over all else, context 512 to 16K: " + ", ".join(f"{c:.2f}" for c in curve), None, curve[-1], "D",
-        "with 40 % of the peak in attention it passes 1 only beyond 16K: their kernel reaches less" if curve[-1] <= 1 else "",
+        "with 40 % of the peak in attention it passes 1 only beyond 16K: their kernel reaches less" if curve[-1] <= 1 else
+        "assumed: 60 % of the peak in products, 40 % in attention",
         holds=doubled and curve[-1] > 1)
     return points
 
 
-def memserve(presets):
-    """Figure 13: its time to the first token over what is cached, from the cost model: Llama 2 13B on two H800 (§8.1); half of the
-    peak in products, 30 % in attention, and 64 GB/s a GPU from DRAM (HCache's table 2) are assumed."""
-    points = []
-    shape, machine = presets["models"]["llama2-13b"], presets["machines"]["h800"]
-    products, attention, memory = 2 * machine["peak_flops"] * 0.5, 2 * machine["peak_flops"] * 0.3, 2 * machine["memory_bandwidth"] * 0.7
+class Caching:
+    """MemServe §8.4: Llama 2 13B on two H800 (§8.1). Half of the peak in products, 30 % in attention, and 64 GB/s a GPU from DRAM
+    (HCache's table 2) are assumed."""
 
-    def ttft(tokens, ratio, link=None):
+    def __init__(self, presets):
+        self.shape, machine = presets["models"]["llama2-13b"], presets["machines"]["h800"]
+        self.products, self.attention = 2 * machine["peak_flops"] * 0.5, 2 * machine["peak_flops"] * 0.3
+        self.memory, self.dram = 2 * machine["memory_bandwidth"] * 0.7, 2 * machine["link_bandwidth"]
+
+    def ttft(self, tokens, ratio, link=None):
         old, new = tokens * ratio, tokens * (1 - ratio)
-        compute = max(2 * shape["parameters"] * new / products, 2 * shape["parameters"] / memory)
-        compute += 4 * new * (old + new / 2) * shape["width"] * shape["layers"] / attention
-        loads = old * shape["token_bytes"] / link if link else 0
-        return max(compute, loads) + min(compute, loads) / shape["layers"]
+        compute = max(2 * self.shape["parameters"] * new / self.products, 2 * self.shape["parameters"] / self.memory)
+        compute += 4 * new * (old + new / 2) * self.shape["width"] * self.shape["layers"] / self.attention
+        loads = old * self.shape["token_bytes"] / link if link else 0
+        return max(compute, loads) + min(compute, loads) / self.shape["layers"]
 
-    ratios, lengths = (0, 0.25, 0.5, 0.75, 0.9), (512, 1024, 2048, 4096)
-    gain = lambda tokens, ratio, link=None: ttft(tokens, 0) / ttft(tokens, ratio, link)
+    def gain(self, tokens, ratio, link=None):
+        return self.ttft(tokens, 0) / self.ttft(tokens, ratio, link)
+
+
+def memserve(presets):
+    """Figure 13: its time to the first token over what is cached, from the cost model."""
+    points, caching = [], Caching(presets)
     rises = lambda values: all(a <= b * 1.02 for a, b in zip(values, values[1:]))  # it ends at 1 / (1 - share)
-    over = [gain(2048, r) for r in ratios]
+    over = [caching.gain(2048, r) for r in SHARES]
     points.append(Point("memserve", "13", "gain at 2,048 tokens over the share that is cached, 0 to 0.9: " + ", ".join(f"{g:.2f}" for g in over),
                         None, over[-1], "D", holds=rises(over) and over[-1] > over[0]))
-    over = [gain(n, 0.9) for n in lengths]
+    over = [caching.gain(n, 0.9) for n in LENGTHS]
     points.append(Point("memserve", "13", "gain at a cached share of 0.9 over the length, 512 to 4,096: " + ", ".join(f"{g:.2f}" for g in over),
                         None, over[-1], "D", holds=rises(over) and over[-1] > over[0]))
-    over = [gain(2048, r, 2 * machine["link_bandwidth"]) for r in ratios]
+    over = [caching.gain(2048, r, caching.dram) for r in SHARES]
     points.append(Point("memserve", "13", "the same from DRAM, 0 to 0.9: " + ", ".join(f"{g:.2f}" for g in over), None, over[-1], "D",
                         "", holds=over[-1] > 1 and rises(over)))
     return points
