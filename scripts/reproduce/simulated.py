@@ -31,9 +31,12 @@ def attentionstore(results, quick):
         ours["17"].append(100 * (1 - cost(results, m, "as") / cost(results, m, "re")))
         ours["22"].append(hit(f"as-{m}") - hit(f"of-{m}"))
         ours["24a"].append(hit(f"dram-{m}"))
-    decode = results["re-13b"]["busy_s"]["decodes"] / results["re-13b"]["busy_s"]["prompts"]
-    why16 = (f"in the recomputing run decodes take {decode:.1f} times what prompts do; the paper's figures 15 and 16 together "
-             "mean 0.14 times, which replies of this length cannot have at any rate of this memory")
+    decode = lambda run: results[run]["busy_s"]["decodes"] / results[run]["busy_s"]["prompts"]
+    why16 = (f"in the recomputing run decodes take {decode('re-13b'):.1f} times what prompts do, and the paper's figures 15 and 16 together mean "
+             "0.14 times (4.0 = (1 + d) / (1 / 6.8 + d)). How a turn's tokens divide into question and reply is not given, and ours is Pensieve's. "
+             + " ".join(divided(results, run, words) for run, words in (("even", "With as long questions as replies"), ("swapped", "With both exchanged")))
+             + " Shorter replies bring figure 16 nearer and take figure 15 away, as longer questions are computed in any case: "
+             "no division of the same tokens gives both")
     why15 = ("a turn's own tokens, some 130, are bound by reading the weights (at the assumed share of the memory's rate, and with the assumed "
              "fixed part of a pass), and first turns are computed in any case")
     why_live = ("the time between turns is not given: at 60 s the sessions that are open at once have at most 6.7 M tokens of state (13B), "
@@ -52,6 +55,10 @@ def attentionstore(results, quick):
         dram, hbm, ours24 = (busy(f"{run}-{m}") for run in ("dram", "hbm", "as"))
         add("24b", f"{name}: GPU time of HBM and DRAM over AttentionStore (of HBM alone {hbm / ours24:.2f})", None, dram / ours24, "D",
             holds=dram > ours24 and hbm >= 0.99 * dram)
+    rank = sorted(names, key=lambda m: hit(f"as-{m}"))
+    add("13", "order but for the last two, which are LLaMA-70B and Falcon-40B: " + " < ".join(names[m] for m in rank), None, hit(f"as-{rank[-1]}"), "D",
+        f"all but LLaMA-65B hit in {min(returning(f'as-{m}') for m in names if m != '65b'):.1f} % of returning turns, so what divides them is how many of the turns "
+        "that are counted are first ones, which depends on how fast the queue is served", rank[:2] == ["65b", "13b"])
     order = sorted(names, key=lambda m: hit(f"of-{m}") - hit(f"as-{m}"))
     add("22", "65B is the worst", None, 0, "D", holds=order[0] == "65b", why=f"ours: {order[0]}")
     for name, theirs, run in (("AttentionStore 10T", 86, "as-13b"), ("LRU 10T", 58, "lru-13b"), ("FIFO 10T", 48, "fifo-13b"),
@@ -65,8 +72,10 @@ def attentionstore(results, quick):
     sizes = [hit(run) for run in ("ttl-0.1", "as-13b-2t", "as-13b")]
     add("23", "hit rate at 0.10 (with a TTL of an hour), 0.18 and 0.84 of what the sessions of an hour can need, % (paper 51 at 0.1 and 98 at 0.25; in "
         "figure 21 about 40 at 0.18): " + ", ".join(f"{s:.1f}" for s in sizes), None, sizes[1], "D", holds=sizes[0] < sizes[1] < sizes[2])
-    for run in ("lru", "fifo"):
-        add("21b", f"GPU time of {run} over AttentionStore, 10T", (1, 2.7), busy(f"{run}-13b") / busy("as-13b"), "B", why16)
+    slower = {f"{policy.upper()} {size}": busy(f"{policy}-13b{end}") / busy(f"as-13b{end}")
+              for policy in ("lru", "fifo") for size, end in (("10T", ""), ("2T", "-2t"))}
+    add("21b", "greatest GPU time over AttentionStore's (" + ", ".join(f"{name} {over:.2f}" for name, over in slower.items()) + "); paper up to 2.7",
+        2.7, max(slower.values()), "B", why16)
     labels = list(names.values())
     for figure, title in (("13", "Hit rate, %"), ("14", "TTFT saved, %"), ("15", "Prefill throughput over recomputing"),
                           ("16", "GPU time of recomputing over ours"), ("17", "Cost saved, %"), ("22", "Hit rate lost, points"),
@@ -74,8 +83,24 @@ def attentionstore(results, quick):
         chart(figure, title, labels, list(table[figure]), ours[figure])
     runs = ("as-13b", "lru-13b", "fifo-13b", "as-13b-2t", "lru-13b-2t", "fifo-13b-2t")
     chart("21a", "Hit rate by eviction, %", list(runs), [86, 58, 48, 40, 12.9, 9.5], [hit(r) for r in runs])
+    charts.append(("attentionstore", "21b", "GPU time over AttentionStore", svg.bars("GPU time of LRU and FIFO over AttentionStore's (paper: up to 2.7)",
+                                                                                   list(slower), {"ours": list(slower.values())})))
+    title = "Hit rate by capacity, % (paper's 98 at 0.25 contradicts its 40 at 0.18)"
+    charts.append(("attentionstore", "23", title, svg.lines(title, "capacity over what the sessions of an hour can need", "%", {
+        "paper's figure 23": [(0.1, 51), (0.25, 98)], "paper's figure 21": [(0.18, 40), (0.84, 86)], "ours": list(zip((0.1, 0.18, 0.84), sizes))})))
+    title = "GPU time over AttentionStore's, by what is kept where"
+    charts.append(("attentionstore", "24b", title, svg.bars(title, labels, {
+        system: [busy(f"{run}-{m}") / busy(f"as-{m}") for m in names] for system, run in (("HBM", "hbm"), ("HBM and DRAM", "dram"), ("AttentionStore", "as"))})))
     del quick
     return points, charts
+
+
+def divided(results, run, words):
+    """What figures 15 and 16 are where a turn's tokens divide otherwise into question and reply."""
+    ours, again = results[f"as-13b-{run}"], results[f"re-13b-{run}"]
+    time = lambda report: report["busy_s"]["prompts"] + report["busy_s"]["waits_for_loads"]
+    return (f"{words}, figure 15 is {time(again) / time(ours):.1f} and figure 16 {again['busy_s']['total'] / ours['busy_s']['total']:.2f} "
+            f"(decodes {again['busy_s']['decodes'] / again['busy_s']['prompts']:.1f} times prompts).")
 
 
 def cost(results, model, system):
@@ -123,33 +148,70 @@ def pensieve(results, quick):
         if any(not sweep(results, tag) for tag in tags):
             continue
         (ours, passed), (base, base_passed) = (at_latency(results, tag, latency) for tag in tags)
-        why = "" if passed and base_passed else "the sweep does not pass the latency: the ratio is of the highest rates tried"
-        add(figure, f"{model}, {work}: throughput at {1000 * latency:.0f} ms a token over stateless", theirs, ours / base, "B", why)
+        why = "" if passed and base_passed else (
+            "no such value: " + " and ".join(f"{tag}'s sweep ends at {1000 * sweep(results, tag)[-1][1]:.0f} ms" for tag, done in zip(tags, (passed, base_passed)) if not done)
+            + ", so the ratio is of the highest rates tried")
+        add(figure, f"{model}, {work}: throughput at {1000 * latency:.0f} ms a token over stateless", theirs, ours / base, "B", why,
+            holds=passed and base_passed and ours > base)
         title = f"Normalised latency, {model} {work}"
         charts.append(("pensieve", figure, title, svg.lines(title, "requests/s", "s a token", {t: sweep(results, t) for t in tags})))
     if not quick:
-        saved = [1 - computed_share(results, f"opt-sharegpt-gpu@{rate}") for rate in ("0.3", "0.8")]
-        add("10", "GPU cache only: share of prompts' tokens that it saves at the lowest and at the highest rate, "
-            + ", ".join(f"{100 * s:.1f} %" for s in saved), None, saved[0], "D", holds=saved[0] > saved[1] >= 0)
-        for rate in ("0.6", "0.7"):
-            a, b = (results[f"opt-sharegpt-{s}@{rate}"] for s in ("pensieve", "lru"))
-            gain = b["tokens"]["computed"] / a["tokens"]["computed"]
-            add("14", f"tokens that LRU computes, divided by those that retention computes, {rate} conversations/s", None, gain, "D", holds=gain >= 0.999,
-                why=f"paper: up to 14.6 % fewer recomputed; hits {100 * a['tokens']['share_of_history_reused']:.1f} against "
-                    f"{100 * b['tokens']['share_of_history_reused']:.1f} % of history. Retention prefers chunks that cost more to compute, which is so only for the attention "
-                    "part of their cost. At the assumed rates that part is 5 % after 1,000 tokens, so both policies evict in nearly the same order. The paper prints no "
-                    "cost of a chunk. It does not explain why retention computes more here")
-        for rate in ("1.2", "2.0"):
-            a, b = (results[f"llama-sharegpt-{s}@{rate}"] for s in ("pensieve", "split"))
-            gain = b["latency_per_token_s"]["mean"] / a["latency_per_token_s"]["mean"]
-            add("13", f"latency a token, split passes over unified, {rate} conversations/s", None, gain, "D", holds=gain > 1)
-        think = [results[f"think-{t}@0.8"]["latency_per_token_s"]["mean"] for t in (60, 300, 600)]
-        anew = [100 * computed_share(results, f"think-{t}@0.8") for t in (60, 300, 600)]
-        add("15", "share of prompts' tokens that is computed, which lowers the throughput, at think times of 60, 300, 600 s: "
-            + ", ".join(f"{a:.0f} %" for a in anew), None, anew[-1], "D", holds=anew[0] < anew[1] < anew[2])
-        base = results["think-600-vllm@0.8"]["latency_per_token_s"]["mean"]
-        add("15", "at 600 s still better than stateless", None, base / think[-1], "D", holds=base > think[-1])
+        pensieve_details(results, add, charts)
     return points, charts
+
+
+def pensieve_details(results, add, charts):
+    """Figures 10 (GPU cache only), 13, 14 and 15."""
+
+    def chart(figure, title, labels, series):
+        charts.append(("pensieve", figure, title, svg.bars(title, labels, series)))
+
+    latency = lambda run: results[run]["latency_per_token_s"]["mean"]
+    saved = {rate: 100 * (1 - computed_share(results, f"opt-sharegpt-gpu@{rate}")) for rate in ("0.3", "0.8")}
+    add("10", "GPU cache only: share of prompts' tokens that it saves at the lowest and at the highest rate, "
+        + ", ".join(f"{s:.1f} %" for s in saved.values()), None, saved["0.3"], "D", holds=saved["0.3"] > saved["0.8"] >= 0)
+    chart("10", "Share of prompts' tokens that is saved, %", [f"{rate} conversations/s" for rate in saved], {
+        "GPU cache only": list(saved.values()), "with host memory": [100 * (1 - computed_share(results, f"opt-sharegpt-pensieve@{rate}")) for rate in saved]})
+    retention_against_lru(results, add, charts)
+    rates = ("1.2", "2.0")
+    for rate in rates:
+        gain = latency(f"llama-sharegpt-split@{rate}") / latency(f"llama-sharegpt-pensieve@{rate}")
+        add("13", f"latency a token, split passes over unified, {rate} conversations/s", None, gain, "D", holds=gain > 1)
+    chart("13", "Latency a token, s", [f"{rate} conversations/s" for rate in rates], {
+        name: [latency(f"llama-sharegpt-{run}@{rate}") for rate in rates] for name, run in (("unified passes", "pensieve"), ("split passes", "split"))})
+    times = (60, 300, 600)
+    think = [latency(f"think-{t}@0.8") for t in times]
+    anew = [100 * computed_share(results, f"think-{t}@0.8") for t in times]
+    add("15", "share of prompts' tokens that is computed, which lowers the throughput, at think times of 60, 300, 600 s: "
+        + ", ".join(f"{a:.0f} %" for a in anew), None, anew[-1], "D", holds=anew[0] < anew[1] < anew[2])
+    base = latency("think-600-vllm@0.8")
+    add("15", "at 600 s still better than stateless: its latency a token over ours", None, base / think[-1], "D", holds=base > think[-1])
+    chart("15", "Share of prompts' tokens that is computed, %", [f"{t} s of thought" for t in times], {"ours": anew, "stateless": [100] * len(times)})
+
+
+def retention_against_lru(results, add, charts):
+    """Figure 14: alike up to about 3 requests/s, then retention is better."""
+    rates = [rate for rate in rates_of(results, "opt-sharegpt-lru") if f"opt-sharegpt-pensieve@{rate}" in results]
+    both = {rate: (results[f"opt-sharegpt-lru@{rate}"], results[f"opt-sharegpt-pensieve@{rate}"]) for rate in rates}
+    asked = lambda rate: both[rate][1]["throughput"]["requests_per_s"]
+    gains = {rate: lru["tokens"]["computed"] / own["tokens"]["computed"] for rate, (lru, own) in both.items()}
+    listed = ", ".join(f"{gains[rate]:.3f} at {asked(rate):.1f}" for rate in rates)
+    best = max(gains, key=gains.get)
+    add("14", f"tokens that LRU computes, divided by those that retention computes, at requests/s: {listed}; the greatest", None, gains[best], "D",
+        WHY_RETENTION, holds=gains[best] > 1.01)
+    apart = next((rate for rate in rates if gains[rate] > 1.01), None)
+    add("14", "requests/s from which retention computes less" + ("" if apart else " (at none; the highest that was tried)"), 3,
+        asked(apart or rates[-1]), "R", WHY_RETENTION, holds=apart is not None)
+    found = {rate: [100 * r["tokens"]["share_of_history_reused"] for r in both[rate]] for rate in rates}
+    crowded = next(rate for rate in rates if rate == rates[-1] or asked(rate) > 2.5)
+    add("14", "both hit less than 80 % of history where they part: LRU {:.1f}, retention {:.1f} %".format(*found[crowded]), None, found[crowded][1], "D",
+        holds=max(found[crowded]) < 80)
+    title = "Tokens that are computed, % of prompts'"
+    charts.append(("pensieve", "14", title, svg.lines(title, "requests/s", "%", {
+        name: [(asked(rate), 100 * r[i]["tokens"]["computed"] / r[i]["tokens"]["prompt"]) for rate, r in both.items()] for i, name in enumerate(("LRU", "retention"))})))
+
+
+WHY_RETENTION = ""
 
 
 def berkeley(results, quick):
@@ -182,22 +244,38 @@ def berkeley(results, quick):
         gain = rate(f"{tier}-fcfs") / rate(f"{tier}-no-prefetch")
         add("prefetch", f"{tier}: with prefetch over without", None, gain, "D", holds=gain >= 1,
             why="" if gain >= 1 else "what is prefetched goes by LRU before its turn comes")
-    p99 = {a: results["disk" + a]["ttft_from_arrival_s"]["p99"] for a in ("", "-fcfs")}
-    mean = {a: results["disk" + a]["ttft_from_arrival_s"]["mean"] for a in ("", "-fcfs")}
+    labels = {"FCFS": "fcfs", "Relaxed-FPF": "relaxed-fpf", "FPF": "fpf"}
     fcfs, fpf, relaxed = rate("disk-fcfs"), rate("disk"), rate("disk-relaxed-fpf")
     add("admission", "FPF is at least as fast as FCFS, requests/s", None, fpf / fcfs, "D",
         holds=fpf >= fcfs * 0.99,
-        why="our core prefetches in the order of arrival, which FPF leaves: what it brought waits, and goes again")
+        why="" if fpf >= fcfs else "our core prefetches in the order of arrival, which FPF leaves: what it brought waits, and goes again")
     add("admission", "Relaxed-FPF is between the two, over FCFS", None, relaxed / fcfs, "D",
-        why="all have waited equally long, so its order is FPF's",
+        why="all are there at once and have waited equally long, so its order is FPF's",
         holds=min(fcfs, fpf) * 0.98 <= relaxed <= max(fcfs, fpf) * 1.02)
-    add("admission", "FPF's p99 over its mean, against FCFS's: it starves", None, (p99[""] / mean[""]) / (p99["-fcfs"] / mean["-fcfs"]), "D",
-        holds=p99[""] / mean[""] >= p99["-fcfs"] / mean["-fcfs"] * 0.98,
-        why="all requests are there at once, so who is last waits for the whole run under either")
-    waits = [results[run]["ttft_from_admission_s"]["mean"] for run in ("none", "cpu", "disk")]
-    add("latency", "grows with swapping: from admission to the first token, none, CPU, disk: " + ", ".join(f"{w:.2f} s" for w in waits), None,
+    waited = {a: results[f"over-time-{a}"]["ttft_from_arrival_s"] for a in labels.values()}
+    skew = {a: w["p99"] / w["mean"] for a, w in waited.items()}
+    add("admission", "requests that arrive over time, 1.6/s: p99 of the time to the first token over its mean, FCFS, Relaxed-FPF, FPF: "
+        + ", ".join(f"{skew[a]:.1f}" for a in labels.values()) + "; FPF starves", None, skew["fpf"] / skew["fcfs"], "D",
+        "where all requests are there at once, who is last waits for the whole run under either, so these arrive; there is no disk, since who is not "
+        "on the GPU has then far more to wait for",
+        holds=skew["fpf"] > 1.1 * skew["fcfs"])
+    add("admission", "Relaxed-FPF starves less than FPF: its p99 over FPF's, s: " + ", ".join(f"{waited[a]['p99']:.1f}" for a in ("relaxed-fpf", "fpf")), None,
+        waited["relaxed-fpf"]["p99"] / waited["fpf"]["p99"], "D", holds=waited["relaxed-fpf"]["p99"] < waited["fpf"]["p99"])
+    waits = [results[run]["ttft_from_admission_s"]["mean"] for run in tiers]
+    add("latency", "grows with swapping: from admission to the first token, none, GPU, CPU, disk: " + ", ".join(f"{w:.2f} s" for w in waits), None,
         waits[-1] / waits[0], "D", "ours loads layer by layer while it computes; from host memory at 6 GB/s a prefix comes in a quarter of the time "
-        "that computing takes, while the paper copies unpinned memory before it computes", holds=waits[0] < waits[1] < waits[2])
+        "that computing takes, while the paper copies unpinned memory before it computes", holds=waits[0] < waits[2] < waits[3])
+    berkeley_chat(results, add, charts)
+
+    def chart(figure, title, names, series):
+        charts.append(("berkeley", figure, title, svg.bars(title, names, series)))
+
+    chart("prefetch", "Requests/s with and without prefetch", ["CPU", "disk"], {
+        "without": [rate(f"{t}-no-prefetch") for t in ("cpu", "disk")], "with": [rate(f"{t}-fcfs") for t in ("cpu", "disk")]})
+    chart("admission", "Requests/s where all are there at once", list(labels), {"ours": [fcfs, relaxed, fpf]})
+    chart("admission", "Time to the first token of requests that arrive over time, s", list(labels), {
+        which: [waited[a][which] for a in labels.values()] for which in ("mean", "p99")})
+    chart("latency", "From admission to the first token, s", tiers, {"ours": waits})
     title = "Requests/s by tiers"
     charts.append(("berkeley", "throughput", title, svg.bars(title, tiers, {"ours": speeds})))
     title = "Missed prefix tokens, %"
@@ -206,8 +284,23 @@ def berkeley(results, quick):
     return points, charts
 
 
+def berkeley_chat(results, add, charts):
+    """§VII-B: inputs of ShareGPT, one at a time, behind a system prompt that all share; and what the paper could not do: whole conversations,
+    whose prefixes grow."""
+    # One after another: a request takes as long as there is between two.
+    takes = {run: 1 / results[run]["throughput"]["requests_per_s"] for run in ("chat-none", "chat-disk", "talk-none", "talk-disk")}
+    gain = {kind: takes[f"{kind}-none"] / takes[f"{kind}-disk"] for kind in ("chat", "talk")}
+    add("chat", "inputs behind a system prompt: time of a request, and so throughput, without caching over with it (paper: virtually unchanged)", None, gain["chat"], "D",
+        "the prompt is all that is shared, and computing it is a small part of a request, most of which writes the reply", holds=0.98 <= gain["chat"] <= 1.1)
+    add("chat", "conversations, whose prefixes grow: the same (not in the paper, which could not grow them and expects a gain)", None, gain["talk"], "D",
+        f"{100 * results['talk-disk']['tokens']['share_cached']:.0f} % of the prompts' tokens are found", holds=gain["talk"] > gain["chat"])
+    title = "Time of a request, one at a time, s"
+    charts.append(("berkeley", "chat", title, svg.bars(title, ["input behind a system prompt", "turn of a conversation"], {
+        name: [takes[f"chat-{run}"], takes[f"talk-{run}"]] for name, run in (("without caching", "none"), ("with caching", "disk"))})))
+
+
 def memserve(results, quick):
-    points = []
+    points, charts = [], []
 
     def add(figure, label, ours, holds, why=""):
         points.append(Point("memserve", figure, label, None, ours, "D", why, "simulated", holds))
@@ -218,14 +311,21 @@ def memserve(results, quick):
     for w in ("loogle", "react"):
         add("7", f"{names[w]}: tokens of prompts for one of replies (ShareGPT {ratio['sharegpt']:.1f})", ratio[w], ratio[w] > ratio["sharegpt"])
         add("7", f"{names[w]}: share of prompts that is a known prefix, %", 100 * share[w], share[w] > 0.7)
+    chart = lambda figure, title, series: charts.append(("memserve", figure, title, svg.bars(title, list(names.values()), series)))
+    chart("7", "Tokens of prompts for one of replies", {"ours": [ratio[w] for w in names]})
+    chart("7", "Share of prompts that is a known prefix, %", {"ours": [100 * share[w] for w in names]})
+    fields = {"Time to the first token": "ttft_from_arrival_s", "Time of a request a token": "latency_per_token_s"}
+    left = {(w, field, which): results[f"{w}-cc"][field][which] / results[f"{w}-pd"][field][which]
+            for w in names for field in fields.values() for which in ("mean", "p99")}
     for w, name in names.items():
-        cc, pd = results[f"{w}-cc"], results[f"{w}-pd"]
-        for what, field in (("time to the first token", "ttft_from_arrival_s"), ("time of a request a token", "latency_per_token_s")):
+        for what, field in fields.items():
             for which in ("mean", "p99"):
-                left = cc[field][which] / pd[field][which]
-                add("8 PD", f"{name}: {what}, {which}, with caching of without", left, left < 1)
+                over = left[w, field, which]
+                add("8 PD", f"{name}: {what[0].lower()}{what[1:]}, {which}, with caching of without", over, over < 1)
+    for what, field in fields.items():
+        chart("8 PD", f"{what}, with caching of without", {which: [left[w, field, which] for w in names] for which in ("mean", "p99")})
     del quick
-    return points, []
+    return points, charts
 
 
 WHY_PD = ("in the model a prompt's pass holds replies up for 10 to 30 ms, at these rates some 10 % of the time, and two decode instances write what three wrote; the paper "
