@@ -6,7 +6,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NUMBER = (int, float)
 TEXT, OBJECT, LIST = (str,), (dict,), (list,)
-FIELDS = {"paper": TEXT, "name": TEXT, "title": TEXT, "parameters": OBJECT, "main": TEXT, "against": OBJECT, "quick": OBJECT, "quick_scale": NUMBER,
+FIELDS = {"paper": TEXT, "name": TEXT, "title": TEXT, "parameters": OBJECT, "main": TEXT, "against": OBJECT, "quick": OBJECT, "quick_scale": NUMBER, "second_scale": NUMBER,
           "quick_skips": TEXT, "quick_shortens": OBJECT, "scaled": LIST, "by_rate": OBJECT, "sweeps": OBJECT, "runs": OBJECT}
 NEEDED = ("paper", "name", "parameters", "main", "runs", "quick")
 PARAMETER = {"value": None, "from": TEXT, "assumed": TEXT, "second": None, "cannot_matter": TEXT}
@@ -120,11 +120,13 @@ def scenario(experiment, overrides, scale, quick):
 
 
 def second_runs(experiment):
-    """(name, run, fields) of each assumption's second run: of the main run, and of the one that it is compared with."""
+    """(name, fields) of each assumption's second run: of the main run, and of the one that it is compared with. Where they have a scale of
+    their own, `none` is those two at that scale with nothing changed."""
     compared = [("second", experiment["main"])]
     if "against" in experiment:
         compared.append(("second-against", experiment["against"]["run"]))
-    for field, parameter in experiment["parameters"].items():
-        if "second" in parameter:
-            for tag, run in compared:
-                yield f"{tag}:{field}", {**experiment["runs"][run], field: parameter["second"]}
+    changes = {"none": {}} if "second_scale" in experiment else {}
+    changes.update({field: {field: parameter["second"]} for field, parameter in experiment["parameters"].items() if "second" in parameter})
+    for field, change in changes.items():
+        for tag, run in compared:
+            yield f"{tag}:{field}", {**experiment["runs"][run], **change}

@@ -31,11 +31,12 @@ ROOT = HERE.parent.parent
 
 def start_runs(runner, experiment, args):
     skip = experiment.get("quick_skips")
-    runs = {name: fields for name, fields in experiment["runs"].items() if not (args.quick and skip and re.search(skip, name))}
+    runs = {name: (fields, args.scale) for name, fields in experiment["runs"].items() if not (args.quick and skip and re.search(skip, name))}
     if not args.quick:
-        runs.update(experiments.second_runs(experiment))
-    return {name: runner.start(f"{experiment['name']}.{name}", experiments.scenario(experiment, fields, args.scale, args.quick))
-            for name, fields in runs.items()}
+        scale = args.scale * experiment.get("second_scale", 1)
+        runs.update({name: (fields, scale) for name, fields in experiments.second_runs(experiment)})
+    return {name: runner.start(f"{experiment['name']}.{name}", experiments.scenario(experiment, fields, scale, args.quick))
+            for name, (fields, scale) in runs.items()}
 
 
 def options():

@@ -63,17 +63,19 @@ def decided(experiment, results, main):
         return []
     against = experiment.get("against")
     others = {field: results[f"second-against:{field}"] for field in seconds} if against else {}
+    if "none" not in seconds:
+        seconds, others = {"none": main, **seconds}, {"none": results[against["run"]] if against else main, **others}
+    scale = f", all at scale {experiment['second_scale']}" if "second_scale" in experiment else ""
     says = f" {against['says']} |" if against else ""
-    out = ["", f"What the assumptions decide (`{experiment['main']}`):", "",
+    out = ["", f"What the assumptions decide (`{experiment['main']}`{scale}):", "",
            "| assumption changed | to | hit rate of returning turns, % | tokens cached, % | TTFT from admission, s | from arrival, s | s a token | busy, s |" + says,
            "|---|---|---|---|---|---|---|---|" + ("---|" if against else "")]
-    for field, r in [("none", main), *seconds.items()]:
+    for field, r in seconds.items():
         value = "" if field == "none" else json.dumps(experiment["parameters"][field]["second"])
         row = (f"| {field} | {value} | {100 * r['hit_rate']['of_returning_turns']:.1f} | {100 * r['tokens']['share_cached']:.1f} | "
                f"{r['ttft_from_admission_s']['mean']:.3f} | {r['ttft_from_arrival_s']['mean']:.2f} | {r['latency_per_token_s']['mean']:.4f} | {r['busy_s']['total']:.0f} |")
         if against:
-            other = results[against["run"]] if field == "none" else others[field]
-            row += f" {at_field(other, against['field']) / at_field(r, against['field']):.2f} |"
+            row += f" {at_field(others[field], against['field']) / at_field(r, against['field']):.2f} |"
         out.append(row)
     return out
 
@@ -125,6 +127,9 @@ def write(output, points, charts, sources, kind, whole):
     compared = {(row["paper"], row["figure"]) for row in rows if row["status"] == "compared"}
     if whole and compared - drawn:
         raise SystemExit(f"reproduce: figures.json: expected results of each figure that is compared, found none for {sorted(compared - drawn)}")
+    uncharted = drawn - {(paper, figure) for paper, figure, _, _ in charts}
+    if whole and uncharted:
+        raise SystemExit(f"reproduce: expected a chart of each figure that is compared, found none of {sorted(uncharted)}")
     names, files = {}, {}
     for paper, figure, title, drawing in charts:
         name = slug(paper, figure, title)
