@@ -276,7 +276,8 @@ def test_a_failed_run_ends_the_others(binary, tmp_path):
 def test_a_stopped_run_leaves_no_process(binary, tmp_path, sent):
     loci, begun = fake_loci(binary, tmp_path, False)
     command = [sys.executable, str(ROOT / "scripts/reproduce/main.py"), "--loci", str(loci), "--quick", "--only", "berkeley", "--output", str(tmp_path / "out")]
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell ignores it for what it runs in the background
     deadline = time.monotonic() + 30
     while len(list(begun.iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -328,6 +329,8 @@ def test_bars_are_as_tall_as_their_values():
 def test_errors_name_file_and_field(binary):
     done = run(binary, "--scale", "7")
     assert done.returncode == 2 and "--scale: expected 0.01 to 1, found 7" in done.stderr, done.stderr
+    done = run("build/no-such-loci")
+    assert done.returncode == 2 and "--loci: expected a program, found none at build/no-such-loci" in done.stderr, done.stderr
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "s.json")
         path.write_text('{"model": "llama2-13b", "machine": "a100-80g", "engine": {"evict": "lru"}}')

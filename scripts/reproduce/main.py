@@ -55,6 +55,8 @@ def options():
         raise experiments.Refused(f"--scale: expected 0.01 to 1, found {args.scale}")
     if args.jobs < 1:
         raise experiments.Refused(f"--jobs: expected 1 or more, found {args.jobs}")
+    if not pathlib.Path(args.loci).is_file():
+        raise experiments.Refused(f"--loci: expected a program, found none at {args.loci}: scripts/build.sh release loci builds it")
     return args
 
 
