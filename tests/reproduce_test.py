@@ -181,6 +181,28 @@ def test_each_assumption_has_a_second_run_or_says_why_not():
                 assert "assumed" not in parameter or len(parameter["cannot_matter"]) > 5, (path.name, name)
 
 
+def test_second_runs_have_their_scale():
+    experiment = experiments.read(ROOT / "scripts/reproduce/experiments/attentionstore.json")
+    fields = dict(experiments.second_runs(experiment))["second:none"]  # what the others are compared with, at their scale
+    small = experiments.scenario(experiment, fields, experiment["second_scale"], False)
+    assert small["workload"]["conversations"] == 1800 and small["memory"]["disk_gb"] == 2000 and small["memory"]["device_gb"] == 70
+    assert small["workload"]["rate"] == 1.0 and small["engine"]["eviction"] == "lookahead"
+
+
+def test_a_whole_run_has_each_figure_and_its_chart(tmp_path):
+    (tmp_path / "pensieve.md").write_text("as it was")
+    rows = [row for row in json.loads((ROOT / "scripts/reproduce/figures.json").read_text()) if row["status"] == "compared"]
+    points = [Point(row["paper"], row["figure"], "x", None, 1, "D", holds=True) for row in rows]
+    charts = [(row["paper"], row["figure"], "t", "<svg/>") for row in rows]
+    for lacking in (dict(points=points[:-1], charts=charts), dict(points=points, charts=charts[:-1])):
+        with pytest.raises(SystemExit, match="expected"):
+            pages.write(tmp_path, lacking["points"], lacking["charts"], [], [], True)
+        assert snapshot(tmp_path) == {"pensieve.md": b"as it was"}
+    (tmp_path / "old.svg").write_text("no more drawn")
+    pages.write(tmp_path, points, charts, [], [], True)
+    assert "old.svg" not in snapshot(tmp_path) and "## 10a:" in (tmp_path / "pensieve.md").read_text()
+
+
 ASSUMED = {"value": 1, "assumed": "not given"}
 WRONG = [({"runz": {}}, "runz: expected one of paper, name"), ({"parameters": {"a": {**ASSUMED, "secnd": 2}}}, "parameters.a.secnd: expected one of value, from"),
          ({"parameters": {"a": ASSUMED}}, "parameters.a: expected of an assumption either second"),

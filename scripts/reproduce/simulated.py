@@ -212,9 +212,9 @@ def retention_against_lru(results, add, charts):
     apart = {rate: [b["tokens"]["computed"] / a["tokens"]["computed"] for a, b in zip(every("retention", rate), every("lru", rate))] for rate in rates}
     listed = lambda of: ", ".join(f"{gain(of, rate):.3f} at {asked[rate]:.1f}" for rate in rates)
     best, last = max(rates, key=lambda rate: gain(tokens, rate)), rates[-1]
-    why = (f"where more is asked than is served, retention computes more. It weighs what a chunk costs, not how many there are: it keeps the ends of long conversations, "
-           f"which cost most, when they are idle for longer and likelier to have ended. If attention ran at its peak, so that chunks cost nearly alike (runs -flat), "
-           f"LRU would compute {gain(tokens, last, '-flat'):.3f} of its tokens at the highest rate. The paper prints no cost of a chunk")
+    why = (f"where more is asked than is served, retention computes more tokens. It weighs what chunks cost, not how many there are, and keeps the ends of long "
+           f"conversations in place of chunks that were used later. If attention ran at its peak, so that chunks cost nearly alike (runs -flat), LRU would compute "
+           f"{gain(tokens, last, '-flat'):.3f} of its tokens here: so it is the weighing that costs them. The paper prints no cost of a chunk")
     add("14", f"tokens that LRU computes, divided by those that retention computes, at requests/s: {listed(tokens)}; the greatest (paper: up to 1.17)", None,
         gain(tokens, best), "D", f"by seed {min(apart[best]):.3f} to {max(apart[best]):.3f}", holds=gain(tokens, best) > 1.01 and min(apart[best]) > 1)
     add("14", "the same at the highest rate, where the paper's retention is still better", None, gain(tokens, last), "D", why, holds=gain(tokens, last) > 1)
