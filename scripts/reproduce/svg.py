@@ -107,7 +107,7 @@ def bars(title, labels, series):
                 body.append(f'<rect x="{x:.1f}" y="{bottom - tall:.1f}" width="{each * 0.94:.1f}" height="{tall:.1f}" '
                             f'fill="{COLOURS[s % len(COLOURS)]}" fill-opacity="{opacity}"/>')
             said = f"{low:.3g}–{high:.3g}" if low != high else f"{high:.3g}"
-            if width_of(said, 8) <= each + 4:
+            if width_of(said, 8) <= each:
                 body.append(text(x + each / 2, bottom - max(0, high) / most * PLOT - 3, said, 8))
     names, tall = labels_below(labels, group, bottom)
     return frame(body + names, bottom + tall + 6)
