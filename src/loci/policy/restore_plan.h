@@ -154,8 +154,8 @@ struct RestorePlan {
 // have equal loads and charges, and the same forms; where they do not, a price at most that of every other
 // rule. (Of more than kEveryCut blocks in both forms the price may be more by what one block costs.)
 // O(n + m log n) for n blocks of one tier and m, fewer, of another; log n times as much where blocks have
-// both forms; where a third has k, O(k m log n) while k m is at most 4,096, and then of its choices so many
-// are tried.
+// both forms; where a third has k, O(k m log n). Of k m choices (m where there are two tiers) about 700 at
+// most are tried, at even distances, and the price may be more by what lies between two of them.
 RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule);
 
 }  // namespace loci

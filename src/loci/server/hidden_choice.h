@@ -21,9 +21,9 @@ struct HiddenRequest {
 };
 
 struct HiddenChoice {
-  HiddenShare share;              // of the blocks
-  std::uint64_t slice_bytes = 0;  // 0: they are not possible, or switched off
-  std::string reason;             // for people
+  HiddenShare share;  // of the blocks
+  std::uint64_t slice_bytes = 0;
+  std::string reason;  // for people
 };
 
 // Errors: kInvalidArgument naming hidden, if hidden states were asked for and are not possible.

@@ -157,7 +157,8 @@ SelfProfile self_profile(const Model& model, const std::string& path, const Chos
                          const BackendInfo& info, const CoreConfig& core) {
   SelfProfile self{.path = costs.measure_into.value_or(""),
                    .batch_tokens = core.max_batch_tokens,
-                   .context_tokens = core.context_tokens};
+                   .context_tokens = core.context_tokens,
+                   .only_disk = costs.lacks_disk};
   std::vector<std::uint32_t> blocks;
   for (const CoreGroup& group : core.groups) blocks.push_back(group.block_count);
   self.slots = spare_slots_behind(blocks);
@@ -273,6 +274,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   if (stall_limit > 0) options.stall_limit = stall_limit;
   options.core.hidden.share = hidden.share;
   options.capture_places = capture_places(options.core);
+  if (costs.lacks_disk && tiers.disk_folder.empty()) costs.measure_into.reset();
   SelfProfile self = self_profile(*parts.model, path, costs, info, options.core);
   self.profile.disk_directory = tiers.disk_folder;
   self.io_limit = io_limit;

@@ -52,7 +52,14 @@ class WhenIdle {
  private:
   void take_over() {
     CostProfile& profile = wanted_.profile;
-    profile.curves = rough_.curves();
+    const CostCurves found = rough_.curves();
+    if (wanted_.only_disk) {
+      profile.curves.disk_read = found.disk_read;
+      profile.curves.disk_write = found.disk_write;
+      profile.curves.disk_charge = found.disk_charge;
+    } else {
+      profile.curves = found;
+    }
     if (!rough_.disk_trouble().empty())
       log_->warn("the disk's speed was not measured, its costs stay assumed: {}", rough_.disk_trouble());
     if (!rough_.disk_trouble().empty() || wanted_.io_limit > 0) profile.disk_directory.clear();

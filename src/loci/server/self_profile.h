@@ -39,6 +39,7 @@ struct SelfProfile {
   SpareSlots slots;
   std::uint32_t batch_tokens = 512;
   std::uint32_t context_tokens = 0;
+  bool only_disk = false;      // the rest was measured before, and stays
   std::uint64_t io_limit = 0;  // bytes a second; with a limit the disk is not measured and counts as this
                                // fast
 };

@@ -104,9 +104,7 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
                               .layer_slice_bytes = layers.layer_slice_bytes});
     options.shares.push_back(blocks_needed(pools[group], expected));
   }
-  // Also where none are to be saved as things are: measured anew, or with another limit, they may be, and
-  // what the disk has as hidden states stays.
-  if (request.hidden_slice_bytes > 0) {
+  if (request.hidden_share.percent > 0) {
     const std::uint32_t share = options.shares.front();
     const FormShares forms = form_shares(request.hidden_share, expected);
     options.groups.push_back({.layers = options.groups.front().layers,
@@ -137,7 +135,7 @@ void describe_disk(const TierRequest& request, const std::vector<DiskPlace>& fol
   const std::string limit =
       request.io_limit == 0 ? "" : fmt::format(", {}/s at most", format_bytes(request.io_limit));
   std::string hidden;
-  if (slots.size() > request.backend->groups.size() && request.hidden_share.percent > 0) {
+  if (slots.size() > request.backend->groups.size()) {
     hidden = fmt::format(", {} for {} tokens as hidden states",
                          format_bytes(slots.back() * request.hidden_slice_bytes * request.backend->layers),
                          format_count(std::uint64_t{slots.back()} * kBlockTokens));

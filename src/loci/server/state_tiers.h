@@ -28,8 +28,7 @@ struct TierRequest {
   std::uint64_t io_limit = 0;  // bytes a second of the disk tier; 0: none
   std::string default_folder;
   const BackendInfo* backend = nullptr;
-  // Which blocks are stored as hidden states, and the bytes of a slice of these (0: the model's state has no
-  // such form, or it is not wanted). With a share of 0 the disk still has a place for them.
+  // Which blocks are stored as hidden states, and the bytes of a slice of these.
   HiddenShare hidden_share;
   std::uint64_t hidden_slice_bytes = 0;
   std::uint32_t context_tokens = 0;

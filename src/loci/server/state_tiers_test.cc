@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <utility>
 
 namespace loci {
 namespace {
@@ -60,26 +59,6 @@ TEST_F(StateTiersTest, HostMemoryIsSplitAsTheDeviceIs) {
   EXPECT_TRUE(open_state_tiers(request_)->host_blocks.empty());
   request_.host_bytes = 8192;
   EXPECT_EQ(open_state_tiers(request_).status().field(), "host_memory");
-}
-
-// What is measured later may want them; and what is there stays when it does not.
-TEST_F(StateTiersTest, WhereHiddenStatesArePossibleTheDiskHasAPlaceForThem) {
-  backend_.groups = {{.layers = {0, 1, 2, 3}, .window = 0, .layer_slice_bytes = 4096, .block_bytes = 16384}};
-  request_.disk = std::vector<DiskPlace>{sized("a")};
-  request_.hidden_slice_bytes = 2048;
-  const auto slots = [this](std::uint32_t percent) {
-    request_.hidden_share.percent = percent;
-    const Result<StateTiers> tiers = open_state_tiers(request_);
-    EXPECT_TRUE(tiers.ok() && tiers->warnings.empty()) << tiers.status().to_string();
-    return std::pair{tiers->disk->groups().at(0).slots, tiers->disk->groups().at(1).slots};
-  };
-  const auto [keys, hidden] = slots(0);
-  EXPECT_GE(hidden, 1u);
-  EXPECT_GT(keys, 50 * hidden);
-  const auto [with_keys, with_hidden] = slots(100);
-  EXPECT_EQ(with_keys, keys) << "files do not become shorter";
-  EXPECT_GT(with_hidden, keys / 2);
-  EXPECT_EQ(slots(0).second, with_hidden);
 }
 
 TEST_F(StateTiersTest, TheDiskIsStripedAndKeepsItsSecretAndItsSize) {

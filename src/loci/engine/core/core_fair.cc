@@ -40,10 +40,7 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
     for (const FairQueue::Head& head : queue_.heads(prompts.wanted.size() + 1 + kPassedMost)) {
       if (has_enough(*head.tenant, weights)) continue;
       CoreRequest& request = *requests_.at(head.request);
-      if (std::ranges::any_of(passed, [&](const CoreRequest* one) {
-            return one->passed_by + request.length() > one->length();
-          }))
-        continue;
+      if (!giving_way_.may_pass(request, passed)) continue;
       if (!try_admit(request, booked, pass, plan)) {
         const bool is_passed =
             room_.is_blocked(head.request) && passed.size() < kPassedMost && giving_way_.lets_pass(request);
@@ -51,7 +48,10 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
         passed.push_back(&request);
         continue;
       }
-      for (CoreRequest* one : passed) one->passed_by += request.length();
+      for (CoreRequest* one : passed) {
+        one->passed_by += request.length();
+        request.passed.push_back(one->id);
+      }
       prompts.add(request, former_.missing_tokens(request));
       admitted = true;
       break;
@@ -87,6 +87,10 @@ void Core::State::take_distances() {
 // Its tenant was given so many tokens.
 void Core::State::charge(const CoreRequest& request, std::uint64_t tokens) {
   queue_.charge(request.tenant, tokens);
+  for (const RequestId id : request.passed) {
+    const auto passed = requests_.find(id);
+    if (passed != requests_.end()) passed->second->passed_by += tokens;
+  }
   queue_needs_.served(request.tenant);
 }
 
@@ -102,12 +106,15 @@ void Core::State::suspend(CoreRequest& request) {
   ++totals_.suspensions_total;
 }
 
-// Those at the front of the queue that lack room and let others pass, and the first that does not.
+// Those at the front of the queue that lack room and let others pass, and the first of the others that does
+// not, or may be admitted.
 std::vector<CoreRequest*> Core::State::front_of_queue() {
   std::vector<CoreRequest*> front;
   for (const FairQueue::Head& head : queue_.heads(kPassedMost + 1)) {
-    front.push_back(requests_.at(head.request).get());
-    if (!room_.is_blocked(head.request) || !giving_way_.lets_pass(*front.back())) break;
+    CoreRequest& request = *requests_.at(head.request);
+    if (!giving_way_.may_pass(request, front)) continue;
+    front.push_back(&request);
+    if (!room_.is_blocked(head.request) || !giving_way_.lets_pass(request)) break;
   }
   return front;
 }
@@ -115,13 +122,14 @@ std::vector<CoreRequest*> Core::State::front_of_queue() {
 void Core::State::make_room() {
   if (queue_.empty() || batch_.empty()) return;
   const std::vector<CoreRequest*> front = front_of_queue();
-  if (batch_.full()) {
+  if (batch_.full()) {  // (a place is of no use to who lacks memory)
+    if (room_.is_blocked(front.back()->id)) return;
     if (CoreRequest* victim = giving_way_.for_place(*front.back())) suspend(*victim);
     return;
   }
   for (const CoreRequest* head : front) {
-    for (std::uint32_t group = 0; group < group_count_ && room_.is_blocked(head->id); ++group)
-      make_memory(*head, group);
+    if (!room_.is_blocked(head->id)) continue;
+    for (std::uint32_t group = 0; group < group_count_; ++group) make_memory(*head, group);
   }
 }
 
@@ -138,7 +146,9 @@ bool Core::State::someone_gives_way() {
   if (std::ranges::any_of(batch_, [](const auto* request) { return request->gives_way(); })) return true;
   if (queue_.empty() || batch_.empty()) return false;
   const std::vector<CoreRequest*> front = front_of_queue();
-  if (batch_.full()) return giving_way_.for_place(*front.back()) != nullptr;
+  if (batch_.full()) {
+    return !room_.is_blocked(front.back()->id) && giving_way_.for_place(*front.back()) != nullptr;
+  }
   for (const CoreRequest* head : front) {
     for (std::uint32_t group = 0; group < group_count_ && room_.is_blocked(head->id); ++group) {
       if (giving_way_.for_memory(*head, giving_way_.claim(*head, group)) != nullptr) return true;

@@ -59,6 +59,13 @@ CoreRequest* GivingWay::for_place(const CoreRequest& head) const {
   return victim;
 }
 
+std::uint64_t GivingWay::held_by_tenant(const CoreRequest& head, std::uint32_t group) const {
+  std::uint64_t held = 0;
+  for (const CoreRequest* request : batch_)
+    if (request->tenant == head.tenant) held += blocks_held(*request, group);
+  return held;
+}
+
 // Whether its tenant, which holds so many blocks, is above its share once it has what this one needs too.
 bool GivingWay::above_share(const CoreRequest& head, std::uint32_t group, std::uint64_t held) const {
   return (held + blocks_needed(head, group)) * queue_.active_weight() >
@@ -68,11 +75,16 @@ bool GivingWay::above_share(const CoreRequest& head, std::uint32_t group, std::u
 bool GivingWay::lets_pass(const CoreRequest& head) const {
   if (head.passed_by >= head.length()) return false;
   for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-    const auto held = blocks_by_tenant(group);
-    const auto own = held.find(head.tenant);
-    if (above_share(head, group, own == held.end() ? 0 : own->second)) return true;
+    if (above_share(head, group, held_by_tenant(head, group))) return true;
   }
   return false;
+}
+
+bool GivingWay::may_pass(const CoreRequest& head, std::span<CoreRequest* const> those) const {
+  if (those.empty()) return true;
+  return !head.was_admitted() && std::ranges::all_of(those, [&](const CoreRequest* one) {
+    return one->passed_by + head.length() <= one->length();
+  });
 }
 
 GivingWay::Claim GivingWay::claim(const CoreRequest& head, std::uint32_t group) const {

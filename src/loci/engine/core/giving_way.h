@@ -19,8 +19,9 @@
 //     runs      a1 a2            b1            c1 is first in the queue and needs ten blocks. Nobody is above
 //               2  2   blocks    4             its share of four, so nobody gives way: until a's and b's
 //                                              replies end d1, which needs two, would wait as well. So d1
-//                                              passes. What passes c1 is ten blocks' tokens in all: then the
-//                                              others wait until there is room for c1.
+//                                              passes. So do others, until they and their replies have ten
+//                                              blocks' tokens: then they wait until there is room for c1.
+//                                              (If somebody gives way for d1, c1 may take that room first.)
 //
 // It owns nothing but its rules, and has no invariant to test. It requires that what it is asked about waits.
 // From claim() until its answer is used nobody may join the batch, and only those who give way may leave it.
@@ -30,6 +31,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 
 #include "loci/engine/core/admission.h"
@@ -64,6 +66,9 @@ class GivingWay {
   // Others may be admitted before this one, which lacks room: with it its tenant would be above its share of
   // some group's memory, and fewer tokens have passed it than it has itself.
   bool lets_pass(const CoreRequest& head) const;
+  // This one may be admitted before those, which lack room and let others pass. (Whoever has begun has given
+  // way, perhaps to one of them, and would do so again.)
+  bool may_pass(const CoreRequest& head, std::span<CoreRequest* const> those) const;
 
   // What the one that waits may ask of a group's memory.
   struct Claim {
@@ -82,6 +87,7 @@ class GivingWay {
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  std::uint64_t held_by_tenant(const CoreRequest& head, std::uint32_t group) const;
   bool above_share(const CoreRequest& head, std::uint32_t group, std::uint64_t held) const;
   std::uint32_t blocks_held(const CoreRequest& request, std::uint32_t group) const;
   std::uint64_t blocks_needed(const CoreRequest& head, std::uint32_t group) const;

@@ -93,6 +93,41 @@ TEST(GivingWay, NoMorePassesItThanItWaitsFor) {
   EXPECT_TRUE(tenants.has_ended(19));
 }
 
+// Its reply counts: else a prompt of one token and a reply of thousands would pass for one.
+TEST(GivingWay, RepliesCountForWhatPasses) {
+  Tenants tenants(12);
+  tenants.arrive(1, "a", 97, 32);
+  tenants.arrive(2, "b", 97, 32);
+  tenants.pass(2);
+  tenants.arrive(3, "c", 150, 1);  // a block more than is free
+  tenants.pass(1);
+  for (std::uint64_t id = 4; id < 7; ++id) tenants.arrive(id, "d" + std::to_string(id), 5, 20);
+  tenants.pass(22);
+  for (std::uint64_t id = 4; id < 7; ++id) EXPECT_TRUE(tenants.has_ended(id));
+  tenants.arrive(7, "e", 90, 1);
+  tenants.arrive(8, "f", 60, 1);
+  tenants.pass(2);
+  EXPECT_FALSE(tenants.has_begun(3));
+  EXPECT_FALSE(tenants.has_begun(7)) << "with 15 tokens of prompts and 60 of replies 90 are more than 150";
+  EXPECT_TRUE(tenants.has_begun(8));
+  tenants.pass(60);
+  EXPECT_TRUE(tenants.has_ended(3));
+  EXPECT_TRUE(tenants.has_ended(7));
+}
+
+// Who gives way for it does not come back before it, to give way again.
+TEST(GivingWay, WhoGaveWayDoesNotPass) {
+  Tenants tenants(12);
+  tenants.arrive(1, "a", 100, 300);
+  tenants.arrive(2, "a", 100, 28);
+  tenants.pass(4);
+  tenants.arrive(3, "b", 310, 1);
+  tenants.pass(120);
+  EXPECT_LE(tenants.suspensions(), 1u);
+  tenants.pass(400);
+  EXPECT_TRUE(tenants.has_ended(3));
+}
+
 TEST(GivingWay, WhoWaitsForItsShareIsPassedByNobody) {
   Tenants tenants(12);
   tenants.arrive(1, "a", 100, 28);

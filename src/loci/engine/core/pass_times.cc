@@ -11,6 +11,9 @@ namespace {
 // Of fewer blocks it is the threads' waiting for one another that is timed.
 constexpr std::uint64_t kProjectedLeast = 8;
 
+// So many passes with prompts, in a row, all had decodes too: no prompt is computed alone.
+constexpr std::uint32_t kBesideDecodes = 3;
+
 // A pass that waited took clearly less than predicted if it took less than this share: of those that took
 // about as long as predicted only the faster half would count.
 constexpr struct {
@@ -30,6 +33,11 @@ std::uint32_t PassTimes::fitting(const PassRows& decodes, std::span<const Prompt
   return fitting_tokens(predict_both, std::max(limit_, kDecodesShare * alone), decodes, prompts, tokens_max);
 }
 
+Nanos PassTimes::compute(std::uint32_t begin, std::uint32_t count) const {
+  const PassKind kind = beside_decodes_ < kBesideDecodes ? PassKind::kPrompts : PassKind::kBoth;
+  return of(kind).apply(costs_.compute(begin, count));
+}
+
 void PassTimes::begin(const PassWork& work, bool waits, Nanos now) {
   in_flight_.push_back({work, waits, now});
 }
@@ -45,19 +53,21 @@ void PassTimes::end(const End& end, Nanos now) {
     const Wide predicted = static_cast<Wide>(costs_.project_block()) * projected.slices / layers;
     projecting_.observe(static_cast<Nanos>(std::min<Wide>(predicted, kCostMax)), projected.took);
   }
-  // (Clocks differ: a pass that did nothing else took some time.)
-  const Nanos took = std::max<Nanos>(now - ended.begun_at - projected.took, 1);
+  // (It cannot be. Who says so may be wrong about the rest too.)
+  if (projected.took >= now - ended.begun_at && projected.took > 0) return;
+  const Nanos took = now - ended.begun_at - projected.took;
   if (ended.waits && (!is_whole || took >= predict(ended.work) / kClearly.of * kClearly.at)) return;
   const PassKind kind = ended.work.kind;
   corrections_[static_cast<std::size_t>(kind)].observe(
       costs_.pass(ended.work.rows.rows, ended.work.rows.context), took);
-  if (kind != PassKind::kDecodes) prompts_ = kind;
+  if (kind == PassKind::kPrompts) beside_decodes_ = 0;
+  if (kind == PassKind::kBoth) ++beside_decodes_;
 }
 
 void PassTimes::costs_changed() {
   corrections_ = {};
   projecting_ = {};
-  prompts_ = PassKind::kPrompts;
+  beside_decodes_ = 0;
   for (Flight& flight : in_flight_) flight.outdated = true;
 }
 

@@ -61,11 +61,9 @@ class PassTimes {
   Nanos predict(const PassWork& work) const {
     return of(work.kind).apply(costs_.pass(work.rows.rows, work.rows.context));
   }
-  // The time to compute tokens [begin, begin + count) of a prompt, as its share of a pass; corrected as the
-  // last pass with a prompt was, alone or beside decodes: where somebody always decodes no prompt is alone.
-  Nanos compute(std::uint32_t begin, std::uint32_t count) const {
-    return of(prompts_).apply(costs_.compute(begin, count));
-  }
+  // The time to compute tokens [begin, begin + count) of a prompt, as its share of a pass: of prompts, or,
+  // while somebody always decodes, of both.
+  Nanos compute(std::uint32_t begin, std::uint32_t count) const;
   // The time to project a block's hidden states inside a pass; 0: nobody measured it.
   Nanos project_block() const { return projecting_.apply(costs_.project_block()); }
   // How many tokens of prompts may join a pass of these decodes (policy/pass_budget.h), by the upper quartile
@@ -101,7 +99,7 @@ class PassTimes {
   const CostModel& costs_;
   Nanos limit_;
   std::array<Correction, kPassKinds> corrections_;
-  PassKind prompts_ = PassKind::kPrompts;  // of the last pass that computed some
+  std::uint32_t beside_decodes_ = 0;  // passes of both since the last one of prompts
   Correction projecting_;
   std::deque<Flight> in_flight_;
 };

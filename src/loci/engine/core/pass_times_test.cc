@@ -45,7 +45,7 @@ TEST(PassTimes, ProjectingIsNotTakenForComputing) {
   EXPECT_EQ(times.predict(work), 50 * kNanosPerMilli);
   times.begin(work, false, 0);
   times.end({.projected = {.slices = 64, .took = 60 * kNanosPerMilli}, .layers = 1}, 50 * kNanosPerMilli);
-  EXPECT_GT(times.predict(work), 0) << "it said that it projected for longer than it ran";
+  EXPECT_EQ(times.predict(work), 50 * kNanosPerMilli) << "it said that it projected for longer than it ran";
 }
 
 // Where replies are always being written, prompts are only ever computed beside them.
@@ -61,7 +61,7 @@ TEST(PassTimes, ComputingIsCorrectedByTheLastPassesWithPrompts) {
     return times.compute(0, 100) / kNanosPerMilli;
   };
   EXPECT_EQ(pass(PassKind::kPrompts, 200), 200);
-  EXPECT_EQ(pass(PassKind::kBoth, 300), 300);
+  for (const Nanos expected : {200, 200, 300}) EXPECT_EQ(pass(PassKind::kBoth, 300), expected);
   EXPECT_EQ(pass(PassKind::kDecodes, 900), 300) << "it had none";
   EXPECT_EQ(pass(PassKind::kPrompts, 200), 200);
   times.costs_changed();

@@ -133,8 +133,9 @@ struct CoreRequest : RequestFacts {
   FinishReason end_reason = FinishReason::kCancelled;  // only for a request that is ending
   std::uint32_t cached_tokens = 0;
   std::uint32_t suspensions = 0;
-  // Tokens of others that were admitted before it while it lacked room (giving_way.h).
+  // While it lacked room: tokens of others that were admitted before it, replies included (giving_way.h).
   std::uint64_t passed_by = 0;
+  std::vector<RequestId> passed;  // whom it passed when it was admitted
 
   // --- its blocks, while it runs: Admission places the first ones, then BlockTables changes them ---
 

@@ -13,7 +13,7 @@ constexpr std::uint64_t kCaptureBytesMin = std::uint64_t{64} << 20;
 }  // namespace
 
 std::uint32_t capture_places(const CoreConfig& core) {
-  if (core.hidden.disk_blocks == 0 || core.hidden.share.percent == 0) return 0;
+  if (core.hidden.disk_blocks == 0) return 0;
   const CoreGroup& group = core.groups.front();
   const std::uint64_t most = std::max(group.block_count * group.block_bytes / 8, kCaptureBytesMin);
   const std::uint64_t wanted = 4 * (core.max_batch_tokens / kBlockTokens) + core.max_running;

@@ -208,16 +208,14 @@ class Opener {
     one.headers.resize(groups);
     one.slots.resize(groups);
     for (std::uint32_t g = 0; g < groups; ++g) {
-      if (g >= found.groups.size()) {
-        LOCI_RETURN_IF_ERROR(create_group(index, g));
-        continue;
-      }
-      LOCI_ASSIGN_OR_RETURN(one.headers[g], one.folder->open(header_file_name(g), FileCaching::kCached));
-      LOCI_ASSIGN_OR_RETURN(one.slots[g], one.folder->open(slot_file_name(g), FileCaching::kDirect));
-      LOCI_RETURN_IF_ERROR(
-          fit(*one.folder, *one.headers[g], found.header_file_bytes(g), layout.header_file_bytes(g)));
-      LOCI_RETURN_IF_ERROR(
-          fit(*one.folder, *one.slots[g], found.slot_file_bytes(g), layout.slot_file_bytes(g)));
+      const Status opened = g < found.groups.size() ? open_group(index, g, found) : create_group(index, g);
+      if (opened.ok()) continue;
+      if (layout.groups[g].form != StateForm::kHidden || may_be_whole(opened)) return opened;
+      set_.losses.push_back(
+          fmt::format("{}: the hidden states there cannot be kept ({}); their files are made anew",
+                      one.folder->path(), opened.message()));
+      LOCI_RETURN_IF_ERROR(remove_group(*one.folder, g));
+      LOCI_RETURN_IF_ERROR(create_group(index, g));
     }
     LOCI_ASSIGN_OR_RETURN(one.holes, one.folder->open(kHoleFileName, FileCaching::kCached));
     LOCI_RETURN_IF_ERROR(fit(*one.folder, *one.holes, found.hole_file_bytes(), layout.hole_file_bytes()));
@@ -242,6 +240,18 @@ class Opener {
     for (auto g = static_cast<std::uint32_t>(superblock.groups.size()); g < kDiskGroupsMax; ++g)
       LOCI_RETURN_IF_ERROR(remove_group(folder, g));
     return {};
+  }
+
+  // `found`: what its files were made for.
+  Status open_group(std::size_t index, std::uint32_t group, const DiskLayout& found) {
+    DiskFileSet::Directory& one = set_.directories[index];
+    const DiskLayout& wanted = set_.layout;
+    LOCI_ASSIGN_OR_RETURN(one.headers[group],
+                          one.folder->open(header_file_name(group), FileCaching::kCached));
+    LOCI_ASSIGN_OR_RETURN(one.slots[group], one.folder->open(slot_file_name(group), FileCaching::kDirect));
+    LOCI_RETURN_IF_ERROR(fit(*one.folder, *one.headers[group], found.header_file_bytes(group),
+                             wanted.header_file_bytes(group)));
+    return fit(*one.folder, *one.slots[group], found.slot_file_bytes(group), wanted.slot_file_bytes(group));
   }
 
   static Status remove_group(DiskFolder& folder, std::uint32_t group) {

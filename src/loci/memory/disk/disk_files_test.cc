@@ -103,6 +103,20 @@ TEST_F(DiskFiles, KeysAndValuesStayWhenHiddenStatesHaveOtherRows) {
   expect_filled(*store, 1);
 }
 
+TEST_F(DiskFiles, KeysAndValuesStayWhereFilesOfHiddenStatesAreMissing) {
+  {
+    const auto store = open(4096);
+    fill(*store, 0);
+    fill(*store, 1);
+  }
+  std::filesystem::remove(folder_.file("a/group-1.slots"));
+  auto store = DiskStore::open(options(4096)).value();
+  ASSERT_EQ(store->losses().size(), 1u);
+  EXPECT_NE(store->losses()[0].find("/a: the hidden states there cannot be kept"), std::string::npos);
+  expect_filled(*store, 0);
+  EXPECT_EQ(recover_all(*store).size(), 3u) << "the other directory has its half";
+}
+
 // Cut short between the superblock and the files that it names no longer, or does not name yet.
 TEST_F(DiskFiles, FilesThatNoSuperblockNamesAreMadeAnew) {
   fill(*open(0), 0);

@@ -310,6 +310,7 @@ Result<ChosenCosts> choose_costs(const ProfilePlace& place, const MachineId& mac
     if (file.empty() && profile->rough && place.wants_disk && profile->disk_directory.empty()) {
       chosen.source += ", the disk's assumed";
       chosen.measure_into = path;
+      chosen.lacks_disk = true;
     }
     return chosen;
   }

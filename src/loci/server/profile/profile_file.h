@@ -72,6 +72,7 @@ struct ChosenCosts {
   CostCurves curves;
   std::string source;
   bool measured = false;
+  bool lacks_disk = false;  // all was measured but the disk's links
   // The path to which the server is to write costs that it measures itself. Absent: it is not to measure.
   // Empty: it measures and writes nothing: there is no folder, or the file there cannot be used and is left
   // alone.

@@ -190,6 +190,7 @@ TEST_F(ProfileFolder, ARoughProfileIsMadeAgainWhereThereIsADisk) {
     const Result<ChosenCosts> costs = choose_costs({.file = {}, .folder = folder_, .wants_disk = wants_disk},
                                                    profile.machine, {1, 2, 0xab}, {});
     EXPECT_TRUE(costs.ok() && costs->measured && costs->curves == profile.curves);
+    EXPECT_EQ(costs->lacks_disk, costs->measure_into.has_value());
     return costs->measure_into;
   };
   CostProfile without = profile;
