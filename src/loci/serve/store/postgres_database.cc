@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <map>
 #include <random>
 #include <thread>
 #include <vector>
@@ -21,6 +22,7 @@ namespace loci {
 namespace {
 
 constexpr std::size_t kConnectionsMax = 8;
+constexpr std::size_t kConnectionsOfOne = 6;  // of a tenant at once, so that others find one
 // Upkeep goes through many rows.
 constexpr int kUpkeepTimes = 4;
 constexpr Nanos kSchemaTimeout = 3'600 * kNanosPerSecond;
@@ -162,6 +164,7 @@ struct PostgresDatabase::Pool {
   Time::time_point answered_at GUARDED_BY(mutex);
   bool stands_still GUARDED_BY(mutex) = false;
   bool is_asked GUARDED_BY(mutex) = false;  // by the one call, while it stands still
+  std::map<std::string, std::size_t, std::less<>> used GUARDED_BY(mutex);  // by tenant; above 0
   bool is_abandoned GUARDED_BY(mutex) = false;
   bool is_over GUARDED_BY(mutex) = false;
   std::thread watch;
@@ -226,6 +229,15 @@ struct PostgresDatabase::Pool {
   std::vector<Busy>::iterator find_busy(const PostgresConnection* connection) REQUIRES(mutex) {
     return std::ranges::find(busy, connection, &Busy::connection);
   }
+  // Fewer than it may have. `tenant`: empty: the server itself.
+  bool may_use(std::string_view tenant) REQUIRES(mutex) {
+    const auto found = used.find(tenant);
+    return tenant.empty() || found == used.end() || found->second < kConnectionsOfOne;
+  }
+  void end_use_of(std::string_view tenant) REQUIRES(mutex) {
+    const auto found = used.find(tenant);
+    if (--found->second == 0) used.erase(found);
+  }
   // True: it was given up.
   bool end_use(const PostgresConnection* connection) REQUIRES(mutex) {
     const auto found = find_busy(connection);
@@ -235,14 +247,18 @@ struct PostgresDatabase::Pool {
     return given_up;
   }
 
-  Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout) { return take(timeout, settings); }
-  Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout, const std::string& settings_of_new) {
+  Result<std::unique_ptr<PostgresConnection>> take(std::string_view tenant, Nanos timeout) {
+    return take(tenant, timeout, settings);
+  }
+  Result<std::unique_ptr<PostgresConnection>> take(std::string_view tenant, Nanos timeout,
+                                                   const std::string& settings_of_new) {
     const auto until = Time::now() + std::chrono::nanoseconds(timeout);
     bool asks = false;
     {
       MutexLock lock(mutex);
-      const auto ready = [this]() REQUIRES(mutex) {
-        return is_abandoned || stands_still || !idle.empty() || open < kConnectionsMax;
+      const auto ready = [&]() REQUIRES(mutex) {
+        const bool has_room = !idle.empty() || open < kConnectionsMax;
+        return is_abandoned || stands_still || (has_room && may_use(tenant));
       };
       if (!returned.wait_until(lock, until, ready)) return unanswered(timeout);
       if (is_abandoned) return abandoned();
@@ -251,6 +267,7 @@ struct PostgresDatabase::Pool {
         is_asked = asks = true;
         doubt_before(Time::time_point::max());
       }
+      ++used[std::string(tenant)];
       if (!idle.empty()) {
         std::unique_ptr<PostgresConnection> connection = std::move(idle.back());
         idle.pop_back();
@@ -263,7 +280,7 @@ struct PostgresDatabase::Pool {
     auto made = PostgresConnection::connect(settings_of_new);
     if (!made.ok()) {
       note_unmade(asks, connecting);
-      drop(nullptr);
+      drop(tenant, nullptr);
       return made;
     }
     std::unique_ptr<PostgresConnection> connection = std::move(made).value();
@@ -274,7 +291,7 @@ struct PostgresDatabase::Pool {
     }
     if (Status begun = connection->begin(instance, lock_timeout); !begun.ok()) {
       note_unmade(asks, connecting);
-      return drop(std::move(connection)) ? unanswered(timeout) : begun;
+      return drop(tenant, std::move(connection)) ? unanswered(timeout) : begun;
     }
     Connections replaced;
     {
@@ -299,10 +316,11 @@ struct PostgresDatabase::Pool {
     if (asks || took_long) stands_still = took_long;
   }
 
-  void give(std::unique_ptr<PostgresConnection> connection) {
+  void give(std::string_view tenant, std::unique_ptr<PostgresConnection> connection) {
     {
       const MutexLock lock(mutex);
       note_answered();
+      end_use_of(tenant);
       if (end_use(connection.get())) {
         --open;  // it was given up as its answer came
       } else {
@@ -311,14 +329,15 @@ struct PostgresDatabase::Pool {
         watch_changed.notify_all();
       }
     }
-    returned.notify_one();
+    returned.notify_all();  // not each who waits may have it
   }
 
   // It was lost, or could not be made (null). True: it was given up.
-  bool drop(std::unique_ptr<PostgresConnection> connection) {
+  bool drop(std::string_view tenant, std::unique_ptr<PostgresConnection> connection) {
     bool given_up = false;
     {
       const MutexLock lock(mutex);
+      end_use_of(tenant);
       const auto found = find_busy(connection.get());
       if (found != busy.end()) doubt_before(found->since);
       given_up = end_use(connection.get());
@@ -397,12 +416,12 @@ Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::stri
   pool->watch = std::thread([watched = pool.get()] { watched->run_watch(); });
   LOCI_ASSIGN_OR_RETURN(
       std::unique_ptr<PostgresConnection> first,
-      pool->take(std::max(options.answer_timeout, at_start.answer_timeout), pool->settings_at_start));
-  pool->give(std::move(first));
+      pool->take({}, std::max(options.answer_timeout, at_start.answer_timeout), pool->settings_at_start));
+  pool->give({}, std::move(first));
   return std::unique_ptr<PostgresDatabase>(new PostgresDatabase(std::move(pool)));
 }
 
-Status PostgresDatabase::transact(SqlAccess access, const SqlCaller&, const Body& body) {
+Status PostgresDatabase::transact(SqlAccess access, const SqlCaller& caller, const Body& body) {
   using Writing = pqxx::transaction<pqxx::repeatable_read, pqxx::read_write>;
   using Reading = pqxx::transaction<pqxx::repeatable_read, pqxx::read_only>;
   using EachRow = pqxx::transaction<pqxx::read_committed, pqxx::read_write>;
@@ -411,14 +430,15 @@ Status PostgresDatabase::transact(SqlAccess access, const SqlCaller&, const Body
                         : access == SqlAccess::kUpkeep ? pool_->answer_timeout * kUpkeepTimes
                                                        : pool_->answer_timeout;
   for (int attempt = 0;; ++attempt) {
-    LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, pool_->take(timeout));
+    LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection,
+                          pool_->take(caller.tenant, timeout));
     Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, body)
                             : access == SqlAccess::kRows ? Pool::attempt<EachRow>(*connection, body)
                                                          : Pool::attempt<Writing>(*connection, body);
     const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();
     if (!lost) {
-      pool_->give(std::move(connection));
-    } else if (pool_->drop(std::move(connection)) && outcome.fault == PostgresFault::kLost) {
+      pool_->give(caller.tenant, std::move(connection));
+    } else if (pool_->drop(caller.tenant, std::move(connection)) && outcome.fault == PostgresFault::kLost) {
       return Pool::unanswered(timeout);  // another connection is to the same server
     }
     const bool again = outcome.fault == PostgresFault::kLost || outcome.fault == PostgresFault::kConflict;

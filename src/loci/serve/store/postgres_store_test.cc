@@ -9,8 +9,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <latch>
 #include <pqxx/pqxx>
 #include <thread>
+#include <vector>
 
 #include "loci/base/eventually_testing.h"
 #include "loci/serve/store/open_store.h"
@@ -109,7 +111,7 @@ TEST_F(PostgresStoreTest, TurnsOfManyServersInOneConversationStayWhole) {
 
 // Turns of one tenant too: each connection counts what the tenant has in a row of its own.
 TEST_F(PostgresStoreTest, TurnsAreCommittedInParallel) {
-  constexpr int kAtOnce = 8;
+  constexpr int kAtOnce = 6;  // as many connections as a tenant may have
   std::atomic<int> inside = 0, most = 0;
   std::atomic<bool> watched = false;
   StoreOptions options;
@@ -143,6 +145,34 @@ StoredTurn turn_in(const std::string& conversation, const std::string& id, std::
   turn.response.conversation = conversation;
   turn.claim = claim;
   return turn;
+}
+
+// Each waits in the middle of its reading, as who reads 64 MiB over a slow network.
+TEST_F(PostgresStoreTest, OneTenantLeavesConnectionsToOthers) {
+  const auto store = open();
+  for (const char* tenant : {"flood", "ann"}) ASSERT_TRUE(store->commit_turn(tenant, test_turn("r")).ok());
+  std::latch go(1);
+  std::atomic<int> reading = 0, most = 0;
+  const ReadRoom wait = [&](std::uint64_t) {
+    const int now = ++reading;
+    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
+    go.wait();
+    --reading;
+    return true;
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 12; ++i)
+    threads.emplace_back([&] { EXPECT_TRUE(store->response_json("flood", "r", wait).ok()); });
+  EXPECT_TRUE(eventually([&] { return reading >= 6; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::atomic<bool> other_read = false;
+  std::thread other([&] { other_read = store->response_json("ann", "r", {}).ok(); });
+  EXPECT_TRUE(eventually([&] { return other_read.load(); })) << "all connections were the flood's";
+  go.count_down();
+  other.join();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(most, 6);
 }
 
 TEST_F(PostgresStoreTest, OneServerAtATimeClaimsAConversationsTurn) {
