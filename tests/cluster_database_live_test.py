@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the database of a cluster may do to it, and what a member's wrong clock may do to the database."""
+import re
 import subprocess
 import threading
 import time
@@ -94,6 +95,16 @@ def test_a_wrong_clock_deletes_nobodys_conversations(place, postgres, clock, mon
                     expect_equal(answers(right, one), 200, which)
             ages = postgres.sql("SELECT max(abs(active_at - extract(epoch FROM now()))) FROM loci.threads", place.database)
             expect(float(ages) < 600, f"all were active just now: {ages}")
+
+
+def test_the_list_shows_how_full_of_state_members_are(place):
+    with place.server() as server:
+        expect_equal(server.post("/v1/chat/completions", chat("hello " * 100)).status, 200, "a prompt of many blocks")
+
+        def shown():
+            line = place.members().get(server.port, "")
+            return re.search(r" +0 +0 +([\d]+) % +- +- +serving", line)
+        wait_until(lambda: shown() and int(shown().group(1)) > 0, "the device has state, and there are no other tiers")
 
 
 def test_a_database_that_takes_no_commits_takes_no_front_down(place, postgres):
