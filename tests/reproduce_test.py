@@ -210,9 +210,11 @@ WRONG = [({"runz": {}}, "runz: expected one of paper, name"), ({"parameters": {"
          ({"parameters": {"a": {**ASSUMED, "second": "2"}}}, "parameters.a.second: expected another value of the same type"),
          ({"parameters": {"a": {"value": 1}}}, "parameters.a: expected either from"), ({"parameters": []}, "parameters: expected an object, found []"),
          ({"sweeps": {"s": {"fields": {}, "rates": [1], "rate": 1}}}, "sweeps.s.rate: expected one of fields, rates, by_rate"),
-         ({"scaled": ["b"]}, "expected fields that parameters names, found b"), ({"main": "other"}, "main: expected one of the runs, found other"),
+         ({"scaled": ["b"]}, "scaled: expected fields that parameters gives numbers, found \"b\""), ({"main": "other"}, "main: expected one of the runs, found other"),
          ({"against": {"run": "x", "field": "f", "says": "s"}}, "against.run: expected one of the runs, found x"),
-         ({"quick_scale": "0.1"}, 'quick_scale: expected a number, found "0.1"'), ({"runs": {"m": 3}}, "runs.m: expected an object, found 3")]
+         ({"quick_scale": "0.1"}, 'quick_scale: expected a number, found "0.1"'),
+         ({"parameters": {"a": {"value": 1, "from": "§1"}}, "scaled": ["a"], "runs": {"m": {"a": "x"}}}, 'runs.m.a: expected a number, found "x"'),
+         ({"runs": {"m": 3}}, "runs.m: expected an object, found 3")]
 
 
 @pytest.mark.parametrize("wrong,said", WRONG)
@@ -225,6 +227,41 @@ def test_an_experiment_is_checked(tmp_path, wrong, said):
     with pytest.raises(experiments.Refused) as refused:
         experiments.read(path)
     assert str(refused.value).startswith("e.json: ") and said in str(refused.value), refused.value
+
+
+def places(value, at=()):
+    """Each place of a JSON value."""
+    yield at
+    if isinstance(value, (dict, list)):
+        for key in list(value if isinstance(value, dict) else range(len(value))):
+            yield from places(value[key], (*at, key))
+
+
+def test_any_damage_is_refused_or_harmless(tmp_path):
+    """Whatever stands in one place of an experiment, reading it and making its scenarios ends with them or with one line."""
+    path, refused = tmp_path / "e.json", 0
+    whole = json.loads((ROOT / "scripts/reproduce/experiments/pensieve.json").read_text())
+    whole["sweeps"] = {tag: whole["sweeps"][tag] for tag in ("opt-sharegpt-pensieve", "opt-sharegpt-vllm", "think-60")}
+    whole.update(scaled=["workload.conversations"], quick_scale=0.5, second_scale=0.5)
+    for at in places(whole):
+        for wrong in (None, True, -1, 3, "(", [], [{}], {}, {"x": 1}):
+            damaged = json.loads(json.dumps(whole))
+            inside = damaged
+            for key in at[:-1]:
+                inside = inside[key]
+            if at:
+                inside[at[-1]] = wrong
+            path.write_text(json.dumps(damaged if at else wrong))
+            try:
+                experiment = experiments.read(path)
+                for quick in (False, True):
+                    experiments.scenario(experiment, experiment["runs"][experiment["main"]], 0.5, quick)
+                assert experiments.missing_trace(experiment) is None
+            except experiments.Refused as error:
+                refused += 1
+                assert str(error).startswith("e.json: ") and "expected" in str(error) and "\n" not in str(error), error
+    assert refused > 100
+    assert experiments.read(ROOT / "scripts/reproduce/experiments/pensieve.json")
 
 
 def test_a_wrong_experiment_ends_the_command(binary, tmp_path):

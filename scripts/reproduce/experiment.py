@@ -2,6 +2,7 @@
 """Experiment files: what one may hold, and the scenario of each of its runs. Errors name file, field, what was expected and found."""
 import json
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NUMBER = (int, float)
@@ -20,6 +21,8 @@ class Refused(Exception):
 
 
 def check_object(where, found, known, needed):
+    if not isinstance(found, dict):
+        raise Refused(f"{where.rstrip('.')}: expected an object, found {json.dumps(found)[:40]}")
     for key, value in found.items():
         if key not in known:
             raise Refused(f"{where}{key}: expected one of {', '.join(known)}, found an unknown key")
@@ -33,8 +36,6 @@ def check_object(where, found, known, needed):
 
 def check_parameter(where, parameter):
     """A value, where it is from or why it was assumed; of an assumption what a second run has, or why none is needed."""
-    if not isinstance(parameter, dict):
-        raise Refused(f"{where}: expected an object, found {json.dumps(parameter)}")
     check_object(f"{where}.", parameter, PARAMETER, ("value",))
     if ("from" in parameter) == ("assumed" in parameter):
         raise Refused(f"{where}: expected either from (a section) or assumed (why), found {json.dumps(parameter)}")
@@ -45,6 +46,35 @@ def check_parameter(where, parameter):
         if not (isinstance(parameter["second"], NUMBER) and isinstance(parameter["value"], NUMBER) and parameter["second"] != parameter["value"]):
             raise Refused(f"{where}.second: expected another value of the same type as {json.dumps(parameter['value'])}, "
                           f"found {json.dumps(parameter['second'])}")
+
+
+def check_factors(where, factors):
+    for name, factor in factors.items():
+        if not isinstance(factor, NUMBER) or isinstance(factor, bool) or factor <= 0:
+            raise Refused(f"{where}.{name}: expected a number above 0, found {json.dumps(factor)}")
+
+
+def check_multiplied(where, experiment):
+    """What is scaled, shortened, or goes by the rate is a number of the parameters'."""
+    check_factors(f"{where}quick_shortens", experiment.get("quick_shortens", {}))
+    by_rate = [("by_rate", experiment.get("by_rate", {}))]
+    by_rate += [(f"sweeps.{tag}.by_rate", sweep.get("by_rate", {})) for tag, sweep in experiment.get("sweeps", {}).items()]
+    for field, factors in by_rate:
+        check_factors(f"{where}{field}", factors)
+    listed = [("scaled", experiment.get("scaled", [])), ("quick_shortens", experiment.get("quick_shortens", {})), *by_rate]
+    for field, names in listed:
+        for name in names:
+            parameter = experiment["parameters"].get(name) if isinstance(name, str) else None
+            if not parameter or not isinstance(parameter["value"], NUMBER):
+                raise Refused(f"{where}{field}: expected fields that parameters gives numbers, found {json.dumps(name)}")
+            wrong = next((run for run, fields in experiment["runs"].items() if not isinstance(fields.get(name, 0), NUMBER)), None)
+            if wrong:
+                raise Refused(f"{where}runs.{wrong}.{name}: expected a number, found {json.dumps(experiment['runs'][wrong][name])}")
+    if "quick_skips" in experiment:
+        try:
+            re.compile(experiment["quick_skips"])
+        except re.error as error:
+            raise Refused(f"{where}quick_skips: expected a regular expression, found {error}") from error
 
 
 def read(path):
@@ -60,12 +90,11 @@ def read(path):
         check_parameter(f"{where}parameters.{name}", parameter)
     for tag, sweep in experiment.get("sweeps", {}).items():
         check_object(f"{where}sweeps.{tag}.", sweep, SWEEP, ("fields", "rates"))
+        check_factors(f"{where}sweeps.{tag}.rates", dict(enumerate(sweep["rates"])))
     for name, fields in experiment["runs"].items():
         if not isinstance(fields, dict):
             raise Refused(f"{where}runs.{name}: expected an object, found {json.dumps(fields)}")
-    for name in [*experiment.get("scaled", []), *experiment.get("quick_shortens", {}), *experiment.get("by_rate", {})]:
-        if name not in experiment["parameters"]:
-            raise Refused(f"{where}scaled, quick_shortens, by_rate: expected fields that parameters names, found {name}")
+    check_multiplied(where, experiment)
     add_sweeps(experiment)
     named = {"main": experiment["main"]}
     if "against" in experiment:
@@ -91,7 +120,7 @@ def missing_trace(experiment):
     """A trace that the experiment needs and that is not there, or None. Relative paths begin at the repository's root."""
     files = [parameter["value"] for name, parameter in experiment["parameters"].items() if name == "trace.file"]
     files += [fields["trace.file"] for fields in experiment["runs"].values() if "trace.file" in fields]
-    return next((file for file in files if not (ROOT / file).is_file()), None)
+    return next((file for file in files if not (ROOT / str(file)).is_file()), None)
 
 
 def scenario(experiment, overrides, scale, quick):
@@ -108,7 +137,7 @@ def scenario(experiment, overrides, scale, quick):
         for name, divisor in experiment.get("quick_shortens", {}).items():
             fields[name] = max(1, fields[name] // divisor)
     if "trace.file" in fields:
-        fields["trace.file"] = str(ROOT / fields["trace.file"])
+        fields["trace.file"] = str(ROOT / str(fields["trace.file"]))
     out = {}
     for name, value in fields.items():
         at = out
