@@ -13,11 +13,13 @@
 namespace loci::sim {
 namespace {
 
-std::vector<bool> sharing_beginnings(const Trace& trace) {
+std::vector<bool> sharing_first_turns(const Trace& trace) {
   const auto first_of = [](const Conversation& talk) {
-    if (talk.turns.empty() || talk.turns.front().pieces.empty()) return std::uint64_t{0};
-    const Piece& piece = talk.turns.front().pieces.front();
-    return mix64(piece.content ^ mix64(piece.skip));
+    std::uint64_t hash = 1;
+    if (talk.turns.empty()) return hash;
+    for (const Piece& piece : talk.turns.front().pieces)
+      hash = mix64(hash ^ mix64(piece.content ^ mix64(std::uint64_t{piece.skip} << 32 | piece.tokens)));
+    return hash;
   };
   std::unordered_map<std::uint64_t, std::uint32_t> counts;  // never iterated
   for (const Conversation& talk : trace.conversations) ++counts[first_of(talk)];
@@ -41,7 +43,7 @@ Clients::Clients(const Trace& trace, const WorldOptions& options, Agenda& agenda
       report_(report),
       turns_(trace.requests()),
       talks_(trace.conversations.size()),
-      shares_beginning_(sharing_beginnings(trace)) {
+      shares_first_turn_(sharing_first_turns(trace)) {
   asked_replies_.reserve(talks_.size());
   for (const Conversation& talk : trace.conversations) {
     std::uint32_t longest = 0;
@@ -185,12 +187,6 @@ void Clients::see(const Started& started) {
   record.from[3] -= std::min(record.from[3], record.prefilled);
   record.from[0] -= std::min(record.from[0], reads.computed());
   record.hidden = from.hidden;
-  // Others may have said it since this request arrived.
-  if (finds_others(record.conversation, trace_.conversations[record.conversation].turns[record.turn])) {
-    std::uint32_t found = 0;
-    for (const std::uint32_t tokens : record.from) found += tokens;
-    record.history_tokens = std::max(record.history_tokens, found / kBlockTokens * kBlockTokens);
-  }
   record.planned = started.sources.restore.planned;
   live_.at(started.request.value).started = true;
   mix(started.request.value, started.cached_tokens);

@@ -91,7 +91,7 @@ class Clients {
 
   // Whether the turn can find what other conversations said.
   bool finds_others(std::uint32_t conversation, const Turn& turn) const {
-    return !turn.appends || shares_beginning_[conversation];
+    return !turn.appends || shares_first_turn_[conversation];
   }
   bool has_fronts() const { return options_.cluster.instances > 0; }
   RequestRecord& of(RequestId id) { return report_.requests[id.value - 1]; }
@@ -115,8 +115,8 @@ class Clients {
   // cannot know how long the next reply gets. So its cuts stay where they are (TruncationNeeds).
   std::vector<std::uint32_t> asked_replies_;
   std::map<std::uint64_t, Live> live_;  // requests that have not ended
-  // By conversation: whether another one begins with the same text, so that it can find more than its own.
-  std::vector<bool> shares_beginning_;
+  // By conversation: whether another one has the same first turn, so that it can find more than its own.
+  std::vector<bool> shares_first_turn_;
   SeenPrefixes seen_;  // of conversations that do, and of turns that bring their whole prompt
   std::vector<RequestId> begun_, ended_;
   Counts counts_;

@@ -63,7 +63,6 @@ void add(const RequestRecord& record, Sums& sums) {
   ++sums.counted;
   if (record.admitted == kNever) return;
   sums.prompt += record.prompt_tokens;
-  sums.history += record.history_tokens;
   sums.reply += record.reply_tokens;
   sums.said += record.reply_tokens;
   std::uint32_t cached = 0;
@@ -72,13 +71,16 @@ void add(const RequestRecord& record, Sums& sums) {
     cached += record.from[tier];
   }
   sums.hidden += record.hidden;
-  sums.reused += std::min(cached, record.history_tokens);
+  // What was found could be found: others may have said it since the request arrived.
+  const std::uint32_t history = std::max(record.history_tokens, cached / kBlockTokens * kBlockTokens);
+  sums.history += history;
+  sums.reused += std::min(cached, history);
   sums.computed += record.prompt_tokens - std::min(record.prompt_tokens, cached);
   sums.first = std::min(sums.first, record.arrived);
   if (record.moved > 0) sums.pauses.push_back(seconds(record.pause));
-  if (record.turn > 0 || record.history_tokens > 0) {
+  if (record.turn > 0 || history > 0) {
     ++sums.returning;
-    const bool hit = cached > 0 && std::uint64_t{cached} * 2 >= record.history_tokens;
+    const bool hit = cached > 0 && std::uint64_t{cached} * 2 >= history;
     sums.hits += hit;
     sums.host_hits += hit && record.from[2] * 2 < cached;
   }

@@ -260,11 +260,15 @@ TEST(World, WhatWasFoundCouldBeReused) {
     turn.pieces = {{5, 640}, {100 + r, 64}};
     trace.conversations.push_back({{turn}});
   }
-  const WorldReport report = run(trace, options_of(2000, 0, 0));
+  const WorldOptions options = options_of(2000, 0, 0);
+  const WorldReport report = run(trace, options);
   ASSERT_GT(report.requests[0].ended, report.requests[2].arrived) << "they overlap";
-  EXPECT_GE(report.requests[2].from[0], 640u);
-  for (const RequestRecord& record : report.requests)
-    EXPECT_LE(in_blocks(record.from[0]), record.history_tokens);
+  EXPECT_EQ(report.requests[2].from[0], 640u);
+  EXPECT_EQ(report.requests[2].history_tokens, 0u) << "nobody had ended when it arrived";
+  const nlohmann::ordered_json json = report_json(trace, options, report);
+  EXPECT_EQ(json["tokens"]["share_reusable"], json["tokens"]["share_cached"]);
+  EXPECT_EQ(json["tokens"]["history"], 1280);
+  EXPECT_EQ(json["hit_rate"]["of_returning_turns"], 1);
 }
 
 TEST(World, TruncationKeepsStateAndCutsLoseIt) {
