@@ -344,6 +344,32 @@ def test_responses_of_a_stand_in(binary):
     expect_equal((run["goodput"]["good"], run["goodput"]["of"]), (2, 4), "what failed or was not sent is not good")
 
 
+def test_traces_of_other_projects(binary, model, tmp_path):
+    files = {"azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,9,2\n2023-11-16 18:15:46.78,12,3\n",
+             "arena-clients": "req_time,client,prompt_len,output_len\n0.5,13,9,2\n0.6,2,12,3\n",
+             "weka": json.dumps({"block_size": 4, "requests": [
+                 {"t": 0, "in": 8, "out": 2, "hash_runs": [[1, 2]]}, {"t": 1, "in": 12, "out": 3, "hash_runs": [[1, 3]], "think_time": 0.1}]}),
+             "servegen": json.dumps({"model": "m", "trace": [[0, 20, 1, "Gamma", 1, 1]],
+                                     "windows": {"0": {"input_tokens": [[9, 1]], "output_tokens": [[2, 1]]}}})}
+    options = {"weka": ("--trace-rate", "100"), "servegen": ("--trace-model", "m", "--trace-from", "60")}
+    lengths = {"servegen": [2, 2]}
+    path = tmp_path / "trace"
+    with Server(binary, model, *SMALL) as server:
+        for form, text in files.items():
+            path.write_text(text)
+            out = bench_json(binary, server.url, "--trace", str(path), "--trace-format", form, "--trace-requests", "2", "--ignore-eos",
+                             *options.get(form, ()))
+            expect_equal(sorted(turn["output_tokens"] for turn in out["servers"][0]["turns"]), lengths.get(form, [2, 3]), form)
+            expect_equal(out["workload"]["trace_format"], form, "format")
+    for arguments, message in ((("--trace-rate", "2"), "expected --trace-format weka beside it, found loci"),
+                               (("--trace-from", "2", "--trace-format", "weka"), "expected --trace-format servegen beside it, found weka"),
+                               (("--trace-model", "n", "--trace-format", "servegen"), f"{path}: trace.model: expected one of m, found 'n'"),
+                               (("--trace-format", "azure"), f"{path}:1: header: expected 'TIMESTAMP,ContextTokens,GeneratedTokens', found")):
+        done = bench(binary, "http://127.0.0.1:1", "--trace", str(path), *arguments)
+        expect_equal(done.returncode, 2, done.stderr)
+        expect(message in done.stderr, done.stderr)
+
+
 def test_bad_flags_and_no_server(binary):
     for arguments in (("http://127.0.0.1:1", "--objective", "ttft"), ("http://127.0.0.1:1", "--trace", "/nowhere"),
                       ("http://127.0.0.1:1", "--trace", "/nowhere", "--rate", "1"), ("http://127.0.0.1:1", "--time-scale", "2"),
