@@ -36,7 +36,7 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
       if (queue_.waiting(tenant) == 0) weights += queue_.weight(tenant);
     }
     std::vector<CoreRequest*> passed;
-    // Only who has prompts that run may have enough.
+    // Only who has prompts that run may have enough, and only few let others pass.
     for (const FairQueue::Head& head : queue_.heads(prompts.wanted.size() + 1 + kPassedMost)) {
       if (has_enough(*head.tenant, weights)) continue;
       CoreRequest& request = *requests_.at(head.request);
@@ -119,14 +119,18 @@ std::vector<CoreRequest*> Core::State::front_of_queue() {
   return front;
 }
 
+// Who gives up its place in the full batch to the last of the front; null: nobody has to. (A place is of no
+// use to one that lets others pass, as it lacks memory.)
+CoreRequest* Core::State::gives_place(const std::vector<CoreRequest*>& front) const {
+  const CoreRequest& last = *front.back();
+  if (!batch_.full() || (room_.is_blocked(last.id) && giving_way_.lets_pass(last))) return nullptr;
+  return giving_way_.for_place(last);
+}
+
 void Core::State::make_room() {
   if (queue_.empty() || batch_.empty()) return;
   const std::vector<CoreRequest*> front = front_of_queue();
-  if (batch_.full()) {  // (a place is of no use to who lacks memory)
-    if (room_.is_blocked(front.back()->id)) return;
-    if (CoreRequest* victim = giving_way_.for_place(*front.back())) suspend(*victim);
-    return;
-  }
+  if (CoreRequest* victim = gives_place(front)) return give_way(*victim, *front.back());
   for (const CoreRequest* head : front) {
     if (!room_.is_blocked(head->id)) continue;
     for (std::uint32_t group = 0; group < group_count_; ++group) make_memory(*head, group);
@@ -137,8 +141,13 @@ void Core::State::make_memory(const CoreRequest& head, std::uint32_t group) {
   GivingWay::Claim claim = giving_way_.claim(head, group);
   while (CoreRequest* victim = giving_way_.for_memory(head, claim)) {
     giving_way_.gave_way(*victim, claim);
-    suspend(*victim);
+    give_way(*victim, head);
   }
+}
+
+void Core::State::give_way(CoreRequest& request, const CoreRequest& head) {
+  suspend(request);
+  request.gave_way_to = head.id;
 }
 
 // What is to be suspended must be in no pass in flight.
@@ -146,9 +155,7 @@ bool Core::State::someone_gives_way() {
   if (std::ranges::any_of(batch_, [](const auto* request) { return request->gives_way(); })) return true;
   if (queue_.empty() || batch_.empty()) return false;
   const std::vector<CoreRequest*> front = front_of_queue();
-  if (batch_.full()) {
-    return !room_.is_blocked(front.back()->id) && giving_way_.for_place(*front.back()) != nullptr;
-  }
+  if (gives_place(front) != nullptr) return true;
   for (const CoreRequest* head : front) {
     for (std::uint32_t group = 0; group < group_count_ && room_.is_blocked(head->id); ++group) {
       if (giving_way_.for_memory(*head, giving_way_.claim(*head, group)) != nullptr) return true;

@@ -135,9 +135,11 @@ class Core::State {
   void charge(const CoreRequest& request, std::uint64_t tokens);
   void suspend(CoreRequest& request);
   std::vector<CoreRequest*> front_of_queue();
+  CoreRequest* gives_place(const std::vector<CoreRequest*>& front) const;
   void make_room();
   bool someone_gives_way();
   void make_memory(const CoreRequest& head, std::uint32_t group);
+  void give_way(CoreRequest& request, const CoreRequest& head);
 
   // core_commit.cc
   void commit(const PassDone& done, Plan& plan);

@@ -81,9 +81,8 @@ bool GivingWay::lets_pass(const CoreRequest& head) const {
 }
 
 bool GivingWay::may_pass(const CoreRequest& head, std::span<CoreRequest* const> those) const {
-  if (those.empty()) return true;
-  return !head.was_admitted() && std::ranges::all_of(those, [&](const CoreRequest* one) {
-    return one->passed_by + head.length() <= one->length();
+  return std::ranges::all_of(those, [&](const CoreRequest* one) {
+    return head.gave_way_to != one->id && one->passed_by + head.length() <= one->length();
   });
 }
 

@@ -66,8 +66,8 @@ class GivingWay {
   // Others may be admitted before this one, which lacks room: with it its tenant would be above its share of
   // some group's memory, and fewer tokens have passed it than it has itself.
   bool lets_pass(const CoreRequest& head) const;
-  // This one may be admitted before those, which lack room and let others pass. (Whoever has begun has given
-  // way, perhaps to one of them, and would do so again.)
+  // This one may be admitted before those, which lack room and let others pass. (Whoever gave way to one of
+  // them would do so again.)
   bool may_pass(const CoreRequest& head, std::span<CoreRequest* const> those) const;
 
   // What the one that waits may ask of a group's memory.

@@ -18,7 +18,8 @@ constexpr TokenId kSample(7);
 // A core whose requests have tenants, and which of them have begun.
 class Tenants {
  public:
-  explicit Tenants(std::uint32_t blocks) : core_(Core::make(config_with(blocks)).value()) {}
+  explicit Tenants(std::uint32_t blocks, std::uint32_t places = 32)
+      : core_(Core::make(config_with(blocks, places)).value()) {}
 
   void arrive(std::uint64_t id, const std::string& tenant, std::size_t tokens, std::uint32_t max_new) {
     Arrival arrival{RequestId(id), "group", run_of(static_cast<std::uint32_t>(1'000 * id), tokens),
@@ -37,8 +38,9 @@ class Tenants {
   std::uint64_t suspensions() const { return core_.stats().suspensions_total; }
 
  private:
-  static CoreConfig config_with(std::uint32_t blocks) {
+  static CoreConfig config_with(std::uint32_t blocks, std::uint32_t places) {
     CoreConfig config = config_of(blocks);
+    config.max_running = places;
     config.decode_reserve_percent = 0;
     return config;
   }
@@ -126,6 +128,18 @@ TEST(GivingWay, WhoGaveWayDoesNotPass) {
   EXPECT_LE(tenants.suspensions(), 1u);
   tenants.pass(400);
   EXPECT_TRUE(tenants.has_ended(3));
+}
+
+// c is within its share of the places and of the memory, which both are all taken.
+TEST(GivingWay, WhoIsEntitledGetsAPlaceAndItsMemory) {
+  Tenants tenants(16, 4);
+  for (std::uint64_t id = 1; id < 4; ++id) tenants.arrive(id, "a", 100, 60);
+  tenants.arrive(4, "e", 5, 60);
+  tenants.pass(3);
+  tenants.arrive(5, "c", 120, 1);
+  tenants.pass(3);
+  EXPECT_TRUE(tenants.has_begun(5));
+  EXPECT_EQ(tenants.suspensions(), 1u);
 }
 
 TEST(GivingWay, WhoWaitsForItsShareIsPassedByNobody) {

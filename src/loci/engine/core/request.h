@@ -133,9 +133,11 @@ struct CoreRequest : RequestFacts {
   FinishReason end_reason = FinishReason::kCancelled;  // only for a request that is ending
   std::uint32_t cached_tokens = 0;
   std::uint32_t suspensions = 0;
-  // While it lacked room: tokens of others that were admitted before it, replies included (giving_way.h).
-  std::uint64_t passed_by = 0;
-  std::vector<RequestId> passed;  // whom it passed when it was admitted
+  // Giving way (giving_way.h).
+  std::uint64_t passed_by =
+      0;  // tokens of others that were admitted before it as it lacked room, replies too
+  std::vector<RequestId> passed;         // whom it passed when it was admitted
+  std::optional<RequestId> gave_way_to;  // when it was suspended last
 
   // --- its blocks, while it runs: Admission places the first ones, then BlockTables changes them ---
 
