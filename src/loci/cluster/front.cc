@@ -46,9 +46,6 @@ bool Front::may_repeat(const Request& request) const {
 }
 
 ApiError Front::lost_error(const Request& request, Outcome last) const {
-  if (is_cut_off_)
-    return http_error(502, "the front was stopped before the reply had ended; send the request again",
-                      "instance_lost");
   if (request.is_too_late)
     return http_error(504, "the reply took longer than this front allows (option request_timeout)",
                       "timeout");
@@ -57,6 +54,14 @@ ApiError Front::lost_error(const Request& request, Outcome last) const {
     return lost(
         "the instance ended before it had answered; it may have stored the turn: GET the conversation before "
         "you send the request again");
+  }
+  if (is_cut_off_ && request.prompt.may_be_repeated)
+    return lost("the front was stopped before the reply had ended; send the request again");
+  if (is_cut_off_) {
+    return lost(
+        "the front was stopped before the instance had answered; look whether it did what was asked for "
+        "before "
+        "you send it again");
   }
   if (last == Outcome::kDiffers) {
     return lost(
@@ -247,14 +252,15 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   if (request.prefilled != PrefillEnd::kNone)
     line.text("prefill", prefill_end_name(request.prefilled))
         .text("prefill_member", request.prefill->member.id);
-  if (request.was_lost) line.text("lost", "its instance ended before the reply did");
+  if (request.was_lost)
+    line.text("lost", is_cut_off_ ? "the front was stopped" : "its instance ended before the reply did");
   log(*log_, spdlog::level::info, line);
 }
 
 asio::awaitable<void> Front::send_until_answered(Request& request) {
   Exchange& exchange = request.exchange;
   std::optional<HttpResponse> refusal;  // an instance's own
-  while (request.tried.size() < kTriesMax && !exchange.gone()) {
+  while (request.tried.size() < kTriesMax && !exchange.gone() && !is_cut_off_) {
     const Instances::Choice choice = instances_.choose(request.prompt, request.tried, clock_.now());
     const std::shared_ptr<Instance>& instance = choice.instance;
     if (instance == nullptr) break;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams whose instance ends in the middle: another one goes on.
+#include <chrono>
+#include <latch>
 #include <mutex>
+#include <thread>
 
 #include "loci/cluster/front_testing.h"
 #include "loci/serve/wire/sse.h"
@@ -128,6 +131,42 @@ TEST_F(MovedStreamTest, WhatAStopCutsOffEndsWithAnError) {
   EXPECT_NE(answer.find("the front was stopped before the reply had ended"), std::string::npos) << answer;
   EXPECT_TRUE(answer.ends_with("\r\n0\r\n\r\n")) << "whole events, and the stream's end: " << answer;
   EXPECT_EQ(metric("loci_front_retries_total"), 0) << "it goes on nowhere";
+}
+
+// What the client is told whose response was being made when the front stopped.
+class CutOffTest : public FrontTest {
+ protected:
+  std::string cut_off(const std::string& body) {
+    std::latch asked(1);
+    FakeInstance instance([&](const std::string&) -> std::string {
+      asked.count_down();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return {};
+    });
+    update({instance.member(std::string(15, '0') + "1")});
+    const std::jthread stops([&] {
+      asked.wait();
+      asio::post(server_->io(), [&] { front_.cut_off(); });
+    });
+    return post("/v1/responses", body);
+  }
+};
+
+// What may have been done is not to be done twice.
+TEST_F(CutOffTest, ATurnOfAConversationMayBeStored) {
+  const std::string answer = cut_off(R"({"model":"tiny","input":"x","conversation":"conv_1"})");
+  EXPECT_NE(answer.find("it may have stored the turn"), std::string::npos) << answer;
+}
+
+TEST_F(CutOffTest, ABackgroundResponseMayHaveBegun) {
+  const std::string answer = cut_off(R"({"model":"tiny","input":"x","background":true})");
+  EXPECT_NE(answer.find("look whether it did what was asked for"), std::string::npos) << answer;
+}
+
+TEST_F(CutOffTest, WhatOnlyComputesIsSentAgain) {
+  const std::string answer = cut_off(R"({"model":"tiny","input":"x"})");
+  EXPECT_NE(answer.find("stopped before the reply had ended; send the request again"), std::string::npos)
+      << answer;
 }
 
 TEST_F(MovedStreamTest, NoClientSaysWhatAFrontDoes) {

@@ -33,10 +33,6 @@ CREATE TABLE IF NOT EXISTS member_joins (
 );
 )sql";
 
-}  // namespace
-
-namespace {
-
 // Those that are believed, by id.
 struct SealedRows {
   std::vector<Member> living, old;

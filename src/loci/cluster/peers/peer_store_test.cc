@@ -177,7 +177,7 @@ TEST_F(PeerStoreTest, WhatIsGoneBehindItsFirstLayersIsSaidToBe) {
 }
 
 // It works: under pressure it evicts between two rounds.
-TEST_F(PeerStoreTest, FirstLayersSpeakForAPeer) {
+TEST_F(PeerStoreTest, FirstLayersDoNotSpeakAgainstAPeer) {
   FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kForgetsLater);
   rounds_ = 5;
   open({one.address("one")});
