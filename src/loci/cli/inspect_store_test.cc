@@ -37,7 +37,7 @@ TEST_F(InspectStore, TellsWhatIsInIt) {
   const auto report = inspect_store(path_);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   for (const char* part :
-       {"schema version       5 (this Loci's: 5)", "integrity            ok",
+       {"schema version       7 (this Loci's: 7)", "integrity            ok",
         "  ann                              1          0          1", "1970-01-02 00:00"}) {
     EXPECT_NE(report->find(part), std::string::npos) << part << "\nis not in\n" << *report;
   }

@@ -7,6 +7,12 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+// Of the memory: who waits for no more than that waits shortly, as replies end all the time.
+constexpr std::uint64_t kLargePart = 4;
+
+}  // namespace
 
 // What it keeps others from in a group's pool.
 std::uint32_t GivingWay::blocks_held(const CoreRequest& request, std::uint32_t group) const {
@@ -75,12 +81,18 @@ bool GivingWay::above_share(const CoreRequest& head, std::uint32_t group, std::u
 bool GivingWay::lets_pass(const CoreRequest& head) const {
   if (head.passed_by >= head.length()) return false;
   for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-    if (above_share(head, group, held_by_tenant(head, group))) return true;
+    const bool is_large = blocks_needed(head, group) > device_memory_.for_requests(group) / kLargePart;
+    if (is_large && above_share(head, group, held_by_tenant(head, group))) return true;
   }
   return false;
 }
 
 bool GivingWay::may_pass(const CoreRequest& head, std::span<CoreRequest* const> those) const {
+  if (those.empty()) return true;
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    const std::uint64_t held = held_by_tenant(head, group);
+    if (held > 0 && above_share(head, group, held)) return false;
+  }
   return std::ranges::all_of(those, [&](const CoreRequest* one) {
     return head.gave_way_to != one->id && one->passed_by + head.length() <= one->length();
   });

@@ -63,11 +63,11 @@ class GivingWay {
   CoreRequest& for_growth() const;
   // Who gives up its place in the full batch to the one that waits; null: nobody has to.
   CoreRequest* for_place(const CoreRequest& head) const;
-  // Others may be admitted before this one, which lacks room: with it its tenant would be above its share of
-  // some group's memory, and fewer tokens have passed it than it has itself.
+  // Others may be admitted before this one, which lacks room: it needs a large part of some group's memory,
+  // with it its tenant would be above its share, and fewer tokens have passed it than it has itself.
   bool lets_pass(const CoreRequest& head) const;
-  // This one may be admitted before those, which lack room and let others pass. (Whoever gave way to one of
-  // them would do so again.)
+  // This one may be admitted before those, which lack room and let others pass: its tenant stays within its
+  // share, or holds nothing yet. (Whoever gave way to one of them would do so again.)
   bool may_pass(const CoreRequest& head, std::span<CoreRequest* const> those) const;
 
   // What the one that waits may ask of a group's memory.
