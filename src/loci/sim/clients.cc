@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -12,21 +11,6 @@
 
 namespace loci::sim {
 namespace {
-
-std::vector<bool> sharing_first_turns(const Trace& trace) {
-  const auto first_of = [](const Conversation& talk) {
-    std::uint64_t hash = 1;
-    if (talk.turns.empty()) return hash;
-    for (const Piece& piece : talk.turns.front().pieces)
-      hash = mix64(hash ^ mix64(piece.content ^ mix64(std::uint64_t{piece.skip} << 32 | piece.tokens)));
-    return hash;
-  };
-  std::unordered_map<std::uint64_t, std::uint32_t> counts;  // never iterated
-  for (const Conversation& talk : trace.conversations) ++counts[first_of(talk)];
-  std::vector<bool> shares;
-  for (const Conversation& talk : trace.conversations) shares.push_back(counts[first_of(talk)] > 1);
-  return shares;
-}
 
 constexpr std::uint32_t kDropPercent = 50;  // of the context (AttentionStore §4.1)
 

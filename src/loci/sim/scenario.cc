@@ -506,7 +506,9 @@ Result<Trace> load_trace(const Scenario& scenario) {
 
 std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
   std::uint64_t all_tokens = 0, kept_tokens = 0, seen_tokens = 0, requests = 0, pieces = 0;
-  for (const Conversation& conversation : trace.conversations) {
+  const std::vector<bool> shares_first_turn = sharing_first_turns(trace);
+  for (std::size_t c = 0; c < trace.conversations.size(); ++c) {
+    const Conversation& conversation = trace.conversations[c];
     std::uint64_t length = 0, longest = 0;  // of what the conversation has said
     for (const Turn& turn : conversation.turns) {
       ++requests;
@@ -515,7 +517,7 @@ std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
       all_tokens += tokens;
       length = tokens + (turn.appends ? length : 0);
       longest = std::max(longest, length);
-      if (!turn.appends) seen_tokens += tokens;
+      if (!turn.appends || shares_first_turn[c]) seen_tokens += tokens;
     }
     kept_tokens += longest;
   }

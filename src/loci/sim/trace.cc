@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
+
+#include "loci/base/random.h"
 
 namespace loci::sim {
 
@@ -27,6 +30,21 @@ std::vector<TurnInTime> in_time_order(const Trace& trace) {
   }
   std::sort(all.begin(), all.end());
   return all;
+}
+
+std::vector<bool> sharing_first_turns(const Trace& trace) {
+  const auto first_of = [](const Conversation& talk) {
+    std::uint64_t hash = 1;
+    if (talk.turns.empty()) return hash;
+    for (const Piece& piece : talk.turns.front().pieces)
+      hash = mix64(hash ^ mix64(piece.content ^ mix64(std::uint64_t{piece.skip} << 32 | piece.tokens)));
+    return hash;
+  };
+  std::unordered_map<std::uint64_t, std::uint32_t> counts;  // never iterated
+  for (const Conversation& talk : trace.conversations) ++counts[first_of(talk)];
+  std::vector<bool> shares;
+  for (const Conversation& talk : trace.conversations) shares.push_back(counts[first_of(talk)] > 1);
+  return shares;
 }
 
 void keep_first(Trace& trace, std::uint64_t requests) {

@@ -65,6 +65,8 @@ struct TurnInTime {
 };
 // All turns, ordered by these times; turns of one conversation stay in their order.
 std::vector<TurnInTime> in_time_order(const Trace& trace);
+// By conversation: whether another one has the same first turn.
+std::vector<bool> sharing_first_turns(const Trace& trace);
 // Drops all but the first `requests` requests.
 void keep_first(Trace& trace, std::uint64_t requests);
 

@@ -341,7 +341,14 @@ TEST(Scenario, EstimatesTheMemoryThatRequestsTake) {
     agent.conversations[0].turns.push_back({.appends = false, .pieces = {{1, 100'000}}, .reply_tokens = 1});
   const std::uint64_t whole = memory_estimate(agent, scenario.world);
   for (Turn& turn : agent.conversations[0].turns) turn.appends = true;
-  EXPECT_GT(memory_estimate(agent, scenario.world), whole + 20'000'000u);
+  const std::uint64_t alone = memory_estimate(agent, scenario.world);
+  EXPECT_GT(alone, whole + 20'000'000u);
+  // What may be found by another conversation is remembered.
+  agent.conversations.push_back(agent.conversations[0]);
+  const std::uint64_t shared = memory_estimate(agent, scenario.world);
+  agent.conversations[1].turns[0].pieces[0].content = 2;
+  constexpr std::uint64_t kBlocks = 2 * 100 * 100'000 / kBlockTokens;
+  EXPECT_GE(shared, memory_estimate(agent, scenario.world) + kBlocks * 40);
 }
 
 // By the figures with which known machines are listed.
