@@ -22,6 +22,7 @@ import computed  # noqa: E402
 import computed_charts  # noqa: E402
 import experiment as experiments  # noqa: E402
 import pages  # noqa: E402
+import runner  # noqa: E402
 import simulated  # noqa: E402
 import svg  # noqa: E402
 from computed import Point  # noqa: E402
@@ -273,6 +274,17 @@ def test_a_wrong_experiment_ends_the_command(binary, tmp_path):
     assert done.returncode == 2 and "b: name: expected one of attentionstore, pensieve" in done.stderr, done.stderr
     done = run(binary, "--only", "pensiev?x")
     assert done.returncode == 2 and "--only: expected to find one of attentionstore" in done.stderr, done.stderr
+
+
+def test_a_run_is_another_one_where_its_files_have_changed(tmp_path):
+    path = tmp_path / "file"
+    for fields in ({"trace": {"file": str(path)}}, {"machine": {"file": str(path)}}, {"machine": {"profile": str(path)}}):
+        path.unlink(missing_ok=True)
+        known = {runner.contents_of(fields), runner.contents_of({"machine": "a100-80g"})}
+        for text in ("one", "two"):
+            path.write_text(text)
+            known.add(runner.contents_of(fields))
+        assert len(known) == 3, fields
 
 
 def test_a_missing_trace_skips_its_experiment_and_fails(binary, tmp_path):

@@ -15,6 +15,15 @@ class Failed(Exception):
     """A run ended with an error: one line."""
 
 
+def contents_of(fields):
+    """What is in the files that a scenario names: a run is another one where they have changed."""
+    machine = fields.get("machine")
+    described = machine if isinstance(machine, dict) else {}
+    files = fields.get("trace", {}).get("file"), described.get("file"), described.get("profile")
+    return " ".join(hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest() if file and pathlib.Path(file).is_file() else ""
+                    for file in files)  # what is not there is refused by the run
+
+
 class Runner:
     """Leaving its block cancels what has not begun and kills what runs, whether all went well or not. A run is a session of its own:
     Ctrl-C ends a `loci sim` with a report of what it has done, which must not be kept as that of a whole run."""
@@ -41,7 +50,7 @@ class Runner:
 
     def run(self, name, fields):
         text = json.dumps(fields, indent=1, sort_keys=True)
-        key = hashlib.sha256((text + self.program + self.trace_of(fields)).encode()).hexdigest()[:20]
+        key = hashlib.sha256((text + self.program + contents_of(fields)).encode()).hexdigest()[:20]
         report = self.folder / f"{key}.json"
         if self.fresh or not report.exists():
             at = self.folder / f"{name.replace(':', '.')}-{key}.scenario.json"
@@ -50,10 +59,6 @@ class Runner:
             self.simulate(name, at, report)
             print(f"  {name}: {time.monotonic() - begin:.1f} s", flush=True)
         return json.loads(report.read_text())
-
-    def trace_of(self, fields):
-        file = fields.get("trace", {}).get("file")
-        return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest() if file else ""
 
     def simulate(self, name, scenario, report):
         part = pathlib.Path(f"{report}.part")
