@@ -2,12 +2,12 @@
 #include "loci/sim/policy_traces.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "loci/base/random.h"
 #include "loci/compute/backend.h"
+#include "loci/sim/draws.h"
 #include "loci/sim/packed_file.h"
 #include "loci/sim/trace_readers.h"
 #include "loci/sim/weka.h"
@@ -37,8 +37,8 @@ std::vector<Json> read_lines(const std::string& name, std::size_t most) {
   return lines;
 }
 
-Nanos exponential(Random& random, Nanos mean) {
-  return static_cast<Nanos>(-std::log(1 - random.unit()) * static_cast<double>(mean));
+Nanos drawn_time(Random& random, Nanos mean) {
+  return static_cast<Nanos>(draw_exponential(random, static_cast<double>(mean)));
 }
 
 std::uint32_t scaled_tokens(std::uint64_t count, std::uint32_t scale) {
@@ -48,8 +48,7 @@ std::uint32_t scaled_tokens(std::uint64_t count, std::uint32_t scale) {
 // Arrivals a second apart in the mean; stretched() makes of it what is wanted.
 void place_sessions(std::vector<Conversation>& sessions, Random& random) {
   Nanos at = 0;
-  for (Conversation& session : sessions)
-    session.turns.front().at = at += exponential(random, kNanosPerSecond);
+  for (Conversation& session : sessions) session.turns.front().at = at += drawn_time(random, kNanosPerSecond);
 }
 
 Conversation agent_session(const WekaSession& row, std::uint64_t number, std::uint32_t turns) {
@@ -103,7 +102,7 @@ std::optional<ScaledTrace> chat_trace(std::uint32_t sessions, Nanos think, std::
         continue;
       }
       turn.reply_tokens = tokens;
-      session.turns.push_back(std::exchange(turn, {.after = exponential(random, think)}));
+      session.turns.push_back(std::exchange(turn, {.after = drawn_time(random, think)}));
     }
     out.trace.conversations.push_back(std::move(session));
   }
