@@ -3,9 +3,8 @@
 // (docs/traces.md). Of sessions and of rates there are readers of their own (weka.h, servegen.h); all formats
 // by their names are read by trace_source.h.
 //
-// Each takes text with the name of its file, for messages. Errors: kInvalidArgument "FILE:LINE: FIELD:
-// expected
-// ..., found ...".
+// Each takes text with the name of its file, for messages.
+// Errors: kInvalidArgument "FILE:LINE: FIELD: expected ..., found ...".
 #pragma once
 
 #include <string>
