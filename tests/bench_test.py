@@ -362,6 +362,7 @@ def test_traces_of_other_projects(binary, model, tmp_path):
             expect_equal(sorted(turn["output_tokens"] for turn in out["servers"][0]["turns"]), lengths.get(form, [2, 3]), form)
             expect_equal(out["workload"]["trace_format"], form, "format")
     for arguments, message in ((("--trace-rate", "2"), "expected --trace-format weka beside it, found loci"),
+                               (("--trace-rate", "0.1", "--trace-format", "azure"), "expected --trace-format weka beside it, found azure"),
                                (("--trace-from", "2", "--trace-format", "weka"), "expected --trace-format servegen beside it, found weka"),
                                (("--trace-model", "n", "--trace-format", "servegen"), f"{path}: trace.model: expected one of m, found 'n'"),
                                (("--trace-format", "azure"), f"{path}:1: header: expected 'TIMESTAMP,ContextTokens,GeneratedTokens', found")):

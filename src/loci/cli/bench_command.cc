@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -52,13 +52,15 @@ Result<std::string> read_input(const std::string& path) {
   return invalid_argument(text.status().message(), "--dialogues");
 }
 
-Status check(const BenchFlags& flags) {
-  const sim::TraceSource usual;
-  for (const auto& [given, format, option] :
-       {std::tuple{flags.trace.rate != usual.rate, "weka", "--trace-rate"},
-        std::tuple{flags.trace.from_s != usual.from_s, "servegen", "--trace-from"},
-        std::tuple{flags.trace.model != usual.model, "servegen", "--trace-model"}}) {
-    if (given && flags.trace.format != format)
+// Of a trace's field: from_s is --trace-from.
+std::string option_of(std::string_view field) {
+  return fmt::format("--trace-{}", field.substr(0, field.find('_')));
+}
+
+Status check(const CLI::App& command, const BenchFlags& flags) {
+  for (const auto& [field, format] : sim::kTraceFieldsOfFormats) {
+    const std::string option = option_of(field);
+    if (command.count(option) > 0 && flags.trace.format != format)
       return invalid_argument(
           fmt::format("expected --trace-format {} beside it, found {}", format, flags.trace.format), option);
   }
@@ -182,7 +184,6 @@ bool is_whole(const BenchResult& result) {
 }
 
 Result<bool> run(BenchFlags flags) {
-  LOCI_RETURN_IF_ERROR(check(flags));
   if (!flags.objective_text.empty()) {
     LOCI_ASSIGN_OR_RETURN(flags.objective, parse_objective(flags.objective_text));
   }
@@ -388,8 +389,9 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "  loci bench http://127.0.0.1:8080 --trace requests.jsonl --time-scale 0.5 --objective "
       "ttft=2s,tbt=100ms\n"
       "  loci bench http://127.0.0.1:8080 --compare http://127.0.0.1:9000");
-  command->callback([flags, &exit_code] {
-    const Result<bool> whole = run(*flags);
+  command->callback([command, flags, &exit_code] {
+    const Status fits = check(*command, *flags);
+    const Result<bool> whole = fits.ok() ? run(*flags) : fits;
     if (whole.ok()) {
       exit_code = *whole ? 0 : 1;
       return;
