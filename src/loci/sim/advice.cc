@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "loci/base/units.h"
+#include "loci/sim/json_text.h"
 #include "loci/sim/report.h"
 
 namespace loci::sim {
@@ -200,7 +201,7 @@ Result<Scenario> parse_open_scenario(Json& json, const std::string& file) {
     if (memory.is_object() && memory.contains(field)) {
       return invalid_argument(
           fmt::format("{}: memory.{}: expected nothing, since this size is what is asked, found {}", file,
-                      field, memory[field].dump()),
+                      field, shown(memory[field])),
           fmt::format("memory.{}", field));
     }
   }

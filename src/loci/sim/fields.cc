@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "loci/sim/json_text.h"
+
 namespace loci::sim {
 namespace {
 
@@ -50,7 +52,7 @@ void Fields::read(const char* name, double& value, double least, double most) {
   if (at == nullptr) return;
   const double found = at->is_number() ? at->get<double>() : std::nan("");
   if (!std::isfinite(found) || found < least || found > most)
-    return wrong(name, fmt::format("a number from {} to {}", least, most), at->dump());
+    return wrong(name, fmt::format("a number from {} to {}", least, most), shown(*at));
   value = found;
 }
 
@@ -59,7 +61,7 @@ void Fields::read_whole(const char* name, std::uint64_t& value, std::uint64_t le
   if (at == nullptr) return;
   const std::uint64_t found = at->is_number_unsigned() ? at->get<std::uint64_t>() : 0;
   if (!at->is_number_unsigned() || found < least || found > most)
-    return wrong(name, fmt::format("a whole number from {} to {}", least, most), at->dump());
+    return wrong(name, fmt::format("a whole number from {} to {}", least, most), shown(*at));
   value = found;
 }
 
@@ -76,14 +78,14 @@ void Fields::read(const char* name, std::uint32_t& value, std::uint64_t least, s
 void Fields::read(const char* name, bool& value) {
   const nlohmann::json* at = find(name);
   if (at == nullptr) return;
-  if (!at->is_boolean()) return wrong(name, "true or false", at->dump());
+  if (!at->is_boolean()) return wrong(name, "true or false", shown(*at));
   value = at->get<bool>();
 }
 
 void Fields::read(const char* name, std::string& value) {
   const nlohmann::json* at = find(name);
   if (at == nullptr) return;
-  if (!at->is_string()) return wrong(name, "a text", at->dump());
+  if (!at->is_string()) return wrong(name, "a text", shown(*at));
   value = at->get<std::string>();
 }
 

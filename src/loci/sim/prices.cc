@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "loci/sim/fields.h"
+#include "loci/sim/json_text.h"
 
 namespace loci::sim {
 namespace {
@@ -33,12 +34,12 @@ void read_sizes(Fields& fields, const char* name, double least_gb, double state_
       fmt::format("1 to {} numbers from 0 to {}, each more than the one before", kSizesMax, kSizeMaxGb);
   if (!list.is_array() || list.empty() || list.size() > kSizesMax) {
     return fields.wrong(name, expected,
-                        list.is_array() ? fmt::format("{} of them", list.size()) : list.dump());
+                        list.is_array() ? fmt::format("{} of them", list.size()) : shown(list));
   }
   for (const nlohmann::json& one : list) {
     const double size = one.is_number() ? one.get<double>() : std::nan("");
     if (!(size >= 0 && size <= kSizeMaxGb) || (!sizes.empty() && size <= sizes.back()))
-      return fields.wrong(name, expected, one.dump());
+      return fields.wrong(name, expected, shown(one));
     sizes.push_back(size);
   }
 }

@@ -13,7 +13,9 @@
 #include "loci/server/profile/profile_file.h"
 #include "loci/sim/agenda.h"
 #include "loci/sim/fields.h"
+#include "loci/sim/json_text.h"
 #include "loci/sim/machine_file.h"
+#include "loci/sim/packed_file.h"
 #include "loci/sim/scenario_baseline.h"
 #include "loci/sim/talk.h"
 
@@ -57,7 +59,7 @@ void read_model(Fields& fields, ModelShape& model) {
         return;
       }
     }
-    return fields.wrong("model", "one of " + names_of(model_presets()), json.dump());
+    return fields.wrong("model", "one of " + names_of(model_presets()), shown(json));
   }
   Fields own = fields.object("model");
   own.read("name", model.name);
@@ -78,7 +80,12 @@ void read_model(Fields& fields, ModelShape& model) {
 
 // What `loci profile` measured.
 void read_measured(const std::string& path, Fields& fields, Machine& machine) {
-  const Result<CostProfile> profile = read_profile(path);
+  const Result<CostProfile> profile = [&]() -> Result<CostProfile> {
+    // The reader of profiles does not limit levels.
+    const Result<std::string> text = read_text(path);
+    if (text.ok()) LOCI_RETURN_IF_ERROR(parse_scenario_text(*text, path).status());
+    return read_profile(path);
+  }();
   if (!profile.ok())
     return fields.wrong("machine.profile", "a file of `loci profile`", profile.status().message());
   machine.name = path;
@@ -123,10 +130,10 @@ void read_link(Fields& fields, const char* name, LinkCost& link) {
 // A profile has measured what the machine reaches, whatever its processors.
 void refuse_rates(Fields& fields) {
   const char* const expected = "nothing, since the machine's profile has measured it";
-  if (fields.has("processors")) fields.wrong("processors", expected, fields.raw("processors").dump());
+  if (fields.has("processors")) fields.wrong("processors", expected, shown(fields.raw("processors")));
   Fields reached = fields.object("efficiency");
   for (const char* name : {"products", "attention", "memory", "projection"}) {
-    if (reached.has(name)) reached.wrong(name, expected, reached.raw(name).dump());
+    if (reached.has(name)) reached.wrong(name, expected, shown(reached.raw(name)));
   }
 }
 
@@ -159,7 +166,7 @@ void read_machine(Fields& fields, Machine& machine) {
     const auto found = std::find_if(presets.begin(), presets.end(), [&](const MachinePreset& preset) {
       return json.is_string() && preset.name == json.get<std::string>();
     });
-    if (found == presets.end()) return fields.wrong("machine", "one of " + names_of(presets), json.dump());
+    if (found == presets.end()) return fields.wrong("machine", "one of " + names_of(presets), shown(json));
     machine = machine_of(*found, processors, efficiency);
   }
   machine.fixed = static_cast<Nanos>(std::llround(fixed_ms * 1e6));
@@ -186,7 +193,7 @@ std::uint32_t blocks_of(Fields& fields, const char* gigabytes, const char* token
   fields.read(gigabytes, size, 0, 1e9);
   if (size > 0) {
     if (fields.has(tokens))
-      fields.wrong(tokens, fmt::format("nothing beside {}", gigabytes), fields.raw(tokens).dump());
+      fields.wrong(tokens, fmt::format("nothing beside {}", gigabytes), shown(fields.raw(tokens)));
     const double blocks = size * 1e9 / static_cast<double>(block_bytes);
     if (blocks > static_cast<double>(kBlocksMax))
       fields.wrong(gigabytes,
@@ -403,11 +410,11 @@ void read_trace_source(Fields trace, std::uint64_t seed, TraceSource& source) {
   source.seed = seed;
   for (const char* name : {"format", "requests", "time_scale", "rate", "from_s", "model"}) {
     if (source.file.empty() && trace.has(name))
-      trace.wrong(name, "'file' beside it, or nothing", trace.raw(name).dump());
+      trace.wrong(name, "'file' beside it, or nothing", shown(trace.raw(name)));
   }
   for (const auto& [name, format] : kTraceFieldsOfFormats) {
     if (source.format != format && trace.has(name))
-      trace.wrong(name, fmt::format("the format {} beside it, or nothing", format), trace.raw(name).dump());
+      trace.wrong(name, fmt::format("the format {} beside it, or nothing", format), shown(trace.raw(name)));
   }
   trace.finish();
 }
@@ -415,8 +422,11 @@ void read_trace_source(Fields trace, std::uint64_t seed, TraceSource& source) {
 }  // namespace
 
 Result<Json> parse_scenario_text(const std::string& text, const std::string& file) {
-  Json json = Json::parse(text, nullptr, false);
-  if (!json.is_discarded()) return json;
+  JsonText read = read_json(text);
+  if (read.is_too_deep)
+    return invalid_argument(fmt::format("{}: expected {}, found {}", file, levels_expected(), kLevelsFound),
+                            "scenario");
+  if (!read.value.is_discarded()) return std::move(read.value);
   std::string what;
   std::size_t line = 1;
   try {
@@ -443,8 +453,11 @@ Status set_field(Json& json, const std::string& path, const std::string& value) 
     if (end == std::string::npos) break;
     begin = end + 1;
   }
-  Json parsed = Json::parse(value, nullptr, false);
-  *at = parsed.is_discarded() ? Json(value) : std::move(parsed);
+  JsonText read = read_json(value);
+  if (read.is_too_deep)
+    return invalid_argument(fmt::format("{}: expected {}, found {}", path, levels_expected(), kLevelsFound),
+                            "set");
+  *at = read.value.is_discarded() ? Json(value) : std::move(read.value);
   return {};
 }
 
@@ -471,7 +484,7 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   if (baseline) refuse_contradictions(*baseline, world, fields);
   read_faults(fields.object("faults"), world.faults);
   if (world.faults.away > 0 && world.cluster.instances == 0)
-    fields.wrong("faults.away_s", "'cluster' beside it, or nothing", fields.raw("faults")["away_s"].dump());
+    fields.wrong("faults.away_s", "'cluster' beside it, or nothing", shown(fields.raw("faults")["away_s"]));
   read_workload(fields.object("workload"), scenario.workload);
   fields.read("warm_up", world.warm_up, 0, kTraceRequestsMax);
   fields.read("steady", world.steady);

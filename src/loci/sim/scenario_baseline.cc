@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "loci/sim/json_text.h"
+
 namespace loci::sim {
 namespace {
 
@@ -11,7 +13,7 @@ void refuse_other_policies(const ScenarioBaseline& baseline, const PolicySet& fo
   const auto expect = [&](const char* field, const auto& one, const auto& of_set) {
     if (one == of_set) return;
     engine.wrong(field, fmt::format("{}, which {} has, or nothing", of_set, baseline.name),
-                 engine.raw(field).dump());
+                 shown(engine.raw(field)));
   };
   expect("eviction", found.eviction, set.eviction);
   expect("admission", found.admission, set.admission);
@@ -63,7 +65,7 @@ std::optional<ScenarioBaseline> read_policies(Fields& engine, PolicySet& policie
 void refuse_contradictions(const ScenarioBaseline& baseline, const WorldOptions& world, Fields& scenario) {
   const auto& [name, set] = baseline;
   const auto refuse = [&](const char* part, const std::string& field, const std::string& expected) {
-    scenario.wrong(fmt::format("{}.{}", part, field), expected, scenario.raw(part).at(field).dump());
+    scenario.wrong(fmt::format("{}.{}", part, field), expected, shown(scenario.raw(part).at(field)));
   };
   const auto refuse_tier = [&](const std::string& tier) {
     const bool by_bytes = scenario.raw("memory").contains(tier + "_gb");

@@ -14,6 +14,7 @@
 #include "loci/base/random.h"
 #include "loci/sim/draws.h"
 #include "loci/sim/fields.h"
+#include "loci/sim/json_text.h"
 #include "loci/sim/trace_line.h"
 
 namespace loci::sim {
@@ -25,8 +26,6 @@ constexpr double kRateMax = 1e6;
 constexpr double kShapeMin = 0.01, kShapeMax = 100;
 constexpr double kOnlyStep = 600;  // seconds, where a client has one
 
-std::string excerpt(const Json& json) { return json.dump().substr(0, 40); }
-
 // --- reading ---
 
 bool is_number(const Json& json, double least, double most) {
@@ -37,7 +36,7 @@ bool is_number(const Json& json, double least, double most) {
 void read_step(const Json& row, const std::string& name, double least, Fields& fields,
                ServegenClient& client) {
   const auto expect = [&](bool right, const char* expected) {
-    if (!right) fields.wrong(name, expected, excerpt(row));
+    if (!right) fields.wrong(name, expected, shown(row));
     return right;
   };
   if (!expect(row.is_array() && row.size() == 6,
@@ -65,7 +64,7 @@ void read_lengths(const Json& window, const std::string& name, const char* which
   const std::string field = name + "." + which;
   if (list == window.end() || !list->is_array())
     return fields.wrong(field, "a list of [tokens, probability]",
-                        list == window.end() ? "nothing" : excerpt(*list));
+                        list == window.end() ? "nothing" : shown(*list));
   double sum = 0;
   for (const Json& pair : *list) {
     if (!pair.is_array() || pair.size() != 2 || !is_number(pair[0], 1, kTraceTokensMax) ||
@@ -73,7 +72,7 @@ void read_lengths(const Json& window, const std::string& name, const char* which
       return fields.wrong(
           field,
           fmt::format("[tokens, probability], a whole number from 1 to {} and 0 to 1", kTraceTokensMax),
-          excerpt(pair));
+          shown(pair));
     lengths.tokens.push_back(static_cast<std::uint32_t>(pair[0].get<double>()));
     lengths.upto.push_back(sum += pair[1].get<double>());
   }
@@ -109,7 +108,7 @@ ServegenClient read_client(Fields& fields, const Status& status) {
   fields.read("model", client.model);
   const Json& steps = fields.raw("trace");
   if (!steps.is_array() || steps.empty()) {
-    fields.wrong("trace", "a list with at least one row", fields.has("trace") ? excerpt(steps) : "nothing");
+    fields.wrong("trace", "a list with at least one row", fields.has("trace") ? shown(steps) : "nothing");
     return client;
   }
   double last = -1;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "loci/base/random.h"
 #include "loci/sim/fields.h"
+#include "loci/sim/json_text.h"
 
 namespace loci::sim {
 
@@ -21,7 +23,9 @@ Status TracePlace::wrong(std::string_view field, std::string_view expected, std:
 }
 
 Status TraceLine::parse(std::string_view text) {
-  json_ = Json::parse(text, nullptr, false);
+  JsonText read = read_json(text);
+  if (read.is_too_deep) return wrong("line", levels_expected(), kLevelsFound);
+  json_ = std::move(read.value);
   if (json_.is_object()) return {};
   const std::string found(text.substr(0, 40));
   return wrong("line", "a JSON object", json_.is_discarded() ? "'" + found + "'" : json_.type_name());
@@ -44,9 +48,9 @@ Result<std::uint64_t> TraceLine::count(const char* field, std::uint64_t least, s
   const auto at = json_.find(field);
   const std::string expected = fmt::format("a whole number from {} to {}", least, most);
   if (at == json_.end()) return wrong(field, expected, "nothing");
-  if (!at->is_number_unsigned()) return wrong(field, expected, at->dump());
+  if (!at->is_number_unsigned()) return wrong(field, expected, shown(*at));
   const auto value = at->get<std::uint64_t>();
-  if (value < least || value > most) return wrong(field, expected, at->dump());
+  if (value < least || value > most) return wrong(field, expected, shown(*at));
   return value;
 }
 
@@ -54,10 +58,10 @@ Result<Nanos> TraceLine::millis(const char* field) const {
   const auto at = json_.find(field);
   const std::string expected = "milliseconds from 0 to 10^12";
   if (at == json_.end()) return wrong(field, expected, "nothing");
-  if (!at->is_number()) return wrong(field, expected, at->dump());
+  if (!at->is_number()) return wrong(field, expected, shown(*at));
   const auto value = at->get<double>();
   if (!std::isfinite(value) || value < 0 || value > kTraceMillisMax)
-    return wrong(field, expected, at->dump());
+    return wrong(field, expected, shown(*at));
   return static_cast<Nanos>(std::llround(value * 1e6));
 }
 
@@ -65,8 +69,8 @@ Result<std::string> TraceLine::name(const char* field) const {
   const auto at = json_.find(field);
   if (at == json_.end()) return wrong(field, "a name or a whole number", "nothing");
   if (at->is_string()) return "s" + at->get<std::string>();
-  if (at->is_number_unsigned()) return "n" + at->dump();
-  return wrong(field, "a name or a whole number", at->dump());
+  if (at->is_number_unsigned()) return "n" + std::to_string(at->get<std::uint64_t>());
+  return wrong(field, "a name or a whole number", shown(*at));
 }
 
 Result<std::vector<Piece>> TraceLine::hashes(const char* field, std::uint64_t prompt,
@@ -80,7 +84,7 @@ Result<std::vector<Piece>> TraceLine::hashes(const char* field, std::uint64_t pr
   std::vector<Piece> pieces;
   pieces.reserve(count);
   for (const Json& hash : *at) {
-    if (!hash.is_number_unsigned()) return wrong(field, "whole numbers below 2^64", hash.dump());
+    if (!hash.is_number_unsigned()) return wrong(field, "whole numbers below 2^64", shown(hash));
     const std::uint64_t left = prompt - pieces.size() * block;
     // What is after a block depends on all before it, so a part of a block is another content.
     const std::uint64_t content = mix64(hash.get<std::uint64_t>() ^ (block << 40));
@@ -97,7 +101,7 @@ Result<std::vector<Piece>> TraceLine::blocks(const char* lengths, const char* fi
     return wrong(field, fmt::format("{} hashes, one for each of {}", sizes.size(), lengths),
                  at == json_.end() ? "nothing"
                  : at->is_array()  ? std::to_string(at->size())
-                                   : at->dump());
+                                   : shown(*at));
   }
   std::vector<Piece> pieces;
   std::uint64_t sum = 0;
@@ -105,9 +109,9 @@ Result<std::vector<Piece>> TraceLine::blocks(const char* lengths, const char* fi
     const Json& size = sizes[i];
     const std::uint64_t tokens = size.is_number_unsigned() ? size.get<std::uint64_t>() : 0;
     if (tokens == 0 || tokens > kTraceTokensMax)
-      return wrong(lengths, fmt::format("whole numbers from 1 to {}", kTraceTokensMax), size.dump());
+      return wrong(lengths, fmt::format("whole numbers from 1 to {}", kTraceTokensMax), shown(size));
     const Json& hash = (*at)[i];
-    if (!hash.is_number_unsigned()) return wrong(field, "whole numbers below 2^64", hash.dump());
+    if (!hash.is_number_unsigned()) return wrong(field, "whole numbers below 2^64", shown(hash));
     sum += tokens;
     if (sum > prompt + reply) break;
     pieces.push_back({mix64(hash.get<std::uint64_t>()), static_cast<std::uint32_t>(tokens)});

@@ -9,7 +9,10 @@
 #include <string>
 
 #include "loci/sim/packed_file.h"
+#include "loci/sim/scenario.h"
+#include "loci/sim/servegen.h"
 #include "loci/sim/trace_source.h"
+#include "loci/sim/weka.h"
 
 namespace loci::sim {
 namespace {
@@ -28,6 +31,34 @@ std::string reading_error(const Parse& parse, const std::string& text) {
 std::string mooncake_line(std::uint64_t time) {
   return "{\"timestamp\":" + std::to_string(time) +
          ",\"input_length\":600,\"output_length\":5,\"hash_ids\":[0,1]}\n";
+}
+
+// Printing a value takes a call for each of its levels, so a line may not have many.
+TEST(TraceReaders, RefuseALineThatIsTooDeep) {
+  for (const std::size_t levels : {std::size_t{64}, std::size_t{1'000'000}}) {
+    const std::string deep = std::string(levels, '[') + std::string(levels, ']');
+    const std::string expected = "expected at most 64 levels of arrays and objects, found more";
+    EXPECT_EQ(reading_error(parse_trace, "\n{\"time_ms\":" + deep + "}"), "t:2: line: " + expected);
+    EXPECT_EQ(reading_error(parse_mooncake, "{\"hash_ids\":" + deep + "}"), "t:1: line: " + expected);
+    EXPECT_EQ(reading_error(parse_weka, "{\"requests\":" + deep + "}"), "t:1: line: " + expected);
+    EXPECT_EQ(reading_error(parse_servegen, "{\"trace\":" + deep + "}"), "t:1: line: " + expected);
+    EXPECT_EQ(parse_scenario_text("{\"model\":" + deep + "}", "s").status().message(), "s: " + expected);
+    nlohmann::json json = nlohmann::json::object();
+    EXPECT_EQ(set_field(json, "model", "[" + deep + "]").message(), "model: " + expected);
+  }
+  const std::string open(1'000'000, '[');
+  EXPECT_EQ(reading_error(parse_trace, "{\"time_ms\":" + open),
+            "t:1: line: expected at most 64 levels of arrays and objects, found more");
+}
+
+TEST(TraceReaders, ShowOnlyTheTypeOfWhatIsNested) {
+  const std::string deep = std::string(63, '[') + std::string(63, ']');
+  EXPECT_EQ(reading_error(parse_trace, "{\"time_ms\":" + deep + "}"),
+            "t:1: time_ms: expected milliseconds from 0 to 10^12, found array");
+  EXPECT_EQ(reading_error(parse_trace, R"({"time_ms":{"a":1}})"),
+            "t:1: time_ms: expected milliseconds from 0 to 10^12, found object");
+  EXPECT_EQ(reading_error(parse_trace, R"({"time_ms":[1,"x"]})"),
+            "t:1: time_ms: expected milliseconds from 0 to 10^12, found [1,\"x\"]");
 }
 
 TEST(Mooncake, ReadsBlocksAndLengths) {

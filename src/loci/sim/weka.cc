@@ -10,6 +10,7 @@
 #include "loci/base/random.h"
 #include "loci/sim/draws.h"
 #include "loci/sim/fields.h"
+#include "loci/sim/json_text.h"
 #include "loci/sim/trace_line.h"
 
 namespace loci::sim {
@@ -33,7 +34,7 @@ Nanos read_time(Fields& fields, Nanos last) {
   double seconds = 0;
   fields.require("t", seconds, 0, kTraceSecondsMax);
   const Nanos at = nanos(seconds);
-  if (at < last) fields.wrong("t", "times that do not go back", fields.raw("t").dump());
+  if (at < last) fields.wrong("t", "times that do not go back", shown(fields.raw("t")));
   return at;
 }
 
@@ -52,14 +53,14 @@ void read_blocks(Fields& fields, std::uint32_t block, WekaRequest& request) {
   const bool runs = name == std::string_view("hash_runs");
   if (!list.is_array())
     return fields.wrong(name, runs ? "a list of [first, count]" : "a list of ids",
-                        fields.has(name) ? list.dump().substr(0, 40) : "nothing");
+                        fields.has(name) ? shown(list) : "nothing");
   const std::uint64_t expected = request.prompt_tokens / block, ids = kIdsMax / block - 1;
   std::uint64_t count = 0;
   for (const Json& json : list) {
     const std::optional<WekaRun> run = json.is_array() == runs ? run_of(json) : std::nullopt;
     if (!run || run->count == 0 || run->first >= ids || run->count > ids - run->first)
       return fields.wrong(name, fmt::format("{} below {}", runs ? "[first, count] of ids" : "ids", ids),
-                          json.dump().substr(0, 40));
+                          shown(json));
     count += run->count;
     if (count > expected) break;
     std::vector<WekaRun>& all = request.blocks;

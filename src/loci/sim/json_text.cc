@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/json_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace loci::sim {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kShownItems = 8, kShownBytes = 40;
+
+bool is_short_list(const Json& json) {
+  return json.is_array() && json.size() <= kShownItems &&
+         std::ranges::none_of(json, [](const Json& item) { return item.is_structured(); });
+}
+
+}  // namespace
+
+JsonText read_json(std::string_view text) {
+  JsonText out;
+  const auto keep = [&](int levels, Json::parse_event_t event, const Json&) {
+    const bool begins =
+        event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
+    if (!begins || levels < kJsonLevelsMax) return true;
+    out.is_too_deep = true;
+    return false;
+  };
+  out.value = Json::parse(text, keep, false);
+  return out;
+}
+
+std::string levels_expected() {
+  return fmt::format("at most {} levels of arrays and objects", kJsonLevelsMax);
+}
+
+std::string shown(const Json& json) {
+  if (json.is_structured() && !is_short_list(json)) return json.type_name();
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kShownBytes);
+}
+
+}  // namespace loci::sim
