@@ -19,6 +19,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kIdsMax = std::uint64_t{1} << 32;  // of a session, times the tokens of a block
+// Of a file. It may have many times as many pieces as runs: a thousand prompts of one run each make a million
+// pieces in a session whose first prompt has a thousand runs.
+constexpr std::uint64_t kPiecesMax = std::uint64_t{1} << 26;
 
 Nanos nanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1e9)); }
 
@@ -77,7 +80,69 @@ void read_blocks(Fields& fields, std::uint32_t block, WekaRequest& request) {
                  count > expected ? "more" : std::to_string(count));
 }
 
-WekaRequest read_request(Fields fields, std::uint32_t block, Nanos last) {
+// The blocks of a session's first prompt that hold the tools and the system's text. A later prompt has the
+// same text only where it has the same block at the same place. All blocks of a run do or none, up to where
+// one of the two runs ends, so prompts are compared by runs. Head blocks 1-3 and 9-10, and a prompt 1-4, 10:
+//
+//   place    0   1   2   3   4
+//   head     1   2   3 | 9   10
+//   prompt   1   2   3   4 | 10       stretches: 1-3 (head), 4 (own), 10 (head)
+class PromptHead {
+ public:
+  PromptHead(const std::vector<WekaRun>& first, std::uint64_t blocks) {
+    std::uint64_t place = 0;
+    for (const WekaRun& run : first) {
+      if (place == blocks) break;
+      runs_.push_back({place, {run.first, std::min(run.count, blocks - place)}});
+      place += runs_.back().run.count;
+    }
+    blocks_ = place;
+  }
+
+  // Calls `take(place, run, is_head)` for each stretch of a prompt, at most one for each run of the head and
+  // of the prompt. O(that + runs of the prompt * log runs of the head).
+  template <class Take>
+  void each_stretch(const std::vector<WekaRun>& prompt, const Take& take) const {
+    std::uint64_t place = 0;
+    for (WekaRun left : prompt) {
+      auto mine = std::ranges::upper_bound(runs_, place, {}, &Placed::place);
+      while (left.count > 0) {
+        WekaRun part = left;
+        bool is_head = false;
+        if (place < blocks_) {
+          const Placed& other = *std::prev(mine);
+          if (mine != runs_.end()) ++mine;
+          const std::uint64_t into = place - other.place;
+          part.count = std::min(left.count, other.run.count - into);
+          is_head = other.run.first + into == left.first;
+        }
+        take(place, part, is_head);
+        place += part.count;
+        left = {left.first + part.count, left.count - part.count};
+      }
+    }
+  }
+
+ private:
+  struct Placed {
+    std::uint64_t place = 0;
+    WekaRun run;
+  };
+  std::vector<Placed> runs_;
+  std::uint64_t blocks_ = 0;
+};
+
+std::uint64_t head_tokens(const WekaSession& session) {
+  return std::uint64_t{session.tool_tokens} + session.system_tokens;
+}
+
+PromptHead head_of(const WekaSession& session) {
+  const std::vector<WekaRun> none;
+  return {session.requests.empty() ? none : session.requests.front().blocks,
+          head_tokens(session) / session.block_tokens};
+}
+
+WekaRequest read_request(Fields& fields, std::uint32_t block, Nanos last) {
   WekaRequest request;
   request.at = read_time(fields, last);
   std::string type = "n";
@@ -93,27 +158,47 @@ WekaRequest read_request(Fields fields, std::uint32_t block, Nanos last) {
 
 enum class Holds { kSubagents, kRequests };
 
-void read_session(Fields& fields, const TracePlace& place, const std::string& path, Holds holds,
-                  WekaSession& session, Status& status) {
+// What the reader of a line knows of it and of its file.
+struct Reading {
+  const TracePlace& place;
+  std::uint64_t& pieces;  // of the file so far, at least
+  Status status;
+};
+
+void count_pieces(const PromptHead& head, const WekaRequest& request, Fields& fields, Reading& reading) {
+  // One for what no id names, and one where the tools end.
+  reading.pieces += 2;
+  head.each_stretch(request.blocks, [&](std::uint64_t, const WekaRun&, bool) { ++reading.pieces; });
+  if (reading.pieces <= kPiecesMax) return;
+  const std::string expected = fmt::format(
+      "at most {} runs in the file, each cut where a run of its session's first prompt ends", kPiecesMax);
+  fields.wrong(fields.has("hash_ids") ? "hash_ids" : "hash_runs", expected, "more");
+}
+
+void read_session(Fields& fields, const std::string& path, Holds holds, WekaSession& session,
+                  Reading& reading) {
   fields.read("tool_tokens", session.tool_tokens, 0, kTraceTokensMax);
   fields.read("system_tokens", session.system_tokens, 0, kTraceTokensMax);
   const Json& list = fields.raw("requests");
   if (!list.is_array())
     return fields.wrong("requests", "a list", fields.has("requests") ? list.type_name() : "nothing");
   Nanos last = 0;
-  for (std::size_t i = 0; i < list.size() && status.ok(); ++i) {
+  std::optional<PromptHead> head;
+  for (std::size_t i = 0; i < list.size() && reading.status.ok(); ++i) {
     const std::string own = fmt::format("{}requests[{}]", path, i);
-    Fields entry(list[i], place.text(), own, status);
+    Fields entry(list[i], reading.place.text(), own, reading.status);
     const bool is_subagent = entry.raw("type") == "subagent";
     if (!is_subagent || holds == Holds::kRequests) {
-      session.requests.push_back(read_request(std::move(entry), session.block_tokens, last));
+      session.requests.push_back(read_request(entry, session.block_tokens, last));
       last = session.requests.back().at;
+      if (!head) head = head_of(session);
+      count_pieces(*head, session.requests.back(), entry, reading);
       continue;
     }
     WekaSession& agent = session.subagents.emplace_back();
     agent.at = last = read_time(entry, last);
     agent.block_tokens = session.block_tokens;
-    read_session(entry, place, own + ".", Holds::kRequests, agent, status);
+    read_session(entry, own + ".", Holds::kRequests, agent, reading);
   }
 }
 
@@ -123,21 +208,23 @@ class SessionContents {
  public:
   // `number`: which session it is, for the ids mean something in it alone.
   SessionContents(std::uint64_t number, const WekaSession& session)
-      : own_(mix64(number + 1)), block_(session.block_tokens) {
+      : own_(mix64(number + 1)), block_(session.block_tokens), first_(head_of(session)) {
     // The data's ids do not say that sessions have the same tools; those of equal lengths are taken as equal.
-    const std::uint64_t tools = session.tool_tokens, head = tools + session.system_tokens;
-    tools_ = {mix64(mix64(tools) ^ 0x70015), tools / block_};
-    head_ = {mix64(mix64(tools) ^ mix64(head) ^ 0x5e5), head / block_};
-    if (!session.requests.empty()) first_ = ids_of(session.requests.front(), head_.blocks);
+    const std::uint64_t tools = session.tool_tokens;
+    tool_blocks_ = tools / block_;
+    tools_ = mix64(mix64(tools) ^ 0x70015);
+    system_ = mix64(mix64(tools) ^ mix64(head_tokens(session)) ^ 0x5e5);
   }
 
   // `request`: which of its session.
   std::vector<Piece> pieces_of(const WekaRequest& request, std::uint64_t number) const {
     std::vector<Piece> pieces;
-    std::uint64_t place = 0;
-    for (const WekaRun& run : request.blocks) {
-      for (std::uint64_t i = 0; i < run.count; ++i) add(block_at(place++, run.first + i), pieces);
-    }
+    first_.each_stretch(request.blocks, [&](std::uint64_t place, const WekaRun& run, bool is_head) {
+      if (!is_head) return add(own_, run, pieces);
+      const std::uint64_t ours = place < tool_blocks_ ? std::min(run.count, tool_blocks_ - place) : 0;
+      if (ours > 0) add(tools_, {place, ours}, pieces);
+      if (ours < run.count) add(system_, {place + ours, run.count - ours}, pieces);
+    });
     // No id names a block that is not whole.
     if (const std::uint32_t rest = request.prompt_tokens % block_; rest > 0)
       pieces.push_back({mix64(own_ ^ mix64(number + 1)), rest});
@@ -145,38 +232,23 @@ class SessionContents {
   }
 
  private:
-  struct Shared {
-    std::uint64_t content = 0;
-    std::uint64_t blocks = 0;  // of the prompt's head, up to its end
-  };
-
-  static std::vector<std::uint64_t> ids_of(const WekaRequest& request, std::uint64_t most) {
-    std::vector<std::uint64_t> ids;
-    for (const WekaRun& run : request.blocks) {
-      for (std::uint64_t i = 0; i < run.count && ids.size() < most; ++i) ids.push_back(run.first + i);
-    }
-    return ids;
-  }
-  // A block is of the tools or of the system's text if it is where the session's first prompt has them, and
-  // is the same block.
-  Piece block_at(std::uint64_t place, std::uint64_t id) const {
-    const bool is_head = place < first_.size() && first_[place] == id;
-    const std::uint64_t content = !is_head ? own_ : place < tools_.blocks ? tools_.content : head_.content;
-    return {content, block_, static_cast<std::uint32_t>((is_head ? place : id) * block_)};
-  }
-  static void add(const Piece& block, std::vector<Piece>& pieces) {
-    if (!pieces.empty() && pieces.back().content == block.content &&
-        pieces.back().skip + pieces.back().tokens == block.skip) {
-      pieces.back().tokens += block.tokens;
+  // Blocks of a content; a run counts places in it.
+  void add(std::uint64_t content, const WekaRun& run, std::vector<Piece>& pieces) const {
+    const Piece piece{content, static_cast<std::uint32_t>(run.count * block_),
+                      static_cast<std::uint32_t>(run.first * block_)};
+    if (!pieces.empty() && pieces.back().content == content &&
+        pieces.back().skip + pieces.back().tokens == piece.skip) {
+      pieces.back().tokens += piece.tokens;
     } else {
-      pieces.push_back(block);
+      pieces.push_back(piece);
     }
   }
 
   std::uint64_t own_;
   std::uint32_t block_;
-  Shared tools_, head_;
-  std::vector<std::uint64_t> first_;  // ids of the first prompt's head
+  PromptHead first_;
+  std::uint64_t tool_blocks_ = 0;         // of the prompt's head; those of the system's text are behind them
+  std::uint64_t tools_ = 0, system_ = 0;  // contents
 };
 
 // `begin`: when the session began; `first`: the number of its first request among those of its session.
@@ -205,15 +277,15 @@ Conversation conversation_of(const WekaSession& session, const SessionContents& 
 
 Result<std::vector<WekaSession>> parse_weka(const std::string& text, const std::string& name) {
   std::vector<WekaSession> sessions;
-  std::uint64_t requests = 0;
+  std::uint64_t requests = 0, pieces = 0;
   const Status read = each_trace_line(text, name, [&](const TraceLine& line) -> Status {
-    Status status;
-    Fields fields(line.json(), line.place().text(), "", status);
+    Reading reading{line.place(), pieces, {}};
+    Fields fields(line.json(), line.place().text(), "", reading.status);
     WekaSession& session = sessions.emplace_back();
     fields.read("block_size", session.block_tokens, 1, 1u << 20);
-    read_session(fields, line.place(), "", Holds::kSubagents, session, status);
+    read_session(fields, "", Holds::kSubagents, session, reading);
     if (session.requests.empty()) fields.wrong("requests", "at least one request of its own", "none");
-    LOCI_RETURN_IF_ERROR(status);
+    LOCI_RETURN_IF_ERROR(reading.status);
     requests += session.requests.size();
     for (const WekaSession& agent : session.subagents) requests += agent.requests.size();
     if (requests <= kTraceRequestsMax) return {};

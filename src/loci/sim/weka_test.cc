@@ -131,6 +131,52 @@ TEST(Weka, NamesWhatIsWrong) {
             "w:1: requests[0].requests[0].hash_runs: expected a list of [first, count], found nothing");
 }
 
+// Tools of two blocks, a system's text of three. Head blocks 1-3 and 9-10, and a prompt 1-4, 10, 10.
+TEST(Weka, FindsTheHeadsBlocksOnlyInTheirPlaces) {
+  const Trace trace = weka_trace(R"({"block_size":64,"tool_tokens":128,"system_tokens":192,"requests":[)"
+                                 R"({"t":0,"in":448,"out":2,"hash_runs":[[1,3],[9,2],[20,2]]},)"
+                                 R"({"t":1,"in":384,"out":2,"hash_runs":[[1,4],[10,1],[10,1]]}]})");
+  const std::vector<Piece>& first = trace.conversations[0].turns[0].pieces;
+  ASSERT_EQ(first.size(), 3u);
+  const std::uint64_t tools = first[0].content, system = first[1].content, own = first[2].content;
+  EXPECT_EQ(first, (std::vector<Piece>{{tools, 128, 0}, {system, 192, 128}, {own, 128, 20 * 64}}));
+  EXPECT_EQ(
+      trace.conversations[0].turns[1].pieces,
+      (std::vector<Piece>{
+          {tools, 128, 0}, {system, 64, 128}, {own, 64, 4 * 64}, {system, 64, 4 * 64}, {own, 64, 10 * 64}}));
+}
+
+std::string hostile_session(std::uint64_t tools, std::uint64_t prompt, const std::string& first,
+                            std::uint64_t requests) {
+  const auto request = [&](const std::string& ids) {
+    return "{\"t\":0,\"in\":" + std::to_string(prompt) + ",\"out\":1," + ids + "}";
+  };
+  std::string text =
+      "{\"block_size\":1,\"tool_tokens\":" + std::to_string(tools) + ",\"requests\":[" + request(first);
+  for (std::uint64_t i = 0; i < requests; ++i)
+    text += "," + request("\"hash_runs\":[[0," + std::to_string(prompt) + "]]");
+  return text + "]}";
+}
+
+// Little text, in which each prompt would become as many pieces as the first one has runs.
+TEST(Weka, BoundsThePiecesOfAFile) {
+  std::string ids = "\"hash_ids\":[0";
+  for (std::uint64_t i = 1; i < 16'384; ++i) ids += i % 2 == 1 ? ",9" : "," + std::to_string(i);
+  EXPECT_EQ(
+      weka_error("\n" + hostile_session(1u << 24, 16'384, ids + "]", 4'200)),
+      "w:2: requests[4096].hash_runs: expected at most 67108864 runs in the file, each cut where a run of "
+      "its session's first prompt ends, found more");
+}
+
+// A run is one piece, however many blocks it has.
+TEST(Weka, TakesLongRunsAtOnce) {
+  constexpr std::uint32_t kMost = 1u << 24;
+  const Trace trace = weka_trace(hostile_session(100, kMost, "\"hash_runs\":[[0,16777216]]", 5'000));
+  const std::vector<Piece>& last = trace.conversations[0].turns.back().pieces;
+  ASSERT_EQ(last.size(), 2u);
+  EXPECT_EQ(last[1].tokens, kMost - 100);
+}
+
 // Places in a content have names of their own in Loci's format, which has no places.
 TEST(Weka, IsWrittenWithTheSameBlocksInCommon) {
   const Trace trace = weka_trace(kAgentSession + kAgentSession);
