@@ -410,6 +410,13 @@ def test_errors_name_file_and_field(binary):
         done = subprocess.run([binary, "sim", "--set", "model=llama2-13b", "--set", "machine=a100-80g", "--memory-limit", "1MiB"],
                               capture_output=True, text=True)
         assert done.returncode == 2 and "--memory-limit: expected a run of at most 1.0 MiB" in done.stderr, done.stderr
+        peaks = pathlib.Path(folder, "peaks.json")
+        for text, said in (('{"memory_bandwidth": 2e12}', "peak_flops: expected this field, found nothing"), ("peak", "1: expected JSON, found "),
+                           (f'{{"format": {"[" * 99}{"]" * 99}}}', "expected at most 64 levels of arrays and objects, found more"),
+                           ('{"format": "loci-profile-0"}', 'expected "loci-profile-2"; got "loci-profile-0"')):
+            peaks.write_text(text)
+            done = subprocess.run([binary, "sim", "--model", "llama2-13b", "--machine", str(peaks)], capture_output=True, text=True)
+            assert done.returncode == 2 and str(peaks) in done.stderr and said in done.stderr, done.stderr
         log = pathlib.Path(folder, "events.bin")
         arguments = ["--set", "model=opt-13b", "--set", "machine=a100-80g", "--set", "workload.conversations=20", "--event-log", str(log)]
         done = subprocess.run([binary, "sim", *arguments], capture_output=True, text=True)

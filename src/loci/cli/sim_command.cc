@@ -18,6 +18,7 @@
 #include "loci/cli/help.h"
 #include "loci/cli/result_file.h"
 #include "loci/cli/sim_advice.h"
+#include "loci/sim/json_text.h"
 #include "loci/sim/packed_file.h"
 #include "loci/sim/report.h"
 #include "loci/sim/scenario.h"
@@ -56,15 +57,16 @@ int fail(const Status& status) {
 
 std::string scenario_name(const SimFlags& flags) { return flags.scenario.empty() ? "--set" : flags.scenario; }
 
-// A machine is one that is known by name, or else a file: with a machine's peaks, or of `loci profile`.
+// A machine is one that is known by name, or else a file: with a machine's peaks, or of `loci profile`, which
+// says what its format is.
 nlohmann::json machine_named(const std::string& name) {
   const auto presets = sim::machine_presets();
   const bool known = std::any_of(presets.begin(), presets.end(),
                                  [&](const sim::MachinePreset& one) { return one.name == name; });
   if (known || !std::filesystem::exists(name)) return name;
   const Result<std::string> text = sim::read_text(name);
-  const nlohmann::json json = text.ok() ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-  return {{json.contains("peak_flops") ? "file" : "profile", name}};
+  const nlohmann::json json = text.ok() ? sim::read_json(*text).value : nlohmann::json();
+  return {{json.contains("format") ? "profile" : "file", name}};
 }
 
 Status set_names(const SimFlags& flags, nlohmann::json& json) {
