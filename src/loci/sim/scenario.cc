@@ -443,6 +443,9 @@ Result<Json> parse_scenario_text(const std::string& text, const std::string& fil
 }
 
 Status set_field(Json& json, const std::string& path, const std::string& value) {
+  if (std::ranges::count(path, '.') >= kJsonLevelsMax)
+    return invalid_argument(
+        fmt::format("{}: expected {}, found {}", path.substr(0, 40), levels_expected(), kLevelsFound), "set");
   Json* at = &json;
   for (std::size_t begin = 0;;) {
     const std::size_t end = path.find('.', begin);

@@ -46,6 +46,11 @@ TEST(TraceReaders, RefuseALineThatIsTooDeep) {
     nlohmann::json json = nlohmann::json::object();
     EXPECT_EQ(set_field(json, "model", "[" + deep + "]").message(), "model: " + expected);
   }
+  std::string path = "model";
+  for (int level = 0; level < 64; ++level) path += ".a";
+  nlohmann::json json = nlohmann::json::object();
+  EXPECT_EQ(set_field(json, path, "1").message(),
+            path.substr(0, 40) + ": expected at most 64 levels of arrays and objects, found more");
   const std::string open(1'000'000, '[');
   EXPECT_EQ(reading_error(parse_trace, "{\"time_ms\":" + open),
             "t:1: line: expected at most 64 levels of arrays and objects, found more");
