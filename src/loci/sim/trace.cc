@@ -43,6 +43,7 @@ std::vector<bool> sharing_first_turns(const Trace& trace) {
   std::unordered_map<std::uint64_t, std::uint32_t> counts;  // never iterated
   for (const Conversation& talk : trace.conversations) ++counts[first_of(talk)];
   std::vector<bool> shares;
+  shares.reserve(trace.conversations.size());
   for (const Conversation& talk : trace.conversations) shares.push_back(counts[first_of(talk)] > 1);
   return shares;
 }
