@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/server/server.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -53,10 +54,13 @@ void make_services(ServerParts& parts) {
   const WorkerWaits waits{
       .refused = {StatusCode::kUnavailable, "the conversation store does not answer; try again later"}};
   parts.store_thread = std::make_unique<WorkerPool>(kStoreThreads, waits);
+  const auto reads_max =
+      static_cast<std::uint32_t>(std::max<std::size_t>(config.http.limits.connections_max / 2, 1));
   const ApiOptions options{.pages = page_guard(config),
                            .access_log = config.access_log,
                            .metrics_access = config.metrics_access,
-                           .body_bytes_max = config.http.limits.body_bytes_max};
+                           .body_bytes_max = config.http.limits.body_bytes_max,
+                           .reads_max = reads_max};
   parts.services.reset(new ApiServices{{.workers = *parts.workers,
                                         .store_thread = *parts.store_thread,
                                         .limiter = parts.limiter,

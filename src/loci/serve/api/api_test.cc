@@ -371,6 +371,23 @@ TEST_F(ReadsTest, ATenantHasSoManyAtOnce) {
   ASSERT_TRUE(eventually([&] { return status_of(ask("GET /v1/responses/resp_2", key("ann"))) == 200; }));
 }
 
+// All of them may be behind one proxy.
+TEST_F(ReadsTest, WithoutAKeysFileAllClientsTogetherHaveHalfOfTheConnections) {
+  ASSERT_TRUE(kept_.commit_turn("default", test_turn("resp_2")).ok());
+  StoredTurn turn = test_turn("resp_1");
+  turn.response.json = '"' + std::string(kAnswer - 2, 'x') + '"';
+  ASSERT_TRUE(kept_.commit_turn("default", turn).ok());
+  store_ = &kept_;
+  start({.answers_bytes_max = std::uint64_t{1} << 30, .reads_max = 2},
+        {.file = {}, .keys = {"one", "two"}, .operator_keys = {}});
+  std::vector<std::unique_ptr<tcp::socket>> readers;
+  for (const char* name : {"one", "two"}) readers.push_back(ask_and_wait("/v1/responses/resp_1", key(name)));
+  const std::string refused = ask("GET /v1/responses/resp_2", key("one"));
+  EXPECT_EQ(status_of(refused), 429);
+  EXPECT_NE(refused.find("half of max_connections"), std::string::npos) << refused;
+  EXPECT_EQ(ApiOptions().reads_max, HttpLimits().connections_max / 2);
+}
+
 TEST_F(ReadsTest, AnswersThatWaitAreBoundedTogether) {
   start_with("", 3 * kAnswer);
   std::vector<std::unique_ptr<tcp::socket>> readers;

@@ -21,14 +21,15 @@ std::optional<ApiError> ApiServices::not_ready() const {
 }
 
 std::optional<ApiError> ApiServices::begin_reading(Call& call, Metering metering) {
-  const std::uint32_t reads_max = call.tenant->limits.concurrent_reads;
+  const std::optional<std::uint32_t> of_tenant = call.tenant->limits.concurrent_reads;
+  const std::uint32_t reads_max = of_tenant.value_or(options.reads_max);
   const std::uint32_t more = metering == Metering::kCancel ? kCancelsMore : 0;
-  call.reading = reads.take(call.exchange.party(), reads_max + more);
+  call.reading = reads.take(of_tenant ? call.tenant->id : std::string(), reads_max + more);
   if (call.reading) return std::nullopt;
-  ApiError error = api_error(
-      resource_exhausted(fmt::format("rate limit reached: the limit is {} requests at once that read or "
-                                     "follow responses and conversations (concurrent_reads)",
-                                     reads_max)));
+  ApiError error = api_error(resource_exhausted(
+      fmt::format("rate limit reached: the limit is {} requests at once that read or follow responses and "
+                  "conversations ({})",
+                  reads_max, of_tenant ? "concurrent_reads" : "of all clients: half of max_connections")));
   error.code = "rate_limit_exceeded";
   return error;
 }

@@ -28,6 +28,9 @@ struct ApiOptions {
   std::uint64_t body_bytes_max = HttpLimits().body_bytes_max;  // of a request
   // Of answers out of the store that their clients have yet to take, all together (byte_budget.h).
   std::uint64_t answers_bytes_max = std::uint64_t{256} << 20;
+  // Requests at once that read, of all together that have no limit of their tenant's: half of the
+  // connections, so that readers never have all of them.
+  std::uint32_t reads_max = static_cast<std::uint32_t>(HttpLimits().connections_max / 2);
 };
 
 // Threads that wait for the store's disk or server: turns that wait together are made durable together.

@@ -206,9 +206,10 @@ Result<KeysFile> parse_keys_file(std::string_view text) {
     return invalid_argument(fmt::format("line {}: {}", error.source().begin.line, error.description()));
   }
   KeysFile file;
+  file.default_limits.concurrent_reads = kConcurrentReadsDefault;
   Table table(root, "the file");
   if (const toml::table* limits = table.inner("limits")) {
-    LOCI_ASSIGN_OR_RETURN(file.default_limits, read_limits(*limits, {}, "[limits]"));
+    LOCI_ASSIGN_OR_RETURN(file.default_limits, read_limits(*limits, file.default_limits, "[limits]"));
   }
   if (const toml::table* tenants = table.inner("tenants")) {
     for (const auto& [key, node] : *tenants) {

@@ -24,7 +24,7 @@ struct KeyEntry {
 
 struct KeysFile {
   std::vector<KeyEntry> keys;                   // in the file's order
-  TenantLimits default_limits;                  // [limits]
+  TenantLimits default_limits;                  // [limits]; a file that was read bounds reads always
   std::map<std::string, TenantLimits> tenants;  // [tenants.NAME]: default_limits, and what is changed there
   const TenantLimits& limits_of(const std::string& tenant) const;
 };

@@ -49,8 +49,10 @@ TEST(KeysFile, ReadsKeysAndLimits) {
   EXPECT_EQ(file.keys[1].tenant, "alice");
   EXPECT_TRUE(file.keys[2].is_operator);
   EXPECT_EQ(file.limits_of("alice"),
-            (TenantLimits{.requests_per_minute = 60, .tokens_per_minute = 9000, .weight = 5}));
-  EXPECT_EQ(file.limits_of("root"), (TenantLimits{.requests_per_minute = 60, .weight = 2}));
+            (TenantLimits{
+                .requests_per_minute = 60, .tokens_per_minute = 9000, .concurrent_reads = 128, .weight = 5}));
+  EXPECT_EQ(file.limits_of("root"),
+            (TenantLimits{.requests_per_minute = 60, .concurrent_reads = 128, .weight = 2}));
   EXPECT_TRUE(parse_keys_file("").value().keys.empty());
 }
 
@@ -65,6 +67,8 @@ TEST(KeysFile, ReadsWhatATenantMayStore) {
   EXPECT_EQ(file.limits_of("alice").stored_conversations, 7u);
   EXPECT_EQ(parse_keys_file("").value().limits_of("bob").stored_bytes, 1u << 30);
   EXPECT_EQ(parse_keys_file("").value().limits_of("bob").concurrent_reads, 128u);
+  EXPECT_EQ(parse_keys_file("[tenants.bob]\nweight = 2\n").value().limits_of("bob").concurrent_reads, 128u);
+  EXPECT_EQ(TenantLimits().concurrent_reads, std::nullopt) << "without a file";
   EXPECT_EQ(parse_keys_file("[limits]\nconcurrent_reads = 5\n").value().limits_of("bob").concurrent_reads,
             5u);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many requests that read each party (Exchange::party()) has at the same time: each of them holds a
-// connection for as long as its client takes to read. Counted by this server for itself, beside the limits of
-// requests that compute or store (tenant_limiter.h).
+// How many requests that read each tenant has at the same time: each of them holds a connection for as long
+// as its client takes to read. Counted by this server for itself, beside the limits of requests that compute
+// or store (tenant_limiter.h). Without a limit of their tenant's they are counted together, whoever they are
+// of: behind a proxy all clients have one address.
 //
 // Thread-compatible: the network thread.
 #pragma once
@@ -24,45 +25,45 @@ class ReadPlaces {
   class Place {
    public:
     Place(Place&& other) noexcept
-        : places_(std::exchange(other.places_, nullptr)), party_(std::move(other.party_)) {}
+        : places_(std::exchange(other.places_, nullptr)), tenant_(std::move(other.tenant_)) {}
     Place& operator=(Place&& other) noexcept {
       std::swap(places_, other.places_);
-      std::swap(party_, other.party_);
+      std::swap(tenant_, other.tenant_);
       return *this;
     }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place() {
-      if (places_ != nullptr) places_->give_back(party_);
+      if (places_ != nullptr) places_->give_back(tenant_);
     }
 
    private:
     friend class ReadPlaces;
-    Place(ReadPlaces* places, std::string party) : places_(places), party_(std::move(party)) {}
+    Place(ReadPlaces* places, std::string tenant) : places_(places), tenant_(std::move(tenant)) {}
 
     ReadPlaces* places_;  // null: moved from
-    std::string party_;
+    std::string tenant_;
   };
 
-  // Absent: the party has `most` of them, or more. O(log parties).
-  std::optional<Place> take(const std::string& party, std::uint32_t most) {
-    std::uint32_t& taken = taken_[party];
+  // `tenant`: empty: of all that have no limit of their own. Absent: the tenant has `most` of them, or more.
+  // O(log tenants).
+  std::optional<Place> take(const std::string& tenant, std::uint32_t most) {
+    std::uint32_t& taken = taken_[tenant];
     if (taken >= most) {
-      if (taken == 0) taken_.erase(party);
+      if (taken == 0) taken_.erase(tenant);
       return std::nullopt;
     }
     ++taken;
-    return Place(this, party);
+    return Place(this, tenant);
   }
-  std::size_t parties() const { return taken_.size(); }
 
  private:
-  void give_back(const std::string& party) {
-    const auto found = taken_.find(party);
+  void give_back(const std::string& tenant) {
+    const auto found = taken_.find(tenant);
     if (--found->second == 0) taken_.erase(found);
   }
 
-  std::map<std::string, std::uint32_t> taken_;  // by party; more than 0
+  std::map<std::string, std::uint32_t> taken_;  // by tenant; more than 0
 };
 
 }  // namespace loci

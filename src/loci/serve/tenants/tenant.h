@@ -21,8 +21,8 @@ struct TenantLimits {
   std::optional<std::uint32_t> requests_per_minute;
   std::optional<std::uint32_t> tokens_per_minute;  // of prompts and replies
   std::optional<std::uint32_t> concurrent_requests;
-  std::uint32_t concurrent_reads =
-      kConcurrentReadsDefault;        // of what is stored, or being made; at one server
+  // Of what is stored, or being made; at one server. Absent where there is no file of keys alone.
+  std::optional<std::uint32_t> concurrent_reads;
   std::uint32_t weight = 1;           // its share of the machine where tenants compete; 1 to kTenantWeightMax
   std::uint32_t queue_percent = 100;  // of the places in the queue that it may hold; 1 to 100
   // What it may keep in the store of conversations; beyond, its own that were longest at rest go.
