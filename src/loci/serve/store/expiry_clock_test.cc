@@ -26,11 +26,12 @@ class Machine {
   }
   // True: the clock is believed.
   bool look(std::int64_t age = kAge) {
-    const auto [now, is_doubted] = clock_.look(now_, up_ * kNanosPerSecond, age, believed_);
-    EXPECT_EQ(now, is_doubted ? *believed_ : now_);
-    if (!is_doubted) believed_ = now;
-    return !is_doubted;
+    const ExpiryClock::Verdict verdict = clock_.look(now_, up_ * kNanosPerSecond, age, kept_);
+    EXPECT_EQ(verdict.now_seconds, verdict.is_doubted ? kept_->believed_seconds : now_);
+    kept_ = verdict.kept;
+    return !verdict.is_doubted;
   }
+  std::int64_t believed() const { return kept_->believed_seconds; }
   bool looks_every_five_minutes(std::int64_t seconds) {
     bool all = true;
     for (std::int64_t at = 0; at < seconds; at += 5 * kMinute) {
@@ -43,7 +44,7 @@ class Machine {
  private:
   ExpiryClock clock_;
   std::int64_t now_, up_ = 100;
-  std::optional<std::int64_t> believed_;
+  std::optional<ExpiryClock::Kept> kept_;
 };
 
 TEST(ExpiryClock, AClockThatGoesOnIsBelieved) {
@@ -93,17 +94,81 @@ TEST(ExpiryClock, AnotherJumpBeginsTheDayAnew) {
   EXPECT_TRUE(machine.look());
 }
 
-TEST(ExpiryClock, AClockThatIsSetBackIsBelievedAndComesForwardOnlySteadily) {
+TEST(ExpiryClock, AMachineThatIsOffEachNightBelievesMondayOnWednesday) {
   Machine machine(kToday);
-  ASSERT_TRUE(machine.looks_every_five_minutes(2 * kDay));
-  machine.restart(0);
-  machine.set(0);  // 1970
+  ASSERT_TRUE(machine.look());
+  machine.restart(60 * kHour);
+  for (int day = 0; day < 2; ++day) {
+    EXPECT_FALSE(machine.look()) << day;
+    EXPECT_FALSE(machine.looks_every_five_minutes(10 * kHour)) << day;
+    machine.restart(14 * kHour);
+  }
+  EXPECT_FALSE(machine.look()) << "nights do not count";
+  machine.looks_every_five_minutes(4 * kHour + 5 * kMinute);
   EXPECT_TRUE(machine.look());
-  machine.pass(kMinute);
-  machine.set(kToday + 3 * kDay);
+}
+
+// Without a battery.
+TEST(ExpiryClock, WhatIsSaidUntilTheClockIsSetEndsNoDoubt) {
+  Machine machine(kToday);
+  ASSERT_TRUE(machine.look());
+  for (int day = 0; day < 3; ++day) {
+    const std::int64_t morning = kToday + 60 * kHour + day * kDay;
+    machine.restart(0);
+    machine.set(0);  // 1970
+    EXPECT_TRUE(machine.look()) << "it deletes nothing";
+    EXPECT_EQ(machine.believed(), kToday) << day;
+    machine.pass(5 * kMinute);
+    machine.set(morning);
+    EXPECT_FALSE(machine.look()) << day;
+    machine.looks_every_five_minutes(10 * kHour);
+  }
+  EXPECT_TRUE(machine.look());
+  EXPECT_GT(machine.believed(), kToday + 2 * kDay);
+}
+
+TEST(ExpiryClock, AClockThatIsSetBackIsGoneByAndBelievedOnceItIsSteady) {
+  Machine machine(kToday + 3'650 * kDay);
+  ASSERT_TRUE(machine.look());
+  machine.set(kToday);
+  EXPECT_TRUE(machine.looks_every_five_minutes(kDay - 5 * kMinute));
+  EXPECT_GT(machine.believed(), kToday + 3'000 * kDay);
+  EXPECT_TRUE(machine.looks_every_five_minutes(10 * kMinute));
+  EXPECT_LT(machine.believed(), kToday + 2 * kDay);
+  machine.set(kToday + 3'650 * kDay);
   EXPECT_FALSE(machine.look());
-  machine.pass(kDay);
+}
+
+TEST(ExpiryClock, AMinuteOfAnotherYearEndsNoDoubtEither) {
+  Machine machine(kToday);
+  ASSERT_TRUE(machine.look());
+  machine.set(kToday + 3 * kDay);
+  machine.look();
+  machine.looks_every_five_minutes(23 * kHour);
+  machine.restart(0);
+  machine.set(kToday + 3'650 * kDay);
+  EXPECT_FALSE(machine.look());
+  machine.pass(kMinute);
+  machine.set(kToday + 4 * kDay);
+  EXPECT_FALSE(machine.look());
+  machine.looks_every_five_minutes(kHour);
   EXPECT_TRUE(machine.look());
+}
+
+// Each adds what has passed since anybody looked.
+TEST(ExpiryClock, ServersThatShareAStoreCountADayOnce) {
+  ExpiryClock one, other;
+  std::optional<ExpiryClock::Kept> kept = ExpiryClock::Kept{.believed_seconds = kToday, .doubt = {}};
+  std::int64_t doubted_for = 0;
+  for (std::int64_t at = 0;; at += 2 * kMinute) {
+    ExpiryClock& looks = at % (4 * kMinute) == 0 ? one : other;
+    const auto verdict = looks.look(kToday + 9 * kDay + at, at * kNanosPerSecond, kAge, kept);
+    kept = verdict.kept;
+    if (!verdict.is_doubted) break;
+    doubted_for = at;
+    ASSERT_LT(at, 2 * kDay);
+  }
+  EXPECT_GE(doubted_for, kDay - 5 * kMinute);
 }
 
 TEST(ExpiryClock, AShortLimitDoubtsShorterJumpsForAShorterTime) {

@@ -133,14 +133,17 @@ UPDATE conversations SET items = (
   SELECT COUNT(*) FROM items WHERE items.conversation = conversations.conversation
 );
 )sql"},
-    // Which time was last believed (expiry_clock.h): at first that of the latest activity.
+    // Which time was last believed, and what is not yet (expiry_clock.h): at first that of the latest
+    // activity.
     Migration{.version = 7, .statements = R"sql(
 CREATE TABLE expiry_clock (
   one {int} PRIMARY KEY,
-  believed_at {int} NOT NULL
+  believed_at {int} NOT NULL,
+  doubted_at {int},
+  steady_seconds {int} NOT NULL
 ){strict};
-INSERT INTO expiry_clock (one, believed_at)
-  SELECT 1, active_at FROM threads ORDER BY active_at DESC, thread DESC LIMIT 1;
+INSERT INTO expiry_clock (one, believed_at, steady_seconds)
+  SELECT 1, active_at, 0 FROM threads ORDER BY active_at DESC, thread DESC LIMIT 1;
 )sql"},
 };
 

@@ -35,6 +35,35 @@ std::string failed_json(std::string_view json) {
   return object.dump();
 }
 
+Result<std::optional<ExpiryClock::Kept>> read_expiry_clock(SqlSession& session) {
+  using Kept = std::optional<ExpiryClock::Kept>;
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT believed_at, doubted_at, steady_seconds FROM expiry_clock WHERE one = 1", {}));
+  if (rows.empty()) return Kept();
+  ExpiryClock::Kept kept{.believed_seconds = rows.integer(0, 0), .doubt = {}};
+  if (!rows.is_null(0, 1))
+    kept.doubt = {.clock_seconds = rows.integer(0, 1), .steady_seconds = rows.integer(0, 2)};
+  return Kept(kept);
+}
+
+Status write_expiry_clock(SqlSession& session, const ExpiryClock::Kept& kept) {
+  const ExpiryClock::Doubt doubt = kept.doubt.value_or(ExpiryClock::Doubt());
+  return session
+      .run(
+          "INSERT INTO expiry_clock (one, believed_at, doubted_at, steady_seconds) VALUES (1, $1, $2, $3) "
+          "ON CONFLICT (one) DO UPDATE SET believed_at = excluded.believed_at, "
+          "doubted_at = excluded.doubted_at, steady_seconds = excluded.steady_seconds",
+          {kept.believed_seconds, kept.doubt ? SqlParameter(doubt.clock_seconds) : SqlParameter(SqlNull{}),
+           doubt.steady_seconds})
+      .status();
+}
+
+bool is_worth_keeping(const ExpiryClock::Kept& kept, const std::optional<ExpiryClock::Kept>& before) {
+  return !before || kept.doubt != before->doubt ||
+         std::abs(kept.believed_seconds - before->believed_seconds) >= kBelievedEvery;
+}
+
 Result<std::uint64_t> fail_those_of(SqlSession& session, std::string_view owner) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                         session.run("SELECT response, thread, json, size_bytes FROM responses "
@@ -172,31 +201,23 @@ Result<std::uint64_t> SqlStore::expire_batch(SqlSession& session, std::int64_t n
 
 Result<ExpiryTime> SqlStore::expiry_time(std::int64_t age_seconds_max) {
   std::int64_t now = 0;
-  std::optional<std::int64_t> believed;
+  std::optional<ExpiryClock::Kept> kept;
   const Status read = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(now, now_seconds(session));
-    LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
-                          session.run("SELECT believed_at FROM expiry_clock WHERE one = 1", {}));
-    believed = rows.empty() ? std::nullopt : std::optional(rows.integer(0, 0));
+    LOCI_ASSIGN_OR_RETURN(kept, read_expiry_clock(session));
     return {};
   });
   LOCI_RETURN_IF_ERROR(read);
   ExpiryClock::Verdict verdict;
   {
     const MutexLock lock(expiry_mutex_);
-    verdict = expiry_clock_.look(now, uptime_.now(), age_seconds_max, believed);
+    verdict = expiry_clock_.look(now, uptime_.now(), age_seconds_max, kept);
   }
-  const ExpiryTime out{.now_seconds = verdict.now_seconds, .is_doubted = verdict.is_doubted};
-  if (verdict.is_doubted || (believed && std::abs(now - *believed) < kBelievedEvery)) return out;
-  LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kUpkeep, [&](SqlSession& session) {
-    return session
-        .run(
-            "INSERT INTO expiry_clock (one, believed_at) VALUES (1, $1) ON CONFLICT (one) "
-            "DO UPDATE SET believed_at = excluded.believed_at",
-            {now})
-        .status();
-  }));
-  return out;
+  if (is_worth_keeping(verdict.kept, kept)) {
+    LOCI_RETURN_IF_ERROR(database_->transact(
+        SqlAccess::kUpkeep, [&](SqlSession& session) { return write_expiry_clock(session, verdict.kept); }));
+  }
+  return ExpiryTime{.now_seconds = verdict.now_seconds, .is_doubted = verdict.is_doubted};
 }
 
 Result<StoreExpiry> SqlStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {
