@@ -402,6 +402,19 @@ TEST_F(ReadsTest, AnswersThatWaitAreBoundedTogether) {
   ASSERT_TRUE(eventually([&] { return status_of(ask("GET /v1/responses/resp_1", key("ann"))) == 200; }));
 }
 
+// What was written is answered: else the client would write it again.
+TEST_F(ReadsTest, AWriteIsAnsweredWhereReadersHaveAllTheRoom) {
+  start_with("", kAnswer);
+  ASSERT_TRUE(kept_.create_conversation("ann", {.id = "conv_1"}, {}).ok());
+  const auto reader = ask_and_wait("/v1/responses/resp_1", key("ann"));
+  const std::string body = R"({"items": [{"type": "message", "role": "user", "content": ")" +
+                           std::string(200'000, 'x') + R"("}]})";
+  const std::string path = "/v1/conversations/conv_1/items";
+  const std::string added = ask("POST " + path, key("ann") + kJson, body);
+  EXPECT_EQ(status_of(added), 200) << added.substr(0, 1000);
+  EXPECT_EQ(status_of(ask("GET " + path, key("ann"))), 503) << "reading is refused";
+}
+
 TEST_F(ApiTest, ReleasesNoPrefixBeforeItsModelIsServed) {
   start();
   ASSERT_TRUE(prefixes_.begin("first"));

@@ -9,9 +9,17 @@ namespace asio = boost::asio;
 
 namespace {
 
+// Whether the call may be refused for its answer's size. A write has been made by then: a client that is told
+// to try again would write twice. Its answer is about as large as its body, which had room. (To cancel twice
+// does no harm, and the answer may be a stored response of any size.)
+bool may_refuse_answer(const Call& call) {
+  return call.exchange.request().method == boost::beast::http::verb::get || call.reading.has_value();
+}
+
 asio::awaitable<void> answer_charged(Call& call, Answer answer, ByteBudget::Charge& charge) {
   const auto* found = std::get_if<std::string>(&answer);
-  if (found != nullptr && !charge.grow_to(found->size())) answer = too_many_answers();
+  if (found != nullptr && !charge.grow_to(found->size()) && may_refuse_answer(call))
+    answer = too_many_answers();
   if (auto* body = std::get_if<std::string>(&answer)) {
     std::string text = std::move(*body);
     co_await call.answer(std::move(text));

@@ -18,7 +18,8 @@ using StoreJob =
     std::function<Answer(ConversationStore& store, const std::string& tenant, const ReadRoom& room)>;
 
 // Answers the call with the body, or refuses it with the error. The body counts among those of
-// ApiServices::answers until the client has taken it; where there is no room for it, it is refused (503).
+// ApiServices::answers until the client has taken it; where there is no room for it, it is refused (503),
+// but never what a write answers.
 boost::asio::awaitable<void> answer_call(ApiServices& services, Call& call, Answer answer);
 // Answers with what the job returns; where the server has no store, with the error that says so.
 boost::asio::awaitable<void> answer_from_store(ApiServices& services, Call& call, StoreJob job);
