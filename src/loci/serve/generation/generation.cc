@@ -404,7 +404,8 @@ asio::awaitable<void> Generation::commit() {
   choices_ = take_choices();
   if (!prepared_.commit) co_return;
   const auto job = [this] { return prepared_.commit(choices_, usage()); };
-  const Status status = co_await services_.store_thread.run(sink_.origin().tenant->id, job);
+  const Status status =
+      co_await services_.store_thread.run(sink_.origin().tenant->id, job, AtStandstill::kWait);
   if (!status.ok()) failure_ = api_error(status);
 }
 

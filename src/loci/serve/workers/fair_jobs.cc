@@ -60,6 +60,11 @@ void FairJobs::ended(std::string_view name, Nanos took) {
   forget_idle();
 }
 
+std::size_t FairJobs::waiting_of(std::string_view name) const {
+  const auto found = tenants_.find(name);
+  return found == tenants_.end() ? 0 : found->second.jobs.size();
+}
+
 // Who is idle and ahead of nobody is forgotten.
 void FairJobs::forget_idle() {
   while (!idle_.empty() && idle_.begin()->first <= floor_) {

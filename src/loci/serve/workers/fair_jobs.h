@@ -48,6 +48,7 @@ class FairJobs {
   void ended(std::string_view tenant, Nanos took);
 
   std::size_t waiting() const { return waiting_; }
+  std::size_t waiting_of(std::string_view tenant) const;
   std::size_t tenants() const { return tenants_.size(); }  // that are known
   void check_invariants() const;
 

@@ -5,10 +5,10 @@
 
 namespace loci {
 
-bool WorkerPool::stands_still() {
+bool WorkerPool::stands_still(std::string_view tenant) {
   if (!waits_) return false;
   const MutexLock lock(mutex_);
-  return jobs_.waiting() >= waits_->waiting_max &&
+  return jobs_.waiting_of(tenant) >= waits_->waiting_max &&
          std::chrono::steady_clock::now() - got_on_at_ > std::chrono::nanoseconds(waits_->still_after);
 }
 

@@ -22,6 +22,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -38,13 +39,19 @@
 
 namespace loci {
 
-// What a job waits at most until it begins, and how many jobs wait while none has ended for `still_after`. A
-// job that has begun is waited for until it ends.
+// What a job waits at most until it begins, and how many of one tenant's wait while no job has ended for
+// `still_after`. A job that has begun is waited for until it ends.
 struct WorkerWaits {
   Nanos wait_max = 15 * kNanosPerSecond;
   std::size_t waiting_max = 128;
   Nanos still_after = 2 * kNanosPerSecond;
   Status refused{StatusCode::kUnavailable, "what is asked for does not answer; try again later"};
+};
+
+// What happens to a job that comes while too many of its tenant's wait and none gets on.
+enum class AtStandstill : std::uint8_t {
+  kRefuse,
+  kWait,  // as what is lost with it was computed; no longer than `wait_max`
 };
 
 // Thread-safe. The destructor waits for the jobs that run; the contexts of the coroutines that await them
@@ -66,7 +73,8 @@ class WorkerPool {
   // Runs `job` on a worker, in its tenant's turn; the awaiting coroutine goes on where it was. An exception
   // of the job is thrown to it.
   template <class Job>
-  boost::asio::awaitable<std::invoke_result_t<Job&>> run(std::string_view tenant, Job job) {
+  boost::asio::awaitable<std::invoke_result_t<Job&>> run(std::string_view tenant, Job job,
+                                                         AtStandstill at_standstill = AtStandstill::kRefuse) {
     using Value = std::invoke_result_t<Job&>;
     std::optional<Value> value;
     std::exception_ptr failed;
@@ -87,7 +95,7 @@ class WorkerPool {
         boost::asio::post(executor, [waiting = std::move(waiting)] { waiting->go_on(); });
       });
     };
-    if (!stands_still())
+    if (at_standstill == AtStandstill::kWait || !stands_still(tenant))
       co_await boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void()>(
           initiate, boost::asio::use_awaitable);
     if (failed) std::rethrow_exception(failed);
@@ -131,8 +139,8 @@ class WorkerPool {
     else
       LOCI_CHECK(false, "a pool with bounds runs jobs that can be refused");
   }
-  // True: too many wait, and none gets on.
-  bool stands_still();
+  // True: too many of the tenant's wait, so no thread is idle for it, and none gets on.
+  bool stands_still(std::string_view tenant);
 
   void add(std::string_view tenant, FairJobs::Job job);
   // One job, if one may run now.

@@ -79,6 +79,8 @@ TEST(FairJobs, ATenantRunsNoMoreThanItMay) {
   jobs.ended("a", 5);
   EXPECT_EQ(jobs.take()->tenant, "a");
   EXPECT_EQ(jobs.waiting(), 2u);
+  EXPECT_EQ(jobs.waiting_of("a"), 2u);
+  EXPECT_EQ(jobs.waiting_of("b") + jobs.waiting_of("nobody"), 0u);
 }
 
 // The same decisions, each by a look at all tenants.
@@ -237,16 +239,16 @@ class HeldJobs {
  public:
   explicit HeldJobs(const WorkerWaits& waits) : pool_(2, waits) {}
   ~HeldJobs() { let_go(); }
-  void begin(const std::string& tenant) {
+  void begin(const std::string& tenant, AtStandstill at_standstill = AtStandstill::kRefuse) {
     asio::co_spawn(
         io_,
-        [this, tenant]() -> asio::awaitable<void> {
+        [this, tenant, at_standstill]() -> asio::awaitable<void> {
           const auto job = [this] {
             ++begun_;
             go_.wait();
             return Status();
           };
-          const Status status = co_await pool_.run(tenant, job);
+          const Status status = co_await pool_.run(tenant, job, at_standstill);
           ++(status.ok() ? done_ : refused_);
         },
         asio::detached);
@@ -293,13 +295,23 @@ TEST(WorkerPool, WhereNothingGetsOnFewWait) {
   jobs.run_for(std::chrono::milliseconds(100));
   EXPECT_EQ(jobs.refused(), 0) << "many at once are no reason";
   jobs.run_for(std::chrono::milliseconds(300));
-  for (int i = 0; i < 50; ++i) jobs.begin("b");
+  for (int i = 0; i < 50; ++i) jobs.begin("a");
   jobs.run_for(std::chrono::milliseconds(100));
   EXPECT_EQ(jobs.refused(), 50);
+  for (int i = 0; i < 10; ++i) jobs.begin("a", AtStandstill::kWait);
+  jobs.begin("b");
+  jobs.run_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(jobs.begun(), 2) << "a thread is left for others";
+  for (int i = 0; i < 5; ++i) jobs.begin("b");
+  jobs.run_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(jobs.refused(), 50) << "few of b's wait, however many of a's do";
+  for (int i = 0; i < 50; ++i) jobs.begin("b");
+  jobs.run_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(jobs.refused(), 95) << "ten of b's wait";
   jobs.let_go();
   jobs.run_for(std::chrono::seconds(20));
-  EXPECT_EQ(jobs.done(), 50);
-  for (int i = 0; i < 50; ++i) jobs.begin("b");
+  EXPECT_EQ(jobs.done(), 71);
+  for (int i = 0; i < 29; ++i) jobs.begin("b");
   jobs.run_for(std::chrono::seconds(20));
   EXPECT_EQ(jobs.done(), 100) << "it gets on again";
   // After a pause, too, in which nobody came.

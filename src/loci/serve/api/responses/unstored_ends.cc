@@ -48,7 +48,7 @@ asio::awaitable<Status> UnstoredEnds::commit(const std::string& tenant, const St
   const auto job = [&] {
     return without_exceptions([&] { return services_.store->commit_turn(tenant, turn); });
   };
-  co_return co_await services_.store_thread.run(tenant, job);
+  co_return co_await services_.store_thread.run(tenant, job, AtStandstill::kWait);
 }
 
 asio::awaitable<Status> UnstoredEnds::commit_late(const End& end) {
@@ -59,7 +59,7 @@ asio::awaitable<Status> UnstoredEnds::commit_late(const End& end) {
       return services_.store->commit_turn(end.tenant, end.turn);
     });
   };
-  co_return co_await services_.store_thread.run(end.tenant, job);
+  co_return co_await services_.store_thread.run(end.tenant, job, AtStandstill::kWait);
 }
 
 asio::awaitable<void> UnstoredEnds::store(std::string tenant, StoredTurn turn) {
