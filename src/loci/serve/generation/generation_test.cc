@@ -263,6 +263,10 @@ TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
   commit_ = [](auto&&...) { return Status(StatusCode::kUnavailable, "away"); };
   EXPECT_EQ(stream(kReply, false).stream, "away");
   EXPECT_EQ(tokens_left(), kLimit);
+  // Nor what another's arrival took the place of, after it was accepted.
+  commit_ = [](auto&&...) { return Status(StatusCode::kResourceExhausted, "displaced"); };
+  EXPECT_EQ(stream(kReply, false).stream, "displaced");
+  EXPECT_EQ(tokens_left(), kLimit);
   // Nor what another server goes on with: it is paid for there.
   streams_ = true;
   resumed_.emplace();
