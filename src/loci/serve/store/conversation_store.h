@@ -205,7 +205,8 @@ class ConversationStore {
   virtual Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,
                                                  const ConfirmEnded& confirm) = 0;
   // What each tenant has is counted anew, should the count be wrong: somebody changed the database by hand.
-  // Returns of how many tenants it was. Called at start. O(threads), and it reads alone where all is right.
+  // Where servers share it, the items of conversations are, too. Returns of how many tenants the sizes were
+  // wrong. Called at start. O(threads), or O(threads and items); it reads alone where all is right.
   virtual Result<std::uint64_t> recount_usage() = 0;
   // For a stop that must not wait: nothing more is erased of large conversations, which the next start goes
   // on with. Of a database server, which may stand still: calls that wait for it end with kUnavailable, and

@@ -20,7 +20,9 @@
 #include "loci/base/descriptor.h"
 #include "loci/base/eventually_testing.h"
 #include "loci/base/folder_testing.h"
+#include "loci/serve/store/postgres_store.h"
 #include "loci/serve/store/postgres_testing.h"
+#include "loci/serve/store/stores_testing.h"
 
 namespace loci {
 namespace {
@@ -182,6 +184,26 @@ TEST(PostgresDatabase, OneSilentConnectionEndsTheTrustInItsNeighbours) {
   for (; !next.ok() && proxy.made() == made && failed < 2 * kAtOnce; ++failed) next = ask();
   EXPECT_EQ(failed, 0) << next.to_string();
   EXPECT_GT(proxy.made(), made) << "it was made anew";
+}
+
+// An older server beside this one does not count what it adds.
+TEST(PostgresStore, AConversationsItemsAreCountedAnewAtStart) {
+  TestPostgres* const server = TestPostgres::shared();
+  if (server == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+  const std::string url = server->new_database();
+  auto opened = PostgresStore::open(url, {});
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  const std::unique_ptr<ConversationStore> store = std::move(opened).value();
+  ASSERT_TRUE(
+      store->create_conversation("ann", {.id = "c"}, {test_item("i", "x"), test_item("j", "x")}).ok());
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "none"}, {}).ok());
+  pqxx::connection connection(url);
+  pqxx::nontransaction(connection).exec("UPDATE loci.conversations SET items = 7");
+  EXPECT_EQ(store->recount_usage().value(), 0u) << "the sizes are right";
+  const ConversationList list = store->conversations("ann", "", 10).value();
+  ASSERT_EQ(list.conversations.size(), 2u);
+  for (const ConversationSummary& one : list.conversations)
+    EXPECT_EQ(one.items, one.conversation.id == "c" ? 2u : 0u);
 }
 
 }  // namespace

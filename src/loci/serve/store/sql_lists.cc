@@ -56,12 +56,13 @@ Result<ConversationList> SqlStore::conversations(std::string_view tenant, std::s
     LOCI_ASSIGN_OR_RETURN(const SqlRows rows, read_rows(session, tenant, after, limit));
     list.has_more = rows.size() > limit;
     for (std::size_t i = 0; i < std::min<std::size_t>(rows.size(), limit); ++i) {
-      ConversationSummary one{.conversation = {.id = rows.text(i, 1),
-                                               .created_at = rows.integer(i, 2),
-                                               .metadata = rows.text(i, 3)},
-                              .active_at = rows.integer(i, 4),
-                              .size_bytes = static_cast<std::uint64_t>(rows.integer(i, 5)),
-                              .items = static_cast<std::uint64_t>(rows.integer(i, 6))};
+      ConversationSummary one{
+          .conversation = {.id = rows.text(i, 1),
+                           .created_at = rows.integer(i, 2),
+                           .metadata = rows.text(i, 3)},
+          .active_at = rows.integer(i, 4),
+          .size_bytes = static_cast<std::uint64_t>(rows.integer(i, 5)),
+          .items = static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(i, 6), 0))};
       LOCI_ASSIGN_OR_RETURN(const SqlRows first,
                             session.run(kFirstOf, {rows.integer(i, 0), std::int64_t{kFirstItemBytesMax}}));
       one.first = to_items(first);

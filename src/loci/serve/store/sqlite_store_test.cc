@@ -135,6 +135,16 @@ TEST(SqliteStore, WhatTenantsHaveIsCountedAnewAtStart) {
   EXPECT_EQ(stats->size(), 2u);
 }
 
+// Whoever changes the file by hand does not count them.
+TEST(SqliteStore, AConversationHasNoFewerItemsThanNone) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  const auto store = open_ok(path);
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "c"}, {test_item("i", "x")}).ok());
+  OtherProcess(path).run("UPDATE conversations SET items = -3");
+  EXPECT_EQ(store->conversations("ann", "", 10)->conversations.at(0).items, 0u);
+}
+
 // A page of the list must not read gigabytes.
 TEST(SqliteStore, ListsDoNotCarryLargeItems) {
   const TestFolder folder;
