@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <map>
 
 #include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/sql_store.h"
@@ -98,8 +99,11 @@ Result<std::int64_t> write_response(SqlSession& session, std::string_view tenant
                                       "COALESCE(conversation, 0)",
                                       {key}));
     bytes -= place.replaced->bytes + sum_of(items, 0);
-    for (std::size_t i = 0; i < items.size(); ++i)
-      LOCI_RETURN_IF_ERROR(count_items(session, items.integer(i, 1), -1));  // 0: no conversation's
+    std::map<std::int64_t, std::int64_t> fewer;  // by conversation
+    for (std::size_t i = 0; i < items.size(); ++i) ++fewer[items.integer(i, 1)];
+    fewer.erase(0);  // no conversation's
+    for (const auto& [conversation, gone] : fewer)
+      LOCI_RETURN_IF_ERROR(count_items(session, conversation, -gone));
     LOCI_RETURN_IF_ERROR(session
                              .run("UPDATE responses SET created_at = $1, status = $2, owner = $3, json = $4, "
                                   "tokenizer = $5, sequence = $6, size_bytes = $7 WHERE response = $8",
