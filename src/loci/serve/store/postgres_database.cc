@@ -260,7 +260,8 @@ struct PostgresDatabase::Pool {
         const bool has_room = !idle.empty() || open < kConnectionsMax;
         return is_abandoned || stands_still || (has_room && may_use(tenant));
       };
-      if (!returned.wait_until(lock, until, ready)) return unanswered(timeout);
+      if (!returned.wait_until(lock, until, ready))
+        return may_use(tenant) ? unanswered(timeout) : has_its_connections(timeout);
       if (is_abandoned) return abandoned();
       if (stands_still) {
         if (is_asked || open == kConnectionsMax) return refused();
@@ -360,6 +361,13 @@ struct PostgresDatabase::Pool {
     return {StatusCode::kUnavailable,
             fmt::format("the database (PostgreSQL) has not answered for {}; try again later",
                         format_duration(timeout))};
+  }
+
+  static Status has_its_connections(Nanos timeout) {
+    return {StatusCode::kUnavailable,
+            fmt::format("this tenant's other requests have used all of its {} connections to the database "
+                        "(PostgreSQL) for {}; try again later",
+                        kConnectionsOfOne, format_duration(timeout))};
   }
 
   static Status refused() {
