@@ -13,6 +13,9 @@
 // Tokens, four bytes each, take what is left: what has begun goes on. The first kFreeBytes of each request
 // are not counted; connections bound them.
 //
+// It is ByteBudget's rule (serve/http/byte_budget.h), except that what has begun may grow past its key's
+// share, and that one thing alone may not take all that is left.
+//
 // Thread-compatible: the network thread.
 #pragma once
 
@@ -29,7 +32,7 @@ namespace loci {
 class KeptBodies {
  public:
   static constexpr std::uint64_t kFreeBytes = ByteBudget::kFreeBytes;  // what instances do not count either
-  static constexpr std::uint64_t kTimesRest = 4;
+  static constexpr std::uint64_t kTimesRest = ByteBudget::kTimesRest;
 
   explicit KeptBodies(std::uint64_t bytes_max) : left_(bytes_max) {}
 
