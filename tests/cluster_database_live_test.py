@@ -158,7 +158,8 @@ def test_a_frozen_database_leaves_connections_for_stateless_requests(place, post
                     expect_equal(reply.status, 200, f"after {number + 1} requests that wait: {reply.text}")
             for client in clients:
                 client.join()
-            expect_equal({status for status, _ in statuses}, {503}, "what is stored")
+            # (Half of the connections are for those that read: 429 beyond.)
+            expect_equal({status for status, _ in statuses}, {429, 503}, "what is stored")
             expect(all(after for _, after in statuses), "each says when to try again")
             expect(max(took) < 45, f"the longest wait: {max(took):.1f} s")
             # By now one request at a time asks.
