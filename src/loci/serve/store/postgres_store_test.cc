@@ -145,32 +145,22 @@ StoredTurn turn_in(const std::string& conversation, const std::string& id, std::
   return turn;
 }
 
-// Each waits in the middle of its reading, as who reads 64 MiB over a slow network.
 TEST_F(PostgresStoreTest, OneTenantLeavesConnectionsToOthers) {
   const auto store = open();
   for (const char* tenant : {"flood", "ann"}) ASSERT_TRUE(store->commit_turn(tenant, test_turn("r")).ok());
-  std::latch go(1);
-  std::atomic<int> reading = 0, most = 0;
-  const ReadRoom wait = [&](std::uint64_t) {
-    const int now = ++reading;
-    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
-    }
-    go.wait();
-    --reading;
-    return true;
-  };
+  SlowReaders slow;
   std::vector<std::thread> threads;
   for (int i = 0; i < 12; ++i)
-    threads.emplace_back([&] { EXPECT_TRUE(store->response_json("flood", "r", wait).ok()); });
-  EXPECT_TRUE(eventually([&] { return reading >= 6; }));
+    threads.emplace_back([&] { EXPECT_TRUE(store->response_json("flood", "r", slow.room()).ok()); });
+  EXPECT_TRUE(eventually([&] { return slow.reading() >= 6; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   std::atomic<bool> other_read = false;
   std::thread other([&] { other_read = store->response_json("ann", "r", {}).ok(); });
   EXPECT_TRUE(eventually([&] { return other_read.load(); })) << "all connections were the flood's";
-  go.count_down();
+  slow.go_on();
   other.join();
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(most, 6);
+  EXPECT_EQ(slow.most(), 6);
 }
 
 TEST_F(PostgresStoreTest, OneServerAtATimeClaimsAConversationsTurn) {

@@ -405,28 +405,17 @@ TEST(SqliteReaders, OneThatThrowsIsGivenBack) {
   EXPECT_TRUE(database->transact(SqlAccess::kRead, reads).ok()) << "rolled back, and there";
 }
 
-// One that throws fails alone, whoever shares its commit, and leaves no transaction open behind it.
-// Each waits in the middle of its reading, as who reads 64 MiB from a slow disk.
 TEST(SqliteReaders, OneTenantLeavesSomeToOthers) {
   const TestFolder folder;
   const auto store = open_ok(folder.file("s.db"));
   ASSERT_NE(store, nullptr);
   for (const char* tenant : {"flood", "ann", "bob"})
     ASSERT_TRUE(store->commit_turn(tenant, test_turn("r")).ok());
-  std::latch go(1);
-  std::atomic<int> reading = 0, most = 0;
-  const ReadRoom wait = [&](std::uint64_t) {
-    const int now = ++reading;
-    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
-    }
-    go.wait();
-    --reading;
-    return true;
-  };
+  SlowReaders slow;
   std::vector<std::thread> threads;
   for (int i = 0; i < 31; ++i)
-    threads.emplace_back([&] { EXPECT_TRUE(store->response_json("flood", "r", wait).ok()); });
-  while (reading == 0) std::this_thread::yield();
+    threads.emplace_back([&] { EXPECT_TRUE(store->response_json("flood", "r", slow.room()).ok()); });
+  while (slow.reading() == 0) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   std::atomic<bool> other_read = false;
   std::thread other([&] {
@@ -434,12 +423,13 @@ TEST(SqliteReaders, OneTenantLeavesSomeToOthers) {
     other_read = true;
   });
   EXPECT_TRUE(eventually([&] { return other_read.load(); })) << "all connections were the flood's";
-  go.count_down();
+  slow.go_on();
   other.join();
   for (std::thread& thread : threads) thread.join();
-  EXPECT_LE(most, static_cast<int>(SqliteDatabase::kReadersOfOne));
+  EXPECT_LE(slow.most(), static_cast<int>(SqliteDatabase::kReadersOfOne));
 }
 
+// One that throws fails alone, whoever shares its commit, and leaves no transaction open behind it.
 TEST(SqliteGroups, OneThatThrowsTakesNothingFromTheOthers) {
   const TestFolder folder;
   auto database =
