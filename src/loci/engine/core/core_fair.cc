@@ -48,6 +48,7 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
         passed.push_back(&request);
         continue;
       }
+      request.passed.clear();
       for (CoreRequest* one : passed) {
         one->passed_by += request.length();
         request.passed.push_back(one->id);

@@ -136,7 +136,7 @@ struct CoreRequest : RequestFacts {
   // Giving way (giving_way.h).
   std::uint64_t passed_by =
       0;  // tokens of others that were admitted before it as it lacked room, replies too
-  std::vector<RequestId> passed;         // whom it passed when it was admitted
+  std::vector<RequestId> passed;         // whom it passed when it was admitted last
   std::optional<RequestId> gave_way_to;  // when it was suspended last
 
   // --- its blocks, while it runs: Admission places the first ones, then BlockTables changes them ---
