@@ -97,7 +97,8 @@ void read_measured(const std::string& path, Fields& fields, Machine& machine) {
   machine.measured = profile->curves;
 }
 
-// A machine that is an object: a file of its peaks, or of what was measured.
+// Reads a machine that is given as an object: it names a file with the machine's peaks, or one with what was
+// measured on it.
 void read_described(Fields& fields, std::uint32_t processors, const Efficiency& efficiency,
                     Machine& machine) {
   Fields own = fields.object("machine");
@@ -525,7 +526,7 @@ std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
   const std::vector<bool> shares_first_turn = sharing_first_turns(trace);
   for (std::size_t c = 0; c < trace.conversations.size(); ++c) {
     const Conversation& conversation = trace.conversations[c];
-    std::uint64_t length = 0, longest = 0;  // of what the conversation has said
+    std::uint64_t length = 0, longest = 0;  // in tokens, of the conversation so far
     for (const Turn& turn : conversation.turns) {
       ++requests;
       pieces += turn.pieces.size() + turn.reply.size();

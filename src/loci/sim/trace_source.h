@@ -18,7 +18,7 @@ struct TraceSource {
   std::string format = "loci";
   std::uint64_t requests = 0;  // the first so many; 0: all
   double time_scale = 1;       // multiplies the trace's times
-  std::uint64_t seed = 1;      // of what formats leave open
+  std::uint64_t seed = 1;      // for what a format does not say, and the reader draws
   double rate = 0.1;           // of weka: sessions that begin in a second
   double from_s = 0;           // of servegen: the time of the data at which the trace begins
   std::string model;           // of servegen: whose clients; empty: all

@@ -465,7 +465,8 @@ bool Generation::goes_on_elsewhere() const {
 std::uint64_t Generation::paid_tokens() const {
   const bool was_sent = streaming_ && first_token_at_.has_value();
   // What the client brought about costs what it came to, seen or not: else it would compute for nothing.
-  // (429, of what has begun: another's arrival took its place in the queue.)
+  // (A generation of several choices that has begun ends with 429 if another request took a choice's place in
+  // the queue.)
   const bool is_others_fault = failure_ && (failure_->http_status >= 500 || failure_->http_status == 429);
   if (is_others_fault && (!was_sent || goes_on_elsewhere())) return 0;
   // What was refused, or waited in the queue until its client left, was computed nowhere, if at no other
