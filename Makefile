@@ -95,9 +95,9 @@ bench-attention: ## measure attention over scattered blocks against Pensieve's f
 	@scripts/build.sh release attention_layout_benchmark
 	@build/release/attention_layout_benchmark
 
-bench-cluster: ## measure the next turn elsewhere (from a peer, from Redis), what a front adds, policies of fronts, and members of roles
+bench-cluster: ## measure the next turn elsewhere (from a peer, from Redis), peers' rate and cost, what a front adds, policies of fronts, and roles
 	@scripts/setup.sh build test
-	@scripts/build.sh release loci loci-random-model front_benchmark
+	@scripts/build.sh release loci loci-random-model front_benchmark peers_benchmark
 	@python3 bench/cluster.py $(ARGS)
 
 reproduce: ## draw the five papers' figures beside ours: docs/reproduction; ARGS=--quick in three minutes

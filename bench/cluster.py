@@ -6,14 +6,18 @@ on this machine and share its processors. Results go to build/bench-cluster.json
   turn       the next turn of a conversation of 4,000 tokens on an instance that has never seen it, whose state comes from a peer or
              from Redis; beside it the plain transfer of as many bytes (a TCP stream, or Redis's own reads), and the same turn where
              the conversation is. Wanted: 1.2 times the longer of the two, and 30 ms
+  link       how fast state comes from a peer, without encryption and with TLS, beside a plain TCP stream (peers_benchmark)
+  serving    two replies that an instance writes while another one reads prompts' state from it, and while that one is asked for prompts
+             of which it has the state itself: time between two tokens of a reply. Wanted at p99: at most 1.05 times as long
   front      what a front adds to the first token of 64 streams of an echoing instance (front_benchmark)
   policies   conversations whose turns come to either of two fronts of four instances, by --policy of the fronts: time to first token,
-             and the share of prompts' tokens that was not computed, beside one instance with the memory of all four
+             and the share of prompts' tokens that was not computed, beside one instance with the memory of all four (of whose share
+             fronts should reach 0.95)
 
   roles      four replies that are written while four prompts of some 2,800 tokens come, one after the other, by two instances of role
              both, and by a prefill and a decode member: time between two tokens of a reply, and time to the prompts' first tokens
 
-    bench/cluster.py [--rounds 5] [--only turn|front|policies|roles ...] [--shape smollm2-135m]
+    bench/cluster.py [--rounds 5] [--only turn|link|serving|front|policies|roles ...] [--shape smollm2-135m]
 """
 import argparse
 import contextlib
@@ -32,7 +36,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 from cases import ROOT  # noqa: E402
-from live_client import Server, first_token_ms, moved, wait_idle, wait_saved, wait_until  # noqa: E402
+from live_client import Place, Server, expect, first_token_ms, moved, wait_idle, wait_saved, wait_until  # noqa: E402
 from live_cluster import Cluster  # noqa: E402
 from postgres_server import Postgres  # noqa: E402
 from redis_server import Redis  # noqa: E402
@@ -41,9 +45,10 @@ from runners import run  # noqa: E402
 
 RESULTS = ROOT / "build" / "bench-cluster.json"
 POLICIES = ("first-token", "least-load", "session")
-PARTS = ("turn", "front", "policies", "roles")
+PARTS = ("turn", "link", "serving", "front", "policies", "roles")
 INSTANCES, FRONTS = 4, 2
 REPLIES, REPLY_TOKENS, PROMPTS = 4, 160, 4
+SERVED, SERVED_TOKENS, READS = 2, 240, 8
 TALK = " ".join(f"On day {i} the keeper of lighthouse {i * 7 % 90} counted {i * 13 % 50} ships." for i in range(128))
 
 
@@ -134,6 +139,59 @@ class Bench:
         return {"first token, ms": took, "plain transfer, ms": plain, "where it is, ms": here, "wanted, ms": 1.2 * max(plain, here) + 30,
                 "MiB": size / 2**20, "tokens that came": tokens["shared"], "tokens that were computed": tokens["computed"]}
 
+    # --- how fast a peer gives ---
+
+    def link(self):
+        said = run([self.arguments.build / "peers_benchmark"])
+        plain, opened, sealed = re.search(r"plain TCP (\d+) MiB/s; a peer gives ([\d.]+) of it unencrypted, ([\d.]+) encrypted", said).groups()
+        return [{"plain TCP, MiB/s": float(plain), "of it, unencrypted": float(opened), "of it, encrypted": float(sealed)}]
+
+    # --- what serving peers costs ---
+
+    def serving(self, postgres, number):
+        """A round: replies beside reads of a peer, and beside the same prompts at a peer that has their state. In turns."""
+        flags = ("--threads", "1", "--context", "4096", "--device-memory", "768MiB", "--disk", "none", "--store", "")
+        place = self.cluster(f"serving{number}", postgres, flags)
+        found = {}
+        with contextlib.ExitStack() as stack:
+            # The other one has what time is left of the processors: its own work is none of the first one's.
+            one = stack.enter_context(place.server())
+            other = stack.enter_context(place.server(place=Place("127.0.0.1", ["nice", "-n", "19"])))
+            wait_until(lambda: other.metrics().get('loci_peers{state="up"}') == 1, "it knows its peer")
+            for arm in ("alone", "serving")[::1 if number % 2 == 0 else -1]:
+                prompts = [story(number, f"{arm}, {i}") for i in range(READS)]
+                for prompt in prompts:
+                    first_token_ms(one, prompt)
+                    if arm == "alone":
+                        first_token_ms(other, prompt)
+                gaps, shared = self.replies_beside(one, other, prompts, f"{arm} {number}")
+                found[arm] = {"p50": statistics.median(gaps), "p99": gaps[int(0.99 * (len(gaps) - 1))], "shared": shared}
+        expect(found["alone"]["shared"] == 0 < found["serving"]["shared"], f"who read state of whom: {found}")
+        return {"between tokens, p50, ms": found["serving"]["p50"], "between tokens, p99, ms": found["serving"]["p99"],
+                "p99 without reads, ms": found["alone"]["p99"], "p99, times": found["serving"]["p99"] / found["alone"]["p99"],
+                "p50, times": found["serving"]["p50"] / found["alone"]["p50"], "tokens that were read": found["serving"]["shared"]}
+
+    @staticmethod
+    def replies_beside(one, other, prompts, name):
+        """The times between tokens of replies of one, sorted, and how many tokens' state the other one read of the prompts meanwhile."""
+        gaps, shared, is_over = [], [], threading.Event()
+
+        def reply(which):
+            while not is_over.is_set():
+                times = token_times(one, f"Reply {which} of {name}.", SERVED_TOKENS)[2:]
+                gaps.extend((later - earlier) * 1000 for earlier, later in zip(times, times[1:]))
+        replies = [threading.Thread(target=reply, args=(which,), daemon=True) for which in range(SERVED)]
+        for thread in replies:
+            thread.start()
+        time.sleep(0.5)
+        for prompt in prompts:
+            shared.append(first_token_ms(other, prompt + " And then?")[1]["shared"])
+            time.sleep(0.2)
+        is_over.set()
+        for thread in replies:
+            thread.join()
+        return sorted(gaps), sum(shared)
+
     # --- what a front adds ---
 
     def front(self):
@@ -154,6 +212,7 @@ class Bench:
                 for front in fronts:
                     front.wait_for(INSTANCES)
                 found[policy] = self.converse(fronts, number)
+                found[policy]["reused, of one instance's"] = found[policy]["reused"] / found["one instance"]["reused"]
         return found
 
     def alone(self, number):
@@ -230,9 +289,9 @@ class Bench:
                 "requests": len(times), "seconds": time.monotonic() - begin}
 
 
-def token_times(server, text):
+def token_times(server, text, tokens=REPLY_TOKENS):
     """When each piece of a reply came."""
-    connection = server.send("/v1/completions", {"prompt": text, "max_tokens": REPLY_TOKENS, "temperature": 0, "ignore_eos": True, "stream": True})
+    connection = server.send("/v1/completions", {"prompt": text, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True})
     times = []
     while piece := connection.recv(65536):
         times.append(time.monotonic())
@@ -269,6 +328,13 @@ def main():
             for source in ("peer", "redis"):
                 results[f"turn, {source}"] = medians(bench.turn(source))
                 tell(f"The next turn on another instance, from {source}", results[f"turn, {source}"])
+        if "link" in wanted:
+            results["link"] = medians(bench.link())
+            tell("State from a peer, over this machine's loopback", results["link"])
+        if "serving" in wanted:
+            with Postgres() as postgres:
+                results["serving"] = medians([bench.serving(postgres, number) for number in range(arguments.rounds)])
+            tell("Replies while a peer reads state", results["serving"])
         if "front" in wanted:
             results["front"] = medians(bench.front())
             tell("What a front adds", results["front"])

@@ -11,8 +11,9 @@ Conversations are computed once for each way to store them and saved. Then, in r
 that disk, one at a time, so that what else the machine does falls upon all alike. A server's first turn does not count.
 What counts is a turn's restored tokens (those that the disk had, loaded or computed again) over the time to its first token,
 by the server's own explanation (HCache's restoration speed, §6.1). The speed of the disk below which hidden states are
-faster than keys and values is printed beside what the profile predicts. Results go to build/bench-restore.json and, a plot
-for each shape, build/bench-restore-SHAPE.svg.
+faster than keys and values is printed beside what the profile predicts, and with it how fast the disk is by the size of a
+read: what larger pieces than a block's would bring. Results go to build/bench-restore.json and, a plot for each shape,
+build/bench-restore-SHAPE.svg.
 
     bench/restore.py [--shapes smollm2-135m,qwen3-0.6b,llama2-7b-4-layers | --model FILE] [--limits 50MB,200MB,none]
                      [--contexts 1000,4000] [--rounds 3] [--plans kv,recompute,auto] [--quick]
@@ -101,6 +102,8 @@ class Bench:
         said = subprocess.run([self.binary, "profile", self.model, "--output", self.profile, "--disk", folder,
                                "--threads", str(arguments.threads)], check=True, capture_output=True, text=True).stdout
         self.said = [line.strip() for line in said.splitlines() if "hidden" in line]
+        with open(self.profile, encoding="utf-8") as file:
+            self.reads = json.load(file)["costs"].get("disk_reads", [])
 
     def random_model(self):
         path = os.path.join(self.folder, "model.gguf")
@@ -170,6 +173,17 @@ def megabytes(limit):
     return int(match[1]) * {"MB": 1, "GB": 1000, "MiB": 1.048576, "GiB": 1073.741824}[match[2]] if match else None
 
 
+def predicted_crossing(said):
+    """The speed below which the profile says that hidden states pay, MB a second; None: it does not say."""
+    match = re.search(r"they pay on links below ([\d.]+) (KiB|MiB|GiB)/s", " ".join(said))
+    return float(match[1]) * {"KiB": 1.024e-3, "MiB": 1.048576, "GiB": 1073.741824}[match[2]] if match else None
+
+
+def read_speeds(reads):
+    """Of the profile's disk, by the size of a read."""
+    return ", ".join(f"{read['bytes'] >> 10:,} KiB {read['bytes_per_second'] / 1e6:,.0f} MB/s" for read in reads)
+
+
 class Results:
     def __init__(self, arguments, turns):
         self.arguments, self.turns = arguments, turns
@@ -226,9 +240,14 @@ class Results:
 
 def report(results, bench):
     lines = [f"### {bench.shape}", "", results.table(bench.shape), "", *bench.said, ""]
+    predicted = predicted_crossing(bench.said)
     for context in results.arguments.contexts:
         if speed := results.crossing(bench.shape, context):
-            lines += [f"Contexts of {context:,}: hidden states are faster than keys and values below {speed:.0f} MB/s.", ""]
+            off = f", {abs(predicted - speed) / speed * 100:.0f} % off" if predicted else ""
+            said = f" (predicted: {predicted:.0f} MB/s{off})" if predicted else ""
+            lines += [f"Contexts of {context:,}: hidden states are faster than keys and values below {speed:.0f} MB/s{said}.", ""]
+    if bench.reads:
+        lines += [f"Reads of the disk without a limit, eight at once: {read_speeds(bench.reads)}.", ""]
     return "\n".join(lines)
 
 

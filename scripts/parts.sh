@@ -21,6 +21,8 @@
 # A part fails, too, when it takes more than one and a half times its budget, which is what it takes on two cores with
 # nothing compiled before. Time that other programs had the processors for is not counted, so that a busy machine fails
 # no part. LOCI_BUDGETS=2 doubles all budgets, LOCI_BUDGETS=off ignores them.
+# One that hangs is ended: its processes are killed after three budgets and a minute, of time counted in the same way, and
+# after four times as long whatever others took. Budgets that are ignored end nothing.
 # LOCI_DEADLINE (seconds of the epoch): when whoever started this run gives it up.
 # LOCI_PARTS chooses parts by a regular expression of their names; others are left out and listed nowhere.
 export -n LOCI_PARTS LOCI_BUDGETS LOCI_BESIDE LOCI_DEADLINE  # servers that parts start would warn of options that they do not know
@@ -28,8 +30,8 @@ part_names=() part_budgets=() part_folder="$PWD/build/parts/$$"  # a run's own: 
 rm -rf "$part_folder"
 mkdir -p "$part_folder"
 cores="$(nproc)"
-# Processes behind and beside ignore Ctrl-C by themselves.
-trap 'trap - INT TERM; kill -TERM 0' INT TERM
+# Processes behind and beside ignore Ctrl-C by themselves, and servers in sessions of their own hear nothing of it.
+trap 'trap - INT TERM; end_all' INT TERM
 clock_ticks="$(getconf CLK_TCK)"
 
 # Hundredths of a second that the processors were busy since the machine started, idle and waiting left out.
@@ -44,6 +46,14 @@ own_centiseconds() {
     { read -r m1 s1 c1 m2 s2 c2; echo $(((m1 + m2) * 6000 + (10#$s1 + 10#$s2) * 100 + 10#$c1 + 10#$c2)); }
 }
 
+# others_seconds BUSY OWN: what others had of each processor, where since then it was busy for all but BUSY and we had OWN.
+others_seconds() {
+  local others=0
+  # Where /proc/stat tells of other processors than ours, nothing is known of others.
+  [[ "$(grep -c '^cpu[0-9]' /proc/stat)" != "$cores" ]] || others=$((($(busy_centiseconds) - $1 - $2) / 100 / cores))
+  echo $((others < 0 ? 0 : others))
+}
+
 # Where the cases of a part's next suite go, as JUnit writes them. A part may have several.
 cases_file() { local n=0; while [[ -e "$part_cases.$n.xml" ]]; do n=$((n + 1)); done; echo "$part_cases.$n.xml"; }
 suite() { scripts/pytest.sh -q --junit-xml="$(cases_file)" "$@"; }
@@ -54,21 +64,107 @@ ctests() {
 }
 
 # run_part INDEX COMMAND...: in a subshell; leaves "STATUS SECONDS FAIR OWN": seconds as the clock says, less those that
-# others took, and those of its own processors.
+# others took, and those of its own processors. STATUS 124: it hung.
 run_part() {
-  local index="$1" begin="$SECONDS" busy status=0 own=0 others=0 seconds part_cases="$part_folder/$1"; shift
+  local index="$1" begin="$SECONDS" busy status=0 own=0 others=0 seconds watcher part_cases="$part_folder/$1"; shift
   busy="$(busy_centiseconds)"
+  watch "$index" "$BASHPID" "$busy" &
+  watcher=$!
+  export PART_OF_RUN="$part_folder/$index"  # by which its processes are found
   ("$@") || status=$?
+  [[ -e "$part_folder/$index.hung" ]] || kill "$watcher" 2>/dev/null || true
+  wait "$watcher" 2>/dev/null || true
+  [[ ! -e "$part_folder/$index.hung" ]] || status=124
   seconds=$((SECONDS - begin))
   times > "$part_folder/$index.times"  # no command in a subshell: that would have times of its own
   own="$(own_centiseconds "$part_folder/$index.times")"
-  # Where /proc/stat tells of other processors than ours, nothing is known of others.
-  if [[ "$(grep -c '^cpu[0-9]' /proc/stat)" == "$cores" ]]; then
-    others=$((($(busy_centiseconds) - busy - own) / 100 / cores))
-    [[ "$others" -ge 0 ]] || others=0
-    [[ "$others" -le "$seconds" ]] || others="$seconds"
-  fi
+  others="$(others_seconds "$busy" "$own")"
+  [[ "$others" -le "$seconds" ]] || others="$seconds"
   echo "$status $seconds $((seconds - others)) $((own / 100))" > "$part_folder/$index"
+}
+
+# part_processes INDEX TOP WATCHER KNOWN...: "PROCESS TICKS STATE KNOWN" of all that the part has started: what is below
+# TOP, what has its mark, as servers in a session of their own have, what is below those, whose environments can be
+# others, and what was KNOWN earlier, whose parents may have ended since. TICKS: of the processors, its ended children's
+# included. An empty INDEX: of all parts, as marked.
+part_processes() {
+  local mark=(-lzxF)
+  [[ -n "$1" ]] || mark=(-lzF)
+  {
+    grep "${mark[@]}" -- "PART_OF_RUN=$part_folder/$1" /proc/[0-9]*/environ | sed -E 's|/proc/([0-9]+)/.*|marked \1|' || true
+    [[ "$#" -le 3 ]] || printf 'known %s\n' "${@:4}"
+    cat /proc/[0-9]*/stat || true  # some end meanwhile
+  } 2>/dev/null | awk -v top="$2" -v watcher="$3" '
+    $1 == "marked" { marked[$2]; next }
+    $1 == "known" { known[$2]; next }
+    {
+      process = $1; sub(/^.*\) /, ""); state[process] = $1; parent[process] = $2
+      ticks[process] = $12 + $13 + $14 + $15; name[process] = process ":" $20
+      if (name[process] in known) marked[process]
+    }
+    END {
+      for (process in parent) {
+        for (p = process; p in parent && p != top && p != watcher && !(p in marked); p = parent[p]);
+        if (p != watcher && process != top && (p == top || p in marked)) print process, ticks[process], state[process], name[process]
+      }
+    }'
+}
+
+# end_all: asks everything in the run to end, the run too.
+end_all() {
+  local processes
+  mapfile -t processes < <(part_processes "" "" "" | cut -d' ' -f1)
+  if [[ "${#processes[@]}" != 0 ]]; then
+    kill -TERM "${processes[@]}" 2>/dev/null || true
+    kill -CONT "${processes[@]}" 2>/dev/null || true  # one that is stopped hears nothing else
+  fi
+  kill -TERM 0
+}
+
+# cap BUDGET: after how many seconds a part hangs; nothing where budgets are ignored.
+cap() { [[ "${LOCI_BUDGETS:-1}" == off ]] || awk -v budget="$1" -v scale="${LOCI_BUDGETS:-1}" 'BEGIN { printf "%d\n", (3 * budget + 60) * scale }'; }
+
+# watch INDEX TOP BUSY: ends the part, whose processes are below TOP, where it hangs.
+watch() {
+  local most begin="$SECONDS" seconds own
+  most="$(cap "${part_budgets[$1]}")"
+  while kill -0 "$2" 2>/dev/null && sleep 1 > /dev/null 2>&1; do
+    seconds=$((SECONDS - begin))
+    [[ -n "$most" && "$seconds" -gt "$most" ]] || continue
+    own="$(part_processes "$1" "$2" "$BASHPID" | awk -v ticks="$clock_ticks" '{ sum += $2 } END { printf "%d", sum * 100 / ticks }')"
+    [[ "$seconds" -gt $((4 * most)) || $((seconds - $(others_seconds "$3" "$own"))) -gt "$most" ]] || continue
+    end_hung "$1" "$2" "$BASHPID"
+    return
+  done
+}
+
+# end_hung INDEX TOP WATCHER: says what runs in the part, and where in it pytest is; asks it to end, then makes it.
+end_hung() {
+  local process command processes=() known=() signal
+  touch "$part_folder/$1.hung"
+  note "${part_names[$1]}: it hangs, and is ended. What runs in it:"
+  while read -r process _; do
+    command="$(tr '\0' ' ' 2>/dev/null < "/proc/$process/cmdline" | cut -c1-300)" || continue
+    note "  $process $command"
+    [[ "$command" != *" -m pytest "* ]] || kill -ABRT "$process" 2>/dev/null || true
+  done < <(part_processes "$1" "$2" "$3")
+  for signal in 0 TERM TERM TERM TERM TERM KILL KILL; do
+    know_processes "$@"
+    [[ "${#processes[@]}" != 0 ]] || return 0
+    kill "-$signal" "${processes[@]}" 2>/dev/null || true
+    [[ "$signal" != TERM ]] || kill -CONT "${processes[@]}" 2>/dev/null || true  # one that is stopped hears nothing else
+    sleep 1
+  done
+  know_processes "$@"
+  [[ "${#processes[@]}" == 0 ]] || note "${part_names[$1]}: these were killed, and have not ended: ${processes[*]}"
+}
+
+# know_processes INDEX TOP WATCHER: sets `processes` to what runs in the part, and adds it to `known`.
+know_processes() {
+  local found
+  found="$(part_processes "$@" "${known[@]+"${known[@]}"}" | awk '$3 != "Z"')"
+  mapfile -t processes < <(awk '{ print $1 }' <<< "$found" | grep . || true)
+  mapfile -t known < <(awk '{ print $4 }' <<< "$found" | grep . || true)
 }
 
 # over_budget FAIR BUDGET: by more than half.
@@ -92,6 +188,7 @@ tell_part() {
     0) note "${part_names[index]}: passed in $seconds s" ;;
     75) note "${part_names[index]}: SKIPPED" ;;
     76) note "${part_names[index]}: PUT OFF, as too little time is left" ;;
+    124) note "${part_names[index]}: HUNG, and ended after $seconds s" ;;
     *) note "${part_names[index]}: FAILED after $seconds s" ;;
   esac
 }
@@ -164,6 +261,7 @@ judge() {
   count_cases "$1" || status=1
   if [[ "$status" == 75 ]]; then verdict=skipped result="skipped: it could not run here"
   elif [[ "$status" == 76 ]]; then verdict=postponed result="PUT OFF: the next run has it"
+  elif [[ "$status" == 124 ]]; then verdict=failed result="FAILED: it hung, and was ended"
   elif [[ "$status" != 0 ]]; then verdict=failed result="FAILED"
   elif over_budget "$fair" "${part_budgets[$1]}"; then
     verdict=failed result="FAILED: $fair s without what others took, more than 1.5 times the budget"

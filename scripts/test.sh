@@ -72,6 +72,7 @@ live() { live_programs && suite "$@"; }
 live_suites() {
   beside 150 "live server" live tests/live_*test.py
   beside 180 "servers that share a database, a front before them" live tests/cluster_live_test.py tests/cluster_limits_test.py
+  beside 90 "responses in the background, through any front" live tests/cluster_background_live_test.py
   beside 120 "a database that stands still, takes no commits or is told a wrong time" live tests/cluster_database_live_test.py
   beside 100 "prompts and replies on separate servers" live tests/cluster_roles_live_test.py
   beside 120 "tenants: keys, limits, isolation, fairness" live tests/tenants_test.py --pairs 400
@@ -96,6 +97,7 @@ live_suites() {
   beside 60 "servers that share a cluster's secret" live tests/cluster_test.py
   beside 20 "the simulator's command" live tests/sim_test.py
   beside 20 "what commands print, and how they end" live tests/commands_test.py
+  beside 80 "parts of a run that hang" suite tests/parts_test.py
   beside 30 "Grafana's dashboard asks for what there is" live tests/dashboard_test.py
   beside_done
   behind_done

@@ -33,6 +33,7 @@ class Limited:
         self.tokens, self.one = (self.keys.add(name) for name in ("tokens", "one"))
         self.few, self.back, self.others = ([self.keys.add(f"{name}{i}") for i in range(count)]
                                             for name, count in (("few", 6), ("back", 5), ("other", 20)))
+        self.deletes = [self.keys.add(f"deletes{i}") for i in range(8)]
         self.keys.append("[limits]\nrequests_per_minute = 4\n[tenants.one]\nrequests_per_minute = 1000\nconcurrent_requests = 1\n")
         for i in range(len(self.few)):
             self.keys.append(f"[tenants.few{i}]\nrequests_per_minute = 30\n")
@@ -200,6 +201,23 @@ def test_a_stream_goes_on_elsewhere_whatever_its_tenants_limits(limited, binary,
             if front.metrics()["loci_front_streams_moved_total"] > 0:
                 return
     pytest.fail("no stream moved")
+
+
+def test_a_deletion_counts_where_the_response_is_made(limited):
+    """A front sends it on from a wrong member, and it would count at both. (A tenant has four requests, and one more in 15 s.)"""
+    maker, other = limited.members
+    for key in limited.deletes:  # until the response had not ended before all were asked for
+        headers = {"Authorization": f"Bearer {key}"}
+        body = {"input": "Long?", "background": True, "max_output_tokens": 900, "ignore_eos": True}
+        name = maker.request("POST", "/v1/responses", json.dumps(body), headers).json["id"]
+        replies = [other.request("DELETE", f"/v1/responses/{name}", headers=headers) for _ in range(8)]
+        if all(reply.status != 200 for reply in replies):
+            break
+    expect_equal([reply.status for reply in replies], [409] * 8, "deletions at a wrong member")
+    deleted = maker.request("DELETE", f"/v1/responses/{name}", headers=headers)
+    expect_equal(deleted.status, 200, deleted.text)
+    refused = [maker.request("DELETE", f"/v1/responses/{name}", headers=headers).status for _ in range(8)]
+    expect(429 in refused, f"there it counts: {refused}")
 
 
 def test_many_tenants_each_have_their_own(limited):

@@ -18,12 +18,6 @@ pytestmark = pytest.mark.skipif(find_binaries() is None, reason="there is no Pos
 
 
 @pytest.fixture(scope="module")
-def postgres():
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def place(binary, tiny_model, tmp_path_factory, postgres):
     return Cluster(binary, tiny_model, str(tmp_path_factory.mktemp("cluster")), postgres)
 
@@ -139,12 +133,6 @@ def chat(text, **fields):
 def reply_text(reply):
     expect_equal(reply.status, 200, reply.text)
     return reply.json["choices"][0]["message"]["content"]
-
-
-@pytest.fixture
-def fresh(binary, tiny_model, tmp_path, postgres):
-    """A cluster without members."""
-    return Cluster(binary, tiny_model, str(tmp_path), postgres)
 
 
 @pytest.fixture(scope="module")
@@ -415,38 +403,6 @@ def test_what_an_instance_stored_before_it_died_is_not_stored_again(fresh, kind)
         headers["Loci-Reply"] = headers["Loci-Reply"][:-1] + ("0" if headers["Loci-Reply"][-1] != "0" else "1")
         forged = read_all(other.send(path, body, headers=headers, behind=behind))
         expect(end_of(forged)["id"] != f"resp_{name}" and b": loci-" not in forged, "a forged name")
-
-
-def test_background_responses_of_a_dead_member_fail(fresh):
-    def begin(server):
-        return server.post("/v1/responses", {"input": "Long?", "background": True, "max_output_tokens": 900, "ignore_eos": True}).json["id"]
-
-    def status(response):
-        return other.get(f"/v1/responses/{response}").json["status"]
-
-    with contextlib.ExitStack() as stack:
-        other = stack.enter_context(fresh.server())
-        for _ in range(10):  # until no response had ended before its server
-            member, paused = (stack.enter_context(killed(fresh.server())) for _ in range(2))
-            begun = [begin(server) for server in (member, member, paused)]
-            # One ends; of the other, which keeps its connections to the database, its row alone says that it has.
-            stop_process(paused.process)
-            member.process.send_signal(signal.SIGKILL)
-            if "incomplete" not in map(status, begun):
-                break
-            paused.process.kill()
-        else:
-            pytest.fail("a response had ended in each try before its server did")
-        own = begin(other)
-        # (Ten seconds where the machine does nothing else.)
-        for response in begun:
-            wait_until(lambda response=response: status(response) == "failed", "its response has failed")
-            error = other.get(f"/v1/responses/{response}").json["error"]
-            expect_equal(error, {"code": "server_error", "message": "the server ended before the response was finished"}, "why")
-        wait_until(lambda: status(own) == "incomplete", "who lives makes its own to the end")
-        paused.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: len(fresh.members()) == 2, "the paused one is back")
-        expect_equal(status(begun[2]), "failed", "what it would have stored afterwards")
 
 
 def test_a_stream_whose_last_member_is_killed_ends_with_an_error(fresh):

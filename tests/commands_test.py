@@ -55,6 +55,26 @@ def test_what_cannot_be_printed_fails(binary, tmp_path):
         expect(done.returncode == 0 and done.stdout.startswith(b"loci-"), done)
 
 
+def test_keys_are_listed_with_every_limit(binary, tmp_path):
+    path = tmp_path / "keys.toml"
+    run(binary, "keys", "add", "alice", "--file", str(path))
+    with path.open("a") as file:
+        file.write("[tenants.alice]\nrequests_per_minute = 60\ntokens_per_minute = 9000\nconcurrent_requests = 4\nconcurrent_reads = 7\nweight = 2\nqueue_percent = 50\n")
+    shown = run(binary, "keys", "list", "--file", str(path)).stdout.decode()
+    for limit in ("weight 2", "60 requests a minute", "9000 tokens a minute", "4 requests at once", "7 reads at once", "50 % of the queue"):
+        expect(limit in shown, f"{limit}: {shown}")
+
+
+# Nothing is measured for a file that cannot be written.
+@pytest.mark.parametrize("words", [["bench", "http://127.0.0.1:9", "--json"], ["bench", "http://127.0.0.1:9", "--svg"], ["profile", "no-model", "--svg"],
+                                   ["profile", "no-model", "--output"]], ids=["bench --json", "bench --svg", "profile --svg", "profile --output"])
+def test_a_result_that_cannot_be_kept_is_refused_at_once(binary, tmp_path, words):
+    (tmp_path / "none").write_text("a file, in which no folder can be made")
+    file = str(tmp_path / "none" / "file")
+    done = run(binary, *words, file)
+    expect(done.returncode != 0 and f"{words[-1]}: expected a file that can be written, found {file}" in done.stderr.decode(), done)
+
+
 # --- passwords ---
 
 def test_no_password_is_printed(binary):

@@ -10,6 +10,8 @@ import subprocess
 import pytest
 
 from live_client import Server, wait_idle
+from live_cluster import Cluster
+from postgres_server import Postgres
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -71,6 +73,19 @@ def wide_model(request, tmp_path_factory):
 def windows_model(request, tmp_path_factory):
     """The same with layers that see only 128 tokens."""
     return random_model(request, tmp_path_factory, "tiny-windows")
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    """A PostgreSQL of the module's own."""
+    with Postgres() as database:
+        yield database
+
+
+@pytest.fixture
+def fresh(binary, tiny_model, tmp_path, postgres):
+    """A cluster without members (live_cluster.Cluster)."""
+    return Cluster(binary, tiny_model, str(tmp_path), postgres)
 
 
 @pytest.fixture(scope="module")

@@ -243,7 +243,7 @@ class Server:
         return stream_events(self.send(path, body | {"stream": True}))
 
     def raw(self, data):
-        connection = socket.create_connection((self.place.host, self.port), timeout=30)
+        connection = socket.create_connection((self.place.host, self.port), timeout=120)
         try:
             connection.sendall(data)
             return read_all(connection).decode("utf-8", "replace")
@@ -301,7 +301,7 @@ class Workplace:
         return os.path.join(self.folder, name)
 
     def command(self, *words, text=""):
-        return subprocess.run([self.binary, *words], input=text, capture_output=True, text=True, timeout=60,
+        return subprocess.run([self.binary, *words], input=text, capture_output=True, text=True, timeout=300,
                               env={**os.environ, "LOCI_CONFIG": "", "XDG_STATE_HOME": self.folder})
 
 

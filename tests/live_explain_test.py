@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from live_client import Server
+from live_client import Server, wait_until
 
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 EXPLAIN = {"loci": {"explain": True}}
@@ -89,7 +89,8 @@ def test_sources_are_counted_and_logged(server):
     names = [f'loci_context_tokens_total{{source="{source}"}}' for source in SOURCES]
     before = server.metrics()
     body = {"messages": [{"role": "user", "content": STORY + "Counted."}], "max_tokens": 2, **EXPLAIN}
-    replies = [server.post("/v1/chat/completions", body).json for _ in range(2)]
+    first, last = (server.post("/v1/chat/completions", body) for _ in range(2))
+    replies = [first.json, last.json]
     after = server.metrics()
     for name, source in zip(names, SOURCES):
         told = sum(reply["loci"]["tokens"][source] for reply in replies)
@@ -98,7 +99,9 @@ def test_sources_are_counted_and_logged(server):
         name = f'loci_miss_tokens_total{{reason="{reason}"}}'
         told = sum(reply["loci"]["computed_because"][reason] for reply in replies)
         assert after[name] - before[name] == told, name
-    line = [line for line in server.log_text().splitlines() if " access " in line and "chat/completions" in line][-1]
+    of_it = f" access request_id={last.headers['x-request-id']} "
+    wait_until(lambda: of_it in server.log_text(), "the reply's line of the log, which may come after the reply")
+    line = next(line for line in server.log_text().splitlines() if of_it in line)
     fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
     told = replies[1]["loci"]
     assert {source: int(fields[f"{source}_tokens"]) for source in SOURCES} == told["tokens"], line

@@ -10,7 +10,7 @@ import pytest
 
 from live_client import Server, expect, expect_equal, first_token_ms, killed, moved, stop_process, wait_saved, wait_until
 from live_cluster import Cluster
-from postgres_server import Postgres, find_binaries
+from postgres_server import find_binaries
 
 FLAGS = ("--threads", "1", "--context", "2048", "--restore", "kv", "--store", "")
 BLOCK_TOKENS = 32
@@ -66,12 +66,6 @@ def goes_on_elsewhere(one, other, plain, enough=4 * BLOCK_TOKENS, between=lambda
     return None
 
 
-@pytest.fixture(scope="module")
-def postgres():
-    with Postgres() as server:
-        yield server
-
-
 @pytest.fixture()
 def place(binary, tiny_model, tmp_path, postgres):
     return Peers(binary, tiny_model, str(tmp_path), postgres)
@@ -91,7 +85,7 @@ def test_another_member_goes_on_with_the_conversation(place, plain):
         expect(tokens["computed"] < 3 * BLOCK_TOKENS, f"what is computed is the new turn: {tokens}")
         expect(parts(other, "read") * BLOCK_TOKENS >= tokens["shared"], "parts that came from the peer")
         expect(moved(one, "peer_serve") > 0 and moved(other, "shared_load") > 0, "bytes went from one to the other")
-        expect(f"shared_tokens={tokens['shared']}" in other.log_text(), "the access log tells")
+        wait_until(lambda: f"shared_tokens={tokens['shared']}" in other.log_text(), "the access log tells")
         expect("peers" in one.banner, one.banner)
         expect("loci_shared_up" not in other.metrics(), "there is no shared store")
         expect(one.metrics()["loci_feed_chunks"] > 0 and one.metrics()["loci_feed_changes_total"] > 0, "it tells what it has")

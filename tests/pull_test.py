@@ -393,6 +393,24 @@ def test_list_and_rm(binary):
         expect_equal(os.listdir(home.models), [], "folders too")
 
 
+def test_rm_after_a_pull_that_was_interrupted(binary):
+    repo = directory_repo()
+    with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
+        second = "model-00002-of-00002.safetensors"
+        registry.status = {second: [403, 403]}
+        home.refused("pull", "o/n", "--connections", "1")
+        expect(home.visible(), "some files of the first pull are there")
+        home.run("rm", "o/n")
+        expect_equal(home.everything(), [], "what the first pull left")
+        home.refused("pull", "o/n", "--connections", "1")
+        home.pull("o/n")
+        repo.files["model-00001-of-00002.safetensors"], repo.files[second] = content(300_000, 8), content(200_000, 9)
+        registry.status = {second: [403]}
+        home.refused("pull", "o/n", "--connections", "1")
+        home.run("rm", "o/n")
+        expect_equal(home.everything(), [], "what the second one replaced, and what it did not come to")
+
+
 def test_serve_pulls_what_is_missing(binary, monkeypatch):
     repo = Repo({"SmolLM2-Q4_1.gguf": read(MODEL), "SmolLM2-Q8_0.gguf": b"x"})
     with Registry({"o/smol": repo}) as registry, Home(binary, registry) as home:

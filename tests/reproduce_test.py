@@ -85,13 +85,28 @@ def test_remarks_are_shown_inside_too():
     assert "| inside | a bound only |" in shown, shown
 
 
+def busier(h):
+    """A token of HCache's restoring by the longer of what its processor and its link do (§4.1.2)."""
+    n, other, kind = h.split()
+    return max(h.project * n, h.hidden * n + h.kv * other) if kind == "KV" else max(h.again * other + h.project * n, h.hidden * n)
+
+
+def pipelined(h):
+    """The same, layer by layer: one that comes as hidden states is projected when it is there and those before it are."""
+    n, other, kind = h.split()
+    done = h.again * other if kind != "KV" else 0  # computed first
+    for layer in range(1, n + 1):
+        done = max(done, layer * h.hidden) + h.project
+    return max(done, n * h.hidden + (other * h.kv if kind == "KV" else 0))
+
+
 def test_closed_forms(binary):
     presets = presets_of(binary)
     # REPRODUCE's checks with the calibrated speeds: 13B on DRAM 1.64; 7B on A30 1.34; 13B with one disk 30 layers.
     h = computed.HCache(presets, "llama2-13b", 32e9)
-    assert abs(h.load() / h.restore() - 1.64) < 0.01
+    assert abs(h.load() / busier(h) - 1.64) < 0.01
     h = computed.HCache(presets, "llama2-7b", 32e9, 165e12)
-    assert abs(h.load() / h.restore() - 1.34) < 0.02
+    assert abs(h.load() / busier(h) - 1.34) < 0.02
     h = computed.HCache(presets, "llama2-13b", 6.9e9)
     assert h.split()[:2] in ((30, 10), (31, 9)), h.split()
     # A split balances: one layer more or less by hidden states is no faster.
@@ -99,7 +114,13 @@ def test_closed_forms(binary):
         h = computed.HCache(presets, "llama2-13b", link)
         best = min(max(h.project * n, h.hidden * n + h.kv * (h.layers - n)) for n in range(h.layers + 1)) if h.project > h.hidden else \
             min(max(h.again * (h.layers - n) + h.project * n, h.hidden * n) for n in range(h.layers + 1))
-        assert best <= h.restore() <= best * 1.05, link
+        assert best <= busier(h) <= best * 1.05, link
+        assert abs(h.restore() / pipelined(h) - 1) < 1e-9, link
+    # AttentionStore's documents: what a read buffer has need not come, until computing is what takes longest.
+    documents = computed.Documents(presets)
+    times = [documents.ttft(28_000, layers) for layers in range(33)]
+    assert times == sorted(times, reverse=True) and times[32] == documents.compute(256, 28_000)
+    assert times[0] > documents.loads(28_000) > times[2] and documents.ahead_for(times[7], 28_000) == 7
 
 
 def test_rows_say_how_a_figure_was_had():

@@ -110,7 +110,7 @@ def test_hidden_states_that_are_not_smaller(binary, model):
 
 
 def test_hidden_states_come_and_go(binary, model):
-    """Who turns them on or off keeps keys and values, as there is room for each form; only what was saved as hidden states
+    """Who turns them on or off keeps keys and values, as both forms share one room; only what was saved as hidden states
     goes with them."""
     with Tiers(binary, model) as tiers:
         for turn, flags in enumerate([(), HIDDEN, ()]):

@@ -71,10 +71,7 @@ class HCache:
         return min(h, n), n - min(h, n), "recomputed"
 
     def restore(self):
-        h, other, kind = self.split()
-        if kind == "KV":
-            return max(self.project * h, self.hidden * h + self.kv * other)
-        return max(self.again * other + self.project * h, self.hidden * h)
+        return self.restore_with(self.split()[0])
 
     def load(self):
         return self.layers * self.kv
@@ -88,12 +85,16 @@ class HCache:
         return products + 4 * tokens * context * self.width * self.layers / self.speed
 
     def restore_with(self, hidden):
-        """Restoring where so many layers come as hidden states, and the others as the split has them."""
-        other, again = self.layers - hidden, self.split()[2] != "KV"
-        return max(self.project * hidden + (self.again * other if again else 0), self.hidden * hidden + (0 if again else self.kv * other))
+        """Restoring where so many layers come as hidden states, and the others as the split has them. As its figure 5 has it, a layer is
+        projected while the next one comes: so the first one's coming delays all projections, or the last one's projection is left when
+        all have come. Keys and values come last, and what is recomputed is computed first (§4.1.2)."""
+        other = self.layers - hidden
+        if self.split()[2] == "KV":
+            return max(self.hidden + self.project * hidden, self.hidden * hidden + self.kv * other)
+        return max(self.again * other + self.project * hidden, self.hidden * hidden + self.project)
 
     def hidden_only(self):
-        return self.layers * max(self.project, self.hidden)
+        return self.layers * max(self.project, self.hidden) + min(self.project, self.hidden)
 
     def naive(self):
         """Recomputation and loading of KV at the same time."""
@@ -108,43 +109,75 @@ def over_ideal(presets, model):
     return context * h.load() / ideal + 1, (context + question) * h.recompute() / ideal
 
 
+def whole_layers(presets):
+    """The least and the greatest speed of whole layers that §6.3.3's "3 ms" can mean: a layer of 13B, 1,024 tokens."""
+    width = presets["models"]["llama2-13b"]["width"]
+    operations = 1024 * (24 * width * width + 2 * 1024 * width)
+    return operations / 3.5e-3, operations / 2.5e-3
+
+
+HCACHE_SSD = 6.9 * GB
+HCACHE_MODELS = {"7B": ("llama2-7b", 4), "13B": ("llama2-13b", 4), "30B": ("opt-30b", 4)}  # with as many disks
+
+
 def hcache(presets):
     points = []
     add = lambda *a, **k: points.append(Point("hcache", *a, **k))
-    ssd = 6.9 * GB
-    models = {"7B": ("llama2-7b", 4), "13B": ("llama2-13b", 4), "30B": ("opt-30b", 4)}
+    for figures in (hcache_layers, hcache_speed, hcache_schedules, hcache_prompts):
+        figures(presets, add)
+    return points
+
+
+def hcache_layers(presets, add):
+    """Table 3."""
     for name, theirs, paper in (("7B", 31, "31 H + 1 KV"), ("13B", 36, "36 H + 4 KV")):
-        model, disks = models[name]
-        h, other, kind = HCache(presets, model, disks * ssd).split()
+        model, disks = HCACHE_MODELS[name]
+        h, other, kind = HCache(presets, model, disks * HCACHE_SSD).split()
         add("table 3", f"{name}: layers by hidden states (paper {paper}; ours {h} H + {other} {kind})", theirs, h, "L")
     for name, theirs in (("7B", 256 / 132), ("13B", 400 / 210), ("30B", 672 / 280)):
-        model, disks = models[name]
-        h, other, kind = HCache(presets, model, disks * ssd).split()
+        model, disks = HCACHE_MODELS[name]
+        h, other, kind = HCache(presets, model, disks * HCACHE_SSD).split()
         n = h + other
         ratio = 2 * n / (h + (2 * other if kind == "KV" else 0))
         split = "" if name != "30B" else (f" (paper 40 H + 8 recomputed, which needs about 17 GB/s; at the 27.6 GB/s of its four disks "
                                           f"{h} H + {other} {kind})")
         add("table 3", f"{name}: bytes of KV over ours{split}", theirs, ratio, "A")
+
+
+def hcache_speed(presets, add):
+    """Figure 11: restoring against its rivals."""
     for name, machine, theirs, band in (("7B", "a30", 1.33, "A"), ("13B", "a100-40g", 1.66, "A"), ("13B", "h800", 1.77, "B")):
         m = presets["machines"][machine]
-        h = HCache(presets, models[name][0], m["link_bandwidth"], m["peak_flops"])
+        h = HCache(presets, HCACHE_MODELS[name][0], m["link_bandwidth"], m["peak_flops"])
         add("11a-c", f"{name} on {machine}, DRAM: over KV offload", theirs, h.load() / h.restore(), band)
     for name, machine in (("7B", "a30"), ("7B", "4090"), ("7B", "l20"), ("13B", "a100-40g"), ("13B", "h800")):
         m = presets["machines"][machine]
-        h = HCache(presets, models[name][0], m["link_bandwidth"], m["peak_flops"])
+        h = HCache(presets, HCACHE_MODELS[name][0], m["link_bandwidth"], m["peak_flops"])
         add("11a-c", f"{name} on {machine}, DRAM: over recomputation", (5.04, 9.05), h.recompute() / h.restore(),
             "B" if machine in ("l20", "h800") else "A")
     for name in ("7B", "13B"):
         for disks in (1, 2, 3, 4):
-            h = HCache(presets, models[name][0], disks * ssd)
+            h = HCache(presets, HCACHE_MODELS[name][0], disks * HCACHE_SSD)
             theirs = (2.09, 2.66) if disks == 1 else (1.7, 2.6)
             add("11d-f", f"{name}, {disks} SSD: over KV offload", theirs, h.load() / h.restore(), "A")
             add("11d-f", f"{name}, {disks} SSD: over recomputation", (2.3, 6.1), h.recompute() / h.restore(), "A")
-    short, long = (HCache(presets, "llama2-7b", 4 * ssd, tokens=n) for n in (1024, 16384))
+    # 30B runs on four GPUs with as many links; eight to sixteen disks are simulated there too, by DRAM (§6.2.2).
+    for each in (1, 2, 3, 4):
+        h = HCache(presets, HCACHE_MODELS["30B"][0], 4 * each * HCACHE_SSD)
+        times, peak = h.recompute() / h.restore(), h.SPEED[HCACHE_MODELS["30B"][0]] / (4 * h.A100)
+        add("11d-f", f"30B, {4 * each} SSD: over KV offload", (2.09, 2.66) if each == 1 else (1.7, 2.6), h.load() / h.restore(), "B")
+        add("11d-f", f"30B, {4 * each} SSD: over recomputation", (2.3, 6.1), times, "B",
+            f"by the 37 GB/s of §6.1.3 four GPUs project at {100 * peak:.0f} % of their peak, at which whole layers run here too; to be 6.1 times as fast as recomputation "
+            f"HCache would need those at {100 * peak * times / 6.1:.0f} %")
+    short, long = (HCache(presets, "llama2-7b", 4 * HCACHE_SSD, tokens=n) for n in (1024, 16384))
     add("11g-i", "7B, 16K against 1K: speed of recomputation", 0.72, short.again / long.again, "A")
     add("11g-i", "7B, 16K against 1K: speed of HCache", 1.0, short.restore() / long.restore(), "A")
-    balanced = HCache(presets, "llama2-7b", 4 * ssd)
-    compute = HCache(presets, "llama2-13b", ssd)
+
+
+def hcache_schedules(presets, add):
+    """Figures 12 and 13: how layers are split."""
+    balanced = HCache(presets, "llama2-7b", 4 * HCACHE_SSD)
+    compute = HCache(presets, "llama2-13b", HCACHE_SSD)
     rich_io = HCache(presets, "llama2-7b", 32 * GB, 165e12)
     for name, h in (("balanced (7B, A100, 4 SSD)", balanced), ("compute-rich (13B, A100, 1 SSD)", compute),
                     ("IO-rich (7B, A30, DRAM)", rich_io)):
@@ -154,33 +187,39 @@ def hcache(presets):
     add("12", "IO-rich: hidden states alone against KV offload, speed", 0.87, rich_io.load() / rich_io.hidden_only(), "B")
     add("12", "IO-rich: scheduler over hidden states alone", (1.35, 1.64), rich_io.hidden_only() / rich_io.restore(), "B")
     add("12", "compute-rich: scheduler over hidden states alone", (1.35, 1.64), compute.hidden_only() / compute.restore(), "B")
-    h, other, _ = HCache(presets, "llama2-13b", ssd).split()
+    h, other, _ = HCache(presets, "llama2-13b", HCACHE_SSD).split()
     add("13", f"13B, 1 SSD, 1,024 tokens: layers by hidden states (ours {h} + {other})", 31, h, "L")
+
+
+def hcache_prompts(presets, add):
+    """Figures 10 and 4: restoring, then the prefill of the question."""
     # 10: the time to the first token is restoring, then the prefill of the question (§6 Metrics); table 1 has the lengths.
-    # Its speed is that of projections, as REPRODUCE's only calibration points are. §6.2.2's ratio would be another one, of recomputation
-    # alone; but figure 11d-f compares that ratio, and what is compared is never fitted.
-    why = lambda model, ours: (
-        f"whole layers run here at the speed that is calibrated, that of projections (§6.1.3). §6.2.2 has recomputation 5.46 to 6.08 times slower than HCache "
-        f"on four disks, where that speed gives {four_disks(model):.1f}: theirs run nearer to the peak. With recomputation as fast as the middle of §6.2.2 this would be "
-        f"{ours * 5.77 / four_disks(model):.2f}; it is not, since figure 11d-f compares §6.2.2's ratio, and what is compared is never fitted")
-    four_disks = lambda model: (lambda h: h.recompute() / h.restore())(HCache(presets, model, 4 * ssd))
+    # Whole layers run at the speed of projections, REPRODUCE's calibration. §6.2.2's ratio would say how fast recomputation alone is;
+    # but figure 11d-f compares that ratio, and what is compared is never fitted.
     memory = presets["machines"]["a100-40g"]["memory_bandwidth"]
+    slowest, fastest = whole_layers(presets)
     for name in ("7B", "13B"):
+        model = HCACHE_MODELS[name][0]
         for task, context, question in L_EVAL:
-            h = HCache(presets, models[name][0], 4 * ssd, tokens=context)
+            h = HCache(presets, model, 4 * HCACHE_SSD, tokens=context)
             asked = h.prefill(question, context, memory)
             ttft = context * h.restore() + asked
-            add("10", f"{name}, {task}: over KV offload", (1.62, 1.93), (context * h.load() + asked) / ttft, "A")
-            anew = HCache(presets, models[name][0], 4 * ssd, tokens=context + question)
+            loading = (context * h.load() + asked) / ttft
+            add("10", f"{name}, {task}: over KV offload", (1.62, 1.93), loading, "A")
+            anew = HCache(presets, model, 4 * HCACHE_SSD, tokens=context + question)
             over = (context + question) * anew.recompute() / ttft
-            add("10", f"{name}, {task}: over recomputation", (2.66, 5.73), over, "A", why(models[name][0], over))
+            add("10", f"{name}, {task}: over recomputation", (2.66, 5.73), over, "A",
+                f"restoring is {loading:.2f} times as fast as KV offload, as in the paper, so it is recomputation that is slower here than there: whole layers run at the speed "
+                f"of projections, which is calibrated (§6.1.3: {h.SPEED[model] / 1e12:.0f} TFLOP/s). The paper's one time of whole layers, 3 ms for one of 13B and 1,024 tokens (§6.3.3), "
+                f"has one digit: {slowest / 1e12:.0f} to {fastest / 1e12:.0f} TFLOP/s, where 13B's projections have {h.SPEED['llama2-13b'] / 1e12:.0f}. With layers as much faster as its "
+                f"upper end allows this would be {over * h.SPEED['llama2-13b'] / fastest:.2f}. §6.2.2's ratio would say it more exactly, but figure 11d-f compares it, and what is "
+                "compared is never fitted")
     # 4: its contexts are L-Eval's; ideal is the prefill of the question alone. The time of a pass beside its products and weights is
     # in no paper, and decides the ratios.
     for name in ("7B", "13B"):
-        kv, anew = over_ideal(presets, models[name][0])
+        kv, anew = over_ideal(presets, HCACHE_MODELS[name][0])
         add("4", f"{name}, L-Eval's mean: KV offload over ideal (paper 6.5 to 13)", None, kv, "D", holds=1 < kv < anew)
         add("4", f"{name}, L-Eval's mean: recomputation over ideal (paper 20 to 26)", None, anew, "D", holds=anew > kv)
-    return points
 
 
 class Batch:
@@ -225,9 +264,18 @@ class Documents:
     def recompute(self, old):
         return 2.5 * self.compute(old, 0) / self.compute(28_000, 0)
 
-    def ttft(self, old):
-        compute, loads = self.compute(256, old), old * self.shape["token_bytes"] / self.link
-        return max(compute, loads) + min(compute, loads) / self.shape["layers"]
+    def loads(self, old):
+        return old * self.shape["token_bytes"] / self.link
+
+    def ttft(self, old, ahead=0):
+        """`ahead`: layers that a read buffer has when the pass begins (§3.2.1)."""
+        compute, loads, layers = self.compute(256, old), self.loads(old), self.shape["layers"]
+        return max(loads * (1 - ahead / layers) + compute / layers, compute + (0 if ahead else loads / layers))
+
+    def ahead_for(self, ttft, old):
+        """So many layers it must have for such a time to the first token."""
+        layers = self.shape["layers"]
+        return next(n for n in range(layers + 1) if self.ttft(old, n) <= ttft or n == layers)
 
 
 def history_share(turn):
@@ -254,12 +302,15 @@ def attentionstore(presets):
     for tokens in (1000, 1600):
         add("20", f"{tokens} tokens: time that is left when saving overlaps", (0.85, 0.87), batch.saving(tokens), "A",
             "decode at the vendor's memory bandwidth, which the paper does not give")
-    ttft = documents.ttft(28_000)
-    add("25", "28K: TTFT of AttentionStore, s", 0.12, ttft, "A",
-        f"the state alone takes {28_000 * documents.shape['token_bytes'] / documents.link:.3f} s at the rate of §2.4")
+    ttft, decodes = documents.ttft(28_000), documents.DECODES
+    add("25", "28K: TTFT of AttentionStore, s", 0.12, ttft, "A", f"the state alone takes {documents.loads(28_000):.3f} s at the rate of §2.4")
+    # 26a has prefill at 1.2 % of a task's time, 26b 1.67 times as many tokens a second.
+    on_gpu = decodes * 0.012 / 0.988, (2.5 + decodes) / 1.67 - decodes
     add("25", "28K: prefill throughput over recomputation", 22, 2.5 / ttft, "A",
-        "the paper's own 2.5 s over 0.12 s is 20.8; 22 needs 0.114 s, and so 32 GB/s, all of its PCIe link and more than §2.4's rate")
-    add("26", "28K: output throughput over recomputation", 1.67, (2.5 + documents.DECODES) / (ttft + documents.DECODES), "A")
+        f"ours reads nothing ahead, so it takes as long as loading does at the rate of §2.4: at most {2.5 / documents.loads(28_000):.1f}. A read buffer (§3.2.1) is filled while the "
+        f"job before decodes; how large it was here is not said. This figure means {documents.ahead_for(2.5 / 22, 28_000)} of the 32 layers, figure 26's 1.2 % and 67 % "
+        f"{documents.ahead_for(on_gpu[1], 28_000)} to {documents.ahead_for(on_gpu[0], 28_000)}, and the size by §3.2.1's formula hides all loading: {2.5 / documents.ttft(28_000, 32):.0f}")
+    add("26", "28K: output throughput over recomputation", 1.67, (2.5 + decodes) / (ttft + decodes), "A")
     # 17 from the paper's 16: GPU hours at $5, and its storage meanwhile (§4.2).
     storage = 128 * 0.0088 + 10_000 * 0.000082
     for name, gpus, times, saved, share in (("LLaMA-13B", 2, 4.0, 70, 16.4), ("LLaMA-65B", 4, 1.9, 43, 9.0),

@@ -31,14 +31,7 @@ def attentionstore(results, quick):
         ours["17"].append(100 * (1 - cost(results, m, "as") / cost(results, m, "re")))
         ours["22"].append(hit(f"as-{m}") - hit(f"of-{m}"))
         ours["24a"].append(hit(f"dram-{m}"))
-    decode = lambda run: results[run]["busy_s"]["decodes"] / results[run]["busy_s"]["prompts"]
-    why16 = (f"in the recomputing run decodes take {decode('re-13b'):.1f} times what prompts do, and the paper's figures 15 and 16 together mean "
-             "0.14 times (4.0 = (1 + d) / (1 / 6.8 + d)). How a turn's tokens divide into question and reply is not given, and ours is Pensieve's. "
-             + " ".join(divided(results, run, words) for run, words in (("even", "With as long questions as replies"), ("swapped", "With both exchanged")))
-             + " Shorter replies bring figure 16 nearer and take figure 15 away, as longer questions are computed in any case: "
-             "no division of the same tokens gives both")
-    why15 = ("a turn's own tokens, some 130, are bound by reading the weights (at the assumed share of the memory's rate, and with the assumed "
-             "fixed part of a pass), and first turns are computed in any case")
+    why15, why16 = why_prefill(results), why_gpu_time(results)
     why_live = ("the time between turns is not given: at 60 s the sessions that are open at once have at most 6.7 M tokens of state (13B), "
                 "55 % of the 10 TB, so little of it is evicted; the paper's must be more than 10 TB holds")
     for i, (m, name) in enumerate(names.items()):
@@ -101,6 +94,31 @@ def attentionstore_storage(results, add, charts, why_live):
     title = "Hit rate by capacity, % (paper's 98 at 0.25 contradicts its 40 at 0.18)"
     charts.append(("attentionstore", "23", title, svg.lines(title, "capacity over what the sessions of an hour can need", "%", {
         "paper's figure 23": [(0.1, 51), (0.25, 98)], "paper's figure 21": [(0.18, 40), (0.84, 86)], "ours": list(zip((0.1, 0.18, 0.84), sizes))})))
+
+
+def why_prefill(results):
+    """What figures 14 and 15 hang on."""
+    main = results["as-13b"]
+    new = (main["tokens"]["prompt"] - main["tokens"]["history"]) / main["counted_requests"]
+    said = []
+    for field, words in (("none", "as assumed"), ("efficiency.memory", "with memory at 0.85 of its rate"), ("efficiency.fixed_ms", "with a fixed part of 40 ms")):
+        if f"second:{field}" in results:  # not of a quick run
+            ours, again = (results[f"second{of}:{field}"]["busy_s"] for of in ("", "-against"))
+            said.append(f"{again['prompts'] / (ours['prompts'] + ours['waits_for_loads']):.1f} {words}")
+    return (f"only what no turn has said before is computed, but for {100 - 100 * main['tokens']['share_of_history_reused']:.1f} % of the history (13B: ends of conversations, which are "
+            f"brought when a turn comes and have mostly gone again when the queue lets it in). For so few tokens, {new:.0f} new ones a turn, a pass is bound by reading the weights, and "
+            "it has a fixed part. Both are assumed" + (f": at a fifth of the scale 13B's figure 15 is {', '.join(said)}" if said else ""))
+
+
+def why_gpu_time(results):
+    """And figure 16."""
+    anew = results["re-13b"]
+    decode, written = anew["busy_s"]["decodes"] / anew["busy_s"]["prompts"], anew["tokens"]["reply"] / anew["counted_requests"]
+    return (f"in the recomputing run decodes take {decode:.1f} times what prompts do, and the paper's figures 15 and 16 together mean 0.14 times (4.0 = (1 + d) / (1 / 6.8 + d); of the "
+            f"others 0.30, 0.25 and 0.22). At our time of a pass a turn would then write {written * 0.14 / decode:.0f} tokens; here it writes {written:.0f}, as the lengths of "
+            "conversations (§2.3) and their turns (§4.2) need. How a turn's tokens divide into question and reply is not given, and ours is Pensieve's. "
+            + " ".join(divided(results, run, words) for run, words in (("even", "With as long questions as replies"), ("swapped", "With both exchanged")))
+            + " Shorter replies bring figure 16 nearer and take figure 15 away, as longer questions are computed in any case: no division of the same tokens gives both")
 
 
 def divided(results, run, words):
@@ -350,16 +368,28 @@ def memserve(results, quick):
 
 WHY_PD = ("in the model a prompt's pass holds replies up for 10 to 30 ms, at these rates some 10 % of the time, and two decode instances write what three wrote; the paper "
           "gives neither rates nor times of passes")
-WHY_TREE = ("the longest known prefix decides, so of prompts behind one common prefix all replies are written at one of the two decode instances, here as there; "
-            "the paper's rates, at which that costs less, are not given")
+WHY_REACT = "the paper's text says that ReAct's times increase, where the others' decrease, and gives no cause; ours hardly change at this rate"
+WHY_FIRST = "more than the paper's: the prefill instance without caching has a queue at this rate"
+
+
+def why_reply(which, replied, first, their_reply, their_first, loaded):
+    """Why caching shortens requests less than in the paper. It shortens the wait for the first token, so what it takes off both says which part of
+    a request that wait is."""
+    whose = 'In the paper, whose prefill instances were "heavily loaded" (§8.3)' if loaded else "In the paper,"
+    return (f"replies take most of the time here, which caching does not shorten: without it the first token is {100 * first / replied:.0f} % of a request's time ({which}). "
+            f"{whose} at rates that are not given, it was {100 * (1 - their_reply) / (1 - their_first):.0f} %: "
+            "so much it must be where caching takes off as much of both as there")
 
 
 def memserve_roles(results, quick):
     """Figures 8, disaggregated, 12 and 14: instances that compute prompts and others that write the replies."""
     points, charts = [], []
 
-    def add(figure, label, theirs, ours, band="B", why="", holds=None):
-        points.append(Point("memserve", figure, label, theirs, ours, band, why, "simulated", holds))
+    def add(figure, label, theirs, ours, band="B", why="", holds=None, missed=""):
+        """`missed`: why it is outside, where it is."""
+        point = Point("memserve", figure, label, theirs, ours, band, why, "simulated", holds)
+        point.why = "; ".join(text for text in (why, "" if point.inside() else missed) if text)
+        points.append(point)
 
     jct = lambda run, which="mean": results[run]["latency_s"][which]
     ttft = lambda run, which="mean": results[run]["ttft_from_arrival_s"][which]
@@ -367,15 +397,19 @@ def memserve_roles(results, quick):
     theirs = {"sharegpt": ((0.70, 0.58), (0.83, 0.71), (0.42, 0.55)), "loogle": ((0.897, 0.892), (0.731, 0.775), (0.438, 0.548)),
               "react": ((1.408, 1.531), (0.733, 0.786), (0.215, 0.151))}
     drawn = [w for w in names if f"{w}-pd" in results]
+    begun = lambda which: (
+        "all prompts have one prefix, and both decode instances get some before the first reply has come back; read otherwise (§6 also has responses streamed), trees learn of a "
+        f"prompt when its reply begins, one instance can write all replies, and it is {jct('react-1p2d-cc-begun', which) / jct('react-1p2d', which):.3g}")
     for w in drawn:
         for i, which in enumerate(("mean", "p99")):
             split, cached, first = (their[i] for their in theirs[w])
-            add("8 1P1D", f"{names[w]}: time of a request, {which}, without caching: 1P2D over PD", split, jct(f"{w}-1p2d", which) / jct(f"{w}-pd", which), why=WHY_PD if w != "react" else
-                "the paper's text says that ReAct's times increase, where the others' decrease, and gives no cause; ours hardly change at this rate")
+            add("8 1P1D", f"{names[w]}: time of a request, {which}, without caching: 1P2D over PD", split, jct(f"{w}-1p2d", which) / jct(f"{w}-pd", which),
+                missed=WHY_PD if w != "react" else WHY_REACT)
             add("8 1P1D", f"{names[w]}: time of a request, {which}: 1P2D with caching over without", cached, jct(f"{w}-1p2d-cc", which) / jct(f"{w}-1p2d", which),
-                why=WHY_TREE if w == "react" else "replies take most of the time here, which caching does not shorten")
+                why=begun(which) if w == "react" else "",
+                missed="" if w == "react" else why_reply(which, jct(f"{w}-1p2d", which), ttft(f"{w}-1p2d", which), cached, first, w == "sharegpt"))
             add("8 1P1D", f"{names[w]}: time to the first token, {which}: 1P2D with caching over without", first, ttft(f"{w}-1p2d-cc", which) / ttft(f"{w}-1p2d", which),
-                why="more than the paper's: the prefill instance without caching has a queue at this rate")
+                missed=WHY_FIRST)
     if "sharegpt-pd" in results:
         one, two = jct("sharegpt-1p2d-cc"), jct("sharegpt-2p1d-cc")
         add("8 1P1D", "ShareGPT: 1P2D writes faster than 2P1D, time of a request", None, one / two, "D", holds=one < two)
@@ -393,7 +427,9 @@ def memserve_roles(results, quick):
             tree, first = (ttft(f"share-{ratio}-{policy}", "p99") / ttft(f"share-{ratio}-session", "p99") for policy in policies[1:])
             if ratio == 2:
                 add("14", "share ratio 2: p99 time to the first token, routing by prompt trees over by session", 0.41, tree,
-                    why="by session an instance computes or reads a document that another one has, and both take some 20 ms here")
+                    why="were an instance told by session, too, who has what it lacks, it would be "
+                    f"{ttft('share-2-prompt-tree', 'p99') / ttft('share-2-session-read', 'p99'):.3g}",
+                    missed="by session an instance computes a document that another one has, which takes some 20 ms here, and nobody waits long for it at this rate")
             add("14", f"share ratio {ratio}: the same for our default, which predicts the first token, over by session (prompt trees {tree:.2f})", None, first, "D", holds=first < tree * 1.02)
         title = "p99 time to the first token, s"
         charts.append(("memserve", "14", title, svg.bars(title, [f"ratio {r}" for r in ratios],
@@ -412,7 +448,7 @@ def memserve_roles(results, quick):
 WHY_KV = ("ours overlaps loads with the pass that reads them, so loading keys and values costs it the link alone, where HCache's restoration ends "
           "before its prefill begins (§5)")
 WHY_ANEW = ("whole layers run at the calibrated speed of projections, and §6.2.2 has recomputation 5.46 to 6.08 times slower than HCache, where that "
-            "speed gives 6.5 to 7.0")
+            "speed gives 6.3 to 6.8")
 WHY_MOST = ("projecting takes processor time, which our KV offload does not: its loads move while others compute; the paper's holds the processor up "
             "while it restores (§5)")
 HCACHE_MODELS = {"7b": "7B", "13b": "13B", "30b": "30B"}

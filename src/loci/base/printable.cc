@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/base/printable.h"
 
+#include <fmt/format.h>
+
 namespace loci {
 namespace {
 
@@ -53,6 +55,17 @@ std::string printable(std::string_view text, LineEnds ends) {
   PrintablePieces pieces(ends);
   std::string out = pieces.take(text);
   return out + pieces.finish();
+}
+
+std::string visible_ascii(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c >= ' ' && c < 0x7f)
+      out += c;
+    else
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return out;
 }
 
 }  // namespace loci

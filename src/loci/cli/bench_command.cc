@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,6 +22,7 @@
 #include "loci/cli/bench_client/trace_dialogues.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/result_file.h"
 #include "loci/cli/status_text.h"
 #include "loci/serve/files/text_file.h"
 #include "loci/sim/trace_source.h"
@@ -160,19 +160,8 @@ void print_progress(const BenchProgress& now) {
   std::fflush(stderr);
 }
 
-Status write_file(const std::string& path, const std::string& text, const char* option) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) return invalid_argument(fmt::format("'{}' cannot be written", path), option);
-  return {};
-}
-
-Status write_json(const std::string& path, const OrderedJson& json) {
-  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
-  if (path != "-") return write_file(path, text, "--json");
-  fmt::print("{}", text);
-  return {};
+std::string json_text(const OrderedJson& json) {
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 // Whether every turn has its reply.
@@ -188,6 +177,10 @@ Result<bool> run(BenchFlags flags) {
     LOCI_ASSIGN_OR_RETURN(flags.objective, parse_objective(flags.objective_text));
   }
   LOCI_ASSIGN_OR_RETURN(const std::vector<Dialogue> dialogues, read_requests(flags));
+  const bool prints_json = flags.json == "-";
+  LOCI_ASSIGN_OR_RETURN(ResultFile json,
+                        ResultFile::open(prints_json ? std::string() : flags.json, "--json"));
+  LOCI_ASSIGN_OR_RETURN(ResultFile svg, ResultFile::open(flags.svg, "--svg"));
   flags.schedule.seed = flags.workload.seed;
   flags.request.timeout = static_cast<Nanos>(flags.timeout_seconds * kNanosPerSecond);
   BenchOptions options{.urls = {flags.url},
@@ -202,19 +195,19 @@ Result<bool> run(BenchFlags flags) {
                         run_bench(options, dialogues, clock, terminal ? print_progress : ProgressListener()));
   if (terminal) fmt::print(stderr, "\r\x1b[K");
   // The table goes where the JSON does not.
-  if (flags.json != "-") {
+  if (!prints_json) {
     fmt::print("{}\n{}{}", describe(flags, dialogues),
                result.interrupted ? "interrupted: what had ended\n" : "",
                format_report(result, options, flags.objective));
   }
   if (!flags.json.empty()) {
-    LOCI_RETURN_IF_ERROR(write_json(
-        flags.json, report_json(result, options, flags.objective, workload_json(flags, dialogues))));
+    const std::string text =
+        json_text(report_json(result, options, flags.objective, workload_json(flags, dialogues)));
+    if (prints_json) fmt::print("{}", text);
+    LOCI_RETURN_IF_ERROR(json.write(text));
   }
-  if (!flags.svg.empty()) {
-    LOCI_RETURN_IF_ERROR(
-        write_file(flags.svg, bench_svg(result, options, describe(flags, dialogues)), "--svg"));
-  }
+  if (!flags.svg.empty())
+    LOCI_RETURN_IF_ERROR(svg.write(bench_svg(result, options, describe(flags, dialogues))));
   return is_whole(result);
 }
 

@@ -3,29 +3,24 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
-#include <chrono>
 #include <csignal>
 #include <exception>
-#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "loci/base/json_reader.h"
 #include "loci/serve/http/http_call.h"
-#include "loci/serve/http/http_socket.h"
 #include "loci/serve/wire/api_error.h"
 
 namespace loci {
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
@@ -38,85 +33,34 @@ Status unreachable(const ServerAddress& address, const Status& status) {
                       address.port, status.message())};
 }
 
-// One reply in flight: connection, response parser, where its bytes go.
-struct Call {
-  Call(const ServerAddress& to, ChatStream& out) : address(to), stream(out) {
-    parser.body_limit(std::numeric_limits<std::uint64_t>::max());
-  }
-
-  asio::awaitable<void> run(const std::string& body);
-  asio::awaitable<Status> send(const std::string& body);
-  asio::awaitable<void> receive();
-
-  const ServerAddress& address;
-  ChatStream& stream;
-  asio::io_context io{1};
-  HttpSocket socket{tcp::socket(io), address.tls};
-  boost::beast::flat_buffer buffer;
-  http::response_parser<http::buffer_body> parser;
-  std::string error_body;
-  Status status;
-  bool interrupted = false;
-};
-
-asio::awaitable<Status> Call::send(const std::string& body) {
+// `server_address` and `clock` outlive the call.
+asio::awaitable<HttpAnswer> call_chat(const ServerAddress& server_address, const Clock& clock,
+                                      std::string body, HttpSink sink) {
   error_code error;
-  tcp::resolver resolver(io);
-  const auto found = co_await resolver.async_resolve(address.host, address.port,
+  tcp::resolver resolver(co_await asio::this_coro::executor);
+  const auto found = co_await resolver.async_resolve(server_address.host, server_address.port,
                                                      asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return Status(StatusCode::kUnavailable, error.message());
-  const CalledServer server{.address = address, .endpoints = found};
-  Status connected = co_await connect_to(socket, server.address.host, server.endpoints);
-  if (!connected.ok()) co_return connected;
-  http::request<http::string_body> request(http::verb::post, "/v1/chat/completions", 11);
-  request.set(http::field::host, address.host);
-  request.set(http::field::content_type, "application/json");
-  if (!address.key.empty()) request.set(http::field::authorization, "Bearer " + address.key);
-  request.body() = body;
-  request.prepare_payload();
-  co_await http::async_write(socket, request, asio::redirect_error(asio::use_awaitable, error));
-  if (!error)
-    co_await http::async_read_header(socket, buffer, parser,
-                                     asio::redirect_error(asio::use_awaitable, error));
-  co_return error ? Status(StatusCode::kUnavailable, error.message()) : Status();
+  HttpAnswer answer;
+  if (error) {
+    answer.status = Status(StatusCode::kUnavailable, error.message());
+    co_return answer;
+  }
+  const CalledServer server{.address = server_address, .endpoints = found};
+  CallRequest request{
+      .method = boost::beast::http::verb::post, .path = "/v1/chat/completions", .body = std::move(body)};
+  co_return co_await http_call(server, clock, std::move(request), std::move(sink));
 }
 
-asio::awaitable<void> Call::receive() {
-  std::array<char, 8192> piece{};
-  const bool is_stream = parser.get().result() == http::status::ok;
-  while (!parser.is_done() && !stream.done()) {
-    parser.get().body().data = piece.data();
-    parser.get().body().size = piece.size();
-    error_code error;
-    co_await http::async_read_some(socket, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-    const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
-    if (is_stream)
-      stream.push(got);
-    else
-      error_body += got;
-    if (error && error != http::error::need_buffer) {
-      if (!interrupted)
-        status = Status(StatusCode::kUnavailable,
-                        "the server went away in the middle of the reply: " + error.message());
-      co_return;
-    }
+Status status_of(const ServerAddress& address, const HttpAnswer& answer, const ChatStream& stream) {
+  if (answer.code == 0) return unreachable(address, answer.status);
+  // (Of a refusal that breaks off, what has come says more than that.)
+  if (answer.code != 200) {
+    return {answer.code < 500 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
+            error_message(answer.code, answer.body)};
   }
-}
-
-asio::awaitable<void> Call::run(const std::string& body) {
-  if (const Status sent = co_await send(body); !sent.ok()) {
-    if (!interrupted) status = unreachable(address, sent);
-    co_return;
-  }
-  if (interrupted) co_return;
-  co_await receive();
-  const int code = parser.get().result_int();
-  if (!interrupted && status.ok() && code != 200) {
-    status = Status(code < 500 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
-                    error_message(code, error_body));
-  } else if (!interrupted && status.ok() && !stream.error().empty()) {
-    status = Status(StatusCode::kUnavailable, stream.error());
-  }
+  if (!answer.status.ok())
+    return {StatusCode::kUnavailable, "the reply has no end: " + answer.status.message()};
+  return stream.error().empty() ? Status() : Status(StatusCode::kUnavailable, stream.error());
 }
 
 }  // namespace
@@ -130,7 +74,7 @@ void ChatStream::on_event(const std::string& data) {
     done_ = true;
     return;
   }
-  const nlohmann::json event = nlohmann::json::parse(data, nullptr, false);
+  const nlohmann::json event = read_json<nlohmann::json>(data, {}).value;
   if (!event.is_object()) {
     error_ = "the server sent an event that is not JSON";
     return;
@@ -167,7 +111,7 @@ void ChatStream::on_event(const std::string& data) {
 }
 
 std::string error_message(int http_status, std::string_view body) {
-  const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
+  const nlohmann::json json = read_json<nlohmann::json>(body, {}).value;
   if (json.is_object() && json.contains("error")) {
     const nlohmann::json& error = json["error"];
     if (error.is_object() && error.contains("message") && error["message"].is_string()) {
@@ -199,33 +143,31 @@ ChatClient::Health ChatClient::health() const {
 }
 
 ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream) const {
-  using std::chrono::steady_clock;
-  const auto begin = steady_clock::now();
-  const auto since = [&] {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(steady_clock::now() - begin).count();
-  };
+  const SystemClock clock;
+  const Nanos begin = clock.now();
   Outcome outcome;
-  Call call(address_, stream);
-  asio::signal_set signals(call.io, SIGINT);
-  signals.async_wait([&](error_code error, int) {
+  HttpAnswer answer;
+  asio::io_context io{1};
+  asio::signal_set signals(io, SIGINT);
+  signals.async_wait([&](const error_code& error, int) {
     if (error) return;
-    call.interrupted = true;
-    call.socket.tcp().close(error);
+    outcome.interrupted = true;
+    io.stop();  // the connection closes with it
   });
-  asio::co_spawn(call.io, call.run(body), [&](const std::exception_ptr& failure) {
-    signals.cancel();
-    if (failure) std::rethrow_exception(failure);
-  });
-  try {
-    while (call.io.run_one() > 0) {
-      if (!outcome.first_text && !stream.text().empty()) outcome.first_text = since();
-    }
-    outcome.status = call.status;
-  } catch (const std::exception& error) {
-    outcome.status = Status(StatusCode::kUnavailable, error.what());
-  }
-  outcome.interrupted = call.interrupted;
-  outcome.duration = since();
+  const auto read = [&](std::string_view bytes, Nanos now) {
+    stream.push(bytes);
+    if (!outcome.first_text && !stream.text().empty()) outcome.first_text = now - begin;
+    return !stream.done();
+  };
+  asio::co_spawn(io, call_chat(address_, clock, body, read),
+                 [&](const std::exception_ptr& failure, HttpAnswer got) {
+                   answer = std::move(got);
+                   if (failure) answer.status = internal_error("the call failed");
+                   signals.cancel();
+                 });
+  io.run();
+  if (!outcome.interrupted) outcome.status = status_of(address_, answer, stream);
+  outcome.duration = clock.now() - begin;
   return outcome;
 }
 

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/chat_client.h"
 
+#include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace loci {
@@ -100,6 +110,97 @@ TEST(ServerHealth, OfARefusalIsByItsCode) {
 TEST(ErrorMessage, IsTheServersOwnWhereThereIsOne) {
   EXPECT_EQ(error_message(400, R"({"error":{"message":"too long"}})"), "too long");
   EXPECT_EQ(error_message(502, "<html>"), "the server answered 502: <html>");
+}
+
+enum class ThenServer : std::uint8_t { kCloses, kWaits };
+
+// Answers one request, of the body "{}", with these bytes; then it closes, or waits until the client does.
+class OneAnswer {
+ public:
+  OneAnswer(std::string answer, ThenServer then) {
+    sockaddr_in any{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof any;
+    auto* address = reinterpret_cast<sockaddr*>(&any);
+    EXPECT_EQ(bind(listener_, address, size) + listen(listener_, 1) + getsockname(listener_, address, &size),
+              0);
+    port_ = ntohs(any.sin_port);
+    thread_ = std::thread([this, then, text = std::move(answer)] {
+      const int client = accept(listener_, nullptr, nullptr);
+      std::string request;
+      char byte = 0;
+      while (!request.ends_with("\r\n\r\n{}") && read(client, &byte, 1) == 1) request += byte;
+      EXPECT_EQ(write(client, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+      while (then == ThenServer::kWaits && read(client, &byte, 1) == 1) continue;
+      close(client);
+    });
+  }
+  ~OneAnswer() {
+    thread_.join();
+    close(listener_);
+  }
+  OneAnswer(const OneAnswer&) = delete;
+  OneAnswer& operator=(const OneAnswer&) = delete;
+
+  ChatClient client() const {
+    return ChatClient({.host = "127.0.0.1", .port = std::to_string(port_), .key = {}, .tls = {}});
+  }
+
+ private:
+  int listener_ = socket(AF_INET, SOCK_STREAM, 0);
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+constexpr const char* kStreamHead = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+std::string chunk(const std::string& data) {
+  const std::string event = "data: " + data + "\n\n";
+  return fmt::format("{:x}\r\n{}\r\n", event.size(), event);
+}
+
+const std::string kHello = chunk(R"({"choices":[{"delta":{"content":"Hello"}}]})");
+
+TEST(ChatClient, StreamsAReply) {
+  const OneAnswer server(kStreamHead + kHello + chunk("[DONE]") + "0\r\n\r\n", ThenServer::kWaits);
+  std::string heard;
+  ChatStream stream([&](std::string_view text) { heard += text; });
+  const ChatClient::Outcome outcome = server.client().chat("{}", stream);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.to_string();
+  EXPECT_FALSE(outcome.interrupted);
+  EXPECT_TRUE(outcome.first_text && *outcome.first_text <= outcome.duration);
+  EXPECT_EQ(heard, "Hello");
+}
+
+TEST(ChatClient, SaysWhyThereIsNoReply) {
+  const auto status_of = [](const std::string& answer) {
+    const OneAnswer server(answer, ThenServer::kCloses);
+    ChatStream stream([](std::string_view) {});
+    return server.client().chat("{}", stream).status;
+  };
+  const std::string body = R"({"error":{"message":"too long"}})";
+  const std::string length = fmt::format("Content-Length: {}\r\n\r\n{}", body.size(), body);
+  const Status refused = status_of("HTTP/1.1 400 Bad Request\r\n" + length);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "too long");
+  EXPECT_EQ(status_of("HTTP/1.1 503 Service Unavailable\r\n" + length).code(), StatusCode::kUnavailable);
+  const Status cut = status_of("HTTP/1.1 413 Payload Too Large\r\nContent-Length: 99\r\n\r\n" + body);
+  EXPECT_EQ(cut.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(cut.message(), "too long") << "though the answer breaks off";
+  const Status broken = status_of(kStreamHead + kHello);
+  EXPECT_EQ(broken.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(broken.message().starts_with("the reply has no end: ")) << broken.message();
+  const Status silent = status_of("");
+  EXPECT_TRUE(silent.message().starts_with("no server answers at 127.0.0.1:")) << silent.message();
+}
+
+TEST(ChatClient, AnInterruptEndsTheReplyAndTheConnection) {
+  const OneAnswer server(kStreamHead + kHello, ThenServer::kWaits);  // until the connection is closed
+  ChatStream stream([](std::string_view) { std::raise(SIGINT); });
+  const ChatClient::Outcome outcome = server.client().chat("{}", stream);
+  EXPECT_TRUE(outcome.interrupted);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.to_string();
+  EXPECT_EQ(stream.text(), "Hello");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
-#include "loci/server/join_cluster.h"
+#include "loci/server/open_members.h"
 
 namespace loci {
 namespace {

@@ -103,7 +103,7 @@ Result<std::string> inspect_state(const std::string& path) {
   const Superblock& superblock = survey.superblock;
   std::string out =
       "State store\n" + line("path", path) + line("in use", user(survey.user)) +
-      line("format version", fmt::format("{}", kDiskVersion)) +
+      line("format version", fmt::format("{}", version_of_files(superblock.groups))) +
       line("model", to_hex(superblock.model_fingerprint)) +
       line("directory", fmt::format("{} of {}, set {}", superblock.directory + 1, superblock.directories,
                                     to_hex(superblock.set))) +

@@ -92,6 +92,7 @@ std::string describe(const TenantLimits& limits) {
   add_limit(limits.requests_per_minute, "requests a minute");
   add_limit(limits.tokens_per_minute, "tokens a minute");
   add_limit(limits.concurrent_requests, "requests at once");
+  add_limit(limits.concurrent_reads, "reads at once");
   if (limits.queue_percent < 100) out += fmt::format(", {} % of the queue", limits.queue_percent);
   out += fmt::format(", stores {} and {} conversations", format_bytes(limits.stored_bytes),
                      format_count(limits.stored_conversations));

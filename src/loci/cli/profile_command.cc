@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "loci/cli/paths.h"
 #include "loci/cli/profile_svg.h"
 #include "loci/cli/pull/resolve_model.h"
+#include "loci/cli/result_file.h"
 #include "loci/cli/status_text.h"
 #include "loci/compute/hidden_form.h"
 #include "loci/compute/make_backend.h"
@@ -168,27 +168,35 @@ Result<CostProfile> measure(const ProfileFlags& flags, BlockSizes& sizes) {
   return profile;
 }
 
-Status write_svg(const std::string& path, const std::string& svg) {
-  std::ofstream out(path, std::ios::trunc);
-  out << svg << std::flush;
-  if (out) return {};
-  return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be written", path), "--svg");
+// Measuring takes minutes, whose result would be lost.
+Status check_output(const std::string& output) {
+  if (!output.empty() && !can_write_profile(output))
+    return invalid_argument(fmt::format("expected a file that can be written, found {}", output), "--output");
+  const std::string folder = default_profile_folder();
+  if (output.empty() && !can_write_profile(profile_path(folder, "any")))
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("no file can be written in {}; give one with --output", folder));
+  return {};
 }
 
 int run_profile(ProfileFlags flags) {
   if (flags.disk.empty()) flags.disk = default_profile_folder();
   BlockSizes sizes;
+  const auto fail = [](const Status& status) {
+    fmt::print(stderr, "loci profile: {}\n", for_people(status));
+    return 1;
+  };
+  Result<ResultFile> svg = ResultFile::open(flags.svg, "--svg");
+  if (!svg.ok()) return fail(svg.status());
+  if (const Status status = check_output(flags.output); !status.ok()) return fail(status);
   const Result<CostProfile> profile = measure(flags, sizes);
   Status status = profile.status();
   const std::string path = !flags.output.empty() || !profile.ok()
                                ? flags.output
                                : profile_path(default_profile_folder(), profile->model_fingerprint);
   if (status.ok()) status = write_profile(path, *profile);
-  if (status.ok() && !flags.svg.empty()) status = write_svg(flags.svg, profile_svg(*profile, sizes.kv));
-  if (!status.ok()) {
-    fmt::print(stderr, "loci profile: {}\n", for_people(status));
-    return 1;
-  }
+  if (status.ok() && !flags.svg.empty()) status = svg->write(profile_svg(*profile, sizes.kv));
+  if (!status.ok()) return fail(status);
   fmt::print("{}written to {}{}\n", describe(*profile, sizes), path,
              flags.output.empty() ? ", where `loci serve` finds it"
                                   : fmt::format("; use it by `loci serve --profile {}`", path));

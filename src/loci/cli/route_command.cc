@@ -27,7 +27,7 @@
 #include "loci/serve/http/server.h"
 #include "loci/serve/http/server_address.h"
 #include "loci/serve/telemetry/metrics.h"
-#include "loci/server/join_cluster.h"
+#include "loci/server/open_members.h"
 #include "loci/server/process.h"
 
 namespace loci {

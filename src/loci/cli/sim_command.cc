@@ -65,7 +65,7 @@ nlohmann::json machine_named(const std::string& name) {
                                  [&](const sim::MachinePreset& one) { return one.name == name; });
   if (known || !std::filesystem::exists(name)) return name;
   const Result<std::string> text = sim::read_text(name);
-  const nlohmann::json json = text.ok() ? sim::read_json(*text).value : nlohmann::json();
+  const nlohmann::json json = text.ok() ? sim::read_json_file(*text).value : nlohmann::json();
   return {{json.contains("format") ? "profile" : "file", name}};
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "loci/base/json_reader.h"
 #include "loci/cli/chat_client.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
@@ -42,7 +43,7 @@ Result<nlohmann::json> request_json(const WarmFlags& flags, http::verb method, c
   if (!answer.status.ok())
     return Status(answer.status.code(), fmt::format("{}: {}", flags.url, answer.status.message()));
   if (answer.code != 200) return invalid_argument(error_message(answer.code, answer.body));
-  nlohmann::json json = nlohmann::json::parse(answer.body, nullptr, false);
+  nlohmann::json json = read_json<nlohmann::json>(answer.body, {}).value;
   if (!json.is_object()) return internal_error("the server's answer is not JSON");
   return json;
 }

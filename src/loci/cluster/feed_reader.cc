@@ -33,13 +33,6 @@ Nanos steady_now() {
 
 }  // namespace
 
-Nanos FeedPauses::next(Nanos now) {
-  if (ended_at_ && now - *ended_at_ > kCalm) pause_ = kPauseMin;
-  const Nanos pause = std::exchange(pause_, std::min(2 * pause_, kPauseMax));
-  ended_at_ = now + pause;
-  return pause;
-}
-
 FeedReader::FeedReader(asio::io_context& io, TlsContext tls, Instances& instances,
                        std::shared_ptr<spdlog::logger> log)
     : io_(io), calls_(io, std::move(tls), "none"), instances_(instances), log_(std::move(log)) {}

@@ -17,12 +17,12 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
+#include "loci/cluster/feed/feed_pauses.h"
 #include "loci/cluster/feed/feed_wire.h"
 #include "loci/cluster/instances.h"
 #include "loci/cluster/peers/peer_calls.h"
@@ -33,20 +33,6 @@ struct FeedReaderStats {
   std::uint64_t changes_total = 0;
   std::uint64_t snapshots_total = 0;
   std::uint64_t failures_total = 0;
-};
-
-// How long one instance is left alone after each failure and each gap: longer each time, whatever it answers
-// between them, until nothing has happened for kCalm. A value.
-class FeedPauses {
- public:
-  static constexpr Nanos kPauseMin = kNanosPerSecond, kPauseMax = 8 * kNanosPerSecond;
-  static constexpr Nanos kCalm = 30 * kNanosPerSecond;  // after the pause
-
-  Nanos next(Nanos now);
-
- private:
-  Nanos pause_ = kPauseMin;
-  std::optional<Nanos> ended_at_;  // the latest one
 };
 
 // Only for the network thread.

@@ -15,6 +15,7 @@
 #include "loci/cluster/front_request.h"
 #include "loci/serve/telemetry/log_line.h"
 #include "loci/serve/wire/json_parse.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -22,8 +23,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr std::size_t kReadHereMax = 32 << 10;     // larger bodies are read by a worker
-constexpr std::uint64_t kLiveBytesMax = 64 << 10;  // of an answer to /live
+constexpr std::size_t kReadHereMax = 32 << 10;  // larger bodies are read by a worker
 
 std::uint64_t random_seed() {
   std::random_device random;
@@ -88,7 +88,7 @@ Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& work
       log_(std::move(log)),
       instances_(with_seed(options.instances)),
       pool_(io),
-      kept_bodies_(options.kept_bytes_max) {}
+      kept_bodies_(options.kept_bytes_max, PastShare::kWhatHasBegun) {}
 
 // --- who there is ---
 
@@ -126,28 +126,6 @@ void Front::close() {
   pool_.clear();
   if (feeds_ != nullptr) feeds_->stop();
   feeds_.reset();
-}
-
-// True: its port takes connections.
-asio::awaitable<bool> Front::takes_connections(const Member& member) {
-  const std::unique_ptr<Upstream> upstream = pool_.make(member);
-  co_return (co_await upstream->connect(member, options_.connect_timeout)).ok();
-}
-
-// Whatever it answers it lives, unless its device stands still: then what waits for it waits for nothing.
-asio::awaitable<bool> Front::is_alive(const Member& member) {
-  const std::unique_ptr<Upstream> upstream = pool_.make(member);
-  const Status connected = co_await upstream->connect(member, options_.connect_timeout);
-  if (!connected.ok()) co_return false;
-  upstream->set_deadline(options_.connect_timeout);
-  const std::string head =
-      fmt::format("GET /live HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", member.address());
-  if (!co_await upstream->send(head, {})) co_return false;
-  const Upstream::Header* header = co_await upstream->read_header(false);
-  if (header == nullptr) co_return false;
-  if (header->result_int() != 503) co_return true;
-  const std::optional<std::string> body = co_await upstream->read_body(kLiveBytesMax);
-  co_return body&& code_of_error(*body) != error_codes::kDeviceStalled;
 }
 
 // Who is listed no more may live, without the database. A connection says it.
@@ -257,24 +235,37 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   log(*log_, spdlog::level::info, line);
 }
 
+Instances::Choice Front::choose(Request& request) {
+  Instances::Choice choice;
+  const bool is_to_owner = request.owner != nullptr && !request.has_tried(*request.owner);
+  if (is_to_owner)
+    choice.instance = request.owner;
+  else
+    choice = instances_.choose(request.prompt, request.tried, clock_.now());
+  if (choice.instance == nullptr) return choice;
+  if (request.prompt.is_generated) ++counts_.chosen[static_cast<std::size_t>(choice.why)];
+  request.why = choice.why;
+  request.predicted = choice.predicted;
+  request.prefill.reset();
+  request.prefilled = PrefillEnd::kNone;
+  request.awaits_prefill = false;
+  if (choice.prefill) hand_over(request, *choice.prefill);
+  if (!request.tried.empty()) ++(is_to_owner ? counts_.redirected : counts_.retried);
+  request.tried.push_back(choice.instance->number);
+  request.member = choice.instance->member.id;
+  return choice;
+}
+
 asio::awaitable<void> Front::send_until_answered(Request& request) {
   Exchange& exchange = request.exchange;
   std::optional<HttpResponse> refusal;  // an instance's own
   while (request.tried.size() < kTriesMax && !exchange.gone() && !is_cut_off_) {
-    const Instances::Choice choice = instances_.choose(request.prompt, request.tried, clock_.now());
+    const Instances::Choice choice = choose(request);
     const std::shared_ptr<Instance>& instance = choice.instance;
     if (instance == nullptr) break;
-    if (request.prompt.is_generated) ++counts_.chosen[static_cast<std::size_t>(choice.why)];
-    request.why = choice.why;
-    request.predicted = choice.predicted;
-    request.prefill.reset();
-    request.prefilled = PrefillEnd::kNone;
-    if (choice.prefill) hand_over(request, *choice.prefill);
-    if (!request.tried.empty()) ++counts_.retried;
-    request.tried.push_back(instance->number);
-    request.member = instance->member.id;
     const Outcome outcome = co_await try_at(request, instance, choice.work_bytes);
     request.prefill_sent.reset();
+    if (std::exchange(request.awaits_prefill, false)) note_prefill(request, PrefillEnd::kNone);
     // The instance ended before it could tell what had become of the prompt, and the other member is gone
     // too: it may be the prompt's fault, or that of the machine that they shared.
     if (outcome == Outcome::kLost && request.prefill && request.prefilled == PrefillEnd::kNone &&
@@ -284,7 +275,7 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     }
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
     if (outcome == Outcome::kNotSent) instance->connects.fail(clock_.now());
-    if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
+    if (outcome == Outcome::kRefused || outcome == Outcome::kElsewhere) refusal = std::move(request.refusal);
     const bool has_ended = outcome == Outcome::kLost || outcome == Outcome::kDrained;
     if (outcome == Outcome::kDiffers || (has_ended && !may_repeat(request))) {
       co_await give_up(request, lost_error(request, outcome));
@@ -403,15 +394,23 @@ asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance,
   const bool is_sent = co_await upstream.send(head, body);
   said = {};  // this goes on as long as the stream
   with_said = {};
+  Upstream::Quiet quiet;
+  const auto say_comment = [&request]() -> asio::awaitable<void> {
+    co_await request.exchange.stream(kSseComment);
+  };
+  if (request.is_streaming && request.is_events) quiet = {.limit = options_.quiet_limit, .say = say_comment};
   // An instance may have refused the request before all of it was sent.
-  const Upstream::Header* header = co_await upstream.read_header(message.method == http::verb::head);
+  const Upstream::Header* header =
+      co_await upstream.read_header(message.method == http::verb::head, std::move(quiet));
   if (header == nullptr) co_return Outcome::kLost;
   instance.connects.succeed();
   if (request.prefill) {
     const boost::beast::string_view field = (*header)[{kPrefillHeader.data(), kPrefillHeader.size()}];
-    note_prefill(request, parse_prefill_end({field.data(), field.size()}).value_or(PrefillEnd::kNone));
+    const std::string_view told(field.data(), field.size());
+    request.awaits_prefill = told == kPrefillLater && request.resumed.has_value();
+    if (!request.awaits_prefill) note_prefill(request, parse_prefill_end(told).value_or(PrefillEnd::kNone));
   }
-  request.prefill_sent.reset();
+  if (!request.awaits_prefill) request.prefill_sent.reset();
   if (!is_sent && header->result_int() < 400) co_return Outcome::kLost;
   co_return co_await answer(request, instance, upstream, *header);
 }

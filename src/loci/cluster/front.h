@@ -20,11 +20,11 @@
 #include "loci/cluster/feed_reader.h"
 #include "loci/cluster/handed_prompt.h"
 #include "loci/cluster/instances.h"
-#include "loci/cluster/kept_bodies.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/resumed_request.h"
 #include "loci/cluster/routed_request.h"
 #include "loci/cluster/upstream.h"
+#include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/exchange.h"
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/workers/worker_pool.h"
@@ -40,19 +40,23 @@ struct FrontOptions {
   Nanos connect_timeout = 2 * kNanosPerSecond;  // for a connection to an instance, and for a question whether
                                                 // it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
+  // A stream that waits so long for another instance to go on with it gets a comment, as instances write them
+  // (GenerationServices::quiet_limit).
+  Nanos quiet_limit = 10 * kNanosPerSecond;
   // Bytes kept of bodies of requests whose streams have begun, so that another instance can continue them.
-  // The body of a request beyond this, or beyond its tenant's part (kept_bodies.h), is not kept, and its
-  // stream ends with its instance.
+  // The body of a request beyond this, or beyond its key's share (serve/http/byte_budget.h), is not kept, and
+  // its stream ends with its instance.
   std::uint64_t kept_bytes_max = std::uint64_t{256} << 20;
   bool access_log = true;
 };
 
 // Counters for /metrics.
 struct FrontCounts {
-  std::uint64_t answered = 0;  // requests that an instance answered
-  std::uint64_t refused = 0;   // requests that the front itself refused
-  std::uint64_t retried = 0;   // requests that were sent again to another instance
-  std::uint64_t moved = 0;     // streams that another instance continued
+  std::uint64_t answered = 0;    // requests that an instance answered
+  std::uint64_t refused = 0;     // requests that the front itself refused
+  std::uint64_t retried = 0;     // requests that were sent again to another instance
+  std::uint64_t redirected = 0;  // sent on to the instance that another one had named
+  std::uint64_t moved = 0;       // streams that another instance continued
   std::array<std::uint64_t, kPrefillEnds>
       prefills{};                  // prompts that a prefill member was to compute, by PrefillEnd
   std::uint64_t lost = 0;          // requests whose instance ended, so that the client got an error
@@ -90,12 +94,13 @@ class Front {
   struct Request;
   enum class Outcome : std::uint8_t {
     kAnswered,
-    kNotSent,  // no connection
-    kLost,     // the connection broke; the instance may have read the request (of a stream, parts may have
-               // been passed on)
-    kDrained,  // it was told to stop, and cut the stream off: the request is not what ended it
-    kRefused,  // the instance stops or is still loading: it did nothing
-    kDiffers,  // the other instance's reply differs from the beginning that the client has
+    kNotSent,    // no connection
+    kLost,       // the connection broke; the instance may have read the request (of a stream, parts may have
+                 // been passed on)
+    kDrained,    // it was told to stop, and cut the stream off: the request is not what ended it
+    kRefused,    // the instance stops or is still loading: it did nothing
+    kElsewhere,  // it did nothing, because another instance has what the request asks after (Request::owner)
+    kDiffers,    // the other instance's reply differs from the beginning that the client has
   };
 
   // True: the request may be sent again after it was lost.
@@ -104,6 +109,8 @@ class Front {
 
   boost::asio::awaitable<void> pass_on(Exchange& exchange);
   boost::asio::awaitable<void> send_until_answered(Request& request);
+  // Who is asked next; null: nobody is left.
+  Instances::Choice choose(Request& request);
   boost::asio::awaitable<Outcome> try_at(Request& request, std::shared_ptr<Instance> instance,
                                          std::uint64_t work_bytes);
   // Counts the request at the prefill member until its reply begins, and has the instance ask that member.
@@ -124,11 +131,16 @@ class Front {
   boost::asio::awaitable<Outcome> pass_bytes(Request& request, Upstream& upstream, std::string_view first);
   // Answers the client, or ends its stream, with an error, because no instance can answer or continue.
   boost::asio::awaitable<void> give_up(Request& request, ApiError error);
+  // True: the instance that is called so in the store of conversations (kOwnerHeader) can still be asked; it
+  // is the request's owner now.
+  bool find_owner(Request& request, std::string_view owner);
   void keep_body(Request& request);
   static Instances::Answering answering(const Request& request, const Instance& instance);
   // Of a reply that has begun: who gives it, and its id where the next turn may name that.
   void learn(Request& request, const Instance& instance, std::string_view reply);
   void learn_id(Request& request, const Instance& instance, std::string_view reply);
+  // Of a stream that had begun before: how the prompt's computation at the prefill member ended.
+  void learn_prefill(Request& request, const Instance& instance, PrefillEnd end);
   // Called before a large body is read: asks an instance whether the request's key may use it. False: the
   // request has been refused and answered, or its client has gone.
   boost::asio::awaitable<bool> let_in(Exchange& exchange);
@@ -136,11 +148,22 @@ class Front {
   boost::asio::awaitable<std::optional<HttpResponse>> ask_models(Exchange& exchange,
                                                                  const HttpRequest& question,
                                                                  std::shared_ptr<Instance> instance);
+  struct BriefAnswer {
+    bool has_begun = false;  // its header came
+    std::optional<HttpResponse> whole;
+  };
+  // A question of the front's own, on a connection of its own, which whoever asks may close meanwhile.
+  // Not whole: it did not end within connect_timeout, or has more than `bytes_max` bytes.
+  boost::asio::awaitable<BriefAnswer> ask_briefly(std::shared_ptr<Upstream> upstream, const Member& member,
+                                                  std::string head, std::uint64_t bytes_max);
   boost::asio::awaitable<void> answer_models(Exchange& exchange);
   boost::asio::awaitable<void> answer_health(Exchange& exchange);
   boost::asio::awaitable<void> answer_metrics(Exchange& exchange);
   boost::asio::awaitable<void> refuse(Exchange& exchange, RoutedApi api, ApiError error);
+  // True: its port takes connections.
   boost::asio::awaitable<bool> takes_connections(const Member& member);
+  // True: it answers as a server of Loci does, and its device does not stand still: then what waits for it
+  // would wait for nothing.
   boost::asio::awaitable<bool> is_alive(const Member& member);
   boost::asio::awaitable<void> look_after(std::shared_ptr<Instance> instance);
 
@@ -152,7 +175,8 @@ class Front {
   Instances instances_;
   std::shared_ptr<FeedReader> feeds_;  // null: nothing is read
   UpstreamPool pool_;
-  KeptBodies kept_bodies_;
+  // Bodies and tokens of replies that have begun: tokens, four bytes each, take what is left.
+  ByteBudget kept_bodies_;
   FrontCounts counts_;
   std::set<std::uint32_t> looked_after_;     // instances that are being asked whether they live
   std::map<PromptKey, Nanos> let_in_until_;  // by prompt_key_of()

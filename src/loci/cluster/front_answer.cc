@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instances' answers, as a front passes them on (front.h).
 #include <boost/beast/http/status.hpp>
+#include <string>
 #include <utility>
 
 #include "loci/cluster/front.h"
@@ -26,11 +27,11 @@ std::string_view view(const boost::beast::string_view& text) { return {text.data
 asio::awaitable<Front::Outcome> Front::answer(Request& request, Instance& instance, Upstream& upstream,
                                               const Upstream::Header& header) {
   if (request.is_streaming) co_return co_await go_on(request, instance, upstream, header);
-  const bool is_bodiless = request.exchange.request().method == http::verb::head ||
-                           header.result_int() == 204 || header.result_int() == 304;
+  const bool is_head = request.exchange.request().method == http::verb::head;
+  const bool is_bodiless = header.result_int() == 204 || header.result_int() == 304;
   const std::optional<std::uint64_t> length = upstream.content_length();
   if (!are_events(view(header[http::field::content_type])) &&
-      (is_bodiless || (length && *length <= kWholeMax)))
+      (is_bodiless || (length && (is_head || *length <= kWholeMax))))
     co_return co_await answer_whole(request, instance, upstream, header);
   co_return co_await answer_stream(request, instance, upstream, header);
 }
@@ -42,7 +43,13 @@ asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& 
   std::optional<std::string> body = co_await upstream.read_body(kWholeMax);
   if (!body) co_return Outcome::kLost;
   response.body = *std::move(body);
+  if (request.exchange.request().method == http::verb::head) response.body_bytes = upstream.content_length();
   response.headers.emplace_back("X-Loci-Member", instance.member.id);
+  if (response.status >= 400 &&
+      find_owner(request, view(header[{kOwnerHeader.data(), kOwnerHeader.size()}]))) {
+    request.refusal = std::move(response);
+    co_return Outcome::kElsewhere;
+  }
   const std::string code = response.status == 503 ? code_of_error(response.body) : std::string();
   if (is_not_ready(code)) {
     if (code == error_codes::kDeviceLost) {
@@ -59,11 +66,19 @@ asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& 
   co_return Outcome::kAnswered;
 }
 
+bool Front::find_owner(Request& request, std::string_view owner) {
+  if (owner.empty()) return false;
+  const std::shared_ptr<Instance> found = instances_.find_store(owner, clock_.now());
+  if (found == nullptr || request.has_tried(*found)) return false;
+  request.owner = found;
+  return true;
+}
+
 // The body makes room for other requests' ones, but for what a reply may have to be gone on with from.
 void Front::keep_body(Request& request) {
   HttpRequest& message = request.exchange.request();
   if (request.resumed) {
-    request.body_charge.emplace(kept_bodies_, request.key);
+    request.body_charge.emplace(kept_bodies_, std::string(request.key.begin(), request.key.end()));
     if (request.body_charge->grow_to(message.body.size())) {
       request.body = std::move(message.body);
     } else {
@@ -127,28 +142,29 @@ asio::awaitable<Front::Outcome> Front::pass_events(Request& request, Instance& i
   std::optional<std::string_view> piece = first;
   for (; piece && !piece->empty(); piece = co_await upstream.read_piece()) {
     std::string events = whole.push(*piece);
+    ResumedStream::Part part;
+    if (request.resumed) part = request.resumed->push(events);
+    if (part.prefilled && std::exchange(request.awaits_prefill, false))
+      learn_prefill(request, instance, *part.prefilled);
     // While a prompt is computed there are comments alone.
     if (has_event(events)) {
       request.sent->begun();
       if (request.awaits_id) learn_id(request, instance, events);
     }
-    ResumedStream::State state = ResumedStream::State::kGoesOn;
     if (request.resumed) {
-      ResumedStream::Part part = request.resumed->push(events);
       events = std::move(part.events);
-      state = part.state;
       if (request.body_charge &&
           !request.body_charge->grow_to(request.body.size() + request.resumed->said_bytes()))
         request.resumed->forget_said();
     }
     if (const auto next = number_after(events)) request.next_event = *next;
     if (!co_await exchange.stream(events)) co_return Outcome::kAnswered;
-    if (state == ResumedStream::State::kGivenUp) co_return Outcome::kLost;
-    if (state == ResumedStream::State::kDrained) {
+    if (part.state == ResumedStream::State::kGivenUp) co_return Outcome::kLost;
+    if (part.state == ResumedStream::State::kDrained) {
       request.was_drained = true;
       co_return Outcome::kDrained;
     }
-    if (state == ResumedStream::State::kDiffers) co_return Outcome::kDiffers;
+    if (part.state == ResumedStream::State::kDiffers) co_return Outcome::kDiffers;
   }
   if (exchange.gone()) co_return Outcome::kAnswered;
   if (!piece) co_return Outcome::kLost;
@@ -187,10 +203,20 @@ Instances::Answering Front::answering(const Request& request, const Instance& in
 }
 
 void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
+  // (Where it was not found first, it is looked for there from now on.)
+  if (request.owner.get() == &instance && request.prompt.continues)
+    instances_.remember_session(*request.prompt.continues, request.prompt, {instance}, clock_.now());
   if (!request.prompt.is_generated) return instances_.renew(request.prompt, instance, clock_.now());
   instances_.remember(request.prompt, answering(request, instance), clock_.now());
   request.awaits_id = request.prompt.begins_response;
-  if (request.awaits_id) learn_id(request, instance, reply);
+  // (Where the reply still tells of the prefill member, that comes before its first event.)
+  if (request.awaits_id && !request.awaits_prefill) learn_id(request, instance, reply);
+}
+
+void Front::learn_prefill(Request& request, const Instance& instance, PrefillEnd end) {
+  note_prefill(request, end);
+  request.prefill_sent.reset();
+  instances_.remember_prefill(request.prompt, answering(request, instance), clock_.now());
 }
 
 void Front::learn_id(Request& request, const Instance& instance, std::string_view reply) {

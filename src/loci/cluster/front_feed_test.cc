@@ -25,7 +25,7 @@ class ScriptedFeed {
   ScriptedFeed(std::string id, Script script)
       : id_(std::move(id)),
         script_(std::move(script)),
-        http_([](const std::string&) { return whole("{\"ok\":1}"); }),
+        http_([](const std::string&) { return whole(R"({"status":"ok"})"); }),
         server_({.host = "127.0.0.1",
                  .port = 0,
                  .tls = {},

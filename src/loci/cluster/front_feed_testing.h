@@ -45,7 +45,7 @@ class Publisher {
  public:
   Publisher(
       std::string id, std::uint8_t first_key,
-      FakeInstance::Script script = [](const std::string&) { return whole("{\"ok\":1}"); },
+      FakeInstance::Script script = [](const std::string&) { return whole(R"({"status":"ok"})"); },
       const CostCurves& costs = curves())
       : id_(std::move(id)),
         first_key_(first_key),

@@ -45,6 +45,24 @@ class FrontPrefillTest : public FrontFeedTest {
     const std::lock_guard lock(mutex_);
     answer_ = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + prefill + "\r\n{}";
   }
+  // A stream that had begun before it was known how the prompt's computation ended.
+  void streams(const std::string& body) {
+    const std::lock_guard lock(mutex_);
+    answer_ =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nLoci-Prefill: later\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  // A third instance, and the members with it.
+  Publisher another() {
+    return {"00000000000000000000000000000003", 201,
+            [this](const std::string& request) { return answer(request); }, curves(kFast)};
+  }
+  std::vector<Member> with(const Publisher& third) const {
+    std::vector<Member> all = {prefill_.member(), decode_.member(), third.member()};
+    all[0].role = MemberRole::kPrefill;
+    all[1].role = all[2].role = MemberRole::kDecode;
+    return all;
+  }
   std::vector<std::optional<PrefillPlace>> places() {
     const std::lock_guard lock(mutex_);
     return places_;
@@ -144,15 +162,11 @@ TEST_F(FrontPrefillTest, ScoresAndSeveralShortPromptsNameNobody) {
 
 // A prompt with which its prefill member and its instance end is not given to further ones.
 TEST_F(FrontPrefillTest, APromptThatEndsTwoServersIsGivenToNoThird) {
-  Publisher third(
-      "00000000000000000000000000000003", 201, [this](const std::string& request) { return answer(request); },
-      curves(kFast));
-  Member one = prefill_.member(), two = decode_.member(), three = third.member();
-  one.role = MemberRole::kPrefill;
-  two.role = three.role = MemberRole::kDecode;
+  Publisher third = another();
+  const std::vector<Member> all = with(third);
   answer_ =
       "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nLoci-Prefill: lost\r\n\r\n{}";  // and the connection ends
-  update({one, two, three});
+  update(all);
   await("loci_front_feeds{state=\"read\"}", 3);
   const std::string reply = post("/v1/chat/completions", long_talk());
   EXPECT_TRUE(reply.starts_with("HTTP/1.1 502")) << reply;
@@ -174,6 +188,59 @@ TEST_F(FrontPrefillTest, OfAResponseInTheBackgroundNoEndIsTold) {
   post("/v1/chat/completions", long_talk());
   ASSERT_TRUE(places().at(1)) << "nobody was at fault";
   EXPECT_GE(places()[1]->begin_limit, 31 * kNanosPerSecond) << "twice 3 s and 12, and a second";
+}
+
+TEST_F(FrontPrefillTest, AStreamThatHasBegunTellsItsEndInItself) {
+  const std::string event = "data: {\"choices\":[]}\n\n";
+  int talks = 0;
+  const auto reply = [&](const std::string& end) {
+    streams(":\n\n" + end + event);
+    std::string talk = long_talk();
+    talk.insert(1, "\"stream\":true,");
+    talk.replace(talk.find("aaa"), 3, fmt::format("{:03}", ++talks));
+    return post("/v1/chat/completions", talk);
+  };
+  const std::string told = reply(": loci-prefill unreached\n\n");
+  EXPECT_NE(told.find(":\n\n"), std::string::npos) << told;
+  EXPECT_NE(told.find(event), std::string::npos) << told;
+  EXPECT_EQ(told.find("loci-prefill"), std::string::npos) << "that is between instance and front";
+  ASSERT_TRUE(places().at(0));
+  EXPECT_EQ(prefills("unreached"), 1);
+  EXPECT_EQ(prefills("none"), 0);
+  reply("");
+  EXPECT_FALSE(places().at(1)) << "it could not be reached";
+  front_clock_.set(kAvoided);
+  reply("");
+  ASSERT_TRUE(places().at(2));
+  EXPECT_EQ(prefills("none"), 1) << "it did not tell";
+}
+
+// Until its end is told, nobody knows that the prefill member has the prompt.
+TEST_F(FrontPrefillTest, OfAStreamThePrefillMemberIsRememberedWhereItIsDone) {
+  Publisher third = another();
+  const std::vector<Member> all = with(third);
+  const auto ask = [&](const std::string& end) {
+    std::string talk = long_talk();
+    talk.insert(1, "\"stream\":true,");
+    talk.replace(talk.find("aaa"), 3, end.substr(0, 3));
+    post("/v1/chat/completions", talk);
+    return places().back().has_value();
+  };
+  const std::vector<std::string> ends = {"late", "refused", "done"};
+  for (const std::string& end : ends) {
+    streams(fmt::format(":\n\n: loci-prefill {}\n\ndata: {{\"choices\":[]}}\n\n", end));
+    EXPECT_TRUE(ask(end)) << end;
+    EXPECT_EQ(prefills(end.c_str()), 1);
+  }
+  // A member that has nothing of them.
+  update(all);
+  await("loci_front_feeds{state=\"read\"}", 3);
+  update({all[0], all[2]});
+  answers("Loci-Prefill: done\r\n");
+  for (const std::string& end : ends)
+    EXPECT_EQ(ask(end), end != "done") << "who has all of it gives it to whoever asks: " << end;
+  EXPECT_EQ(third.requests(), 3);
+  update({});
 }
 
 TEST_F(FrontPrefillTest, AClientNamesNobody) {

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a front asks instances itself (front.h): whether a key may use them, and which models they serve.
+// What a front asks instances itself (front.h): whether a key may use them, which models they serve, and
+// whether they live.
+#include <fmt/format.h>
+
 #include <map>
 #include <utility>
 
+#include "loci/base/json_reader.h"
 #include "loci/cluster/front.h"
 #include "loci/cluster/front_request.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -15,33 +20,64 @@ constexpr std::uint64_t kModelsBytesMax = 256 << 10;  // of an instance's list
 constexpr std::size_t kKeysMax = 4'096;               // that are known to be let in
 constexpr Nanos kKeyTrusted = 10 * kNanosPerSecond;   // before an instance is asked again
 constexpr std::size_t kModelsTriesMax = 64;           // for a list of all models
+constexpr std::uint64_t kLiveBytesMax = 64 << 10;     // of an answer to /live
+
+bool says_ok(std::string_view body) {
+  const Json answer = read_json<Json>(body, {}).value;
+  return answer.is_object() && answer.value("status", Json()) == "ok";
+}
 
 }  // namespace
+
+asio::awaitable<bool> Front::takes_connections(const Member& member) {
+  const std::unique_ptr<Upstream> upstream = pool_.make(member);
+  co_return (co_await upstream->connect(member, options_.connect_timeout)).ok();
+}
+
+asio::awaitable<Front::BriefAnswer> Front::ask_briefly(std::shared_ptr<Upstream> upstream,
+                                                       const Member& member, std::string head,
+                                                       std::uint64_t bytes_max) {
+  BriefAnswer answer;
+  const Status connected = co_await upstream->connect(member, options_.connect_timeout);
+  if (!connected.ok()) co_return answer;
+  upstream->set_deadline(options_.connect_timeout);
+  if (!co_await upstream->send(head, {})) co_return answer;
+  const Upstream::Header* header = co_await upstream->read_header(false);
+  if (header == nullptr) co_return answer;
+  answer.has_begun = true;
+  HttpResponse response = response_of(*header);
+  std::optional<std::string> body = co_await upstream->read_body(bytes_max);
+  if (!body) co_return answer;
+  response.body = *std::move(body);
+  answer.whole = std::move(response);
+  co_return answer;
+}
+
+asio::awaitable<bool> Front::is_alive(const Member& member) {
+  std::string head =
+      fmt::format("GET /live HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", member.address());
+  const BriefAnswer asked = co_await ask_briefly(pool_.make(member), member, std::move(head), kLiveBytesMax);
+  const std::optional<HttpResponse>& answer = asked.whole;
+  if (!answer) co_return false;
+  if (answer->status == 200) co_return says_ok(answer->body);
+  const std::string code = answer->status == 503 ? code_of_error(answer->body) : std::string();
+  co_return is_not_ready(code) && code != error_codes::kDeviceStalled;
+}
 
 asio::awaitable<std::optional<HttpResponse>> Front::ask_models(Exchange& exchange,
                                                                const HttpRequest& question,
                                                                std::shared_ptr<Instance> instance) {
   const std::shared_ptr<Upstream> upstream = pool_.make(instance->member);
   exchange.watch([upstream] { upstream->close(); });
-  std::optional<HttpResponse> response;
-  const Status connected = co_await upstream->connect(instance->member, options_.connect_timeout);
-  upstream->set_deadline(options_.connect_timeout);
-  const std::string head = request_head(question, 0, instance->member.address(), exchange.request_id());
-  const Upstream::Header* header = nullptr;
-  if (connected.ok() && co_await upstream->send(head, {})) header = co_await upstream->read_header(false);
-  if (header != nullptr) {
+  std::string head = request_head(question, 0, instance->member.address(), exchange.request_id());
+  BriefAnswer answer = co_await ask_briefly(upstream, instance->member, std::move(head), kModelsBytesMax);
+  // (A list that is too long, or does not end in time, comes from an instance that can be reached.)
+  if (answer.has_begun)
     instance->connects.succeed();
-    response = response_of(*header);
-    std::optional<std::string> body = co_await upstream->read_body(kModelsBytesMax);
-    if (body)
-      response->body = *std::move(body);
-    else
-      response.reset();
-  } else if (!exchange.gone()) {
+  else if (!exchange.gone())
     instance->connects.fail(clock_.now());
-  }
   co_await exchange.unwatch();
-  co_return response;
+  co_return std::move(answer.whole);
 }
 
 asio::awaitable<bool> Front::let_in(Exchange& exchange) {

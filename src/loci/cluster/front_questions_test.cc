@@ -115,6 +115,16 @@ TEST_F(FrontQuestionsTest, AListOfModelsAsksWhoAnswers) {
   EXPECT_EQ(good.requests(), 6);
 }
 
+// It can be reached: other requests go on to it.
+TEST_F(FrontQuestionsTest, WhoseListIsTooLongIsNotLeftAlone) {
+  FakeInstance wordy([](const std::string&) { return whole(std::string(300 << 10, ' ')); });
+  FakeInstance good([](const std::string&) { return whole(R"({"object":"list","data":[{"id":"tiny"}]})"); });
+  update({wordy.member(id_of(1)), good.member(id_of(2))});
+  for (int i = 0; i < 6; ++i) EXPECT_NE(get("/v1/models").find("\"tiny\""), std::string::npos);
+  EXPECT_EQ(wordy.requests(), 3);
+  EXPECT_EQ(good.requests(), 6);
+}
+
 // Or a list would miss the models of its kind, and clients that look into it refuse them.
 TEST_F(FrontQuestionsTest, AListOfModelsAsksAnotherWhereOneCannotSay) {
   FakeInstance full([](const std::string&) {
@@ -126,6 +136,22 @@ TEST_F(FrontQuestionsTest, AListOfModelsAsksAnotherWhereOneCannotSay) {
   EXPECT_GE(full.requests(), 1);
   update({full.member(id_of(1))});
   EXPECT_NE(get("/v1/models").find("too_many_connections"), std::string::npos);
+}
+
+// Nor is a list passed on that would make a large tree of values, or a deep one.
+TEST_F(FrontQuestionsTest, AListOfModelsIsReadWithinBounds) {
+  FakeInstance deep([](const std::string&) {
+    return whole(fmt::format(R"({{"object":"list","data":[{{"id":"deep","more":{}{}}}]}})",
+                             std::string(100, '['), std::string(100, ']')));
+  });
+  FakeInstance good([](const std::string&) { return whole(R"({"object":"list","data":[{"id":"tiny"}]})"); });
+  Member first = deep.member(id_of(1)), second = good.member(id_of(2));
+  first.models = {"deep"};
+  second.models = {"tiny"};
+  update({first, second});
+  const std::string list = get("/v1/models");
+  EXPECT_NE(list.find("\"tiny\""), std::string::npos) << list;
+  EXPECT_EQ(list.find("\"deep\""), std::string::npos) << list;
 }
 
 // A list must not begin with another model each time: some clients take the first.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "loci/base/ascii.h"
+#include "loci/base/json_reader.h"
 #include "loci/serve/wire/api_error.h"
 #include "loci/serve/wire/sse.h"
 
@@ -25,7 +26,7 @@ std::string_view plain(const beast::string_view& text) { return {text.data(), te
 
 // Of one connection, or written anew by who passes the message on.
 bool is_of_connection(const beast::string_view& name) {
-  static constexpr std::array<beast::string_view, 19> kNames = {"Connection",
+  static constexpr std::array<beast::string_view, 20> kNames = {"Connection",
                                                                 "Keep-Alive",
                                                                 "Proxy-Connection",
                                                                 "Proxy-Authenticate",
@@ -43,6 +44,7 @@ bool is_of_connection(const beast::string_view& name) {
                                                                 "X-Loci-Member",
                                                                 "Loci-Reply",
                                                                 "Loci-Prefill",
+                                                                "Loci-Owner",
                                                                 "HTTP2-Settings"};
   return std::any_of(kNames.begin(), kNames.end(),
                      [&](const auto& one) { return beast::iequals(one, name); });
@@ -110,9 +112,9 @@ HttpRequest models_request(const HttpRequest& request) {
 }
 
 std::string in_style_of(RoutedApi api, const HttpResponse& refusal) {
-  const nlohmann::json body = nlohmann::json::parse(refusal.body, nullptr, false);
+  const Json body = read_json<Json>(refusal.body, {}).value;
   if (api != RoutedApi::kMessages || !body.is_object() || !body.contains("error")) return refusal.body;
-  const nlohmann::json& error = body["error"];
+  const Json& error = body["error"];
   const bool has_message = error.is_object() && error.contains("message") && error["message"].is_string();
   return to_json(http_error(refusal.status, has_message ? error["message"].get<std::string>() : "refused"),
                  ErrorStyle::kAnthropic);
@@ -128,12 +130,12 @@ std::string error_event(RoutedApi api, const ApiError& error, std::uint64_t numb
   if (api == RoutedApi::kMessages)
     return fmt::format("event: error\n{}", sse_event(to_json(error, ErrorStyle::kAnthropic)));
   if (api == RoutedApi::kResponses) {
-    const nlohmann::ordered_json event = {{"type", "error"},
-                                          {"sequence_number", number},
-                                          {"code", error.code},
-                                          {"message", error.message},
-                                          {"param", nullptr}};
-    return fmt::format("event: error\n{}", sse_event(event.dump()));
+    const Json event = {{"type", "error"},
+                        {"sequence_number", number},
+                        {"code", error.code},
+                        {"message", error.message},
+                        {"param", nullptr}};
+    return fmt::format("event: error\n{}", sse_event(dump_json(event)));
   }
   return sse_event(to_json(error)) + sse_event(kSseDone);
 }
@@ -172,13 +174,13 @@ bool ModelUnion::add(HttpResponse response) {
     refusal_ = std::move(response);
     return true;
   }
-  const nlohmann::ordered_json list = nlohmann::ordered_json::parse(response.body, nullptr, false);
+  const Json list = read_json<Json>(response.body, {}).value;
   if (!list.is_object() || !list.contains("data") || !list["data"].is_array()) return false;
   if (data_.empty()) {
     headers_ = std::move(response.headers);
     std::erase_if(headers_, [](const auto& header) { return !is_of_pages(header.first); });
   }
-  for (const nlohmann::ordered_json& model : list["data"]) {
+  for (const Json& model : list["data"]) {
     if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) return false;
     const std::string id = model["id"].get<std::string>();
     if (std::find(ids_.begin(), ids_.end(), id) != ids_.end()) continue;
@@ -190,9 +192,8 @@ bool ModelUnion::add(HttpResponse response) {
 
 HttpResponse ModelUnion::take() {
   if (data_.empty()) return *std::move(refusal_);
-  const nlohmann::ordered_json list = {{"object", "list"}, {"data", std::move(data_)}};
-  return {.body = list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-          .headers = std::move(headers_)};
+  const Json list = {{"object", "list"}, {"data", std::move(data_)}};
+  return {.body = dump_json(list), .headers = std::move(headers_)};
 }
 
 std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, const FrontFeeds& feeds,
@@ -214,6 +215,10 @@ std::string front_metrics(const FrontCounts& counts, const FrontInstances& insta
       counts.answered, counts.refused);
   begin("loci_front_retries_total", "Requests that were sent to another instance", "counter");
   out += fmt::format("loci_front_retries_total {}\n", counts.retried);
+  begin("loci_front_redirects_total",
+        "Requests that were sent on to the instance that makes the response, which another one had named",
+        "counter");
+  out += fmt::format("loci_front_redirects_total {}\n", counts.redirected);
   begin("loci_front_streams_moved_total", "Streams that another instance went on with", "counter");
   out += fmt::format("loci_front_streams_moved_total {}\n", counts.moved);
   begin("loci_front_prefills_total", "Prompts that a prefill member was to compute, by what became of them",

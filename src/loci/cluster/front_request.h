@@ -3,11 +3,11 @@
 // for front.cc, front_answer.cc and front_questions.cc.
 #pragma once
 
+#include <algorithm>
 #include <boost/beast/http/message.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "loci/cluster/front.h"
-#include "loci/cluster/kept_bodies.h"
 #include "loci/cluster/resumed_request.h"
 #include "loci/cluster/resumed_stream.h"
 #include "loci/cluster/routed_request.h"
 #include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/exchange.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 
@@ -59,6 +59,9 @@ struct Front::Request {
   std::vector<std::uint32_t> tried;  // numbers of the instances that were tried
   std::string member;                // id of the member that was tried last
   std::optional<HttpResponse> refusal;
+  // Who has the response that the request asks after, by the answer of another instance; null: nobody said
+  // so. It is asked next.
+  std::shared_ptr<Instance> owner;
   // Of a stream that another instance could continue; it does so only if there is room for the body.
   std::optional<ResumedStream> resumed;
   bool is_streaming = false;     // the client has the reply's header
@@ -68,7 +71,7 @@ struct Front::Request {
   // The body, kept while another instance may have to continue a reply that has begun; and the room that it
   // takes.
   std::string body;
-  std::optional<KeptBodies::Charge> body_charge;
+  std::optional<ByteBudget::Charge> body_charge;
   Sent* sent = nullptr;                 // of the instance that is asked
   RoutedWhy why = RoutedWhy::kNothing;  // why the instance tried last was chosen
   std::optional<Nanos> predicted;       // until that one begins to answer
@@ -78,13 +81,17 @@ struct Front::Request {
   PrefillPlace prefill_place;
   Nanos prefill_predicted = 0;  // Instances::Prefill::predicted
   PrefillEnd prefilled = PrefillEnd::kNone;
-  int losses = 0;            // instances that ended, or broke the connection, after it was sent
-  bool was_drained = false;  // an instance that had begun it was told to stop
+  bool awaits_prefill = false;  // the stream has begun, and will tell how that ended
+  int losses = 0;               // instances that ended, or broke the connection, after it was sent
+  bool was_drained = false;     // an instance that had begun it was told to stop
   bool is_too_late = false;
   bool was_lost = false;
   // The connection that the request waits for; null: none.
   std::shared_ptr<Upstream*> current = std::make_shared<Upstream*>(nullptr);
 
+  bool has_tried(const Instance& instance) const {
+    return std::find(tried.begin(), tried.end(), instance.number) != tried.end();
+  }
   const std::string& text() const { return body_charge ? body : exchange.request().body; }
 };
 
@@ -142,7 +149,7 @@ class ModelUnion {
  private:
   // From the first list: the fields that tell which origins' pages may read it (CORS).
   std::vector<std::pair<std::string, std::string>> headers_;
-  nlohmann::ordered_json data_ = nlohmann::ordered_json::array();
+  Json data_ = Json::array();
   std::vector<std::string> ids_;
   std::optional<HttpResponse> refusal_;
 };

@@ -107,6 +107,50 @@ TEST_F(MovedStreamTest, AStreamGoesOnWhereItBrokeOff) {
   EXPECT_EQ(resumed_[1]->said, (std::vector<std::vector<TokenId>>{{TokenId(0), TokenId(1), TokenId(2)}}));
 }
 
+class QuietStreamTest : public FrontTest {
+ protected:
+  QuietStreamTest() : FrontTest(RoutingPolicy::kLeastLoad, kNanosPerMilli) {}
+  void TearDown() override { update({}); }
+  // A stream's client, which has read so far that the answer has `text`.
+  std::string read_until(tcp::socket& socket, const std::string& text) {
+    const std::string request = fmt::format(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+        kStreamed.size(), kStreamed);
+    socket.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+    asio::write(socket, asio::buffer(request));
+    std::string answer;
+    error_code error;
+    asio::read_until(socket, asio::dynamic_buffer(answer), text, error);
+    return answer;
+  }
+};
+
+// An instance may take long until it goes on with a stream; clients and proxies give up what says nothing.
+TEST_F(QuietStreamTest, AStreamThatWaitsForAnotherInstanceSaysThatItLives) {
+  std::atomic<int> asked = 0;
+  std::atomic<bool> has_seen = false;
+  const auto script = [&](const std::string&) {
+    const std::string text = mark_event({.kind = ReplyMark::Kind::kPrompts, .number = 5}) + token(0);
+    if (++asked == 1) return events(text + chunk("It"));
+    for (int i = 0; i < 20'000 && !has_seen; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return events(text + chunk("It") + chunk(" was") + kDone) + "0\r\n\r\n";
+  };
+  FakeInstance first(script), second(script);
+  update({first.member(std::string(15, '0') + "1"), second.member(std::string(15, '0') + "2")});
+  asio::io_context io;
+  tcp::socket socket(io);
+  std::string answer = read_until(socket, std::string(kSseComment));
+  has_seen = true;
+  error_code error;
+  asio::read(socket, asio::dynamic_buffer(answer), error);
+  std::string said = dechunked(answer);
+  EXPECT_NE(said.find(kSseComment), std::string::npos) << said;
+  for (std::size_t at = 0; (at = said.find(kSseComment)) != std::string::npos;)
+    said.erase(at, kSseComment.size());
+  EXPECT_EQ(said, chunk("It") + chunk(" was") + kDone);
+}
+
 // The time that the front's stop leaves to replies is over.
 TEST_F(MovedStreamTest, WhatAStopCutsOffEndsWithAnError) {
   const std::string beginning =
@@ -137,16 +181,19 @@ TEST_F(MovedStreamTest, WhatAStopCutsOffEndsWithAnError) {
 class CutOffTest : public FrontTest {
  protected:
   std::string cut_off(const std::string& body) {
-    std::latch asked(1);
+    std::latch asked(1), is_cut(1);
     FakeInstance instance([&](const std::string&) -> std::string {
       asked.count_down();
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      is_cut.wait();
       return {};
     });
     update({instance.member(std::string(15, '0') + "1")});
     const std::jthread stops([&] {
       asked.wait();
-      asio::post(server_->io(), [&] { front_.cut_off(); });
+      asio::post(server_->io(), [&] {
+        front_.cut_off();
+        is_cut.count_down();
+      });
     });
     return post("/v1/responses", body);
   }

@@ -330,7 +330,8 @@ TEST_F(FrontTest, ADrainingInstanceGetsNothingNew) {
 }
 
 TEST_F(FrontTest, WhoIsListedNoMoreAndDoesNotAnswerIsForgotten) {
-  auto instance = std::make_unique<FakeInstance>([](const std::string&) { return whole("{}"); });
+  auto instance =
+      std::make_unique<FakeInstance>([](const std::string&) { return whole(R"({"status":"ok"})"); });
   update({instance->member("0000000000000001")});
   update({});
   EXPECT_EQ(count("unlisted"), 1) << "it lives";
@@ -349,12 +350,42 @@ TEST_F(FrontTest, WhoIsListedNoMoreAndDoesNotAnswerIsForgotten) {
   EXPECT_EQ(count("unlisted"), 0);
 }
 
+// Another program listens at its address by now.
+TEST_F(FrontTest, WhoIsListedNoMoreAndAnswersAsNoServerDoesIsForgotten) {
+  for (const char* answer : {R"({"status":"fine"})", "<html>ok</html>", ""}) {
+    for (const char* status : {"200 OK", "404 Not Found", "503 Service Unavailable"}) {
+      FakeInstance other([&](const std::string&) { return whole(answer, status); });
+      update({other.member("0000000000000001")});
+      for (int i = 0; i < 6'000 && count("unlisted") + count("serving") > 0; ++i) {
+        update({});
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      EXPECT_EQ(count("unlisted"), 0) << status << " " << answer;
+    }
+  }
+}
+
+TEST_F(FrontTest, AnAnswerToHeadSaysHowLongItWouldBe) {
+  FakeInstance one([](const std::string&) {
+    return std::string(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n");
+  });
+  update({one.member("0000000000000001")});
+  const std::string answer =
+      send("HEAD /v1/responses/resp_1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << answer;
+  EXPECT_NE(answer.find("Content-Length: 1000000\r\n"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("Content-Type: application/json\r\n"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n")) << "and no more";
+}
+
 TEST_F(FrontTest, WhatWaitsForADeviceThatStandsStillWaitsForNothing) {
   std::atomic<bool> stalls = false;
   std::atomic<int> looks = 0;
   FakeInstance instance([&](const std::string& request) {
     looks += request.starts_with("GET /live") ? 1 : 0;
-    if (!request.starts_with("GET /live") || !stalls) return whole("{}", "503 Service Unavailable");
+    if (!request.starts_with("GET /live") || !stalls)
+      return whole(R"({"error":{"code":"loading"}})", "503 Service Unavailable");
     return whole(R"({"error":{"code":"device_stalled"}})", "503 Service Unavailable");
   });
   const auto list_nobody = [&] {
@@ -478,7 +509,8 @@ TEST(RoutedRequest, KnowsWhatGoesOnFromWhatAndWhatIsStored) {
   EXPECT_EQ(read(R"({"previous_response_id":"r"})").continues, continued_key("r", PromptKey{1}));
   EXPECT_EQ(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).continues,
             continued_key("r", PromptKey{1}));
-  EXPECT_FALSE(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).may_be_repeated);
+  EXPECT_TRUE(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).may_be_repeated);
+  EXPECT_FALSE(read_prompt(http::verb::delete_, "/v1/responses/r", "", PromptKey{1}).may_be_repeated);
   for (const char* garbage :
        {"", "{", "[]", "5", R"({"messages":5,"model":7,"conversation":[],"input":{"a":[1]}})"})
     read(garbage);

@@ -154,7 +154,8 @@ class StoppedClock final : public Clock {
 
 class FrontTest : public testing::Test {
  protected:
-  explicit FrontTest(RoutingPolicy policy = RoutingPolicy::kLeastLoad)
+  explicit FrontTest(RoutingPolicy policy = RoutingPolicy::kLeastLoad,
+                     Nanos quiet_limit = FrontOptions().quiet_limit)
       : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
         server_(std::make_unique<HttpServer>(
             HttpServer::Options{
@@ -162,6 +163,7 @@ class FrontTest : public testing::Test {
             clock_, metrics_, log_)),
         front_({.instances = {.policy = policy},
                 .connect_timeout = 60 * kNanosPerSecond,
+                .quiet_limit = quiet_limit,
                 .kept_bytes_max = 256 << 10},
                server_->io(), *workers_, front_clock_, log_) {
     EXPECT_TRUE(server_->listen([this](Exchange& exchange) { return front_.handle(exchange); }).ok());

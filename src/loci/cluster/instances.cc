@@ -353,6 +353,13 @@ Instances::Choice Instances::choose(const RoutedPrompt& prompt, std::span<const 
   return out;
 }
 
+std::shared_ptr<Instance> Instances::find_store(std::string_view store, Nanos now) const {
+  const auto at = std::ranges::find_if(all_, [&](const auto& one) {
+    return one.second->member.store == store && is_member(*one.second, now);
+  });
+  return at == all_.end() ? nullptr : at->second;
+}
+
 std::vector<std::shared_ptr<Instance>> Instances::in_turn(Nanos now) {
   std::vector<std::shared_ptr<Instance>> out;
   auto at = all_.upper_bound(turn_);
@@ -388,6 +395,15 @@ void Instances::remember(const RoutedPrompt& prompt, const Answering& by, Nanos 
   if (prompt.bytes == 0) return;
   if (!prompt.continues) remember_session(prompt.beginning, prompt, by, now);
   if (prompt.is_conversation) remember_session(*prompt.continues, prompt, by, now);
+}
+
+void Instances::remember_prefill(const RoutedPrompt& prompt, const Answering& by, Nanos now) {
+  if (by.prefill == nullptr) return;
+  tree_.insert(prompt.keys, by.prefill->number, now);
+  if (prompt.bytes == 0 || (prompt.continues && !prompt.is_conversation)) return;
+  const auto at = session_of_.find(prompt.continues.value_or(prompt.beginning));
+  if (at != session_of_.end() && at->second->instance == by.instance.number)
+    at->second->prefill = by.prefill->number;
 }
 
 void Instances::renew(const RoutedPrompt& prompt, const Instance& by, Nanos now) {

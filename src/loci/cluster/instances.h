@@ -121,6 +121,8 @@ class Instances {
   // chosen only if there are no others, draining ones only for requests about work that they have, prefill
   // members only if all others are avoided.
   Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
+  // The member that is called so in the store of conversations; null: there is none.
+  std::shared_ptr<Instance> find_store(std::string_view store, Nanos now) const;
   // Whom the front may ask something itself: those first that take new work and are not avoided. Each call
   // begins with another one.
   std::vector<std::shared_ptr<Instance>> in_turn(Nanos now);
@@ -140,6 +142,8 @@ class Instances {
   };
   // Notes that this prompt's answer has begun, so that the next turn goes there.
   void remember(const RoutedPrompt& prompt, const Answering& by, Nanos now);
+  // Notes that the prefill member computed the prompt, where remember() had to be told before that was known.
+  void remember_prefill(const RoutedPrompt& prompt, const Answering& by, Nanos now);
   // Notes that what the prompt asks after, as a response in the background, was asked after where it is.
   void renew(const RoutedPrompt& prompt, const Instance& by, Nanos now);
   // Notes that the next turn of a conversation or response should go there.

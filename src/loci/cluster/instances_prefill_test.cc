@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "loci/cluster/instances.h"
@@ -144,8 +145,10 @@ TEST(Roles, EachPromptIsHandedOverWhereAlwaysIsWanted) {
   prompt.keys = {4, 8, 12};
   prompt.beginning = 77;
   prompt.bytes = 3 * kPromptChunkBytes + 10;
-  for (const RoutingPolicy policy : {RoutingPolicy::kFirstToken, RoutingPolicy::kPromptTree,
-                                     RoutingPolicy::kSession, RoutingPolicy::kLeastLoad}) {
+  for (int round = 0; round < 8; ++round) {
+    const RoutingPolicy policy =
+        std::array{RoutingPolicy::kFirstToken, RoutingPolicy::kPromptTree, RoutingPolicy::kSession,
+                   RoutingPolicy::kLeastLoad}[static_cast<std::size_t>(round / 2)];
     Instances always({.policy = policy, .handover = Handover::kAlways});
     always.update(four.members, 0);
     const auto choose = [&] { return always.choose(prompt, {}, 0); };
@@ -158,7 +161,10 @@ TEST(Roles, EachPromptIsHandedOverWhereAlwaysIsWanted) {
     const bool remembers = policy != RoutingPolicy::kLeastLoad;
     std::uint32_t other = 1;
     while (other == first.prefill->instance->number || other == 2) ++other;
-    always.remember(prompt, {*first.instance, always.all().at(other).get()}, 0);
+    const Instances::Answering by{*first.instance, always.all().at(other).get()};
+    const bool is_told_later = round % 2 == 1;
+    always.remember(prompt, is_told_later ? Instances::Answering{by.instance} : by, 0);
+    if (is_told_later) always.remember_prefill(prompt, by, 0);
     prompt.bytes += 100;
     const std::uint32_t then = choose().prefill->instance->number;
     EXPECT_EQ(then, remembers ? other : first.prefill->instance->number);

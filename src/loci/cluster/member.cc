@@ -125,7 +125,7 @@ std::string write_member(const Member& member, std::int64_t at_ms) {
     out[held_name(tier)] = member.slots[tier].held;
     out[slots_name(tier)] = member.slots[tier].all;
   }
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(out);
 }
 
 Result<SaidMember> read_member(std::string_view text) {

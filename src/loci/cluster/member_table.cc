@@ -13,7 +13,6 @@ namespace {
 constexpr Nanos kDatabaseWait = 2 * kNanosPerSecond;
 constexpr std::int64_t kRowsMax = 4'096;
 constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
-constexpr std::int64_t kEndedAfterMs = 1'000;  // beyond its lifetime: it is not about to come back
 constexpr std::int64_t kForgottenAfterMs = 600'000;
 constexpr std::string_view kMemberSeal = "member", kDrainSeal = "drain";
 
@@ -193,8 +192,7 @@ Result<std::vector<std::string>> MemberTable::ended_stores() {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (!is_sealed(key_, kMemberSeal, rows.text(i, 0), rows.text(i, 1))) continue;
       Result<SaidMember> said = read_member(rows.text(i, 0));
-      if (said.ok() && !said->member.store.empty() &&
-          rows.integer(i, 2) - said->at_ms > kLifetimeMs + kEndedAfterMs)
+      if (said.ok() && !said->member.store.empty() && rows.integer(i, 2) - said->at_ms > kLifetimeMs)
         out.push_back(std::move(said->member.store));
     }
     return {};

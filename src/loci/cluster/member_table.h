@@ -61,7 +61,7 @@ class MemberTable {
 
   Result<MemberList> list();
   // Names in the conversation store (Member::store) of members that ended without leaving: those of sealed
-  // rows that are older than kMemberLifetime and a second.
+  // rows that are older than kMemberLifetime.
   Result<std::vector<std::string>> ended_stores();
   // Asks the member to drain, or no longer to drain. Errors: kNotFound (no living member of that id).
   Status ask_to_drain(const std::string& id, bool drain);

@@ -3,7 +3,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 
 namespace loci {
@@ -16,6 +18,29 @@ std::int64_t monotonic_ms() {
 }
 
 }  // namespace
+
+// What takes so long that others may have been thought dead is a gap too.
+void RowTrust::note_try(std::int64_t at_ms, std::optional<std::int64_t> database_ms, std::int64_t took_ms) {
+  constexpr std::int64_t kStepMs = 1'000;
+  const bool has_gap = at_ms - tried_at_ > 3 * kMemberRenewal / kNanosPerMilli;
+  tried_at_ = at_ms;
+  if (!database_ms) {
+    since_ = 0;
+    return;
+  }
+  const std::int64_t ahead = *database_ms - at_ms;
+  // The database may have read its clock at any moment of a try.
+  const bool has_stepped = std::abs(ahead - ahead_) > kStepMs + std::max(took_ms, took_);
+  ahead_ = ahead;
+  took_ = took_ms;
+  if (has_gap || has_stepped || since_ == 0) since_ = at_ms;
+}
+
+bool RowTrust::is_given(std::int64_t at_ms) const {
+  constexpr std::int64_t kGivenAfterMs = (kMemberLifetime + 2 * kMemberRenewal) / kNanosPerMilli;
+  const std::int64_t since = since_.load();
+  return since != 0 && at_ms - since >= kGivenAfterMs;
+}
 
 Membership::Membership(std::unique_ptr<MemberTable> table, Member member, std::function<MemberLoad()> load,
                        std::shared_ptr<spdlog::logger> log, MemberRenewal joined)
@@ -50,9 +75,7 @@ Membership::~Membership() {
 }
 
 std::vector<std::string> Membership::ended_stores() {
-  constexpr std::int64_t kTrustedAfterMs = (kMemberLifetime + 2 * kMemberRenewal) / kNanosPerMilli;
-  const std::int64_t since = renewed_since_.load();
-  if (since == 0 || monotonic_ms() - since < kTrustedAfterMs) return {};
+  if (!trust_.is_given(monotonic_ms())) return {};
   Result<std::vector<std::string>> ended = table_->ended_stores();
   return ended.ok() ? std::move(ended).value() : std::vector<std::string>();
 }
@@ -62,17 +85,6 @@ void Membership::drain() {
   is_draining_ = true;
   changed_.notify_all();
   changed_.wait_for(lock, std::chrono::seconds(2), [this]() REQUIRES(mutex_) { return is_told_; });
-}
-
-// What takes so long that others may have been thought dead is a gap too.
-void Membership::note_renewed(bool is_renewed) {
-  const std::int64_t now = monotonic_ms();
-  const bool has_gap = now - renewed_at_ > 3 * kMemberRenewal / kNanosPerMilli;
-  renewed_at_ = now;
-  if (!is_renewed)
-    renewed_since_ = 0;
-  else if (has_gap || renewed_since_ == 0)
-    renewed_since_ = now;
 }
 
 Status Membership::renew() {
@@ -135,8 +147,10 @@ void Membership::run() {
   while (!is_stopping_) {
     const bool was_draining = is_draining_;
     lock.unlock();
+    const std::int64_t begin = monotonic_ms();
     Status now = renew();
-    note_renewed(now.ok());
+    const std::int64_t at = monotonic_ms();
+    trust_.note_try(at, now.ok() ? std::optional(last_.now_ms + at - last_at_) : std::nullopt, at - begin);
     // An old row would say that this server has ended.
     if (now.code() == StatusCode::kInvalidArgument && before.code() != now.code())
       (void)table_->leave(member_.id).ok();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +30,24 @@ struct MemberLoad {
   bool stalls = false;
 };
 
+// Whether rows that are too old say that their members have ended: only after renewals have gone on without a
+// gap for longer than rows live, because after a time without the database all rows are old; and so they are
+// after a step of the database's clock, until their members have renewed them by the new time. One thread
+// notes the tries; any may ask.
+class RowTrust {
+ public:
+  // A try to renew the row that took `took_ms` ended at `at_ms` of the monotonic clock, and took place at
+  // `database_ms` by the database's; nullopt: it failed.
+  void note_try(std::int64_t at_ms, std::optional<std::int64_t> database_ms, std::int64_t took_ms);
+  bool is_given(std::int64_t at_ms) const;
+
+ private:
+  std::int64_t tried_at_ = 0;
+  std::int64_t ahead_ = 0;              // of the monotonic clock, the database's
+  std::int64_t took_ = 0;               // the try before
+  std::atomic<std::int64_t> since_{0};  // 0: the last try failed
+};
+
 // Thread-safe. If the database is gone the server goes on, and joins again by itself later. If a member with
 // a different model of the same name has come meanwhile, the server is out of the cluster, and tries again
 // until that one has left.
@@ -44,8 +63,7 @@ class Membership {
   ~Membership();
 
   const std::string& id() const { return member_.id; }
-  // As MemberTable::ended_stores(); but empty until this member has renewed its own row for longer than rows
-  // live, because after a time without the database all rows are old.
+  // As MemberTable::ended_stores(); but empty while old rows say nothing (RowTrust).
   std::vector<std::string> ended_stores();
   // Makes the row say that the member drains. Waits at most two seconds until that is written.
   void drain();
@@ -54,7 +72,6 @@ class Membership {
   Membership(std::unique_ptr<MemberTable> table, Member member, std::function<MemberLoad()> load,
              std::shared_ptr<spdlog::logger> log, MemberRenewal joined);
   void run();
-  void note_renewed(bool is_renewed);
   // Errors: those of MemberTable::renew().
   Status renew();
   void log_change(const Status& before, const Status& now);
@@ -63,13 +80,9 @@ class Membership {
   Member member_;  // only for the thread, except its id
   const std::function<MemberLoad()> load_;
   const std::shared_ptr<spdlog::logger> log_;
-  MemberRenewal last_;                          // only for the thread
-  std::int64_t last_at_ = 0;                    // by the monotonic clock, in milliseconds; only for the
-                                                // thread
-  std::int64_t renewed_at_ = 0;                 // time of the last try, by the same clock; only for the
-                                                // thread
-  std::atomic<std::int64_t> renewed_since_{0};  // since when renewals have had no gap, by the same clock; 0:
-                                                // the last one failed
+  MemberRenewal last_;        // only for the thread
+  std::int64_t last_at_ = 0;  // by the monotonic clock, in milliseconds; only for the thread
+  RowTrust trust_;
 
   Mutex mutex_;
   Condition changed_;

@@ -61,7 +61,7 @@ ResumedStream::EventText ResumedStream::read(std::string_view event) const {
 ResumedStream::State ResumedStream::hear(const ReplyMark& mark) {
   if (mark.kind == ReplyMark::Kind::kStopped) return State::kGivenUp;
   if (mark.kind == ReplyMark::Kind::kDrained) return State::kDrained;
-  if (!keeps_said_) return State::kGoesOn;
+  if (!keeps_said_ || mark.kind == ReplyMark::Kind::kPrefill) return State::kGoesOn;
   if (mark.kind == ReplyMark::Kind::kPrompts) {
     // Tokens behind another prompt are none of this reply.
     if (prompts_ && *prompts_ != mark.number) {
@@ -100,24 +100,26 @@ void ResumedStream::forget_said() {
   said_tokens_ = 0;
 }
 
-ResumedStream::State ResumedStream::push_event(std::string_view event, std::string& out) {
+ResumedStream::State ResumedStream::push_event(std::string_view event, Part& out) {
   if (is_mark_event(event)) {
     const std::optional<ReplyMark> mark = read_mark_event(event);
-    return mark ? hear(*mark) : State::kGoesOn;
+    if (!mark) return State::kGoesOn;
+    if (mark->kind == ReplyMark::Kind::kPrefill) out.prefilled = static_cast<PrefillEnd>(mark->number);
+    return hear(*mark);
   }
   // It says that an instance is still at work, also while it makes again what the client has.
   if (event.starts_with(':')) {
-    out += event;
+    out.events += event;
     return State::kGoesOn;
   }
   const EventText read_text = read(event);
   if (read_text.is_error) {
-    out += event;
+    out.events += event;
     return State::kGoesOn;
   }
   if (tracks_.size() == kTracksMax && !tracks_.contains(read_text.track)) {
     is_understood_ = false;
-    out += event;
+    out.events += event;
     return State::kGoesOn;
   }
   Track& track = tracks_[read_text.track];
@@ -130,7 +132,7 @@ ResumedStream::State ResumedStream::push_event(std::string_view event, std::stri
   if (is_again_ && read_text.track == kRest && !has_caught_up()) return State::kDiffers;
   track.seen.add(read_text.text);
   track.again = track.seen;
-  out += event;
+  out.events += event;
   return State::kGoesOn;
 }
 
@@ -145,7 +147,7 @@ ResumedStream::Part ResumedStream::push(std::string_view events) {
       out.events += events;
       break;
     }
-    out.state = push_event(events.substr(0, end + 2), out.events);
+    out.state = push_event(events.substr(0, end + 2), out);
     events.remove_prefix(end + 2);
   }
   return out;

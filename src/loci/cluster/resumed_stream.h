@@ -23,6 +23,7 @@
 
 #include "loci/base/ids.h"
 #include "loci/cluster/routed_request.h"
+#include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/resumed_reply.h"
 
 namespace loci {
@@ -39,7 +40,8 @@ class ResumedStream {
   };
   struct Part {
     State state = State::kGoesOn;
-    std::string events;  // those that the client does not have yet
+    std::string events;                     // those that the client does not have yet
+    std::optional<PrefillEnd> prefilled{};  // how the prompt's computation elsewhere ended, if it was told
   };
   // Reads whole events, as an instance wrote them. Nothing is read after an event with another result than
   // kGoesOn.
@@ -81,7 +83,7 @@ class ResumedStream {
   static EventText read_message(std::string_view event);
   static EventText read_response(std::string_view event);
   State hear(const ReplyMark& mark);
-  State push_event(std::string_view event, std::string& out);
+  State push_event(std::string_view event, Part& out);
   const RoutedApi api_;
   std::map<std::uint32_t, Track> tracks_;
   std::optional<std::uint64_t> prompts_;  // the prompts' name, as the latest instance says

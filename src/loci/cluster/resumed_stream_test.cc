@@ -98,6 +98,21 @@ TEST(ResumedStream, AnInstanceThatStopsIsNotTold) {
   EXPECT_EQ(stopped.events, "");
 }
 
+TEST(ResumedStream, HowAPromptWasComputedElsewhereIsToldToTheFrontAlone) {
+  ResumedStream stream(RoutedApi::kOpenAi);
+  const std::string comment(kSseComment);
+  const ResumedStream::Part waits = stream.push(comment);
+  EXPECT_FALSE(waits.prefilled);
+  const ResumedStream::Part part =
+      stream.push(comment +
+                  mark_event({.kind = ReplyMark::Kind::kPrefill,
+                              .number = static_cast<std::uint64_t>(PrefillEnd::kLost)}) +
+                  chunk(0, "\"It\""));
+  EXPECT_EQ(part.events, comment + chunk(0, "\"It\""));
+  EXPECT_EQ(part.prefilled, PrefillEnd::kLost);
+  EXPECT_EQ(part.state, State::kGoesOn);
+}
+
 TEST(ResumedStream, TokensAreKeptAndNotPassedOn) {
   ResumedStream stream(RoutedApi::kOpenAi);
   EXPECT_EQ(stream.said(), "");

@@ -38,8 +38,7 @@ std::uint64_t name_of(const PromptKey& key, std::uint64_t above, std::string_vie
 }
 
 std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return value.is_string() ? value.get<std::string>() : dump_json(value);
 }
 
 std::string member_text(const Json& object, const char* name) {
@@ -169,6 +168,11 @@ bool computes_only(std::string_view path) {
          path == "/tokenize" || path == "/detokenize";
 }
 
+// What is cancelled twice is cancelled once.
+bool cancels(http::verb method, std::string_view path) {
+  return method == http::verb::post && path.starts_with("/v1/responses/") && path.ends_with("/cancel");
+}
+
 // Counting tokens or calling a tokenizer costs a client nothing, and leaves nothing at the instance.
 bool generates(http::verb method, std::string_view path) {
   return method == http::verb::post && (path == "/v1/chat/completions" || path == "/v1/completions" ||
@@ -199,7 +203,7 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
                          const PromptKey& key) {
   RoutedPrompt out;
   const bool reads = method == http::verb::get || method == http::verb::head || method == http::verb::options;
-  out.may_be_repeated = reads || computes_only(path);
+  out.may_be_repeated = reads || computes_only(path) || cancels(method, path);
   out.is_generated = generates(method, path);
   out.api = routed_api(path);
   out.begins_response = path == "/v1/responses" && method == http::verb::post;

@@ -114,14 +114,44 @@ asio::awaitable<bool> Upstream::send(std::string_view head, std::string_view bod
   co_return !error;
 }
 
-asio::awaitable<const Upstream::Header*> Upstream::read_header(bool is_head_request) {
+void Upstream::State::cancel_every(asio::steady_timer& timer, Nanos limit, std::weak_ptr<bool> has_passed) {
+  timer.expires_after(std::chrono::nanoseconds(limit));
+  timer.async_wait([this, &timer, limit, weak = std::move(has_passed),
+                    state = shared_from_this()](const error_code& error) {
+    const std::shared_ptr<bool> passed = weak.lock();
+    if (error || passed == nullptr) return;
+    *passed = true;
+    error_code ignored;
+    socket.tcp().cancel(ignored);
+    // Of a read that had just come to its end and goes on with the next this has cancelled nothing.
+    cancel_every(timer, limit, weak);
+  });
+}
+
+std::shared_ptr<bool> Upstream::cancel_after(asio::steady_timer& timer, Nanos limit) {
+  auto has_passed = std::make_shared<bool>(false);
+  state_->cancel_every(timer, limit, has_passed);
+  return has_passed;
+}
+
+asio::awaitable<const Upstream::Header*> Upstream::read_header(bool is_head_request, Quiet quiet) {
   parser_ = std::make_unique<Parser>();
   parser_->header_limit(kHeaderBytesMax);
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
   if (is_head_request) parser_->skip(true);
   error_code error;
-  co_await http::async_read_header(state_->socket, buffer_, *parser_,
-                                   asio::redirect_error(asio::use_awaitable, error));
+  asio::steady_timer timer(io_);
+  while (true) {
+    std::shared_ptr<bool> has_passed;
+    if (quiet.say) has_passed = cancel_after(timer, quiet.limit);
+    co_await http::async_read_header(state_->socket, buffer_, *parser_,
+                                     asio::redirect_error(asio::use_awaitable, error));
+    const bool is_quiet = has_passed && *has_passed && error == asio::error::operation_aborted;
+    has_passed.reset();
+    // (What has come of it is kept, and read on from.)
+    if (!is_quiet || state_->is_closed) break;
+    co_await quiet.say();
+  }
   // A status that Exchange can't say (1xx, which nobody asked for, too) is as good as none.
   const unsigned status = error ? 0 : parser_->get().result_int();
   co_return status >= 200 && status <= 599 ? &parser_->get().base() : nullptr;

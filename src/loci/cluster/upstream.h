@@ -12,6 +12,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,9 +40,17 @@ class Upstream {
   bool is_stale();
   // Sends a request. `head`: its lines up to the empty one. False: it could not be sent.
   boost::asio::awaitable<bool> send(std::string_view head, std::string_view body);
-  // Reads the answer's header; null: no valid one came.
+  // Reads the answer's header; null: no valid one came. If `quiet` says something, it does so whenever that
+  // has taken `limit`.
   using Header = boost::beast::http::response_header<>;
-  boost::asio::awaitable<const Header*> read_header(bool is_head_request);
+  struct Quiet {
+    Nanos limit = 0;
+    std::function<boost::asio::awaitable<void>()> say = nullptr;
+  };
+  boost::asio::awaitable<const Header*> read_header(bool is_head_request, Quiet quiet);
+  boost::asio::awaitable<const Header*> read_header(bool is_head_request) {
+    return read_header(is_head_request, Quiet());
+  }
   std::optional<std::uint64_t> content_length() const;  // if the header has one
   // Reads more of the body; empty at its end. Absent: the connection broke before its end. What it returns is
   // valid until the next call.
@@ -72,6 +81,8 @@ class Upstream {
     State(boost::asio::io_context& io, TlsContext tls);
     void close();
     void arm();
+    // cancel_after()
+    void cancel_every(boost::asio::steady_timer& timer, Nanos limit, std::weak_ptr<bool> has_passed);
 
     HttpSocket socket;
     boost::asio::steady_timer resolved;  // cancelled when the name's addresses are there, or nobody waits for
@@ -84,6 +95,9 @@ class Upstream {
   };
 
   using Endpoints = boost::asio::ip::tcp::resolver::results_type;
+  // Cancels whatever is being read from the socket each time `limit` has passed, and sets the returned value
+  // to true. It stops when the caller has dropped that value.
+  std::shared_ptr<bool> cancel_after(boost::asio::steady_timer& timer, Nanos limit);
   boost::asio::awaitable<boost::system::error_code> look_up(const Member& member, Endpoints& found);
 
   boost::asio::io_context& io_;

@@ -157,6 +157,39 @@ TEST(Upstream, AReadBringsAWholeRecordOfALongBody) {
   EXPECT_LE(reads, records + 3 * kPieces) << "a chunk's ends may divide records";
 }
 
+// A cancel hits nothing while a read that has ended waits for its turn. The header is not whole then.
+TEST(Upstream, WhoeverWaitsForAHeaderSpeaksAlsoAfterACancelThatHitNothing) {
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const Member member{.host = "127.0.0.1", .port = acceptor.local_endpoint().port()};
+  Upstream upstream(io, nullptr);
+  asio::ip::tcp::socket server(io);
+  int said = 0;
+  bool is_answered = false;
+  const auto say = [&]() -> asio::awaitable<void> {
+    if (++said == 1) asio::write(server, asio::buffer(std::string("\r\nContent-Length: 0\r\n\r\n")));
+    co_return;
+  };
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        const Status connected = co_await upstream.connect(member, 60 * kNanosPerSecond);
+        acceptor.accept(server);
+        // More than one read takes comes together with the timer.
+        asio::post(io, [&] {
+          asio::write(server, asio::buffer("HTTP/1.1 200 OK\r\nX-Long: " + std::string(800, 'x')));
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        });
+        Upstream::Quiet quiet{.limit = 10 * kNanosPerMilli, .say = say};
+        is_answered = connected.ok() && co_await upstream.read_header(false, std::move(quiet)) != nullptr;
+        upstream.set_deadline(0);
+      },
+      asio::detached);
+  io.run_for(std::chrono::seconds(10));
+  EXPECT_TRUE(is_answered);
+  EXPECT_GE(said, 1);
+}
+
 // The timer was set for the first deadline; the later one counts, and so does one that comes earlier again.
 TEST(Upstream, TheLatestDeadlineCounts) {
   asio::io_context io;

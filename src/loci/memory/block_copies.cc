@@ -3,6 +3,7 @@
 // say so that a restart finds the way to what is there.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "loci/base/check.h"
 #include "loci/memory/block_index.h"
@@ -61,15 +62,16 @@ TierUse BlockIndex::use(Tier tier, std::uint32_t pool) const {
   const Pools& pools = tiers_[static_cast<std::size_t>(tier)];
   if (pools.empty()) return {};
   const Pool& of = pools[pool];
-  const auto evictable = static_cast<std::uint32_t>(of.eviction->size());
-  if (tier == Tier::kDevice) return {of.slots.count(), of.slots.free_count(), evictable, of.evictions};
-  return {of.limit, of.free(), evictable, of.evictions};
+  if (tier == Tier::kDevice) return {of.slots.count(), of.slots.free_count(), of.evictable, of.evictions};
+  if (of.other == nullptr) return {of.limit, of.free(), of.evictable, of.evictions};
+  const std::uint32_t free = pool < group_count() ? of.free() : 0;
+  return {of.used() + free, free, of.evictable, of.evictions};
 }
 
 std::uint32_t BlockIndex::reclaimable(Tier tier, std::uint32_t group) const {
   const Pool& pool = tiers_[static_cast<std::size_t>(tier)][group];
   const std::size_t unsaved = pool.unsaved == nullptr ? 0 : pool.unsaved->size();
-  return pool.free() + static_cast<std::uint32_t>(pool.eviction->size() - unsaved);
+  return pool.free() + pool.evictable - static_cast<std::uint32_t>(unsaved);
 }
 
 MissReason BlockIndex::miss_reason(const ChainKey& key) const {
@@ -105,15 +107,18 @@ bool BlockIndex::savable(BlockId id, Tier tier, std::uint32_t group, const Evict
 
 void BlockIndex::enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts, StateForm form) {
   facts.elsewhere = elsewhere(block(id), tier, group);
+  facts.form = form;
   Pool& p = pool(tier, pool_number(group, form));
-  p.eviction->insert(id, facts);
+  p.order().insert(id, facts);
+  ++p.evictable;
   if (p.unsaved != nullptr && savable(id, tier, group, facts)) p.unsaved->insert(id, facts);
 }
 
 void BlockIndex::delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts,
                         StateForm form) {
   Pool& p = pool(tier, pool_number(group, form));
-  p.eviction->erase(id, facts);
+  p.order().erase(id, facts);
+  --p.evictable;
   if (p.unsaved != nullptr && savable(id, tier, group, facts)) p.unsaved->erase(id, facts);
 }
 
@@ -121,7 +126,10 @@ void BlockIndex::set_orders(Tier tier, std::uint32_t pool_of, std::unique_ptr<Ev
                             std::unique_ptr<EvictionOrder> unsaved) {
   Pool& p = pool(tier, pool_of);
   LOCI_CHECK((unsaved == nullptr) == (p.unsaved == nullptr), "the same copies are saved");
+  LOCI_CHECK(eviction != nullptr && p.eviction != nullptr, "a pool with an order of its own");
   p.eviction = std::move(eviction);
+  p.evictable = 0;
+  if (p.other != nullptr) p.other->evictable = 0;
   p.unsaved = std::move(unsaved);
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     Block& b = blocks_[i];
@@ -132,7 +140,7 @@ void BlockIndex::set_orders(Tier tier, std::uint32_t pool_of, std::unique_ptr<Ev
       continue;
     }
     for (LowerCopy& copy : b.copies) {
-      if (copy.tier == tier && pool_number(copy.group, copy.form) == pool_of && copy.evictable())
+      if (copy.tier == tier && copy.group == pool_of && copy.evictable())
         enlist(BlockId(i), tier, copy.group, copy.facts, copy.form);
     }
   }
@@ -231,8 +239,6 @@ bool BlockIndex::may_displace(BlockId by, BlockId victim, Tier tier, std::uint32
   const LowerCopy* source = b.whole_copy(group);
   const bool prefetched = source != nullptr && source->tier > tier;
   if (prefetched) return false;
-  // An order that does not look at the queue would choose it again and again, and nothing would be saved.
-  if (!tiers_[static_cast<std::size_t>(tier)][group].eviction->spares_wanted()) return true;
   const bool last = v.filled_in(group) < kBlockTokens && std::none_of(
                                                              v.copies.begin(), v.copies.end(),
                                                              [&](const LowerCopy& copy) {
@@ -243,21 +249,86 @@ bool BlockIndex::may_displace(BlockId by, BlockId victim, Tier tier, std::uint32
   return !last;
 }
 
-bool BlockIndex::evict_copy(BlockId by, Tier tier, std::uint32_t pool_of, std::optional<Tier> spare) {
+// Its writes have failed, one after the other: it is not the slots. A form that has no room any more tries
+// one all the same now and then, for which the other gives some up: it may go well again. Asked once a save.
+bool BlockIndex::gives_nothing_up(Pool& pool) {
+  constexpr std::uint64_t kTrialsApart = 1'024;
+  return pool.slots.fails() && (pool.other == nullptr || ++pool.refused % kTrialsApart != 0);
+}
+
+// Gives up copies, of either form, until there is room for one more in the pool. False: they must stay.
+bool BlockIndex::make_room(BlockId by, Tier tier, std::uint32_t pool_of, std::optional<Tier> spare) {
+  Pool& p = pool(tier, pool_of);
+  if (p.is_beyond()) return false;  // giving one up makes no room yet
+  if (p.free() > 0) return true;
+  if (!gives_nothing_up(p)) {
+    const std::uint32_t group = pool_of % group_count();
+    const std::vector<BlockId> going = victims(by, tier, pool_of, spare);
+    for (std::size_t i = 0; i < going.size(); ++i) {
+      const LowerCopy* copy = block(going[i]).copy(tier, group);
+      if (copy == nullptr) continue;  // it went with one before it
+      const bool is_last = i + 1 == going.size() && pool_number(group, copy->form) == pool_of;
+      evict_copy(going[i], tier, group, is_last && !p.slots.is_trial_next());
+    }
+  }
+  // (Some may be free and set aside.)
+  return p.free() > 0 || (p.used() < p.allowed() && p.slots.free_count() > 0);
+}
+
+// The next of the order, of either form, that together make room for one more; none if one of them must stay.
+// Where a slot is missing, as others are set aside, the first of the same form; where none is near, all that
+// were looked at: they are the least worth, and the next save looks at those behind them.
+std::vector<BlockId> BlockIndex::victims(BlockId by, Tier tier, std::uint32_t pool_of,
+                                         std::optional<Tier> spare) {
+  constexpr std::size_t kLooksMost = 256;
   Pool& p = pool(tier, pool_of);
   const std::uint32_t group = pool_of % group_count();
-  const BlockId victim = p.eviction->choose(now_);
-  if (!may_displace(by, victim, tier, group)) return false;
-  if (spare) {
-    const Block& b = block(victim);
-    const LowerCopy* copy = b.copy(*spare, group);
-    if (*spare == Tier::kDevice ? b.filled_in(group) == kBlockTokens : copy != nullptr && copy->whole)
-      return false;
+  const bool has_room = p.used() < p.allowed();
+  std::uint32_t used = p.used(), others = p.other == nullptr ? 0 : p.other->used();
+  // One that was set aside does where there is no other, and for a trial.
+  const bool any_slot = p.evictable == 0 || (p.slots.fails() && !has_room);
+  std::uint32_t ready = any_slot ? p.slots.free_count() : p.slots.ready_count();
+  const bool lacks_slot = ready == 0;
+  if (has_room && !lacks_slot) return {};
+  std::vector<BlockId> looked;
+  bool enough = false, refused = false;
+  while (!enough && looked.size() < kLooksMost && p.order().size() > 0) {
+    const BlockId victim = p.order().choose(now_);
+    refused = !may_displace(by, victim, tier, group) || (spare && is_spared(victim, *spare, group));
+    if (refused) break;
+    looked.push_back(victim);
+    LowerCopy& copy = copy_at(victim, tier, group);
+    const bool own = pool_number(group, copy.form) == pool_of;
+    --(own ? used : others);
+    ready += own ? 1 : 0;
+    enough = used < p.allowed_beside(others) && ready > 0;
+    if (!enough) delist(victim, tier, group, copy.facts, copy.form);
   }
-  ++p.evictions;
-  erase_copy(victim, tier, group, MissReason::kEvicted);
+  // What was only looked at is as before.
+  for (std::size_t i = 0; i < looked.size() - (enough ? 1 : 0); ++i) {
+    LowerCopy& copy = copy_at(looked[i], tier, group);
+    enlist(looked[i], tier, group, copy.facts, copy.form);
+  }
+  if (enough) return lacks_slot ? std::vector{looked.back()} : looked;
+  return lacks_slot && !refused && looked.size() == kLooksMost ? looked : std::vector<BlockId>{};
+}
+
+// Whether another tier that is asked for has it too.
+bool BlockIndex::is_spared(BlockId victim, Tier spare, std::uint32_t group) const {
+  const Block& b = block(victim);
+  const LowerCopy* copy = b.copy(spare, group);
+  return spare == Tier::kDevice ? b.filled_in(group) == kBlockTokens : copy != nullptr && copy->whole;
+}
+
+// `rewritten`: its slot is written next, so that nobody need tell the disk.
+void BlockIndex::evict_copy(BlockId victim, Tier tier, std::uint32_t group, bool rewritten) {
+  ++pool(tier, pool_number(group, block(victim).copy(tier, group)->form)).evictions;
+  if (rewritten) {
+    erase_copy(victim, tier, group, MissReason::kEvicted);
+  } else {
+    drop_copy(victim, tier, group, MissReason::kEvicted);
+  }
   settle(victim);
-  return true;
 }
 
 std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint32_t group,
@@ -266,12 +337,7 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
   LOCI_CHECK(block(id).copy(tier, group) == nullptr, "a tier has one copy");
   const std::uint32_t number = pool_number(group, form);
   Pool& p = pool(tier, number);
-  if (p.free() == 0) {
-    if (p.used() > p.limit) return std::nullopt;  // giving one up makes no room yet
-    const bool evicted = !p.slots.fails() && p.eviction->size() > 0 && evict_copy(id, tier, number, spare);
-    // (Some may be free and set aside.)
-    if (!evicted && (p.used() == p.limit || p.slots.free_count() == 0)) return std::nullopt;
-  }
+  if (!make_room(id, tier, number, spare)) return std::nullopt;
   Block& b = at(id);
   b.copies.push_back({.slot = std::move(*p.slots.take()),
                       .tier = tier,
@@ -359,11 +425,8 @@ std::uint32_t BlockIndex::trim(Tier tier, std::uint32_t pool_of, std::uint32_t m
   Pool& p = pool(tier, pool_of);
   const std::uint32_t group = pool_of % group_count();
   std::uint32_t trimmed = 0;
-  for (; trimmed < most && p.used() > p.limit && p.eviction->size() > 0; ++trimmed) {
-    const BlockId victim = p.eviction->choose(now_);
-    ++p.evictions;
-    drop_copy(victim, tier, group, MissReason::kEvicted);
-    settle(victim);
+  for (; trimmed < most && p.is_beyond() && p.order().size() > 0; ++trimmed) {
+    evict_copy(p.order().choose(now_), tier, group, false);
   }
   return trimmed;
 }

@@ -112,6 +112,12 @@ BlockIndex::BlockIndex(IndexPools pools)
     LOCI_CHECK(groups->empty() || groups->size() == pools.device.size() || both_forms,
                "a tier has a pool for every group");
     for (IndexPool& pool : *groups) tiers_[tier].emplace_back(std::move(pool));
+    for (std::size_t group = 0; both_forms && group < pools.device.size(); ++group) {
+      Pool &kv = tiers_[tier][group], &hidden = tiers_[tier][pools.device.size() + group];
+      LOCI_CHECK(kv.eviction != nullptr && hidden.eviction == nullptr, "both forms are in one order");
+      kv.other = &hidden;
+      hidden.other = &kv;
+    }
     ++tier;
   }
   saves_tails_ = std::ranges::all_of(device(), [](const Pool& pool) { return pool.unsaved != nullptr; });

@@ -23,7 +23,8 @@
 // A whole block's parts may also have *copies* in slower tiers: host memory and disk, each group's in a pool
 // of slots of its own. A copy is whole, or it is still being written and nobody may read it. A block that has
 // a whole copy of a group's part is *reachable* in that group: the part can be brought back. The disk may
-// hold copies in two forms, each with pools of its own; a part has one copy there, in one of them.
+// hold copies in two forms, each with pools of its own, which share one room and one order of eviction; a
+// part has one copy there, in one of them.
 //
 // A *full* node has a chain key and the tokens of a whole block; its parts may still be filling, or be
 // gone. A *tail* has no key: a partially filled leaf whose tokens are those that its parts hold, all of
@@ -124,6 +125,7 @@ enum class Release : std::uint8_t {
 // One tier's pool of slots for one group, and the order in which slots are given up when none is free.
 struct IndexPool {
   std::uint32_t slots = 0;
+  // Null for hidden states alone, which are in the order of the group's keys and values.
   std::unique_ptr<EvictionOrder> eviction;
   // The same order over those blocks only that no slower tier has a copy of: the first is to be saved next.
   // Where each group has one on the device tails that were not saved are among them. May be null.
@@ -143,6 +145,7 @@ struct IndexPools {
   std::optional<Nanos> date_granularity;  // absent: never
 };
 
+// Where two forms share a room, what is free counts as keys and values.
 struct TierUse {
   std::uint32_t slots = 0;
   std::uint32_t free = 0;
@@ -161,7 +164,7 @@ class BlockIndex {
   void advance(Nanos now) { now_ = now; }
 
   // From now on these orders say which of the tier's copies in the pool is given up next, and which is saved
-  // next. O(blocks · log).
+  // next. Not for a pool of hidden states, which has none of its own. O(blocks · log).
   void set_orders(Tier tier, std::uint32_t pool, std::unique_ptr<EvictionOrder> eviction,
                   std::unique_ptr<EvictionOrder> unsaved);
 
@@ -309,10 +312,11 @@ class BlockIndex {
   // Slots of the tier that are free, or hold what nobody uses and what a slower tier has too, or will not
   // get.
   std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
-  // The tier uses no more than so many of the pool's slots from now on...
+  // The tier uses no more than so many of the pool's slots from now on, fewer where the other form takes room
+  // (slots_beside())...
   void limit(Tier tier, std::uint32_t pool, std::uint32_t slots);
-  // ...and gives up what it has beyond them, at most so many copies, in the order of eviction, where nobody
-  // reads or writes it. Returns how many it gave up.
+  // ...and gives up what it has beyond them, in either form, at most so many copies, in the order of
+  // eviction, where nobody reads or writes it. Returns how many it gave up.
   std::uint32_t trim(Tier tier, std::uint32_t pool, std::uint32_t most);
   // Drops a hole's record that was found after a restart, if nothing was found below the hole.
   void settle_hole(BlockId id) { update_hole(id); }
@@ -358,17 +362,31 @@ class BlockIndex {
 
   struct Pool {
     SlotPool slots;
-    std::unique_ptr<EvictionOrder> eviction;
+    std::unique_ptr<EvictionOrder> eviction;  // null: the other form's
     std::unique_ptr<EvictionOrder> unsaved;
     std::uint64_t evictions = 0;
-    std::uint32_t limit;  // slots that may be used; of the device: unless requests need more
+    std::uint32_t evictable = 0;  // of its copies, in the order
+    std::uint32_t limit;          // slots that may be used; of the device: unless requests need more
+    Pool* other = nullptr;        // of the other form, which shares the room
+    std::uint64_t refused = 0;    // copies for which nothing was given up, because writes fail
     explicit Pool(IndexPool pool)
         : slots(pool.slots),
           eviction(std::move(pool.eviction)),
           unsaved(std::move(pool.unsaved)),
           limit(pool.slots) {}
+    EvictionOrder& order() { return eviction != nullptr ? *eviction : *other->eviction; }
     std::uint32_t used() const { return slots.count() - slots.free_count(); }
-    std::uint32_t free() const { return std::min(limit > used() ? limit - used() : 0, slots.ready_count()); }
+    std::uint32_t allowed() const { return allowed_beside(other == nullptr ? 0 : other->used()); }
+    // Where so many slots of the other form are used.
+    std::uint32_t allowed_beside(std::uint32_t others) const {
+      return other == nullptr ? limit : slots_beside(limit, others, other->limit);
+    }
+    bool is_beyond() const {
+      return used() > allowed() || (other != nullptr && other->used() > other->allowed());
+    }
+    std::uint32_t free() const {
+      return std::min(allowed() > used() ? allowed() - used() : 0, slots.ready_count());
+    }
   };
   using Pools = std::deque<Pool>;  // by group; deque: slots know their pool
 
@@ -408,7 +426,11 @@ class BlockIndex {
   LowerCopy& copy_at(BlockId id, Tier tier, std::uint32_t group);
   void erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
   void drop_copies(BlockId id, MissReason reason);
-  bool evict_copy(BlockId by, Tier tier, std::uint32_t pool, std::optional<Tier> spare);
+  static bool gives_nothing_up(Pool& pool);
+  bool make_room(BlockId by, Tier tier, std::uint32_t pool, std::optional<Tier> spare);
+  std::vector<BlockId> victims(BlockId by, Tier tier, std::uint32_t pool, std::optional<Tier> spare);
+  bool is_spared(BlockId victim, Tier spare, std::uint32_t group) const;
+  void evict_copy(BlockId victim, Tier tier, std::uint32_t group, bool rewritten);
   // Whether a copy of `by` in the tier may take the victim's room.
   bool may_displace(BlockId by, BlockId victim, Tier tier, std::uint32_t group) const;
   // When the block's state in the group was last used, wherever it is; 0: it is nowhere.

@@ -17,7 +17,6 @@ class NoEviction final : public EvictionOrder {
   void erase(BlockId, const EvictionFacts&) override { --size_; }
   BlockId choose(Nanos) override { return kNoBlock; }
   std::size_t size() const override { return size_; }
-  bool spares_wanted() const override { return false; }
 
  private:
   std::size_t size_ = 0;

@@ -143,7 +143,9 @@ void BlockIndex::check_tier(Tier tier, std::span<const std::uint32_t> detached) 
     const std::size_t others = detached.empty() ? 0 : detached[group];
     LOCI_CHECK(taken[group] + others + pool.slots.free_count() == pool.slots.count(),
                "invariant 1: free or one part's");
-    LOCI_CHECK(evictable[group] == pool.eviction->size(),
+    LOCI_CHECK(evictable[group] == pool.evictable, "invariant 10: what may be evicted is counted");
+    const std::size_t ordered = evictable[group] + (pool.other == nullptr ? 0 : pool.other->evictable);
+    LOCI_CHECK(pool.eviction == nullptr || ordered == pool.eviction->size(),
                "invariant 2: what nobody holds may be evicted, nothing else");
     LOCI_CHECK(pool.unsaved == nullptr || unsaved[group] == pool.unsaved->size(),
                "invariant 10: what no slower tier has is to be saved");

@@ -25,7 +25,6 @@ class DeepestFirst final : public EvictionOrder {
   }
   BlockId choose(Nanos) override { return blocks_.empty() ? kNoBlock : blocks_.rbegin()->second; }
   std::size_t size() const override { return blocks_.size(); }
-  bool spares_wanted() const override { return false; }
 
  private:
   std::set<std::pair<std::uint32_t, BlockId>> blocks_;

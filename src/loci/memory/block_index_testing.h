@@ -26,7 +26,6 @@ class OldestFirst final : public EvictionOrder {
   }
   BlockId choose(Nanos) override { return blocks_.empty() ? kNoBlock : blocks_.front(); }
   std::size_t size() const override { return blocks_.size(); }
-  bool spares_wanted() const override { return false; }
 
  private:
   std::vector<BlockId> blocks_;

@@ -66,6 +66,8 @@ class SlotPool {
   std::uint32_t ready_count() const;
   // Writes have failed one after the other: it is not the slots, and to free others helps nothing.
   bool fails() const { return doubts_ >= kDoubtsMost && !aside_.empty(); }
+  // The next take() tries one that was set aside.
+  bool is_trial_next() const { return !aside_.empty() && takes_ + 1 >= next_trial_; }
   bool taken(SlotId slot) const { return taken_[slot.value]; }
   // Slots that are not fresh.
   std::uint32_t used_count() const { return used_count_; }
@@ -81,7 +83,6 @@ class SlotPool {
   void put_back(const SlotReservation& reservation);
   std::optional<SlotReservation> take_as(SlotId slot, bool is_trial);
   std::optional<SlotReservation> try_aside();
-  bool is_trial_next() const { return !aside_.empty() && takes_ + 1 >= next_trial_; }
 
   // The next one last; some may be taken (by name) or set aside, and are passed by.
   std::vector<SlotId> free_;

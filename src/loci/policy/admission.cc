@@ -36,29 +36,28 @@ FairQueue::Entry& FairQueue::at(const std::string& tenant) {
 }
 
 void FairQueue::enter(Entry& entry) {
-  const Account& account = entry.second;
-  const std::pair time{account.virtual_time, account.id};
-  (account.active() ? active_ : idle_).emplace(time, &entry);
+  Account& account = entry.second;
+  account.stands_at = account.virtual_time;
+  (account.active() ? active_ : idle_).emplace(std::pair{account.stands_at, account.id}, &entry);
   if (account.active()) active_weight_ += account.weight;
   if (account.waiting.empty()) return;
   waiting_weight_ += account.weight;
   by_waiting_.insert(&entry);
   if (account.running > 0)
-    waiting_beside_.emplace(time, &entry);
+    waiting_beside_.emplace(account.id, &entry);
   else
     waiting_alone_.emplace(std::tuple{account.virtual_time, account.first_arrival(), account.id}, &entry);
 }
 
 void FairQueue::leave(const Entry& entry) {
   const Account& account = entry.second;
-  const std::pair time{account.virtual_time, account.id};
-  (account.active() ? active_ : idle_).erase(time);
+  (account.active() ? active_ : idle_).erase({account.stands_at, account.id});
   if (account.active()) active_weight_ -= account.weight;
   if (account.waiting.empty()) return;
   waiting_weight_ -= account.weight;
   by_waiting_.erase(&entry);
   if (account.running > 0)
-    waiting_beside_.erase(time);
+    waiting_beside_.erase(account.id);
   else
     waiting_alone_.erase(std::tuple{account.virtual_time, account.first_arrival(), account.id});
 }
@@ -100,7 +99,7 @@ void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
 void FairQueue::begin_running(const std::string& tenant) {
   Entry& entry = at(tenant);
   leave(entry);
-  ++entry.second.running;
+  if (++entry.second.running == 2) ++running_several_;
   enter(entry);
 }
 
@@ -108,7 +107,7 @@ void FairQueue::end_running(const std::string& tenant) {
   Entry& entry = at(tenant);
   LOCI_CHECK(entry.second.running > 0, "only what runs ends");
   leave(entry);
-  --entry.second.running;
+  if (--entry.second.running == 1) --running_several_;
   enter(entry);
   advance();
 }
@@ -116,21 +115,29 @@ void FairQueue::end_running(const std::string& tenant) {
 void FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
   Entry& entry = at(tenant);
   Account& account = entry.second;
-  const std::pair before{account.virtual_time, account.id};
+  const std::tuple before{account.virtual_time, account.first_arrival(), account.id};
   account.virtual_time += tokens * kVirtualToken / account.weight;
-  const auto move = [&account](auto& order, const auto& place) {
-    auto node = order.extract(place);
+  if (!account.waiting.empty() && account.running == 0) {
+    auto node = waiting_alone_.extract(before);
     std::get<0>(node.key()) = account.virtual_time;
-    order.insert(std::move(node));
-  };
-  move(active_, before);
-  if (!account.waiting.empty() && account.running > 0) move(waiting_beside_, before);
-  if (!account.waiting.empty() && account.running == 0)
-    move(waiting_alone_, std::tuple{before.first, account.first_arrival(), account.id});
+    waiting_alone_.insert(std::move(node));
+  }
   advance();
 }
 
+// The first of those that are active stands at its time, so that nobody's is earlier.
+void FairQueue::settle_first() {
+  while (!active_.empty()) {
+    Account& first = active_.begin()->second->second;
+    if (first.stands_at == first.virtual_time) return;
+    auto node = active_.extract(active_.begin());
+    node.key().first = first.stands_at = first.virtual_time;
+    active_.insert(std::move(node));
+  }
+}
+
 void FairQueue::advance() {
+  settle_first();
   // When nobody is left all begin anew.
   if (!active_.empty()) {
     virtual_now_ = std::max(virtual_now_, active_.begin()->first.first);
@@ -210,7 +217,7 @@ std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
   // Who runs nothing is below its share; of those the first are enough.
   for (auto next = waiting_alone_.begin(); next != waiting_alone_.end() && places.size() < most; ++next)
     add(*next->second);
-  for (const auto& [time, entry] : waiting_beside_) add(*entry);
+  for (const auto& [id, entry] : waiting_beside_) add(*entry);
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
     return std::tie(a.at_share, a.virtual_time, a.arrival) < std::tie(b.at_share, b.virtual_time, b.arrival);
   });
@@ -338,21 +345,23 @@ void FairQueue::check_invariants() const {
   }
   LOCI_CHECK(waiting == waiting_, "invariant 10: what waits is counted");
   std::uint64_t active_weight = 0, waiting_weight = 0;
-  std::size_t active = 0, alone = 0, beside = 0;
+  std::size_t active = 0, alone = 0, beside = 0, several = 0;
   for (const Entry& entry : accounts_) {
     const Account& account = entry.second;
+    several += account.running > 1 ? 1 : 0;
     const auto under = [&entry](const auto& index, const auto& key) {
       const auto found = index.find(key);
       return found != index.end() && found->second == &entry;
     };
-    const std::pair time{account.virtual_time, account.id};
+    const std::pair time{account.stands_at, account.id};
     const std::tuple place{account.virtual_time, account.first_arrival(), account.id};
     LOCI_CHECK(under(account.active() ? active_ : idle_, time),
-               "invariant 10: every account stands at its virtual time");
+               "invariant 10: every account stands at its virtual time, or at one before");
+    LOCI_CHECK(account.stands_at <= account.virtual_time, "invariant 10: no account stands behind its time");
     active += account.active() ? 1 : 0;
     active_weight += account.active() ? account.weight : 0;
     if (account.waiting.empty()) continue;
-    LOCI_CHECK(account.running > 0 ? under(waiting_beside_, time) : under(waiting_alone_, place),
+    LOCI_CHECK(account.running > 0 ? under(waiting_beside_, account.id) : under(waiting_alone_, place),
                "invariant 10: who waits stands at its place");
     LOCI_CHECK(by_waiting_.contains(&entry), "invariant 10: who waits is compared with others");
     waiting_weight += account.weight;
@@ -360,6 +369,9 @@ void FairQueue::check_invariants() const {
   }
   LOCI_CHECK(active_weight == active_weight_ && waiting_weight == waiting_weight_,
              "invariant 10: weights are summed");
+  LOCI_CHECK(several == running_several_, "invariant 10: who runs several requests is counted");
+  LOCI_CHECK(active_.empty() || active_.begin()->first.first == active_.begin()->second->second.virtual_time,
+             "invariant 10: the first stands at its time");
   LOCI_CHECK(active == active_.size() && accounts_.size() - active == idle_.size() &&
                  alone == waiting_alone_.size() && beside == waiting_beside_.size() &&
                  alone + beside == by_waiting_.size(),

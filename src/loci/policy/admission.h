@@ -115,6 +115,8 @@ class FairQueue {
   bool below_slot_share(const std::string& tenant) const;
   // It has more places than its share, and more than one.
   bool above_slot_share(const std::string& tenant) const;
+  // Some tenant has more than one: else none is above its share. O(1).
+  bool any_runs_several() const { return running_several_ > 0; }
   // The tenant with the most that waits for its weight; the queue is not empty. O(1).
   const std::string& most_waiting() const;
 
@@ -134,6 +136,7 @@ class FairQueue {
   struct Account {
     std::uint64_t id = 0;  // unique
     std::uint64_t virtual_time = 0;
+    std::uint64_t stands_at = 0;  // in active_ or idle_: its virtual time, or an earlier one that it had
     std::uint32_t weight = 1;
     std::uint32_t running = 0;
     WaitingByArrival waiting;
@@ -162,6 +165,7 @@ class FairQueue {
   // Where the account stands in what is ordered by it; and no more, while it changes.
   void enter(Entry& entry);
   void leave(const Entry& entry);
+  void settle_first();
   void advance();
   WaitingByArrival::const_iterator first_of(Entry& entry);
   void look_at(Entry& entry);
@@ -176,12 +180,16 @@ class FairQueue {
   Nanos now_ = 0;
   std::uint64_t step_ = 1;
   Accounts accounts_;
-  ByTime active_, idle_;   // all accounts
+  // All accounts. A tenant is charged for each token: in active_ only the first one's time is always as it is
+  // now, the others' may be from before, and is set right when they are the first.
+  ByTime active_, idle_;
   ByPlace waiting_alone_;  // that wait, and run nothing
-  ByTime waiting_beside_;  // that wait, and run something: as many as there are slots at most
+  // That wait, and run something, by id: as many as there are slots at most.
+  std::map<std::uint64_t, Entry*> waiting_beside_;
   std::set<const Entry*, MoreWaiting> by_waiting_;  // that wait
   std::uint64_t active_weight_ = 0, waiting_weight_ = 0;
-  std::set<std::string> moved_;  // take_moved()
+  std::size_t running_several_ = 0;  // accounts
+  std::set<std::string> moved_;      // take_moved()
   std::uint64_t accounts_made_ = 0;
   std::size_t waiting_ = 0;
   std::uint64_t virtual_now_ = 0;  // of the active tenant that was given least; never goes back

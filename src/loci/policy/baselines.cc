@@ -29,6 +29,7 @@ Baseline attention_store() {
                        .save = "through",                          // §3.2.2
                        .decode_reserve_percent = 0,                // none is named
                        .lookahead_requests = kLookaheadUnlimited,  // §3.3: as far as L_pw and L_ew
+                       .prefetch_percent = 100,                    // §3.3.1: none is set aside
                        .preload = "buffer",                        // §3.2.1: S_buf
                        .batch = "split"},  // §4.2: a job prefills before it joins others that decode
           .truncates = true};              // §3.4

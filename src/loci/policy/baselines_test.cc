@@ -42,6 +42,8 @@ TEST(Baselines, ARefusedPolicyIsNamed) {
   EXPECT_EQ(field([](PolicySet& p) { p.batch = "both"; }), "batch");
   EXPECT_EQ(field([](PolicySet& p) { p.swap_out_percent = 101; }), "swap_out_percent");
   EXPECT_EQ(field([](PolicySet& p) { p.decode_reserve_percent = 91; }), "decode_reserve_percent");
+  EXPECT_EQ(field([](PolicySet& p) { p.prefetch_percent = 101; }), "prefetch_percent");
+  EXPECT_EQ(field([](PolicySet& p) { p.preload_retries = 33; }), "preload_retries");
   for (const std::uint32_t chunk : {0u, 31u, 33u, kSwapChunkTokensMax + kBlockTokens})
     EXPECT_EQ(field([&](PolicySet& p) { p.swap_chunk_tokens = chunk; }), "swap_chunk_tokens") << chunk;
 }

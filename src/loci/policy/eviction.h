@@ -7,8 +7,11 @@
 //   random     any, from a seed
 //   retention  Pensieve: what is cheap to compute again and has long been idle
 //   lookahead  AttentionStore: least recently used, but last what the queue needs
-//   value      what costs least time to restore, divided by the time it has been idle and three minutes; but
-//   last what the queue needs
+//   value      what costs least time to restore, divided by its bytes and by the time it has been idle and
+//   three minutes; but last what the queue needs
+//
+// In host memory and on the disk none gives up what a waiting request needs and no slower tier of this server
+// has, while there is anything else (eviction/sparing_order.h).
 //
 // Each is a class of its own under eviction/. Integers alone: the same calls give the same order.
 #pragma once
@@ -31,7 +34,8 @@ inline constexpr std::array<std::string_view, 6> kEvictionPolicies = {"lru",    
 // Whose copies an order is of.
 struct EvictionPlace {
   Tier tier = Tier::kDevice;
-  std::uint64_t block_bytes = 0;  // of a copy; 0 where it does not matter
+  std::uint64_t block_bytes = 0;   // of a copy; 0 where it does not matter
+  std::uint64_t hidden_bytes = 0;  // of a copy as hidden states; 0: there are none
   std::uint64_t seed = 0;
   // A block that is missing inside a sequence can be computed by itself. If some layers have a window it
   // cannot: all tokens after it are computed again (docs/decisions/layer-groups.md).

@@ -128,6 +128,34 @@ TEST(Lookahead, GivesUpTheWindowFromItsTail) {
   EXPECT_EQ(drain(*order, facts), (std::vector<std::uint32_t>{50, 100, 4, 3, 2, 1}));
 }
 
+// What is wanted and in no slower tier goes last below the device, whatever else decides.
+TEST(Eviction, SparesWhatTheQueueNeedsAndNothingSlowerHas) {
+  constexpr std::uint8_t kOnDisk = 1u << static_cast<unsigned>(Tier::kDisk);
+  for (const std::string_view name : kEvictionPolicies) {
+    SCOPED_TRACE(name);
+    for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+      const EvictionPlace place{.tier = tier, .block_bytes = 1000};
+      const auto order = make_eviction_order(name, place, default_costs()).value();
+      Facts facts;
+      for (std::uint32_t i = 0; i < 60; ++i) {
+        EvictionFacts& f = facts[BlockId(i)];
+        f = {.last_used = i, .born = i, .depth = 1, .wanted = i < 20 ? 19 - i : kNotWanted};
+        order->insert(BlockId(i), f);
+      }
+      const auto all = drain(*order, facts, 100);
+      ASSERT_EQ(all.size(), 60u);
+      for (std::uint32_t i = 0; i < 20; ++i) EXPECT_EQ(all[40 + i], i) << "from the queue's tail";
+    }
+  }
+  // With a copy on the disk nothing is lost, and the order of the policy's own decides.
+  const auto lru = make_eviction_order("lru", {.tier = Tier::kHost}, default_costs()).value();
+  const Facts facts = {{BlockId(0), {.last_used = 1, .elsewhere = kOnDisk, .wanted = 0}},
+                       {BlockId(1), {.last_used = 2, .wanted = 0}},
+                       {BlockId(2), {.last_used = 3}}};
+  for (const auto& [block, f] : facts) lru->insert(block, f);
+  EXPECT_EQ(drain(*lru, facts), (std::vector<std::uint32_t>{0, 2, 1}));
+}
+
 TEST(Lookahead, LeavesAPrefixOfASession) {
   const auto order = make_eviction_order("lookahead", {}, default_costs()).value();
   Facts facts;

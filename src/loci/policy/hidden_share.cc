@@ -11,14 +11,11 @@ namespace {
 
 using Signed = __int128;
 
-// The turn for which a share has to pay, and for which the disk is divided: so many blocks come back, and so
-// many tokens are new.
+// The turn for which a share has to pay: so many blocks come back, and so many tokens are new.
 constexpr std::uint32_t kRestoredTokens = 2048, kRestoredBlocks = kRestoredTokens / kBlockTokens;
 constexpr std::uint32_t kNewTokens = 64;
 // Tokens whose mean price is that of a leading block that is computed.
 constexpr std::uint32_t kLeadingTokens = 1024;
-
-constexpr std::uint32_t kKeysAndValuesMin = 25;  // percent of the blocks
 
 // Larger costs count as this, days, so that sums and products of some have room.
 constexpr Nanos kCostCounted = Nanos{1} << 48;
@@ -101,12 +98,15 @@ HiddenShare hidden_share(const CostModel& costs, std::uint64_t kv_bytes, std::ui
   return 10 * with <= 9 * without ? share : HiddenShare{};
 }
 
-FormShares form_shares(const HiddenShare& share, std::uint32_t tokens) {
-  const std::uint32_t blocks = std::max(tokens / kBlockTokens, 1u);
-  const std::uint32_t behind = blocks - std::min(share.from_block, blocks);
-  const auto hidden = static_cast<std::uint32_t>(std::uint64_t{share.percent} * behind / blocks);
-  if (hidden == 0) return {};
-  return {std::max(100 - hidden, kKeysAndValuesMin), hidden};
+HiddenShare next_hidden_share(const CostModel& costs, std::uint64_t kv_bytes, std::uint64_t hidden_bytes,
+                              const HiddenShare& now) {
+  const HiddenShare best = hidden_share(costs, kv_bytes, hidden_bytes);
+  if (costs.project_block() == 0) return best;
+  const Costs block = costs_of(costs, kv_bytes, hidden_bytes);
+  const auto turn = [&](const HiddenShare& share) -> Signed {
+    return block.first_token(share, kRestoredBlocks);
+  };
+  return 10 * turn(best) <= 9 * turn(now) ? best : now;
 }
 
 std::uint64_t hidden_pays_below(const CostModel& costs, std::uint64_t kv_bytes) {

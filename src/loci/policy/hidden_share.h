@@ -56,15 +56,11 @@ struct HiddenShare {
 // None if projecting was not measured, or hidden states are not smaller. Sizes are of a block.
 HiddenShare hidden_share(const CostModel& costs, std::uint64_t kv_bytes, std::uint64_t hidden_bytes);
 
-// How the disk's slots are divided between the forms, in blocks of a hundred that are saved. Blocks that were
-// to be hidden, and whose rows were not all captured, are keys and values too; so a quarter at least is for
-// these, and the sum may be more than a hundred.
-struct FormShares {
-  std::uint32_t keys_and_values = 100;
-  std::uint32_t hidden = 0;
-};
-// Of a conversation of so many tokens.
-FormShares form_shares(const HiddenShare& share, std::uint32_t tokens);
+// The same for a server that runs and has saved its blocks by the share `now`: another share only if a turn
+// of a usual length begins with it in at most nine tenths of the time, and none if projecting was not
+// measured.
+HiddenShare next_hidden_share(const CostModel& costs, std::uint64_t kv_bytes, std::uint64_t hidden_bytes,
+                              const HiddenShare& now);
 
 // Bytes a second of the disk's link: on a slower one a usual turn begins sooner with all blocks hidden than
 // with all as keys and values, as projecting them, and its own tokens, take less than loading these. 0:

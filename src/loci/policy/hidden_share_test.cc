@@ -116,21 +116,23 @@ TEST(HiddenShareTest, HiddenBlocksLieEvenlyBehindTheFirst) {
   EXPECT_EQ(all({.percent = 75, .from_block = 4}), "kkkkkhhhkhhh");
 }
 
+TEST(HiddenShareTest, AShareGivesWayOnlyToOneThatWinsATenth) {
+  const auto next = [](const CostModel& model, std::uint64_t bytes, HiddenShare now) {
+    return next_hidden_share(model, kKv, bytes, now);
+  };
+  const HiddenShare best = hidden_share(costs(750), kKv, kKv / 2);
+  EXPECT_EQ(next(costs(750), kKv / 2, {}), best);
+  EXPECT_EQ(next(costs(750), kKv / 2, best), best);
+  const HiddenShare near{.percent = best.percent - 3, .from_block = best.from_block};
+  EXPECT_EQ(next(costs(750), kKv / 2, near), near) << "from load to load it would be another";
+  EXPECT_EQ(next(costs(20'000), kKv / 4, {.percent = 100}), HiddenShare{}) << "projecting has become slow";
+  EXPECT_EQ(next(costs(0), kKv / 4, {.percent = 100}), HiddenShare{}) << "nobody knows what it costs";
+}
+
 TEST(HiddenShareTest, WhereItPays) {
   EXPECT_EQ(hidden_pays_below(costs(0), kKv), 0u);
   // 64 blocks of 1 ms, and two of new tokens of 5.
   EXPECT_NEAR(static_cast<double>(hidden_pays_below(costs(1000), kKv)), 1e9 * 64 / 74, 1e6);
-}
-
-TEST(HiddenShareTest, KeysAndValuesAlwaysHaveRoom) {
-  const auto shares = [](const HiddenShare& share) {
-    const FormShares forms = form_shares(share, 2048);
-    return std::pair(forms.keys_and_values, forms.hidden);
-  };
-  EXPECT_EQ(shares({}), std::pair(100u, 0u));
-  EXPECT_EQ(shares({.percent = 30}), std::pair(70u, 30u));
-  EXPECT_EQ(shares({.percent = 100}), std::pair(25u, 100u)) << "for what was not captured";
-  EXPECT_EQ(shares({.percent = 80, .from_block = 16}), std::pair(40u, 60u)) << "of a usual context";
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ Status check_policies(const PolicySet& policies) {
   LOCI_RETURN_IF_ERROR(one_of(kBatchRules, policies.batch, "batch"));
   LOCI_RETURN_IF_ERROR(at_most(100, policies.swap_out_percent, "swap_out_percent"));
   LOCI_RETURN_IF_ERROR(at_most(90, policies.decode_reserve_percent, "decode_reserve_percent"));
+  LOCI_RETURN_IF_ERROR(at_most(100, policies.prefetch_percent, "prefetch_percent"));
+  LOCI_RETURN_IF_ERROR(at_most(kPreloadRetriesMax, policies.preload_retries, "preload_retries"));
   if (policies.admission_looks == 0)
     return invalid_argument("expected at least 1, found 0", "admission_looks");
   const std::uint32_t chunk = policies.swap_chunk_tokens;

@@ -30,6 +30,11 @@ inline constexpr std::array<std::string_view, 2> kBatchRules = {"unified", "spli
 // (lookahead.h).
 inline constexpr std::uint32_t kLookaheadUnlimited = 1u << 20;
 
+// Loads ahead of admission: of so many tenants the first request that waits is looked at, in the order in
+// which they come (engine/core/preloads.cc). No more can be tried again.
+inline constexpr std::uint32_t kPreloadHeads = 32;
+inline constexpr std::uint32_t kPreloadRetriesMax = kPreloadHeads;
+
 inline constexpr std::uint32_t kSwapChunkTokensMax = 1024 * kBlockTokens;
 
 struct PolicySet {
@@ -49,8 +54,13 @@ struct PolicySet {
   // Of the requests that wait, at most so many are looked ahead to (AttentionStore §3.3): what they need is
   // evicted last, and brought from disk into host memory. 0: none.
   std::uint32_t lookahead_requests = 32;
+  // Of host memory so much at most is available for prefetching: C_mem of AttentionStore's L_pw (§3.3.1).
+  std::uint32_t prefetch_percent = 100;
   std::string preload = "unbounded";  // kPreloadRules
-  std::string batch = "unified";      // kBatchRules
+  // Of the requests that wait and lack something, the loads of so many are tried again when room or tiers
+  // have changed; each may cost a look at all of its blocks.
+  std::uint32_t preload_retries = 4;
+  std::string batch = "unified";  // kBatchRules
   friend bool operator==(const PolicySet&, const PolicySet&) = default;
 };
 

@@ -122,8 +122,8 @@ struct RestoreProblem {
   // What projecting costs was measured. Else keys and values are loaded where they are there, unless the rule
   // is kHidden.
   bool knows_projecting = true;
-  // Of a tier all is loaded or all computed, and nothing slower than a tier that is computed is loaded:
-  // models whose layers have windows go on from one place.
+  // Of a tier all is loaded or all computed, and nothing slower than a tier that is computed is loaded: a
+  // model with windows that do not reach to the first token goes on from one place.
   bool whole_tiers = false;
 };
 

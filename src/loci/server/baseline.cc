@@ -7,11 +7,11 @@ namespace loci {
 
 Result<ServerBaseline> make_server_baseline(const std::string& name) {
   LOCI_ASSIGN_OR_RETURN(const Baseline baseline, find_baseline(name));
-  ServerBaseline out{
-      .config = {},
-      .options = {"eviction", "admission", "admission_looks", "restore", "reuse", "save", "swap_out_percent",
-                  "swap_chunk_tokens", "decode_reserve_percent", "lookahead_requests", "preload", "batch",
-                  "pass_time", "hidden", "shared", "peer_port", "context_overflow"}};
+  ServerBaseline out{.config = {},
+                     .options = {"eviction", "admission", "admission_looks", "restore", "reuse", "save",
+                                 "swap_out_percent", "swap_chunk_tokens", "decode_reserve_percent",
+                                 "lookahead_requests", "prefetch_percent", "preload", "preload_retries",
+                                 "batch", "pass_time", "hidden", "shared", "peer_port", "context_overflow"}};
   out.config.baseline = name;
   out.config.policies = baseline.policies;
   out.config.pass_time.reset();  // the papers bound a pass by its tokens alone

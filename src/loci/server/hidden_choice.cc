@@ -22,16 +22,20 @@ Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendIn
   if (!refused.ok() && request.wanted == "on") return Status(refused.code(), refused.message(), "hidden");
   if (!refused.ok()) return HiddenChoice{.reason = "none: " + refused.message()};
   HiddenChoice choice{.share = {.percent = 100}, .slice_bytes = form->slice_bytes()};
-  if (request.wanted == "auto")
+  choice.follows = request.wanted == "auto";
+  if (choice.follows)
     choice.share = hidden_share(CostModel(curves), info.block_bytes, form->slice_bytes() * info.layers);
   const std::uint32_t from = choice.share.from_block * kBlockTokens;
+  const bool is_measured = curves.projection > 0;
   choice.reason =
       choice.share.percent > 0
-          ? fmt::format("{} % of the blocks{}, {:.2f} of the bytes of keys and values", choice.share.percent,
+          ? fmt::format("{} % of the blocks{}, {:.2f} of the bytes of keys and values{}",
+                        choice.share.percent,
                         from > 0 ? fmt::format(" behind the first {} tokens", from) : "",
-                        static_cast<double>(form->hidden_bytes) / static_cast<double>(form->kv_bytes))
-      : curves.projection == 0 ? "none: nobody measured projecting (`loci profile MODEL` does)"
-                               : "none: they would not come sooner, as measured";
+                        static_cast<double>(form->hidden_bytes) / static_cast<double>(form->kv_bytes),
+                        is_measured ? "" : "; nobody measured projecting, so plans take it for free")
+      : is_measured ? "none so far: they would not come sooner, as measured"
+                    : "none so far: nobody measured projecting (`loci profile MODEL` does)";
   return choice;
 }
 

@@ -21,12 +21,14 @@ struct HiddenRequest {
 };
 
 struct HiddenChoice {
-  HiddenShare share;  // of the blocks
-  std::uint64_t slice_bytes = 0;
-  std::string reason;  // for people
+  HiddenShare share;              // of the blocks
+  bool follows = false;           // while the server runs the share follows what loads and passes take
+  std::uint64_t slice_bytes = 0;  // 0: there never are any
+  std::string reason;             // for people
 };
 
-// Errors: kInvalidArgument naming hidden, if hidden states were asked for and are not possible.
+// Where nobody measured projecting, "auto" chooses none, and "on" all: that is the operator's choice, not a
+// prediction. Errors: kInvalidArgument naming hidden, if hidden states were asked for and are not possible.
 Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendInfo& info,
                                    const CostCurves& curves);
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a server, a front and `loci cluster` find the members of a cluster, and how a server becomes one.
+// How a server becomes a member of a cluster (open_members.h).
 #pragma once
 
 #include <spdlog/logger.h>
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "loci/base/status.h"
 #include "loci/cluster/limits/cluster_limits.h"
@@ -22,13 +21,6 @@
 #include "loci/server/server_config.h"
 
 namespace loci {
-
-// Checks that the URL is one of PostgreSQL. Errors: kInvalidArgument, without a field and without the URL,
-// which may have a password.
-Status check_join_url(std::string_view url);
-
-// The members in that database. Errors name join or cluster_secret.
-Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const std::string& secret_file);
 
 // Checks that other members can reach this server at the address that it advertises. Logs a warning if only
 // this machine can reach it. Errors: kInvalidArgument naming join, or naming advertise: a loopback address

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -218,7 +219,6 @@ Result<StateTiers> open_tiers(const ServerParts& parts, const std::string& path,
                         .io_limit = config.io_limit.value_or(0),
                         .default_folder = config.folders.state,
                         .backend = &parts.backend->info(),
-                        .hidden_share = hidden.share,
                         .hidden_slice_bytes = hidden.slice_bytes,
                         .context_tokens = context,
                         .model_fingerprint = parts.model->spec.fingerprint,
@@ -229,6 +229,14 @@ Result<StateTiers> open_tiers(const ServerParts& parts, const std::string& path,
   for (const std::string& note : tiers.notes) parts.log->info(note);
   for (const std::string& warning : tiers.warnings) parts.log->warn(warning);
   return tiers;
+}
+
+std::string hidden_text(const HiddenChoice& hidden, const DiskStore* disk) {
+  if (hidden.slice_bytes == 0) return hidden.reason;
+  if (disk == nullptr) return "none: there is no disk";
+  const bool has = std::ranges::any_of(
+      disk->groups(), [](const DiskGroup& group) { return group.form == StateForm::kHidden; });
+  return has ? hidden.reason : "none: the file system of the disk cannot punch holes in files";
 }
 
 }  // namespace
@@ -273,6 +281,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   const Nanos stall_limit = config.stall_limit.value_or(made.gpu ? kStallLimitGpu : 0);
   if (stall_limit > 0) options.stall_limit = stall_limit;
   options.core.hidden.share = hidden.share;
+  options.core.hidden.follows = hidden.follows;
   options.capture_places = capture_places(options.core);
   if (costs.lacks_disk && tiers.disk_folder.empty()) costs.measure_into.reset();
   SelfProfile self = self_profile(*parts.model, path, costs, info, options.core);
@@ -299,7 +308,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
       .shared_tier = shared_tier,
       .peer_port = parts.peers.port(),
       .costs_source = costs.source,
-      .hidden = disk == nullptr && hidden.share.percent > 0 ? "none: there is no disk" : hidden.reason,
+      .hidden = hidden_text(hidden, disk),
       .sampling = std::move(sampling.text)};
 }
 

@@ -13,7 +13,7 @@
 #include "loci/cluster/peers/prefill_calls.h"
 #include "loci/cluster/routed_request.h"
 #include "loci/memory/chain_key.h"
-#include "loci/server/join_cluster.h"
+#include "loci/server/open_members.h"
 #include "loci/server/profile/profile_file.h"
 
 namespace loci {

@@ -17,7 +17,7 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/run/engine.h"
 #include "loci/model/model_spec.h"
-#include "loci/serve/generation/prefill.h"
+#include "loci/serve/generation/ask_for_prefill.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/server/server_config.h"
 

@@ -12,6 +12,7 @@
 #include "loci/server/conversations.h"
 #include "loci/server/join_cluster.h"
 #include "loci/server/load_engine.h"
+#include "loci/server/open_members.h"
 #include "loci/server/server_parts.h"
 #include "loci/server/unanswered_moves.h"
 

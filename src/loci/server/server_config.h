@@ -16,9 +16,9 @@
 #include "loci/compute/state_type.h"
 #include "loci/model/open_source.h"
 #include "loci/policy/policy_set.h"
-#include "loci/serve/call/router.h"
-#include "loci/serve/http/server.h"
-#include "loci/serve/telemetry/log_line.h"
+#include "loci/serve/call/access.h"
+#include "loci/serve/http/server_options.h"
+#include "loci/serve/telemetry/log_format.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/server/disk_place.h"
 #include "loci/server/sampling_choice.h"
@@ -35,7 +35,7 @@ struct ServerConfig {
   std::string model;  // a file or directory, or a name that FindModel (server.h) turns into one
   bool pull = true;   // fetch a model of a registry if it is not here
   LoadOptions load;
-  HttpServer::Options http;
+  HttpServerOptions http;
   std::vector<std::string> cors_origins;   // whose web pages may use the server
   std::vector<std::string> allowed_hosts;  // further names of this server, which it cannot find out itself
   std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;

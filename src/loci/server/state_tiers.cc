@@ -104,14 +104,10 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
                               .layer_slice_bytes = layers.layer_slice_bytes});
     options.shares.push_back(blocks_needed(pools[group], expected));
   }
-  if (request.hidden_share.percent > 0) {
-    const std::uint32_t share = options.shares.front();
-    const FormShares forms = form_shares(request.hidden_share, expected);
+  if (request.hidden_slice_bytes > 0) {
     options.groups.push_back({.layers = options.groups.front().layers,
                               .layer_slice_bytes = request.hidden_slice_bytes,
                               .form = StateForm::kHidden});
-    options.shares.front() = std::max(1u, share * forms.keys_and_values / 100);
-    options.shares.push_back(std::max(1u, share * forms.hidden / 100));
   }
   options.io = request.disk_io;
   options.bytes_per_second = request.io_limit;
@@ -136,8 +132,7 @@ void describe_disk(const TierRequest& request, const std::vector<DiskPlace>& fol
       request.io_limit == 0 ? "" : fmt::format(", {}/s at most", format_bytes(request.io_limit));
   std::string hidden;
   if (slots.size() > request.backend->groups.size()) {
-    hidden = fmt::format(", {} for {} tokens as hidden states",
-                         format_bytes(slots.back() * request.hidden_slice_bytes * request.backend->layers),
+    hidden = fmt::format(", or for {} tokens as hidden states",
                          format_count(std::uint64_t{slots.back()} * kBlockTokens));
   }
   tiers.disk_summary = fmt::format("{}{} in {} ({}{})", describe(*request.backend, slots), hidden,

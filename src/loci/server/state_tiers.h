@@ -16,7 +16,6 @@
 #include "loci/memory/disk/disk_keeper.h"
 #include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_store.h"
-#include "loci/policy/hidden_share.h"
 #include "loci/server/disk_place.h"
 
 namespace loci {
@@ -28,9 +27,7 @@ struct TierRequest {
   std::uint64_t io_limit = 0;  // bytes a second of the disk tier; 0: none
   std::string default_folder;
   const BackendInfo* backend = nullptr;
-  // Which blocks are stored as hidden states, and the bytes of a slice of these.
-  HiddenShare hidden_share;
-  std::uint64_t hidden_slice_bytes = 0;
+  std::uint64_t hidden_slice_bytes = 0;  // of blocks that are stored as hidden states; 0: there are none
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it

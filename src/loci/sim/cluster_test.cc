@@ -188,6 +188,24 @@ TEST(Cluster, APromptIsComputedAtOneInstanceAndItsReplyWrittenAtAnother) {
   EXPECT_GE(second.from[0], 1600u) << "the decode member has the conversation";
 }
 
+// Where prefill members read nothing from others, they compute the reply before as well, and the decode
+// member still reads from them.
+TEST(Cluster, PrefillMembersCanBeToldToReadNothing) {
+  constexpr std::uint32_t kReply = 400;
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 1600}}, .reply_tokens = kReply},
+                                  {.after = 5 * kNanosPerSecond, .pieces = {{2, 640}}, .reply_tokens = 20}}});
+  WorldOptions options = options_of_roles(1, 1);
+  for (const std::uint32_t again : {0u, kReply}) {
+    options.cluster.prefills_read = again == 0;
+    const WorldReport report = run(trace, options);
+    EXPECT_EQ(report.cluster.prefilled, 2u);
+    EXPECT_GE(report.requests[1].prefilled, 640u + again);
+    EXPECT_LT(report.requests[1].prefilled, 640u + again + 2 * kBlockTokens);
+    EXPECT_GE(report.cluster.peer_blocks, (1600 + 640) / kBlockTokens - 1) << "but the block that goes on";
+  }
+}
+
 // A prompt of five passes, each of whose state takes half as long to bring as to compute: all but the last of
 // it comes while the prompt is computed.
 TEST(Cluster, StateIsReadWhileTheRestOfThePromptIsComputed) {
@@ -222,6 +240,30 @@ TEST(Cluster, StateIsReadWhileTheRestOfThePromptIsComputed) {
   EXPECT_GE(first(late), computing + computing * 2 / 5);
   EXPECT_LE(first(early), computing + computing / 10 + computing / 5)
       << "a fifth of the state, and a few rows";
+}
+
+// All prompts have one beginning. The first reply begins after some 1.3 s and ends after 2.9 s. The second
+// request comes after 2 s: a front that learns of a prompt when its reply begins sends it where that was, and
+// all later ones too; one that learns of it at the end sends it to the other instance, which is idle, and
+// both have the beginning from then on.
+TEST(Cluster, PromptsThatAFrontLearnsOfLateSpread) {
+  Trace trace;
+  for (std::uint64_t c = 0; c < 40; ++c) {
+    trace.conversations.push_back({{{.at = static_cast<Nanos>(c) * 2 * kNanosPerSecond,
+                                     .pieces = {{1, 2400}, {c + 2, 40}},
+                                     .reply_tokens = 300}}});
+  }
+  WorldOptions options = options_of(2, RoutingPolicy::kPromptTree);
+  options.cluster.peers = false;
+  const auto computed = [&](Remembers remembers) {
+    options.cluster.remembers = remembers;
+    const WorldReport report = run(trace, options);
+    std::uint64_t lacked = 0;  // requests that did not find the beginning
+    for (const RequestRecord& record : report.requests) lacked += record.from[0] < 2'000;
+    return lacked;
+  };
+  EXPECT_EQ(computed(Remembers::kBegun), 1u);
+  EXPECT_EQ(computed(Remembers::kEnded), 2u);
 }
 
 // A prompt's pass holds up the replies beside it, but not those of another instance.

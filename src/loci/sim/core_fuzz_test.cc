@@ -211,6 +211,8 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithWindowsAndTiers) {
     EXPECT_GT(totals.after_restart, seeds);
     EXPECT_GT(totals.suspensions, seeds / 20);
     EXPECT_GT(totals.kept_rows, seeds);
+    for (const RestoreRule rule : {RestoreRule::kTokenWise, RestoreRule::kNaiveHybrid, RestoreRule::kAuto})
+      EXPECT_GT(totals.partial_loads[static_cast<std::size_t>(rule)], 0u) << restore_rule_name(rule);
   }
 }
 

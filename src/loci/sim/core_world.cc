@@ -346,9 +346,10 @@ void World::arrive(Arrival arrival) {
   clients_.emplace(arrival.request, std::move(client));
   // Every other one brings the names of its blocks.
   const CoreConfig& config = options_.config;
-  if (arrival.request.value % 2 == 0 && arrival.scope == SharingScope::kTenant && config.reuse &&
-      arrival.dropped.empty())
-    arrival.keys = prompt_keys(ChainKeyHasher(config.chain_secret, config.model_fingerprint), arrival);
+  if (arrival.request.value % 2 == 0) {
+    const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
+    arrival.keys = arrival_keys(config, hasher, *core_.public_chains(), arrival);
+  }
   step(std::move(arrival));
 }
 
@@ -364,7 +365,12 @@ void World::forget_one() {
   auto client = clients_.begin();
   std::advance(client, static_cast<std::ptrdiff_t>(choose_(clients_.size())));
   const Arrival& arrival = client->second.arrival;
-  step(Forget{.tenant = arrival.tenant, .salt = arrival.salt, .tokens = history_of(client->second)});
+  Forget event{.tenant = arrival.tenant, .salt = arrival.salt, .tokens = history_of(client->second)};
+  if (arrival.request.value % 2 == 0) {  // as its arrival
+    const ChainKeyHasher hasher(options_.config.chain_secret, options_.config.model_fingerprint);
+    event.keys = forget_keys(hasher, *core_.public_chains(), event);
+  }
+  step(event);
 }
 
 // Somebody measured, and it is not what was believed.

@@ -5,6 +5,7 @@
 
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
+#include "loci/policy/policy_set.h"
 #include "loci/sim/core_world.h"
 
 namespace loci {
@@ -77,6 +78,19 @@ CoreWorldOptions random_window_world(const Chooser& choose) {
   return options;
 }
 
+namespace {
+
+// How far requests that wait are brought what they need.
+void draw_loads_ahead(const Chooser& choose, CoreConfig& config) {
+  constexpr std::array<std::uint32_t, 3> kPercents = {0, 40, 100};
+  constexpr std::array<std::uint32_t, 3> kRetries = {0, 4, kPreloadRetriesMax};
+  config.preload = kPreloadRules[choose(kPreloadRules.size())];
+  config.prefetch_percent = kPercents[choose(kPercents.size())];
+  config.preload_retries = kRetries[choose(kRetries.size())];
+}
+
+}  // namespace
+
 CoreWorldOptions random_tier_world(const Chooser& choose) {
   const auto number = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(choose(high - low + 1));
@@ -93,7 +107,7 @@ CoreWorldOptions random_tier_world(const Chooser& choose) {
   config.save = choose(2) == 0 ? "through" : kSaveRules[choose(kSaveRules.size())];
   config.swap_out_percent = number(0, 100);
   config.swap_chunk_tokens = kBlockTokens * number(1, 4);
-  config.preload = kPreloadRules[choose(kPreloadRules.size())];
+  draw_loads_ahead(choose, config);
   config.saves_max = number(1, 8);
   config.lookahead_requests = config.saves_max / 2;  // from 0, so that the queue outgrows the window
   config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
@@ -113,7 +127,8 @@ CoreWorldOptions random_tier_world(const Chooser& choose) {
   if (config.groups.size() == 1 && first.window == 0 && first.host_blocks == 0 && choose(2) == 0) {
     config.hidden = {.disk_blocks = number(1, 40),
                      .block_bytes = number(1, 999),
-                     .share = {.percent = number(0, 100), .from_block = number(0, 4)}};
+                     .share = {.percent = number(0, 100), .from_block = number(0, 4)},
+                     .follows = choose(2) == 0};
     config.costs.projection = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(100));
   }
   options.move_fails_one_in = choose(2) == 0 ? 0 : number(2, 30);
@@ -127,7 +142,27 @@ CoreWorldOptions random_tier_world(const Chooser& choose) {
   return options;
 }
 
+namespace {
+
+// Half of the layers have a window that reaches to the first token until a conversation is long, so plans
+// load a part.
+CoreWorldOptions random_wide_window_world(const Chooser& choose) {
+  CoreWorldOptions options = random_restore_world(choose);
+  CoreConfig& config = options.config;
+  CoreGroup wide = config.groups.front();
+  wide.window = config.context_tokens / 2 + static_cast<std::uint32_t>(choose(config.context_tokens / 2));
+  config.groups.push_back(wide);
+  if (choose(3) == 0) {
+    config.passes_ahead = 1;
+    config.batch = "unified";
+  }
+  return options;
+}
+
+}  // namespace
+
 CoreWorldOptions random_window_tier_world(const Chooser& choose) {
+  if (choose(5) == 0) return random_wide_window_world(choose);
   const auto number = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(choose(high - low + 1));
   };
@@ -144,7 +179,7 @@ CoreWorldOptions random_window_tier_world(const Chooser& choose) {
   config.hole_records = number(0, 100);
   config.save = choose(4) == 0 ? "ahead" : "through";
   config.swap_out_percent = number(0, 100);
-  config.preload = kPreloadRules[choose(kPreloadRules.size())];
+  draw_loads_ahead(choose, config);
   config.restore = choose(2) == 0 ? "kv" : kRestoreRules[choose(kRestoreRules.size())];
   config.saves_max = number(1, 32);
   config.costs.token = 100;
@@ -219,7 +254,7 @@ CoreWorldOptions random_cut_world(const Chooser& choose) {
   config.context_tokens = kBlockTokens * number(6, 16);
   for (CoreGroup& group : config.groups) group.block_count = std::max(group.block_count, number(20, 80));
   if (choose(2) == 0) config.restore = "kv";
-  config.preload = kPreloadRules[choose(kPreloadRules.size())];
+  draw_loads_ahead(choose, config);
   config.lookahead_requests = number(0, 8);
   config.max_running = number(1, 3);  // so that some wait, and are looked ahead to
   config.max_batch_tokens = number(16, 120);

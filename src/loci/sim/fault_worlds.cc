@@ -8,6 +8,7 @@
 #include "loci/engine/core/link_breaker.h"
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
+#include "loci/policy/policy_set.h"
 #include "loci/policy/restore_plan.h"
 
 namespace loci::sim {
@@ -56,7 +57,8 @@ class Maker {
     core.hidden = {
         .disk_blocks = scale * number(1, 100),
         .block_bytes = options.model.hidden_token_bytes() * kBlockTokens,
-        .share = {.percent = one_in(3) ? 100 : number(0, 100), .from_block = one_in(2) ? 0 : number(1, 8)}};
+        .share = {.percent = one_in(3) ? 100 : number(0, 100), .from_block = one_in(2) ? 0 : number(1, 8)},
+        .follows = one_in(2)};
     core.save = "through";
     if (one_in(2)) core.restore = one_in(2) ? "hcache" : "hidden";
     options.machine.projection_flops = one_in(2) ? 0 : number(1, 100) * 1e11;
@@ -87,6 +89,7 @@ class Maker {
     cluster.published = {.chunks_max = number(1, large_ ? 2'000 : 200),
                          .of_block_max = number(1, 8),
                          .events_kept = number(1, 300)};
+    if (!large_) cluster.tree_entries_max = 1 << 14;  // more than all prompts of a small world have
     FaultOptions& faults = world.options.faults;
     faults.restarts = number(500, 20'000) * kNanosPerMilli;
     if (!one_in(4)) faults.away = number(1, 10'000) * kNanosPerMilli;
@@ -153,6 +156,10 @@ class Maker {
     core.swap_out_percent = number(0, 100);
     core.lookahead_requests = number(0, 20);
     core.seed = random_.next();
+    // Of that seed, not of the world's: so what seeds show otherwise stayed as it was when these came.
+    Random random(core.seed);
+    core.prefetch_percent = std::array{0u, 40u, 100u}[random.below(3)];
+    core.preload_retries = std::array{0u, 4u, kPreloadRetriesMax}[random.below(3)];
   }
 
   // Conversations behind one of a few beginnings; now and then many come at once.

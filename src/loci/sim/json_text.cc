@@ -19,18 +19,7 @@ bool is_short_list(const Json& json) {
 
 }  // namespace
 
-JsonText read_json(std::string_view text) {
-  JsonText out;
-  const auto keep = [&](int levels, Json::parse_event_t event, const Json&) {
-    const bool begins =
-        event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
-    if (!begins || levels < kJsonLevelsMax) return true;
-    out.is_too_deep = true;
-    return false;
-  };
-  out.value = Json::parse(text, keep, false);
-  return out;
-}
+JsonRead<Json> read_json_file(std::string_view text) { return read_json<Json>(text, kJsonFileLimits); }
 
 std::string levels_expected() {
   return fmt::format("at most {} levels of arrays and objects", kJsonLevelsMax);

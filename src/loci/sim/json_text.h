@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of files that anybody may have written. The library reads it without recursion but prints it with one
-// call for each level, so text that is nested without a limit would overflow the stack.
+// JSON of files that anybody may have written (base/json_reader.h), and what errors say of it.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "loci/base/json_reader.h"
+
 namespace loci::sim {
 
-inline constexpr int kJsonLevelsMax = 64;  // of arrays and objects inside one another
+// Of arrays and objects inside one another.
+inline constexpr std::size_t kJsonLevelsMax = kJsonFileLimits.depth_max;
 
-struct JsonText {
-  nlohmann::json value;      // discarded: the text is not JSON
-  bool is_too_deep = false;  // then `value` lacks what is inside the deepest level
-};
-JsonText read_json(std::string_view text);
+JsonRead<nlohmann::json> read_json_file(std::string_view text);
 
 // What an error says was expected and found where a text is too deep.
 std::string levels_expected();

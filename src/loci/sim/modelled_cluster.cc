@@ -19,7 +19,8 @@ ModelledPeers::Ways peer_ways(const WorldOptions& options) {
   const ClusterOptions& cluster = options.cluster;
   ModelledPeers::Ways ways{.latency = cluster.network.latency,
                            .rounds = cluster.peer_rounds,
-                           .rounds_bytes = cluster.peer_rounds_bytes};
+                           .rounds_bytes = cluster.peer_rounds_bytes,
+                           .first_asking = cluster.prefills_read ? 0 : cluster.prefills};
   for (const CoreGroup& group : options.core.groups) ways.block_bytes += group.block_bytes;
   return ways;
 }
@@ -103,7 +104,7 @@ void ModelledCluster::cancel(RequestId id) {
 void ModelledCluster::settle() {
   for (const RequestId id : clients_.take_begun()) fronts_[front_of(id)]->begun(id, agenda_.now());
   for (const RequestId id : clients_.take_ended()) {
-    fronts_[front_of(id)]->ended(id);
+    fronts_[front_of(id)]->ended(id, agenda_.now());
     where_.erase(id.value);
   }
   for (std::uint32_t i = 0; i < instances_.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "loci/base/random.h"
+#include "loci/cluster/feed/feed_wire.h"
 #include "loci/policy/routing/named_chunks.h"
 
 namespace loci::sim {
@@ -56,8 +57,12 @@ std::uint64_t process_of(const Instance& instance) {
 
 ModelledFront::ModelledFront(const ClusterOptions& options, std::uint64_t seed, Answers answers)
     : reads_feeds_(options.policy == RoutingPolicy::kFirstToken),
+      remembers_(options.remembers),
       answers_(std::move(answers)),
-      instances_({.policy = options.policy, .handover = options.handover, .seed = seed}) {}
+      instances_({.policy = options.policy,
+                  .handover = options.handover,
+                  .tree_entries_max = options.tree_entries_max,
+                  .seed = seed}) {}
 
 std::vector<std::uint32_t> ModelledFront::update(const std::vector<Row>& rows, Nanos now) {
   std::vector<Member> members;
@@ -155,20 +160,28 @@ void ModelledFront::begun(RequestId id, Nanos now) {
   Request& request = requests_.at(id.value);
   not_begun(request);
   request.at->connects.succeed();
+  request.has_begun = true;
+  if (remembers_ == Remembers::kBegun) remember(request, now);
+}
+
+void ModelledFront::remember(const Request& request, Nanos now) {
   instances_.remember(request.prompt, {*request.at, request.was_prefilled ? request.prefill.get() : nullptr},
                       now);
 }
 
-void ModelledFront::ended(RequestId id) {
+void ModelledFront::ended(RequestId id, Nanos now) {
   const auto at = requests_.find(id.value);
   if (at == requests_.end()) return;
-  if (at->second.at != nullptr) leave(at->second);
+  Request& request = at->second;
+  if (remembers_ == Remembers::kEnded && request.has_begun && request.at != nullptr) remember(request, now);
+  if (request.at != nullptr) leave(request);
   requests_.erase(at);
 }
 
 bool ModelledFront::lost(RequestId id) {
   Request& request = requests_.at(id.value);
   leave(request);
+  request.has_begun = false;
   if (++request.losses < kLossesMax) return true;
   requests_.erase(id.value);
   return false;

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "loci/cluster/feed/block_feed.h"
-#include "loci/cluster/feed_reader.h"
+#include "loci/cluster/feed/feed_pauses.h"
 #include "loci/cluster/instances.h"
 #include "loci/engine/core/plan.h"
 #include "loci/serve/generation/prefill.h"
@@ -59,7 +59,7 @@ class ModelledFront {
   // Its instance died. False: the request may not be sent again.
   bool lost(RequestId id);
   void begun(RequestId id, Nanos now);
-  void ended(RequestId id);
+  void ended(RequestId id, Nanos now);
   std::size_t open() const { return requests_.size(); }  // requests that have not ended
 
   // The names of the request's prompt, for its instance.
@@ -89,6 +89,7 @@ class ModelledFront {
     std::uint64_t prefill_bytes = 0;  // likewise
     bool is_prefill_counted = false;
     bool was_prefilled = false;
+    bool has_begun = false;
   };
   struct Follow {
     std::uint32_t number = 0;  // the front's own, of the instance that it follows
@@ -98,11 +99,13 @@ class ModelledFront {
   };
 
   void leave(Request& request);
+  void remember(const Request& request, Nanos now);
   static void not_begun(Request& request);
   std::shared_ptr<Instance> find(std::uint32_t number) const;
   void read_pages(Follow& follow, Instance& instance, BlockFeed& feed);
 
   const bool reads_feeds_;
+  const Remembers remembers_;
   const Answers answers_;
   loci::Instances instances_;
   std::map<std::uint64_t, Request> requests_;  // that have not ended

@@ -36,6 +36,10 @@ class ModelledHidden {
 
   // --- saving ---
 
+  // From the next pass on these blocks are captured.
+  void follow(const HiddenShare& share) {
+    if (is_on()) places_->follow(share);
+  }
   // A pass begins. Returns how many rows it copies out.
   std::uint64_t begin(const Pass& pass);
   // The pass has ended, and has projected so many blocks.

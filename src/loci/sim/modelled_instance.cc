@@ -119,8 +119,8 @@ void ModelledInstance::take(const Happening& one) {
 
 void ModelledInstance::arrive(Arrival arrival, const PromptNames& names) {
   const bool is_told = feed_ != nullptr && arrival.dropped.empty();
-  if (is_told) arrival.keys = prompt_keys(hasher_, arrival);
-  const std::vector<ChainKey> keys = arrival.keys;
+  if (is_told) arrival.keys = arrival_keys(options_.core, hasher_, *core_.public_chains(), arrival);
+  const std::vector<ChainKey> keys = arrival.keys.blocks;
   const RequestId id = arrival.request;
   const std::size_t tokens = arrival.prompt.size();
   if (!options_.device_keeps) drop_kept();
@@ -252,6 +252,7 @@ void ModelledInstance::start_save(const Move& move, std::uint64_t bytes) {
 void ModelledInstance::start_moves(const Plan& plan) {
   std::array<Transfer, kTiers> loads;
   std::array<OperationId, kTiers> together{};
+  if (plan.hidden_share) hidden_.follow(*plan.hidden_share);
   for (const Move& move : plan.moves) {
     const std::uint64_t bytes = bytes_of(move);
     const Ledger::Load load{link_of(move), move.form, is_copy(move) ? 0 : bytes};

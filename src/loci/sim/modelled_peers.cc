@@ -31,6 +31,10 @@ void ModelledPeers::take(std::uint32_t instance, Outbox out) {
     Question question{instance, instances_[instance]->process(), std::move(ask), {}};
     question.groups.resize(question.ask.keys.size());
     questions_.emplace(number, std::move(question));
+    if (instance < ways_.first_asking) {
+      send({.says = Says::kAnswer, .of = number, .indices = {}}, kHere);
+      continue;
+    }
     ++counts_.asks;
     send({.says = Says::kAsk, .of = number, .indices = {}}, latency_);
   }

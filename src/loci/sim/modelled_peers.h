@@ -33,7 +33,8 @@ class ModelledPeers {
     Nanos latency = 0;        // of a message, one way
     std::uint8_t rounds = 1;  // of a read, if it has so many bytes:
     std::uint64_t rounds_bytes = 0;
-    std::uint64_t block_bytes = 0;  // of all groups
+    std::uint64_t block_bytes = 0;   // of all groups
+    std::uint32_t first_asking = 0;  // instances before it ask nobody
   };
   // Both others must outlive it.
   ModelledPeers(Agenda& agenda, Instances& instances, const Ways& ways)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "loci/policy/hidden_share.h"
 #include "loci/policy/pool_split.h"
@@ -279,18 +280,14 @@ void read_belief(Fields fields, WorldOptions& world) {
   world.core.costs = std::move(curves);
 }
 
-// The bytes of the disk, which are of keys and values so far, divided between both forms, as a server's.
-void divide_disk(const HiddenShare& share, std::uint64_t hidden_bytes, CoreConfig& core) {
-  CoreGroup& group = core.groups.front();
-  const auto [of_kv, of_hidden] = form_shares(share, expected_tokens({}, core.context_tokens));
+// The bytes of the disk, which are of keys and values so far, are for both forms, as a server's.
+void share_disk(const HiddenShare& share, std::uint64_t hidden_bytes, CoreConfig& core) {
+  const CoreGroup& group = core.groups.front();
   const double bytes = static_cast<double>(group.disk_blocks) * static_cast<double>(group.block_bytes);
-  const double each = bytes / (of_kv * static_cast<double>(group.block_bytes) +
-                               of_hidden * static_cast<double>(hidden_bytes));
-  group.disk_blocks = std::max(1u, static_cast<std::uint32_t>(each * of_kv));
-  core.hidden = {.disk_blocks = std::max(1u, static_cast<std::uint32_t>(each * of_hidden)),
-                 .block_bytes = hidden_bytes,
-                 .share = share};
-  core.hole_records = (group.disk_blocks + core.hidden.disk_blocks) / 4;
+  const double blocks = std::min(bytes / static_cast<double>(hidden_bytes), static_cast<double>(kBlocksMax));
+  core.hidden = {
+      .disk_blocks = static_cast<std::uint32_t>(blocks), .block_bytes = hidden_bytes, .share = share};
+  core.hole_records = core.hidden.disk_blocks / 4;
 }
 
 // As a server chooses, by what the core believes that projecting costs (server/hidden_choice.h).
@@ -319,7 +316,7 @@ void choose_hidden_share(const std::string& wanted, Fields& fields, WorldOptions
   if (choice->share.percent == 0) return;
   if (world.core.costs.projection == 0)
     return fields.wrong("engine.hidden", "a profile that has measured projecting (`loci profile`)", wanted);
-  divide_disk(choice->share, choice->slice_bytes * layers, world.core);
+  share_disk(choice->share, choice->slice_bytes * layers, world.core);
 }
 
 void read_shape(Fields fields, ConversationShape& shape) {
@@ -343,8 +340,12 @@ void read_cluster(Fields fields, ClusterOptions& cluster) {
   std::string handover = "predicted";
   fields.read("handover", handover, {"predicted", "always"});
   cluster.handover = parse_handover(handover).value_or(Handover::kPredicted);
+  std::string remembers = "begun";
+  fields.read("remembers", remembers, {"begun", "ended"});
+  cluster.remembers = remembers == "ended" ? Remembers::kEnded : Remembers::kBegun;
   fields.read("reads_early", cluster.reads_early);
   fields.read("peers", cluster.peers);
+  fields.read("prefills_read", cluster.prefills_read);
   read_link(fields, "network_gb_s", cluster.network);
   read_time(fields, "network_latency_ms", kNanosPerMilli, cluster.network.latency);
   std::uint32_t rounds = cluster.peer_rounds;
@@ -379,6 +380,7 @@ void read_faults(Fields fields, FaultOptions& faults) {
 
 void read_workload(Fields fields, WorkloadOptions& workload) {
   fields.read("kind", workload.kind);
+  workload = workload_of_kind(workload.kind);
   fields.read("conversations", workload.conversations, 1, kTraceRequestsMax);
   fields.read("rate", workload.rate, 1e-9, 1e9);
   fields.read("think_s", workload.think_s, 0, 1e9);
@@ -423,28 +425,19 @@ void read_trace_source(Fields trace, std::uint64_t seed, TraceSource& source) {
 }  // namespace
 
 Result<Json> parse_scenario_text(const std::string& text, const std::string& file) {
-  JsonText read = read_json(text);
-  if (read.is_too_deep)
+  JsonRead<Json> read = read_json_file(text);
+  if (read.ok()) return std::move(read.value);
+  if (read.fault == JsonFault::kLimit)
     return invalid_argument(fmt::format("{}: expected {}, found {}", file, levels_expected(), kLevelsFound),
                             "scenario");
-  if (!read.value.is_discarded()) return std::move(read.value);
-  std::string what;
-  std::size_t line = 1;
-  try {
-    const Json again = Json::parse(text);
-    what = again.type_name();
-  } catch (const Json::parse_error& error) {
-    what = error.what();
-    line += static_cast<std::size_t>(std::count(
-        text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size())), '\n'));
-  } catch (const Json::exception& error) {  // a number that no double holds
-    what = error.what();
-  }
-  return invalid_argument(fmt::format("{}:{}: expected JSON, found {}", file, line, what), "scenario");
+  const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(read.byte, text.size()));
+  return invalid_argument(
+      fmt::format("{}:{}: expected JSON, found {}", file, 1 + std::count(text.begin(), end, '\n'), read.what),
+      "scenario");
 }
 
 Status set_field(Json& json, const std::string& path, const std::string& value) {
-  if (std::ranges::count(path, '.') >= kJsonLevelsMax)
+  if (std::cmp_greater_equal(std::ranges::count(path, '.'), kJsonLevelsMax))
     return invalid_argument(
         fmt::format("{}: expected {}, found {}", path.substr(0, 40), levels_expected(), kLevelsFound), "set");
   Json* at = &json;
@@ -457,11 +450,11 @@ Status set_field(Json& json, const std::string& path, const std::string& value) 
     if (end == std::string::npos) break;
     begin = end + 1;
   }
-  JsonText read = read_json(value);
-  if (read.is_too_deep)
+  JsonRead<Json> read = read_json_file(value);
+  if (read.fault == JsonFault::kLimit)
     return invalid_argument(fmt::format("{}: expected {}, found {}", path, levels_expected(), kLevelsFound),
                             "set");
-  *at = read.value.is_discarded() ? Json(value) : std::move(read.value);
+  *at = read.ok() ? std::move(read.value) : Json(value);
   return {};
 }
 
@@ -539,8 +532,8 @@ std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
     kept_tokens += longest;
   }
   const CoreGroup& group = options.core.groups.front();
-  const std::uint64_t slots = (std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks +
-                               options.core.hidden.disk_blocks) *
+  const std::uint64_t slots = (std::uint64_t{group.block_count} + group.host_blocks +
+                               std::max(group.disk_blocks, options.core.hidden.disk_blocks)) *
                               std::max(1u, options.cluster.instances);
   return std::min(slots, all_tokens / kBlockTokens * 2) * kBytesOfBlock +
          seen_tokens / kBlockTokens * kBytesOfSeen + kept_tokens * sizeof(TokenId) +

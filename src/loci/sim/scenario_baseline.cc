@@ -25,7 +25,9 @@ void refuse_other_policies(const ScenarioBaseline& baseline, const PolicySet& fo
   expect("swap_chunk_tokens", found.swap_chunk_tokens, set.swap_chunk_tokens);
   expect("decode_reserve_percent", found.decode_reserve_percent, set.decode_reserve_percent);
   expect("lookahead_requests", found.lookahead_requests, set.lookahead_requests);
+  expect("prefetch_percent", found.prefetch_percent, set.prefetch_percent);
   expect("preload", found.preload, set.preload);
+  expect("preload_retries", found.preload_retries, set.preload_retries);
   expect("batch", found.batch, set.batch);
 }
 
@@ -56,7 +58,9 @@ std::optional<ScenarioBaseline> read_policies(Fields& engine, PolicySet& policie
   engine.read("swap_chunk_tokens", policies.swap_chunk_tokens, kBlockTokens, kSwapChunkTokensMax);
   engine.read("decode_reserve_percent", policies.decode_reserve_percent, 0, 90);
   engine.read("lookahead_requests", policies.lookahead_requests, 0, kLookaheadUnlimited);
+  engine.read("prefetch_percent", policies.prefetch_percent, 0, 100);
   engine.read("preload", policies.preload, {"off", "buffer", "unbounded"});
+  engine.read("preload_retries", policies.preload_retries, 0, kPreloadRetriesMax);
   engine.read("batch", policies.batch, {"unified", "split"});
   if (baseline) refuse_other_policies(*baseline, policies, engine);
   return baseline;

@@ -23,12 +23,12 @@ Status TracePlace::wrong(std::string_view field, std::string_view expected, std:
 }
 
 Status TraceLine::parse(std::string_view text) {
-  JsonText read = read_json(text);
-  if (read.is_too_deep) return wrong("line", levels_expected(), kLevelsFound);
+  JsonRead<Json> read = read_json_file(text);
+  if (read.fault == JsonFault::kLimit) return wrong("line", levels_expected(), kLevelsFound);
   json_ = std::move(read.value);
   if (json_.is_object()) return {};
-  const std::string found(text.substr(0, 40));
-  return wrong("line", "a JSON object", json_.is_discarded() ? "'" + found + "'" : json_.type_name());
+  return wrong("line", "a JSON object",
+               read.ok() ? json_.type_name() : fmt::format("'{}'", text.substr(0, 40)));
 }
 
 bool TraceLine::is_list(const char* field) const {

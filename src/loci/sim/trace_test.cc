@@ -297,7 +297,7 @@ TEST(Scenario, DescribesAClusterAndItsFaults) {
   const nlohmann::json json = nlohmann::json::parse(
       R"({"model":"opt-13b","machine":"h800","seed":7,
           "cluster":{"fronts":2,"policy":"session","peers":false,"network_gb_s":1.5,"network_latency_ms":3,
-                     "peer_rounds":2},
+                     "peer_rounds":2,"remembers":"ended","prefills_read":false},
           "faults":{"restarts_s":60,"away_s":0.5,"disk_lost":0.25,"well_s":9,"ill_s":1,"slow":4,"fails":0.1,
                     "disk_slow_at_s":60,"disk_speed":0}})");
   const Result<Scenario> scenario = parse_scenario(json, "s.json");
@@ -309,6 +309,8 @@ TEST(Scenario, DescribesAClusterAndItsFaults) {
   EXPECT_FALSE(cluster.peers);
   EXPECT_EQ(cluster.network, (LinkCost{3'000'000, 1'500'000'000}));
   EXPECT_EQ(cluster.peer_rounds, 2);
+  EXPECT_EQ(cluster.remembers, Remembers::kEnded);
+  EXPECT_FALSE(cluster.prefills_read);
   const FaultOptions& faults = scenario->world.faults;
   EXPECT_EQ(faults.seed, 7u);
   EXPECT_EQ(faults.restarts, 60 * kNanosPerSecond);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -290,6 +291,74 @@ const std::vector<KnownShape>& known_shapes() {
   return kShapes;
 }
 
+// Workloads of documents or contexts that papers measure with.
+struct KnownTexts {
+  std::string_view kind, base;  // base: "documents" or "text-analysis"
+  std::uint32_t contexts = 128, context_tokens = 1024, body_tokens = 64, reply_tokens = 32, tasks = 1;
+  std::string_view from;  // what is published, and what is assumed
+};
+
+constexpr std::string_view kAllMeans =
+    "HCache table 1: means, rounded; assumed: all are as long, 128 contexts";
+constexpr std::array kKnownTexts = {
+    KnownTexts{.kind = "l-eval",
+               .base = "text-analysis",
+               .context_tokens = 16'340,
+               .body_tokens = 45,
+               .reply_tokens = 50,
+               .from = kAllMeans},
+    KnownTexts{.kind = "l-eval-paper-assistant",
+               .base = "text-analysis",
+               .context_tokens = 10'604,
+               .body_tokens = 143,
+               .reply_tokens = 405,
+               .from = kAllMeans},
+    KnownTexts{.kind = "l-eval-gsm-100",
+               .base = "text-analysis",
+               .context_tokens = 5'452,
+               .body_tokens = 77,
+               .reply_tokens = 4,
+               .from = kAllMeans},
+    KnownTexts{.kind = "l-eval-quality",
+               .base = "text-analysis",
+               .context_tokens = 7'054,
+               .body_tokens = 92,
+               .reply_tokens = 19,
+               .from = kAllMeans},
+    KnownTexts{.kind = "loogle",
+               .base = "documents",
+               .context_tokens = 1'000,
+               .body_tokens = 24,
+               .reply_tokens = 23,
+               .tasks = 5,
+               .from =
+                   "MemServe section 8.2: the first 1K tokens of a document, five questions one after the "
+                   "other; assumed: the lengths of questions and answers"},
+    KnownTexts{
+        .kind = "react",
+        .base = "text-analysis",
+        .contexts = 1,
+        .context_tokens = 1'508,
+        .body_tokens = 150,
+        .reply_tokens = 100,
+        .from = "MemServe section 8.2: HotpotQA behind ReAct's prompt of examples, which has 1,508 tokens; "
+                "assumed: single requests, a question and the steps so far, a thought and an action"},
+    KnownTexts{
+        .kind = "chat",
+        .base = "text-analysis",
+        .contexts = 1,
+        .context_tokens = 256,
+        .body_tokens = 38,
+        .reply_tokens = 205,
+        .from = "Berkeley section VII-B: ShareGPT's inputs behind a system prompt that all share; assumed: "
+                "Pensieve's means (table 2) for all, a prompt of 256 tokens"},
+};
+
+const KnownTexts* known_texts(std::string_view kind) {
+  const auto at = std::ranges::find(kKnownTexts, kind, &KnownTexts::kind);
+  return at == kKnownTexts.end() ? nullptr : &*at;
+}
+
 Status check(const WorkloadOptions& options) {
   const auto positive = [](double value, const char* field) {
     return std::isfinite(value) && value > 0 && value <= 1e9
@@ -336,8 +405,13 @@ Status check_times(const Trace& trace, const WorkloadOptions& options) {
 }
 
 Result<Trace> drawn(const WorkloadOptions& options) {
-  if (options.kind == "text-analysis") return text_analysis(options);
-  if (options.kind == "documents") return documents(options);
+  const KnownTexts* const texts = known_texts(options.kind);
+  const std::string_view base = texts != nullptr ? texts->base : options.kind;
+  if (base == "text-analysis" || base == "documents") {
+    Result<Trace> trace = base == "documents" ? documents(options) : text_analysis(options);
+    if (trace.ok() && texts != nullptr) trace->notes.emplace_back(texts->from);
+    return trace;
+  }
   if (options.kind == "conversations") return conversations(options, options.shape);
   const Result<ConversationShape> known = conversation_shape(options.kind);
   if (known.ok()) return conversations(options, *known);
@@ -349,7 +423,21 @@ Result<Trace> drawn(const WorkloadOptions& options) {
 std::vector<std::string_view> workload_kinds() {
   std::vector<std::string_view> kinds = {"conversations", "text-analysis", "documents"};
   for (const KnownShape& known : known_shapes()) kinds.push_back(known.kind);
+  for (const KnownTexts& known : kKnownTexts) kinds.push_back(known.kind);
   return kinds;
+}
+
+WorkloadOptions workload_of_kind(std::string_view kind) {
+  WorkloadOptions out{.kind = std::string(kind)};
+  const KnownTexts* const texts = known_texts(kind);
+  if (texts == nullptr) return out;
+  out.think_s = 0;  // a request comes when the one before is answered
+  out.contexts = texts->contexts;
+  out.context_tokens = texts->context_tokens;
+  out.body_tokens = texts->body_tokens;
+  out.reply_tokens = texts->reply_tokens;
+  out.tasks = texts->tasks;
+  return out;
 }
 
 Result<ConversationShape> conversation_shape(std::string_view kind) {

@@ -52,6 +52,9 @@ struct WorkloadOptions {
 };
 
 std::vector<std::string_view> workload_kinds();
+// What the fields of a kind are where nothing else is said: of a named workload of documents or contexts its
+// lengths and tasks; of other kinds, known or not, as above.
+WorkloadOptions workload_of_kind(std::string_view kind);
 // The shape of a kind of conversations. Errors: kNotFound if there is no such kind.
 Result<ConversationShape> conversation_shape(std::string_view kind);
 // At most kTraceRequestsMax requests, due within 10^9 s. Errors: kInvalidArgument "FIELD: expected ..., found

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -76,6 +77,42 @@ std::string workload_error(const WorkloadOptions& options) {
   const auto trace = make_workload(options);
   EXPECT_EQ(trace.status().code(), trace.ok() ? StatusCode::kOk : StatusCode::kInvalidArgument);
   return trace.status().message();
+}
+
+// HCache table 1, MemServe section 8.2, Berkeley section VII-B.
+TEST(Workload, NamesTheTextsOfThePapers) {
+  for (const auto& [kind, turns, first, reply] :
+       {std::tuple{"l-eval", 1u, 16'340u + 45u, 50u},
+        std::tuple{"l-eval-paper-assistant", 1u, 10'604u + 143u, 405u},
+        std::tuple{"l-eval-gsm-100", 1u, 5'452u + 77u, 4u},
+        std::tuple{"l-eval-quality", 1u, 7'054u + 92u, 19u}, std::tuple{"loogle", 5u, 1'000u + 24u, 23u},
+        std::tuple{"react", 1u, 1'508u + 150u, 100u}, std::tuple{"chat", 1u, 256u + 38u, 205u}}) {
+    WorkloadOptions options = workload_of_kind(kind);
+    options.conversations = 50;
+    const auto trace = make_workload(options);
+    ASSERT_TRUE(trace.ok()) << trace.status().message();
+    EXPECT_EQ(trace->name, kind);
+    EXPECT_EQ(trace->notes.size(), 2u) << "what is published, and what is assumed";
+    for (const Conversation& talk : trace->conversations) {
+      EXPECT_EQ(talk.turns.size(), turns) << kind;
+      EXPECT_EQ(tokens_of(talk.turns[0].pieces), first) << kind;
+      EXPECT_EQ(talk.turns.back().reply_tokens, reply) << kind;
+      EXPECT_EQ(talk.turns.back().after, 0) << kind;
+    }
+  }
+  // All share the examples of ReAct and the system prompt; L-Eval has many contexts.
+  const auto beginnings = [](std::string_view kind) {
+    WorkloadOptions options = workload_of_kind(kind);
+    options.conversations = 50;
+    std::set<std::uint64_t> ids;
+    const Trace trace = make_workload(options).value();
+    for (const Conversation& talk : trace.conversations) ids.insert(talk.turns[0].pieces[0].content);
+    return ids.size();
+  };
+  EXPECT_EQ(beginnings("react"), 1u);
+  EXPECT_EQ(beginnings("chat"), 1u);
+  EXPECT_GT(beginnings("l-eval"), 20u);
+  EXPECT_EQ(beginnings("loogle"), 50u);
 }
 
 TEST(Workload, HasAtMostAsManyRequestsAsATraceMayHave) {

@@ -15,6 +15,7 @@
 
 #include "loci/base/status.h"
 #include "loci/cluster/feed/published_chunks.h"
+#include "loci/cluster/instances.h"
 #include "loci/cluster/peers/peer_rounds.h"
 #include "loci/engine/core/core.h"
 #include "loci/policy/routing/prefill_choice.h"
@@ -34,20 +35,30 @@ enum class Overflow : std::uint8_t {
               // anywhere
 };
 
+// When a front's trees take in where a prompt was answered.
+enum class Remembers : std::uint8_t {
+  kBegun,  // when its reply begins, as our fronts do
+  kEnded,  // when its reply has come back whole (MemServe §6)
+};
+
 // Several instances behind fronts. All instances are alike, with memory and links of their own.
 struct ClusterOptions {
   std::uint32_t instances = 0;  // 0: one server, without a front
   std::uint32_t fronts = 1;     // each request comes to one of them by chance
   RoutingPolicy policy = RoutingPolicy::kFirstToken;
+  Remembers remembers = Remembers::kBegun;
   std::uint32_t prefills = 0;  // the first so many instances have the role `prefill`, the others `decode`
   bool reads_early = true;     // these read what those have computed after each pass; false: at the end
   Handover handover = Handover::kPredicted;
-  bool peers = true;  // instances read state from one another
+  bool peers = true;          // instances read state from one another
+  bool prefills_read = true;  // these too; false: they compute all that they lack themselves
   // What an instance sends to others, one block after another; the latency is that of a message.
   LinkCost network = {200'000, 3'000'000'000};
   std::uint8_t peer_rounds = kPeerRounds;  // of a read from a peer, if it has so many bytes
   std::uint64_t peer_rounds_bytes = kPeerRoundsBytes;
   PublishedChunksOptions published;
+  // Of each front: a tree of this size is cleared when the front is made.
+  std::size_t tree_entries_max = InstancesOptions().tree_entries_max;
 };
 inline constexpr std::uint32_t kInstancesMax = 64, kFrontsMax = 16;
 

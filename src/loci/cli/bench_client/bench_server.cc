@@ -10,6 +10,7 @@
 #include <chrono>
 #include <utility>
 
+#include "loci/base/json_reader.h"
 #include "loci/cli/chat_client.h"
 
 namespace loci {
@@ -29,7 +30,7 @@ std::string to_text(const Json& body) {
 
 // The first id of GET /v1/models; "default" where there is none.
 std::string first_model(const HttpAnswer& answer) {
-  const Json list = Json::parse(answer.body, nullptr, false);
+  const Json list = read_json<Json>(answer.body, {}).value;
   if (answer.code == 200 && list.is_object() && list.contains("data") && list["data"].is_array() &&
       !list["data"].empty() && list["data"][0].is_object()) {
     const Json& first = list["data"][0];

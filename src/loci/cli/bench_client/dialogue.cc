@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "loci/base/json_reader.h"
+
 namespace loci {
 namespace {
 
@@ -131,9 +133,10 @@ Result<std::vector<Dialogue>> read_dialogues(std::string_view text, std::string_
     text.remove_prefix(std::min(end + 1, text.size()));
     ++number;
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_discarded()) return malformed(name, number, "is not JSON");
-    Result<Dialogue> dialogue = read_dialogue(json);
+    const JsonRead<Json> read = read_json<Json>(line, {});
+    if (read.fault == JsonFault::kLimit) return malformed(name, number, read.what);
+    if (!read.ok()) return malformed(name, number, "is not JSON");
+    Result<Dialogue> dialogue = read_dialogue(read.value);
     if (!dialogue.ok()) return malformed(name, number, dialogue.status().message());
     out.push_back(std::move(*dialogue));
   }

@@ -44,6 +44,8 @@ TEST(ReadDialogues, NamesTheLineThatIsWrong) {
 TEST(ReadDialogues, SaysWhatWasExpectedAndFound) {
   const auto error = [](std::string_view text) { return read_dialogues(text, "file").status().message(); };
   EXPECT_EQ(error("[]"), "line 1: expected a JSON object");
+  const std::string deep = R"({"turns":["a"],"more":)" + std::string(100, '[') + std::string(100, ']') + "}";
+  EXPECT_TRUE(error(deep).starts_with("line 1: the JSON is nested deeper than 64 levels")) << error(deep);
   EXPECT_EQ(error("{}"), "line 1: expected one of 'messages', 'conversations' and 'turns'");
   EXPECT_EQ(error(R"({"turns":[5]})"), "line 1: expected 'turns' to be a list of texts");
   EXPECT_EQ(error(R"({"turns":[]})"), "line 1: expected at least one message of the user, found none");

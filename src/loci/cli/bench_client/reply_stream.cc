@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "loci/base/json_reader.h"
 #include "loci/cli/chat_client.h"
 
 namespace loci {
@@ -36,7 +37,7 @@ void ReplyStream::on_event(const std::string& data, Nanos now) {
     done_ = true;
     return;
   }
-  const Json event = Json::parse(data, nullptr, false);
+  const Json event = read_json<Json>(data, {}).value;
   if (!event.is_object()) {
     error_ = "the server sent an event that is not a JSON object";
     return;

@@ -11,7 +11,7 @@
 #include "loci/cli/options/option_table.h"
 #include "loci/cluster/member.h"
 #include "loci/serve/store/open_store.h"
-#include "loci/server/join_cluster.h"
+#include "loci/server/open_members.h"
 
 namespace loci {
 

@@ -48,6 +48,10 @@ std::vector<Option> policy_numbers(const std::string& group) {
            "it from disk into host memory; 0 prepares none; it never prepares more than host memory and disk "
            "have room for"},
           [](auto& flags) -> auto& { return flags.policies.lookahead_requests; }, 0, kLookaheadUnlimited),
+      integer_option(
+          {group, "--prefetch-percent",
+           "the percentage of host memory for state that may be filled from the disk for waiting requests"},
+          [](auto& flags) -> auto& { return flags.policies.prefetch_percent; }, 0, 100),
       choice_option(
           {group, "--preload",
            "what of a request's state begins to move to the device before the request is admitted: none of "
@@ -55,6 +59,11 @@ std::vector<Option> policy_numbers(const std::string& group) {
            "(off), as much as would otherwise hold up its first pass (buffer), or all of it (unbounded)"},
           "WHAT", {kPreloadRules.begin(), kPreloadRules.end()},
           [](auto& flags) -> auto& { return flags.policies.preload; }),
+      integer_option(
+          {group, "--preload-retries",
+           "for how many waiting requests the server tries again to move state ahead, each time there is "
+           "more room; what had no room the first time else waits until the request is admitted"},
+          [](auto& flags) -> auto& { return flags.policies.preload_retries; }, 0, kPreloadRetriesMax),
       choice_option({group, "--batch",
                      "whether prompts and replies are computed in the same passes (unified), or in passes "
                      "that take turns (split)"},

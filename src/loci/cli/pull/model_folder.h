@@ -2,12 +2,14 @@
 // Where pulled models lie: $XDG_CACHE_HOME/loci/models (or ~/.cache/loci/models), beside the default model.
 //
 //   OWNER/NAME/REVISION/      the repo's files under their own names ('/' in a revision is "%2F")
-//     .loci-files.json        what was pulled: {"repo", "revision", "files": [{"path", "size", "sha256"}]}
+//     .loci-files.json        what was pulled: {"repo", "revision", "files": [{"path", "size", "sha256"}],
+//                             "unfinished": the same of models whose pull has not ended}
 //     .loci-lock              locked (flock) by whoever pulls or removes
 //     .loci-parts/            files that are not yet whole
 //
-// A file that stands under its own name is whole and was checked; .loci-files.json names only such. What it
-// names of one model came with one pull, or did not change since.
+// A file that stands under its own name is whole and was checked; "files" names only such. What it names of
+// one model came with one pull, or did not change since. What is "unfinished" may be there or not, with its
+// old content or the new one: it serves nothing, and is removed with the rest.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +33,7 @@ struct PulledRepo {
   RepoReference repo;  // `file` is empty
   std::string folder;
   std::vector<RepoFile> files;
+  std::vector<RepoFile> unfinished = {};
 };
 
 // What .loci-files.json says; nothing where there is none, or it is damaged (then the files are checked anew
@@ -38,9 +41,12 @@ struct PulledRepo {
 std::optional<PulledRepo> read_pulled(const std::string& folder);
 // Replaces it, in one step.
 Status write_pulled(const PulledRepo& pulled);
-// Takes those of `files` that are on the list off it, as pull() does before it replaces a model's first file.
+// Makes the files of a model unfinished, as pull() does before it puts the first of them in its place.
 // Errors: kInternal.
-Status withdraw_pulled(const std::string& folder, const std::vector<RepoFile>& files);
+Status withdraw_pulled(const std::string& folder, const RepoReference& repo,
+                       const std::vector<RepoFile>& files);
+// Makes them files that are there. Errors: kInternal.
+Status add_pulled(const std::string& folder, const RepoReference& repo, const std::vector<RepoFile>& files);
 
 // Every repo under `models`, by name.
 std::vector<PulledRepo> list_pulled(const std::string& models);
@@ -63,8 +69,9 @@ class RepoLock {
   int descriptor_;
 };
 
-// Removes the files of `chosen` (all that was pulled where it is empty), and the folders that are empty
-// then. Nothing but what was pulled is touched. Returns the bytes. Errors: kNotFound, kUnavailable (locked).
+// Removes the files that the reference chooses (all that was pulled where it names none), of pulls that did
+// not end too, with the last of them what has not come whole, and the folders that are empty then. Nothing
+// but what was pulled is touched. Returns the bytes that they had. Errors: kNotFound, kUnavailable (locked).
 Result<std::uint64_t> remove_pulled(const std::string& models, const RepoReference& repo);
 
 }  // namespace loci

@@ -116,6 +116,9 @@ TEST(RepoFiles, ReadsAListOfFiles) {
         R"([{"type": "file", "path": 3, "size": 1}])", R"([{"type": "file", "path": "x", "size": "1"}])"}) {
     EXPECT_FALSE(parse_repo_tree(wrong).ok()) << wrong;
   }
+  const std::string deep =
+      R"([{"type": "directory", "of": )" + std::string(100, '[') + std::string(100, ']') + "}]";
+  EXPECT_FALSE(parse_repo_tree(deep).ok());
 }
 
 TEST(RepoFiles, RefusesSizesWhoseSumCouldWrap) {
@@ -273,11 +276,47 @@ TEST_F(FolderTest, WhatIsWithdrawnIsNotFoundThoughItsFilesAreThere) {
   const auto find = [&](const std::string& text) {
     return find_pulled(root_.string(), parse_repo_reference(text).value());
   };
-  EXPECT_TRUE(
-      withdraw_pulled(repo.folder, {repo.files[0], {.path = "other", .sha256 = {}, .git_sha1 = {}}}).ok());
+  const RepoFile other{.path = "other", .sha256 = {}, .git_sha1 = {}};
+  EXPECT_TRUE(withdraw_pulled(repo.folder, repo.repo, {repo.files[0], other}).ok());
   EXPECT_EQ(find("o/n:Q8_0"), std::nullopt);
   EXPECT_EQ(find("o/n:Q4_0"), repo.folder + "/m-Q4_0.gguf");
-  EXPECT_TRUE(withdraw_pulled(root_.string() + "/none", repo.files).ok()) << "nothing was promised";
+}
+
+// The next pull ends, or `loci rm` finds what is there.
+TEST_F(FolderTest, WhatIsUnfinishedIsAddedOrRemoved) {
+  const PulledRepo repo = pulled("o/n", {"m-Q8_0.gguf", "m-Q4_0.gguf"});
+  const auto rm = [&](const std::string& text) {
+    return remove_pulled(root_.string(), parse_repo_reference(text).value());
+  };
+  EXPECT_TRUE(withdraw_pulled(repo.folder, repo.repo, repo.files).ok());
+  EXPECT_TRUE(add_pulled(repo.folder, repo.repo, {repo.files[0]}).ok());
+  EXPECT_EQ(read_pulled(repo.folder)->files.size(), 1u);
+  EXPECT_EQ(read_pulled(repo.folder)->unfinished.size(), 1u);
+  write(repo.folder + "/m-Q4_0.gguf", "123456789");
+  EXPECT_EQ(rm("o/n:Q4_0").value(), 9u) << "what it had, and not what was listed";
+  EXPECT_EQ(rm("o/n").value(), 5u);
+  EXPECT_TRUE(fs::is_empty(root_));
+
+  // The first pull of a model was interrupted after one of its files.
+  const PulledRepo first{.repo = repo.repo, .folder = repo.folder, .files = {}};
+  EXPECT_TRUE(RepoLock::take(first.folder).ok());
+  EXPECT_TRUE(withdraw_pulled(first.folder, first.repo, repo.files).ok());
+  write(first.folder + "/m-Q8_0.gguf", "12345");
+  EXPECT_EQ(rm("o/n").value(), 5u);
+  EXPECT_TRUE(fs::is_empty(root_));
+}
+
+TEST_F(FolderTest, PartsOfAFirstPullAreRemoved) {
+  const std::string folder = (root_ / "o/n/main").string();
+  EXPECT_TRUE(RepoLock::take(folder).ok());
+  write(folder + "/.loci-parts/0a1b", "1234567");
+  const auto rm = [&](const std::string& text) {
+    return remove_pulled(root_.string(), parse_repo_reference(text).value());
+  };
+  EXPECT_FALSE(rm("o/n:Q8_0").ok()) << "nobody knows whose parts they are";
+  EXPECT_EQ(rm("o/n").value(), 7u);
+  EXPECT_TRUE(fs::is_empty(root_));
+  EXPECT_FALSE(rm("o/n").ok());
 }
 
 TEST_F(FolderTest, RemovesWhatWasPulledAndNothingElse) {

@@ -124,7 +124,7 @@ class Fetching {
   Status withdraw() {
     const MutexLock lock(mutex_);
     if (is_withdrawn_) return {};
-    LOCI_RETURN_IF_ERROR(withdraw_pulled(folder_, model_));
+    LOCI_RETURN_IF_ERROR(withdraw_pulled(folder_, repo_, model_));
     is_withdrawn_ = true;
     return {};
   }
@@ -141,20 +141,6 @@ class Fetching {
   bool is_withdrawn_ GUARDED_BY(mutex_) = false;
   Status failed_ GUARDED_BY(mutex_);
 };
-
-// The list of what is there: what was, and what has come.
-Status remember(const RepoReference& repo, const std::string& folder, const std::vector<RepoFile>& files) {
-  PulledRepo pulled{
-      .repo = {.repo = repo.repo, .revision = repo.revision, .file = {}}, .folder = folder, .files = {}};
-  if (const std::optional<PulledRepo> before = read_pulled(folder)) pulled.files = before->files;
-  for (const RepoFile& file : files) {
-    std::erase_if(pulled.files, [&](const RepoFile& other) { return other.path == file.path; });
-    pulled.files.push_back(file);
-  }
-  std::sort(pulled.files.begin(), pulled.files.end(),
-            [](const RepoFile& a, const RepoFile& b) { return a.path < b.path; });
-  return write_pulled(pulled);
-}
 
 }  // namespace
 
@@ -187,7 +173,7 @@ Result<std::string> pull(const RepoReference& repo, const PullOptions& options) 
       if (fetched.path == file.path) file = fetched;  // with the hash that its answer told
     }
   }
-  LOCI_RETURN_IF_ERROR(remember(repo, folder, have));
+  LOCI_RETURN_IF_ERROR(add_pulled(folder, repo, have));
   return chosen.entry.empty() ? folder : folder + "/" + chosen.entry;
 }
 

@@ -8,10 +8,10 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 
 #include "loci/base/ascii.h"
+#include "loci/base/json_reader.h"
 #include "loci/cli/pull/repo_reference.h"
 
 namespace loci {
@@ -32,10 +32,28 @@ std::string string_at(const nlohmann::json& object, const char* name) {
 bool is_gguf(const std::string& path) { return lower_ascii(path).ends_with(".gguf"); }
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+constexpr std::string_view kPartForm = "-00000-of-00000";
+
+// Where the "-00002-of-00003" of a part's name begins, right before its last dot; npos: it is no part.
+std::size_t part_at(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  if (dot == path.npos || dot < kPartForm.size()) return path.npos;
+  const std::size_t begin = dot - kPartForm.size();
+  const auto fits = [](char form, char c) { return form == '0' ? c >= '0' && c <= '9' : c == form; };
+  return std::equal(kPartForm.begin(), kPartForm.end(), path.begin() + begin, fits) ? begin : path.npos;
+}
+
 // A split model's parts have one name but for their number: "model-00002-of-00003.gguf".
-std::string without_part(const std::string& path) {
-  static const std::regex part("-[0-9]{5}-of-([0-9]{5})(\\.[a-z]+)$", std::regex::icase);
-  return std::regex_replace(path, part, "-of-$1$2");
+std::string without_part(std::string path) {
+  const std::size_t at = part_at(lower_ascii(path));
+  if (at != path.npos) path.erase(at, kPartForm.find("-of-"));
+  return path;
+}
+
+// "model.safetensors", or a part of it.
+bool is_weights_file(std::string path) {
+  if (const std::size_t at = part_at(path); at != path.npos) path.erase(at, kPartForm.size());
+  return path == "model.safetensors";
 }
 
 // The models among the GGUF files: all parts of each.
@@ -84,12 +102,11 @@ Result<ChosenFiles> choose_directory(const std::vector<RepoFile>& files) {
       "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
       "chat_template.jinja",   "chat_template.json",      "model.safetensors.index.json",
       "tokenizer.model"};
-  static const std::regex weights("model(-[0-9]{5}-of-[0-9]{5})?\\.safetensors");
   ChosenFiles out;
   bool has_configuration = false;
   bool has_weights = false;
   for (const RepoFile& file : files) {
-    const bool is_weights = std::regex_match(file.path, weights);
+    const bool is_weights = is_weights_file(file.path);
     if (!is_weights && std::find(kBeside.begin(), kBeside.end(), file.path) == kBeside.end()) continue;
     has_weights = has_weights || is_weights;
     has_configuration = has_configuration || file.path == "config.json";
@@ -120,7 +137,7 @@ Result<ChosenFiles> choose_quantisation(const std::map<std::string, std::vector<
 }  // namespace
 
 Result<std::vector<RepoFile>> parse_repo_tree(std::string_view json) {
-  const nlohmann::json page = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json page = read_json<nlohmann::json>(json, {}).value;
   if (!page.is_array()) return data_loss("the registry's list of files is no JSON array");
   std::vector<RepoFile> out;
   for (const nlohmann::json& entry : page) {

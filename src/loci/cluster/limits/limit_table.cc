@@ -149,7 +149,7 @@ std::int64_t full_at(const TenantUse& use, const TenantLimits& limits) {
 std::string names_of(const std::map<std::string, CountedTenant*>& tenants) {
   Json names = Json::array();
   for (const auto& [name, tenant] : tenants) names.push_back(name);
-  return names.dump();
+  return dump_json(names);
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ Result<LimitTable::Tenants> LimitTable::count_free(const Tenants& tenants) {
                          {"running", running},
                          {"limited", tenant.limits.concurrent_requests.has_value()}});
     }
-    const std::string text = written.dump();
+    const std::string text = dump_json(written);
     LOCI_RETURN_IF_ERROR(session.run(kLimitsWrite, {text}).status());
     return session.run(kLimitsWritePlaces, {text, member_}).status();
   };

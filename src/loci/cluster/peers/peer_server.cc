@@ -31,10 +31,10 @@ constexpr std::string_view kNotServing = "this server is loading or stopping", k
 // Connections whose peer has not shown that it has the secret; the oldest gives way to the next. So strangers
 // keep no member out who greets as fast as they come.
 constexpr std::size_t kGreetingsMax = 64;
+constexpr std::size_t kHelloBytesMax = 4 << 10;      // a member's has 500 bytes, later ones perhaps 2,000
 constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
 // Of all at once: some of the longest prompts beside questions and reads.
 constexpr std::uint64_t kBodiesBytesMax = std::uint64_t{64} << 20;
-constexpr std::size_t kBytesWithHead = 8 << 10;      // of a piece
 constexpr unsigned kWorkers = 1;                     // tenants take turns
 constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
@@ -47,6 +47,7 @@ HttpServer::Options http_options(const PeerServerOptions& options) {
   out.limits.header_bytes_max = 8 << 10;
   out.limits.connections_max = options.connections_max;
   out.limits.greetings_max = kGreetingsMax;
+  out.limits.hello_bytes_max = kHelloBytesMax;
   out.limits.header_timeout = kAskingLimit;
   out.limits.body_timeout = kAskingLimit;
   out.limits.body_stall_timeout = kAskingLimit;
@@ -399,13 +400,10 @@ asio::awaitable<bool> PeerServer::send_piece(Exchange& exchange, Exchanged& exch
                              .first = static_cast<std::uint16_t>(slices.first),
                              .bytes = bytes.size(),
                              .check = {piece->check[0], piece->check[1]}};
-    // The head goes with the first bytes: alone it would wake the reader for nothing.
+    // The head goes with the bytes: alone it would wake the reader for nothing.
+    const std::string top = write_peer_piece_head(head);
     const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    const std::string_view first = content.substr(0, kBytesWithHead);
-    const std::string top = write_peer_piece_head(head).append(first);
-    if (!co_await exchange.stream(top)) co_return false;
-    const std::string_view rest = content.substr(first.size());
-    if (!rest.empty() && !co_await exchange.stream(rest)) co_return false;
+    if (!co_await exchange.stream(top, content)) co_return false;
     if (piece->given && !slices.is_last) continue;
     wanted &= static_cast<std::uint8_t>(~(1u << group));
     --left.parts;

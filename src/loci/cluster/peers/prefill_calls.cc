@@ -91,6 +91,7 @@ asio::awaitable<PrefillOutcome> wait(PeerCalls::Line& line, const PrefillOrder& 
       moved_at = std::chrono::nanoseconds(steady_clock::now() - begun).count();
     tokens = news->tokens;
     if (order.stops && order.stops()) co_return failure(PrefillEnd::kNone, "this server stops");
+    if (order.waits) co_await order.waits();
     if (news->tokens == 0) continue;
     peers.note_computed(order.place.host, order.place.port);
     if (order.ready) co_await order.ready(news->tokens);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "loci/cluster/peers/peer_list.h"
-#include "loci/serve/generation/prefill.h"
+#include "loci/serve/generation/ask_for_prefill.h"
 #include "loci/serve/http/tls.h"
 
 namespace loci {

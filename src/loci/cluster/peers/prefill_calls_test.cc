@@ -36,6 +36,7 @@ class PrefillCallsTest : public testing::Test {
     std::string state = "same";
     std::function<void(std::function<void()>)> watch = [](auto) {};
     std::function<bool()> stops = nullptr;
+    std::function<asio::awaitable<void>()> waits = nullptr;
     std::function<asio::awaitable<void>(std::uint32_t)> ready = nullptr;
   };
   // What the caller hears of a prompt that `place` is to compute.
@@ -54,6 +55,7 @@ class PrefillCallsTest : public testing::Test {
                        .progress_limit = asked.progresses,
                        .watch = std::move(asked.watch),
                        .stops = std::move(asked.stops),
+                       .waits = std::move(asked.waits),
                        .ready = std::move(asked.ready)};
     std::future<PrefillOutcome> done = asio::co_spawn(io, call(std::move(order)), asio::use_future);
     io.run();
@@ -228,6 +230,26 @@ TEST_F(PrefillCallsTest, AMemberThatStopsEndsTheWait) {
   const PrefillEnd end = end_of(place);
   EXPECT_TRUE(end == PrefillEnd::kLost || end == PrefillEnd::kRefused) << prefill_end_name(end);
   stops.join();
+}
+
+TEST_F(PrefillCallsTest, WhoWaitsIsToldSoAtEachLine) {
+  FakePeer peer({});
+  peer.says({{.says = PrefillNews::Says::kComputes}, {.says = PrefillNews::Says::kDone, .tokens = 1}});
+  int told = 0;
+  EXPECT_EQ(end_of(peer.address("one"), {.waits = [&]() -> asio::awaitable<void> {
+                     ++told;
+                     co_return;
+                   }}),
+            PrefillEnd::kDone);
+  FakePeer silent({}, FakePeer::Ways::kIsSilent);
+  int lines = 0;
+  const Ask asked{.stops = [&] { return lines > 2; },
+                  .waits = [&]() -> asio::awaitable<void> {
+                    ++lines;
+                    co_return;
+                  }};
+  EXPECT_EQ(end_of(silent.address("one"), asked), PrefillEnd::kNone);
+  EXPECT_EQ(lines, 3);
 }
 
 TEST_F(PrefillCallsTest, WhereThisServerStopsNobodyWaits) {

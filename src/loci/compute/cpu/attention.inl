@@ -29,6 +29,18 @@ LOCI_LANES void add_range(LineFetch& fetch, const u8* bytes, u32 size) {
   if (size > 0) fetch.ranges[fetch.count++] = {bytes - reinterpret_cast<uintptr_t>(bytes) % 64, bytes + size};
 }
 
+// Begins with one line of each page. The processor stops at a line whose page it has to look for in the page
+// tables, but looks for some pages at once.
+LOCI_LANES void find_pages(const LineFetch& fetch) {
+  constexpr uintptr_t kPage = 4096;
+  for (u32 i = 0; i < fetch.count; ++i) {
+    const u8 *first = fetch.ranges[i].begin, *last = fetch.ranges[i].end - 1;
+    __builtin_prefetch(first, 0, 2);
+    if (reinterpret_cast<uintptr_t>(first) / kPage != reinterpret_cast<uintptr_t>(last) / kPage)
+      __builtin_prefetch(last, 0, 2);
+  }
+}
+
 // Of a head in blocks [first_block, blocks), whose keys (or values) take `bytes`, and their scales
 // `scale_bytes`.
 static void plan_fetch(const AttentionPartial& a, u32 first_block, u32 blocks, u32 bytes, u32 scale_bytes,
@@ -45,6 +57,7 @@ static void plan_fetch(const AttentionPartial& a, u32 first_block, u32 blocks, u
     add_range(fetch, a.next[block].value_scales, scale_bytes);
     add_range(fetch, a.next[block].values, bytes);
   }
+  find_pages(fetch);
 }
 
 constexpr u32 kFetchBetween = 48;  // lines fetched while weights are computed
@@ -72,25 +85,68 @@ static void fetch_rest(LineFetch& fetch) {
   while (fetch.line < fetch.end || fetch.at < fetch.count) fetch_lines<4>(fetch);
 }
 
-template <int kRows>
+// Where kernels find a partial's keys and values: in its blocks, or widened to float32.
+struct Narrow {
+  using Number = u16;
+  static constexpr bool kWidens = false;
+  LOCI_LANES const u16* keys(const AttentionPartial& a, u32 block) { return f16_of(a.blocks[block].keys); }
+  LOCI_LANES const u16* values(const AttentionPartial& a, u32 block) {
+    return f16_of(a.blocks[block].values);
+  }
+  LOCI_LANES F32x16 load(const u16* p) { return load_f16(p); }
+  LOCI_LANES F32x16 load_8(const u16* p) { return load_f16_8(p); }
+};
+// In its blocks; it leaves them widened. The stores fit between the multiplications.
+struct Widening : Narrow {
+  static constexpr bool kWidens = true;
+};
+struct Wide {
+  using Number = float;
+  static constexpr bool kWidens = false;
+  LOCI_LANES const float* keys(const AttentionPartial& a, u32 block) {
+    return a.wide + block * kTokensPerBlock * a.head_dim;
+  }
+  LOCI_LANES const float* values(const AttentionPartial& a, u32 block) {
+    return keys(a, kPartialTokens / kTokensPerBlock + block);
+  }
+  LOCI_LANES F32x16 load(const float* p) { return load_f32(p); }
+  LOCI_LANES F32x16 load_8(const float* p) { return load_f32_8(p); }
+};
+// From this many queries on there are kernels for all three.
+constexpr int kWideAttentionRows = kAttentionRows / 2 + 1;
+
+static void widen(const HeadState& head, u32 head_dim, float* keys, float* values) {
+  const u16 *key = f16_of(head.keys), *value = f16_of(head.values);
+  for (u32 i = 0; i < head_dim * kTokensPerBlock; i += 16) {  // blocks have 32 tokens
+    store_f32(keys + i, load_f16(key + i));
+    store_f32(values + i, load_f16(value + i));
+  }
+}
+
+template <int kRows, class State>
 static void attention_scores(const AttentionPartial& a, u32 first_block, u32 blocks, LineFetch& fetch) {
   constexpr int kVectors = kScoreVectors;
   for (u32 block = first_block; block < blocks; ++block) {
     const bool keys_too = a.fetched == 0 && block + 1 < blocks;
-    const u16* next_key = f16_of(a.blocks[keys_too ? block + 1 : block].keys);
+    const u8* next_key = a.blocks[keys_too ? block + 1 : block].keys;
     for (int first = 0; first < 2; first += kVectors) {
-      const u16* key = f16_of(a.blocks[block].keys) + 16 * first;
+      const typename State::Number* key = State::keys(a, block) + 16 * first;
+      float* wide = State::kWidens ? a.wide + block * kTokensPerBlock * a.head_dim + 16 * first : nullptr;
       F32x16 acc[kRows][kVectors];
       LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
         LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
       }
       for (u32 dim = 0; dim < a.head_dim; ++dim, key += kTokensPerBlock) {
         if (first == 0) {
-          if (keys_too) __builtin_prefetch(next_key + dim * kTokensPerBlock, 0, 2);
+          if (keys_too) __builtin_prefetch(next_key + dim * kTokensPerBlock * sizeof(u16), 0, 2);
           fetch_lines<1>(fetch);
         }
         F32x16 k[kVectors];
-        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) k[v] = load_f16(key + 16 * v);
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) k[v] = State::load(key + 16 * v);
+        if constexpr (State::kWidens) {
+          LOCI_UNROLL for (int v = 0; v < kVectors; ++v) store_f32(wide + 16 * v, k[v]);
+          wide += kTokensPerBlock;
+        }
         LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
           const F32x16 q = all_f32(a.queries[r * kAttentionStride + dim]);
           LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(q, k[v], acc[r][v]);
@@ -156,25 +212,26 @@ static void attention_softmax(const AttentionPartial& a, LineFetch& fetch) {
 }
 
 // Continues the chains of row r, which lie in `out`, over tokens [begin, end).
-template <int kVectors, bool kHalf>
+template <class State, int kVectors, bool kHalf>
 static void attention_chain(const AttentionPartial& a, u32 r, u32 dim, u32 begin, u32 end) {
   for (u32 t = begin; t < end; ++t) {
-    const u16* value =
-        f16_of(a.blocks[t / kTokensPerBlock].values) + (t % kTokensPerBlock) * a.head_dim + dim;
+    const typename State::Number* value =
+        State::values(a, t / kTokensPerBlock) + (t % kTokensPerBlock) * a.head_dim + dim;
     const F32x16 w = all_f32(a.scores[r * kAttentionStride + t]);
     for (int v = 0; v < kVectors; ++v) {
       float* out = a.out + r * kAttentionStride + dim + 16 * v;
-      const F32x16 x = kHalf ? load_f16_8(value + 16 * v) : load_f16(value + 16 * v);
+      const F32x16 x = kHalf ? State::load_8(value + 16 * v) : State::load(value + 16 * v);
       store_f32(out, fma(w, x, load_f32(out)));
     }
   }
 }
 
 // kVectors vectors of dimensions from `dim` on; kHalf: the one vector has 8 dimensions.
-template <int kRows, int kVectors, bool kHalf>
+template <class State, int kRows, int kVectors, bool kHalf>
 static void attention_values(const AttentionPartial& a, u32 dim, LineFetch& fetch) {
-  const auto load = [](const u16* p)
-                        __attribute__((always_inline)) { return kHalf ? load_f16_8(p) : load_f16(p); };
+  using Number = typename State::Number;
+  const auto load = [](const Number* p)
+                        LOCI_INLINE_LAMBDA { return kHalf ? State::load_8(p) : State::load(p); };
   F32x16 acc[kRows][kVectors];
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
     LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
@@ -188,7 +245,7 @@ static void attention_values(const AttentionPartial& a, u32 dim, LineFetch& fetc
         store_f32(a.out + r * kAttentionStride + dim + 16 * v, zero_f32());
       }
     }
-    for (u32 r = 0; r < kRows; ++r) attention_chain<kVectors, kHalf>(a, r, dim, a.hidden[r], begin);
+    for (u32 r = 0; r < kRows; ++r) attention_chain<State, kVectors, kHalf>(a, r, dim, a.hidden[r], begin);
     LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
       LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
         acc[r][v] = load_f32(a.out + r * kAttentionStride + dim + 16 * v);
@@ -196,9 +253,10 @@ static void attention_values(const AttentionPartial& a, u32 dim, LineFetch& fetc
     }
   }
   for (u32 first = begin; first < common;) {
-    const u16* value =
-        f16_of(a.blocks[first / kTokensPerBlock].values) + (first % kTokensPerBlock) * a.head_dim + dim;
+    const Number* value =
+        State::values(a, first / kTokensPerBlock) + (first % kTokensPerBlock) * a.head_dim + dim;
     const float* weight = a.scores + first;
+    float* wide = State::kWidens ? a.wide + (kPartialTokens + first) * a.head_dim + dim : nullptr;
     const u32 block_left = kTokensPerBlock - first % kTokensPerBlock;
     const u32 count = common - first < block_left ? common - first : block_left;
     first += count;
@@ -206,6 +264,16 @@ static void attention_values(const AttentionPartial& a, u32 dim, LineFetch& fetc
       fetch_lines<(kVectors + 1) / 2>(fetch);
       F32x16 x[kVectors];
       LOCI_UNROLL for (int v = 0; v < kVectors; ++v) x[v] = load(value + 16 * v);
+      if constexpr (State::kWidens) {
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+          if constexpr (kHalf) {
+            store_f32_8(wide + 16 * v, x[v]);
+          } else {
+            store_f32(wide + 16 * v, x[v]);
+          }
+        }
+        wide += a.head_dim;
+      }
       LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
         const F32x16 w = all_f32(weight[r * kAttentionStride]);
         LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(w, x[v], acc[r][v]);
@@ -219,11 +287,11 @@ static void attention_values(const AttentionPartial& a, u32 dim, LineFetch& fetc
   }
   for (u32 r = 1; r < kRows; ++r) {
     const u32 first = a.hidden[r] < common ? common : a.hidden[r];
-    attention_chain<kVectors, kHalf>(a, r, dim, first, a.visible[r]);
+    attention_chain<State, kVectors, kHalf>(a, r, dim, first, a.visible[r]);
   }
 }
 
-template <int kRows>
+template <int kRows, class State>
 static void attention_rows(const AttentionPartial& a) {
   constexpr int kVectors = kRows * 4 <= kValueAccumulators ? 4 : kRows * 2 <= kValueAccumulators ? 2 : 1;
   const u32 last = a.visible[kRows - 1];
@@ -231,20 +299,24 @@ static void attention_rows(const AttentionPartial& a) {
   const u32 blocks = (last + kTokensPerBlock - 1) / kTokensPerBlock;
   LineFetch fetch;
   plan_fetch(a, first_block, blocks, 2 * a.head_dim * kTokensPerBlock, 0, fetch);
-  attention_scores<kRows>(a, first_block, blocks, fetch);
+  attention_scores<kRows, State>(a, first_block, blocks, fetch);
   attention_softmax<kRows>(a, fetch);
   u32 dim = 0;
   for (; dim + 16 * kVectors <= a.head_dim; dim += 16 * kVectors)
-    attention_values<kRows, kVectors, false>(a, dim, fetch);
-  for (; dim + 16 <= a.head_dim; dim += 16) attention_values<kRows, 1, false>(a, dim, fetch);
-  if (dim < a.head_dim) attention_values<kRows, 1, true>(a, dim, fetch);
+    attention_values<State, kRows, kVectors, false>(a, dim, fetch);
+  for (; dim + 16 <= a.head_dim; dim += 16) attention_values<State, kRows, 1, false>(a, dim, fetch);
+  if (dim < a.head_dim) attention_values<State, kRows, 1, true>(a, dim, fetch);
   fetch_rest(fetch);
 }
 
 template <int kRows = kAttentionRows>
 static void attention_partial(const AttentionPartial& a) {
   if (a.rows == kRows) {
-    attention_rows<kRows>(a);
+    if constexpr (kRows >= kWideAttentionRows) {
+      if (a.wide != nullptr && a.widens != 0) return attention_rows<kRows, Widening>(a);
+      if (a.wide != nullptr) return attention_rows<kRows, Wide>(a);
+    }
+    attention_rows<kRows, Narrow>(a);
   } else if constexpr (kRows > 1) {
     attention_partial<kRows - 1>(a);
   }
@@ -257,16 +329,26 @@ static void attention_merge(const AttentionPartial& from, const AttentionPartial
   const F32x16 m1 = load_f32(into.maximum), m2 = load_f32(from.maximum);
   const F32x16 m = max(m1, m2);
   const F32x16 a = exp2_of(sub(m1, m)), b = exp2_of(sub(m2, m));
+  const F32x16 sum = fma(load_f32(into.sum), a, mul(load_f32(from.sum), b));
   alignas(64) float maxima[16], sums[16], old_factors[16], new_factors[16];
   store_f32(maxima, m);
-  store_f32(sums, fma(load_f32(into.sum), a, mul(load_f32(from.sum), b)));
+  store_f32(sums, sum);
   store_f32(old_factors, a);
   store_f32(new_factors, b);
+  bool all = true;  // see something of this partial and of those before it
+  for (u32 row = 0; row < into.rows; ++row) all = all && from.sum[row] != 0 && into.sum[row] != 0;
+  // Stored as vectors, as the next call loads them: it would wait for single numbers to reach the cache.
+  if (all) {
+    store_f32(into.maximum, m);
+    store_f32(into.sum, sum);
+  }
   for (u32 row = 0; row < into.rows; ++row) {
-    if (from.sum[row] == 0) continue;       // it saw nothing of this partial
-    const bool first = into.sum[row] == 0;  // nor of those before it
-    into.maximum[row] = first ? from.maximum[row] : maxima[row];
-    into.sum[row] = first ? from.sum[row] : sums[row];
+    if (from.sum[row] == 0) continue;               // it saw nothing of this partial
+    const bool first = !all && into.sum[row] == 0;  // nor of those before it
+    if (!all) {
+      into.maximum[row] = first ? from.maximum[row] : maxima[row];
+      into.sum[row] = first ? from.sum[row] : sums[row];
+    }
     const F32x16 old_factor = all_f32(old_factors[row]), new_factor = all_f32(new_factors[row]);
     for (u32 dim = 0; dim < into.head_dim; dim += 16) {
       float* x = into.out + row * kAttentionStride + dim;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of one layer over a long context, by type of state and number of queries that share a key/value
-// head: 3 (decode, grouped queries), 12 (a prompt). Blocks are scattered over memory. Times are of the
-// thread, not the clock, and the best round counts, so that a busy machine disturbs less; types alternate.
+// head: 3 (decode, grouped queries), 12 (a prompt). "Together": 16 such tiles of a prompt read state that
+// was widened for all of them; a tile's share. Blocks are scattered over memory. Times are of the thread, not
+// the clock, and the best round counts, so that a busy machine disturbs less; types alternate.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -14,7 +15,7 @@
 namespace loci::cpu {
 namespace {
 
-constexpr std::uint32_t kHeadDim = 64, kRounds = 15;
+constexpr std::uint32_t kHeadDim = 64, kRounds = 15, kTiles = 16;
 
 double thread_seconds() {
   timespec now{};
@@ -45,10 +46,14 @@ struct Context {
   }
 };
 
-double seconds_of(const KernelTable& kernels, const Context& context, std::uint32_t rows) {
+// Where `tiles` is above 1, for each of so many tiles over widened state.
+double seconds_of(const KernelTable& kernels, const Context& context, std::uint32_t rows,
+                  std::uint32_t tiles = 1) {
   alignas(64) static float queries[kMaxAttentionRows * kAttentionStride],
       scores[kMaxAttentionRows * kAttentionStride], out[kMaxAttentionRows * kAttentionStride];
   static float maximum[kLanes], sum[kLanes];
+  constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
+  alignas(64) static float wide[2 * kPartialTokens * kHeadDim];
   alignas(64) static std::uint8_t tile[kMaxAttentionRows * kTileBlockBytes * kHeadDim / kQuantBlock];
   Random random(2);
   const std::vector<float> values = normal_values(random, std::size(queries), 0.2f);
@@ -57,7 +62,6 @@ double seconds_of(const KernelTable& kernels, const Context& context, std::uint3
   const double begin = thread_seconds();
   for (std::uint32_t row = 0; row < rows; ++row)
     kernels.quantize(queries + row * kAttentionStride, kHeadDim / kQuantBlock, tile, rows, row);
-  constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
   for (std::size_t block = 0; block + kBlocks <= context.blocks.size(); block += kBlocks) {
     AttentionPartial partial = {context.blocks.data() + block,
                                 kHeadDim,
@@ -76,28 +80,37 @@ double seconds_of(const KernelTable& kernels, const Context& context, std::uint3
       partial.next = partial.blocks + kBlocks;
       partial.next_blocks = kBlocks;
     }
-    context.layout.kernels(kernels).attention_partial(partial);
+    if (tiles > 1) partial.wide = wide;
+    for (std::uint32_t i = 0; i < tiles; ++i) {
+      partial.widens = i == 0 ? 1 : 0;
+      context.layout.kernels(kernels).attention_partial(partial);
+      partial.next_blocks = 0;
+    }
   }
-  return thread_seconds() - begin;
+  return (thread_seconds() - begin) / tiles;
 }
 
 void measure(InstructionSet set, std::uint32_t tokens, std::uint32_t rows) {
   const KernelTable& kernels = kernels_of(set);
   if (rows > kernels.attention_rows) return;
   const Context contexts[] = {{StateType::kF16, tokens}, {StateType::kQ8, tokens}};
-  double best[2] = {std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
+  constexpr double kNever = std::numeric_limits<double>::max();
+  const bool widens = rows >= kernels.wide_attention_rows;
+  double best[2] = {kNever, kNever}, together = kNever;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
     for (int type = 0; type < 2; ++type)
       best[type] = std::min(best[type], seconds_of(kernels, contexts[type], rows));
+    if (widens) together = std::min(together, seconds_of(kernels, contexts[0], rows, kTiles));
   }
   const auto rate = [&](int type) {
     return static_cast<double>(contexts[type].layout.slice_bytes()) * tokens / kTokensPerBlock / best[type] /
            1e9;
   };
   fmt::print(
-      "{:<7} {:>6} tokens {:>2} rows: f16 {:8.1f} us ({:5.1f} GB/s), q8 {:8.1f} us ({:5.1f} GB/s), {:.2f} "
+      "{:<7} {:>6} tokens {:>2} rows: f16 {:8.1f} us ({:5.1f} GB/s){}, q8 {:8.1f} us ({:5.1f} GB/s), {:.2f} "
       "x\n",
-      instruction_set_name(set), tokens, rows, 1e6 * best[0], rate(0), 1e6 * best[1], rate(1),
+      instruction_set_name(set), tokens, rows, 1e6 * best[0], rate(0),
+      widens ? fmt::format(", together {:8.1f} us", 1e6 * together) : "", 1e6 * best[1], rate(1),
       best[0] / best[1]);
 }
 

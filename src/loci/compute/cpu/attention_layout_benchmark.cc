@@ -3,13 +3,14 @@
 // contexts whose blocks lie scattered in memory, against
 //
 //   contiguous   the same blocks in the order of their tokens: the ideal
+//   near         the blocks scattered, but in 2 MiB of memory: jumps as many, but to pages that lie together
 //   copy-out     the scattered blocks are first copied to contiguous memory, then the same kernel ("CopyOut +
 //                Attention")
 //   rounds       one token of each prompt at a time, as a kernel of single tokens would ("Multi-round
 //                PagedAttention")
 //
 // One key/value head and one layer, f16. Times are of the thread, not the clock, and the best round of each
-// counts, so that a busy machine disturbs less; the four take turns.
+// counts, so that a busy machine disturbs less; the five take turns.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -17,6 +18,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "loci/compute/cpu/values_testing.h"
@@ -25,6 +27,7 @@ namespace loci::cpu {
 namespace {
 
 constexpr std::uint32_t kHeadDim = 64, kRequests = 32, kPromptTokens = 8, kRounds = 9;
+constexpr std::size_t kNearBytes = std::size_t{2} << 20;
 constexpr std::uint32_t kPartialBlocks = kPartialTokens / kTokensPerBlock;
 
 double thread_seconds() {
@@ -33,7 +36,8 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The contexts of all requests: `ordered` names their blocks as memory has them, `scattered` in any order.
+// The contexts of all requests: `ordered` names their blocks as memory has them, `near` in any order within
+// each kNearBytes, `scattered` in any order.
 class Contexts {
  public:
   explicit Contexts(std::uint32_t tokens)
@@ -51,7 +55,11 @@ class Contexts {
       }
     }
     ordered = heads(slices_);
-    for (std::size_t i = slices_.size() - 1; i > 0; --i) std::swap(slices_[i], slices_[random.below(i + 1)]);
+    const std::size_t near_blocks = std::min(kNearBytes / bytes, slices_.size());
+    for (std::size_t begin = 0; begin + near_blocks <= slices_.size(); begin += near_blocks)
+      shuffle(random, std::span(slices_).subspan(begin, near_blocks));
+    near = heads(slices_);
+    shuffle(random, slices_);
     scattered = heads(slices_);
     for (std::uint32_t i = 0; i < blocks_; ++i)
       copied.push_back(layout_.head(reinterpret_cast<std::uint8_t*>(out_.data()) + i * bytes, 0));
@@ -66,10 +74,13 @@ class Contexts {
   const StateLayout& layout() const { return layout_; }
   std::uint32_t blocks() const { return blocks_; }
 
-  std::vector<HeadState> ordered, scattered;  // request by request
-  std::vector<HeadState> copied;              // of one request
+  std::vector<HeadState> ordered, near, scattered;  // request by request
+  std::vector<HeadState> copied;                    // of one request
 
  private:
+  static void shuffle(Random& random, std::span<std::uint8_t*> slices) {
+    for (std::size_t i = slices.size() - 1; i > 0; --i) std::swap(slices[i], slices[random.below(i + 1)]);
+  }
   std::vector<HeadState> heads(const std::vector<std::uint8_t*>& slices) const {
     std::vector<HeadState> out;
     for (std::uint8_t* slice : slices) out.push_back(layout_.head(slice, 0));
@@ -112,7 +123,7 @@ void attend(const KernelTable& kernels, const Contexts& contexts, const HeadStat
   }
 }
 
-enum Way : std::uint32_t { kContiguous, kScattered, kCopyOut, kRoundsOfOne, kWays };
+enum Way : std::uint32_t { kContiguous, kNear, kScattered, kCopyOut, kRoundsOfOne, kWays };
 
 double seconds_of(Way way, const KernelTable& kernels, Contexts& contexts) {
   const double begin = thread_seconds();
@@ -120,6 +131,7 @@ double seconds_of(Way way, const KernelTable& kernels, Contexts& contexts) {
     const std::size_t first = std::size_t{request} * contexts.blocks();
     const HeadState* scattered = contexts.scattered.data() + first;
     if (way == kContiguous) attend(kernels, contexts, contexts.ordered.data() + first, kPromptTokens);
+    if (way == kNear) attend(kernels, contexts, contexts.near.data() + first, kPromptTokens);
     if (way == kScattered) attend(kernels, contexts, scattered, kPromptTokens);
     if (way == kCopyOut) {
       contexts.copy_out(request);
@@ -141,10 +153,13 @@ void measure(InstructionSet set, std::uint32_t tokens) {
     for (std::uint32_t way = 0; way < kWays; ++way)
       best[way] = std::min(best[way], seconds_of(static_cast<Way>(way), kernels, contexts));
   }
-  fmt::print("| {} | {:>5} | {:8.0f} | {:8.0f} ({:.2f}) | {:8.0f} ({:.2f}) | {:8.0f} ({:.2f}) |\n",
-             instruction_set_name(set), tokens, 1e6 * best[kContiguous], 1e6 * best[kScattered],
-             best[kContiguous] / best[kScattered], 1e6 * best[kCopyOut], best[kContiguous] / best[kCopyOut],
-             1e6 * best[kRoundsOfOne], best[kContiguous] / best[kRoundsOfOne]);
+  fmt::print(
+      "| {} | {:>5} | {:8.0f} | {:8.0f} ({:.2f}) | {:8.0f} ({:.2f}) | {:8.0f} ({:.2f}) | {:8.0f} ({:.2f}) "
+      "|\n",
+      instruction_set_name(set), tokens, 1e6 * best[kContiguous], 1e6 * best[kNear],
+      best[kContiguous] / best[kNear], 1e6 * best[kScattered], best[kContiguous] / best[kScattered],
+      1e6 * best[kCopyOut], best[kContiguous] / best[kCopyOut], 1e6 * best[kRoundsOfOne],
+      best[kContiguous] / best[kRoundsOfOne]);
 }
 
 }  // namespace
@@ -154,7 +169,8 @@ int main() {
   fmt::print("{} requests, prompts of {} tokens; us, and in brackets the speed over contiguous\n\n",
              loci::cpu::kRequests, loci::cpu::kPromptTokens);
   fmt::print(
-      "| kernels | context | contiguous | scattered | copy-out | rounds |\n|---|---|---|---|---|---|\n");
+      "| kernels | context | contiguous | near | scattered | copy-out | rounds "
+      "|\n|---|---|---|---|---|---|---|\n");
   for (const loci::InstructionSet set : loci::available_instruction_sets()) {
     if (set == loci::InstructionSet::kPlain) continue;
     for (const std::uint32_t tokens : {256u, 1024u, 4096u, 16'384u}) loci::cpu::measure(set, tokens);

@@ -2,7 +2,9 @@
 #include "loci/compute/cpu/attention_phase.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "loci/base/check.h"
 
@@ -20,12 +22,17 @@ AttentionPhase::AttentionPhase(const KernelTable& kernels, ThreadPool& pool, con
 
 void AttentionPhase::resize(const PassPlan& plan) { unit_results_.reserve(plan.split_bytes(), "attention"); }
 
+void AttentionPhase::take_queries(const AttentionInput& input, std::uint32_t task, Tile& tile) const {
+  if (tile.task != task) gather_queries(input, input.plan.tasks()[task], tile);
+  tile.task = task;
+}
+
 void AttentionPhase::gather_queries(const AttentionInput& input, const AttentionTask& task,
-                                    Scratch& scratch) const {
+                                    Tile& tile) const {
   std::uint32_t query = 0;
   for (std::uint32_t row = task.row; row < task.row + task.rows; ++row) {
     for (std::uint32_t head = task.head; head < task.head + task.heads; ++head, ++query) {
-      std::memcpy(scratch.queries + query * kAttentionStride,
+      std::memcpy(tile.queries + query * kAttentionStride,
                   input.queries + std::size_t{row} * input.stride + std::size_t{head} * head_dim_,
                   head_dim_ * sizeof(float));
     }
@@ -33,19 +40,19 @@ void AttentionPhase::gather_queries(const AttentionInput& input, const Attention
   if (blocks_.layout().type() != StateType::kQ8) return;
   const std::uint32_t steps = (head_dim_ + kQuantBlock - 1) / kQuantBlock;
   for (std::uint32_t row = 0; row < query; ++row) {
-    float* values = scratch.queries + row * kAttentionStride;
+    float* values = tile.queries + row * kAttentionStride;
     std::fill(values + head_dim_, values + steps * kQuantBlock, 0.0f);
-    kernels_.quantize(values, steps, scratch.query_tile, query, row);
+    kernels_.quantize(values, steps, tile.query_tile, query, row);
   }
 }
 
-AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& scratch,
+AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& scratch, Tile& tile,
                                           Results& results) const {
   AttentionPartial partial;
   partial.head_dim = head_dim_;
   partial.rows = task.rows * task.heads;
-  partial.queries = scratch.queries;
-  partial.query_tile = scratch.query_tile;
+  partial.queries = tile.queries;
+  partial.query_tile = tile.query_tile;
   partial.scores = scratch.scores;
   partial.maximum = results.maximum;
   partial.sum = results.sum;
@@ -79,14 +86,14 @@ void AttentionPhase::find_context(const AttentionInput& input, const Unit& unit,
   context.unit = unit;
 }
 
-void AttentionPhase::compute(const AttentionInput& input, const Unit& unit, const Unit& next,
-                             Scratch& scratch, Results& results) const {
+void AttentionPhase::compute(const AttentionInput& input, const Unit& unit, const Unit& next, Tile& tile,
+                             Scratch& scratch) const {
   Context* context = &scratch.contexts[0];
   Context* ahead = &scratch.contexts[1];
   const bool fetched = ahead->unit == unit || context->unit == unit;
   if (ahead->unit == unit) std::swap(context, ahead);
   if (context->unit != unit) find_context(input, unit, *context);
-  AttentionPartial description = describe(input.plan.tasks()[unit.task], scratch, results);
+  AttentionPartial description = describe(input.plan.tasks()[unit.task], scratch, tile, scratch.partial);
   description.hidden = context->hidden;
   description.visible = context->visible;
   description.blocks = context->blocks;
@@ -117,22 +124,24 @@ void AttentionPhase::bring(const AttentionTask& task, const float* results, Scra
     std::copy_n(out + query * head_dim_, head_dim_, scratch.partial.out + query * kAttentionStride);
 }
 
-void AttentionPhase::forget_contexts(Scratch& scratch) {
+void AttentionPhase::forget_layer(Scratch& scratch) {
+  for (Tile& tile : scratch.tiles) tile.task = kNoTask;
   for (Context& context : scratch.contexts) context.unit = kNothing;
 }
 
-void AttentionPhase::forget(const AttentionTask& task, Scratch& scratch) const {
-  std::fill_n(scratch.state.sum, task.rows * task.heads, 0.0f);
+void AttentionPhase::forget(const AttentionTask& task, Tile& tile) {
+  std::fill_n(tile.state.sum, task.queries(), 0.0f);
 }
 
-void AttentionPhase::merge(const AttentionTask& task, Results& from, Scratch& scratch) const {
-  const AttentionPartial source = describe(task, scratch, from);
-  const AttentionPartial state = describe(task, scratch, scratch.state);
+void AttentionPhase::merge(const AttentionTask& task, Scratch& scratch, Tile& tile) const {
+  const AttentionPartial source = describe(task, scratch, tile, scratch.partial);
+  const AttentionPartial state = describe(task, scratch, tile, tile.state);
   kernels_.attention_merge(source, state);
 }
 
-void AttentionPhase::finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const {
-  const AttentionPartial state = describe(task, scratch, scratch.state);
+void AttentionPhase::finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch,
+                            Tile& tile) const {
+  const AttentionPartial state = describe(task, scratch, tile, tile.state);
   std::uint32_t query = 0;
   for (std::uint32_t row = task.row; row < task.row + task.rows; ++row) {
     for (std::uint32_t head = task.head; head < task.head + task.heads; ++head) {
@@ -150,32 +159,137 @@ void AttentionPhase::clear(const AttentionInput& input, const AttentionTask& tas
   }
 }
 
+bool AttentionPhase::is_poisoned(const AttentionInput& input, const AttentionTask& task) const {
+  return input.poisoned[input.plan.segments()[task.segment].span] != 0;
+}
+
+std::uint32_t AttentionPhase::together(const AttentionInput& input, std::uint32_t first,
+                                       std::uint32_t end) const {
+  if (state_kernels_.widen == nullptr || head_dim_ > kWideHeadDim) return 1;
+  const AttentionTask* tasks = input.plan.tasks().data();
+  std::uint32_t count = 0;
+  while (count < std::min(kWideTasks, end - first)) {
+    const AttentionTask& task = tasks[first + count];
+    if (task.segment != tasks[first].segment || task.kv_head != tasks[first].kv_head ||
+        task.queries() < kernels_.wide_attention_rows)
+      break;
+    ++count;
+  }
+  return count < kWideTasksMin ? 1 : count;
+}
+
+void AttentionPhase::run_task(const AttentionInput& input, std::uint32_t index, const Unit& after,
+                              Scratch& scratch) const {
+  const AttentionTask& task = input.plan.tasks()[index];
+  Tile& tile = scratch.tiles[0];
+  take_queries(input, index, tile);
+  forget(task, tile);
+  const Unit end = {index, task.partials_end()};
+  for (Unit unit = {index, task.partials_begin(input.window)}; unit != end; ++unit.partial) {
+    const Unit next = {index, unit.partial + 1};
+    compute(input, unit, next == end ? after : next, tile, scratch);
+    merge(task, scratch, tile);
+  }
+  finish(input, task, scratch, tile);
+}
+
+void AttentionPhase::widen_rest(const Context& context, Scratch& scratch,
+                                std::array<bool, kPartialBlocks>& widened) const {
+  const std::uint32_t floats = kTokensPerBlock * head_dim_;  // of a block's keys or values
+  for (std::uint32_t block = context.first_block; block < context.end_block; ++block) {
+    if (std::exchange(widened[block], true)) continue;
+    state_kernels_.widen(context.blocks[block], head_dim_, scratch.wide + block * floats,
+                         scratch.wide + (kPartialBlocks + block) * floats);
+  }
+}
+
+void AttentionPhase::compute_together(const AttentionInput& input, std::uint32_t first, std::uint32_t count,
+                                      std::uint32_t partial, Scratch& scratch) const {
+  Context& context = scratch.contexts[0];
+  Context& ahead = scratch.contexts[1];
+  std::array<bool, kPartialBlocks> widened{};
+  bool is_first = true;
+  std::uint32_t whole = 0;  // so many queries see all of the context
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const AttentionTask& task = input.plan.tasks()[first + i];
+    if (partial < task.partials_begin(input.window) || partial >= task.partials_end()) continue;
+    const bool sees_all = input.window == 0 && task.position + 1 >= (partial + 1) * kPartialTokens;
+    if (!sees_all || whole < task.queries()) {
+      find_context(input, {first + i, partial}, context);
+      whole = sees_all ? task.queries() : 0;
+    }
+    Tile& tile = scratch.tiles[i];
+    AttentionPartial description = describe(task, scratch, tile, scratch.partial);
+    description.hidden = context.hidden;
+    description.visible = context.visible;
+    description.blocks = context.blocks;
+    description.softcap = input.softcap;
+    description.wide = scratch.wide;
+    // The first sees all that the others see, but for what its window has left.
+    if (is_first && context.hidden[task.queries() - 1] == 0) {
+      description.widens = 1;
+      description.fetched = ahead.unit == Unit{first + i, partial} ? 1 : 0;
+      widened.fill(true);
+    } else {
+      description.fetched = 1;
+      widen_rest(context, scratch, widened);
+    }
+    // Meanwhile the lines of the next partial are fetched.
+    if (is_first && partial + 1 < task.partials_end()) {
+      find_context(input, {first + i, partial + 1}, ahead);
+      description.next = ahead.blocks + ahead.first_block;
+      description.next_blocks = ahead.end_block - ahead.first_block;
+    }
+    state_kernels_.attention_partial(description);
+    merge(task, scratch, tile);
+    is_first = false;
+  }
+}
+
+void AttentionPhase::run_together(const AttentionInput& input, std::uint32_t first, std::uint32_t count,
+                                  Scratch& scratch) const {
+  const AttentionTask* tasks = input.plan.tasks().data() + first;
+  std::uint32_t begin = tasks[0].partials_begin(input.window), end = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    take_queries(input, first + i, scratch.tiles[i]);
+    forget(tasks[i], scratch.tiles[i]);
+    begin = std::min(begin, tasks[i].partials_begin(input.window));
+    end = std::max(end, tasks[i].partials_end());
+  }
+  for (std::uint32_t partial = begin; partial < end; ++partial)
+    compute_together(input, first, count, partial, scratch);
+  for (std::uint32_t i = 0; i < count; ++i) finish(input, tasks[i], scratch, scratch.tiles[i]);
+  for (Context& context : scratch.contexts) context.unit = kNothing;
+}
+
 void AttentionPhase::run(std::uint32_t thread, const AttentionInput& input) {
   const std::uint32_t tasks = input.plan.tasks_below(input.rows);
   if (input.plan.shares(input.window_index).split) return run_split(thread, input, tasks);
   Scratch& scratch = scratch_.as<Scratch>()[thread];
-  forget_contexts(scratch);
-  WorkRange range;
-  while (pool_.claim(thread, tasks, range)) {
-    for (std::uint32_t i = range.begin; i < range.end; ++i) {
+  forget_layer(scratch);
+  const auto first_of = [&](std::uint32_t task) {
+    return Unit{task, input.plan.tasks()[task].partials_begin(input.window)};
+  };
+  // The next range is taken before the last task of this one, so that its first blocks are fetched meanwhile
+  // (not where tasks are computed together).
+  WorkRange range, next;
+  bool more = pool_.claim(thread, tasks, range);
+  while (more) {
+    for (std::uint32_t i = range.begin, count = 1; i < range.end; i += count) {
+      count = together(input, i, range.end);
+      const bool is_last = i + count == range.end;
+      if (is_last) more = pool_.claim(thread, tasks, next);
+      const Unit after = !is_last ? first_of(i + count) : more ? first_of(next.begin) : kNothing;
       const AttentionTask& task = input.plan.tasks()[i];
-      if (input.poisoned[input.plan.segments()[task.segment].span]) {
-        clear(input, task);
-        continue;
+      if (is_poisoned(input, task)) {
+        for (std::uint32_t of = i; of < i + count; ++of) clear(input, input.plan.tasks()[of]);
+      } else if (count > 1) {
+        run_together(input, i, count, scratch);
+      } else {
+        run_task(input, i, after, scratch);
       }
-      gather_queries(input, task, scratch);
-      forget(task, scratch);
-      const auto first_of = [&](std::uint32_t of) {
-        return Unit{of, input.plan.tasks()[of].partials_begin(input.window)};
-      };
-      const Unit after = i + 1 < range.end ? first_of(i + 1) : kNothing, end = {i, task.partials_end()};
-      for (Unit unit = first_of(i); unit != end; ++unit.partial) {
-        const Unit next = {i, unit.partial + 1};
-        compute(input, unit, next == end ? after : next, scratch, scratch.partial);
-        merge(task, scratch.partial, scratch);
-      }
-      finish(input, task, scratch);
     }
+    range = next;
   }
 }
 
@@ -188,36 +302,39 @@ void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input
         shares.first_result[task] + std::uint64_t{unit} * plan.tasks()[task].queries();
     return unit_results_.as<float>() + before * query_result_floats(head_dim_);
   };
-  const auto poisoned = [&](const AttentionTask& task) {
-    return input.poisoned[plan.segments()[task.segment].span] != 0;
-  };
-  forget_contexts(scratch);
+  forget_layer(scratch);
   WorkRange range;
-  while (pool_.claim(thread, shares.first_unit[tasks], range)) {
-    for (std::uint32_t i = range.begin; i < range.end; ++i) {
-      const Unit& unit = shares.units[i];
-      const AttentionTask& task = plan.tasks()[unit.task];
-      if (poisoned(task)) continue;
-      gather_queries(input, task, scratch);
-      compute(input, unit, i + 1 < range.end ? shares.units[i + 1] : kNothing, scratch, scratch.partial);
-      keep(task, scratch, results_of(unit.task, unit.partial - task.partials_begin(input.window)));
-    }
+  // The next unit of this thread; it is taken one unit ahead, so that its blocks are fetched meanwhile.
+  const auto take = [&]() -> const Unit* {
+    if (range.begin == range.end && !pool_.claim(thread, shares.first_unit[tasks], range)) return nullptr;
+    return &shares.units[range.begin++];
+  };
+  const Unit* next = take();
+  while (const Unit* const unit = next) {
+    next = take();
+    const AttentionTask& task = plan.tasks()[unit->task];
+    if (is_poisoned(input, task)) continue;
+    Tile& tile = scratch.tiles[unit->task % kTiles];
+    take_queries(input, unit->task, tile);
+    compute(input, *unit, next == nullptr ? kNothing : *next, tile, scratch);
+    keep(task, scratch, results_of(unit->task, unit->partial - task.partials_begin(input.window)));
   }
   pool_.barrier(thread);
   while (pool_.claim(thread, tasks, range)) {
     for (std::uint32_t i = range.begin; i < range.end; ++i) {
       const AttentionTask& task = plan.tasks()[i];
-      if (poisoned(task)) {
+      if (is_poisoned(input, task)) {
         clear(input, task);
         continue;
       }
-      forget(task, scratch);
+      Tile& tile = scratch.tiles[i % kTiles];
+      forget(task, tile);
       const std::uint32_t units = shares.first_unit[i + 1] - shares.first_unit[i];
       for (std::uint32_t unit = 0; unit < units; ++unit) {
         bring(task, results_of(i, unit), scratch);
-        merge(task, scratch.partial, scratch);
+        merge(task, scratch, tile);
       }
-      finish(input, task, scratch);
+      finish(input, task, scratch, tile);
     }
   }
 }

@@ -21,16 +21,19 @@ struct DividedAttention {
   BlockStorage blocks;
   Pass pass;
 
-  DividedAttention(std::uint32_t kv_heads, std::uint32_t head_dim, StateType type = StateType::kF16)
-      : shape{kv_heads * 4, kv_heads, head_dim, plain_kernels().attention_rows, {0}},
+  DividedAttention(std::uint32_t kv_heads, std::uint32_t head_dim, StateType type = StateType::kF16,
+                   std::uint32_t tile = plain_kernels().attention_rows)
+      : shape{kv_heads * 4, kv_heads, head_dim, tile, {0}},
         blocks({{.layers = {0}}}, StateLayout(type, kv_heads, head_dim)) {
     EXPECT_TRUE(blocks.allocate(0, kSlots).ok());
   }
-  void add(std::uint32_t position, std::uint32_t tokens) {
+  void add(std::uint32_t position, std::uint32_t tokens) { add(position, tokens, position); }
+  // Of a sequence: its blocks are those of any other span of the same one.
+  void add(std::uint32_t position, std::uint32_t tokens, std::uint32_t sequence) {
     Span span{.tokens = std::vector<TokenId>(tokens), .position = position, .layers = {0, 1}};
     BlockTable table;
     for (std::uint32_t i = 0; i * kBlockTokens < position + tokens; ++i)
-      table.blocks.emplace_back((i * 7 + position) % kSlots);
+      table.blocks.emplace_back((i * 7 + sequence) % kSlots);
     span.tables = {table};
     pass.spans.push_back(std::move(span));
   }
@@ -57,11 +60,15 @@ struct DividedAttention {
   }
   // What `threads` threads compute. `split`: whether they divide contexts.
   std::vector<float> run(std::uint32_t threads, bool& split) const {
+    // (The thread sanitizer does not look at plain ones.)
+    return run(threads, split, available_instruction_sets().back(), 0);
+  }
+  std::vector<float> run(std::uint32_t threads, bool& split, InstructionSet set,
+                         std::uint32_t window_index) const {
     ThreadPool pool(threads);
     const PassPlan plan = this->plan(threads);
-    split = plan.shares(0).split;
-    // (The thread sanitizer does not look at plain ones.)
-    const KernelTable& kernels = kernels_of(available_instruction_sets().back());
+    split = plan.shares(window_index).split;
+    const KernelTable& kernels = kernels_of(set);
     AttentionPhase phase(kernels, pool, blocks, shape.head_dim);
     phase.resize(plan);
     Random random(5);
@@ -72,6 +79,8 @@ struct DividedAttention {
     const AttentionInput input{.pass = pass,
                                .plan = plan,
                                .poisoned = poisoned,
+                               .window = shape.windows[window_index],
+                               .window_index = window_index,
                                .rows = plan.rows(),
                                .queries = queries.data(),
                                .out = out.data(),
@@ -97,6 +106,33 @@ TEST(AttentionPhaseTest, ItsBitsDoNotDependOnTheThreads) {
         EXPECT_TRUE(split) << threads;
         EXPECT_EQ(std::memcmp(got.data(), wanted.data(), wanted.size() * sizeof(float)), 0)
             << threads << " threads, " << head_dim << " dimensions";
+      }
+    }
+  }
+}
+
+// Tasks of a prompt are computed together, over widened state; tokens alone are not.
+TEST(AttentionPhaseTest, APromptGivesTheBitsOfItsTokensAlone) {
+  constexpr std::uint32_t kBefore = 245, kTokens = 20;
+  for (const InstructionSet set : available_instruction_sets()) {
+    for (const std::uint32_t head_dim : {40u, 128u, 136u}) {
+      const std::uint32_t tile = kernels_of(set).attention_rows;
+      DividedAttention prompt(2, head_dim, StateType::kF16, tile), alone(2, head_dim, StateType::kF16, tile);
+      for (DividedAttention* each : {&prompt, &alone}) {
+        each->shape.windows = {0, 5};  // some tasks see another partial than others do
+        each->fill(head_dim);
+      }
+      prompt.add(kBefore, kTokens, 11);
+      for (std::uint32_t i = 0; i < kTokens; ++i) alone.add(kBefore + i, 1, 11);
+      for (const std::uint32_t window : {0u, 1u}) {
+        bool split = false;
+        const std::vector<float> wanted = alone.run(1, split, set, window);
+        for (const std::uint32_t threads : {1u, 3u}) {
+          const std::vector<float> got = prompt.run(threads, split, set, window);
+          EXPECT_FALSE(split);
+          EXPECT_TRUE(same_bits(got, wanted))
+              << instruction_set_name(set) << ", " << head_dim << " dimensions, window " << window;
+        }
       }
     }
   }

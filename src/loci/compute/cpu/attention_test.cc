@@ -83,6 +83,7 @@ struct Partial {
   std::vector<float> out = std::vector<float>(kMaxAttentionRows * kAttentionStride);
   std::vector<HeadState> blocks;
   std::vector<std::uint8_t> tile;
+  std::vector<float> wide;
   AttentionPartial description;
 
   Partial(const KernelTable& kernels, const Context& context, std::uint32_t first_token,
@@ -104,11 +105,29 @@ struct Partial {
   }
 };
 
+// The partial's seen blocks, widened; NaN in place of the others.
+void widen(const KernelTable& kernels, Partial& partial) {
+  const std::uint32_t head_dim = partial.description.head_dim, floats = head_dim * kTokensPerBlock;
+  constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
+  partial.wide.assign(2 * kBlocks * floats, std::nanf(""));
+  const std::uint32_t rows = partial.description.rows;
+  const std::uint32_t end = (partial.description.visible[rows - 1] + kTokensPerBlock - 1) / kTokensPerBlock;
+  for (std::uint32_t block = partial.description.hidden[0] / kTokensPerBlock; block < end; ++block) {
+    kernels.f16.widen(partial.blocks[block], head_dim, partial.wide.data() + block * floats,
+                      partial.wide.data() + (kBlocks + block) * floats);
+  }
+  partial.blocks.assign(kBlocks, HeadState{});  // nothing else is read
+  partial.description.blocks = partial.blocks.data();
+  partial.description.wide = partial.wide.data();
+  partial.description.fetched = 1;
+}
+
 // How a layer looks at its context.
 struct View {
   std::uint32_t window = 0;
   float softcap = 0;
   const float* sinks = nullptr;  // [rows]
+  bool widened = false;          // tiles of enough queries read widened state
   std::uint32_t first(std::uint32_t seen) const { return window == 0 || seen < window ? 0 : seen - window; }
 };
 
@@ -136,6 +155,7 @@ std::vector<float> attend(const KernelTable& kernels, const Context& context, co
       partial.description.next = context.blocks.data() + begin / 32;
       partial.description.next_blocks =
           std::min<std::uint32_t>(kPartialTokens / 32, context.blocks.size() - begin / 32);
+      if (view.widened && count >= kernels.wide_attention_rows) widen(kernels, partial);
       context.layout.kernels(kernels).attention_partial(partial.description);
       kernels.attention_merge(partial.description, state.description);
     }
@@ -254,6 +274,33 @@ TEST_P(AttentionTest, WindowsSoftcapsAndSinks) {
     }
   }
 }
+
+class WidenedAttentionTest : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(WidenedAttentionTest, IsTheSameAsOverBlocks) {
+  const std::uint32_t head_dim = GetParam();
+  Random random(head_dim + 2);
+  Context context(StateType::kF16, 600, head_dim, random);
+  for (const std::uint32_t window : {0u, 33u, 300u}) {
+    for (const std::uint32_t position : {0u, 254u, 300u, 580u}) {
+      std::vector<std::uint32_t> seen;
+      for (std::uint32_t row = 0; row < 12; ++row) seen.push_back(position + row + 1);
+      const std::vector<float> q = normal_values(random, 12 * head_dim, 0.5f);
+      const std::vector<float> expected = attend(plain_kernels(), context, q, seen, 1, {.window = window});
+      for (const InstructionSet set : available_instruction_sets()) {
+        const KernelTable& kernels = kernels_of(set);
+        for (std::uint32_t tile = kernels.wide_attention_rows; tile <= kernels.attention_rows; ++tile) {
+          const View view{.window = window, .widened = true};
+          ASSERT_TRUE(same_bits(expected, attend(kernels, context, q, seen, tile, view)))
+              << instruction_set_name(set) << " window " << window << " position " << position << " tile "
+              << tile;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HeadDims, WidenedAttentionTest, testing::Values(8, 40, 64, 128));
 
 TEST_P(AttentionTest, UnseenSlotsAreWithoutEffect) {
   const auto [type, head_dim] = GetParam();

@@ -6,24 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string_view>
-#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/state_type.h"
 #include "loci/model/model_spec.h"
 
 namespace loci {
-
-// The instruction sets that kernels are compiled for. kPlain is portable code, which defines the results of
-// all others. kAmx is AVX-512 with products of 32 rows and more by AMX; kNeon needs the instructions for dot
-// products.
-enum class InstructionSet : std::uint8_t { kPlain, kAvx2, kAvx512, kAmx, kNeon };
-
-std::string_view instruction_set_name(InstructionSet set);
-// The sets that this machine can run, best last.
-std::vector<InstructionSet> available_instruction_sets();
 
 struct CpuBackendOptions {
   std::uint32_t threads = 0;                      // 0: one for each physical core

@@ -98,13 +98,18 @@ struct AttentionPartial {
   const uint32_t* visible = nullptr;
   float softcap = 0;         // scores become softcap * tanh(score); 0: unchanged
   float* scores = nullptr;   // scratch [rows][kAttentionStride]
-  float* maximum = nullptr;  // [rows], readable to kLanes
-  float* sum = nullptr;      // [rows], readable to kLanes; 0: nothing was visible, and `out` is zero
+  float* maximum = nullptr;  // [rows], of kLanes: the others have no meaning
+  float* sum = nullptr;      // [rows], of kLanes; 0: nothing was visible, and `out` is zero
   float* out = nullptr;      // [rows][kAttentionStride]
   // The blocks whose keys are fetched into the cache meanwhile: those of the partial that comes next.
   const HeadState* next = nullptr;
   uint32_t next_blocks = 0;
   uint32_t fetched = 0;  // 1: this partial was the last call's `next`
+  // f16 only, and from `wide_attention_rows` queries on: keys and values as float32, [keys, values][block],
+  // read in place of the blocks. Or nullptr. Where `widens` is 1 the blocks are read, and what all queries
+  // see is left there for the next calls; no query's `hidden` is above 0 then.
+  float* wide = nullptr;
+  uint32_t widens = 0;
 };
 
 // The rotation of a token's position. Element i of a head rotates with its partner p(i): i +- 1 or i +-
@@ -134,6 +139,8 @@ struct StateKernels {
   // fma(b, cosine, a * sine).
   void (*turn_keys)(const HeadState& head, uint32_t head_dim, const KeyTurn& turn);
   void (*attention_partial)(const AttentionPartial& partial);
+  // Widens a block's keys and values to float32, which lie there as in the block. nullptr: not for this type.
+  void (*widen)(const HeadState& head, uint32_t head_dim, float* keys, float* values);
 };
 
 struct KernelTable {
@@ -141,6 +148,7 @@ struct KernelTable {
   uint32_t wide_tile_rows;  // most rows of a wide tile; 0: there are none. From this many rows on all tiles
                             // are wide, each of more than half of it
   uint32_t attention_rows;  // most queries of an AttentionPartial, <= kMaxAttentionRows
+  uint32_t wide_attention_rows;                       // fewest that may read widened state
   ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
 
   // `padded` is a multiple of 16; elements from `count` on are zero in x and weight.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All kernels of one instruction set, but for products of types with steps of 256 columns (products_k.inl);
-// see simd.h for what the including file defines.
+// All kernels of one instruction set but products (products.inl, products_k.inl); see simd.h for what the
+// including file defines.
 #include "loci/compute/cpu/kernel_table.h"
 #include "loci/compute/cpu/simd.h"
 
@@ -16,8 +16,6 @@ using i32 = int32_t;
 
 #include "loci/compute/cpu/product_quantized.inl"
 
-#include "loci/compute/cpu/product_float.inl"
-
 #include "loci/compute/cpu/elementwise.inl"
 
 #include "loci/compute/cpu/state_f16.inl"
@@ -28,14 +26,8 @@ using i32 = int32_t;
 
 #include "loci/compute/cpu/attention_q8.inl"
 
-template <class Type, int kRows>
-static void fill_float(ProductKernel* row) {
-  if constexpr (kRows > 0) {
-    row[kRows - 1] = product_float<Type, kRows>;
-    fill_float<Type, kRows - 1>(row);
-  }
-}
-// products_k_*.cc
+// products_*.cc
+void add_products(KernelTable& table);
 void add_products_of_256_columns(KernelTable& table);
 
 // In the order of Activation (model_spec.h).
@@ -50,17 +42,9 @@ static KernelTable make_table() {
   KernelTable table = {};
   table.tile_rows = kTileRows;
   table.attention_rows = kAttentionRows;
-  add_quantized<Q4_0, PackedType::kQ4_0>(table);
-  add_quantized<Q4_1, PackedType::kQ4_1>(table);
-  add_quantized<Q5_0, PackedType::kQ5_0>(table);
-  add_quantized<Q5_1, PackedType::kQ5_1>(table);
-  add_quantized<Q8_0, PackedType::kQ8_0>(table);
-  add_quantized<IQ4_NL, PackedType::kIQ4_NL>(table);
-  add_quantized<MXFP4, PackedType::kMXFP4>(table);
+  table.wide_attention_rows = kWideAttentionRows;
+  add_products(table);
   add_products_of_256_columns(table);
-  fill_float<F32, kTileRows>(table.product[static_cast<int>(PackedType::kF32)]);
-  fill_float<F16, kTileRows>(table.product[static_cast<int>(PackedType::kF16)]);
-  fill_float<BF16, kTileRows>(table.product[static_cast<int>(PackedType::kBF16)]);
   table.rms_norm = rms_norm;
   table.layer_norm = layer_norm;
   table.quantize = quantize;
@@ -71,8 +55,8 @@ static KernelTable make_table() {
   table.place_rows = place_rows;
   table.add_weighted_rows = add_weighted_rows;
   table.scale = scale;
-  table.f16 = {store_key, store_value, turn_keys, attention_partial<>};
-  table.q8 = {store_key_q8, store_value_q8, turn_keys_q8, attention_partial_q8<>};
+  table.f16 = {store_key, store_value, turn_keys, attention_partial<>, widen};
+  table.q8 = {store_key_q8, store_value_q8, turn_keys_q8, attention_partial_q8<>, nullptr};
   table.attention_merge = attention_merge;
   table.attention_sink = attention_sink;
   table.attention_finish = attention_finish;

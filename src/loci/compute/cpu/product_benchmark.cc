@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The speed of each product kernel with its weights in the first-level cache, which limits a batch of that
-// many rows. Items are multiplications and additions; bytes are the weights'. And how fast weights are
-// packed.
+// many rows; of one row with weights from memory ("MEMORY", 88 MiB of them), which limits the decode of a
+// stream. Items are multiplications and additions; bytes are the weights'. And how fast weights are packed.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "loci/compute/cpu/buffer.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/kernel_table.h"
 #include "loci/compute/cpu/packed_matrix.h"
@@ -39,6 +41,28 @@ void run_product(benchmark::State& state, InstructionSet set, std::uint32_t type
   state.SetBytesProcessed(rounds * static_cast<std::int64_t>(weight_bytes));
 }
 
+// One row times groups of 576 columns, one after the other.
+void run_from_memory(benchmark::State& state, InstructionSet set, PackedType packed) {
+  constexpr std::uint32_t kColumns = 576;
+  constexpr std::uint64_t kBytes = std::uint64_t{88} << 20;
+  const auto type = static_cast<std::uint32_t>(packed);
+  const std::uint32_t steps = kColumns / kPackedStepColumns[type];
+  const std::uint64_t group_bytes = std::uint64_t{steps} * kPackedStepBytes[type];
+  Buffer weights;
+  weights.reserve(kBytes, "a benchmark");
+  std::memset(weights.data(), 1, weights.size());
+  const std::vector<std::uint8_t> tile(std::size_t{steps} * kTileBlockBytes);
+  std::vector<float> out(kLanes);
+  const ProductKernel kernel = kernels_of(set).product[type][0];
+  for (auto _ : state) {
+    for (std::uint64_t at = 0; at + group_bytes <= kBytes; at += group_bytes) {
+      kernel(weights.data() + at, tile.data(), steps, out.data());
+      benchmark::ClobberMemory();
+    }
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * kBytes));
+}
+
 // Packing one group of 16 rows; bytes are the file's.
 void run_pack(benchmark::State& state, TensorType type) {
   constexpr std::uint32_t kColumns = 2048;
@@ -64,6 +88,12 @@ int main(int count, char** arguments) {
   using namespace loci;
   using namespace loci::cpu;
   for (const InstructionSet set : available_instruction_sets()) {
+    for (const PackedType type : {PackedType::kQ4_0, PackedType::kQ4_1, PackedType::kQ8_0}) {
+      const std::string name = std::string(instruction_set_name(set)) + "/" +
+                               kTypeNames[static_cast<std::uint32_t>(type)] + "/1/MEMORY";
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [=](benchmark::State& state) { run_from_memory(state, set, type); });
+    }
     for (std::uint32_t type = 0; type < kPackedTypes; ++type) {
       for (const std::uint32_t rows : {1u, 2u, 3u, 4u, 5u, 6u, 8u, 12u}) {
         if (rows > kernels_of(set).tile_rows) continue;

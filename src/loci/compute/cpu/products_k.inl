@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of one instruction set with weights of types whose steps have 256 columns; see simd.h for what the
-// including file defines. They are compiled apart from kernels.inl because they take as long as all the rest.
+// including file defines. They are compiled apart from the others because they take as long as all the rest.
 #include "loci/compute/cpu/kernel_table.h"
 #include "loci/compute/cpu/simd.h"
 

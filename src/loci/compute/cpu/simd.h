@@ -2,7 +2,7 @@
 // The 16 virtual lanes over which every float sum of the CPU backend is defined, in four implementations with
 // the same bits: plain loops, AVX2, AVX-512, NEON. docs/numerics.md has the definitions.
 //
-// Included by kernels.inl, kernels_wide.inl and products_k.inl, inside no namespace. The translation unit
+// Included by kernels.inl, kernels_wide.inl and products*.inl, inside no namespace. The translation unit
 // names its namespace and set:
 //   LOCI_KERNELS           the namespace, unique for each instruction set
 //   LOCI_SIMD_FILE         "simd_plain.inl" or another

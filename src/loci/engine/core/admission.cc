@@ -17,6 +17,15 @@ std::size_t known_blocks(const CoreProbes& probes) {
   return known;
 }
 
+// Before where it goes on, the plan may compute blocks that are loaded else.
+std::uint32_t first_to_compute(const CoreProbes& probes) {
+  const std::uint32_t start = probes.start / kBlockTokens;
+  for (std::uint32_t i = 0; i < start; ++i) {
+    if (probes.blocks[i].instead) return i;
+  }
+  return start;
+}
+
 }  // namespace
 
 Admission::Admission(const CoreConfig& config, BlockIndex& index, const Transfers& transfers,
@@ -145,7 +154,7 @@ void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_c
   take_blocks(request, probes, std::move(root), std::move(siblings), pass);
   request.prefix.change().public_blocks = probes.public_blocks;
   fill_tables(request);
-  request.whole_blocks = probes.start / kBlockTokens;
+  request.whole_blocks = first_to_compute(probes);
   windows_.take(request, probes);
 }
 

@@ -9,14 +9,13 @@
 #include "loci/base/check.h"
 
 namespace loci {
-
 Status Arrivals::refusal(const Arrival& event, std::uint64_t computed) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
-  if (std::find(event.prompt.begin(), event.prompt.end(), kNoToken) != event.prompt.end())
+  if (!event.keys.made && has_no_token(event.prompt))
     return invalid_argument(fmt::format("expected token ids below {}", kNoToken.value), "prompt");
   if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
-  LOCI_RETURN_IF_ERROR(prefixes_.truncation_refusal(event));
+  LOCI_RETURN_IF_ERROR(dropped_refusal(event));
   const std::size_t prompt_tokens = kept_tokens(event);
   if (prompt_tokens >= config_.context_tokens) {
     return invalid_argument(
@@ -69,11 +68,6 @@ std::size_t Arrivals::waiting_of(const TenantId& tenant) const {
   return queue_.waiting(tenant) + before_queue_.waiting(tenant);
 }
 
-// Without reuse every request's state is under a name of its own (no client's salt begins so).
-std::string Arrivals::salt_of(const Arrival& event) const {
-  return config_.reuse ? event.salt : "\n" + std::to_string(event.request.value);
-}
-
 std::optional<RequestId> Arrivals::gives_place(const Arrival& event) const {
   if (queue_.empty()) return std::nullopt;
   const std::string& most = queue_.most_waiting();
@@ -82,33 +76,32 @@ std::optional<RequestId> Arrivals::gives_place(const Arrival& event) const {
   return queue_.newest(most);
 }
 
-std::unique_ptr<CoreRequest> Arrivals::make(const Arrival& event, Nanos now) {
-  std::vector<TokenId> tokens = event.prompt;
-  if (!event.dropped.empty()) {
-    const auto begin = tokens.begin();
-    tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
-  }
-  std::vector<TokenId> stop_tokens = event.stop_tokens;
-  std::sort(stop_tokens.begin(), stop_tokens.end());
-  std::string sharing = sharing_of(event.tenant, salt_of(event));
+std::unique_ptr<CoreRequest> Arrivals::make(Arrival&& event, Nanos now) {
+  std::string sharing = sharing_in(config_, event);
+  ArrivalKeys keys = prefixes_.keys_of(event, std::move(event.keys));
+  std::unique_ptr<const CoreLineage> lineage;
+  if (keys.lineage) lineage = std::make_unique<const CoreLineage>(*std::move(keys.lineage));
+  const bool is_public = event.scope == SharingScope::kPublic;
+  std::vector<TokenId> tokens = std::move(event.dropped.empty() ? event.prompt : keys.kept);
+  std::sort(event.stop_tokens.begin(), event.stop_tokens.end());
   // (Made where it stays: nobody moves the facts.)
   std::unique_ptr<CoreRequest> request(
       new CoreRequest{{.id = event.request,
                        .arrival = arrivals_++,
                        .arrived_at = now,
-                       .tenant = event.tenant,
-                       .sharing = sharing,
+                       .tenant = std::move(event.tenant),
+                       .sharing = std::move(sharing),
                        .weight = event.weight,
                        .prompt_tokens = static_cast<std::uint32_t>(tokens.size()),
                        .max_new_tokens = event.max_new_tokens,
                        .min_new_tokens = event.min_new_tokens,
-                       .stop_tokens = std::move(stop_tokens),
+                       .stop_tokens = std::move(event.stop_tokens),
                        .deadline = event.deadline,
-                       .is_public = event.scope == SharingScope::kPublic,
-                       .lineage = prefixes_.lineage_of(event, sharing),
+                       .is_public = is_public,
+                       .lineage = std::move(lineage),
                        .follows = event.follows}});
   request->tokens = std::move(tokens);
-  prefixes_.take_keys(*request, event);
+  prefixes_.take_keys(*request, std::move(keys));
   return request;
 }
 

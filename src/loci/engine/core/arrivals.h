@@ -61,7 +61,8 @@ class Arrivals {
   // wait before the queue have places too, but give up none. O(those before the queue).
   std::optional<RequestId> gives_place(const Arrival& event) const;
 
-  std::unique_ptr<CoreRequest> make(const Arrival& event, Nanos now);
+  // Takes what the event has. O(1), if it brought its keys and nothing of it was dropped.
+  std::unique_ptr<CoreRequest> make(Arrival&& event, Nanos now);
 
   // `requests`: all of them. Aborts on a broken invariant. O(requests · log).
   void check_invariants(std::span<const CoreRequest* const> requests) const;
@@ -69,7 +70,6 @@ class Arrivals {
  private:
   Status public_refusal(const Arrival& event, std::uint64_t computed) const;
   std::size_t waiting_of(const TenantId& tenant) const;
-  std::string salt_of(const Arrival& event) const;
 
   const CoreConfig& config_;
   const Prefixes& prefixes_;

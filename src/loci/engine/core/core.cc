@@ -68,10 +68,10 @@ Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curve
   if (disk) pools.date_granularity = std::min(config.state_ttl / kDatesOfALife, kDateGranularityMax);
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     const CoreGroup& group = config.groups[i];
-    std::uint64_t bytes = group.block_bytes;
     const auto order = [&](Tier tier) {
       const EvictionPlace place{.tier = tier,
-                                .block_bytes = bytes,
+                                .block_bytes = group.block_bytes,
+                                .hidden_bytes = config.hidden.block_bytes,
                                 .seed = config.seed + i,
                                 .holes = !windows,
                                 .chunk_blocks = config.swap_chunk_tokens / kBlockTokens};
@@ -91,10 +91,10 @@ Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curve
     if (host) LOCI_RETURN_IF_ERROR(add(pools.host, Tier::kHost, group.host_blocks, disk));
     if (disk) LOCI_RETURN_IF_ERROR(add(pools.disk, Tier::kDisk, group.disk_blocks, false));
     if (shared) LOCI_RETURN_IF_ERROR(add(pools.shared, Tier::kShared, group.shared_blocks, false));
-    if (config.hidden.disk_blocks == 0) continue;
-    bytes = config.hidden.block_bytes;
-    LOCI_RETURN_IF_ERROR(add(pools.disk, Tier::kDisk, config.hidden.disk_blocks, false));
   }
+  // One group's, in the order of its keys and values.
+  if (config.hidden.disk_blocks > 0)
+    pools.disk.push_back({.slots = config.hidden.disk_blocks, .eviction = nullptr, .unsaved = nullptr});
   return pools;
 }
 
@@ -155,9 +155,10 @@ Result<Core> Core::make(const CoreConfig& config) {
   return Core(std::make_unique<State>(config, std::move(pools)));
 }
 
-Plan Core::step(Nanos now, const Event& event) { return state_->step(now, event); }
+Plan Core::step(Nanos now, Event event) { return state_->step(now, std::move(event)); }
 CoreStats Core::stats() const { return state_->stats(); }
 std::vector<PublicPrefix> Core::public_prefixes() const { return state_->public_prefixes(); }
+std::shared_ptr<const PublicChains> Core::public_chains() const { return state_->public_chains(); }
 void Core::watch_places() { state_->watch_places(); }
 std::vector<BlockPlace> Core::take_moved() { return state_->take_moved(); }
 void Core::check_invariants() const { state_->check_invariants(); }
@@ -176,6 +177,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
           [this](RequestId id) { return distances_.of(*requests_.at(id)); }, config.admission_looks),
       before_queue_(config_.max_queued),
       transfers_(config_, costs_, index_),
+      share_follower_(config_, costs_, transfers_, pass_times_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
       arrivals_(config_, prefixes_, windows_, deadlines_, queue_, before_queue_),
@@ -189,7 +191,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       restores_(config_, costs_, index_, transfers_, prefixes_, windows_, pass_times_),
       admission_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_, batch_),
       former_(config_, index_, transfers_, windows_, flights_, batch_, queue_, pass_times_),
-      giving_way_(config_, index_, windows_, queue_, batch_, admission_, device_memory_),
+      giving_way_(config_, index_, windows_, queue_, batch_, admission_, device_memory_, restores_),
       tables_(config_, index_, transfers_, prefixes_, windows_, flights_, batch_),
       preloads_(config_, transfers_, device_memory_, restores_, admission_, batch_, queue_, before_queue_,
                 queue_needs_, former_),
@@ -198,13 +200,13 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       state_age_(config.state_ttl),
       shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {}
 
-Plan Core::State::step(Nanos now, const Event& event) {
+Plan Core::State::step(Nanos now, Event&& event) {
   now_ = std::max(now_, now);
   index_.advance(now_);
   transfers_.advance(now_);
   former_.advance(now_);
   Plan plan;
-  std::visit([&](const auto& e) { on(e, plan); }, event);
+  std::visit([&](auto& e) { on(std::move(e), plan); }, event);
   settle_disk();
   forgotten_.retry();
   expire(plan);
@@ -273,38 +275,28 @@ void Core::State::reject(RequestId request, Status status, Plan& plan) {
   plan.outputs.emplace_back(std::move(rejected));
 }
 
-void Core::State::on(const Arrival& event, Plan& plan) {
-  LOCI_CHECK(!requests_.contains(event.request), "a request's id is new");
+void Core::State::on(Arrival&& event, Plan& plan) {
+  const RequestId id = event.request;
+  LOCI_CHECK(!requests_.contains(id), "a request's id is new");
   if (Status status = refusal(event); !status.ok()) {
-    reject(event.request, std::move(status), plan);
+    reject(id, std::move(status), plan);
     return;
   }
   if (!find_place(event, plan)) {
-    reject(event.request,
+    reject(id,
            resource_exhausted(fmt::format("{} requests are waiting, which is the limit; try again later",
                                           arrivals_.waiting())),
            plan);
     return;
   }
-  std::unique_ptr<CoreRequest> request = arrivals_.make(event, now_);
+  std::unique_ptr<CoreRequest> request = arrivals_.make(std::move(event), now_);
   deadlines_.add(*request);
   if (!ask(*request, plan)) take_in(*request);
-  requests_.emplace(event.request, std::move(request));
+  requests_.emplace(id, std::move(request));
 }
 
 std::string sharing_of(const TenantId& tenant, const std::string& salt) {
   return salt.empty() ? tenant : tenant + "\n" + salt;
-}
-
-std::vector<ChainKey> prompt_keys(const ChainKeyHasher& hasher, const Arrival& arrival) {
-  const std::span<const TokenId> tokens(arrival.prompt);
-  const std::size_t whole = tokens.empty() ? 0 : (tokens.size() - 1) / kBlockTokens;
-  std::vector<ChainKey> keys;
-  keys.reserve(whole);
-  ChainKey key = hasher.root(sharing_of(arrival));
-  for (std::size_t i = 0; i < whole; ++i)
-    keys.push_back(key = hasher.child(key, tokens.subspan(i * kBlockTokens, kBlockTokens)));
-  return keys;
 }
 
 std::string sharing_of(const Arrival& arrival) { return sharing_of(arrival.tenant, arrival.salt); }
@@ -337,21 +329,22 @@ void Core::State::on(const Recovered& event, Plan& plan) {
   plan.record_changes = recovery_.take_over(event, now_);
 }
 
-void Core::State::on(const Forget& event, Plan&) {
-  forgotten_.forget(event);
+void Core::State::on(Forget&& event, Plan&) {
+  forgotten_.forget(std::move(event));
   room_.changed();
 }
 
-void Core::State::on(const CostsMeasured& event, Plan&) {
+void Core::State::on(const CostsMeasured& event, Plan& plan) {
   costs_ = CostModel(event.costs);
   pass_times_.costs_changed();
   transfers_.costs_changed();
+  plan.hidden_share = share_follower_.choose(now_);
   IndexPools pools = index_pools(config_, event.costs).value();
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
     std::vector<IndexPool>& of_tier = tier == Tier::kDevice ? pools.device
                                       : tier == Tier::kHost ? pools.host
                                                             : pools.disk;
-    for (std::uint32_t group = 0; group < of_tier.size(); ++group) {
+    for (std::uint32_t group = 0; group < std::min<std::size_t>(of_tier.size(), group_count_); ++group) {
       index_.set_orders(tier, group, std::move(of_tier[group].eviction), std::move(of_tier[group].unsaved));
     }
   }

@@ -78,9 +78,12 @@ struct CoreGroup {
 // Blocks that the disk holds as hidden states (HCache §3.2); only for models without windows, and without a
 // tier of host memory.
 struct CoreHidden {
-  std::uint32_t disk_blocks = 0;  // slots on disk; 0: there are none
+  // Slots on disk, if none of the group's were used, and so the other way around (slots_beside()); 0: there
+  // are none.
+  std::uint32_t disk_blocks = 0;
   std::uint64_t block_bytes = 0;  // less than the group's
-  HiddenShare share;              // of the blocks that are saved as they fill
+  HiddenShare share;              // of the blocks that are saved as they fill; at first, if it follows
+  bool follows = false;           // what loads, passes and projecting take (share_follower.h)
   friend bool operator==(const CoreHidden&, const CoreHidden&) = default;
 };
 
@@ -118,7 +121,8 @@ struct PoolStats {
   std::uint32_t blocks_room = 0;    // blocks that may hold kept state: MemoryRoom
 };
 
-// A tier's slots, of all groups.
+// A tier's slots, of all groups. (Of the disk, those in use are of either form, which differ in size; the
+// free ones are counted as keys and values.)
 struct TierStats {
   std::uint32_t slots = 0;
   std::uint32_t free = 0;       // hold nothing
@@ -179,7 +183,8 @@ struct CoreStats {
   std::uint32_t saves_waiting = 0;
   std::uint32_t peers_waiting = 0;        // blocks that peers want and whose moves have not begun
   std::uint64_t saves_dropped_total = 0;  // too many waited
-  std::uint32_t before_queue = 0;  // requests that wait for the shared store, or for a block's first tokens
+  std::uint32_t before_queue = 0;    // requests that wait for the shared store, or for a block's first tokens
+  std::uint32_t hidden_percent = 0;  // of the blocks, that are saved as hidden states from now on
   std::uint64_t hidden_saved_total = 0;   // blocks, as hidden states
   std::uint64_t hidden_loaded_total = 0;  // likewise
   std::uint64_t partial_saved_total = 0;  // the ends of sequences
@@ -204,10 +209,12 @@ class Core {
   ~Core();
 
   // Events for a request that has ended (a late Cancel) are ignored.
-  Plan step(Nanos now, const Event& event);
+  Plan step(Nanos now, Event event);
 
   CoreStats stats() const;
   std::vector<PublicPrefix> public_prefixes() const;
+  // What is public, for arrival_keys() and forget_keys(). Another one after each change.
+  std::shared_ptr<const PublicChains> public_chains() const;
   // Where blocks are, for others (BlockIndex::watch_places()). It is no part of plans: a replay needs none.
   void watch_places();
   std::vector<BlockPlace> take_moved();

@@ -22,7 +22,7 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
     beside.kept[group] = admission_.reserve(group, request);
   if (request.lineage) admission_.fit_originals(probes, beside);
   rules.copies = admission_.copies_fit(probes, beside);
-  if (windows_.any() && !rules.copies) probes = restores_.choose(request, rules);
+  if (windows_.any() && !rules.copies) probes = restores_.without_copies(request, probes, rules);
   if (!admission_.admissible(probes, beside) || !admission_.keeps_to_room(probes, beside)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
@@ -33,6 +33,7 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
     return false;
   }
   ContextSources from = restores_.sources(request, probes, rules.copies);
+  request.to_project = restores_.to_project(request, probes);
   from.restore = forecast;
   queue_.begin_running(request.tenant);
   take_off_queue(request);

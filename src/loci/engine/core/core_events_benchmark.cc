@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -80,15 +81,23 @@ std::size_t blocks_touched(const Plan& plan) {
   return blocks;
 }
 
-// Steps a core, and takes the time of each step.
+// Steps a core, and takes the time of each step. Events bring their keys, as those of the engine do, unless
+// the core is to make them, as a replay does.
 class TimedCore {
  public:
   TimedCore(const CoreConfig& config, EventTimes& times)
-      : core_(Core::make(config).value()), times_(&times) {}
+      : config_(config),
+        hasher_(config.chain_secret, config.model_fingerprint),
+        core_(Core::make(config).value()),
+        times_(&times) {}
 
-  void step(const std::string& kind, const Event& event) {
+  void step(const std::string& kind, Event event) {
+    if (auto* arrival = std::get_if<Arrival>(&event); arrival != nullptr && brings_keys)
+      arrival->keys = arrival_keys(config_, hasher_, *core_.public_chains(), *arrival);
+    if (auto* deleted = std::get_if<Forget>(&event); deleted != nullptr && brings_keys)
+      deleted->keys = forget_keys(hasher_, *core_.public_chains(), *deleted);
     const std::int64_t begin = processor_time();
-    Plan plan = core_.step(now += kNanosPerMilli, event);
+    Plan plan = core_.step(now += kNanosPerMilli, std::move(event));
     const std::int64_t took = processor_time() - begin;
     const bool admits = std::ranges::any_of(
         plan.outputs, [](const Output& output) { return std::holds_alternative<Started>(output); });
@@ -102,18 +111,18 @@ class TimedCore {
     if (plan.pass) in_flight = std::move(plan);
     if (goes_on && kind != "goes_on") step("goes_on", Tick{});
   }
-  void end_pass(const std::string& kind) {
-    const PassDone event = pass_done(*std::exchange(in_flight, {}));
-    step(kind, event);
-  }
+  void end_pass(const std::string& kind) { step(kind, pass_done(*std::exchange(in_flight, {}))); }
   CoreStats stats() const { return core_.stats(); }
   void time_into(EventTimes& times) { times_ = &times; }
 
+  bool brings_keys = true;
   Nanos now = 0;
   std::optional<Plan> in_flight;
   std::vector<Move> moves;  // that have begun, and been forgotten by nobody
 
  private:
+  const CoreConfig config_;
+  const ChainKeyHasher hasher_;
   Core core_;
   EventTimes* times_;
 };
@@ -135,7 +144,7 @@ void events_of_many_tenants(benchmark::State& state) {
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
-    for (const Recovered& event : disk.events(64)) core.step("recovered_64", event);
+    for (const Recovered& event : disk.events(8)) core.step("recovered", event);
     std::uint32_t arrivals = 0;
     const auto arrive = [&](const std::string& kind, const std::string& tenant) {
       ++arrivals;
@@ -216,14 +225,13 @@ void events_of_a_queue(benchmark::State& state) {
   config.lookahead_requests = static_cast<std::uint32_t>(state.range(1));
   config.admission = kAdmissionOrders[static_cast<std::size_t>(state.range(2))];
   const auto tenant_of = [](std::uint32_t i) { return "tenant" + std::to_string(i % 10); };
-  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
   LeftOnDisk disk(config);
   for (std::uint32_t i = 0; i < kConversations; ++i) disk.add(tenant_of(i), tokens_of(i, kTokens));
   for (auto _ : state) {
     EventTimes times, before;
     TimedCore filled(config, times);
-    for (const Recovered& event : disk.events(64)) filled.step("recovered_64", event);
-    for (int i = 0; i < 2'000; ++i) filled.step("lets_go", Tick{});
+    for (const Recovered& event : disk.events(8)) filled.step("recovered", event);
+    for (int i = 0; i < 3'000; ++i) filled.step("lets_go", Tick{});
     filled.time_into(before);
     std::uint32_t arrivals = 0;
     // The next turn of the next conversation.
@@ -232,9 +240,7 @@ void events_of_a_queue(benchmark::State& state) {
       for (const TokenId token : tokens_of(1'000'000 + arrivals, 40)) prompt.push_back(token);
       const std::string tenant = tenant_of(arrivals % kConversations);
       ++arrivals;
-      Arrival arrival{RequestId(arrivals), tenant, std::move(prompt), 16, 0, {}, kNever};
-      arrival.keys = prompt_keys(hasher, arrival);  // as the engine does
-      core.step("arrival", arrival);
+      core.step("arrival", Arrival{RequestId(arrivals), tenant, std::move(prompt), 16, 0, {}, kNever});
     };
     while (filled.stats().queued < waiting) arrive(filled);
     filled.time_into(times);
@@ -259,9 +265,55 @@ BENCHMARK(events_of_a_queue)
     ->ArgsProduct({{50, 5'000}, {32, kLookaheadUnlimited}, {0}})
     ->ArgsProduct({{50, 5'000}, {32}, {1}});
 
-// Conversations of 128K tokens are deleted: all of each is on the disk, and nobody knows but its first turn.
+// What arrives while somebody else's reply is computed: prompts of a context of 128K tokens, the same behind
+// a public prefix, and histories of 256K tokens that were cut, by half of the context each time and by an
+// eighth. Each waits, and gives up when a few others have come.
+void events_of_long_arrivals(benchmark::State& state) {
+  constexpr std::uint32_t kContext = 128 << 10, kRounds = 200, kWaiting = 16, kPrefix = 2000;
+  CoreConfig config;
+  config.groups = {{.window = 0, .block_count = 2 * kContext / kBlockTokens}};
+  config.layers = 30;
+  config.context_tokens = kContext;
+  config.max_batch_tokens = 8192;
+  const auto cut = [](Arrival& arrival, std::uint32_t each) {
+    for (std::uint32_t at = kBlockTokens; arrival.prompt.size() - (at - kBlockTokens) >= kContext; at += each)
+      arrival.dropped.push_back({at, at + each});
+  };
+  for (auto _ : state) {
+    EventTimes times;
+    TimedCore core(config, times);
+    core.brings_keys = state.range(0) != 0;
+    std::uint64_t id = 0;
+    Arrival prefix{RequestId(++id), "operator", tokens_of(1, kPrefix), 1, 0, {}, kNever};
+    prefix.scope = SharingScope::kPublic;
+    core.step("prefix", std::move(prefix));
+    while (core.in_flight) core.end_pass("prefix");
+    core.step("first", Arrival{RequestId(++id), "g", tokens_of(2, 40), 1u << 20, 0, {}, kNever});
+    std::uint64_t gone = id;
+    for (std::uint32_t i = 0; i < kRounds; ++i) {
+      for (const char* kind :
+           {"arrival_128k", "arrival_public_128k", "arrival_cut_by_half", "arrival_cut_by_8th"}) {
+        const std::string_view name(kind);
+        const bool is_cut = name.find("cut") != name.npos, is_public = name.find("public") != name.npos;
+        std::vector<TokenId> prompt = is_public ? tokens_of(1, kPrefix) : std::vector<TokenId>();
+        const std::size_t tokens = (is_cut ? 2 * kContext : kContext) - 100;
+        for (const TokenId token : tokens_of(10 + i, tokens - prompt.size())) prompt.push_back(token);
+        Arrival arrival{RequestId(++id), "g", std::move(prompt), 16, 0, {}, kNever};
+        if (is_cut) cut(arrival, name.ends_with("half") ? kContext / 2 : kContext / 8);
+        core.step(kind, std::move(arrival));
+        if (id - gone > kWaiting) core.step("cancel", Cancel{RequestId(++gone)});
+      }
+    }
+    if (core.stats().queued != kWaiting) state.SkipWithError("not all of them wait");
+    times.report(state);
+  }
+}
+BENCHMARK(events_of_long_arrivals)->Iterations(1)->Unit(benchmark::kSecond)->ArgName("keys")->Arg(1)->Arg(0);
+
+// Conversations of 128K tokens are deleted: all of each is on the disk, and nobody knows but its first turn;
+// or all of it is known. And long ones are deleted of which nothing is there.
 void events_of_deletions(benchmark::State& state) {
-  constexpr std::uint32_t kConversations = 20, kTokens = 128 << 10;
+  constexpr std::uint32_t kConversations = 60, kTokens = 128 << 10;
   CoreConfig config;
   config.groups = {{.window = 0,
                     .block_count = 64,
@@ -274,15 +326,22 @@ void events_of_deletions(benchmark::State& state) {
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
-    for (const Recovered& event : disk.events(64)) core.step("recovered_64", event);
+    core.brings_keys = state.range(0) != 0;
+    for (const Recovered& event : disk.events(8)) core.step("recovered", event);
     for (std::uint32_t i = 0; i < kConversations; ++i) {
-      core.step("forget", Forget{"g", {}, tokens_of(i, 1000)});
+      const bool is_known = i % 2 == 0;
+      core.step(is_known ? "forget_128k" : "forget_1k",
+                Forget{"g", {}, tokens_of(i, is_known ? kTokens : 1000)});
       while (core.stats().forgets_waiting > 0) core.step("tick", Tick{});
+    }
+    for (std::uint32_t i = 0; i < 60; ++i) {
+      core.step("forget_4m", Forget{"g", {}, tokens_of(1000 + i, 4 << 20)});
+      while (core.stats().forgets_waiting > 0) core.step("tick_4m", Tick{});
     }
     times.report(state);
   }
 }
-BENCHMARK(events_of_deletions)->Iterations(1)->Unit(benchmark::kSecond);
+BENCHMARK(events_of_deletions)->Iterations(1)->Unit(benchmark::kSecond)->ArgName("keys")->Arg(1)->Arg(0);
 
 // A prompt whose 5,000 blocks are all on the disk: each load ends alone, while all the others are in flight.
 void events_of_many_moves(benchmark::State& state) {

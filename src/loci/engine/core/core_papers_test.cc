@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/testing/core_testing.h"
 #include "loci/engine/testing/tier_driver_testing.h"
+#include "loci/policy/eviction.h"
 
 namespace loci {
 namespace {
@@ -211,6 +214,9 @@ class CorePapersFigureNine : public testing::Test {
     CoreConfig config = tier_config(2, host, 4);
     config.eviction = "lookahead";
     config.restore = "pensieve";  // what the disk has comes by way of the host
+    return jobs(std::move(config));
+  }
+  static CoreConfig jobs(CoreConfig config) {
     config.preload = "off";
     config.swap_out_percent = 100;
     config.max_running = 1;
@@ -218,10 +224,14 @@ class CorePapersFigureNine : public testing::Test {
     return config;
   }
   // All four sessions are on the disk, the last ones on the host too; a job is executing.
-  TierDriver made(std::uint32_t host) const {
-    TierDriver d(config(host));
+  TierDriver made(std::uint32_t host) const { return made(config(host)); }
+  TierDriver made(const CoreConfig& config) const {
+    TierDriver d(config);
     std::uint64_t id = 100;
-    for (const Tokens& session : {a, b, c, e}) d.run(++id, session);
+    for (const Tokens& session : {a, b, c, e}) {
+      d.now += kNanosPerSecond;
+      d.run(++id, session);
+    }
     EXPECT_EQ(d.core.stats().tiers[1].free, 0u);
     EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
     d.arrive(50, run_of(900, 20), 30);
@@ -272,6 +282,53 @@ TEST_F(CorePapersFigureNine, TheDiskGivesUpTheWindowsTailOutOfTheSystem) {
   for (std::uint64_t job = 1; job <= 4; ++job) EXPECT_EQ(start_of(d, job).cached_tokens, 32u) << job;
   EXPECT_EQ(start_of(d, 5).cached_tokens, 0u);
   EXPECT_EQ(start_of(d, 5).sources.computed[static_cast<std::size_t>(MissReason::kEvicted)], 32u);
+}
+
+// The same whatever the host and the disk give up first: what waits is exempt as long as nobody who waits
+// needs the room sooner.
+TEST_F(CorePapersFigureNine, WhateverTheEvictionNoSaveTakesWhatWaitsOutOfTheSystem) {
+  for (const std::string_view eviction : kEvictionPolicies) {
+    SCOPED_TRACE(eviction);
+    CoreConfig config = jobs(tier_config(2, 3, 4));
+    config.eviction = eviction;
+    config.restore = "kv";  // what the host has not got comes from the disk
+    TierDriver d = made(config);
+    d.arrive(1, c + next);
+    d.arrive(2, a + next);
+    d.arrive(3, executing + next);
+    d.arrive(4, e + next);
+    d.arrive(5, b + next);
+    d.end_moves();
+    while (d.spans() != "50:32+1") d.done();
+    d.end_moves();
+    EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 0u) << "nobody is known to need what the job has";
+    d.arrive(6, run_of(7000, 5));
+    d.end_moves();
+    EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 1u) << "the third is known to, before the last";
+    d.finish();
+    ASSERT_EQ(d.ends.size(), 11u);
+    for (std::uint64_t job = 1; job <= 4; ++job) EXPECT_EQ(start_of(d, job).cached_tokens, 32u) << job;
+  }
+}
+
+// Where there is no disk the host is the last tier.
+TEST_F(CorePapersFigureNine, WhateverTheEvictionNoSaveTakesWhatTheHostAloneHas) {
+  for (const std::string_view eviction : kEvictionPolicies) {
+    SCOPED_TRACE(eviction);
+    CoreConfig config = jobs(tier_config(2, 4, 0));
+    config.eviction = eviction;
+    config.restore = "kv";
+    TierDriver d = made(config);
+    d.arrive(1, c + next);
+    d.arrive(2, a + next);
+    d.arrive(3, e + next);
+    d.arrive(4, b + next);
+    while (d.spans() != "50:32+1") d.done();
+    d.end_moves();
+    EXPECT_EQ(d.core.stats().tiers[1].evictions_total, 0u);
+    d.finish();
+    for (std::uint64_t job = 1; job <= 4; ++job) EXPECT_EQ(start_of(d, job).cached_tokens, 32u) << job;
+  }
 }
 
 }  // namespace

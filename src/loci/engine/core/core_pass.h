@@ -62,6 +62,9 @@ struct CoreDetached {
 struct CorePass {
   OperationId id;
   std::uint32_t budget = 0;  // tokens left
+  Nanos projecting = 0;      // the predicted time that projecting hidden states takes of it
+  // Tokens that are computed in the part of that time which has not been taken off the budget.
+  std::uint64_t overdrawn = 0;
   std::vector<CoreCopy> copies;
   std::vector<CoreSpan> spans;
   std::vector<CorePiece> pieces;

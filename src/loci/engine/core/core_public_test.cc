@@ -17,7 +17,8 @@ namespace {
 // Serves one request after another; every token is 7.
 class Server {
  public:
-  explicit Server(const std::vector<CoreGroup>& groups) : core_(Core::make(config(groups)).value()) {}
+  explicit Server(const std::vector<CoreGroup>& groups)
+      : config_(config(groups)), core_(Core::make(config_).value()) {}
 
   // The cached tokens; absent: it was refused.
   std::optional<std::uint32_t> ask(const std::string& tenant, const Tokens& prompt,
@@ -35,8 +36,8 @@ class Server {
                                          const std::string& salt = {}) {
     Arrival arrival{RequestId(++last_), tenant, prompt, 1, 0, {}, kNever};
     arrival.salt = salt;
-    const CoreConfig config;
-    arrival.keys = prompt_keys(ChainKeyHasher(config.chain_secret, config.model_fingerprint), arrival);
+    arrival.keys = arrival_keys(config_, ChainKeyHasher(config_.chain_secret, config_.model_fingerprint),
+                                *core_.public_chains(), arrival);
     return run(arrival);
   }
   // Whether the prefix is public now.
@@ -89,6 +90,7 @@ class Server {
     spans_ = std::move(plan.spans);
   }
 
+  CoreConfig config_;
   Core core_;
   Nanos now_ = 0;
   std::uint64_t last_ = 0;

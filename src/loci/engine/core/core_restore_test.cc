@@ -26,6 +26,15 @@ CoreConfig even_config(const std::string& rule) {
   return config;
 }
 
+// The same of a model half of whose layers see `window` tokens.
+CoreConfig with_window(CoreConfig config, std::uint32_t window) {
+  config.groups.front().block_bytes /= 2;
+  config.groups.push_back(config.groups.front());
+  config.groups.back().window = window;
+  config.groups.back().block_count = 6;
+  return config;
+}
+
 class CoreRestore : public testing::Test {
  protected:
   // The conversation comes back, with twelve more tokens behind its blocks.
@@ -85,12 +94,42 @@ TEST_F(CoreRestore, NamedPlansAreForced) {
       {"naive-hybrid", "3:0+64 3:128+12"},
   };
   for (const auto& [rule, spans] : wanted) {
-    TierDriver d(even_config(rule));
+    // A window that reaches to the first token is as good as none.
+    for (const CoreConfig& config : {even_config(rule), with_window(even_config(rule), 150)}) {
+      TierDriver d(config);
+      come_back(d);
+      EXPECT_EQ(d.spans(), spans) << rule;
+      d.finish();
+      ASSERT_EQ(d.ends.size(), 3u) << rule;
+    }
+  }
+}
+
+// Where a window does not reach to the first token all is loaded or all computed: tokens behind computed ones
+// that lack a part of their window could not go on.
+TEST_F(CoreRestore, BehindANarrowWindowTiersAreWhole) {
+  for (const auto& [rule, spans] : std::vector<std::pair<std::string, std::string>>{
+           {"kv", "3:128+12"}, {"recompute", "3:0+140"}, {"token-wise", "3:128+12"}, {"auto", "3:128+12"}}) {
+    TierDriver d(with_window(even_config(rule), 100));
     come_back(d);
     EXPECT_EQ(d.spans(), spans) << rule;
     d.finish();
     ASSERT_EQ(d.ends.size(), 3u) << rule;
   }
+}
+
+// The leading blocks are computed before anything has come, and the request waits for the others alone.
+TEST_F(CoreRestore, WithAWideWindowLeadingBlocksWaitForNoLoad) {
+  CoreConfig config = with_window(even_config("token-wise"), 150);
+  config.max_batch_tokens = 40;
+  TierDriver d(config);
+  come_back(d);
+  EXPECT_EQ(d.spans(), "3:0+40");
+  d.done();
+  EXPECT_EQ(d.spans(), "3:40+24 3:128+12");
+  d.finish();
+  EXPECT_EQ(d.rows, 76u);
+  ASSERT_EQ(d.ends.size(), 3u);
 }
 
 // A load that fails is computed later; what the pass computed ahead of the first load is not lost, nor what

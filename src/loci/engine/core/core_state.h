@@ -46,6 +46,7 @@
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/restores.h"
 #include "loci/engine/core/room.h"
+#include "loci/engine/core/share_follower.h"
 #include "loci/engine/core/shared_questions.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/engine/core/windows.h"
@@ -60,16 +61,17 @@ class Core::State {
  public:
   State(const CoreConfig& config, IndexPools pools);
 
-  Plan step(Nanos now, const Event& event);
+  Plan step(Nanos now, Event&& event);
   CoreStats stats() const;
   std::vector<PublicPrefix> public_prefixes() const { return prefixes_.public_prefixes(); }
+  std::shared_ptr<const PublicChains> public_chains() const { return prefixes_.public_chains(); }
   void watch_places() { index_.watch_places(); }
   std::vector<BlockPlace> take_moved() { return index_.take_moved(); }
   void check_invariants() const;
 
  private:
   // core.cc
-  void on(const Arrival& event, Plan& plan);
+  void on(Arrival&& event, Plan& plan);
   void on(const Cancel& event, Plan& plan);
   void on(const PassDone& event, Plan& plan);
   void on(const Tick& event, Plan& plan);
@@ -78,7 +80,7 @@ class Core::State {
   void on(const MovesEnded& event, Plan& plan);
   void on(const Recovered& event, Plan& plan);
   void on(const DiskRoom& event, Plan& plan);
-  void on(const Forget& event, Plan& plan);
+  void on(Forget&& event, Plan& plan);
   void on(const CostsMeasured& event, Plan& plan);
   void on(const Pause& event, Plan& plan);
   void on(const SharedAnswer& event, Plan& plan);
@@ -172,6 +174,7 @@ class Core::State {
   BeforeQueue before_queue_;
 
   Transfers transfers_;
+  ShareFollower share_follower_;
   Prefixes prefixes_;
   Windows windows_;
   Arrivals arrivals_;

@@ -72,7 +72,7 @@ void Core::State::look_ahead(bool pass_waits) {
 
 // --- moves ---
 
-void Core::State::on(const MovesEnded& event, Plan&) {
+void Core::State::on(const MovesEnded& event, Plan& plan) {
   const std::optional<OperationId> first_pass = flights_.first_id();
   for (const MoveOutcome& outcome : event.moves) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
@@ -83,6 +83,7 @@ void Core::State::on(const MovesEnded& event, Plan&) {
   room_.changed();
   const auto has_come = [this](const CoreRequest& request) { return beginnings_.has_come(request); };
   for (CoreRequest* request : before_queue_.take_begun(has_come)) enqueue(*request);
+  plan.hidden_share = share_follower_.look(now_);
 }
 
 // Past the drain's deadline nothing is begun any more.

@@ -334,6 +334,58 @@ TEST(CoreTiers, ProjectingIsAPartOfThePassThatJoins) {
   }
 }
 
+// Decodes that a pass holds up wait for what is projected in it as well.
+TEST(CoreTiers, ProjectingCountsAgainstTheTimeOfAPass) {
+  CoreConfig config = hidden_config(kNanosPerMilli);
+  config.groups.front().block_count = 16;
+  config.context_tokens = 512;
+  config.costs.token = kNanosPerMilli;
+  config.restore = "kv";
+  config.pass_time = 100 * kNanosPerMilli;
+  const std::vector<std::pair<Nanos, std::uint32_t>> wanted = {
+      {0, 95}, {kNanosPerMilli / 2, 63}, {5 * kNanosPerMilli, 32}};  // of projecting a token: tokens beside
+  for (const auto& [token, beside] : wanted) {
+    config.costs.projection = token;
+    TierDriver d(config);
+    d.run(1, run_of(0, 64));
+    d.run(2, run_of(5000, 500));  // takes the whole device
+    d.arrive(3, run_of(9000, 10), 50);
+    d.done();
+    d.arrive(4, run_of(0, 264));
+    ASSERT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u) << "loaded ahead";
+    d.end_moves();
+    d.done();
+    EXPECT_EQ(d.spans(), "3:11+1 4:64+" + std::to_string(beside));
+    d.done();
+    EXPECT_EQ(d.spans(), "3:12+1 4:" + std::to_string(64 + beside) + "+95") << "it is projected once";
+    d.finish();
+  }
+}
+
+// What a tenant's share is too small for is taken from the next one's, but for one step.
+TEST(CoreTiers, ProjectingCountsAgainstOthersSharesOfAPass) {
+  CoreConfig config = hidden_config(kNanosPerMilli);
+  config.groups.front().block_count = 24;
+  config.context_tokens = 768;
+  config.costs.token = kNanosPerMilli;
+  config.restore = "kv";
+  config.pass_time = 100 * kNanosPerMilli;
+  for (const Nanos token : {0, 5}) {  // ms, to project
+    config.costs.projection = token * kNanosPerMilli;
+    TierDriver d(config);
+    d.run(1, run_of(0, 64), "a");
+    d.run(2, run_of(5000, 760), "b");  // takes the whole device, and puts b behind a
+    d.arrive(3, run_of(9000, 10), 50);
+    d.done();
+    d.arrive(4, run_of(0, 264), 1, "a");
+    d.arrive(5, run_of(20'000, 264), 1, "b");
+    d.end_moves();
+    d.done();
+    EXPECT_EQ(d.spans(), token == 0 ? "3:11+1 4:64+47 5:0+48" : "3:11+1 4:64+32 5:0+32");
+    d.finish();
+  }
+}
+
 // Also where its hidden states were loaded before it was admitted, or are on their way.
 TEST(CoreTiers, AForecastCountsProjecting) {
   CoreConfig config = hidden_config(kNanosPerMilli);
@@ -359,13 +411,14 @@ TEST(CoreTiers, AFormWhoseWritesAllFailIsNeverRead) {
   CoreConfig config = hidden_config(kNanosPerMilli);
   config.hidden.share.percent = 50;
   TierDriver d(config);
-  std::uint64_t failed = 0;
+  std::uint64_t failed = 0, saved = 0;
   const auto end_moves = [&] {
     while (!d.moves.empty()) {
       MovesEnded ended;
       for (const Move& move : std::exchange(d.moves, {})) {
         const bool fails = move.to == Tier::kDisk && move.form == StateForm::kHidden;
         failed += fails ? 1 : 0;
+        saved += move.to == Tier::kDisk && !fails ? 1 : 0;
         ended.moves.push_back({move.id, fails ? MoveResult::kFailed : MoveResult::kDone, 0});
       }
       d.step(ended);
@@ -382,12 +435,33 @@ TEST(CoreTiers, AFormWhoseWritesAllFailIsNeverRead) {
   end_moves();
   const CoreStats stats = d.core.stats();
   EXPECT_EQ(d.ends.size(), 39u);
-  EXPECT_GT(failed, 20u);
+  EXPECT_GT(failed, 10u);
+  EXPECT_GT(saved, 30u) << "keys and values are saved meanwhile";
   EXPECT_EQ(stats.hidden_loaded_total, 0u);
   EXPECT_GT(d.missed(MissReason::kEvicted), 0u) << "it is computed again, without an error";
   const TierStats& disk = stats.tiers[static_cast<std::size_t>(Tier::kDisk)];
   EXPECT_EQ(stats.moves_in_flight, 0u);
-  EXPECT_GE(disk.free + disk.evictable, disk.slots - config.hidden.disk_blocks) << "the others' slots";
+  EXPECT_EQ(disk.free + disk.evictable, disk.slots) << "nothing is lost to them";
+}
+
+// Twice as many blocks have room on the disk as hidden states. Whatever part of them is so, all of the room
+// is used, and never more.
+TEST(CoreTiers, BothFormsShareTheRoomOfTheDisk) {
+  CoreConfig config = hidden_config(kNanosPerMilli);
+  config.groups.front().disk_blocks = 16;
+  for (const std::uint32_t percent : {0u, 50u, 100u}) {
+    config.hidden.share.percent = percent;
+    TierDriver d(config);
+    for (std::uint64_t id = 1; id <= 40; ++id) {
+      d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 64));
+      std::size_t hidden = 0;
+      for (const auto& [place, move] : d.disk) hidden += move.form == StateForm::kHidden;
+      ASSERT_LE(2 * (d.disk.size() - hidden) + hidden, 32u) << percent;
+    }
+    const TierStats disk = d.core.stats().tiers[static_cast<std::size_t>(Tier::kDisk)];
+    EXPECT_EQ(disk.slots - disk.free, d.disk.size()) << percent;
+    EXPECT_GE(d.disk.size() * (200 - percent), 30u * 100) << percent;
+  }
 }
 
 TEST(CoreTiers, ADiskThatDoesNotAnswerIsNotCountedOn) {

@@ -9,10 +9,13 @@
 
 namespace loci {
 
-void Forgotten::forget(const Forget& event) {
-  for (Prefixes::Names& names : prefixes_.names_of(event)) {
-    const auto first = event.tokens.begin() + static_cast<std::ptrdiff_t>(names.tokens_before);
-    Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
+void Forgotten::forget(Forget&& event) {
+  ForgetKeys keys = prefixes_.keys_of(event, std::move(event.keys));
+  const auto tokens = std::make_shared<const std::vector<TokenId>>(std::move(event.tokens));
+  for (ForgetKeys::Path& names : keys.paths) {
+    Path path{.nodes = std::move(names.keys),
+              .sequence = tokens,
+              .tokens = std::span<const TokenId>(*tokens).subspan(names.tokens_before)};
     if (recovers_ || !try_to_drop(path)) wait(event.tenant, std::move(path));
   }
   keep_bounds();
@@ -31,9 +34,20 @@ void Forgotten::keep_bounds() {
   }
 }
 
-// (What is dropped of it needs its tokens no more.)
+// What is dropped of it needs its tokens no more. A path that others keep here may stay long, and is counted
+// by what is left: so it holds less than twice that.
+void Forgotten::shorten(Path& path) {
+  path.tokens = path.tokens.first(std::min(path.tokens.size(), path.nodes.size() * kBlockTokens));
+  if (path.waits_for == kNoBlock) return;
+  if (path.tokens.size() < path.sequence->size() / 2) {
+    path.sequence = std::make_shared<const std::vector<TokenId>>(path.tokens.begin(), path.tokens.end());
+    path.tokens = *path.sequence;
+  }
+  if (path.nodes.size() < path.nodes.capacity() / 2) path.nodes.shrink_to_fit();
+}
+
 void Forgotten::wait(const TenantId& tenant, Path path) {
-  path.tokens.resize(std::min(path.tokens.size(), path.nodes.size() * kBlockTokens));
+  shorten(path);
   Waiting& waiting = waiting_[tenant];
   waiting.tokens += path.tokens.size();
   waiting_tokens_ += path.tokens.size();
@@ -102,7 +116,7 @@ Forgotten::Progress Forgotten::drop(Path& path) {
       continue;
     }
     const std::size_t begin = (path.nodes.size() - 1) * kBlockTokens;
-    const std::span<const TokenId> rest = std::span<const TokenId>(path.tokens).subspan(begin);
+    const std::span<const TokenId> rest = path.tokens.subspan(begin);
     // (From less than a block other conversations go on too: people begin alike.)
     const bool is_last = rest.size() < kBlockTokens && path.nodes.size() > 1;
     if (is_last) {
@@ -241,6 +255,9 @@ void Forgotten::check_invariants() const {
 void Forgotten::check_path(const Path& path) const {
   LOCI_CHECK(!path.nodes.empty() && path.tokens.size() <= path.nodes.size() * kBlockTokens,
              "invariant 10: a path has a node to drop, and tokens for its nodes alone");
+  LOCI_CHECK(path.waits_for == kNoBlock || (path.sequence->size() / 2 <= path.tokens.size() &&
+                                            path.nodes.capacity() / 2 <= path.nodes.size()),
+             "invariant 7: what waits for a node holds little more than is counted");
   LOCI_CHECK(!path.unfinished || path.waits_for == kNoBlock,
              "invariant 7: whose turn comes waits for no node");
   LOCI_CHECK(path.is_expanded == !path.below.empty() && path.expanded <= path.below.size(),

@@ -23,8 +23,9 @@
 // given up for another's. Tenants take turns when paths are tried again. It requires that forget() gets
 // sequences from their first token on, and that retry() is called in each step. It calls only the index, and
 // Prefixes, which knows the names of blocks. Invariants, which check_invariants() tests (core.h has all):
-//   7. Paths and their tokens are bounded. A path waits for a node, or only for its turn, or has not been
-//      tried since all earlier entries are known. A step's portion is not exceeded.
+//   7. Paths and their tokens are bounded, and a path that waits for a node has memory for twice its tokens
+//      at most. A path waits for a node, or only for its turn, or has not been tried since all earlier
+//      entries are known. A step's portion is not exceeded.
 //   10. Paths, their tokens and those that wait for their turn are counted, and no tenant is here without a
 //      path. A path has a node to drop, and tokens for its nodes alone. Nodes that were found to continue it
 //      are dropped before it ends. Only a store that is there is told.
@@ -34,6 +35,8 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -57,9 +60,10 @@ class Forgotten {
   Forgotten(const Prefixes& prefixes, BlockIndex& index, bool recovers, bool shares)
       : prefixes_(prefixes), index_(index), recovers_(recovers), shares_(shares) {}
 
-  // Cost: O(tokens) for the names, and kDropsInAStep nodes · log(children); all children of a node are looked
-  // up together. If bounds are exceeded, also all nodes of the paths that leave.
-  void forget(const Forget& event);
+  // Takes what the event has. Cost: kDropsInAStep nodes · log(children); all children of a node are looked up
+  // together. If the event brought no keys also O(tokens), and if bounds are exceeded all nodes of the
+  // paths that leave.
+  void forget(Forget&& event);
   // Says that all of the disk's earlier entries are known.
   void recovered() { recovers_ = false; }
   // Tries waiting paths again, because nodes may have been let go. Called once in each step, after forget(),
@@ -88,11 +92,12 @@ class Forgotten {
   // The rest of a sequence: nodes[0] is the root or gate, nodes[i] the block after i blocks of tokens.
   struct Path {
     std::vector<ChainKey> nodes;
-    std::vector<TokenId> tokens;   // after the root or gate
-    bool waited = false;           // drop() has met a node that somebody uses
-    BlockId waits_for = kNoBlock;  // that node; nothing is tried before it is let go
-    bool is_whole = true;          // none of `nodes` has been dropped
-    bool unfinished = false;       // it only waits for the next step
+    std::shared_ptr<const std::vector<TokenId>> sequence;
+    std::span<const TokenId> tokens;  // of it: those after the root or gate
+    bool waited = false;              // drop() has met a node that somebody uses
+    BlockId waits_for = kNoBlock;     // that node; nothing is tried before it is let go
+    bool is_whole = true;             // none of `nodes` has been dropped
+    bool unfinished = false;          // it only waits for the next step
     // Nodes that continue the whole sequence, parents before children. Children of the first of them have
     // been looked up; then nodes are dropped from the end.
     std::vector<Below> below;
@@ -117,6 +122,7 @@ class Forgotten {
   };
   using Tenants = std::map<TenantId, Waiting>;
 
+  static void shorten(Path& path);
   void wait(const TenantId& tenant, Path path);
   void keep_bounds();
   Path pop(Tenants::iterator tenant);

@@ -77,6 +77,20 @@ TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 240);
 }
 
+// It is counted by the one block that is left: it holds no more (invariant 7, which each step checks).
+TEST(Forgotten, WhatWaitsForItsFirstBlockHoldsNoMore) {
+  TierDriver d(tier_config(64, 0, 128));
+  const Tokens all = run_of(0, std::size_t{40} * kBlockTokens + 5);
+  d.run(1, all);
+  d.arrive(2, Tokens(all.begin(), all.begin() + kBlockTokens + 5), 4);
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = all});
+  for (int tick = 0; tick < 5; ++tick) d.step(Tick{});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 1u) << "the request uses the first block";
+  d.finish();
+  d.step(Tick{});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
+}
+
 // More conversations are deleted at once than may wait. As nobody uses them, all are dropped.
 TEST(Forgotten, ManyDeletionsAtOnceAreNotGivenUp) {
   const TwoConversations world;

@@ -53,7 +53,7 @@ CoreRequest& GivingWay::for_growth() const {
 }
 
 CoreRequest* GivingWay::for_place(const CoreRequest& head) const {
-  if (!queue_.below_slot_share(head.tenant)) return nullptr;
+  if (!queue_.any_runs_several() || !queue_.below_slot_share(head.tenant)) return nullptr;
   CoreRequest* victim = nullptr;
   for (CoreRequest* request : batch_) {  // the latest arrival of the tenant furthest above its share
     if (request->tenant == head.tenant || !queue_.above_slot_share(request->tenant)) continue;
@@ -117,8 +117,8 @@ CoreRequest* GivingWay::for_memory(const CoreRequest& head, const Claim& claim) 
   for (const auto& [tenant, has] : claim.held) {
     if (tenant == head.tenant || has * claim.weights <= total * queue_.weight(tenant)) continue;
     CoreRequest* latest = latest_of(tenant);
-    // What it was given more than the one that waits pays for what it may have to compute again.
-    const std::uint64_t again = latest->length() * kVirtualToken / latest->weight;
+    // What it was given more than the one that waits pays for having its state again.
+    const std::uint64_t again = restores_.tokens_to_restore(*latest) * kVirtualToken / latest->weight;
     if (queue_.virtual_time(tenant) < queue_.virtual_time(head.tenant) + again) continue;
     if (victim == nullptr || has * victim->weight > claim.held.at(victim->tenant) * latest->weight)
       victim = latest;

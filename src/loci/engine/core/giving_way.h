@@ -10,8 +10,9 @@
 //     runs      a1 a2                            b1 needs four blocks, and none is free. a has eight, more
 //               6  6   blocks                    than its share of six; a2 gives way, but only once a was
 //                                                given as many tokens more than b as a2 may have to compute
-//                                                again: so at least half of what is computed is never thrown
-//                                                away.
+//                                                again, so that the two do not push each other out in turn.
+//                                                What host memory or the disk can bring back counts as the
+//                                                tokens that could be computed while it is loaded.
 //
 //     a1's next token opens a block, and none is free: the latest arrival of the tenant that holds most for
 //     its weight gives up its own (Pensieve §4.3.5).
@@ -26,7 +27,7 @@
 // It owns nothing but its rules, and has no invariant to test. It requires that what it is asked about waits.
 // From claim() until its answer is used nobody may join the batch, and only those who give way may leave it.
 // It calls the index, the windows, the queue, the batch, the admission for what is kept for decodes, and the
-// device's memory for how much of a pool requests may need.
+// device's memory for how much of a pool requests may need. The restores say what a suspended request costs.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,7 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/request.h"
+#include "loci/engine/core/restores.h"
 #include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
 #include "loci/policy/admission.h"
@@ -48,16 +50,18 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. O(batch · log) where not said otherwise.
 class GivingWay {
  public:
-  // All seven must outlive it.
+  // All eight must outlive it.
   GivingWay(const CoreConfig& config, const BlockIndex& index, const Windows& windows, const FairQueue& queue,
-            const Batch& batch, const Admission& admission, const DeviceMemory& device_memory)
+            const Batch& batch, const Admission& admission, const DeviceMemory& device_memory,
+            const Restores& restores)
       : config_(config),
         index_(index),
         windows_(windows),
         queue_(queue),
         batch_(batch),
         admission_(admission),
-        device_memory_(device_memory) {}
+        device_memory_(device_memory),
+        restores_(restores) {}
 
   // Who gives up its blocks for a decode that needs one; at least two requests run.
   CoreRequest& for_growth() const;
@@ -101,6 +105,7 @@ class GivingWay {
   const Batch& batch_;
   const Admission& admission_;
   const DeviceMemory& device_memory_;
+  const Restores& restores_;
 };
 
 }  // namespace loci

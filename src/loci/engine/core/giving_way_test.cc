@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/core/giving_way.h"
+
+#include "loci/base/random.h"
 #include "loci/engine/testing/core_testing.h"
+#include "loci/engine/testing/tier_driver_testing.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iostream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace loci {
 namespace {
@@ -184,6 +193,182 @@ TEST(GivingWay, SeveralThatLackRoomArePassed) {
   tenants.pass(60);
   EXPECT_TRUE(tenants.has_ended(1));
   EXPECT_TRUE(tenants.has_ended(2));
+}
+
+// Who goes on with what it has said long ago pays for its new tokens alone. What it holds comes back from the
+// disk, so it holds it for nobody's cost.
+TEST(GivingWay, WhatTheDiskHasNeedNotBePaidFor) {
+  TierDriver d(tier_config(12, 0, 64));
+  const Tokens history = run_of(0, 9 * kBlockTokens + 10);
+  d.run(1, history, "a");
+  d.arrive(2, history + run_of(5000, 20), 60, "a");  // eleven of the twelve blocks
+  d.end_moves();
+  ASSERT_EQ(d.starts.size(), 2u);
+  EXPECT_GE(d.starts.back().cached_tokens, 9 * kBlockTokens);
+  d.arrive(3, run_of(9000, 150), 1, "b");  // five blocks of the six that are its share
+  for (int pass = 0; pass < 50 && d.in_flight && d.starts.size() == 2; ++pass) {
+    d.done();
+    d.end_moves();
+  }
+  EXPECT_EQ(d.starts.size(), 3u);
+  EXPECT_EQ(d.ends.size(), 1u) << "a's reply has not ended";
+  EXPECT_EQ(d.core.stats().suspensions_total, 1u);
+}
+
+// A tenant goes on with a long conversation that the disk has, and fills the device. Another one sends one
+// short prompt after the other.
+class LongBesideShort {
+ public:
+  static constexpr std::uint32_t kHistory = 32, kRoom = 20;  // blocks
+  static constexpr std::uint32_t kReply = 600;
+
+  // The device has room for the reply, and for no short prompt beside it. Loading a block takes that part of
+  // the time of computing it.
+  static CoreConfig config(std::uint32_t part) {
+    CoreConfig config = tier_config(kHistory + kRoom, 0, 8 * kHistory);
+    config.costs.attention = {0};
+    const auto bytes = config.groups[0].block_bytes;
+    config.costs.disk_read = {1000, bytes * kNanosPerSecond * part / (kBlockTokens * config.costs.token)};
+    return config;
+  }
+
+  explicit LongBesideShort(const CoreConfig& config)
+      : d_(config), load_time_(d_.costs.load(Tier::kDisk, config.groups[0].block_bytes)) {
+    const Tokens history = run_of(0, kHistory * kBlockTokens + 10);
+    d_.run(1, history, "long");
+    d_.run(2, run_of(100'000, (kHistory + kRoom - 1) * kBlockTokens),
+           "other");  // the device has the history no more
+    d_.arrive(3, history + run_of(5000, 20), kReply, "long");
+  }
+
+  std::size_t loads() const { return d_.count(Tier::kDisk, Tier::kDevice); }
+  void end_moves(MoveResult result) {
+    const Nanos took =
+        result == MoveResult::kDone ? load_time_ * static_cast<Nanos>(loads()) : kNanosPerSecond;
+    d_.now += took;
+    MovesEnded ended;  // (what begins then takes its time, too)
+    for (const Move& move : std::exchange(d_.moves, {})) ended.moves.push_back({move.id, result, took});
+    if (!ended.moves.empty()) d_.step(ended);
+  }
+  // How often anybody is suspended until the long one's reply has ended.
+  std::uint64_t suspensions() {
+    std::uint64_t id = 3;
+    while ((d_.in_flight || !d_.moves.empty()) && !has_ended(3)) {
+      if (id == 3 || has_ended(id)) {
+        ++id;
+        const Tokens prompt =
+            run_of(static_cast<std::uint32_t>(200'000 + 1000 * id), kRoom * kBlockTokens + 2);
+        d_.step(Arrival{RequestId(id), "short", prompt, 1, 0, {}, kNever, 32});
+      }
+      if (d_.in_flight) d_.done();
+      end_moves(MoveResult::kDone);
+    }
+    return d_.core.stats().suspensions_total;
+  }
+  bool has_ended(std::uint64_t id) const {
+    return std::ranges::any_of(d_.ends, [id](const Finished& end) { return end.request == RequestId(id); });
+  }
+
+ private:
+  TierDriver d_;
+  Nanos load_time_;
+};
+
+// Each time what they took is loaded again. So they wait for as many tokens of the long one's reply as are
+// computed in that time.
+TEST(GivingWay, ShortPromptsDoNotHaveALongContextLoadedEachTime) {
+  std::vector<std::uint64_t> suspensions;
+  for (const std::uint32_t part : {8u, 50'000u}) {
+    LongBesideShort tenants(LongBesideShort::config(part));
+    ASSERT_GE(tenants.loads(), 16u);
+    tenants.end_moves(MoveResult::kDone);
+    suspensions.push_back(tenants.suspensions());
+    EXPECT_TRUE(tenants.has_ended(3));
+  }
+  EXPECT_GE(suspensions[0], 1u) << "it has not paid for all of it";
+  EXPECT_LE(2 * suspensions[0], suspensions[1]) << "loads that take no time";
+}
+
+TEST(GivingWay, WhatWouldNotBeLoadedIsPaidFor) {
+  CoreConfig recomputes = LongBesideShort::config(32);
+  recomputes.restore = "recompute";
+  for (const CoreConfig& config : {LongBesideShort::config(1), recomputes}) {
+    LongBesideShort tenants(config);
+    EXPECT_EQ(tenants.suspensions(), 0u);
+    EXPECT_TRUE(tenants.has_ended(3));
+  }
+}
+
+// What prompts and replies need, and what was computed in all, of four tenants that send at random: one long
+// prompts, the others up to `small` tokens each. Prompts have nothing in common, and nothing but the device
+// keeps state.
+struct Work {
+  std::size_t own = 0, computed = 0;
+  std::uint64_t suspensions = 0;
+};
+Work work_of_random_arrivals(std::uint64_t seed, std::uint32_t small) {
+  Random random(seed);
+  CoreConfig config = tier_config(24, 0, 0);
+  config.max_running = 6;
+  TierDriver d(config);
+  constexpr std::uint64_t kRequests = 150;
+  std::map<std::uint64_t, std::uint32_t> tenant_of;
+  std::array<std::uint32_t, 4> waiting{};
+  std::array<std::uint32_t, 4> weights{};
+  for (std::uint32_t& weight : weights) weight = 1 + static_cast<std::uint32_t>(random.below(3));
+  Work work;
+  std::size_t ended = 0;
+  while (tenant_of.size() < kRequests || d.in_flight) {
+    for (std::uint32_t tenant = 0; tenant < 4 && tenant_of.size() < kRequests; ++tenant) {
+      if (waiting[tenant] > (tenant == 0 ? 1u : 0u) || random.below(3) == 0) continue;
+      const std::uint64_t id = tenant_of.size() + 1;
+      const std::uint64_t prompt = tenant == 0 ? 100 + random.below(400) : 1 + random.below(small);
+      const std::uint64_t reply = tenant == 0 ? 1 + random.below(80) : 1 + random.below(4);
+      tenant_of[id] = tenant;
+      ++waiting[tenant];
+      d.step(Arrival{RequestId(id),
+                     std::string(1, static_cast<char>('a' + tenant)),
+                     run_of(static_cast<std::uint32_t>(10'000 * id), prompt),
+                     static_cast<std::uint32_t>(reply),
+                     0,
+                     {},
+                     kNever,
+                     weights[tenant]});
+    }
+    if (d.in_flight) d.done();
+    for (; ended < d.ends.size(); ++ended) {
+      const Finished& end = d.ends[ended];
+      --waiting[tenant_of.at(end.request.value)];
+      work.own += end.usage.prompt_tokens + end.usage.completion_tokens - 1;
+    }
+  }
+  work.computed = d.rows;
+  work.suspensions = d.core.stats().suspensions_total;
+  return work;
+}
+
+TEST(GivingWay, TwoThirdsOfWhatIsComputedAreKept) {
+  std::uint64_t suspensions = 0;
+  double worst = 0;
+  for (const std::uint32_t small : {4u, 40u, 150u}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      const Work work = work_of_random_arrivals(seed, small);
+      EXPECT_LE(2 * work.computed, 3 * work.own) << small << ", seed " << seed;
+      worst = std::max(worst, static_cast<double>(work.computed) / static_cast<double>(work.own));
+      suspensions += work.suspensions;
+    }
+  }
+  std::cout << "computed at most " << worst << " times what was needed\n";
+  EXPECT_GT(suspensions, 100u);
+}
+
+// The disk has given up what it was to bring, and would do so again.
+TEST(GivingWay, ADiskThatGivesMovesUpSavesNothing) {
+  LongBesideShort tenants(LongBesideShort::config(32));
+  ASSERT_GE(tenants.loads(), 32u);
+  tenants.end_moves(MoveResult::kTooSlow);
+  EXPECT_EQ(tenants.suspensions(), 0u);
+  EXPECT_TRUE(tenants.has_ended(3));
 }
 
 }  // namespace

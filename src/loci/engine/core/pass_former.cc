@@ -79,14 +79,32 @@ bool PassFormer::any_loading(const CoreRequest& request) const {
                      [&](std::uint32_t i) { return transfers_.loading(request.blocks[i].block()); });
 }
 
-// What a pass that reads its loads takes more, where they come as hidden states.
+// What the first pass that reads its hidden states takes more.
 Nanos PassFormer::projecting(const CoreRequest& request) const {
-  if (config_.hidden.disk_blocks == 0) return 0;
-  const auto hidden = std::count_if(request.loads.begin(), request.loads.end(), [&](std::uint32_t i) {
-    const BlockId block = request.blocks[i].block();
-    return transfers_.loading(block) && transfers_.from_hidden({.key = {}, .node = block});
-  });
-  return pass_times_.project_block() * hidden;
+  return request.to_project.blocks == 0 ? 0 : pass_times_.project_block() * request.to_project.blocks;
+}
+
+// The pass is the first that reads the request's hidden states. While others wait for it, the rows that are
+// projected take of its budget as many tokens as are computed in that time; but a few are left, as the
+// request would never get there else.
+void PassFormer::charge_projecting(CoreRequest& request, CorePass& pass) const {
+  const Nanos takes = projecting(request);
+  request.to_project = {};
+  if (takes == 0) return;
+  pass.projecting += takes;
+  if (!has_time_limit()) return;
+  const std::uint32_t last = request.length() - std::min(request.length(), kPassRowsStep);
+  const Nanos token = std::max<Nanos>(pass_times_.compute(last, kPassRowsStep) / kPassRowsStep, 1);
+  pass.overdrawn += static_cast<std::uint64_t>(takes / token);
+  pay_for_projecting(pass);
+}
+
+// Takes what is overdrawn off the budget, but leaves one step of it.
+void PassFormer::pay_for_projecting(CorePass& pass) {
+  const std::uint32_t least = std::min(pass.budget, kPassRowsStep);
+  const std::uint64_t paid = std::min<std::uint64_t>(pass.overdrawn, pass.budget - least);
+  pass.budget -= static_cast<std::uint32_t>(paid);
+  pass.overdrawn -= paid;
 }
 
 // The first of its blocks that is being loaded.
@@ -182,12 +200,12 @@ void PassFormer::add_piece(CoreRequest& request, std::uint32_t position, std::ui
 bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
   const bool gave_back = windows_.advance(request);
   const bool joined = joins(request, pass);
-  if (windows_.any() && !joined) return gave_back;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
   const std::uint32_t arriving = first_loading(request);
   bool adjacent = false;                             // to the last span's end
   const bool flies = request.passes->in_flight > 0;  // what the pass in flight computes of it
   const std::uint32_t first = flies ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
+  if (windows_.any() && !joined && arriving < first) return gave_back;
   for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
@@ -198,14 +216,15 @@ bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
       continue;
     }
     if (transfers_.loading(request.blocks[i].block())) {
-      // In groups with a window all that the request waits for is before what it computes.
-      if (windows_.any() || !joined) break;
+      // (With windows others may have begun loads of blocks that the request did not hold.)
+      if (!joined || (windows_.any() && !std::ranges::binary_search(request.loads, i))) break;
       adjacent = false;
       continue;
     }
     const std::optional<CorePiece> piece =
         begun ? Flights::go_on_with(*begun, pass) : open_piece(request, i, pass);
     if (!piece) break;
+    if (request.to_project.blocks > 0 && i > request.to_project.first) charge_projecting(request, pass);
     const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
     add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);
     pass.spans.back().reads_arriving = i > arriving;
@@ -249,6 +268,7 @@ bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
       gave_back = add_spans(*request, pass) || gave_back;
       left -= limit - pass.budget;
       pass.budget += others;
+      pay_for_projecting(pass);  // what its share was too small for
     }
   }
   return gave_back;
@@ -301,11 +321,7 @@ Nanos PassFormer::patience_of(const CorePass& pass) const {
                                  [&](const CoreSpan& span) { return any_loading(*span.request); });
   if (!waits) return kWaitsForEver;
   const PassWork work = work_of(pass);
-  Nanos lasts = pass_times_.predict(work);
-  const CoreRequest* last = nullptr;  // a request's spans stand together
-  for (const CoreSpan& span : pass.spans) {
-    if (std::exchange(last, span.request) != span.request) lasts += projecting(*span.request);
-  }
+  const Nanos lasts = pass_times_.predict(work) + pass.projecting;
   return decodes_wait(work) ? std::max(kPatienceOfDecodes, lasts) : lasts + kPatienceAlone;
 }
 
@@ -344,9 +360,10 @@ std::uint64_t PassFormer::write(const CorePass& pass, Nanos patience, Plan& plan
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const std::vector<SlotId>& table = request.tables[group];
       std::vector<SlotId>& slots = s.tables[group].blocks;
-      slots.resize(blocks);
-      std::copy_n(table.begin(), std::min<std::size_t>(blocks, table.size()), slots.begin());
-      if (table.size() < blocks) slots.back() = request.grown[group]->slot();
+      const auto known = static_cast<std::ptrdiff_t>(std::min<std::size_t>(blocks, table.size()));
+      slots.reserve(blocks);
+      slots.assign(table.begin(), table.begin() + known);
+      if (table.size() < blocks) slots.push_back(request.grown[group]->slot());
       const std::uint32_t write_from = span.write_from[group];
       s.tables[group].write_from = write_from > span.position ? write_from : 0;
     }

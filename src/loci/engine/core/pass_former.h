@@ -22,6 +22,8 @@
 //     one does not want is the others'. So another's prompts, however many and long, cost a tenant that is
 //     within its share at most the rest of its share of each pass. While decodes run, prompts get as many
 //     tokens as are predicted to keep the pass within its time (policy/pass_budget.h).
+//   - Projecting hidden states takes its time from the share of the tenant whose request it is, then from the
+//     shares of those who come after it in that pass; one step (kPassRowsStep) is left to either.
 //   - Behind a pass in flight the same goes for what that one leaves (docs/decisions/passes-ahead.md).
 //
 // It owns what a pass may take of the time, and has no invariant to test. It decides whether a pass joins a
@@ -128,6 +130,8 @@ class PassFormer {
   void keep_to_time(CorePass& pass, std::vector<PromptRun> runs, std::uint32_t tokens_max) const;
   bool any_loading(const CoreRequest& request) const;
   Nanos projecting(const CoreRequest& request) const;
+  void charge_projecting(CoreRequest& request, CorePass& pass) const;
+  static void pay_for_projecting(CorePass& pass);
   std::uint32_t first_loading(const CoreRequest& request) const;
   bool decodes_wait(const PassWork& work) const;
   bool joins(CoreRequest& request, const CorePass& pass);

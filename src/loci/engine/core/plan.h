@@ -15,11 +15,13 @@
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/engine/core/arrival_keys.h"
 #include "loci/memory/block_entry.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/state_form.h"
 #include "loci/memory/tier.h"
 #include "loci/policy/cost_model.h"
+#include "loci/policy/hidden_share.h"
 #include "loci/policy/restore_plan.h"
 #include "loci/policy/truncation.h"
 
@@ -41,7 +43,6 @@ inline constexpr std::uint32_t kPoisonedPassesMax = 8;
 
 // --- events ---
 
-struct Arrival;
 // The name of the state that a request may use: that of its tenant with the same salt. (No tenant's name
 // contains a line end.)
 std::string sharing_of(const TenantId& tenant, const std::string& salt);
@@ -69,13 +70,10 @@ struct Arrival {
   // Requests share state only if this is the same too. The tenant's share of the machine does not depend on
   // it.
   std::string salt;
-  // prompt_keys() of this arrival. Empty: the core makes them. Making them is most of an arrival's cost, so
-  // the engine does it on the thread that submits. Logs do not record them.
-  std::vector<ChainKey> keys;
+  // arrival_keys() of this arrival. Not made: the core makes them. Making them is most of an arrival's cost,
+  // so the engine does it on the thread that submits. Logs do not record them.
+  ArrivalKeys keys = {};
 };
-
-// The keys of the whole blocks of a prompt of which nothing is dropped or public.
-std::vector<ChainKey> prompt_keys(const ChainKeyHasher& hasher, const Arrival& arrival);
 
 // The client disconnected, or the reply reached a stop string. The request ends at once; if a pass in flight
 // holds it, after that pass.
@@ -151,8 +149,8 @@ struct Recovered {
 };
 
 // How many of the disk's slots the core may use from now on, by group of the store: of keys and values, then
-// of hidden states. Entries beyond that are dropped, the least valuable first. Those that are just being read
-// or written stay until the next such event.
+// of hidden states, each as if the other form had none (slots_beside()). Entries beyond that are dropped, the
+// least valuable first. Those that are just being read or written stay until the next such event.
 struct DiskRoom {
   std::vector<std::uint32_t> slots;
 };
@@ -164,6 +162,7 @@ struct Forget {
   TenantId tenant;
   std::string salt;
   std::vector<TokenId> tokens;
+  ForgetKeys keys = {};  // forget_keys(); as of an arrival
 };
 
 // The costs of computing and moving were measured. From now on they are the basis of all decisions;
@@ -413,6 +412,8 @@ struct Plan {
                                          // forget too
   std::vector<PeerAnswer> peer_answers;
   std::vector<PeerGone> peer_gone;
+  // From now on these blocks are captured, to be saved as hidden states; absent: those as before.
+  std::optional<HiddenShare> hidden_share;
   std::vector<Output> outputs;  // in order
   Nanos wake_at = kNever;       // when a Tick is wanted; replaces that of the last plan
   bool drained = false;         // the core is draining, and nothing is left

@@ -175,18 +175,20 @@ BlockId Prefixes::find_parent(const CoreProbes& probes, std::size_t block) const
   return probes.blocks[block - 1].node;
 }
 
-// The keys of a waiting request's whole blocks; those that are public are so as of the first call.
 const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
   const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
   if (request.names->keys.size() == shared) return request.names->keys;
   CoreProbes probes;
   probe_public(request, probes);
-  ChainKey key = probes.root;
   RequestNames& names = request.names.change();
-  names.keys.clear();
-  names.public_ones = probes.public_blocks;
-  for (const CoreProbe& found : probes.blocks) names.keys.push_back(found.key);
-  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
+  if (names.public_ones != probes.public_blocks || names.keys.size() > shared) {
+    names.keys.clear();
+    names.public_ones = probes.public_blocks;
+    for (const CoreProbe& found : probes.blocks) names.keys.push_back(found.key);
+  }
+  auto i = static_cast<std::uint32_t>(names.keys.size());
+  ChainKey key = i > probes.public_blocks ? names.keys.back() : probes.root;
+  for (; i < shared; ++i) {
     if (begins_lineage(request.lineage.get(), i)) key = request.lineage->gate;
     key =
         hasher_.child(key, std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens));
@@ -195,14 +197,15 @@ const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
   return request.names->keys;
 }
 
-void Prefixes::take_keys(CoreRequest& request, const Arrival& event) const {
-  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
-  if (request.is_public || request.lineage || !config_.reuse) return;
-  LOCI_CHECK(event.keys.empty() || event.keys.size() == shared, "a key for each whole block");
-  CoreProbes probes;
-  probe_public(request, probes);
-  if (probes.public_blocks > 0) return;
-  request.names.change().keys = event.keys.empty() ? prompt_keys(hasher_, event) : event.keys;
+void Prefixes::take_keys(CoreRequest& request, ArrivalKeys keys) const {
+  LOCI_CHECK(keys.blocks.size() == (request.length() - 1) / kBlockTokens, "a key for each whole block");
+  RequestNames& names = request.names.change();
+  names.keys = std::move(keys.blocks);
+  names.public_ones = keys.public_blocks;
+  names.public_chain = std::move(keys.beginning.keys);
+  // (What follows a cut is not what followed in the history.)
+  if (request.lineage != nullptr && names.public_chain.size() > request.lineage->front_blocks)
+    names.public_chain.resize(request.lineage->front_blocks);
 }
 
 // The root of the request's first block.
@@ -219,14 +222,16 @@ void Prefixes::probe_public(const CoreRequest& request, CoreProbes& probes) cons
   const std::span<const TokenId> tokens(request.tokens);
   std::uint32_t shared = (request.length() - 1) / kBlockTokens;
   if (request.lineage) shared = std::min(shared, request.lineage->front_blocks);
+  const std::vector<ChainKey>& known = request.names->public_chain;
   ChainKey key = hasher_.public_root();
   while (probes.public_blocks < shared) {
-    key = hasher_.child(key, tokens.subspan(probes.public_blocks * kBlockTokens, kBlockTokens));
-    const BlockId node = index_.find(key);
-    if (node == kNoBlock || index_.block(node).published == 0) break;
+    const std::uint32_t block = probes.public_blocks;
+    key = block < known.size() ? known[block]
+                               : hasher_.child(key, tokens.subspan(block * kBlockTokens, kBlockTokens));
+    if (!is_public_block(key)) break;
     CoreProbe& found = probes.blocks.emplace_back();
     found.key = key;
-    found.node = node;
+    found.node = index_.find(key);
     ++probes.public_blocks;
   }
   if (probes.public_blocks > 0) probes.root = hasher_.gate(probes.blocks.back().key, request.sharing);
@@ -257,10 +262,21 @@ void Prefixes::keep(RequestId id, std::uint32_t tokens, std::vector<BlockPin> bl
   Public& prefix = public_[id];
   prefix.tokens = tokens;
   prefix.blocks = std::move(blocks);
+  std::vector<ChainKey> keys;
   for (const BlockPin& pin : prefix.blocks) {
-    if (index_.block(pin.block()).published == 0) ++public_blocks_;
+    const Block& block = index_.block(pin.block());
+    if (block.published == 0) ++public_blocks_;
+    if (block.kind == BlockKind::kFull) keys.push_back(block.key);
     index_.publish(pin);
   }
+  prefix.keys = std::make_shared<const std::vector<ChainKey>>(std::move(keys));
+  tell_chains();
+}
+
+void Prefixes::tell_chains() {
+  PublicChains chains;
+  for (const auto& [id, prefix] : public_) chains.push_back(prefix.keys);
+  chains_ = std::make_shared<const PublicChains>(std::move(chains));
 }
 
 bool Prefixes::withdraw(RequestId id) {
@@ -273,6 +289,7 @@ bool Prefixes::withdraw(RequestId id) {
     blocks.pop_back();
   }
   public_.erase(found);
+  tell_chains();
   return true;
 }
 
@@ -294,17 +311,21 @@ void Prefixes::check_invariants() const {
   std::map<BlockId, std::uint32_t> published;
   for (const auto& [id, prefix] : public_) {
     ChainKey key = hasher_.public_root();
+    std::size_t whole = 0;
     for (const BlockPin& pin : prefix.blocks) {
       const Block& b = index_.block(pin.block());
       LOCI_CHECK(b.parent == index_.find(key), "invariant 5: a public prefix is a path from the public root");
       if (b.kind == BlockKind::kFull) {
         key = hasher_.child(key, b.tokens);
         LOCI_CHECK(b.key == key && b.filled == kBlockTokens, "invariant 4: public blocks are whole");
+        LOCI_CHECK(whole < prefix.keys->size() && (*prefix.keys)[whole++] == key,
+                   "invariant 10: what is told of a prefix are its blocks");
       }
       ++published[pin.block()];
     }
   }
   LOCI_CHECK(published.size() == public_blocks_, "invariant 10: public blocks are counted once");
+  LOCI_CHECK(chains_->size() == public_.size(), "invariant 10: what is told are the present prefixes");
   for (std::uint32_t i = 0; i < index_.id_bound(); ++i) {
     const auto found = published.find(BlockId(i));
     LOCI_CHECK(index_.block(BlockId(i)).published == (found == published.end() ? 0 : found->second),

@@ -33,13 +33,14 @@
 //     originals.
 //   - Public prefixes belong to nobody. Only the prefix's own request writes to their blocks, while it runs.
 //
-// It owns the hash of keys, the pins of public blocks, and the keys of a request's blocks (RequestNames).
+// It owns the pins of public blocks and the keys of a request's blocks (RequestNames), which the request's
+// arrival brings (arrival_keys.h): a step hashes the tokens of a reply, and little else.
 // It requires that the index and the transfers outlive it, and calls only these two. Invariants, which
 // check_invariants() tests (core.h has all):
 //   2. Exactly the blocks of the present prefixes are public.
 //   4. Public blocks are whole, except the last one of a prefix.
 //   5. A public prefix is a path from the public root.
-//   10. Public blocks are counted once.
+//   10. Public blocks are counted once, and what public_chains() tells are the present prefixes.
 #pragma once
 
 #include <cstdint>
@@ -97,28 +98,24 @@ class Prefixes {
   BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
   // The root or the gate below which the request's own blocks are.
   BlockPin open_parent(const CoreProbes& probes);
-  // The keys of a waiting request's whole blocks, which the request then keeps. Which of them are public is
-  // decided at the first call.
+  // The keys of a waiting request's whole blocks. Which of them are public was decided at its arrival, and is
+  // again when it has more blocks. O(blocks that it has more).
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
-  // Takes the keys that the arrival brought, if nothing of the prompt is public, so that they are its blocks'
-  // names. If an arrival brings none, as from a log, they are made here, so that a replay knows the same
-  // names at the same event.
-  void take_keys(CoreRequest& request, const Arrival& event) const;
 
-  struct Names {
-    std::vector<ChainKey> keys;     // key of the root or gate, then of each whole block below it
-    std::size_t tokens_before = 0;  // tokens in public blocks before these, which are not the tenant's
-  };
-  // The names under which state of the tokens may lie: below the root, and below the gate after the blocks
-  // that are public now.
-  std::vector<Names> names_of(const Forget& event) const;
+  // --- keys that events bring ---
+
+  // The arrival's keys: those that it brought, `made`, if what is public is as they say, and of its lineages
+  // those that are looked at. Else they are made here: so a replay knows the same names at the same event.
+  // The arrival is one that the core does not refuse.
+  ArrivalKeys keys_of(const Arrival& event, ArrivalKeys made) const;
+  // They are the request's names from now on.
+  void take_keys(CoreRequest& request, ArrivalKeys keys) const;
+  // The same for a deletion.
+  ForgetKeys keys_of(const Forget& event, ForgetKeys made) const;
+  // What is public now, for whoever makes such keys. Another one after each change.
+  std::shared_ptr<const PublicChains> public_chains() const { return chains_; }
 
   // --- lineages ---
-
-  // Not ok: the arrival's cuts are not valid.
-  Status truncation_refusal(const Arrival& event) const;
-  // The lineage of a history with cuts; null: there are no cuts. O(tokens), however many cuts there are.
-  std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event, const std::string& sharing) const;
 
   // The block from which the request's block `block` is rotated, in whatever tier it is; kNoBlock: none.
   BlockId original_of(const CoreRequest& request, std::uint32_t block) const;
@@ -141,17 +138,13 @@ class Prefixes {
   struct Public {
     std::uint32_t tokens = 0;
     std::vector<BlockPin> blocks;
+    std::shared_ptr<const std::vector<ChainKey>> keys;  // of its whole blocks
   };
 
-  // A lineage before a history's last cut: what it has hangs from `parent`, from the history's block `begin`
-  // on, `dropped_blocks` nearer to the beginning.
-  struct EarlierLineage {
-    ChainKey parent;
-    std::uint32_t begin = 0;
-    std::uint32_t dropped_blocks = 0;
-  };
-
-  void keep_the_best(std::vector<EarlierLineage>& lineages) const;
+  bool is_public_block(const ChainKey& key) const;
+  bool is_current(const PublicBeginning& beginning, std::size_t tokens) const;
+  void choose_lineages(CoreLineage& lineage) const;
+  void tell_chains();
   bool parts_from_others(BlockId known) const;
   void probe_public(const CoreRequest& request, CoreProbes& probes) const;
   void probe_siblings(BlockId parent, std::span<const TokenId> tokens, const ProbeRules& rules,
@@ -160,8 +153,6 @@ class Prefixes {
                              CoreProbe& found) const;
   void find_original(const CoreLineage& lineage, std::uint32_t block, const ProbeRules& rules,
                      CoreProbe& found) const;
-  ChainKey original_root(const std::string& sharing, std::span<const TokenId> tokens,
-                         std::uint32_t& public_blocks) const;
 
   const CoreConfig& config_;
   BlockIndex& index_;
@@ -170,6 +161,7 @@ class Prefixes {
   bool has_windows_;  // some group has a window
   std::map<RequestId, Public> public_;
   std::uint32_t public_blocks_ = 0;
+  std::shared_ptr<const PublicChains> chains_ = std::make_shared<const PublicChains>();
 };
 
 }  // namespace loci

@@ -26,24 +26,26 @@ class PrefixesTest : public TransfersFixture {
     config_.context_tokens = kContextBlocks * kBlockTokens;
   }
 
-  std::unique_ptr<const CoreLineage> cut(std::uint32_t cuts) const {
+  // `keys_come`: the arrival brings its keys.
+  CoreLineage cut(std::uint32_t cuts, bool keys_come = false) const {
     Arrival event{RequestId(1), "g", run_of(0, std::size_t{kContextBlocks} * kBlockTokens), 1, 0, {}, kNever};
     for (std::uint32_t block = kFrontBlocks; block < kFrontBlocks + cuts; ++block)
       event.dropped.push_back({block * kBlockTokens, (block + 1) * kBlockTokens});
-    return prefixes_.lineage_of(event, "g");
+    ArrivalKeys brought;
+    if (keys_come) brought = arrival_keys(config_, hasher_, {}, event);
+    return *prefixes_.keys_of(event, std::move(brought)).lineage;
   }
 
   // How often the lineages that have originals were cut.
   static std::set<std::uint32_t> cuts_of(const CoreLineage& lineage, std::uint32_t cuts) {
     std::set<std::uint32_t> found;
-    for (const auto& originals : lineage.originals) {
-      for (const CoreLineage::Original& original : originals) found.insert(cuts - original.shift_blocks);
-    }
+    for (const CoreLineage::Earlier& one : lineage.earlier)
+      if (!one.keys.empty()) found.insert(cuts - one.shift_blocks);
     return found;
   }
 
   // The index knows the lineage after so many cuts.
-  void make_known(std::uint32_t cuts) { known_.push_back(index_.open_gate(front_.block(), cut(cuts)->gate)); }
+  void make_known(std::uint32_t cuts) { known_.push_back(index_.open_gate(front_.block(), cut(cuts).gate)); }
 
   Prefixes prefixes_{config_, index_, transfers_};
   BlockPin front_ = block(0);
@@ -53,27 +55,93 @@ class PrefixesTest : public TransfersFixture {
 // Each lineage that is looked at costs a hash for every block of a context, and each original a look at every
 // probe. Clients choose how many cuts there are.
 TEST_F(PrefixesTest, ABlockHasFewOriginalsHoweverOftenTheHistoryWasCut) {
-  const auto lineage = cut(kManyCuts);
-  ASSERT_EQ(lineage->originals.size(), 2u);
-  for (const auto& originals : lineage->originals) EXPECT_EQ(originals.size(), kLineagesMost);
-  EXPECT_EQ(cuts_of(*lineage, kManyCuts).size(), kLineagesMost) << "the same lineages for each block";
+  const CoreLineage lineage = cut(kManyCuts);
+  ASSERT_EQ(lineage.earlier.size(), kLineagesMost);
+  for (const CoreLineage::Earlier& one : lineage.earlier) EXPECT_EQ(one.keys.size(), 2u);
+  EXPECT_EQ(cuts_of(lineage, kManyCuts).size(), kLineagesMost);
 }
 
 TEST_F(PrefixesTest, AllEarlierLineagesAreLookedAtWhereTheyAreFew) {
-  EXPECT_EQ(cuts_of(*cut(8), 8), (std::set<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(cuts_of(cut(8), 8), (std::set<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
 // With small cuts a turn may make many at once: then the turn before is in none of the last few lineages.
 TEST_F(PrefixesTest, LineagesThatTheIndexKnowsComeBeforeNewerOnes) {
-  for (const std::uint32_t cuts : {7u, 100u}) make_known(cuts);
-  EXPECT_EQ(cuts_of(*cut(kManyCuts), kManyCuts),
-            (std::set<std::uint32_t>{0, 7, 100, 507, 508, 509, 510, 511}))
-      << "the first one's root is there";
+  for (const std::uint32_t cuts : {485u, 490u}) make_known(cuts);
+  EXPECT_EQ(cuts_of(cut(kManyCuts), kManyCuts),
+            (std::set<std::uint32_t>{485, 490, 506, 507, 508, 509, 510, 511}));
+}
+
+// Else a step would hash them: whoever submits does not know which ones the index knows.
+TEST_F(PrefixesTest, LineagesThatNobodyHasHashedAreNotLookedAt) {
+  for (const std::uint32_t cuts : {7u, 100u, 479u, 480u}) make_known(cuts);
+  EXPECT_EQ(cuts_of(cut(kManyCuts, true), kManyCuts),
+            (std::set<std::uint32_t>{480, 505, 506, 507, 508, 509, 510, 511}));
 }
 
 TEST_F(PrefixesTest, OfManyThatTheIndexKnowsTheNewestAreLookedAt) {
-  for (std::uint32_t cuts = 1; cuts <= 20; ++cuts) make_known(cuts);
-  EXPECT_EQ(cuts_of(*cut(kManyCuts), kManyCuts), (std::set<std::uint32_t>{13, 14, 15, 16, 17, 18, 19, 20}));
+  for (std::uint32_t cuts = 481; cuts <= 500; ++cuts) make_known(cuts);
+  EXPECT_EQ(cuts_of(cut(kManyCuts), kManyCuts),
+            (std::set<std::uint32_t>{493, 494, 495, 496, 497, 498, 499, 500}));
+}
+
+// A step hashes none of those that came.
+TEST_F(PrefixesTest, LineagesAreTheSameWhoeverHashesThem) {
+  for (const std::uint32_t cuts : {7u, 490u}) make_known(cuts);
+  for (const std::uint32_t cuts : {8u, 40u, kManyCuts}) {
+    const CoreLineage own = cut(cuts), brought = cut(cuts, true);
+    EXPECT_EQ(own.gate, brought.gate);
+    ASSERT_EQ(own.earlier.size(), brought.earlier.size());
+    for (std::size_t i = 0; i < own.earlier.size(); ++i) {
+      EXPECT_EQ(own.earlier[i].shift_blocks, brought.earlier[i].shift_blocks);
+      EXPECT_EQ(own.earlier[i].keys, brought.earlier[i].keys);
+      EXPECT_FALSE(own.earlier[i].keys.empty());
+    }
+  }
+}
+
+// (The mark would be gone if they were made again.)
+TEST_F(PrefixesTest, NothingIsHashedThatAnEventBrings) {
+  const ChainKey mark = hasher_.root("mark");
+  Arrival arrival{RequestId(1), "g", run_of(0, 400), 1, 0, {}, kNever};
+  arrival.dropped = {{32, 64}, {64, 128}};
+  ArrivalKeys keys = arrival_keys(config_, hasher_, {}, arrival);
+  ASSERT_EQ(keys.lineage->earlier.size(), 2u);
+  keys.blocks.back() = keys.lineage->earlier[1].keys.back() = mark;
+  const ArrivalKeys taken = prefixes_.keys_of(arrival, keys);
+  EXPECT_EQ(taken.blocks.back(), mark);
+  EXPECT_EQ(taken.lineage->earlier[1].keys.back(), mark);
+
+  const Forget forget{.tenant = "g", .salt = {}, .tokens = run_of(0, 400)};
+  ForgetKeys names = forget_keys(hasher_, {}, forget);
+  names.paths.front().keys.back() = mark;
+  EXPECT_EQ(prefixes_.keys_of(forget, names).paths.front().keys.back(), mark);
+}
+
+// A prefix may become public, or stop being so, while an event waits.
+TEST_F(PrefixesTest, WhatIsNoLongerSoIsMadeAgain) {
+  const Arrival arrival{RequestId(1), "g", run_of(0, 100), 1, 0, {}, kNever};
+  const Forget forget{.tenant = "g", .salt = {}, .tokens = run_of(0, 100)};
+  const ArrivalKeys before = arrival_keys(config_, hasher_, {}, arrival);
+  const ForgetKeys names_before = forget_keys(hasher_, {}, forget);
+  std::vector<BlockPin> path;
+  path.push_back(index_.open_root(hasher_.public_root()));
+  const Tokens tokens = run_of(0, kBlockTokens);
+  const ChainKey key = hasher_.child(hasher_.public_root(), tokens);
+  path.push_back(index_.open_full(path.back().block(), key, tokens));
+  ASSERT_TRUE(index_.place(path.back(), 0));
+  index_.fill(*index_.claim(path.back().block()), kBlockTokens);
+  std::vector<BlockPin> blocks;
+  blocks.push_back(std::move(path.back()));
+  prefixes_.keep(RequestId(9), kBlockTokens, std::move(blocks));
+
+  const ArrivalKeys now = prefixes_.keys_of(arrival, before);
+  EXPECT_EQ(now.public_blocks, 1u);
+  EXPECT_EQ(now.blocks.front(), key);
+  EXPECT_EQ(now.blocks, arrival_keys(config_, hasher_, *prefixes_.public_chains(), arrival).blocks);
+  EXPECT_EQ(prefixes_.keys_of(forget, names_before).paths.size(), 2u);
+  prefixes_.withdraw(RequestId(9));
+  EXPECT_EQ(prefixes_.keys_of(arrival, now).blocks, before.blocks);
 }
 
 }  // namespace

@@ -8,14 +8,11 @@
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/policy/policy_set.h"
 
 namespace loci {
 namespace {
 
-// Of so many tenants the first request that waits is looked at, in the order in which they come.
-constexpr std::size_t kAhead = 32;
-// So many of them are looked up again when room or tiers have changed since they were.
-constexpr std::uint32_t kAgain = 4;
 // A step looks at whole requests until these have so many blocks together, and leaves the others to the next
 // step, because events wait for it.
 constexpr std::size_t kPreloadedBlocks = 256;
@@ -37,7 +34,8 @@ Preloads::Preloads(const CoreConfig& config, Transfers& transfers, const DeviceM
       queue_needs_(queue_needs),
       former_(former),
       off_(config.preload == "off"),
-      bounded_(config.preload == "buffer") {}
+      bounded_(config.preload == "buffer"),
+      retries_(config.preload_retries) {}
 
 void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_waits) {
   has_more_ = false;
@@ -47,10 +45,10 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_wai
   std::uint32_t again = 0;
   std::size_t looked = 0;               // at blocks
   std::optional<std::uint64_t> booked;  // the tokens that running prompts lack
-  for (const FairQueue::Head& head : queue_.heads(kAhead)) {
+  for (const FairQueue::Head& head : queue_.heads(kPreloadHeads)) {
     CoreRequest& request = find(head.request);
     if (request.is_public || request.preload->seen == room_changes) continue;
-    if (request.preload->seen != 0 && (!request.preload->lacks || again++ >= kAgain)) continue;
+    if (request.preload->seen != 0 && (!request.preload->lacks || again++ >= retries_)) continue;
     if (may_wait || looked >= kPreloadedBlocks) {
       has_more_ = true;
       put_off_ = may_wait;

@@ -11,7 +11,7 @@
 //     a ends         b is admitted, and joins a pass when its loads are predicted to arrive in time
 //
 // Every request is looked up once. It is looked up again when there is more room, or when something has come
-// (Room), if it lacked something; few are so in one call.
+// (Room), if it lacked something: of the first PolicySet::preload_retries in one call.
 //
 // It owns when a request was looked up, whether it lacked something, and what was loaded for it
 // (RequestPreload). It requires that the requests which it is given wait.
@@ -81,6 +81,7 @@ class Preloads {
   QueueNeeds& queue_needs_;
   const PassFormer& former_;
   bool off_, bounded_;
+  std::uint32_t retries_;
   bool has_more_ = false;
   bool put_off_ = false;  // for the pass that the last step formed
 };

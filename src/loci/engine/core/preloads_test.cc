@@ -160,11 +160,12 @@ TEST(Preloads, ArePutOffForOnePass) {
   d.finish();
 }
 
-// Six lacked room: a step looks at four of them again, and the next one at the others.
-TEST(Preloads, OfAFewAreTriedAgainInAStep) {
+// Six lacked room, and then there is some; a request runs.
+TierDriver six_lacked_room(std::uint32_t retries) {
   CoreConfig config = tier_config(64, 200, 0);
   config.restore = "kv";
   config.max_running = 1;
+  config.preload_retries = retries;
   TierDriver d(config);
   const auto tenant = [](std::uint32_t i) { return std::string(1, static_cast<char>('a' + i)); };
   for (std::uint32_t i = 0; i < 6; ++i) d.run(1 + i, run_of(10'000 * i, 64), tenant(i));
@@ -175,11 +176,27 @@ TEST(Preloads, OfAFewAreTriedAgainInAStep) {
   d.end_moves();
   EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u) << "memory is short";
   d.step(MemoryRoom{.slots = {64}});
+  return d;
+}
+
+// A step looks at four of them again, and the next one at the others.
+TEST(Preloads, OfAFewAreTriedAgainInAStep) {
+  TierDriver d = six_lacked_room(PolicySet().preload_retries);
   EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 8u);
   d.step(Tick{});
   EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 12u);
   d.step(Tick{});
   EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 12u) << "nobody lacks anything";
+}
+
+TEST(Preloads, OfAsManyAsTheConfigurationSaysAreTriedAgain) {
+  TierDriver all = six_lacked_room(kPreloadRetriesMax);
+  EXPECT_EQ(all.count(Tier::kHost, Tier::kDevice), 12u);
+  TierDriver none = six_lacked_room(0);
+  none.step(Tick{});
+  EXPECT_EQ(none.count(Tier::kHost, Tier::kDevice), 0u);
+  none.finish();
+  EXPECT_EQ(none.ends.size(), 15u) << "what they lack is loaded when they are admitted";
 }
 
 // Conversations whose state the host has and the device has not. One request runs.

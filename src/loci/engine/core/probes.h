@@ -10,6 +10,7 @@
 
 #include "loci/base/ids.h"
 #include "loci/compute/backend.h"
+#include "loci/engine/core/arrival_keys.h"
 #include "loci/memory/chain_key.h"
 #include "loci/memory/eviction_order.h"
 #include "loci/memory/slot_pool.h"
@@ -26,20 +27,6 @@ constexpr bool has_group(GroupSet groups, std::uint32_t group) { return (groups 
 // A slot, or none, for each layer group.
 using CoreSlots = std::array<std::optional<SlotReservation>, kLayerGroupsMax>;
 
-// A sequence that has dropped tokens after its front (docs/decisions/truncation.md): its blocks from
-// `front_blocks` on are below a gate of their own, the lineage's.
-struct CoreLineage {
-  // The block of the same tokens in an earlier lineage, where it is `shift_blocks` blocks further from the
-  // beginning.
-  struct Original {
-    ChainKey key;
-    std::uint32_t shift_blocks = 0;
-  };
-  std::uint32_t front_blocks = 0;  // at least 1
-  ChainKey gate;
-  std::vector<std::vector<Original>> originals;  // of block front_blocks + i, few; the oldest lineage's first
-};
-
 inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
   return lineage != nullptr && block == lineage->front_blocks;
 }
@@ -54,8 +41,9 @@ struct CoreProbe {
   std::uint32_t run = 0;
   bool load = false;               // missing parts come from a slower tier, or from its original
   BlockId original = kNoBlock;     // a block of an earlier lineage that has all that this one lacks
-  std::uint32_t shift_blocks = 0;  // CoreLineage::Original
+  std::uint32_t shift_blocks = 0;  // CoreLineage::Earlier
   bool too_slow = false;           // it could be loaded, but computing it is faster
+  bool instead = false;            // the plan computes it instead of loading it
 };
 
 // A block in a slower tier that begins with the same tokens as a block of a request that lacks state in some

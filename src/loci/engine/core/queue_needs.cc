@@ -38,8 +38,8 @@ constexpr std::uint32_t kLastPlace = kNotWanted - 1;
 std::uint64_t wanted_blocks_most(const CoreConfig& config) {
   std::uint64_t there = 0;
   for (const CoreGroup& group : config.groups)
-    there = std::max(there, std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks +
-                                config.hidden.disk_blocks + group.shared_blocks);
+    there = std::max(there, std::uint64_t{group.block_count} + group.host_blocks +
+                                std::max(group.disk_blocks, config.hidden.disk_blocks) + group.shared_blocks);
   const std::uint64_t of_request = config.context_tokens / kBlockTokens + 1;
   return std::min(there, config.lookahead_requests * of_request);
 }
@@ -310,18 +310,19 @@ std::uint64_t QueueNeeds::slots(Tier tier, std::uint32_t group) const {
 }
 
 void QueueNeeds::fill_window() {
-  std::uint64_t block = 0, host = 0, disk = 0, blocks = 0;
+  std::uint64_t block = 0, host = 0, disk = 0, blocks = 0, for_prefetches = 0;
   for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
     const std::uint64_t bytes = config_.groups[group].block_bytes;
     const std::uint64_t on_host = slots(Tier::kHost, group), on_disk = slots(Tier::kDisk, group);
     block += bytes;
     host += bytes * on_host;
     disk += bytes * on_disk;
+    for_prefetches += bytes * (on_host * config_.prefetch_percent / 100);
     blocks = std::max(blocks, on_host + on_disk);
   }
   // (Of the first who come nothing is known of sessions.)
   const std::uint64_t session = std::max(1u, index_.mean_session_blocks()) * block;
-  places_.set_first(prefetch_window(host, session));
+  places_.set_first(prefetch_window(for_prefetches, session));
   const std::uint32_t window = std::min(config_.lookahead_requests, eviction_window(host, disk, session));
 
   list_rest();

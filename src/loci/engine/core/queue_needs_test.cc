@@ -145,11 +145,29 @@ TEST_F(QueueNeedsTest, GoesToWhoWasSuspendedFirst) {
   ASSERT_EQ(d.starts.back().request, RequestId(51)) << "(the other one has started before)";
 }
 
-// Sessions of two blocks on a disk that holds two blocks as keys and values and sixteen as hidden states: the
-// state of nine waiting requests is spared.
+// L_pw = C_mem / S_kv: sessions have two blocks, some three; of the host's eight as many are available as the
+// configuration says.
+TEST_F(QueueNeedsTest, PrefetchesForAsManyAsTheAvailableHostMemoryHolds) {
+  for (const auto& [percent, blocks] : std::vector<std::pair<std::uint32_t, Blocks>>{
+           {100, {1000, 1032, 2000, 2032}}, {40, {1000, 1032}}, {0, {}}}) {
+    CoreConfig limited = config("fcfs");
+    limited.lookahead_requests = kLookaheadUnlimited;
+    limited.prefetch_percent = percent;
+    TierDriver d = made(limited);
+    d.arrive(kRuns, unknown(0), 40);
+    d.end_moves();
+    d.arrive(51, next_turn(1));
+    d.arrive(52, next_turn(2));
+    EXPECT_EQ(prefetched(d), blocks) << percent;
+  }
+}
+
+// Sessions of two blocks on a disk that holds two blocks as keys and values, or sixteen as hidden states,
+// which all are: the state of more than one waiting request is spared.
 TEST_F(QueueNeedsTest, ADiskOfHiddenStatesCountsForTheWindow) {
   CoreConfig config = tier_config(8, 0, 2);
-  config.hidden = {.disk_blocks = 16, .block_bytes = config.groups.front().block_bytes / 2, .share = {}};
+  config.hidden = {
+      .disk_blocks = 16, .block_bytes = config.groups.front().block_bytes / 2, .share = {.percent = 100}};
   config.context_tokens = 6 * kBlockTokens;
   config.eviction = "lookahead";
   config.preload = "off";

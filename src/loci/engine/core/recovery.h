@@ -56,7 +56,7 @@ class Recovery {
   // Aborts on a broken invariant. O(entries that are pinned).
   void check_invariants() const;
 
-  static constexpr std::size_t kLetGoInAStep = 512;
+  static constexpr std::size_t kLetGoInAStep = 256;
 
  private:
   enum class Stage : std::uint8_t { kTakesOver, kLetsGo, kIsOver };

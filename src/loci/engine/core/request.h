@@ -77,8 +77,9 @@ struct RequestPreload {
 
 // prefixes.h
 struct RequestNames {
-  std::vector<ChainKey> keys;     // of its whole blocks; made when they are first needed
-  std::uint32_t public_ones = 0;  // how many of them belong to public prefixes
+  std::vector<ChainKey> keys;          // of its whole blocks, but the one of the last token
+  std::uint32_t public_ones = 0;       // how many of them belong to public prefixes
+  std::vector<ChainKey> public_chain;  // what its first blocks are called if they are public, as far as known
 };
 
 // admission.h
@@ -155,6 +156,12 @@ struct CoreRequest : RequestFacts {
   // Blocks that were still being loaded when PassFormer last checked this.
   std::vector<std::uint32_t> loads;
   PhaseOf<LoadPhase> load_phase;  // PassFormer lets it join a pass, Flights holds it back
+  // Blocks that come as hidden states, or have come so, and the number of the first: the first pass that
+  // reads them projects them. Set when it is admitted; PassFormer forms that pass.
+  struct ToProject {
+    std::uint32_t blocks = 0;
+    std::uint32_t first = 0;
+  } to_project;
   // The disk did not bring what it needed. It is not asked again until the request has made progress: Flights
   // sees that.
   bool without_disk = false;

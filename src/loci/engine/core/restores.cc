@@ -19,8 +19,17 @@ void drop_copies(CoreProbes& probes) {
 // It is computed, though a tier has it.
 void compute_instead(CoreProbe& found) {
   found.load = false;
-  found.too_slow = true;
+  found.too_slow = found.instead = true;
   found.original = kNoBlock;
+}
+
+// In which tokens' worth of time is counted.
+constexpr std::uint64_t kTokenParts = 1024;
+
+// Of so long each, rounded up; no more than a large context's.
+constexpr std::uint64_t parts_of(Nanos time, Nanos part) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 45;
+  return std::min(kMost, static_cast<std::uint64_t>(std::max<Nanos>(0, time) / part) + 1);
 }
 
 constexpr std::size_t place_of(Tier tier) { return static_cast<std::size_t>(tier); }
@@ -116,7 +125,8 @@ void Restores::drop_original(CoreProbes& probes, CoreProbe& found) const {
 std::uint32_t Restores::tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const {
   const CoreProbe& found = probes.blocks[block];
   const std::uint32_t begin = block * kBlockTokens;
-  if (windows_.any()) return probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
+  if (windows_.any() && !found.instead)
+    return probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
   if (found.source == CoreProbe::Source::kTakeOver) return found.run;
   if (found.source == CoreProbe::Source::kCopy && with_copies) return found.run;
   return found.node == kNoBlock ? 0 : index_.block(found.node).filled;
@@ -134,7 +144,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   RestoreProblem problem{.compute_booked = booked == 0 ? 0 : pass_times_.compute(0, 1) * booked,
                          .layers = config_.layers,
                          .shared_rounds = config_.shared_rounds,
-                         .whole_tiers = windows_.any()};
+                         .whole_tiers = windows_.any() && !windows_.sees_all(probes.start)};
   problem.knows_projecting = costs_.project_block() > 0;
   problem.others = load.others;
   for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
@@ -144,7 +154,8 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   std::uint32_t projected = 0;  // blocks
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     CoreProbe& found = probes.blocks[i];
-    if (is_to_project(request, found, i)) ++projected;
+    const bool is_priced = found.load && !transfers_.loading(found.node);
+    if (!is_priced && is_projected(request, found, i)) ++projected;
     if (found.load) {
       const Tier from = transfers_.load_tier(found);
       if (transfers_.loading(found.node)) problem.links[place_of(from)].awaited = true;
@@ -154,7 +165,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
         problem.blocks.back().compute = pass_times_.compute(i * kBlockTokens, kBlockTokens);
         continue;
       }
-      if (!windows_.any()) compute_instead(found);
+      if (!problem.whole_tiers) compute_instead(found);
     }
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t there = tokens_there(probes, i, true);
@@ -173,12 +184,21 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   return problem;
 }
 
-// True: it was loaded ahead as hidden states, or is being loaded so, and its first pass projects it.
-bool Restores::is_to_project(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const {
-  const bool comes = found.load && transfers_.loading(found.node);
-  return (comes ? transfers_.load_tier(found) == Tier::kDisk
-                : preloaded_from(request, found, number) == Tier::kDisk) &&
-         transfers_.from_hidden(found);
+// True: it comes as hidden states, or was loaded ahead so, and its first pass projects it.
+bool Restores::is_projected(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const {
+  if (!transfers_.from_hidden(found)) return false;
+  const std::optional<Tier> from =
+      found.load ? transfers_.load_tier_now(found) : preloaded_from(request, found, number);
+  return from == Tier::kDisk;
+}
+
+CoreRequest::ToProject Restores::to_project(const CoreRequest& request, const CoreProbes& probes) const {
+  CoreRequest::ToProject found;
+  if (config_.hidden.disk_blocks == 0) return found;
+  for (auto i = static_cast<std::uint32_t>(probes.blocks.size()); i-- > 0;) {
+    if (is_projected(request, probes.blocks[i], i)) found = {found.blocks + 1, i};
+  }
+  return found;
 }
 
 // The tier from which the request's block `number` was loaded ahead, if it was.
@@ -207,7 +227,7 @@ RestoreForecast Restores::plan(const CoreRequest& request, CoreProbes& probes, R
                                const Load& load) const {
   const RestoreProblem asked = problem(request, probes, load);
   const RestorePlan plan = plan_restore(asked, rule_);
-  if (windows_.any()) {
+  if (asked.whole_tiers) {
     const Tier worth = slowest_loaded(asked, plan, rules.slowest);
     if (worth != std::exchange(rules.slowest, worth)) probes = choose(request, rules);
   } else {
@@ -217,6 +237,17 @@ RestoreForecast Restores::plan(const CoreRequest& request, CoreProbes& probes, R
     count_needs(probes);
   }
   return {plan.rule, plan.times.ready, plan.loading_all.ready, plan.computing_all.ready};
+}
+
+CoreProbes Restores::without_copies(const CoreRequest& request, const CoreProbes& planned,
+                                    const Rules& rules) const {
+  Rules without = rules;
+  without.copies = false;
+  CoreProbes probes = choose(request, without);
+  for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
+    if (planned.blocks[i].instead) compute_instead(probes.blocks[i]);
+  }
+  return probes;
 }
 
 bool Restores::worth_loading(const CoreBeginning& beginning) const {
@@ -229,6 +260,47 @@ bool Restores::worth_loading(const CoreBeginning& beginning) const {
   const std::uint32_t end = beginning.number * kBlockTokens + beginning.run;
   const Nanos compute = pass_times_.compute(beginning.computed_from, end - beginning.computed_from);
   return link.booked + link.latency + block.load + block.charge < compute;
+}
+
+Tier Restores::slowest_later() const {
+  if (rule_ == RestoreRule::kRecompute || windows_.any()) return Tier::kDevice;
+  const bool disk =
+      rule_ != RestoreRule::kPensieve && !transfers_.disk_gives_up() && !transfers_.overdue(Tier::kDisk);
+  const Tier slowest = disk ? transfers_.slowest_own() : without_disk(transfers_.slowest_own());
+  return slowest == Tier::kHost && transfers_.overdue(Tier::kHost) ? Tier::kDevice : slowest;
+}
+
+// (Models with windows go on from one place only: all of theirs counts as computed. What is public stays on
+// the device.)
+std::uint64_t Restores::tokens_to_restore(const CoreRequest& request) const {
+  const Tier slowest = slowest_later();
+  const std::size_t blocks = request.blocks.size();
+  const std::size_t stride = std::max<std::size_t>(1, (blocks + kBlocksAsked - 1) / kBlocksAsked);
+  std::uint64_t loaded = 0, cost = 0;  // tokens, and parts of tokens
+  std::array<bool, kTiers> waited{};   // for the link's turn
+  for (std::size_t i = 0; i < blocks; i += stride) {
+    const std::uint64_t stands_for = std::min(stride, blocks - i);
+    const BlockId id = request.blocks[i].block();
+    const auto number = static_cast<std::uint32_t>(i);
+    if (index_.block(id).published > 0) {
+      loaded += stands_for * kBlockTokens;
+      continue;
+    }
+    const std::optional<RestorableBlock> block = transfers_.restorable_later(id, number, slowest);
+    if (!block) continue;
+    const Nanos compute = pass_times_.compute(number * kBlockTokens, kBlockTokens);
+    const Nanos part = std::max<Nanos>(1, compute / (kBlockTokens * kTokenParts));
+    const Nanos projecting = block->only_hidden ? pass_times_.project_block() : 0;
+    const std::uint64_t load = parts_of(block->load + block->charge + projecting, part);
+    if (load >= kBlockTokens * kTokenParts) continue;  // computing it is as fast
+    loaded += stands_for * kBlockTokens;
+    cost += stands_for * load;
+    if (std::exchange(waited[place_of(block->from)], true)) continue;
+    const RestoreLink link = transfers_.link(block->from);
+    cost += parts_of(link.booked + link.latency, part);
+  }
+  loaded = std::min<std::uint64_t>(loaded, request.length());
+  return request.length() - loaded + std::min(loaded, (cost + kTokenParts - 1) / kTokenParts);
 }
 
 GroupSet Restores::groups_before_start(const CoreProbes& probes, std::uint32_t block) const {

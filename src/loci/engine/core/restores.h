@@ -85,11 +85,22 @@ class Restores {
   // `probes`: by choose() with `rules`. What is to be computed though a tier has it is so in the probes
   // afterwards, and `rules.slowest` is what they were made for.
   RestoreForecast plan(const CoreRequest& request, CoreProbes& probes, Rules& rules, const Load& load) const;
+  // What the request finds without siblings' state (layer groups with a window), where it goes on earlier.
+  // What the plan computes is computed still.
+  CoreProbes without_copies(const CoreRequest& request, const CoreProbes& planned, const Rules& rules) const;
   // Whether the beginning of a block is worth waiting for, before anything else begins. The rules that weigh
   // do so for this block alone. O(groups).
   bool worth_loading(const CoreBeginning& beginning) const;
+  // What having the state of one that runs again would cost, were it suspended and its slots used by others:
+  // its tokens that would be computed, and for what would be loaded now, as many as are computed in the time
+  // of the loads. Never more than it has. An estimate: of many blocks kBlocksAsked are looked at, in equal
+  // distances. O(kBlocksAsked · groups).
+  std::uint64_t tokens_to_restore(const CoreRequest& request) const;
+  static constexpr std::size_t kBlocksAsked = 64;
   // What the request goes on from of a block: all of it where no group has a window.
   GroupSet groups_before_start(const CoreProbes& probes, std::uint32_t block) const;
+  // What its first pass that reads it projects. Before it is admitted.
+  CoreRequest::ToProject to_project(const CoreRequest& request, const CoreProbes& probes) const;
   // The blocks of the request's state that begin to move before it is admitted, of each tier the first ones.
   // (What a cut has moved and the device has is rotated at admission, which takes no time.)
   std::vector<std::uint32_t> to_preload(const CoreRequest& request, const CoreProbes& probes) const;
@@ -101,6 +112,8 @@ class Restores {
 
  private:
   Tier without_disk(Tier slowest) const;
+  // The slowest tier that a request which is suspended now would load from.
+  Tier slowest_later() const;
   // Counts what groups without window need.
   void count_needs(CoreProbes& probes) const;
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
@@ -108,7 +121,7 @@ class Restores {
   // The price of loading the block, with projecting; without that of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
-  bool is_to_project(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const;
+  bool is_projected(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const;
   std::optional<Tier> preloaded_from(const CoreRequest& request, const CoreProbe& found,
                                      std::uint32_t number) const;
   Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;

@@ -94,6 +94,19 @@ class Transfers {
   // Says that the costs have changed.
   void costs_changed() { link_times_.costs_changed(now_); }
 
+  // Which blocks are saved as hidden states from now on.
+  void set_hidden_share(const HiddenShare& share) { hidden_share_ = share; }
+  const HiddenShare& hidden_share() const { return hidden_share_; }
+  // The time to bring `bytes` to the device, alone on the link, as loads have corrected it.
+  Nanos load_time(Tier from, std::uint64_t bytes) const { return link_times_.load(from, bytes); }
+  // Moves from the disk to the device, ever, that said how fast it is: those that went well and those that
+  // were given up.
+  std::uint64_t disk_loads() const {
+    const LinkStats& loads = ended_[static_cast<std::size_t>(CoreLink::kDiskLoad)];
+    return loads.ended[static_cast<std::size_t>(MoveResult::kDone)] +
+           loads.ended[static_cast<std::size_t>(MoveResult::kTooSlow)];
+  }
+
   // --- what can be brought back ---
 
   // True: the device lacks the group's part, and it is being loaded or a tier not slower than `slowest` has
@@ -113,6 +126,9 @@ class Transfers {
   bool from_hidden(const CoreProbe& found) const;
   // The price of loading it as the sequence's block `number`; without those of projecting and computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
+  // The same of a block that the device has, were it evicted; absent: no tier of this server's own that is
+  // not slower than `slowest` has all of it.
+  std::optional<RestorableBlock> restorable_later(BlockId id, std::uint32_t number, Tier slowest) const;
   // The link from the tier to the device.
   RestoreLink link(Tier from) const;
   // True: loads from the tier are long overdue, so no further ones should begin.
@@ -366,6 +382,7 @@ class Transfers {
   LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
   std::array<LinkStats, kCoreLinks> ended_{};
   std::uint64_t hidden_saved_ = 0, hidden_loaded_ = 0, partial_saved_ = 0;
+  HiddenShare hidden_share_;
 };
 
 }  // namespace loci

@@ -28,6 +28,7 @@ void Transfers::add_stats(CoreStats& stats) const {
   stats.moves_in_flight = static_cast<std::uint32_t>(moves_.size());
   stats.saves_waiting = static_cast<std::uint32_t>(wishes_.waiting());
   stats.saves_dropped_total = wishes_.dropped();
+  stats.hidden_percent = hidden_share_.percent;
   stats.hidden_saved_total = hidden_saved_;
   stats.hidden_loaded_total = hidden_loaded_;
   stats.partial_saved_total = partial_saved_;

@@ -30,7 +30,8 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
       link_times_(costs),
       wishes_(index),
       shares_max_(std::min(saves_max_, kSharesMax)),
-      serves_max_(std::min(saves_max_, kServesMax)) {}
+      serves_max_(std::min(saves_max_, kServesMax)),
+      hidden_share_(config.hidden.share) {}
 
 // Moves in flight have no end any more: what they read is let go before their pins are, which may be the
 // last.
@@ -111,6 +112,22 @@ RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t numb
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
           .charge = costs_.load_charge(from, bytes),
           .only_hidden = from_hidden(found)};
+}
+
+std::optional<RestorableBlock> Transfers::restorable_later(BlockId id, std::uint32_t number,
+                                                           Tier slowest) const {
+  RestorableBlock block{.number = number, .from = Tier::kDevice};
+  std::uint64_t bytes = 0;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const LowerCopy* copy = index_.block(id).whole_copy(group);
+    if (copy == nullptr || copy->tier > std::min(slowest, slowest_own())) return std::nullopt;
+    block.from = std::max(block.from, copy->tier);
+    block.only_hidden = block.only_hidden || copy->form == StateForm::kHidden;
+    bytes += copy_bytes(*copy);
+  }
+  block.load = link_times_.load(block.from, bytes) - link_times_.load(block.from, 0);
+  block.charge = costs_.load_charge(block.from, bytes);
+  return block;
 }
 
 RestoreLink Transfers::link(Tier from) const {

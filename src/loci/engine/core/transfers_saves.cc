@@ -25,8 +25,7 @@ void Transfers::wish_share(BlockId id, SaveScope scope) {
 
 StateForm Transfers::form_to_save(BlockId id) const {
   if (config_.hidden.disk_blocks == 0) return StateForm::kKeysAndValues;
-  return config_.hidden.share.holds(index_.block(id).depth - 1) ? StateForm::kHidden
-                                                                : StateForm::kKeysAndValues;
+  return hidden_share_.holds(index_.block(id).depth - 1) ? StateForm::kHidden : StateForm::kKeysAndValues;
 }
 
 bool Transfers::may_write(Tier tier) const {

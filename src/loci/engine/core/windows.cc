@@ -135,6 +135,12 @@ void Windows::choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning
   }
 }
 
+bool Windows::sees_all(std::uint32_t position) const {
+  return std::ranges::all_of(config_.groups, [position](const CoreGroup& group) {
+    return first_visible(group.window, position) == 0;
+  });
+}
+
 // The request reads of the block what is not on the device.
 bool Windows::lacks_before_start(const CoreProbes& probes, std::uint32_t block) const {
   if (block >= probes.start / kBlockTokens) return false;

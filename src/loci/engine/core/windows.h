@@ -86,6 +86,9 @@ class Windows {
   // Every group has, or gets from a tier not slower than `slowest`, what the token after `tokens` tokens of
   // the block sees in blocks before it.
   bool can_start(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, Tier slowest) const;
+  // The token at `position` sees all tokens before it in every group: a request that goes on there may
+  // compute some of them instead of loading them, because no window has moved past any.
+  bool sees_all(std::uint32_t position) const;
   // A public prefix holds all of its state in every group, so none of it is passed over.
   void compute_all(CoreProbes& probes) const;
   // Finds the place where the request parts from what others have computed and continued: other requests may

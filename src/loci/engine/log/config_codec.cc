@@ -58,7 +58,9 @@ void put(LogWriter& w, const PolicySet& policies) {
   w.number(policies.swap_chunk_tokens);
   w.number(policies.decode_reserve_percent);
   w.number(policies.lookahead_requests);
+  w.number(policies.prefetch_percent);
   w.text(policies.preload);
+  w.number(policies.preload_retries);
   w.text(policies.batch);
 }
 
@@ -73,7 +75,9 @@ void get(LogReader& r, PolicySet& policies) {
   policies.swap_chunk_tokens = r.number<std::uint32_t>("swap_chunk_tokens");
   policies.decode_reserve_percent = r.number<std::uint32_t>("decode_reserve_percent");
   policies.lookahead_requests = r.number<std::uint32_t>("lookahead_requests");
+  policies.prefetch_percent = r.number<std::uint32_t>("prefetch_percent");
   policies.preload = r.text("preload");
+  policies.preload_retries = r.number<std::uint32_t>("preload_retries");
   policies.batch = r.text("batch");
 }
 
@@ -113,6 +117,7 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
   w.number(config.hidden.block_bytes);
   w.number(config.hidden.share.percent);
   w.number(config.hidden.share.from_block);
+  w.flag(config.hidden.follows);
   w.number(config.state_ttl);
   w.number(config.pass_time);
   put(w, config.costs);
@@ -155,6 +160,7 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
   config.hidden.block_bytes = r.number<std::uint64_t>("hidden");
   config.hidden.share.percent = r.number<std::uint32_t>("hidden");
   config.hidden.share.from_block = r.number<std::uint32_t>("hidden");
+  config.hidden.follows = r.flag("hidden");
   config.state_ttl = r.number<Nanos>("state_ttl");
   config.pass_time = r.number<Nanos>("pass_time");
   get(r, config.costs);

@@ -201,7 +201,9 @@ TEST(EventLogCodec, KeepsEveryPolicy) {
                                      .swap_chunk_tokens = 96,
                                      .decode_reserve_percent = 3,
                                      .lookahead_requests = 5,
+                                     .prefetch_percent = 60,
                                      .preload = "buffer",
+                                     .preload_retries = 9,
                                      .batch = "split"};
   std::string bytes;
   encode_config(config, LoggedSecret::kLeftOut, bytes);

@@ -141,6 +141,11 @@ void encode_plan(const Plan& plan, std::string& out) {
     put(w, gone.place);
     w.number(gone.groups);
   });
+  w.flag(plan.hidden_share.has_value());
+  if (plan.hidden_share) {
+    w.number(plan.hidden_share->percent);
+    w.number(plan.hidden_share->from_block);
+  }
   w.list(plan.outputs, [&](const Output& output) {
     w.number(static_cast<std::uint8_t>(output.index()));
     std::visit([&](const auto& o) { put(w, o); }, output);

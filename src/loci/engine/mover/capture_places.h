@@ -53,6 +53,9 @@ class CapturePlaces {
   // blocks, those that are saved as hidden states.
   CapturePlaces(std::uint32_t layers, std::uint32_t places, const HiddenShare& share);
 
+  // From the next pass on it is these blocks. Captures of others stay until they give way.
+  void follow(const HiddenShare& share) { share_ = share; }
+
   // Call it before the pass. The rows that are of use: of blocks that have all rows before them captured.
   // What the pass copies, or computes without them, is forgotten.
   std::vector<Piece> begin(const Pass& pass);
@@ -95,7 +98,7 @@ class CapturePlaces {
   Capture* capture_for(const Piece& piece);
 
   const std::uint32_t layers_;
-  const HiddenShare share_;
+  HiddenShare share_;
   std::uint64_t passes_ = 0;
   std::map<SlotId, Capture> captures_;
   std::map<SlotId, Coming> coming_;

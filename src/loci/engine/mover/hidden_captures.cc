@@ -41,11 +41,16 @@ HiddenCaptures::~HiddenCaptures() {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.notify_one();
   thread_.join();
 }
 
 // --- passes ---
+
+void HiddenCaptures::follow(const HiddenShare& share) {
+  const MutexLock lock(mutex_);
+  places_.follow(share);
+}
 
 void HiddenCaptures::begin(Pass& pass) {
   Begun begun;
@@ -150,7 +155,7 @@ void HiddenCaptures::end(std::span<const SpanResult> results) {
     ended_.push_back(std::move(pass));
     ++ended_total_;
   }
-  changed_.notify_all();
+  changed_.notify_one();
 }
 
 bool HiddenCaptures::learn_token(const Begun& pass, CapturePlaces::Piece& piece) const {
@@ -178,7 +183,6 @@ void HiddenCaptures::run() {
     ++copied_total_;
     waiting_rows_ -= pass.rows;
     std::vector<HostMemory> freed = give_back(std::move(pass.buffer));
-    changed_.notify_all();
     if (freed.empty()) continue;
     lock.unlock();
     freed.clear();
@@ -222,11 +226,18 @@ void HiddenCaptures::forget(SlotId slot) {
   places_.forget(slot);
 }
 
+std::uint64_t HiddenCaptures::ended() const {
+  const MutexLock lock(mutex_);
+  return ended_total_;
+}
+
+bool HiddenCaptures::is_copied(std::uint64_t passes) const {
+  const MutexLock lock(mutex_);
+  return copied_total_ >= passes;
+}
+
 std::span<const std::byte> HiddenCaptures::open(SlotId slot, const BlockEntry& entry) {
-  MutexLock lock(mutex_);
-  // Not until none is left to copy: while passes come as fast as they are copied, that moment never comes.
-  const std::uint64_t ended = ended_total_;
-  changed_.wait(lock, [&]() REQUIRES(mutex_) { return copied_total_ >= ended; });
+  const MutexLock lock(mutex_);
   if (writing_ == slot) return {};
   const std::optional<std::uint32_t> place = places_.open(slot, entry);
   if (!place) return {};

@@ -44,7 +44,7 @@ namespace loci {
 
 struct HiddenCapturesOptions {
   std::uint32_t places = 1;  // the number of blocks
-  HiddenShare share;         // which blocks are captured
+  HiddenShare share;         // which blocks are captured, at first
   // The most rows that wait to be copied, of passes that have ended; one pass alone may have more. What a
   // pass beyond it has captured is dropped.
   std::uint64_t waiting_rows = 4096;
@@ -66,6 +66,9 @@ class HiddenCaptures {
   static Result<std::unique_ptr<HiddenCaptures>> make(Backend& backend, HiddenCapturesOptions options);
   ~HiddenCaptures();
 
+  // From the next pass on these blocks are captured.
+  void follow(const HiddenShare& share) EXCLUDES(mutex_);
+
   // Call it before the pass: it sets Span::capture of the spans whose hidden states are of use.
   void begin(Pass& pass) EXCLUDES(mutex_);
   // Call it after the pass that began first; `results` are those of its spans.
@@ -73,10 +76,13 @@ class HiddenCaptures {
 
   // Call it when something else is written to the slot.
   void forget(SlotId slot) EXCLUDES(mutex_);
+  // How many passes have ended, and whether the first so many of them are copied. Before that a block that
+  // they computed may lack rows.
+  std::uint64_t ended() const EXCLUDES(mutex_);
+  bool is_copied(std::uint64_t passes) const EXCLUDES(mutex_);
   // The capture of the block in the slot, [layer][token][row]; empty unless it is whole and has the entry's
-  // tokens at the entry's place. It stays until close(), which ends it. Waits until the passes that have
-  // ended before the call are copied, but for no later one, even if that computes the same block again: then
-  // it is empty.
+  // tokens at the entry's place. It stays until close(), which ends it. Waits for no pass: where one that
+  // computes the same block again is being copied, it is empty.
   std::span<const std::byte> open(SlotId slot, const BlockEntry& entry) EXCLUDES(mutex_);
   void close(SlotId slot) EXCLUDES(mutex_);
 

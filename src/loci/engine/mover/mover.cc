@@ -158,13 +158,14 @@ class MoverThread final : public Mover {
     while (!stopping_.load(std::memory_order_acquire)) {
       take_work();
       change_records();
-      const Nanos wanted_at = std::min({reads_.step(), shared_reads_.step(), serves_.give_up_late()});
+      Nanos wanted_at = std::min({reads_.step(), shared_reads_.step(), serves_.give_up_late()});
       tell_ended();
       if (loads_.step()) continue;
       // The link's directions disturb one another (Pensieve §5): saves wait for loads.
       if (!loads_.copying()) {
         const bool served = serves_.step();
         if (saves_.step() || served) continue;
+        wanted_at = std::min(wanted_at, saves_.wanted_at());
       }
       desk_.wait(wanted_at);
     }

@@ -3,11 +3,13 @@
 // positions and at others.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/compute/backend_testing.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/hidden_form.h"
@@ -25,7 +27,9 @@ class MoverHiddenTest : public testing::Test {
       : model_(TestModel::make({.type = TensorType::kQ8_0, .vocabulary = kVocabulary})),
         backend_(std::move(make_cpu_backend(model_->spec, {.threads = 2})).value()) {
     EXPECT_TRUE(backend_->allocate_blocks(0, kSlots).ok());
-    captures_ = std::move(HiddenCaptures::make(*backend_, {.places = 8, .share = {.percent = 100}})).value();
+    HiddenCapturesOptions captured{.places = 8, .share = {.percent = 100}};
+    captured.before_copy = [this] { EXPECT_TRUE(eventually([this] { return !slow_; })); };
+    captures_ = std::move(HiddenCaptures::make(*backend_, std::move(captured))).value();
     const LayerGroup& group = backend_->info().groups[0];
     const auto layers = static_cast<std::uint32_t>(group.layers.size());
     const std::vector<DiskGroup> disk = {
@@ -78,6 +82,7 @@ class MoverHiddenTest : public testing::Test {
   const Tokens prompt_ = text(1, kBlocks* kBlockTokens);
   std::unique_ptr<TestModel> model_;
   std::unique_ptr<Backend> backend_;
+  std::atomic<bool> slow_{false};  // rows are not copied
   std::unique_ptr<HiddenCaptures> captures_;
   SystemClock clock_;
   FakeDisk disk_;
@@ -118,6 +123,21 @@ TEST_F(MoverHiddenTest, WhatWasNotCapturedIsNotWritten) {
   EXPECT_EQ(carry_out(move(Tier::kDevice, 1, Tier::kDisk, 6, 1, kHidden)), MoveResult::kNotCaptured);
   EXPECT_FALSE(disk_.slots.contains({1, SlotId(6)}));
   EXPECT_EQ(mover_->stats().disk_save.failures_total, 0u) << "nothing has failed";
+}
+
+// A save waits until the rows of its block are copied; what comes meanwhile does not.
+TEST_F(MoverHiddenTest, LoadsGoOnWhileASaveWaitsForItsRows) {
+  ASSERT_EQ(carry_out(move(Tier::kDevice, 0, Tier::kDisk, 0, 0, kHidden)), MoveResult::kDone);
+  slow_ = true;
+  compute();
+  const Move save = move(Tier::kDevice, 1, Tier::kDisk, 1, 1, kHidden);
+  mover_->start({save}, {});
+  const Move load = move(Tier::kDisk, 0, Tier::kDevice, 10, 0, kHidden);
+  mover_->start({load}, {});
+  EXPECT_TRUE(eventually([&] { return ends_.count() == 2; })) << "the load has ended";
+  slow_ = false;
+  EXPECT_EQ(ends_.wait(load.id), MoveResult::kDone);
+  EXPECT_EQ(ends_.wait(save.id), MoveResult::kDone);
 }
 
 }  // namespace

@@ -39,7 +39,10 @@ void MoverSaves::add(std::vector<Move> moves) {
   }
 }
 
-bool MoverSaves::step() { return step_host() || step(to_disk_) || step(to_shared_); }
+bool MoverSaves::step() {
+  awaits_rows_ = false;
+  return step_host() || step(to_disk_) || step(to_shared_);
+}
 
 void MoverSaves::abandon() {
   for (const Save& save : to_disk_.saves) {
@@ -97,8 +100,10 @@ bool MoverSaves::step(Lane& lane) {
     lane.buffered.fetch_add(bytes, std::memory_order_relaxed);
     save.begun = link_.desk.now();
     save.write = std::make_shared<MoverWrite>(save.move, save.begun);
+    if (link_.options.captures != nullptr) save.passes = link_.options.captures->ended();
   }
   if (save.move.form == StateForm::kHidden) {
+    if (!has_rows(save)) return false;
     write_hidden(save, lane);
     lane.saves.pop_front();
     return true;
@@ -118,6 +123,13 @@ bool MoverSaves::step(Lane& lane) {
     if (++save.part == save.move.parts.size()) lane.saves.pop_front();
   }
   return true;
+}
+
+// (Not until none is left to copy: while passes come as fast as they are copied, that moment never comes.)
+bool MoverSaves::has_rows(const Save& save) {
+  const HiddenCaptures* const captures = link_.options.captures;
+  awaits_rows_ = captures != nullptr && !captures->is_copied(save.passes);
+  return !awaits_rows_;
 }
 
 void MoverSaves::write_hidden(Save& save, Lane& lane) {

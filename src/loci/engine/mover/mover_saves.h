@@ -31,6 +31,9 @@ class MoverSaves {
   // Copies some layers of the first save to host memory; if there is none, of the first one to the disk, else
   // to the shared store. False: it can do nothing until something has ended.
   bool step();
+  // When step() may have something to do again though nothing has ended: rows of hidden states are still
+  // being copied. kNever: not before something has ended. Of the last step(): ask only behind one.
+  Nanos wanted_at() const { return awaits_rows_ ? link_.desk.now() + kRowsAwaited : kNever; }
   // Drops all saves that are not written whole, because the mover ends. The disk forgets what is in their
   // slots. The core has given up what was there before, and can't name it any more: a later start would find
   // it even if its conversation has been deleted meanwhile.
@@ -44,6 +47,7 @@ class MoverSaves {
     std::uint32_t index = 0;  // index of the layer in the part's group
     std::vector<std::byte> buffer;
     std::shared_ptr<MoverWrite> write;  // for a write to the disk or the shared store
+    std::uint64_t passes = 0;           // of hidden states: that had ended when it began
   };
   // The saves to one of the stores.
   struct Lane {
@@ -53,8 +57,12 @@ class MoverSaves {
     explicit Lane(BlockSource* to) : source(to) {}
   };
 
+  static constexpr Nanos kRowsAwaited = kNanosPerMilli;
+
   bool step_host();
   bool step(Lane& lane);
+  // The rows of passes that had ended when it began are copied.
+  bool has_rows(const Save& save);
   // Writes the block's captured hidden states.
   void write_hidden(Save& save, Lane& lane);
   void end_host(const Save& save, MoveResult result);
@@ -69,6 +77,7 @@ class MoverSaves {
   const std::uint64_t step_bytes_;
   std::deque<Save> to_host_;
   Lane to_disk_, to_shared_;
+  bool awaits_rows_ = false;               // a save stands first whose rows are not copied
   std::atomic<std::uint64_t> copying_{0};  // bytes of saves to host memory that have begun
   Nanos link_free_at_ = 0;  // when the last save to host memory ended; only for the thread that reports ends
 };

@@ -4,7 +4,8 @@
 // threads, while the core's thread, which alone calls listeners, delivers what the step has said. So the
 // core belongs to one thread at a time, and between two passes to the compute thread. Where the backend takes
 // a pass ahead the compute thread asks for it (a Tick) whenever it has begun one, so that the device has the
-// next pass before the host sees what this one sampled.
+// next pass before the host sees what this one sampled. The compute thread steps first: between two events
+// the core's thread lets it (pass_turn.h).
 //
 // core_mutex_ is an outer one: a step is carried out under it, in the order of the plans and before a pass
 // that reads what moves bring. So the event log is written under it, the backend is told which slots begin to
@@ -32,10 +33,15 @@
 #include "loci/engine/run/constraint.h"
 #include "loci/engine/run/inbox.h"
 #include "loci/engine/run/pass_executor.h"
+#include "loci/engine/run/pass_turn.h"
 #include "loci/engine/run/replies.h"
 
 namespace loci {
 namespace {
+
+// The core's thread steps for no longer than that, and one step more, before it delivers what its steps have
+// said.
+constexpr Nanos kPortionTime = kNanosPerMilli / 4;
 
 void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
 
@@ -62,6 +68,7 @@ class Engine::State {
         log_(std::move(log)),
         replies_(backend.info().samples),
         stats_(std::make_shared<const CoreStats>(core_.stats())),
+        chains_(core_.public_chains()),
         listener_(std::move(listener)),
         stall_limit_(stall_limit) {
     if (listener_ == nullptr) return;
@@ -80,8 +87,9 @@ class Engine::State {
     if (!room.slots.empty()) inbox_.post(std::move(room));
     const bool disk = options.disk != nullptr;
     peers_ = options.peers;
-    LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_,
-                                              [this](MovesEnded ended) { inbox_.post(std::move(ended)); }));
+    LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_, [this](MovesEnded ended) {
+                            inbox_.post_ended(std::move(ended));
+                          }));
     core_thread_ = std::thread([this] { run_core(); });
     compute_thread_ = std::thread([this] { run_compute(); });
     if (disk) mover_->recover([this](Recovered found) { inbox_.post_recovered(std::move(found)); });
@@ -130,12 +138,22 @@ class Engine::State {
         .salt = std::move(request.salt),
     };
     // Here rather than in the core, where everybody would wait for it.
-    const Arrival& arrival = submission.arrival;
-    if (arrival.scope == SharingScope::kTenant && arrival.dropped.empty() && config.reuse)
-      submission.arrival.keys = prompt_keys(hasher_, arrival);
-    if (listener_ != nullptr && !arrival.keys.empty()) submission.text = std::move(request.text);
+    Arrival& arrival = submission.arrival;
+    arrival.keys = arrival_keys(config, hasher_, *public_chains(), arrival);
+    const bool is_told = listener_ != nullptr && arrival.scope == SharingScope::kTenant &&
+                         arrival.dropped.empty() && config.reuse && request.text != nullptr;
+    if (is_told && !arrival.keys.blocks.empty()) {
+      submission.text = std::move(request.text);
+      submission.keys = arrival.keys.blocks;
+      submission.keys.resize(std::min(submission.keys.size(), (arrival.prompt.size() - said) / kBlockTokens));
+    }
     post(std::move(submission));
     return id;
+  }
+
+  void forget(Forget what) {
+    what.keys = forget_keys(hasher_, *public_chains(), what);
+    post(std::move(what));
   }
 
   void when_idle(Nanos quiet, IdleWork work) { desk_.when_idle(quiet, std::move(work)); }
@@ -183,6 +201,11 @@ class Engine::State {
     drained_changed_.wait(lock, [this]() REQUIRES(drained_mutex_) { return drained_; });
   }
 
+  std::shared_ptr<const PublicChains> public_chains() const EXCLUDES(told_mutex_) {
+    const MutexLock lock(told_mutex_);
+    return chains_;
+  }
+
   bool samples_on_device(const Sampler& sampler) const {
     return backend_.info().samples && sampler.on_device();
   }
@@ -192,20 +215,33 @@ class Engine::State {
   void run_core() {
     name_this_thread("loci-core");
     std::vector<InboxItem> items;
-    for (Nanos wake_at = kNever; inbox_.take(items, time_until(wake_at));) {
-      bool planned = false;
-      {
-        const MutexLock lock(core_mutex_);
-        if (items.empty() && wake_at_ <= clock_.now()) step(Tick{});
-        for (InboxItem& item : items) std::visit([this](auto& i) REQUIRES(core_mutex_) { handle(i); }, item);
-        wake_at = wake_at_;
-        planned = !planned_.empty();
-      }
-      items.clear();
-      watch_pass();
-      if (planned) desk_.note_planned();
-      deliver_all();
+    for (Nanos wake_at = kNever; inbox_.take(items, time_until(wake_at)); items.clear()) {
+      std::span<InboxItem> left(items);
+      do left = left.subspan(handle_portion(left, wake_at));
+      while (!left.empty());
     }
+  }
+
+  // Handles the first items, if there are any, and delivers what came of them. How many they were.
+  std::size_t handle_portion(std::span<InboxItem> items, Nanos& wake_at) EXCLUDES(core_mutex_) {
+    std::size_t handled = 0;
+    bool planned = false;
+    pass_turn_.let_go_first();
+    {
+      const MutexLock lock(core_mutex_);
+      const Nanos begun = clock_.now();
+      if (items.empty() && wake_at_ <= begun) step(Tick{});
+      while (handled < items.size()) {
+        std::visit([this](auto& i) REQUIRES(core_mutex_) { handle(i); }, items[handled++]);
+        if (pass_turn_.is_claimed() || clock_.now() - begun >= kPortionTime) break;
+      }
+      wake_at = wake_at_;
+      planned = !planned_.empty();
+    }
+    watch_pass();
+    if (planned) desk_.note_planned();
+    deliver_all();
+    return handled;
   }
 
   // Until the core wants to be woken, or the pass under way, if none ends before, is one that stands still.
@@ -229,13 +265,11 @@ class Engine::State {
 
   void handle(Submission& submission) REQUIRES(core_mutex_) {
     replies_.begin(submission);
-    const Event event = std::move(submission.arrival);
-    step(event);
-    const auto& taken = std::get<Arrival>(event);
-    if (submission.text == nullptr || !replies_.contains(taken.request)) return;
-    const std::size_t tokens = taken.prompt.size() - submission.said_tokens;
-    const std::span<const ChainKey> keys(taken.keys);
-    listener_->prompt(*submission.text, keys.first(std::min(keys.size(), tokens / kBlockTokens)), tokens);
+    const RequestId id = submission.arrival.request;
+    const std::size_t tokens = submission.arrival.prompt.size() - submission.said_tokens;
+    step(std::move(submission.arrival));
+    if (submission.text != nullptr && replies_.contains(id))
+      listener_->prompt(*submission.text, submission.keys, tokens);
   }
   void handle(Cancel& cancel) REQUIRES(core_mutex_) { step(cancel); }
   void handle(Pause& pause) REQUIRES(core_mutex_) { step(pause); }
@@ -278,10 +312,10 @@ class Engine::State {
 
   // --- whoever holds core_mutex_ ---
 
-  void step(const Event& event) REQUIRES(core_mutex_) {
+  void step(Event event) REQUIRES(core_mutex_) {
     const Nanos now = clock_.now();
     if (log_) keep_log(log_->append_event(now, event));
-    Plan plan = core_.step(now, event);
+    Plan plan = core_.step(now, std::move(event));
     if (log_) keep_log(log_->append_plan(plan));
     wake_at_ = plan.wake_at;
     carry_out(plan);
@@ -295,8 +329,10 @@ class Engine::State {
     replies_.tell(plan.outputs);
     constraints_.prepare(replies_.take_begun());
     auto told = std::make_shared<const CoreStats>(core_.stats());
+    std::shared_ptr<const PublicChains> chains = core_.public_chains();
     const MutexLock lock(told_mutex_);
     stats_.swap(told);
+    chains_.swap(chains);
   }
 
   // The core knows no time of day: what goes to the disk is dated here.
@@ -307,6 +343,7 @@ class Engine::State {
     if (!plan.shared_forgets.empty()) mover_->forget_shared(plan.shared_forgets);
     for (PeerAnswer& answer : plan.peer_answers) peers_->answered(std::move(answer));
     for (const PeerGone& gone : plan.peer_gone) peers_->gone(gone);
+    if (plan.hidden_share && captures_ != nullptr) captures_->follow(*plan.hidden_share);
     if (plan.moves.empty() && plan.record_changes.empty()) return;
     const std::int64_t today_ms = seconds_since_1970() * 1000;
     for (Move& move : plan.moves) move.entry.used_at = today_ms;
@@ -353,7 +390,9 @@ class Engine::State {
   bool begin_planned(PassExecutor& executor) EXCLUDES(core_mutex_) {
     std::deque<PassJob> jobs;
     {
+      pass_turn_.claim();
       const MutexLock lock(core_mutex_);
+      pass_turn_.taken();
       std::swap(jobs, planned_);
     }
     for (PassJob& job : jobs) executor.begin(std::move(job));
@@ -361,13 +400,17 @@ class Engine::State {
   }
 
   void ask_for_more() EXCLUDES(core_mutex_) {
+    pass_turn_.claim();
     const MutexLock lock(core_mutex_);
+    pass_turn_.taken();
     step(Tick{});
   }
 
   // `in_flight`: how many have begun and not ended.
   void end_pass(PassEnd end, std::size_t in_flight) EXCLUDES(core_mutex_) {
+    pass_turn_.claim();
     const MutexLock lock(core_mutex_);
+    pass_turn_.taken();
     pass_since_.store(in_flight == 0 && planned_.empty() ? kNever : clock_.now());
     if (!end.health.ok() && replies_.lost().ok()) lose_device(std::move(end.health));
     replies_.end_pass(std::move(end.sampled));
@@ -410,13 +453,15 @@ class Engine::State {
   bool core_drained_ GUARDED_BY(core_mutex_) = false;
 
   mutable Mutex told_mutex_;  // held for no longer than it takes to copy what it guards
-  std::shared_ptr<const CoreStats> stats_ GUARDED_BY(told_mutex_);  // after the last step
-  Status health_ GUARDED_BY(told_mutex_);                           // not ok: the device is lost
+  std::shared_ptr<const CoreStats> stats_ GUARDED_BY(told_mutex_);      // after the last step
+  std::shared_ptr<const PublicChains> chains_ GUARDED_BY(told_mutex_);  // too
+  Status health_ GUARDED_BY(told_mutex_);                               // not ok: the device is lost
 
   Mutex drained_mutex_;
   Condition drained_changed_;
   bool drained_ GUARDED_BY(drained_mutex_) = false;
 
+  PassTurn pass_turn_;
   Inbox inbox_;
   ComputeDesk desk_;
   const std::shared_ptr<BlockListener> listener_;  // null: nobody is told where blocks are
@@ -468,7 +513,7 @@ void Engine::pause(RequestId request, bool paused) {
   state_->post(Pause{.request = request, .paused = paused});
 }
 void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
-void Engine::forget(Forget what) { state_->post(std::move(what)); }
+void Engine::forget(Forget what) { state_->forget(std::move(what)); }
 void Engine::set_disk_room(DiskRoom room) { state_->post(std::move(room)); }
 void Engine::set_memory_room(MemoryRoom room) { state_->post(std::move(room)); }
 void Engine::when_idle(Nanos quiet, IdleWork work) { state_->when_idle(quiet, std::move(work)); }

@@ -101,8 +101,13 @@ TEST_P(EngineOnDisk, StateOutlivesTheEngine) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const Usage usage = check(second, 20);
+  // Plans that compute part of it may compute all, if loads are as slow.
+  const RestoreRule rule = GetParam().restore;
+  const bool loads = rule == RestoreRule::kKv || rule == RestoreRule::kHidden || !GetParam().even_links;
   if (sound) {
     EXPECT_GT(engine_->stats().recovered_total, 0u);
+  }
+  if (sound && loads) {
     EXPECT_GE(usage.cached_tokens, 160u);
     EXPECT_GT(engine_->mover_stats().disk_load.bytes_total, 0u);
     if (GetParam().hidden_percent > 0) {
@@ -125,6 +130,14 @@ const auto kOnDisk = testing::Values(
     Case{"full_tiers_ahead", {0, 0}, {{0, 26, 20, 100}}, 8, 1},
     Case{"mixed_tiers_ahead", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15, 1});
 INSTANTIATE_TEST_SUITE_P(Models, EngineOnDisk, kOnDisk, name_of);
+INSTANTIATE_TEST_SUITE_P(Plans, EngineOnDisk,
+                         testing::ValuesIn(forced_plans(
+                             {{"disk", {0, 0}, {{0, 26, 0, 100}}},
+                              {"tiers", {0, 0}, {{0, 26, 20, 100}}, 15},
+                              {"two_forms", {0, 0}, {{0, 26, 0, 60}}, 0, 0, RestoreRule::kAuto, false, 60},
+                              {"windows", {48, 0, 48, 48}, {{0, 26, 0, 100}, {48, 24, 0, 60}}},
+                              {"wide", {400, 0, 400, 400}, {{0, 26, 0, 100}, {400, 26, 0, 100}}}})),
+                         plan_name_of);
 INSTANTIATE_TEST_SUITE_P(ModelsOnDisk, EngineWindows, kOnDisk, name_of);
 INSTANTIATE_TEST_SUITE_P(
     Models, EngineWindows,

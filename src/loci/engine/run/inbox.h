@@ -7,7 +7,7 @@
 //     core       take() -> [a, ends]     take() -> [b]     in portions: another thread steps too
 //
 // Its length is bounded by its users: callers by their connections (the core at once refuses requests beyond
-// its own queue), movers by the moves in flight, the disk's recovery by one batch.
+// its own queue), movers by the moves in flight, the disk's recovery by a few batches.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,7 @@ struct Submission {
   bool tells_computed = false;    // too
   GenerationListener listener;
   std::shared_ptr<const PromptNames> text;  // for the blocks' listener; null: it is not told
+  std::vector<ChainKey> keys;               // too: of the prompt's whole blocks
 };
 
 using InboxItem =
@@ -44,9 +45,11 @@ class Inbox {
   static constexpr std::size_t kTakenAtOnce = 64;
 
   void post(InboxItem item) EXCLUDES(mutex_);
-  // Posts the disk's entries in batches of about a millisecond's work for the core, each after the one before
-  // was taken. Waits meanwhile. After stop() it returns early and drops the rest.
+  // Posts the disk's entries in small batches, of which a few wait to be taken. Waits meanwhile. After stop()
+  // it returns early and drops the rest.
   void post_recovered(Recovered found) EXCLUDES(mutex_);
+  // Posts ends of moves, a few in an item: some thousand may have ended together.
+  void post_ended(MovesEnded ended) EXCLUDES(mutex_);
   // Says that another thread has stepped the core: take() returns, perhaps without items.
   void note_step() EXCLUDES(mutex_);
 
@@ -65,7 +68,7 @@ class Inbox {
   Condition changed_;
   Condition batch_taken_;
   std::deque<InboxItem> items_ GUARDED_BY(mutex_);
-  bool batch_waits_ GUARDED_BY(mutex_) = false;  // a batch of post_recovered() is among the items
+  std::size_t batches_ GUARDED_BY(mutex_) = 0;  // of post_recovered(), among the items
   bool stepped_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
 };

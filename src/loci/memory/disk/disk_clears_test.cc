@@ -91,6 +91,26 @@ TEST_F(DiskClearing, WhatTheDiskRefusesToForgetIsTriedAgain) {
   EXPECT_EQ(only_found().slot, SlotId(2));
 }
 
+// Else what is in use and what was forgotten would be more than the files may take.
+TEST_F(DiskClearing, SpaceThatTheDiskDoesNotGiveBackIsAskedForAgain) {
+  for (const int error : {EIO, EOPNOTSUPP, EINVAL}) {
+    const auto store = open();
+    ASSERT_TRUE(put(*store, 1, 10));
+    std::atomic<int> asked{0};
+    disk_.set_judge([&asked, error](const FaultyOperation& one) {
+      return one.discard && ++asked <= 2 ? FaultAnswer{Kind::kError, error} : FaultAnswer{};
+    });
+    forget(*store, 1);
+    ASSERT_TRUE(eventually([&] { return asked >= (error == EIO ? 3 : 1); }));
+    EXPECT_TRUE(all_cleared(*store));
+    // A file system that cannot is asked once, and one that fails until it has done so.
+    EXPECT_EQ(asked > 1, error == EIO);
+    EXPECT_TRUE(put(*store, 1, 20));
+    EXPECT_EQ(read(*store, 1, 20), StatusCode::kOk);
+    disk_.set_judge(nullptr);
+  }
+}
+
 // More than may be in flight: the disk never sees some of them before they are given up.
 TEST_F(DiskClearing, WhatWasForgottenWhileTheDiskStalledIsGone) {
   {
@@ -227,6 +247,7 @@ TEST_F(DiskClearing, ADateThatArrivesAfterItsBlockWasForgottenBringsNothingBack)
       ASSERT_TRUE(is_late);
       disk_.set_judge(nullptr);
       disk_.release();
+      disk_.wait_for_rest();  // where nothing is cleared, the store does not wait for the date
       EXPECT_TRUE(all_cleared(*store));
     }
     const auto store = open();

@@ -2,6 +2,7 @@
 // The seam between a disk store and its files: real ones (make_disk_folder()), or ones that a test breaks.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,11 @@ class DiskFile {
   // For io_uring; -1 where there is none, and read() and write() alone work.
   virtual int descriptor() const = 0;
 };
+
+// A discard that ended so never goes well: the file system, or the system's way to ask it, cannot.
+constexpr bool never_discards(std::int64_t result) {
+  return result == -EOPNOTSUPP || result == -ENOSYS || result == -EINVAL;
+}
 
 enum class FileCaching : std::uint8_t {
   kCached,

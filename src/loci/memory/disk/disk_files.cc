@@ -79,6 +79,7 @@ class Opener {
       set_.directories.push_back({.folder = make_folder(directory.path)});
       LOCI_RETURN_IF_ERROR(set_.directories.back().folder->lock());
     }
+    LOCI_RETURN_IF_ERROR(leave_out_hidden());
     LOCI_RETURN_IF_ERROR(read_secret());
     for (std::size_t i = 0; i < set_.directories.size(); ++i) LOCI_RETURN_IF_ERROR(adopt_shape(i));
     bool any_kept = false;
@@ -113,6 +114,34 @@ class Opener {
     std::string reason;  // empty: the files could not be opened
   };
   static constexpr const char* kNew = "new";
+
+  // Both forms' files together are larger than the space, and keep to it by what is given back: where the
+  // file system takes nothing back there are keys and values alone.
+  Status leave_out_hidden() {
+    if (set_.layout.layer_groups() == set_.layout.groups.size()) return {};
+    for (const DiskFileSet::Directory& one : set_.directories) {
+      if (gives_back(*one.folder)) continue;
+      set_.notes.push_back(
+          fmt::format("{}: the file system cannot punch holes in files, so hidden states are not kept on the "
+                      "disk, but keys and values alone",
+                      one.folder->path()));
+      DiskStoreOptions without = options_;
+      without.groups.resize(set_.layout.layer_groups());
+      LOCI_ASSIGN_OR_RETURN(set_.layout, divide_space(without));
+      return {};
+    }
+    return {};
+  }
+
+  // A trial that fails for another reason says nothing: what is not given back is tried again (DiskClears).
+  static bool gives_back(DiskFolder& folder) {
+    constexpr std::string_view kTrial = "punch-trial";
+    const auto file = folder.create(kTrial, kDiskAlignment, FileCaching::kCached);
+    if (!file.ok()) return true;
+    const std::int64_t given = (*file)->discard(0, kDiskAlignment);
+    (void)folder.remove(kTrial).ok();
+    return !never_discards(given);
+  }
 
   Superblock expected(std::size_t directory) const {
     return {.set = set_of(set_.secret),

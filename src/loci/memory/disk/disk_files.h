@@ -53,6 +53,7 @@ struct DiskFileSet {
   Place slice_place(std::uint32_t group, SlotId slot, std::uint32_t first, std::uint32_t count) const;
 };
 
+// Leaves out hidden states, with a note, where a directory's file system cannot punch holes.
 // Errors: as DiskStore::open().
 Result<DiskFileSet> open_disk_files(const DiskStoreOptions& options, const MakeDiskFolder& make_folder);
 

@@ -3,13 +3,21 @@
 #include "loci/memory/disk/disk_files.h"
 
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
 #include "loci/base/folder_testing.h"
+#include "loci/memory/disk/disk_format.h"
+#include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_testing.h"
+#include "loci/memory/disk/faulty_disk_testing.h"
+#include "loci/memory/disk/open_disk_store.h"
 
 namespace loci {
 namespace {
@@ -24,10 +32,8 @@ class DiskFiles : public ::testing::Test {
     all.directories = {{folder_.file("a"), kSpace}, {folder_.file("b"), kSpace}};
     all.groups = {{.layers = 4, .layer_slice_bytes = 8192}};
     all.shares = {2};
-    if (hidden > 0) {
+    if (hidden > 0)
       all.groups.push_back({.layers = 4, .layer_slice_bytes = hidden, .form = StateForm::kHidden});
-      all.shares.push_back(1);
-    }
     all.model_fingerprint.fill(7);
     return all;
   }
@@ -53,6 +59,17 @@ class DiskFiles : public ::testing::Test {
                 test_bytes(seed, store.groups()[group]))
           << "group " << group << ", slot " << slot;
     }
+  }
+  // The superblock as version 1 would have written it. (Hidden states were in other rows then.)
+  void make_first_version(const std::string& directory) const {
+    const std::string path = folder_.file(directory + "/superblock");
+    std::vector<char> bytes(kSuperblockBytes);
+    std::ifstream(path).read(bytes.data(), kSuperblockBytes);
+    ASSERT_EQ(bytes[16], 2);
+    bytes[16] = 1;
+    const std::uint64_t sum = XXH3_64bits_withSeed(bytes.data() + 8, bytes.size() - 8, kSuperblockSeed);
+    std::memcpy(bytes.data(), &sum, sizeof sum);
+    std::ofstream(path).write(bytes.data(), kSuperblockBytes);
   }
   bool exists(const std::string& file) const { return std::filesystem::exists(folder_.file(file)); }
 
@@ -115,6 +132,66 @@ TEST_F(DiskFiles, KeysAndValuesStayWhereFilesOfHiddenStatesAreMissing) {
   EXPECT_NE(store->losses()[0].find("/a: the hidden states there cannot be kept"), std::string::npos);
   expect_filled(*store, 0);
   EXPECT_EQ(recover_all(*store).size(), 3u) << "the other directory has its half";
+}
+
+TEST_F(DiskFiles, OfVersionOneKeysAndValuesStayAndHiddenStatesGo) {
+  for (const std::uint64_t hidden : {4096, 0}) {
+    {
+      const auto store = open(4096);
+      fill(*store, 0);
+      fill(*store, 1);
+    }
+    for (const char* directory : {"a", "b"}) make_first_version(directory);
+    const auto store = open(hidden);
+    expect_filled(*store, 0);
+    EXPECT_EQ(recover_all(*store).size(), 2u);
+    EXPECT_EQ(exists("a/group-1.slots"), hidden > 0);
+  }
+}
+
+// Another model's: its hidden states, which nobody can read, go first.
+TEST_F(DiskFiles, OfVersionOneHiddenStatesAreTheFirstThatGiveSpaceBack) {
+  {
+    const auto store = open(4096);
+    fill(*store, 0);
+    fill(*store, 1);
+  }
+  make_first_version("a");
+  const StoredModel model{.folder = folder_.file("a")};
+  const auto dropped = drop_oldest_state(model, 1);
+  ASSERT_TRUE(dropped.ok()) << dropped.status().to_string();
+  EXPECT_GT(dropped->freed_bytes, 0u);
+  EXPECT_FALSE(exists("a/group-1.slots"));
+  expect_filled(*open(0), 0);
+}
+
+TEST_F(DiskFiles, WhereNothingIsGivenBackThereAreKeysAndValuesAlone) {
+  FaultyDisk disk;
+  const SystemClock clock;
+  {
+    auto store = open_disk_store(options(4096), disk.folders(), clock).value();
+    EXPECT_EQ(store->groups().size(), 2u);
+    EXPECT_TRUE(store->notes().empty());
+    fill(*store, 0);
+    fill(*store, 1);
+  }
+  int error = EOPNOTSUPP;
+  disk.set_judge([&error](const FaultyOperation& one) {
+    return one.discard ? FaultAnswer{FaultAnswer::Kind::kError, error} : FaultAnswer{};
+  });
+  {
+    const auto store = open_disk_store(options(4096), disk.folders(), clock).value();
+    EXPECT_EQ(store->groups().size(), 1u);
+    ASSERT_EQ(store->notes().size(), 1u);
+    EXPECT_NE(store->notes()[0].find("/a: the file system cannot punch holes"), std::string::npos);
+    expect_filled(*store, 0);
+    EXPECT_LE(disk.bytes_of(folder_.file("a")), kSpace);
+  }
+  EXPECT_TRUE(open_disk_store(options(0), disk.folders(), clock).value()->notes().empty());
+  error = EIO;
+  const auto store = open_disk_store(options(4096), disk.folders(), clock);
+  ASSERT_TRUE(store.ok()) << store.status().to_string();
+  EXPECT_EQ((*store)->groups().size(), 2u) << "a trial that fails says nothing";
 }
 
 // Cut short between the superblock and the files that it names no longer, or does not name yet.

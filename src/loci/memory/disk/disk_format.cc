@@ -58,6 +58,10 @@ bool possible(const BlockEntry& entry, std::uint8_t parent_kind) {
          (entry.parent_kind == ParentKind::kGate || entry.above == ChainKey{});
 }
 
+std::uint16_t version_of(StateForm form) {
+  return form == StateForm::kHidden ? kDiskVersion : kDiskVersionFirst;
+}
+
 void seal(const RecordPlace& place, std::span<std::byte> record) {
   put(record, 0,
       XXH3_64bits_withSeed(record.data() + 8, record.size() - 8, place_seed(place.group, place.slot)));
@@ -77,7 +81,7 @@ void encode_record(const RecordPlace& place, const BlockEntry& entry,
   LOCI_CHECK(into.size() == record_bytes(layers), "a record's bytes");
   std::memset(into.data(), 0, into.size());
   put(into, kMagicAt, kRecordMagic);
-  put(into, kVersionAt, kDiskVersion);
+  put(into, kVersionAt, version_of(place.form));
   put(into, kFormAt, place.form);
   put(into, kParentKindAt, entry.parent_kind);
   put(into, kModelAt, place.model_fingerprint);
@@ -108,7 +112,7 @@ RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::s
     return RecordState::kDamaged;
   }
   if (get<std::uint32_t>(bytes, kMagicAt) != kRecordMagic) return RecordState::kDamaged;
-  if (get<std::uint16_t>(bytes, kVersionAt) != kDiskVersion) return RecordState::kForeign;
+  if (get<std::uint16_t>(bytes, kVersionAt) != version_of(place.form)) return RecordState::kForeign;
   if (get<std::array<std::uint8_t, 16>>(bytes, kModelAt) != place.model_fingerprint) {
     return RecordState::kForeign;
   }
@@ -136,11 +140,16 @@ std::uint64_t slice_checksum(std::uint32_t slot, std::uint32_t layer, std::span<
   return XXH3_64bits_withSeed(slice.data(), slice.size(), mix64(~((std::uint64_t{slot} << 32) | layer)));
 }
 
+std::uint16_t version_of_files(std::span<const DiskGroup> groups) {
+  const bool has_hidden = std::ranges::find(groups, StateForm::kHidden, &DiskGroup::form) != groups.end();
+  return version_of(has_hidden ? StateForm::kHidden : StateForm::kKeysAndValues);
+}
+
 std::vector<std::byte> encode_superblock(const Superblock& superblock) {
   LOCI_CHECK(superblock.groups.size() <= kDiskGroupsMax, "groups of a superblock");
   std::vector<std::byte> bytes(kSuperblockBytes);
   put(bytes, 8, kSuperblockMagic);
-  put(bytes, 16, std::uint32_t{kDiskVersion});
+  put(bytes, 16, std::uint32_t{version_of_files(superblock.groups)});
   put(bytes, 20, static_cast<std::uint32_t>(superblock.groups.size()));
   put(bytes, 24, superblock.set);
   put(bytes, 40, superblock.model_fingerprint);
@@ -164,9 +173,9 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
           XXH3_64bits_withSeed(bytes.data() + 8, bytes.size() - 8, kSuperblockSeed)) {
     return data_loss("the superblock is damaged");
   }
-  if (const auto version = get<std::uint32_t>(bytes, 16); version != kDiskVersion) {
+  const auto version = get<std::uint32_t>(bytes, 16);
+  if (version < kDiskVersionFirst || version > kDiskVersion)
     return unimplemented(fmt::format("version {}, this Loci's is {}", version, kDiskVersion));
-  }
   Superblock superblock;
   const auto groups = get<std::uint32_t>(bytes, 20);
   superblock.set = get<std::array<std::uint8_t, 16>>(bytes, 24);
@@ -185,6 +194,8 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
                                  .slots = get<std::uint32_t>(bytes, at + 4),
                                  .form = static_cast<StateForm>(layers >> kGroupFormShift)});
   }
+  if (version < kDiskVersion)
+    std::erase_if(superblock.groups, [](const DiskGroup& group) { return group.form == StateForm::kHidden; });
   return superblock;
 }
 

@@ -19,7 +19,9 @@
 
 namespace loci {
 
-inline constexpr std::uint16_t kDiskVersion = 1;
+// Hidden states are in the rows of version 2; keys and values and holes are as they were in version 1, which
+// is what their records and files without hidden states say.
+inline constexpr std::uint16_t kDiskVersion = 2, kDiskVersionFirst = 1;
 inline constexpr std::uint64_t kDiskAlignment = 4096;  // of slices in the files and in memory
 inline constexpr std::uint64_t kDiskSector = 512;      // what a disk writes whole or not at all
 inline constexpr std::uint32_t kHoleGroup = 0xffffffff;
@@ -80,7 +82,10 @@ struct Superblock {
   bool operator==(const Superblock&) const = default;
 };
 
+// The version of files that hold these groups.
+std::uint16_t version_of_files(std::span<const DiskGroup> groups);
 std::vector<std::byte> encode_superblock(const Superblock& superblock);
+// Hidden states of version 1 are left out: nobody finds their rows any more.
 // Errors: kDataLoss (damaged, or no superblock), kUnimplemented (another version).
 Result<Superblock> decode_superblock(std::span<const std::byte> bytes);
 

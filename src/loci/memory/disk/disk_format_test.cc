@@ -114,6 +114,23 @@ TEST(DiskFormat, SuperblocksComeBackAndVerify) {
   EXPECT_FALSE(decode_superblock({}).ok());
 }
 
+// Keys and values are as in version 1, whose disks are taken over; hidden states have other rows since.
+TEST(DiskFormat, OnlyHiddenStatesAreOfASecondVersion) {
+  Superblock superblock{.groups = {{.layers = 4, .layer_slice_bytes = 8192, .slots = 6}}, .holes = 6};
+  EXPECT_EQ(encode_superblock(superblock)[16], std::byte{1});
+  EXPECT_EQ(record_of(test_entry(3), 4)[12], std::byte{1});
+  RecordPlace hidden = kPlace;
+  hidden.form = StateForm::kHidden;
+  std::vector<std::byte> record(record_bytes(4));
+  encode_record(hidden, test_entry(3), checksums_of(4), record);
+  EXPECT_EQ(record[12], std::byte{2});
+  EXPECT_EQ(decode(hidden, 4, record), RecordState::kValid);
+  superblock.groups.push_back(
+      {.layers = 4, .layer_slice_bytes = 4096, .slots = 12, .form = StateForm::kHidden});
+  EXPECT_EQ(encode_superblock(superblock)[16], std::byte{2});
+  EXPECT_EQ(decode_superblock(encode_superblock(superblock)).value(), superblock);
+}
+
 TEST(DiskFormat, AnyBytesMayBeDecoded) {
   Random random(7);
   for (int round = 0; round < 3000; ++round) {
@@ -193,6 +210,52 @@ TEST(DiskLayout, PacksSlicesThatLeaveGaps) {
   EXPECT_LE(static_cast<double>(q8.slot_stride(0)), 0.55 * static_cast<double>(f16.slot_stride(0)));
 }
 
+// Rows of the default model, of Gemma 3 4B's shape and of those whose slices are whole pages.
+TEST(DiskLayout, LeavesLittleOfHiddenStatesEmpty) {
+  for (const std::uint64_t row : {648u, 2880u, 1152u, 4608u, 1153u}) {
+    const DiskLayout layout{
+        .groups = {{.layers = 30, .layer_slice_bytes = 8192 * row},
+                   {.layers = 30, .layer_slice_bytes = 32 * row, .form = StateForm::kHidden}}};
+    EXPECT_LE(static_cast<double>(layout.slot_stride(1)), 30 * 32 * 1.0205 * static_cast<double>(row)) << row;
+    EXPECT_LE(layout.pack_layers(1), 10u) << "what is read alone is not much";
+  }
+}
+
+// Whatever part of the blocks is in which form, together they take no more than one form alone may.
+TEST(DiskLayout, FormsShareTheirRoom) {
+  Random random(5);
+  for (int round = 0; round < 300; ++round) {
+    const auto layers = static_cast<std::uint32_t>(1 + random.below(40));
+    const std::uint64_t slice = 1 + random.below(100'000), space = 5'000'000 + random.below(1u << 30);
+    DiskStoreOptions options{
+        .directories = {{"a", space}, {"b", space}},
+        .groups = {{.layers = layers, .layer_slice_bytes = slice}, {.layers = 2, .layer_slice_bytes = 5000}},
+        .shares = {2, 1}};
+    const auto without = divide_space(options);
+    options.groups.push_back(
+        {.layers = layers, .layer_slice_bytes = 1 + random.below(slice), .form = StateForm::kHidden});
+    const auto layout = divide_space(options);
+    ASSERT_EQ(layout.ok(), without.ok());
+    if (!layout.ok()) continue;
+    EXPECT_LE(layout->directory_bytes(), space);
+    EXPECT_GE(layout->groups[0].slots + 2 + without->groups[0].slots / 8, without->groups[0].slots);
+    EXPECT_GE(layout->holes, std::max(layout->groups[0].slots, layout->groups[2].slots));
+    for (const std::uint64_t bytes : {space, space / 3, space / 50}) {
+      const std::vector<std::uint32_t> slots = slots_within(*layout, options.shares, bytes);
+      EXPECT_GE(slots[2], slots[0]);
+      for (int i = 0; i < 10; ++i) {
+        const auto used = static_cast<std::uint32_t>(random.below(slots[0] + 1));
+        const std::uint32_t beside = slots_beside(slots[2], used, slots[0]);
+        EXPECT_LE((used * layout->whole_slot_bytes(0) + beside * layout->whole_slot_bytes(2) +
+                   slots[1] * layout->whole_slot_bytes(1)) /
+                      2,
+                  bytes);
+        EXPECT_GE(slots_beside(slots[0], beside, slots[2]), used) << "from either side";
+      }
+    }
+  }
+}
+
 TEST(DiskLayout, RefusesWhatMakesNoSense) {
   DiskStoreOptions options{.directories = {{"x", 1 << 30}},
                            .groups = {{.layers = 2, .layer_slice_bytes = 10}}};
@@ -212,6 +275,9 @@ TEST(DiskLayout, RefusesWhatMakesNoSense) {
   options.directories = {{"x", 1}};
   EXPECT_NE(message().find("for each directory, so that it holds a block, found 1 B"), std::string::npos)
       << message();
+  options.groups.push_back({.layers = 2, .layer_slice_bytes = 11, .form = StateForm::kHidden});
+  EXPECT_EQ(message(), "expected hidden states behind the keys and values of the same layers, and no larger");
+  options.groups.pop_back();
   options.groups[0].layers = 0;
   EXPECT_EQ(message(), "expected groups of at least one layer and one byte, found one without");
 }

@@ -3,6 +3,11 @@
 //
 // Slot s is in directory s % n, at row s / n of the directory's files; so all directories have the same
 // number of rows, and the one with the least space decides it.
+//
+// Keys and values and hidden states of a group share its space: each form's files have slots for all of it,
+// and the store's user takes care that both together hold no more (slots_beside()). Files are
+// sparse, and what is forgotten gives its space back: where the file system takes none back there are keys
+// and values alone (disk_files.h). That is of all directories together: one may have more than its part.
 #pragma once
 
 #include <array>
@@ -47,8 +52,16 @@ struct DiskLayout {
   std::uint64_t header_file_bytes(std::uint32_t group) const;
   std::uint64_t slot_file_bytes(std::uint32_t group) const;
   std::uint64_t hole_file_bytes() const;
-  // All files of a directory, small ones and what the file system adds included.
+  // The most that all files of a directory take, small ones and what the file system adds included.
   std::uint64_t directory_bytes() const;
+
+  // Groups of keys and values; those of hidden states come behind them.
+  std::uint32_t layer_groups() const;
+  // A slot, its record and that of a hole.
+  std::uint64_t whole_slot_bytes(std::uint32_t group) const;
+  // How many slots of hidden states have room where so many of keys and values have. Both are of all
+  // directories; `group`: of hidden states.
+  std::uint32_t slots_as_hidden(std::uint32_t group, std::uint32_t slots) const;
 };
 
 std::string header_file_name(std::uint32_t group);  // group-0.headers
@@ -58,13 +71,13 @@ inline constexpr const char* kSuperblockFileName = "superblock";
 inline constexpr const char* kSecretFileName = "secret";
 inline constexpr const char* kLockFileName = "lock";
 
-// Slots of each group, in all directories together, that `bytes` of each directory have room for; at most the
-// layout's. Zeros where it is room for nothing.
+// Slots of each group, in all directories together, that `bytes` of each directory have room for, each form
+// as if there were no other; at most the layout's. Zeros where it is room for nothing.
 std::vector<std::uint32_t> slots_within(const DiskLayout& layout, const std::vector<std::uint32_t>& shares,
                                         std::uint64_t bytes);
 
-// Divides the directories' space among the groups by `shares`. There is a hole's record for each slot (512
-// bytes beside a slot of at least 4,096, so holes take less than an eighth).
+// Divides the directories' space among the groups of layers by `shares`. There is a hole's record for each
+// slot that can be used (512 bytes beside a slot of at least 4,096, so holes take less than an eighth).
 // Errors: kInvalidArgument naming disk where the space is too small for one slot of each group, or the
 // options make no sense.
 Result<DiskLayout> divide_space(const DiskStoreOptions& options);

@@ -112,9 +112,20 @@ Result<std::uint64_t> drop_entry(DiskFolder& folder, const DiskLayout& layout, c
     return Status(StatusCode::kUnavailable, fmt::format("{}: state cannot be dropped", folder.path()));
   const std::int64_t discarded = slots->discard(row * bytes, bytes);
   if (discarded == 0) return bytes;
-  return Status(discarded == -EOPNOTSUPP ? StatusCode::kUnimplemented : StatusCode::kUnavailable,
+  return Status(never_discards(discarded) ? StatusCode::kUnimplemented : StatusCode::kUnavailable,
                 fmt::format("{}: state cannot be dropped: {}", folder.path(),
                             errno_text(static_cast<int>(-discarded))));
+}
+
+// The files that the superblock does not name: hidden states as version 1 had them, or what was cut short.
+// Bytes that the file system has back.
+Result<std::uint64_t> drop_unnamed(DiskFolder& folder, std::size_t named) {
+  const std::uint64_t before = held_bytes_of(folder.path());
+  for (auto g = static_cast<std::uint32_t>(named); g < kDiskGroupsMax; ++g) {
+    LOCI_RETURN_IF_ERROR(folder.remove(header_file_name(g)));
+    LOCI_RETURN_IF_ERROR(folder.remove(slot_file_name(g)));
+  }
+  return before - std::min(before, held_bytes_of(folder.path()));
 }
 
 // Under another name first: a server that starts meanwhile makes a folder of its own, of which nothing goes.
@@ -206,6 +217,7 @@ Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t b
         .directories = superblock->directories, .groups = superblock->groups, .holes = superblock->holes};
     LOCI_ASSIGN_OR_RETURN(std::vector<RecoveredEntry> entries,
                           scan_folder(model.folder, *superblock, layout));
+    LOCI_ASSIGN_OR_RETURN(dropped.freed_bytes, drop_unnamed(*folder, layout.groups.size()));
     for (const std::uint32_t index : dropping_order(entries)) {
       if (dropped.freed_bytes >= bytes) {
         dropped.oldest_used_at = entries[index].entry.used_at;

@@ -367,7 +367,7 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
           [warn = options.warn, folders](std::uint64_t records) {
             warn(fmt::format(
                 "{} records of deleted state in {} could not be cleared, because the disk refused or did "
-                "not answer: the next start finds that state again, unless `loci forget` removes it",
+                "not answer: the next start may find that state again, unless `loci forget` removes it",
                 records, fmt::join(folders, ", ")));
           }};
   return std::unique_ptr<DiskStore>(

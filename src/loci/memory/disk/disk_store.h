@@ -64,7 +64,7 @@ struct DiskStoreOptions {
   std::vector<DiskDirectory> directories;  // at least one
   std::vector<DiskGroup> groups;           // without slots: open() divides the space (policy's proportions
                                            // are in `shares`)
-  std::vector<std::uint32_t> shares;       // slots of each group in proportion to one another
+  std::vector<std::uint32_t> shares;       // slots of each group of layers in proportion to one another
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::string io = "auto";                    // auto, io_uring, threads (a pool of pread and pwrite)
   std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
@@ -97,14 +97,17 @@ class DiskStore : public BlockSource {
   // each.
   ~DiskStore() override = default;
 
-  virtual const std::vector<DiskGroup>& groups() const = 0;  // with slots
-  virtual std::uint32_t hole_records() const = 0;            // slots of holes
+  // With slots; without hidden states where the file system cannot give space back. Where a group's hidden
+  // states are kept beside its keys and values, each form has as many as its whole room is enough for.
+  virtual const std::vector<DiskGroup>& groups() const = 0;
+  virtual std::uint32_t hole_records() const = 0;  // slots of holes
   // Lines for the log about how it was opened that an operator should know (O_DIRECT or io_uring was
   // refused).
   virtual const std::vector<std::string>& notes() const = 0;
   // What was there before and could not be kept, and why: a warning each.
   virtual const std::vector<std::string>& losses() const = 0;
-  // Slots of each group that `bytes` in each directory have room for, by the groups' proportions.
+  // Slots of each group that `bytes` in each directory have room for, by the groups' proportions; of each
+  // form as if there were no other.
   virtual std::vector<std::uint32_t> room(std::uint64_t bytes) const = 0;
   // Keys the chain keys of what is stored; made with the files, readable by their owner only.
   virtual const std::array<std::uint8_t, 32>& secret() const = 0;

@@ -37,8 +37,7 @@ class DiskStoreContract : public ::testing::TestWithParam<std::string> {
       all.directories.push_back({folder_.file("state" + std::to_string(i)), 4 * kMiB});
     }
     // A group whose slices are padded, and one whose are not.
-    all.groups = {{.layers = 10, .layer_slice_bytes = 2000},
-                  {.layers = 3, .layer_slice_bytes = 8192, .form = StateForm::kHidden}};
+    all.groups = {{.layers = 10, .layer_slice_bytes = 2000}, {.layers = 3, .layer_slice_bytes = 8192}};
     all.shares = {2, 1};
     all.model_fingerprint.fill(7);
     all.io = GetParam();
@@ -278,8 +277,7 @@ TEST_P(DiskStoreContract, ASlotIsGoneFromTheCallThatWritesOrForgetsIt) {
 TEST_P(DiskStoreContract, BringsTheFirstLayersOfAllFirst) {
   DiskStoreOptions with = options();
   with.queue_depth = 1;  // so that the disk answers in order
-  with.groups = {{.layers = 5, .layer_slice_bytes = 4096},
-                 {.layers = 3, .layer_slice_bytes = 8192, .form = StateForm::kHidden}};
+  with.groups = {{.layers = 5, .layer_slice_bytes = 4096}, {.layers = 3, .layer_slice_bytes = 8192}};
   const auto store = open(with);
   std::vector<BlockRead> items;
   for (std::uint32_t i = 0; i < 6; ++i) {
@@ -316,8 +314,7 @@ TEST_P(DiskStoreContract, WhatNobodyWaitsForIsNotReadToItsEnd) {
   };
   DiskStoreOptions with = options();
   with.queue_depth = 1;  // so that the disk answers in order
-  with.groups = {{.layers = 8, .layer_slice_bytes = 4096},
-                 {.layers = 3, .layer_slice_bytes = 8192, .form = StateForm::kHidden}};
+  with.groups = {{.layers = 8, .layer_slice_bytes = 4096}, {.layers = 3, .layer_slice_bytes = 8192}};
   const auto store = open(with);
   std::vector<BlockRead> items;
   for (std::uint32_t i = 0; i < 6; ++i) {

@@ -77,14 +77,20 @@ class DiskWriter::RecordJob final : public Job {
   }
 
   void ended(std::uint32_t step, std::int64_t result, DiskBuffer) override {
-    if (step == kDiscard) return writer_.finished(name());
+    if (step == kDiscard) {
+      // (What no file system gives back it will not give back later either.)
+      record_ended(result, result >= 0 || never_discards(result));
+      return writer_.finished(name());
+    }
     const std::uint64_t bytes = writer_.files_.record_place(group_, slot_).bytes;
     const bool written = status_of(result, bytes).ok();
     if (!written) writer_.counters_.write_errors.fetch_add(1, std::memory_order_relaxed);
-    record_ended(result, written);
-    // What is forgotten gives its space back, to other models too. (Not where a file system cannot, and later
-    // where the disk does not answer.)
-    if (group_ == kHoleGroup || entry_.has_value() || result == -ETIME) return writer_.finished(name());
+    // What is forgotten gives its space back, to the other form and other models too: until it has, the slot
+    // owes a clear. (Not where a file system cannot.)
+    if (group_ == kHoleGroup || entry_.has_value() || !written) {
+      record_ended(result, written);
+      return writer_.finished(name());
+    }
     const DiskFileSet::Place place = writer_.files_.slot_place(group_, slot_);
     writer_.queue_.push({.owner = shared_from_this(),
                          .step = kDiscard,

@@ -36,8 +36,8 @@ class FaultyDisk::File final : public DiskFile {
   std::int64_t discard(std::uint64_t offset, std::uint64_t bytes) override {
     std::vector<std::byte> zeros(kDiskAlignment);
     for (std::uint64_t done = 0; done < bytes; done += zeros.size()) {
-      const FaultyOperation piece{directory_, name_, true, offset + done,
-                                  std::min<std::uint64_t>(zeros.size(), bytes - done)};
+      const FaultyOperation piece{
+          directory_, name_, true, offset + done, std::min<std::uint64_t>(zeros.size(), bytes - done), true};
       if (const std::int64_t put = disk_.move(piece, zeros.data(), *content_); put < 0) return put;
     }
     return 0;
@@ -124,7 +124,9 @@ void FaultyDisk::release() {
   released_.notify_all();
 }
 
-FaultyDisk::~FaultyDisk() {
+FaultyDisk::~FaultyDisk() { wait_for_rest(); }
+
+void FaultyDisk::wait_for_rest() {
   MutexLock lock(mutex_);
   released_.wait(lock, [&]() REQUIRES(mutex_) { return under_way_ == 0; });
 }

@@ -28,6 +28,7 @@ struct FaultyOperation {
   bool write = false;
   std::uint64_t offset = 0;
   std::size_t bytes = 0;
+  bool discard = false;  // a write that gives space back
 };
 
 // Thread-safe. Must outlive the stores on it; its end waits for operations that are under way.
@@ -41,6 +42,8 @@ class FaultyDisk {
   void set_judge(Judge judge);
   // Lets operations that were never to be answered go on.
   void release();
+  // Waits until no operation is under way. (A store that ends does not wait for those that it has given up.)
+  void wait_for_rest();
 
   // What was written until now survives a loss of power.
   void sync();

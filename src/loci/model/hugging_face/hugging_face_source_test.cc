@@ -3,13 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 
 #include "loci/base/folder_testing.h"
 #include "loci/model/hugging_face/directory_testing.h"
 #include "loci/model/hugging_face/encode_tensors.h"
 #include "loci/model/hugging_face/tensor_names.h"
 #include "loci/model/model.h"
+#include "loci/model/quantize.h"
 #include "loci/model/sampling_defaults.h"
 
 namespace loci {

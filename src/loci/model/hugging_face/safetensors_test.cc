@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <filesystem>
+
 #include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
 #include "loci/model/hugging_face/directory_testing.h"

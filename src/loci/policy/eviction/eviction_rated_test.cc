@@ -195,6 +195,21 @@ TEST(Value, ACopyThatSavesNothingGoesFirst) {
   EXPECT_EQ(ValueOrder(slow, costs()).lost(facts[BlockId(2)]), 0);
 }
 
+// Of the smaller form four have the room of one: what they save together is what counts.
+TEST(Value, WeighsFormsByTheirBytes) {
+  const EvictionPlace place{.tier = Tier::kDisk, .block_bytes = kBytes, .hidden_bytes = kBytes / 4};
+  const auto lost = [&](Nanos projection, StateForm form) {
+    CostCurves curves = costs()->curves();
+    curves.projection = projection;
+    return ValueOrder(place, std::make_shared<const CostModel>(curves)).lost({.depth = 1'001, .form = form});
+  };
+  // 1 ms to load, or a quarter of one and 3.2 to project.
+  const Nanos computed = costs()->compute(1'000 * kBlockTokens, kBlockTokens);
+  EXPECT_EQ(lost(100'000, StateForm::kKeysAndValues), computed - 1'000'000);
+  EXPECT_EQ(lost(100'000, StateForm::kHidden), 4 * (computed - 250'000 - 3'200'000));
+  EXPECT_EQ(lost(1'000'000, StateForm::kHidden), 0) << "computing is faster than projecting";
+}
+
 TEST(Value, WhatTheQueueNeedsGoesLastFromItsTail) {
   Facts facts;
   facts[BlockId(0)] = {.last_used = 0, .depth = 1, .wanted = 0};

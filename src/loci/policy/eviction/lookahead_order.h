@@ -29,7 +29,6 @@ class LookaheadOrder final : public EvictionOrder {
     return kNoBlock;
   }
   std::size_t size() const override { return behind_window_.size() + unwanted_.size() + wanted_.size(); }
-  bool spares_wanted() const override { return true; }
 
  private:
   // Place in the queue, none or the last first; last use; depth, the deepest first; block.

@@ -33,7 +33,6 @@ class RandomOrder final : public EvictionOrder {
     return blocks_.empty() ? kNoBlock : blocks_[random_.below(blocks_.size())];
   }
   std::size_t size() const override { return blocks_.size(); }
-  bool spares_wanted() const override { return false; }
 
  private:
   static constexpr std::size_t kNowhere = SIZE_MAX;

@@ -52,7 +52,6 @@ class RetentionOrder final : public EvictionOrder {
   void erase(BlockId block, const EvictionFacts& facts) override;
   BlockId choose(Nanos now) override;
   std::size_t size() const override { return behind_window_.size() + kept_.size(); }
-  bool spares_wanted() const override { return false; }
 
  private:
   RecomputeCosts costs_;

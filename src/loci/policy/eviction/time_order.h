@@ -20,7 +20,6 @@ class TimeOrder final : public EvictionOrder {
   BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(ranks_.first()); }
   BlockId soon() const override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(ranks_.soon()); }
   std::size_t size() const override { return ranks_.size(); }
-  bool spares_wanted() const override { return false; }
 
  private:
   // Not behind the window; time; depth, the deepest first; block.

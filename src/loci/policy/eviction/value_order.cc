@@ -4,11 +4,20 @@
 #include <algorithm>
 
 namespace loci {
+namespace {
+
+constexpr Nanos kLostMost = Nanos{1} << 62;
+
+}  // namespace
 
 ValueOrder::ValueOrder(const EvictionPlace& place, std::shared_ptr<const CostModel> costs)
-    : tier_(place.tier), recompute_(place, costs) {
+    : tier_(place.tier),
+      recompute_(place, costs),
+      block_bytes_(place.block_bytes),
+      hidden_bytes_(std::max<std::uint64_t>(place.hidden_bytes, 1)) {
   for (std::size_t tier = 0; tier < kTiers; ++tier)
     load_[tier] = costs->load(static_cast<Tier>(tier), place.block_bytes);
+  load_hidden_ = costs->load(tier_, place.hidden_bytes) + costs->project_block();
 }
 
 Nanos ValueOrder::lost(const EvictionFacts& facts) const {
@@ -17,7 +26,9 @@ Nanos ValueOrder::lost(const EvictionFacts& facts) const {
   for (std::size_t tier = 0; tier < kTiers; ++tier) {
     if (tier != here && (facts.elsewhere >> tier & 1) != 0) without = std::min(without, load_[tier]);
   }
-  return std::max<Nanos>(without - load_[here], 0);
+  if (facts.form == StateForm::kKeysAndValues) return std::max<Nanos>(without - load_[here], 0);
+  const auto saved = static_cast<unsigned __int128>(std::max<Nanos>(without - load_hidden_, 0));
+  return static_cast<Nanos>(std::min<unsigned __int128>(saved * block_bytes_ / hidden_bytes_, kLostMost));
 }
 
 ValueOrder::Wanted ValueOrder::wanted(BlockId block, const EvictionFacts& facts) const {

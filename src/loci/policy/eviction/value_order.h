@@ -2,7 +2,8 @@
 // value: weighs everything that is known. A copy is worth the time that it saves the next request that needs
 // it: the restore time from where the block would remain (the fastest other tier that holds it, or computing
 // it again at its depth, whichever is faster) less the restore time from here; divided by the time since
-// anybody last used it and kAway. (And by its bytes: those of one order's copies are equal.)
+// anybody last used it and kAway, and by its bytes. (Those of one order's copies are equal, but for hidden
+// states, which are smaller: what they save counts as many times as they are smaller.)
 //
 // kAway: people think for minutes, so what was used a moment ago is not needed sooner than what was used a
 // few minutes ago, and conversations that take turns would push one another out by turns. Whatever would cost
@@ -48,9 +49,8 @@ class ValueOrder final : public EvictionOrder {
     return wanted_.empty() ? kNoBlock : std::get<BlockId>(wanted_.soon());
   }
   std::size_t size() const override { return behind_window_.size() + unwanted_.size() + wanted_.size(); }
-  bool spares_wanted() const override { return true; }
 
-  // What its loss adds to the time to restore the block.
+  // What its loss adds to the time to restore the block, for as many bytes as keys and values have.
   Nanos lost(const EvictionFacts& facts) const;
 
  private:
@@ -61,6 +61,8 @@ class ValueOrder final : public EvictionOrder {
   Tier tier_;
   RecomputeCosts recompute_;
   std::array<Nanos, kTiers> load_{};  // of a block, by tier
+  Nanos load_hidden_ = 0;             // from here, and projecting it
+  std::uint64_t block_bytes_, hidden_bytes_;
   LruOrder behind_window_;
   IdleCostQueue unwanted_{kAway};
   RankRuns<Wanted> wanted_;

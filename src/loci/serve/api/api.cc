@@ -179,7 +179,7 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
   if (reads_json) {
     if (std::optional<ApiError> error = check_content_type(call.exchange.request())) co_return error;
   }
-  if (route.metering == Metering::kFree) co_return std::nullopt;
+  if (route.metering == Metering::kFree || route.metering == Metering::kByHandler) co_return std::nullopt;
   if (route.metering != Metering::kRequest) co_return services_.begin_reading(call, route.metering);
   // (Like take_resumed, it is set when the model has been loaded.)
   const bool was_lost =

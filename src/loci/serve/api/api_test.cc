@@ -314,7 +314,8 @@ TEST_F(ApiTest, WhateverWritesOrComputesIsMetered) {
     const bool reads = route.method == boost::beast::http::verb::get;
     const bool free = reads || route.pattern.ends_with("/cancel") ||
                       route.pattern == "/v1/loci/warm/{name}" || route.pattern == "/v1/embeddings";
-    EXPECT_EQ(route.metering != Metering::kRequest, free) << route.pattern;
+    const bool counts = route.metering == Metering::kRequest || route.metering == Metering::kByHandler;
+    EXPECT_EQ(counts, !free) << route.pattern;
     const bool is_stored =
         route.pattern.starts_with("/v1/responses/") || route.pattern.starts_with("/v1/conversations");
     EXPECT_EQ(route.metering == Metering::kRead, reads && is_stored) << route.pattern;

@@ -56,6 +56,7 @@ asio::awaitable<void> Call::fail(ApiError error) {
   if (error.retry_after_seconds) {
     response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_seconds));
   }
+  if (!error.owner.empty()) response.headers.emplace_back(kOwnerHeader, error.owner);
   refusal = std::move(error);
   co_await exchange.respond(std::move(response));
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/serve/call/access.h"
 #include "loci/serve/generation/generation_summary.h"
 #include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/resumed_reply.h"
@@ -23,19 +24,14 @@
 
 namespace loci {
 
-// Who may call a route.
-enum class Access : std::uint8_t {
-  kOpen,      // anyone: health
-  kTenant,    // whoever has a key, where the server has keys
-  kOperator,  // whoever has an operator's key; without keys, programs on the server's own machine
-};
-
 // Whether a request counts against its tenant's limits.
 enum class Metering : std::uint8_t {
-  kFree,     // it tells of the server itself
-  kRead,     // it reads what is stored, or follows what is being made: of these a tenant has so many at once
-  kCancel,   // it ends a response that is being made: as kRead, and a few more than of those
-  kRequest,  // it computes or stores
+  kFree,    // it tells of the server itself
+  kRead,    // it reads what is stored, or follows what is being made: of these a tenant has so many at once
+  kCancel,  // it ends a response that is being made: as kRead, and a few more than of those
+  kByHandler,  // its handler counts it as kRequest, where it is this server's; it is as kCancel while that is
+               // looked up
+  kRequest,    // it computes or stores
 };
 
 // What the body of a request to a route is.
@@ -51,7 +47,7 @@ struct Call {
   std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
   std::optional<ResumedReply> resumed;   // of a request that a front sent, until a generation takes it over
   std::optional<PrefillPlace> prefill;   // of such a request: where its prompt is computed
-  std::optional<ReadPlaces::Place> reading = {};  // of kRead and kCancel
+  std::optional<ReadPlaces::Place> reading = {};  // of kRead and kCancel; of kByHandler for a while
   std::vector<std::string> parameters;  // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   // For the access log:

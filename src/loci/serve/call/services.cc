@@ -23,7 +23,7 @@ std::optional<ApiError> ApiServices::not_ready() const {
 std::optional<ApiError> ApiServices::begin_reading(Call& call, Metering metering) {
   const std::optional<std::uint32_t> of_tenant = call.tenant->limits.concurrent_reads;
   const std::uint32_t reads_max = of_tenant.value_or(options.reads_max);
-  const std::uint32_t more = metering == Metering::kCancel ? kCancelsMore : 0;
+  const std::uint32_t more = metering == Metering::kRead ? 0 : kCancelsMore;
   call.reading = reads.take(of_tenant ? call.tenant->id : std::string(), reads_max + more);
   if (call.reading) return std::nullopt;
   ApiError error = api_error(resource_exhausted(

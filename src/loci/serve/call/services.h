@@ -64,7 +64,8 @@ struct ApiServices : GenerationServices {
   // The error for a request that needs the model while the model cannot serve it: it still loads, the
   // server stops, or the device has a fault.
   std::optional<ApiError> not_ready() const;
-  // Takes the call's place among its tenant's that read, of kRead or kCancel. Errors: 429. Network thread.
+  // Takes the call's place among its tenant's that read, of any metering but kFree and kRequest. Errors: 429.
+  // Network thread.
   std::optional<ApiError> begin_reading(Call& call, Metering metering);
   // The error of a device that is lost or stands still, of a model that is loaded.
   std::optional<ApiError> device_fault() const;

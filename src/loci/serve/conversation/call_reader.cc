@@ -10,9 +10,7 @@
 namespace loci {
 namespace {
 
-std::string json_text(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string json_text(std::string_view text) { return dump_json(Json(text)); }
 
 bool is_name_key(std::string_view key) { return key == "\"name\"" || key == "\"tool_name\""; }
 bool is_arguments_key(std::string_view key) { return key == "\"arguments\"" || key == "\"parameters\""; }

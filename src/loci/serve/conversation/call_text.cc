@@ -10,7 +10,7 @@ namespace {
 
 void write_spaced(const Json& json, std::string& out) {
   if (!json.is_structured()) {
-    out += json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    out += dump_json(json);
     return;
   }
   const bool object = json.is_object();
@@ -19,7 +19,7 @@ void write_spaced(const Json& json, std::string& out) {
   for (const auto& [key, value] : json.items()) {
     if (!first) out += ", ";
     first = false;
-    if (object) out += Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ": ";
+    if (object) out += dump_json(Json(key)) + ": ";
     write_spaced(value, out);
   }
   out += object ? '}' : ']';

@@ -52,7 +52,7 @@ void read_choice(FieldReader& reader, const char* name, std::optional<Constraint
     if (!(*choice)[i].is_string())
       return reader.expected(fmt::format("{}[{}]", name, i), "a string", (*choice)[i]);
   }
-  set(reader, name, GrammarKind::kChoice, choice->dump(), out);
+  set(reader, name, GrammarKind::kChoice, dump_json(*choice), out);
 }
 
 // A schema as an object, or as text.
@@ -134,7 +134,7 @@ void constrain_to_schema(FieldReader& reader, std::string_view name, const Json&
                          std::optional<ConstraintSpec>& out) {
   if (!schema.is_object() && !schema.is_boolean())
     return reader.expected(name, "a JSON schema: an object", schema);
-  set(reader, name, GrammarKind::kJsonSchema, schema.dump(), out);
+  set(reader, name, GrammarKind::kJsonSchema, dump_json(schema), out);
 }
 
 void constrain_to_object(FieldReader& reader, std::string_view name, std::optional<ConstraintSpec>& out) {

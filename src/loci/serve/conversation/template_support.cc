@@ -17,7 +17,7 @@ class Probe {
     Json context = std::move(extra);
     context["messages"] = std::move(messages);
     context["add_generation_prompt"] = true;
-    const Result<std::string> text = render_(context.dump());
+    const Result<std::string> text = render_(dump_json(context));
     return text.ok() ? *text : std::string();
   }
   bool writes(std::string_view what, Json messages, Json extra = Json::object()) const {
@@ -85,7 +85,7 @@ void find_calls(const Probe& probe, TemplateSupport& out) {
   for (const bool text : {false, true}) {
     for (const bool null : {false, true}) {
       const Json calls =
-          Json::array({call("probe_call", kShortId, text ? Json(arguments.dump()) : arguments)});
+          Json::array({call("probe_call", kShortId, text ? Json(dump_json(arguments)) : arguments)});
       const Json asking = calling(null ? Json(nullptr) : Json(""), calls);
       if (out.calls || !shows_call(probe.render(Json::array({user, asking, result(kShortId)}), tools())))
         continue;
@@ -99,7 +99,7 @@ void find_calls(const Probe& probe, TemplateSupport& out) {
                                Json::array({user, message("assistant", "probe_call"), result(kShortId)}));
     return;
   }
-  const Json value = out.text_arguments ? Json(arguments.dump()) : arguments;
+  const Json value = out.text_arguments ? Json(dump_json(arguments)) : arguments;
   const Json content = out.null_content ? Json(nullptr) : Json("");
   const auto conversation = [&](const char* id) {
     return Json::array({user, calling(content, Json::array({call("probe_call", id, value)})), result(id)});

@@ -83,7 +83,7 @@ class GrammarText {
     std::string out;
     std::string plain;
     const auto flush = [&] {
-      if (!plain.empty()) out += " " + Json(plain).dump();
+      if (!plain.empty()) out += " " + dump_json(Json(plain));
       plain.clear();
     };
     while (!text.empty()) {
@@ -128,7 +128,7 @@ class GrammarText {
   // A text that ends with `close`: a rule `name`.
   std::string up_to(std::string_view name, const std::string& close) const {
     if (control_(close)) return fmt::format("{}: /(.|\\n)*/ {}\n", name, literal(close));
-    return fmt::format("{}[suffix={}]: /(.|\\n)*/\n", name, Json(close).dump());
+    return fmt::format("{}[suffix={}]: /(.|\\n)*/\n", name, dump_json(Json(close)));
   }
 
  private:
@@ -167,7 +167,7 @@ constexpr const char* kLarkBlanks = "[\\x20\\x0A\\x0D\\x09]{1,20}";
 
 std::string schema_text(Json schema) {
   if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", kLarkBlanks}};
-  return schema.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(schema);
 }
 
 std::string arguments_schema(const Tool& tool) {
@@ -206,7 +206,7 @@ std::string calls_of(const ToolUse& use, const Notation& notation, const Grammar
 // A call that is bare JSON, made of the words that a schema's JSON is made of: the text goes on as a call, as
 // content or as both.
 std::string json_call(const Tool& tool, std::string_view arguments_key, std::size_t number) {
-  const auto word = [](std::string_view text) { return Json(Json(text).dump()).dump(); };
+  const auto word = [](std::string_view text) { return dump_json(Json(dump_json(Json(text)))); };
   return fmt::format(R"( "{{" {} ":" {} "," {} ":" arguments_{} "}}")", word("name"), word(tool.name),
                      word(arguments_key), number);
 }

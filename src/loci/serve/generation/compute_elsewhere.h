@@ -9,6 +9,9 @@
 //     2,500    1,200 of the first one   yes: 1,300 are new
 //
 // After the first one that fails this server computes the others itself.
+//
+// A stream says meanwhile that it lives (GenerationServices::quiet_limit). Its header, which tells the front
+// how the wait ended, is sent with that, so the front is told by a mark instead (resumed_reply.h).
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -34,16 +34,23 @@ class Sink final : public ReplySink {
     headers += name + ": " + value + "\n";
   }
   asio::awaitable<bool> respond(std::string) override { co_return true; }
-  asio::awaitable<bool> begin_stream() override { co_return true; }
-  asio::awaitable<bool> stream(std::string_view) override { co_return true; }
+  asio::awaitable<bool> begin_stream() override {
+    headers += "begun\n";
+    co_return true;
+  }
+  asio::awaitable<bool> stream(std::string_view events) override {
+    streamed += events;
+    co_return true;
+  }
+  bool has_reader() const override { return is_read; }
   asio::awaitable<bool> end_stream() override { co_return true; }
   asio::awaitable<void> fail(ApiError) override { co_return; }
   bool gone() const override { return is_gone; }
   void watch(std::function<void()> on_gone) override { tell = std::move(on_gone); }
   void account(const GenerationSummary&) override {}
 
-  std::string headers;
-  bool is_gone = false;
+  std::string headers, streamed;
+  bool is_gone = false, is_read = true;
   std::function<void()> tell;  // that it is
 };
 
@@ -64,6 +71,10 @@ class ComputeElsewhereTest : public testing::Test {
     EXPECT_EQ(services_.handed, 1u) << "a stop waits for it";
     clock_.at += kNanosPerSecond;
     if (meanwhile_) meanwhile_();
+    for (int times = 0; times < waits_; ++times) {
+      clock_.at += kNanosPerSecond;
+      co_await order.waits();
+    }
     co_return PrefillOutcome{.end = end_, .computed = 7, .why = {}};
   }
   std::optional<ComputedElsewhere> compute(std::vector<std::vector<TokenId>> prompts) {
@@ -72,6 +83,7 @@ class ComputeElsewhereTest : public testing::Test {
     prepared_.fields.cache_salt = "salt";
     orders_.clear();
     sink_.headers.clear();
+    sink_.streamed.clear();
     std::future<std::optional<ComputedElsewhere>> done =
         asio::co_spawn(io_, compute_elsewhere(services_, sink_, prepared_), asio::use_future);
     io_.restart();
@@ -99,6 +111,7 @@ class ComputeElsewhereTest : public testing::Test {
   std::vector<Order> orders_;
   PrefillEnd end_ = PrefillEnd::kDone;
   std::function<void()> meanwhile_;
+  int waits_ = 0;  // how often the member says that it computes, a second each
   StoppedClock clock_;
   World world_{options(512)};
   ServedModel served_;
@@ -213,6 +226,36 @@ TEST_F(ComputeElsewhereTest, WhoHasGoneIsToldNothingAndAsksForNothingMore) {
   EXPECT_TRUE(compute({prompt_of(1, 2'000), prompt_of(2, 2'000)}));
   EXPECT_EQ(asked(), std::vector<std::uint32_t>{1});
   EXPECT_EQ(sink_.headers, "");
+}
+
+// Clients and proxies give up what says nothing for long; the stream's header is sent before the end is
+// known.
+TEST_F(ComputeElsewhereTest, AStreamSaysMeanwhileThatItLives) {
+  waits_ = 25;  // and one before
+  end_ = PrefillEnd::kLate;
+  prepared_.fields.stream = true;
+  prepared_.resumed.emplace();
+  std::optional<ComputedElsewhere> out = compute({prompt_of(1, 100)});
+  ASSERT_TRUE(out);
+  EXPECT_TRUE(out->is_streaming);
+  EXPECT_EQ(sink_.headers, "Loci-Prefill: later\nbegun\n");
+  EXPECT_EQ(sink_.streamed, ":\n\n:\n\n: loci-prefill late\n\n") << "each ten seconds, and how it ended";
+  // Nor is anybody told who reads no stream, or whose front reads no marks.
+  const auto is_told = [&] {
+    out.reset();
+    out = compute({prompt_of(1, 100)});
+    EXPECT_EQ(sink_.streamed, "");
+    EXPECT_EQ(sink_.headers, "Loci-Prefill: late\n");
+    return out->is_streaming;
+  };
+  prepared_.resumed.reset();
+  EXPECT_FALSE(is_told());
+  prepared_.resumed.emplace();
+  sink_.is_read = false;
+  EXPECT_FALSE(is_told());
+  sink_.is_read = true;
+  prepared_.fields.stream = false;
+  EXPECT_FALSE(is_told());
 }
 
 TEST_F(ComputeElsewhereTest, AServerThatStopsEndsTheWait) {

@@ -223,12 +223,18 @@ TEST_F(EarlyReadsTest, ARefusedReadIsTheLast) {
 }
 
 TEST_F(EarlyReadsTest, WhatNobodyWantsIsCancelled) {
-  prompt_ = some_prompt(1, 30'000);
-  EarlyReader reader(*world_.engine, workers_, work_, prompt_);
-  read(reader, 29'000);
-  reader.cancel();
-  wait(reader);
-  EXPECT_LT(cached(), 29'000u);
+  std::uint32_t computed = 29'000;
+  // It takes half a second to compute it all. On a busy machine that may be over before it is cancelled: then
+  // another one is read.
+  for (int tries = 0; tries < 10 && computed >= 29'000; ++tries) {
+    prompt_ = some_prompt(10 + tries, 30'000);
+    EarlyReader reader(*world_.engine, workers_, work_, prompt_);
+    read(reader, 29'000);
+    reader.cancel();
+    wait(reader);
+    computed = cached();
+  }
+  EXPECT_LT(computed, 29'000u);
 }
 
 }  // namespace

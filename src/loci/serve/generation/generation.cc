@@ -42,7 +42,8 @@ Generation::Generation(GenerationServices& services, ReplySink& sink, PreparedGe
       served_(*services.served.load()),
       sink_(sink),
       prepared_(std::move(prepared)),
-      mailbox_(std::make_shared<EventMailbox>(sink_.origin().io, services.clock)) {}
+      mailbox_(std::make_shared<EventMailbox>(sink_.origin().io, services.clock)),
+      streaming_(prepared_.elsewhere && prepared_.elsewhere->is_streaming) {}
 
 Generation::~Generation() {
   cancel_open();
@@ -260,7 +261,11 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
     first_token_at_ = at;
     services_.metrics.first_token(at - sink_.origin().received_at);
   }
-  if (!slot.first_token_at) slot.first_token_at = at;
+  if (!slot.first_token_at) {
+    slot.first_token_at = at;
+    const bool first_of_prompt = index % prepared_.fields.choices == 0;
+    if (first_of_prompt && slot.started_at) services_.metrics.restored(slot.sources, at - *slot.started_at);
+  }
   if (slot.last_token_at != 0) services_.metrics.next_token(at - slot.last_token_at);
   slot.last_token_at = at;
   say(index, token);

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "loci/base/clock.h"
-#include "loci/serve/generation/prefill.h"
+#include "loci/serve/generation/ask_for_prefill.h"
 #include "loci/serve/generation/served_model.h"
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/telemetry/metrics.h"

@@ -228,6 +228,16 @@ TEST_F(GenerationTest, AServerThatStopsComputesWhatNobodyElseTakes) {
   resumed_.emplace();
   EXPECT_TRUE(stream(10, false).stream.starts_with("the server is stopping"));
   EXPECT_EQ(services_.handed, 0u);
+  // A stream that has begun while its prompt was computed says so in itself.
+  services_.draining = false;
+  services_.quiet_limit = 0;
+  services_.ask_for_prefill = [this](PrefillOrder order) -> asio::awaitable<PrefillOutcome> {
+    co_await order.waits();
+    services_.draining = true;
+    co_return PrefillOutcome{};
+  };
+  const std::string begun = stream(10, false).stream, stopped = ": loci-stopped\n: drained\n\n";
+  EXPECT_TRUE(begun.starts_with(std::string(kSseComment) + stopped + "the server is stopping")) << begun;
 }
 
 // By the code a front knows that another server may answer: nothing was stored.

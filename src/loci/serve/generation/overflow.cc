@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 
@@ -11,7 +12,7 @@ std::uint32_t uncut_tokens(const TruncationRule& rule) { return rule.context_tok
 
 std::uint32_t system_prompt_tokens(const ChatTemplate& chat_template, std::string_view context,
                                    const std::vector<TokenId>& prompt) {
-  Json bare = Json::parse(context, nullptr, false);
+  Json bare = json_or_null(context);
   const auto messages = bare.is_object() ? bare.find("messages") : bare.end();
   if (messages == bare.end() || !messages->is_array()) return 0;
   Json kept = Json::array();
@@ -22,8 +23,7 @@ std::uint32_t system_prompt_tokens(const ChatTemplate& chat_template, std::strin
   }
   kept.push_back({{"role", "user"}, {"content", ""}});
   *messages = std::move(kept);
-  const Result<std::vector<TokenId>> tokens =
-      chat_template.encode(bare.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const Result<std::vector<TokenId>> tokens = chat_template.encode(dump_json(bare));
   if (!tokens.ok()) return 0;
   const auto parting = std::mismatch(prompt.begin(), prompt.end(), tokens->begin(), tokens->end());
   return static_cast<std::uint32_t>(parting.first - prompt.begin());

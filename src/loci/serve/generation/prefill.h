@@ -4,13 +4,12 @@
 // reads the prompt, counts it for its tenant, and sends its tokens there (cluster/peers/prefill_calls.h).
 // While they are computed it reads what is there already, and then the request goes its usual way: it finds
 // most of its state here, and the rest at a peer.
+//
+// Values; how a member is asked: ask_for_prefill.h.
 #pragma once
 
 #include <array>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,29 +76,15 @@ constexpr std::optional<PrefillEnd> parse_prefill_end(std::string_view name) {
   }
   return std::nullopt;
 }
-// In the reply, for the front: prefill_end_name(). In the request: cluster/handed_prompt.h.
+// In the reply, for the front: prefill_end_name(), or kPrefillLater. In the request: cluster/handed_prompt.h.
 inline constexpr std::string_view kPrefillHeader = "Loci-Prefill";
+// The reply's stream has begun before the prompt's end, which a mark in it tells (ReplyMark::kPrefill).
+inline constexpr std::string_view kPrefillLater = "later";
 
 struct PrefillOutcome {
   PrefillEnd end = PrefillEnd::kNone;
   std::uint32_t computed = 0;  // tokens; it had the others (kDone)
   std::string why;             // of a failure, for the log
 };
-
-struct PrefillOrder {
-  boost::asio::io_context& io;  // of the network thread
-  PrefillPlace place;
-  PrefillWork work;
-  Nanos limit = kPrefillLimitMax;                // of the whole wait
-  Nanos progress_limit = 120 * kNanosPerSecond;  // from one pass to the next, once it has begun
-  // Is given what ends the wait early, when the client goes.
-  std::function<void(std::function<void()>)> watch;
-  std::function<bool()> stops;  // true: nobody should wait any more. Asked at each line; may be null
-  // Is told, while that member computes, how many of the prompt's first tokens have state that can be read
-  // there. May be null.
-  std::function<boost::asio::awaitable<void>(std::uint32_t tokens)> ready;
-};
-// Asks that member, and waits for it. Network thread only.
-using AskForPrefill = std::function<boost::asio::awaitable<PrefillOutcome>(PrefillOrder)>;
 
 }  // namespace loci

@@ -46,6 +46,7 @@ struct ComputedElsewhere {
   std::vector<Prompt> prompts;         // all of the request
   PrefillEnd end = PrefillEnd::kNone;  // of the last one that it was asked for
   Nanos waited = 0;                    // for all of them
+  bool is_streaming = false;           // the reply's stream has begun, with comments
   // Of GenerationServices::handed, until the engine has the request: one that drains takes nothing.
   std::unique_ptr<Counted> handed;
 };

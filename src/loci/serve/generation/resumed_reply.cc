@@ -8,6 +8,7 @@
 
 #include "loci/base/little_endian.h"
 #include "loci/base/random.h"
+#include "loci/serve/generation/prefill.h"
 
 namespace loci {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr std::string_view kMark = ": loci-";
 constexpr std::string_view kPrompts = ": loci-prompts ";
 constexpr std::string_view kToken = ": loci-token ";
+constexpr std::string_view kPrefillEnded = ": loci-prefill ";
 constexpr std::string_view kStopped = ": loci-stopped\n";
 constexpr std::string_view kDrained = ": loci-stopped\n: drained\n";  // earlier fronts read its first line
 
@@ -47,6 +49,8 @@ std::string mark_event(const ReplyMark& mark) {
     case ReplyMark::Kind::kToken: return fmt::format("{}{} {}\n\n", kToken, mark.choice, mark.number);
     case ReplyMark::Kind::kStopped: return fmt::format("{}\n", kStopped);
     case ReplyMark::Kind::kDrained: return fmt::format("{}\n", kDrained);
+    case ReplyMark::Kind::kPrefill:
+      return fmt::format("{}{}\n\n", kPrefillEnded, prefill_end_name(static_cast<PrefillEnd>(mark.number)));
   }
   return {};
 }
@@ -56,6 +60,12 @@ bool is_mark_event(std::string_view event) { return event.starts_with(kMark); }
 std::optional<ReplyMark> read_mark_event(std::string_view event) {
   if (event.starts_with(kDrained)) return ReplyMark{.kind = ReplyMark::Kind::kDrained};
   if (event.starts_with(kStopped)) return ReplyMark{.kind = ReplyMark::Kind::kStopped};
+  if (event.starts_with(kPrefillEnded)) {
+    const std::string_view name = event.substr(kPrefillEnded.size());
+    const std::optional<PrefillEnd> end = parse_prefill_end(name.substr(0, name.find('\n')));
+    if (!end) return std::nullopt;
+    return ReplyMark{.kind = ReplyMark::Kind::kPrefill, .number = static_cast<std::uint64_t>(*end)};
+  }
   ReplyMark mark{.kind = event.starts_with(kPrompts) ? ReplyMark::Kind::kPrompts : ReplyMark::Kind::kToken};
   if (mark.kind == ReplyMark::Kind::kPrompts) {
     event.remove_prefix(kPrompts.size());

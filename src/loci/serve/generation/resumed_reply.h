@@ -47,6 +47,8 @@ struct ReplyMark {
     kToken,    // `number` is a token of choice `choice`
     kStopped,  // the server cannot go on (its device is lost): the error that follows is not the reply's
     kDrained,  // the same, as the server was told to stop: the reply has nothing to do with it
+    kPrefill,  // how the prompt's computation at another member ended, of a stream that had begun: `number`
+               // is a PrefillEnd
   };
   Kind kind = Kind::kToken;
   std::uint32_t choice = 0;

@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "loci/serve/generation/prefill.h"
+
 namespace loci {
 namespace {
 
@@ -29,8 +31,12 @@ TEST(ResumedReply, EventsAreComments) {
     EXPECT_EQ(read_mark_event(mark_event({.kind = kind}))->kind, kind);
   EXPECT_TRUE(mark_event({.kind = ReplyMark::Kind::kDrained}).starts_with(": loci-stopped\n"))
       << "an earlier front reads the first line alone";
-  for (const char* other : {": loci-token 3\n\n", ": loci-token x 1\n\n", ": loci-token 1 4294967296\n\n",
-                            ": loci-later\n\n", ": loci-prompts -1\n\n"}) {
+  const std::string late = mark_event(
+      {.kind = ReplyMark::Kind::kPrefill, .number = static_cast<std::uint64_t>(PrefillEnd::kLate)});
+  EXPECT_EQ(late, ": loci-prefill late\n\n");
+  EXPECT_EQ(read_mark_event(late)->number, static_cast<std::uint64_t>(PrefillEnd::kLate));
+  for (const char* other : {": loci-prefill soon\n\n", ": loci-token 3\n\n", ": loci-token x 1\n\n",
+                            ": loci-token 1 4294967296\n\n", ": loci-later\n\n", ": loci-prompts -1\n\n"}) {
     EXPECT_TRUE(is_mark_event(other)) << other;
     EXPECT_FALSE(read_mark_event(other)) << other;
   }

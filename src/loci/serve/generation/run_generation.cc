@@ -71,9 +71,16 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   if (has_waited && prepared.resumed && services.draining.load()) {
     // Nothing has begun here. The front gives the request to another member; but not what runs in the
     // background, which this server computes before it stops.
+    const bool is_streaming = prepared.elsewhere->is_streaming;
     prepared.elsewhere.reset();
     ticket.set_used(0);
-    co_await sink.fail(stopping_error());
+    if (!is_streaming) {
+      co_await sink.fail(stopping_error());
+      co_return true;
+    }
+    const std::string last =
+        mark_event({.kind = ReplyMark::Kind::kDrained}) + prepared.format->stream_error(stopping_error());
+    if (co_await sink.stream(last)) co_await sink.end_stream();
     co_return true;
   }
   Generation generation(services, sink, std::move(prepared));

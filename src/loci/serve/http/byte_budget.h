@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound on bytes that many requests hold at the same time: their bodies, or the answers that their clients
-// have yet to take. So many connections can't fill the memory with what is small enough for each.
+// A bound on bytes that many requests hold at the same time: their bodies, the answers that their clients
+// have yet to take, or what a front keeps of them. So many connections can't fill the memory with what is
+// small enough for each.
 //
 // Bytes are divided among parties, each of which is a tenant, or an address where requests have no keys. All
 // that one party holds is at most kTimesRest times what nobody holds, so one that comes later finds room. Of
@@ -11,9 +12,8 @@
 //          80      16      .       4
 //          80      16      3       1
 //
-// A party that holds one thing alone may take all that is left: else nothing larger than a share could pass.
-// The first kFreeBytes of each thing are not counted (connections bound them), so that small requests are
-// served while large ones wait.
+// What PastShare names may take all that is left, past its party's share. The first kFreeBytes of each thing
+// are not counted (connections bound them), so that small requests are served while large ones wait.
 //
 // Thread-safe. A charge is its owner's alone.
 #pragma once
@@ -28,16 +28,23 @@
 
 namespace loci {
 
+enum class PastShare : std::uint8_t {
+  kWhatIsAlone,   // the one thing that a party holds: else nothing larger than a share could pass
+  kWhatHasBegun,  // whatever holds bytes already: it goes on
+};
+
 class ByteBudget {
  public:
   static constexpr std::uint64_t kFreeBytes = 64 << 10;
   static constexpr std::uint64_t kTimesRest = 4;
 
-  explicit ByteBudget(std::uint64_t bytes_max) : left_(bytes_max) {}
+  explicit ByteBudget(std::uint64_t bytes_max, PastShare past_share = PastShare::kWhatIsAlone)
+      : past_share_(past_share), left_(bytes_max) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
-  // What one body or answer holds of the budget; gives it back when it ends. The budget must outlive it.
+  // What one body, answer or reply holds of the budget; gives it back when it ends. The budget must outlive
+  // it.
   class Charge {
    public:
     explicit Charge(ByteBudget& budget, std::string party = {})
@@ -75,7 +82,8 @@ class ByteBudget {
     if (bytes > left_) return false;
     const auto found = held_.find(party);
     const std::uint64_t held = found == held_.end() ? 0 : found->second;
-    if (held > charged && (held + bytes) / kTimesRest > left_ - bytes) return false;
+    const bool is_bound = past_share_ == PastShare::kWhatIsAlone ? held > charged : charged == 0;
+    if (is_bound && (held + bytes) / kTimesRest > left_ - bytes) return false;
     left_ -= bytes;
     held_[party] = held + bytes;
     return true;
@@ -88,6 +96,7 @@ class ByteBudget {
     if ((found->second -= bytes) == 0) held_.erase(found);
   }
 
+  const PastShare past_share_;
   Mutex mutex_;
   std::uint64_t left_ GUARDED_BY(mutex_);                         // that nobody holds
   std::map<std::string, std::uint64_t> held_ GUARDED_BY(mutex_);  // by party; more than 0

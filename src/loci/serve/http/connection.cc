@@ -123,7 +123,8 @@ Connection::Connection(asio::ip::tcp::socket socket, TlsContext tls, ConnectionC
       buffer_(context.limits.header_bytes_max + (std::size_t{128} << 10)),
       watchdog_(context.io),
       body_charge_(context.bodies),
-      watch_ended_(context.io, steady_clock::time_point::max()) {}
+      watch_ended_(context.io, steady_clock::time_point::max()),
+      half_closed_timer_(context.io) {}
 
 // --- deadlines ---
 
@@ -200,7 +201,7 @@ asio::awaitable<bool> Connection::accept_tls() {
     greeted = {nullptr, [this](void*) { std::erase(context_.greeting, this); }};
     if (context_.greeting.size() > most) context_.greeting.front()->close_now();
   }
-  const error_code error = co_await socket_.handshake_as_server();
+  const error_code error = co_await socket_.handshake_as_server(context_.limits.hello_bytes_max);
   if (!error) co_return !closing_;
   context_.metrics.tls_handshake_failed();
   if (is_plain_http(error)) {
@@ -456,20 +457,35 @@ void Connection::watch_read() {
           watch_cancel_.slot(), [self = shared_from_this()](error_code error, std::size_t bytes) {
             self->watch_reading_ = false;
             self->buffer_.commit(bytes);
+            if (error == asio::error::eof) self->half_closed_ = true;
             if (self->watch_stopping_) {
               self->gone_ = self->gone_ || (error && error != asio::error::operation_aborted);
               self->watch_ended_.cancel();
+            } else if (error == asio::error::eof && self->half_closed_patience_ > 0) {
+              self->await_half_closed();
             } else if (error) {
-              self->gone_ = true;
-              if (self->on_gone_) self->on_gone_();
+              self->client_gone();
             } else {
               self->watch_read();
             }
           }));
 }
 
-void Exchange::watch(std::function<void()> on_gone) {
+void Connection::client_gone() {
+  gone_ = true;
+  if (on_gone_) on_gone_();
+}
+
+void Connection::await_half_closed() {
+  half_closed_timer_.expires_after(std::chrono::nanoseconds(half_closed_patience_));
+  half_closed_timer_.async_wait([self = shared_from_this()](error_code error) {
+    if (!error && !self->watch_stopping_) self->client_gone();
+  });
+}
+
+void Exchange::watch(std::function<void()> on_gone, Nanos half_closed_patience) {
   connection_.on_gone_ = std::move(on_gone);
+  connection_.half_closed_patience_ = half_closed_patience;
   connection_.watch_stopping_ = false;
   if (!connection_.watch_reading_) connection_.watch_read();
 }
@@ -477,11 +493,19 @@ void Exchange::watch(std::function<void()> on_gone) {
 asio::awaitable<void> Exchange::unwatch() {
   connection_.on_gone_ = nullptr;
   connection_.watch_stopping_ = true;
+  connection_.half_closed_timer_.cancel();
   while (connection_.watch_reading_) {
     connection_.watch_cancel_.emit(asio::cancellation_type::terminal);
     error_code ignored;
     co_await connection_.watch_ended_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
+}
+
+void Exchange::answer_half_closed() {
+  if (!connection_.half_closed_) return;
+  connection_.gone_ = false;
+  // No request comes behind those that it has sent.
+  connection_.keep_alive_ = connection_.keep_alive_ && connection_.buffer_.size() > 0;
 }
 
 asio::awaitable<std::optional<ApiError>> Exchange::read_body() {

@@ -109,6 +109,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void arm_watchdog();
 
   void watch_read();
+  void client_gone();
+  // It has ended what it sends: it is taken for gone once half_closed_patience_ is over.
+  void await_half_closed();
 
   HttpSocket socket_;
   ConnectionContext& context_;
@@ -127,10 +130,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Watching for the client's end while an answer is made.
   boost::asio::cancellation_signal watch_cancel_;
   boost::asio::steady_timer watch_ended_;
+  boost::asio::steady_timer half_closed_timer_;
+  Nanos half_closed_patience_ = 0;
   std::function<void()> on_gone_;
   bool watch_reading_ = false;
   bool watch_stopping_ = false;
   bool gone_ = false;
+  bool half_closed_ = false;  // it ended what it sends, as a client does that has gone or only reads now
 };
 
 }  // namespace loci

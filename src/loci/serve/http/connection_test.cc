@@ -41,6 +41,45 @@ TEST_F(ServerTest, WhoSaysNothingKeepsNobodyOut) {
   EXPECT_FALSE(saw_gone_) << "whoever has a request keeps its place";
 }
 
+// What it asked for was done: it may read the answer, as `nc -N` does.
+TEST_F(ServerTest, WhoHasOnlyEndedWhatItSendsMayBeAnswered) {
+  start();
+  Client client(server_->port());
+  send_waiting(client, "/half");
+  client.end_sending();
+  const std::string got = client.read_all();
+  EXPECT_TRUE(got.ends_with("<late>")) << got;
+  EXPECT_NE(got.find("Connection: close\r\n"), std::string::npos) << "nothing comes any more: " << got;
+  EXPECT_TRUE(saw_gone_);
+  Client other(server_->port());
+  send_waiting(other, "/half");
+  other.close();
+  ASSERT_TRUE(eventually([&] { return metrics_say("loci_http_connections 0"); }));
+}
+
+// What it asked for has not begun: it may read on, so it keeps its turn for a while.
+TEST_F(ServerTest, WhoHasOnlyEndedWhatItSendsIsWaitedForInItsTurn) {
+  start();
+  Client client(server_->port());
+  send_waiting(client, "/patient");
+  client.end_sending();
+  Client other(server_->port());  // its request comes behind that end
+  other.send("GET /let-go HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(other.read_all().ends_with("<let go>"));
+  const std::string got = client.read_all();
+  EXPECT_TRUE(got.ends_with("<late>")) << got;
+  EXPECT_FALSE(saw_gone_);
+}
+
+// Whose connection breaks is gone at once, however long others are waited for.
+TEST_F(ServerTest, WhoseConnectionBreaksIsNotWaitedFor) {
+  start();
+  Client client(server_->port());
+  send_waiting(client, "/patient");
+  client.reset();
+  EXPECT_TRUE(eventually([&] { return saw_gone_.load(); }));
+}
+
 // Bytes that the client does not expect would be the beginning of its next answer.
 TEST_F(ServerTest, HeadOfAStreamHasNoBody) {
   start();

@@ -93,10 +93,10 @@ asio::awaitable<bool> Exchange::respond(HttpResponse response) {
   if (status_ == 429) co_await connection_.hold_refusal();
   connection_.before_answer();
   // 204 has no body and no length.
-  const std::optional<std::size_t> length =
-      response.status == 204 ? std::nullopt : std::optional<std::size_t>(response.body.size());
+  std::optional<std::size_t> length;
+  if (response.status != 204) length = response.body_bytes.value_or(response.body.size());
   const std::string top =
-      head(response.status, response.body.empty() ? "" : response.content_type, response.headers, length);
+      head(response.status, length.value_or(0) == 0 ? "" : response.content_type, response.headers, length);
   const std::array<asio::const_buffer, 3> buffers = {
       asio::buffer(top), is_head() ? asio::const_buffer() : asio::buffer(response.body),
       asio::const_buffer()};
@@ -116,11 +116,15 @@ asio::awaitable<bool> Exchange::begin_stream(std::string_view content_type, int 
   co_return co_await connection_.write(buffers);
 }
 
-asio::awaitable<bool> Exchange::stream(std::string_view data) {
-  if (data.empty() || is_head()) co_return !gone();
-  const std::string size = chunked_ ? fmt::format("{:x}\r\n", data.size()) : std::string();
+asio::awaitable<bool> Exchange::stream(std::string_view data) { return stream({}, data); }
+
+asio::awaitable<bool> Exchange::stream(std::string_view top, std::string_view data) {
+  const std::size_t bytes = top.size() + data.size();
+  if (bytes == 0 || is_head()) co_return !gone();
+  std::string begin = chunked_ ? fmt::format("{:x}\r\n", bytes) : std::string();
+  begin += top;
   const std::string_view end = chunked_ ? "\r\n" : "";
-  const std::array<asio::const_buffer, 3> buffers = {asio::buffer(size), asio::buffer(data),
+  const std::array<asio::const_buffer, 3> buffers = {asio::buffer(begin), asio::buffer(data),
                                                      asio::buffer(end)};
   co_return co_await connection_.write(buffers);
 }

@@ -63,15 +63,22 @@ class Exchange {
   // HEAD is answered by the head of the stream alone: what is streamed then is not written.
   boost::asio::awaitable<bool> begin_stream(std::string_view content_type, int status = 200);
   boost::asio::awaitable<bool> stream(std::string_view data);
+  // Sends a short `top` and then `data` in one message.
+  boost::asio::awaitable<bool> stream(std::string_view top, std::string_view data);
   boost::asio::awaitable<bool> end_stream();
   // Ends the connection instead of the stream, so that the client sees that something is missing.
   void cut_stream();
 
   // From now on the connection is read (what a client sends ahead is kept for its next request), so that
-  // its end is noticed at once: `on_gone` is called then, once. It must stay valid until unwatch().
-  void watch(std::function<void()> on_gone);
+  // its end is noticed at once: `on_gone` is called then, once. It must stay valid until unwatch(). A client
+  // that has only ended what it sends may have gone, or read from now on: it counts as gone once
+  // `half_closed_patience` (ns) is over.
+  void watch(std::function<void()> on_gone, Nanos half_closed_patience = 0);
   boost::asio::awaitable<void> unwatch();
   bool gone() const;
+  // After unwatch(): a client that has only closed its sending half, so far as is known, may read an answer
+  // that is there. It does not count as gone any more.
+  void answer_half_closed();
 
  private:
   bool is_head() const { return request_.method == boost::beast::http::verb::head; }

@@ -99,7 +99,7 @@ asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& c
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
   const auto connection = std::make_shared<Connection>(executor, server.address.tls);
   HttpAnswer answer;
-  arm(connection, request.timeout);
+  if (request.timeout > 0) arm(connection, request.timeout);
   const http::request<http::string_body> message = make_message(server, request);
   boost::beast::flat_buffer buffer;
   Parser parser;

@@ -27,8 +27,8 @@ struct CalledServer {
 struct CallRequest {
   boost::beast::http::verb method = boost::beast::http::verb::get;
   std::string path;
-  std::string body;  // JSON; empty: none
-  Nanos timeout = 0;
+  std::string body;   // JSON; empty: none
+  Nanos timeout = 0;  // of all of it; 0: it takes as long as it takes
 };
 
 struct HttpAnswer {

@@ -51,6 +51,9 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::string body;
   HttpHeaders headers;
+  // Of an answer to HEAD that somebody else made, who left the body out: how long that is. Absent: `body` is
+  // there.
+  std::optional<std::uint64_t> body_bytes = {};
 };
 
 struct HttpLimits {
@@ -64,6 +67,8 @@ struct HttpLimits {
   // closes one of the others only when it has done its handshake. 0: there is no such limit, and they count
   // as all others that wait.
   std::size_t greetings_max = 0;
+  // Of a hello that OpenSSL sees only when it is whole (TlsStream::handshake()); 0: it sees each byte.
+  std::size_t hello_bytes_max = 0;
   Nanos header_timeout = 10 * kNanosPerSecond;      // from a request's first byte (or the connection's start)
   Nanos body_timeout = 60 * kNanosPerSecond;        // from the body's first wait to its end
   Nanos body_stall_timeout = 10 * kNanosPerSecond;  // without a byte of it

@@ -24,10 +24,10 @@ HttpSocket::HttpSocket(tcp::socket tcp, TlsContext tls) : tcp_(std::move(tcp)), 
   if (context_) tls_.emplace(tcp_, context_->native_handle());
 }
 
-asio::awaitable<error_code> HttpSocket::handshake_as_server() {
+asio::awaitable<error_code> HttpSocket::handshake_as_server(std::size_t hello_bytes_max) {
   error_code error;
   if (!tls_) co_return error;
-  error = co_await tls_->handshake(TlsStream::Side::kServer);
+  error = co_await tls_->handshake(TlsStream::Side::kServer, hello_bytes_max);
   is_secured_ = !error;
   co_return error;
 }

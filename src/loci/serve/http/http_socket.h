@@ -28,7 +28,8 @@ class HttpSocket {
   boost::asio::ip::tcp::socket& tcp() { return tcp_; }
 
   // Before anything is read or written, once TCP is connected. Nothing happens on a plain connection.
-  boost::asio::awaitable<boost::system::error_code> handshake_as_server();
+  // `hello_bytes_max`: TlsStream::handshake().
+  boost::asio::awaitable<boost::system::error_code> handshake_as_server(std::size_t hello_bytes_max = 0);
   // `host`: a name or an address, which the server's certificate must be for.
   boost::asio::awaitable<boost::system::error_code> handshake_as_client(const std::string& host);
   // After a failed handshake_as_client(): what is wrong with the server's certificate; empty: nothing.

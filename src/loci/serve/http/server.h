@@ -12,6 +12,7 @@
 #include "loci/base/status.h"
 #include "loci/serve/http/exchange.h"
 #include "loci/serve/http/http_message.h"
+#include "loci/serve/http/server_options.h"
 #include "loci/serve/http/tls.h"
 
 namespace loci {
@@ -21,16 +22,7 @@ class ServeMetrics;
 // listen(), stop() and the destructor: the owner's thread. The handler is called on the network thread.
 class HttpServer {
  public:
-  struct Options {
-    std::string host = "127.0.0.1";
-    std::uint16_t port = 8080;  // 0: one that is free
-    TlsFiles tls;               // none: plain HTTP, or what `tls_context` says
-    TlsContext tls_context;     // in place of files
-    HttpLimits limits;
-    // Bytes of a reply that the system takes before it can send them; 0: as many as it likes, which is
-    // megabytes (net.ipv4.tcp_wmem), all of them computed for a client that may never read.
-    int unsent_bytes_max = 256 << 10;
-  };
+  using Options = HttpServerOptions;
 
   HttpServer(const Options& options, const Clock& clock, ServeMetrics& metrics,
              std::shared_ptr<spdlog::logger> log);

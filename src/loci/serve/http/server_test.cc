@@ -11,60 +11,11 @@
 #include <vector>
 
 #include "loci/base/eventually_testing.h"
-#include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/crowd_testing.h"
 #include "loci/serve/http/server_testing.h"
 
 namespace loci {
 namespace {
-
-// Another party's body may have so many bytes beyond the free ones, and no more.
-bool has_room(ByteBudget& budget, std::uint64_t bytes) {
-  ByteBudget::Charge other(budget, "other");
-  return other.grow_to(ByteBudget::kFreeBytes + bytes) && !other.grow_to(ByteBudget::kFreeBytes + bytes + 1);
-}
-
-TEST(ByteBudget, ChargesWhatArrivesBeyondTheFreeBytes) {
-  ByteBudget budget(1000);
-  ByteBudget::Charge first(budget, "first");
-  {
-    ByteBudget::Charge second(budget, "second");
-    EXPECT_TRUE(first.grow_to(ByteBudget::kFreeBytes));
-    EXPECT_TRUE(has_room(budget, 1000));
-    EXPECT_TRUE(first.grow_to(ByteBudget::kFreeBytes + 600));
-    EXPECT_TRUE(second.grow_to(ByteBudget::kFreeBytes + 400));
-    EXPECT_TRUE(has_room(budget, 0));
-    EXPECT_FALSE(second.grow_to(ByteBudget::kFreeBytes + 401));
-    EXPECT_TRUE(has_room(budget, 0));
-    EXPECT_TRUE(second.grow_to(ByteBudget::kFreeBytes + 400));
-  }
-  EXPECT_TRUE(has_room(budget, 400));
-  first.release();
-  EXPECT_TRUE(has_room(budget, 1000));
-  EXPECT_FALSE(first.grow_to(ByteBudget::kFreeBytes + 1001));
-}
-
-// The example of the header.
-TEST(ByteBudget, OnePartyLeavesRoomForOthers) {
-  ByteBudget budget(100);
-  const auto most = [&](ByteBudget::Charge& charge) {
-    std::uint64_t bytes = 100;
-    while (bytes > 0 && !charge.grow_to(ByteBudget::kFreeBytes + bytes)) --bytes;
-    return bytes;
-  };
-  ByteBudget::Charge a(budget, "a"), one_of_a(budget, "a"), b(budget, "b"), one_of_b(budget, "b");
-  ByteBudget::Charge c(budget, "c"), one_of_c(budget, "c");
-  ASSERT_TRUE(one_of_a.grow_to(ByteBudget::kFreeBytes + 1));
-  EXPECT_EQ(most(a), 79u);
-  ASSERT_TRUE(one_of_b.grow_to(ByteBudget::kFreeBytes + 1));
-  EXPECT_EQ(most(b), 15u);
-  ASSERT_TRUE(one_of_c.grow_to(ByteBudget::kFreeBytes + 1));
-  EXPECT_EQ(most(c), 2u);
-  EXPECT_FALSE(a.grow_to(ByteBudget::kFreeBytes + 80));
-  a.release();
-  one_of_a.charge_to("d");
-  EXPECT_EQ(most(one_of_a), 81u) << "one thing alone takes all that is left";
-}
 
 TEST_F(ServerTest, AnswersByTheHeaderBeforeTheBody) {
   start();

@@ -16,6 +16,7 @@
 #include <boost/asio/write.hpp>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +76,11 @@ class Client {
     return static_cast<bool>(error);
   }
   void close() { socket_.close(); }
+  void reset() {
+    socket_.set_option(boost::asio::socket_base::linger(true, 0));
+    socket_.close();
+  }
+  void end_sending() { socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send); }
 
  private:
   boost::asio::io_context io_;
@@ -91,10 +97,11 @@ class ServerTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
 
-  // A request that is answered only once its client has left.
-  void send_waiting(Client& client) {
+  // A request that is answered only once its client has left ("/half": or has ended what it sends;
+  // "/patient": or another one asks for "/let-go").
+  void send_waiting(Client& client, const std::string& path = "/wait") {
     waiting_ = false;
-    client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
     ASSERT_TRUE(eventually([&] { return waiting_.load(); }));
   }
   bool metrics_say(const std::string& line) {
@@ -130,14 +137,22 @@ class ServerTest : public testing::Test {
       bool there = co_await exchange.begin_stream("text/plain");
       for (int i = 0; there && i < 1000; ++i) there = co_await exchange.stream(megabyte);
       flood_ended_ = !there;
-    } else if (exchange.path() == "/wait" || exchange.path() == "/drop") {
+    } else if (exchange.path() == "/wait" || exchange.path() == "/drop" || exchange.path() == "/half" ||
+               exchange.path() == "/patient") {
       if (exchange.path() == "/drop") exchange.drop_body();
       boost::asio::steady_timer timer(exchange.io(), std::chrono::seconds(600));
-      exchange.watch([&] { timer.cancel(); });
+      if (exchange.path() == "/patient") let_go_ = [&timer] { timer.cancel(); };
+      exchange.watch([&] { timer.cancel(); },
+                     exchange.path() == "/patient" ? 600 * kNanosPerSecond : Nanos{0});
       waiting_ = true;
       boost::system::error_code ignored;
       co_await timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
       saw_gone_ = exchange.gone();
+      if (exchange.path() != "/half" && exchange.path() != "/patient") co_return;
+      co_await exchange.unwatch();
+      exchange.answer_half_closed();
+      HttpResponse response{.body = "<late>", .headers = {}};
+      co_await exchange.respond(std::move(response));
     } else if (exchange.path() == "/watch") {
       // Reads ahead for a while, as a generation does.
       exchange.watch([] {});
@@ -145,6 +160,10 @@ class ServerTest : public testing::Test {
       boost::system::error_code ignored;
       co_await timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
       HttpResponse response{.body = "watched", .headers = {}};
+      co_await exchange.respond(std::move(response));
+    } else if (exchange.path() == "/let-go") {
+      let_go_();
+      HttpResponse response{.body = "<let go>", .headers = {}};
       co_await exchange.respond(std::move(response));
     } else if (exchange.path() == "/work") {
       const auto job = [&] { return std::string(exchange.request().body); };
@@ -162,6 +181,7 @@ class ServerTest : public testing::Test {
   ServeMetrics metrics_{"test"};
   std::atomic<bool> waiting_{false};
   std::atomic<bool> saw_gone_{false};
+  std::function<void()> let_go_;  // whoever waits by "/patient"; of the network thread
   std::atomic<bool> flood_began_{false};
   std::atomic<bool> flood_ended_{false};
   std::optional<HttpServer> server_;

@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t kInputBytesMin = 17 << 10;  // a record with its head and its tag
 // Of a handshake's messages, and of what OpenSSL answers by itself to what it opens.
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
+constexpr char kHandshakeRecord = 22;  // its type, the first byte
 
 }  // namespace
 
@@ -38,6 +39,9 @@ struct TlsStream::Bio {
       BIO_set_retry_read(bio);
       return -1;
     }
+    if (of.hello_ &&
+        !of.hello_->take({of.in_.get() + of.in_begin_, count}, SSL_version(of.ssl_.get()) == TLS1_3_VERSION))
+      return -1;
     std::memcpy(to, of.in_.get() + of.in_begin_, count);
     of.in_begin_ += count;
     return static_cast<int>(count);
@@ -74,11 +78,17 @@ struct TlsStream::Bio {
   }
 };
 
-TlsStream::TlsStream(asio::ip::tcp::socket& tcp, SSL_CTX* context) : tcp_(tcp), ssl_(SSL_new(context)) {
-  LOCI_CHECK(ssl_ != nullptr, "OpenSSL has memory for a connection");
-  SSL_set_mode(ssl_.get(), SSL_MODE_RELEASE_BUFFERS);
-  BIO* bio = Bio::make(*this);
-  SSL_set_bio(ssl_.get(), bio, bio);
+TlsStream::TlsStream(asio::ip::tcp::socket& tcp, SSL_CTX* context) : tcp_(tcp), context_(context) {}
+
+SSL* TlsStream::native_handle() {
+  if (ssl_ == nullptr) {
+    ssl_.reset(SSL_new(context_));
+    LOCI_CHECK(ssl_ != nullptr, "OpenSSL has memory for a connection");
+    SSL_set_mode(ssl_.get(), SSL_MODE_RELEASE_BUFFERS);
+    BIO* bio = Bio::make(*this);
+    SSL_set_bio(ssl_.get(), bio, bio);
+  }
+  return ssl_.get();
 }
 
 error_code TlsStream::error_of(int result) const {
@@ -95,7 +105,7 @@ error_code TlsStream::error_of(int result) const {
 }
 
 error_code TlsStream::error_of_input(error_code error) const {
-  const bool was_said = (SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0;
+  const bool was_said = ssl_ != nullptr && (SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0;
   return error == asio::error::eof && !was_said ? asio::ssl::error::stream_truncated : error;
 }
 
@@ -119,7 +129,8 @@ void TlsStream::received(std::size_t bytes) {
   const bool is_full = bytes == in_bytes_ - in_end_;
   in_end_ += bytes;
   const std::size_t wanted = std::min(kInputBytesMax, 2 * in_bytes_);
-  if (!is_full || wanted == in_bytes_) return;
+  // (While nobody knows who the client is, OpenSSL takes what has come into buffers of its own.)
+  if (!is_full || wanted == in_bytes_ || hello_) return;
   auto other = std::make_unique_for_overwrite<char[]>(wanted);
   std::memcpy(other.get(), in_.get(), in_end_);
   in_ = std::move(other);
@@ -225,18 +236,44 @@ void TlsStream::rest() {
   std::vector<char>().swap(later_);
 }
 
-asio::awaitable<error_code> TlsStream::handshake(Side side) {
+asio::awaitable<error_code> TlsStream::receive_hello(std::size_t bytes_max) {
+  HelloBound seen;
+  in_ = std::make_unique_for_overwrite<char[]>(bytes_max);
+  in_bytes_ = bytes_max;
+  while (in_end_ < in_bytes_) {
+    const asio::mutable_buffer room(in_.get() + in_end_, in_bytes_ - in_end_);
+    error_code error;
+    const std::size_t bytes =
+        co_await tcp_.async_read_some(room, asio::redirect_error(asio::use_awaitable, error));
+    in_end_ += bytes;
+    if (error) co_return error_of_input(error);
+    if (in_[0] != kHandshakeRecord) co_return asio::ssl::error::unexpected_result;
+    // OpenSSL says what is wrong with the rest.
+    if (!seen.take({static_cast<const char*>(room.data()), bytes}, false) || seen.has_message())
+      co_return error_code();
+  }
+  co_return asio::ssl::error::unexpected_result;
+}
+
+asio::awaitable<error_code> TlsStream::handshake(Side side, std::size_t hello_bytes_max) {
+  if (hello_bytes_max > 0) {
+    if (const error_code error = co_await receive_hello(hello_bytes_max)) co_return error;
+  }
   if (side == Side::kServer) {
-    SSL_set_accept_state(ssl_.get());
+    SSL_set_accept_state(native_handle());
+    hello_.emplace();
   } else {
-    SSL_set_connect_state(ssl_.get());
+    SSL_set_connect_state(native_handle());
   }
   while (true) {
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     const error_code error = result == 1 ? error_code() : error_of(result);
     const error_code not_sent = co_await send_all();
-    if (error || not_sent || result == 1) co_return error ? error : not_sent;
+    if (error || not_sent || result == 1) {
+      hello_.reset();
+      co_return error ? error : not_sent;
+    }
     error_code result_of_input;
     const std::size_t bytes = co_await tcp_.async_read_some(
         input_room(), asio::redirect_error(asio::use_awaitable, result_of_input));

@@ -29,9 +29,12 @@
 #include <boost/asio/post.hpp>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "loci/serve/http/hello_bound.h"
 
 namespace loci {
 
@@ -47,14 +50,20 @@ class TlsStream {
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
 
-  SSL* native_handle() { return ssl_.get(); }
+  SSL* native_handle();
 
   // The other side is told why it fails.
-  boost::asio::awaitable<boost::system::error_code> handshake(Side side);
+  //
+  // `hello_bytes_max`, of a server: if it is not 0, a client's hello has at most so many bytes, and OpenSSL,
+  // which takes tens of KiB when a handshake begins, sees it when it has come whole. So where OpenSSL refuses
+  // all strangers by their hello (a key is shared), who sends a part of one costs these bytes.
+  boost::asio::awaitable<boost::system::error_code> handshake(Side side, std::size_t hello_bytes_max = 0);
   // Says that nothing more comes. The other side's end is not waited for.
   boost::asio::awaitable<void> end_sending();
   // True: something has come that was not read.
-  bool has_input() const { return in_begin_ != in_end_ || SSL_has_pending(ssl_.get()) == 1; }
+  bool has_input() const {
+    return in_begin_ != in_end_ || (ssl_ != nullptr && SSL_has_pending(ssl_.get()) == 1);
+  }
   // Gives back the memory of its buffers; the next read or write takes it again. While nothing goes on.
   void rest();
 
@@ -104,8 +113,13 @@ class TlsStream {
   std::size_t sent(std::size_t bytes);
   boost::asio::awaitable<boost::system::error_code> send_all();
 
+  // Reads a client's hello, or so much that OpenSSL will refuse it. An error: it does not begin with a record
+  // of a handshake, has more bytes, or the connection broke.
+  boost::asio::awaitable<boost::system::error_code> receive_hello(std::size_t bytes_max);
+
   boost::asio::ip::tcp::socket& tcp_;
-  std::unique_ptr<SSL, Free> ssl_;
+  SSL_CTX* const context_;
+  std::unique_ptr<SSL, Free> ssl_;  // null before it is used
 
   // What has come, and OpenSSL has not read: [in_begin_, in_end_).
   std::unique_ptr<char[]> in_;
@@ -119,6 +133,8 @@ class TlsStream {
   std::vector<char> later_;       // what OpenSSL says meanwhile
   std::vector<Record> records_;
   std::size_t next_record_ = 0;  // that is not sent whole
+
+  std::optional<HelloBound> hello_;  // while a client's handshake goes on
 };
 
 template <class Buffers>

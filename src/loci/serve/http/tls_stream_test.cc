@@ -263,25 +263,27 @@ TEST_F(TlsStreamTest, AWriteEndsWhenARecordOfItIsSent) {
   const auto spawn = [&](asio::awaitable<void> work) {
     asio::co_spawn(io_, std::move(work), asio::detached);
   };
-  const auto run_for = [&](std::chrono::milliseconds time) {
-    io_.restart();
-    io_.run_for(time);
+  const auto run_until = [&](const std::function<bool()>& condition) {
+    for (int i = 0; i < 12'000 && !condition(); ++i) {
+      io_.restart();
+      io_.run_for(std::chrono::milliseconds(5));
+    }
   };
   // Nobody reads: the connection takes a part, of which all whole records are told.
   spawn(write_on());
-  run_for(std::chrono::milliseconds(300));
+  run_until([&] { return least < TlsStream::kSealedBytesMax; });
   EXPECT_GT(sent, 0u);
   EXPECT_LT(sent, data.size());
   EXPECT_LT(least, TlsStream::kSealedBytesMax) << "a write ends before all that it sealed is sent";
   const std::size_t before = sent;
   std::string got;
   spawn(read(*server_, before + 4 * TlsStream::kRecordBytes, got, 6));
-  run_for(std::chrono::milliseconds(300));
+  run_until([&] { return sent > before; });
   EXPECT_GT(sent, before) << "what was taken is told";
   EXPECT_LT(sent, data.size());
   spawn(read(*server_, data.size(), got, 8));
   io_.restart();
-  while (got.size() < data.size() && io_.run_one_for(std::chrono::seconds(10)) > 0) {
+  while (got.size() < data.size() && io_.run_one_for(std::chrono::seconds(60)) > 0) {
   }
   EXPECT_EQ(got, data);
 }
@@ -380,6 +382,49 @@ TEST_F(TlsStreamTest, AConnectionThatBreaksIsTold) {
   client_tcp_.shutdown(tcp::socket::shutdown_send);
   EXPECT_TRUE(run({[&]() -> asio::awaitable<void> { error = co_await read_end(*server_); }}));
   EXPECT_EQ(error, asio::ssl::error::stream_truncated);
+}
+
+class TlsHelloTest : public TlsStreamTest {
+ protected:
+  // How the handshake with a client ends that says this and nothing more; a hello has at most `bytes_max`
+  // (0: any number).
+  error_code greeted_with(const std::string& said, std::size_t bytes_max = 0) {
+    tcp::acceptor acceptor(io_, {asio::ip::make_address("127.0.0.1"), 0});
+    tcp::socket client(io_);
+    client.connect(acceptor.local_endpoint());
+    tcp::socket socket = acceptor.accept();
+    TlsStream server(socket, server_tls_->native_handle());
+    error_code error;
+    asio::write(client, asio::buffer(said));
+    io_.restart();
+    EXPECT_TRUE(run({[&]() -> asio::awaitable<void> {
+                      error = co_await server.handshake(TlsStream::Side::kServer, bytes_max);
+                    }},
+                    std::chrono::seconds(60)))
+        << "it waits for the rest";
+    return error;
+  }
+};
+
+// OpenSSL would take memory for all of it, and wait.
+TEST_F(TlsHelloTest, OneThatIsTooLongIsRefusedByItsHead) {
+  const std::string head("\x16\x03\x01\x40\x00\x01\x01\xff\xfc", 9);
+  EXPECT_TRUE(greeted_with(head + std::string((16 << 10) - 4, 'x')));
+}
+
+// Where all have a shared key, hellos are short: no more is read of one that does not end.
+TEST_F(TlsHelloTest, OneIsReadUpToItsBound) {
+  constexpr std::size_t kBytesMax = 4 << 10;
+  const std::string head("\x16\x03\x01\x20\x00\x01\x00\x1f\xfc", 9);
+  EXPECT_TRUE(greeted_with(head + std::string(kBytesMax - head.size(), 'x'), kBytesMax));
+}
+
+// Nor has OpenSSL anything to do with what begins otherwise.
+TEST_F(TlsHelloTest, WhereHellosAreBoundOtherRecordsAreRefusedAtOnce) {
+  for (const std::string begin : {"\x15", "\x17", "GET / HTTP/1.1\r\n\r\n"}) {
+    const error_code error = greeted_with(begin, 4 << 10);
+    EXPECT_EQ(error, asio::ssl::error::unexpected_result) << "OpenSSL saw it: " << error.message();
+  }
 }
 
 TEST_F(TlsStreamTest, ForgedBytesAreAnError) {

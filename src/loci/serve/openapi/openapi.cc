@@ -15,6 +15,7 @@
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/openapi/parts.h"
 #include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 
@@ -72,7 +73,7 @@ Result<Json> merged_parts() {
   Json out = {{"paths", Json::object()},
               {"components", {{"schemas", Json::object()}, {"responses", Json::object()}}}};
   for (const std::string_view text : openapi_parts()) {
-    Json part = Json::parse(text, nullptr, false);
+    Json part = json_or_null(text);
     if (!part.is_object())
       return internal_error(
           fmt::format("a part of the API's description is no JSON: {}", text.substr(0, 80)));
@@ -99,7 +100,7 @@ void complete(Json& operation, const Route& route) {
     if (!operation["responses"].contains(status)) operation["responses"][status] = {{"$ref", error}};
   }
   operation["security"] = Json::array();
-  if (tenant) operation["security"] = Json::parse(R"([{}, {"bearer": []}, {"apiKey": []}])");
+  if (tenant) operation["security"] = json_or_null(R"([{}, {"bearer": []}, {"apiKey": []}])");
   Json parameters = path_parameters(path_of(route));
   if (parameters.empty()) return;
   if (operation.contains("parameters")) {
@@ -157,7 +158,7 @@ Status add_openapi_endpoint(Router& router) {
                 return call.answer(*text);
               }});
   LOCI_ASSIGN_OR_RETURN(const Json document, openapi_document(router));
-  *text = document.dump();
+  *text = dump_json(document);
   return {};
 }
 

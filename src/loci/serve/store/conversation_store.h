@@ -45,6 +45,17 @@ struct StoredResponse {
   std::string tokenizer;  // the model's fingerprint, hexadecimal
 };
 
+// How far a response is, and where.
+struct ResponseState {
+  std::string status;  // as StoredResponse's
+  // The name of the server that makes it, or has made it in the background: only there are its events. Empty:
+  // nobody says who, or the store is one server's.
+  std::string server;
+  // It is queued or in progress, and that server seems to have ended: if it has, the response will be failed.
+  // (It may only have lost its connections to the database.)
+  bool is_interrupted = false;
+};
+
 // What a model saw and said, under the tokenizer that made it.
 struct StoredTokens {
   std::vector<TokenId> tokens;
@@ -176,8 +187,8 @@ class ConversationStore {
   // Its JSON alone.
   virtual Result<std::string> response_json(std::string_view tenant, std::string_view id,
                                             const ReadRoom& room) = 0;
-  // Its status alone; reads neither its JSON nor its tokens.
-  virtual Result<std::string> response_status(std::string_view tenant, std::string_view id) = 0;
+  // Reads neither its JSON nor its tokens.
+  virtual Result<ResponseState> response_state(std::string_view tenant, std::string_view id) = 0;
   // The response without its JSON, which is not read: what another turn goes on from.
   virtual Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) = 0;
   // Items that it added to a conversation stay there. kInvalidArgument: it is queued or in progress on

@@ -286,10 +286,10 @@ Result<std::string> NaiveStore::response_json(std::string_view tenant, std::stri
   return std::move(found.json);
 }
 
-Result<std::string> NaiveStore::response_status(std::string_view tenant, std::string_view id) {
+Result<ResponseState> NaiveStore::response_state(std::string_view tenant, std::string_view id) {
   const Response* found = find_response(tenant, id);
   if (found == nullptr) return kNone;
-  return found->turn.response.status;
+  return ResponseState{.status = found->turn.response.status, .server = {}};
 }
 
 Result<StoredResponse> NaiveStore::continued_response(std::string_view tenant, std::string_view id) {

@@ -476,6 +476,18 @@ Result<bool> PostgresDatabase::has_ended(SqlSession& session, std::string_view i
   return rows.integer(0, 0) == 1;
 }
 
+// Held for the moment of this statement. Owners share the lock, so that one who shared it would learn
+// nothing; and the list of all locks (pg_locks) is long in a large cluster.
+Result<bool> PostgresDatabase::seems_ended(SqlSession& session, std::string_view instance) {
+  if (instance == this->instance()) return false;
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT CASE WHEN pg_try_advisory_lock(CAST($1 AS BIGINT)) THEN "
+                  "CASE WHEN pg_advisory_unlock(CAST($1 AS BIGINT)) THEN 1 ELSE 0 END ELSE 0 END",
+                  {instance}));
+  return rows.integer(0, 0) == 1;
+}
+
 Status PostgresDatabase::alone(const std::function<Status()>& job) {
   return run_alone([&](PostgresConnection&) { return job(); });
 }

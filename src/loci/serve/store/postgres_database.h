@@ -52,6 +52,7 @@ class PostgresDatabase final : public SqlDatabase {
   std::string instance() const override;
   // (Nobody holds it just after PostgreSQL itself has started: instances connect again when they need to.)
   Result<bool> has_ended(SqlSession& session, std::string_view instance) override;
+  Result<bool> seems_ended(SqlSession& session, std::string_view instance) override;
   Status reclaim() override { return {}; }        // autovacuum does
   Status erase_deleted() override { return {}; }  // the same
 

@@ -385,6 +385,30 @@ TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {
   EXPECT_EQ(second->response("ann", "r")->status, "failed");
 }
 
+// While one server looks, in a transaction that goes on, another one sees the same.
+TEST_F(PostgresStoreTest, ThoseWhoLookForEndedServersHideNothingFromOneAnother) {
+  const auto open_database = [&] {
+    return PostgresDatabase::open(url_, {.lock_timeout = 2 * kNanosPerSecond}).value();
+  };
+  const auto living = open_database(), first = open_database(), second = open_database();
+  const auto look = [](PostgresDatabase& database, const std::string& owner, const auto& meanwhile) {
+    bool seems = false;
+    const Status done = database.transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+      LOCI_ASSIGN_OR_RETURN(seems, database.seems_ended(session, owner));
+      meanwhile();
+      return {};
+    });
+    EXPECT_TRUE(done.ok()) << done.to_string();
+    return seems;
+  };
+  const auto nothing = [] {};
+  ASSERT_FALSE(look(*first, living->instance(), nothing));
+  const bool seems_to_first =
+      look(*first, "7", [&] { EXPECT_TRUE(look(*second, "7", nothing)) << "the first one only looks"; });
+  EXPECT_TRUE(seems_to_first);
+  EXPECT_TRUE(look(*second, "7", nothing)) << "nothing is left of the look";
+}
+
 TEST_F(PostgresStoreTest, WhoIsSaidToHaveEndedCommitsNoMore) {
   const auto silent = open(), other = open();
   StoredTurn turn = test_turn("r");
@@ -473,20 +497,24 @@ TEST_F(PostgresStoreTest, OneCallAtATimeAsksAServerThatStandsStill) {
   ASSERT_TRUE(eventually(
       [&] { return store->size_bytes().status().message().find("has not answered") != std::string::npos; }));
   std::atomic<int> refused = 0, slow = 0;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 20; ++t) {
-    threads.emplace_back([&] {
-      const auto begin = Time::now();
-      const Status status = store->size_bytes().status();
-      EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.to_string();
-      refused += status.message().find("another request asks it just now") != std::string::npos;
-      slow += Time::now() - begin > std::chrono::milliseconds(400);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  // (On a busy machine some may begin only after the one that asks has given up.)
-  EXPECT_LE(slow, 5);
-  EXPECT_GE(refused, 15);
+  const auto ask_at_once = [&] {
+    refused = slow = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 20; ++t) {
+      threads.emplace_back([&] {
+        const auto begin = Time::now();
+        const Status status = store->size_bytes().status();
+        EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.to_string();
+        refused += status.message().find("another request asks it just now") != std::string::npos;
+        slow += Time::now() - begin > std::chrono::milliseconds(400);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+  // On a busy machine some may begin only after the one that asks has given up: then all ask again.
+  const auto most_are_refused = [&] { return slow <= 5 && refused >= 15; };
+  for (int tries = 0; tries < 10 && !most_are_refused(); ++tries) ask_at_once();
+  EXPECT_TRUE(most_are_refused()) << refused << " were refused at once, " << slow << " waited";
   const auto back = [&] { return store->size_bytes().ok(); };
   server_->go_on();
   EXPECT_TRUE(eventually(back));
@@ -528,9 +556,8 @@ TEST_F(PostgresStoreTest, WhatAnotherServerErasesIsLeftToIt) {
   {
     pqxx::work erases(other);
     erases.exec("SELECT thread FROM loci.threads WHERE tenant = '' FOR UPDATE");
-    const auto begin = std::chrono::steady_clock::now();
+    // (One that waits for the row is refused in the end.)
     const Result<StoreExpiry> expiry = store->expire(0, {});
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << "it waits for nobody";
     ASSERT_TRUE(expiry.ok()) << expiry.status().to_string();
     EXPECT_FALSE(expiry->has_more);
     EXPECT_EQ(taken(), "1");

@@ -114,8 +114,10 @@ class SqlDatabase {
   virtual SqlDialect dialect() const = 0;
   // The name of this user of the database, which responses in progress carry.
   virtual std::string instance() const = 0;
-  // Whether the user of that name has ended.
+  // Whether the user of that name has ended. If so it cannot come back before the transaction ends.
   virtual Result<bool> has_ended(SqlSession& session, std::string_view instance) = 0;
+  // The same, for those who only look: holds nothing longer than the statement, so that others see the same.
+  virtual Result<bool> seems_ended(SqlSession& session, std::string_view instance) = 0;
   // Gives disk space that deletions left back to the system, a bounded part at a time; then synchronise().
   virtual Status reclaim() = 0;
   // After a deletion that was made durable: leaves nothing of it in the database's files, as far as the

@@ -78,6 +78,9 @@ class WatchedDatabase final : public SqlDatabase {
   Result<bool> has_ended(SqlSession& session, std::string_view instance) override {
     return database_->has_ended(session, instance);
   }
+  Result<bool> seems_ended(SqlSession& session, std::string_view instance) override {
+    return database_->seems_ended(session, instance);
+  }
   Status reclaim() override { return database_->reclaim(); }
   Status erase_deleted() override { return database_->erase_deleted(); }
   void abandon() override { database_->abandon(); }

@@ -39,7 +39,7 @@ struct ResponseRow {
   std::string conversation;
   std::string previous;
   std::string status;
-  std::string owner;  // the server that makes it; empty: it has ended
+  std::string owner;  // the server that makes it, or has made it in the background; empty: another one
   std::optional<std::int64_t> sequence;
   std::int64_t bytes = 0;  // without its items and its sequence
 };

@@ -52,7 +52,7 @@ class SqlStore : public ConversationStore {
   Result<StoredResponse> response(std::string_view tenant, std::string_view id) override;
   Result<std::string> response_json(std::string_view tenant, std::string_view id,
                                     const ReadRoom& room) override;
-  Result<std::string> response_status(std::string_view tenant, std::string_view id) override;
+  Result<ResponseState> response_state(std::string_view tenant, std::string_view id) override;
   Result<StoredResponse> continued_response(std::string_view tenant, std::string_view id) override;
   Status delete_response(std::string_view tenant, std::string_view id) override;
   Result<ItemList> input_items(std::string_view tenant, std::string_view response,

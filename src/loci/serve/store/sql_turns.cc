@@ -139,9 +139,11 @@ Status check_claim(SqlSession& session, std::string_view tenant, const StoredTur
 }
 
 Result<WrittenThread> write_turn(SqlSession& session, std::string_view tenant, const StoredTurn& turn,
-                                 std::string_view owner, std::int64_t now) {
+                                 std::string_view server, std::int64_t now) {
   const StoredResponse& response = turn.response;
   LOCI_ASSIGN_OR_RETURN(const Place place, find_place(session, tenant, response, now));
+  // Who makes it or, of one that others may have asked after meanwhile, has made it.
+  const std::string_view owner = place.replaced || is_running(response.status) ? server : std::string_view();
   std::int64_t bytes = 0;
   SqlParameter sequence = SqlNull{};
   if (!response.tokens.empty()) {
@@ -172,14 +174,13 @@ Result<WrittenThread> write_turn(SqlSession& session, std::string_view tenant, c
 Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
   LOCI_RETURN_IF_ERROR(check_stored_turn(tenant, turn));
   const auto begin = std::chrono::steady_clock::now();
-  const std::string owner = is_running(turn.response.status) ? database_->instance() : std::string();
   const StoredResponse& response = turn.response;
   const std::uint64_t bytes = response.json.size() + sizeof(TokenId) * response.tokens.size() +
                               bytes_of(turn.input) + bytes_of(turn.output);
   const Status done = write(tenant, bytes, [&](SqlSession& session) -> Result<WrittenThread> {
     LOCI_RETURN_IF_ERROR(check_claim(session, tenant, turn, database_->instance()));
     LOCI_ASSIGN_OR_RETURN(const std::int64_t now, now_seconds(session));
-    return write_turn(session, tenant, turn, owner, now);
+    return write_turn(session, tenant, turn, database_->instance(), now);
   });
   LOCI_RETURN_IF_ERROR(done);
   if (options_.committed) {
@@ -242,15 +243,21 @@ Result<std::string> SqlStore::response_json(std::string_view tenant, std::string
   return json;
 }
 
-Result<std::string> SqlStore::response_status(std::string_view tenant, std::string_view id) {
-  std::string status;
+Result<ResponseState> SqlStore::response_state(std::string_view tenant, std::string_view id) {
+  const bool is_shared = !server().empty();
+  ResponseState state;
   const Status done = read(tenant, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(ResponseRow row, get_response(session, tenant, id));
-    status = std::move(row.status);
+    state = {.status = std::move(row.status), .server = {}};
+    if (!is_shared || row.owner.empty()) return {};
+    if (is_running(state.status)) {
+      LOCI_ASSIGN_OR_RETURN(state.is_interrupted, database_->seems_ended(session, row.owner));
+    }
+    state.server = std::move(row.owner);
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);
-  return status;
+  return state;
 }
 
 Result<StoredResponse> SqlStore::continued_response(std::string_view tenant, std::string_view id) {

@@ -10,6 +10,7 @@
 #include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/sql_store.h"
 #include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 
@@ -27,12 +28,12 @@ constexpr int kErasedParts = 8;
 
 // The response object of one that its server did not finish.
 std::string failed_json(std::string_view json) {
-  Json object = Json::parse(json, nullptr, false);
+  Json object = json_or_null(json);
   if (!object.is_object()) return std::string(json);
   object["status"] = "failed";
   object["error"] = {{"code", "server_error"},
                      {"message", "the server ended before the response was finished"}};
-  return object.dump();
+  return dump_json(object);
 }
 
 Result<std::optional<ExpiryClock::Kept>> read_expiry_clock(SqlSession& session) {
@@ -150,10 +151,8 @@ std::string SqlStore::server() const {
 
 Result<std::uint64_t> SqlStore::fail_interrupted(const std::vector<std::string>& ended,
                                                  const ConfirmEnded& confirm) {
-  const auto has_ended = [&](SqlSession& session, const std::string& owner) -> Result<bool> {
-    if (owner == server()) return false;
-    if (std::find(ended.begin(), ended.end(), owner) != ended.end()) return true;
-    return database_->has_ended(session, owner);
+  const auto is_silent = [&](const std::string& owner) {
+    return std::find(ended.begin(), ended.end(), owner) != ended.end();
   };
   std::vector<std::string> owners;
   const Status listed = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
@@ -162,8 +161,13 @@ Result<std::uint64_t> SqlStore::fail_interrupted(const std::vector<std::string>&
                                                           "WHERE status IN ('in_progress', 'queued')",
                                                           {}));
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      LOCI_ASSIGN_OR_RETURN(const bool seems_ended, has_ended(session, rows.text(i, 0)));
-      if (seems_ended) owners.push_back(rows.text(i, 0));
+      std::string owner = rows.text(i, 0);
+      if (owner == server()) continue;
+      bool seems_ended = is_silent(owner);
+      if (!seems_ended) {
+        LOCI_ASSIGN_OR_RETURN(seems_ended, database_->seems_ended(session, owner));
+      }
+      if (seems_ended) owners.push_back(std::move(owner));
     }
     return {};
   });
@@ -175,8 +179,10 @@ Result<std::uint64_t> SqlStore::fail_interrupted(const std::vector<std::string>&
     // A transaction for each, as their number is unknown and each holds its owner's lock.
     const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
       of_owner = 0;
-      LOCI_ASSIGN_OR_RETURN(const bool still_ended, has_ended(session, owner));
-      if (!still_ended) return {};
+      if (!is_silent(owner)) {
+        LOCI_ASSIGN_OR_RETURN(const bool still_ended, database_->has_ended(session, owner));
+        if (!still_ended) return {};
+      }
       LOCI_ASSIGN_OR_RETURN(of_owner, fail_those_of(session, owner));
       return {};
     });

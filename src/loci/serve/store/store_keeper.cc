@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/store_keeper.h"
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -88,7 +89,9 @@ class InterruptedKeeper : public std::enable_shared_from_this<InterruptedKeeper>
         timer_(store_thread.executor()) {}
 
   void wait() {
-    timer_.expires_after(std::chrono::nanoseconds(period_));
+    // (Whoever waits for a database that does not answer gets no surer by asking more often.)
+    const bool is_soon = servers_.is_in_doubt() && last_.ok();
+    timer_.expires_after(std::chrono::nanoseconds(is_soon ? period_ / 4 : period_));
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error) self->work();
     });
@@ -97,9 +100,11 @@ class InterruptedKeeper : public std::enable_shared_from_this<InterruptedKeeper>
  private:
   void work() {
     const Nanos begin = clock_.now();
-    const Result<std::uint64_t> failed = store_.fail_interrupted(
-        ended_(),
-        [&](const std::vector<std::string>& seem) { return servers_.look(begin, clock_.now(), seem); });
+    const std::vector<std::string> silent = ended_();
+    const Result<std::uint64_t> failed =
+        store_.fail_interrupted(silent, [&](const std::vector<std::string>& seem) {
+          return servers_.look(begin, clock_.now(), seem, silent);
+        });
     if (failed.ok() && *failed > 0)
       log_->warn("marked {} responses as failed: the server that made them has ended", *failed);
     if (!failed.ok() && last_.ok())
@@ -123,11 +128,14 @@ class InterruptedKeeper : public std::enable_shared_from_this<InterruptedKeeper>
 
 }  // namespace
 
-std::vector<std::string> EndedServers::look(Nanos begin, Nanos end, const std::vector<std::string>& seem) {
-  constexpr Nanos kAnswered = kNanosPerSecond, kMissed = 4 * kNanosPerSecond, kSure = 5 * kNanosPerSecond;
+std::vector<std::string> EndedServers::look(Nanos begin, Nanos end, const std::vector<std::string>& seem,
+                                            const std::vector<std::string>& silent) {
+  constexpr Nanos kAnswered = kNanosPerSecond, kMissed = 4 * kNanosPerSecond;
+  constexpr Nanos kSure = 5 * kNanosPerSecond, kSureOfSilent = 2 * kNanosPerSecond;
   const bool was_prompt = end - begin <= kAnswered;
   if (!was_prompt || begin - last_ > kMissed) since_.clear();
   last_ = end;
+  is_in_doubt_ = false;
   if (!was_prompt) return {};
   std::map<std::string, Nanos> since;
   std::vector<std::string> sure;
@@ -135,9 +143,11 @@ std::vector<std::string> EndedServers::look(Nanos begin, Nanos end, const std::v
     const auto before = since_.find(server);
     const Nanos first = before == since_.end() ? begin : before->second;
     since.emplace(server, first);
-    if (end - first >= kSure) sure.push_back(server);
+    const bool is_silent = std::ranges::find(silent, server) != silent.end();
+    if (end - first >= (is_silent ? kSureOfSilent : kSure)) sure.push_back(server);
   }
   since_ = std::move(since);
+  is_in_doubt_ = sure.size() < seem.size();
   return sure;
 }
 

@@ -49,21 +49,27 @@ class QuotaLog {
 
 // Tells which servers have surely ended. One look at the database tells too little: after its restart nobody
 // holds a lock there, and while it stands still all members' rows grow old. A server has surely ended if it
-// seemed so at every look for five seconds, none of which was missed or took longer than a second.
+// seemed so at every look for five seconds, none of which was missed or took longer than a second; two
+// seconds are enough where its row says so, which has been silent for longer than members are by then.
 // Thread-compatible.
 class EndedServers {
  public:
-  // A look began and ended at these times, and these servers seemed to have ended. Returns those that surely
-  // have.
-  std::vector<std::string> look(Nanos begin, Nanos end, const std::vector<std::string>& seem);
+  // A look began and ended at these times, and these servers seemed to have ended, some of them by their rows
+  // (`silent`). Returns those that surely have.
+  std::vector<std::string> look(Nanos begin, Nanos end, const std::vector<std::string>& seem,
+                                const std::vector<std::string>& silent);
+  // Some server seemed to have ended at the last look, and it is not sure yet.
+  bool is_in_doubt() const { return is_in_doubt_; }
 
  private:
   std::map<std::string, Nanos> since_;  // of those who seemed to have ended at the last look
   Nanos last_ = 0;                      // its end
+  bool is_in_doubt_ = false;
 };
 
-// Every `period`, on a thread of the store's until these end: responses in progress whose server has surely
-// ended fail (ConversationStore::fail_interrupted). `ended` is called there. For a store that servers share.
+// Every `period`, and four times as often while it is not sure of a server, on a thread of the store's until
+// these end: responses in progress whose server has surely ended fail (ConversationStore::fail_interrupted).
+// `ended` is called there. For a store that servers share.
 void fail_interrupted_responses(WorkerPool& store_thread, ConversationStore& store, Nanos period,
                                 std::function<std::vector<std::string>()> ended,
                                 std::shared_ptr<spdlog::logger> log);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/serve/wire/json_parse.h"
 

@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/serve/store/naive_store_testing.h"
 
 namespace loci {
@@ -33,14 +32,10 @@ class FailingStore final : public NaiveStore {
     return {};
   }
   bool renews(const Claims& claims) {
-    for (int i = 0; i < 10'000; ++i) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (renewed_ == claims) return true;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    return eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return renewed_ == claims;
+    });
   }
 
   std::atomic<int> releases = 0;
@@ -69,8 +64,7 @@ TEST(TurnClaims, OnlyTurnsThatAreBeingMadeAreRenewed) {
   }
   // Whether the store could release them or not.
   EXPECT_TRUE(store.renews({}));
-  for (int i = 0; i < 10'000 && store.releases < 2; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(eventually([&] { return store.releases >= 2; }));
   EXPECT_EQ(store.releases, 2);
   claims->stop();
 }

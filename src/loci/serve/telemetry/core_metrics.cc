@@ -64,6 +64,9 @@ void add_moves(const CoreStats& stats, std::vector<MetricFamily>& out) {
           {{"link", name}, {"result", std::string(kResults[result])}});
     }
   }
+  add(family(out, "loci_hidden_share_percent",
+             "Of the blocks that fill, those that are saved as hidden states now", MetricType::Gauge),
+      stats.hidden_percent);
   MetricFamily& hidden =
       family(out, "loci_hidden_blocks_total",
              "Blocks that went to the disk, or came from it, as hidden states", MetricType::Counter);

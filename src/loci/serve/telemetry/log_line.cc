@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "loci/base/units.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 namespace {
@@ -24,9 +24,7 @@ const std::string& mark() {
   return value;
 }
 
-std::string json_string(std::string_view value) {
-  return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string json_string(std::string_view value) { return dump_json(Json(value)); }
 
 // Visible ASCII and blanks. Other bytes may end a line, move a terminal's cursor, or turn its text around
 // (and they need not be UTF-8).

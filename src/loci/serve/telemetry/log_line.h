@@ -20,10 +20,9 @@
 #include <string_view>
 
 #include "loci/base/clock.h"
+#include "loci/serve/telemetry/log_format.h"
 
 namespace loci {
-
-enum class LogFormat : std::uint8_t { kText, kJson };
 
 // A value; thread-compatible.
 class LogLine {

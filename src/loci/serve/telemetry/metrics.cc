@@ -4,10 +4,12 @@
 #include <prometheus/text_serializer.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <vector>
 
 #include "loci/base/memory_pages.h"
+#include "loci/policy/restore_plan.h"
 #include "loci/serve/telemetry/core_metrics.h"
 
 namespace loci {
@@ -156,6 +158,10 @@ ServeMetrics::ServeMetrics(std::string_view version) {
       histogram("loci_inter_token_seconds", "Between two tokens of a choice", 0.0005, 1.5, 24);
   generation_seconds_ =
       histogram("loci_generation_seconds", "From a request's last byte to its last token", 0.004, 1.8, 24);
+  restore_error_ = &prometheus::BuildHistogram()
+                        .Name("loci_restore_error_ratio")
+                        .Help("How far the predicted time to the first token was off, over the real one")
+                        .Register(registry_);
   prompt_tokens_ = histogram("loci_request_prompt_tokens", "Tokens of a request's prompts", 1, 2, 21);
   generated_tokens_ = histogram("loci_request_generated_tokens", "Tokens of a request's choices", 1, 2, 21);
   store_commit_seconds_ =
@@ -164,6 +170,21 @@ ServeMetrics::ServeMetrics(std::string_view version) {
       &gauge("loci_store_bytes", "What the conversation store holds, counted every few minutes")->Add({});
   store_expired_ =
       &counter("loci_store_expired_total", "Conversations and responses deleted by age or size")->Add({});
+}
+
+void ServeMetrics::restored(const ContextSources& sources, Nanos took) {
+  const bool declined = sources.computed[static_cast<std::size_t>(MissReason::kTooSlow)] > 0;
+  const char* from = sources.shared > 0 ? "shared"
+                     : sources.disk > 0 ? "disk"
+                     : sources.host > 0 ? "host"
+                     : declined         ? "computed"
+                                        : nullptr;
+  if (from == nullptr || took <= 0) return;
+  const prometheus::Histogram::BucketBoundaries bounds = {0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2};
+  const auto off = static_cast<double>(std::abs(sources.restore.planned - took));
+  restore_error_
+      ->Add({{"plan", std::string(restore_rule_name(sources.restore.rule))}, {"from", from}}, bounds)
+      .Observe(off / static_cast<double>(took));
 }
 
 // A label for each key that was ever used could be too many for who reads them.

@@ -47,6 +47,9 @@ class ServeMetrics {
                      std::uint64_t generated);
   void queued(Nanos duration) { queue_seconds_->Observe(seconds(duration)); }
   void first_token(Nanos duration) { first_token_seconds_->Observe(seconds(duration)); }
+  // Of a prompt whose state a tier had, all or a part: what was predicted for the time from its admission to
+  // its first token, and how long that took. By plan, and by the slowest tier from which something came.
+  void restored(const ContextSources& sources, Nanos took);
   void next_token(Nanos duration) { inter_token_seconds_->Observe(seconds(duration)); }
   void generation_done(Nanos duration, std::uint64_t prompt_tokens, std::uint64_t generated_tokens);
   // A turn became durable; what the store holds; what went because of its limits.
@@ -77,6 +80,7 @@ class ServeMetrics {
   prometheus::Family<prometheus::Counter>* tenant_requests_;
   prometheus::Family<prometheus::Counter>* tenant_tokens_;
   prometheus::Family<prometheus::Counter>* requests_;
+  prometheus::Family<prometheus::Histogram>* restore_error_;
   prometheus::Counter* disconnects_;
   prometheus::Counter* tls_failures_;
   prometheus::Counter* received_bytes_;

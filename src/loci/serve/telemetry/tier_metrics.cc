@@ -174,7 +174,6 @@ std::vector<MetricFamily> tier_metrics(const TierSnapshot& snapshot) {
     host += group.host_blocks * group.block_bytes;
     disk += group.disk_blocks * group.block_bytes;
   }
-  disk += snapshot.hidden.disk_blocks * snapshot.hidden.block_bytes;
   out.push_back(family("loci_tier_size_bytes", "State that a tier has room for", MetricType::Gauge));
   add(out.back(), static_cast<double>(device), "tier", "device");
   add(out.back(), static_cast<double>(host), "tier", "host");

@@ -2,6 +2,7 @@
 #include "loci/serve/tenants/tenants.h"
 
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 
 #include <cstdlib>
 #include <map>

@@ -3,8 +3,6 @@
 // conversations, and has limits. A server without keys has one tenant, "default", without limits.
 #pragma once
 
-#include <spdlog/logger.h>
-
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -21,6 +19,10 @@
 #include "loci/serve/tenants/keys_file.h"
 #include "loci/serve/tenants/tenant.h"
 #include "loci/serve/wire/api_error.h"
+
+namespace spdlog {
+class logger;
+}
 
 namespace loci {
 

@@ -2,6 +2,7 @@
 #include "loci/serve/tenants/tenants.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/logger.h>
 #include <spdlog/sinks/ringbuffer_sink.h>
 #include <unistd.h>
 

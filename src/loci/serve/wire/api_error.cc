@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "loci/base/json_reader.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {
@@ -111,7 +112,7 @@ ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tok
 }
 
 std::string code_of_error(std::string_view body) {
-  const Json answer = Json::parse(body, nullptr, false);
+  const Json answer = read_json<Json>(body, {}).value;
   if (!answer.is_object()) return {};
   const auto error = answer.find("error");
   if (error == answer.end() || !error->is_object()) return {};
@@ -132,7 +133,7 @@ std::string to_json(const ApiError& error, ErrorStyle style) {
                      {"param", text_or_null(error.param)},
                      {"code", text_or_null(error.code)}};
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(json);
 }
 
 }  // namespace loci

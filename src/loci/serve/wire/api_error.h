@@ -19,7 +19,12 @@ struct ApiError {
   std::string param;                                 // the field at fault; empty: null
   std::string code;                                  // empty: null
   std::optional<std::uint32_t> retry_after_seconds;  // becomes the Retry-After header
+  std::string owner = {};                            // becomes the header kOwnerHeader; empty: there is none
 };
+
+// Of an error: the server (ConversationStore::server()) that can do what was asked for. A front passes the
+// request on to it.
+inline constexpr std::string_view kOwnerHeader = "Loci-Owner";
 
 // kInvalidArgument, kUnimplemented → 400; kNotFound → 404; kDeadlineExceeded → 408;
 // kResourceExhausted → 429; kUnavailable, kCancelled → 503; the rest → 500.

@@ -14,4 +14,7 @@ using Json = nlohmann::ordered_json;
 // One line. What is no UTF-8, as a part of a character that a token ends in, becomes U+FFFD.
 std::string dump_json(const Json& json);
 
+// The number that the shortest decimals of the float are: 0.8, and not 0.800000011920929.
+Json decimal_json(float value);
+
 }  // namespace loci

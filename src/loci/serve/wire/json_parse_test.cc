@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/wire/json_parse.h"
+#include "loci/base/printable.h"
 #include "loci/serve/wire/json.h"
 
 #include <gtest/gtest.h>
@@ -84,6 +85,21 @@ TEST(JsonParse, CutsLongMessages) {
   // It goes to logs: nothing of a stranger's bytes is written raw.
   EXPECT_EQ(error_of("\"a\xff\n").find('\xff'), std::string::npos);
   EXPECT_EQ(visible_ascii("a\n\xc3\xa9 b"), "a\\x0a\\xc3\\xa9 b");
+}
+
+// What is made of a body may be deeper than a body; what a model writes may be of any depth.
+TEST(JsonOrNull, HasTwiceABodysBounds) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  const std::size_t depth_max = 2 * JsonLimits().depth_max;
+  EXPECT_TRUE(json_or_null(nested(depth_max)).is_array());
+  EXPECT_TRUE(json_or_null(nested(depth_max + 1)).is_null());
+  EXPECT_TRUE(json_or_null(R"({"unfinished": )").is_null());
+  EXPECT_EQ(json_or_null(R"({"a": 1})")["a"], 1);
+}
+
+TEST(DecimalJson, IsTheShortestNumber) {
+  EXPECT_EQ(dump_json(decimal_json(0.8F)), "0.8");
+  EXPECT_EQ(dump_json(decimal_json(1)), "1");
 }
 
 TEST(JsonExcerpt, IsShortAndWholeUtf8) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "loci/base/printable.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 

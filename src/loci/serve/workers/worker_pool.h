@@ -54,6 +54,22 @@ enum class AtStandstill : std::uint8_t {
   kWait,  // as what is lost with it was computed; no longer than `wait_max`
 };
 
+// Lets a coroutine that waits for its job's beginning go on without it, because nobody wants the result any
+// more: it is given a refusal. On the coroutine's thread.
+class WorkerLeave {
+ public:
+  void leave() {
+    has_left_ = true;
+    if (leave_) std::exchange(leave_, nullptr)();
+  }
+  bool has_left() const { return has_left_; }
+
+ private:
+  friend class WorkerPool;
+  std::function<void()> leave_;
+  bool has_left_ = false;
+};
+
 // Thread-safe. The destructor waits for the jobs that run; the contexts of the coroutines that await them
 // outlive it, as a worker may still be waking one whose coroutine has gone on.
 class WorkerPool {
@@ -71,10 +87,11 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // Runs `job` on a worker, in its tenant's turn; the awaiting coroutine goes on where it was. An exception
-  // of the job is thrown to it.
+  // of the job is thrown to it. `leave`, which may be null, is for jobs that can be refused.
   template <class Job>
   boost::asio::awaitable<std::invoke_result_t<Job&>> run(std::string_view tenant, Job job,
-                                                         AtStandstill at_standstill = AtStandstill::kRefuse) {
+                                                         AtStandstill at_standstill = AtStandstill::kRefuse,
+                                                         std::shared_ptr<WorkerLeave> leave = nullptr) {
     using Value = std::invoke_result_t<Job&>;
     std::optional<Value> value;
     std::exception_ptr failed;
@@ -85,17 +102,19 @@ class WorkerPool {
         failed = std::current_exception();
       }
     };
-    const auto initiate = [this, tenant, &work](auto handler) {
+    const auto initiate = [this, tenant, &work, &leave](auto handler) {
       auto executor = boost::asio::get_associated_executor(handler);
       auto waiting = std::make_shared<Waiting<decltype(handler)>>(std::move(handler), executor);
       if (waits_) wait_for_begin(waiting);
+      if (leave) leave_by(*leave, waiting, executor);
       add(tenant, [&work, waiting = std::move(waiting), executor]() mutable {
         if (waiting->is_taken.exchange(true)) return;
         work();
         boost::asio::post(executor, [waiting = std::move(waiting)] { waiting->go_on(); });
       });
     };
-    if (at_standstill == AtStandstill::kWait || !stands_still(tenant))
+    const bool is_wanted = !leave || !leave->has_left();
+    if (is_wanted && (at_standstill == AtStandstill::kWait || !stands_still(tenant)))
       co_await boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void()>(
           initiate, boost::asio::use_awaitable);
     if (failed) std::rethrow_exception(failed);
@@ -130,12 +149,21 @@ class WorkerPool {
       if (!error && late && !late->is_taken.exchange(true)) late->go_on();
     });
   }
+  template <class Coroutine>
+  static void leave_by(WorkerLeave& leave, const std::shared_ptr<Coroutine>& waiting,
+                       boost::asio::any_io_executor executor) {
+    leave.leave_ = [weak = std::weak_ptr(waiting), executor = std::move(executor)] {
+      const auto left = weak.lock();
+      if (left && !left->is_taken.exchange(true)) boost::asio::post(executor, [left] { left->go_on(); });
+    };
+  }
   template <class Value>
   Value refusal() const {
+    const Status refused = waits_ ? waits_->refused : WorkerWaits().refused;
     if constexpr (std::is_constructible_v<Value, Status>)
-      return Value(waits_->refused);
+      return Value(refused);
     else if constexpr (std::is_constructible_v<Value, ApiError>)
-      return Value(api_error(waits_->refused));
+      return Value(api_error(refused));
     else
       LOCI_CHECK(false, "a pool with bounds runs jobs that can be refused");
   }

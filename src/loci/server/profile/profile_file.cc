@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/server/profile/profile_file.h"
 #include "loci/base/hex.h"
+#include "loci/base/json_reader.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -176,6 +177,14 @@ std::string processor_name() {
   return "unknown";
 }
 
+// What is written first, beside the file, in a folder that is made.
+std::string fresh_file(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path file(path);
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
+  return fmt::format("{}.{}", path, ::getpid());
+}
+
 }  // namespace
 
 MachineId this_machine(const BackendInfo& backend) {
@@ -242,16 +251,25 @@ std::string format_profile(const CostProfile& profile) {
 }
 
 Result<CostProfile> parse_profile(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const JsonRead<Json> read = read_json<Json>(text, {});
+  const Json& json = read.value;
+  if (read.fault == JsonFault::kLimit) return invalid_argument(read.what);
   if (!json.is_object()) return invalid_argument("expected a JSON object as `loci profile` writes it");
   return ProfileReader(json).read();
 }
 
+bool can_write_profile(const std::string& path) {
+  std::error_code error;
+  if (path.empty() || std::filesystem::is_directory(path, error)) return false;
+  const std::string fresh = fresh_file(path);
+  const bool out = std::ofstream(fresh, std::ios::trunc).is_open();
+  std::filesystem::remove(fresh, error);
+  return out;
+}
+
 Status write_profile(const std::string& path, const CostProfile& profile) {
   std::error_code error;
-  const std::filesystem::path file(path);
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
-  const std::string fresh = fmt::format("{}.{}", path, ::getpid());
+  const std::string fresh = fresh_file(path);
   {
     std::ofstream out(fresh, std::ios::trunc);
     out << format_profile(profile) << std::flush;

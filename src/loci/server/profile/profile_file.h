@@ -58,6 +58,8 @@ Result<CostProfile> parse_profile(const std::string& text);
 // The model's file in the folder of profiles.
 std::string profile_path(const std::string& folder, const std::string& model_fingerprint);
 
+// Whether write_profile() can; makes the folder.
+bool can_write_profile(const std::string& path);
 // Writes the file in one step, its folder too. Errors name the file.
 Status write_profile(const std::string& path, const CostProfile& profile);
 // Errors: kNotFound; as parse_profile(), naming the file.

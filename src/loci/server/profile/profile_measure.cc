@@ -43,7 +43,6 @@ class Measurement {
   void measure_token(CostCurves& curves);
   void measure_passes(const CostCurves& curves, PassCurves& passes);
   void measure_projection(CostCurves& curves);
-  Nanos project_blocks(const HiddenForm& form, std::uint32_t blocks);
   Status measure_links(CostCurves& curves);
 
  private:
@@ -153,30 +152,18 @@ void Measurement::measure_passes(const CostCurves& curves, PassCurves& passes) {
                   format_duration(passes.rows[power - 1] + passes.logits.back())));
 }
 
-// The time to project so many blocks that came as hidden states, inside a pass of one row.
-Nanos Measurement::project_blocks(const HiddenForm& form, std::uint32_t blocks) {
-  const std::vector<std::byte> rows(form.slice_bytes());
-  for (std::uint32_t block = 0; block < blocks; ++block) backend_.begin_fill(0, SlotId(block));
-  for (std::uint32_t layer = 0; layer < backend_.info().layers; ++layer) {
-    for (std::uint32_t block = 0; block < blocks; ++block)
-      backend_.load_hidden(0, SlotId(block), layer, block * kBlockTokens, rows);
-  }
-  run_once(blocks * kBlockTokens, 1, LogitsWanted::kNone);
-  return backend_.projected().took;
-}
-
 void Measurement::measure_projection(CostCurves& curves) {
   const Result<HiddenForm> form = hidden_form(backend_.info());
   if (!form.ok()) return;
   // Restored conversations come from memory, not from caches. If that takes long, fewer blocks are timed.
-  std::uint32_t blocks = std::min(kProjectedBlocksMin, blocks_ - 1);
-  Nanos best = project_blocks(*form, blocks) / blocks;
+  std::uint32_t blocks = std::min(kProjectedBlocksMin, passes_->projected_max());
+  Nanos best = passes_->project(*form, blocks) / blocks;
   const std::uint64_t beyond_caches = kProjectedBytes / (form->slice_bytes() * backend_.info().layers);
   const auto affordable = static_cast<std::uint64_t>(options_.time_limit / 20 / std::max<Nanos>(best, 1));
   blocks = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(std::min(beyond_caches, affordable), blocks, blocks_ - 1));
-  best = project_blocks(*form, blocks) / blocks;
-  for (int i = 1; i < 3 && time_left(); ++i) best = std::min(best, project_blocks(*form, blocks) / blocks);
+      std::clamp<std::uint64_t>(std::min(beyond_caches, affordable), blocks, passes_->projected_max()));
+  best = passes_->project(*form, blocks) / blocks;
+  for (int i = 1; i < 3 && time_left(); ++i) best = std::min(best, passes_->project(*form, blocks) / blocks);
   curves.projection = std::max<Nanos>(best / kBlockTokens, 1);
   say(fmt::format("a token of hidden states: {} to project", format_duration(curves.projection)));
 }

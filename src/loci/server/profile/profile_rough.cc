@@ -48,9 +48,10 @@ RoughProfile::~RoughProfile() {
 }
 
 bool RoughProfile::measure(const std::function<bool()>& stop) {
-  static constexpr Stage kStages[] = {&RoughProfile::choose_layers,     &RoughProfile::measure_row,
-                                      &RoughProfile::measure_attention, &RoughProfile::measure_token,
-                                      &RoughProfile::measure_host,      &RoughProfile::measure_disk_links};
+  static constexpr Stage kStages[] = {&RoughProfile::choose_layers,      &RoughProfile::measure_row,
+                                      &RoughProfile::measure_attention,  &RoughProfile::measure_token,
+                                      &RoughProfile::measure_projection, &RoughProfile::measure_host,
+                                      &RoughProfile::measure_disk_links};
   if (options_.context_tokens < kContextMin) return true;
   for (; stage_ < std::size(kStages); ++stage_) {
     if (stop() || !(this->*kStages[stage_])(stop)) return false;
@@ -120,6 +121,23 @@ bool RoughProfile::measure_token(const Stop& stop) {
   CostCurves attention = curves_;
   attention.token = 0;
   curves_.token = std::max<Nanos>((took - CostModel(attention).compute(0, rows)) / rows, 1);
+  return true;
+}
+
+// At first one block; then as many as a piece has time for. The row behind them is of the context too.
+bool RoughProfile::measure_projection(const Stop& stop) {
+  const Result<HiddenForm> form = hidden_form(backend_.info());
+  const std::uint32_t blocks_max =
+      std::min(passes_.projected_max(), (options_.context_tokens - 1) / kBlockTokens);
+  if (!form.ok() || blocks_max == 0) return true;
+  std::uint32_t blocks = 1;
+  Nanos best = std::numeric_limits<Nanos>::max();
+  for (int i = 0; i < kTries; ++i) {
+    if (stop()) return false;
+    best = std::min(best, std::max<Nanos>(passes_.project(*form, blocks) / blocks, 1));
+    blocks = static_cast<std::uint32_t>(std::clamp<Nanos>(kPiece / best, 1, blocks_max));
+  }
+  curves_.projection = std::max<Nanos>(best / kBlockTokens, 1);
   return true;
 }
 

@@ -8,12 +8,12 @@
 // and attention are measured in the first layers only and multiplied; there are enough of these layers for
 // each group to have its share. A context of more blocks than there are slots reads the same blocks again.
 // They may then be in a cache, so attention over long contexts is measured too low; predictions are corrected
-// later by what passes take (policy/correction.h).
+// later by what passes take (policy/correction.h). So is projecting, of which a few blocks are measured.
 //
 // The disk is measured on threads of its own (aside.h). A disk that does not answer delays neither a request
 // nor the server's end; after `disk_patience` the assumed costs are kept for it.
 //
-//     measure(stop)   trial | one row | attention 64, 128, 256 ... | a full pass | host memory | disk
+//     measure(stop)   trial | one row | attention 64, 128, 256 ... | a full pass | projecting | host | disk
 //     stopped within one of these: its samples are dropped, and the next call begins it again.
 #pragma once
 
@@ -76,6 +76,7 @@ class RoughProfile {
   bool measure_row(const Stop& stop);
   bool measure_attention(const Stop& stop);
   bool measure_token(const Stop& stop);
+  bool measure_projection(const Stop& stop);
   bool measure_host(const Stop& stop);
   bool measure_disk_links(const Stop& stop);
   void begin_disk();

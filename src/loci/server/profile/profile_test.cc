@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/engine/testing/engine_testing.h"
 #include "loci/model/gguf.h"
@@ -103,6 +105,12 @@ TEST(ProfileFile, SaysWhatIsWrongWithIt) {
   expect_refused("\"bytes\": 65536", "\"bytes\": 4096", "costs.disk_reads");
   expect_refused("\"bytes_per_second\": 200\n", "\"bytes_per_second\": \"x\"\n", "costs.disk_reads");
   for (const char* text : {"", "[]", "{", "{}", "null"}) EXPECT_FALSE(parse_profile(text).ok()) << text;
+}
+
+// A field that is not known is shown in the error, with a call for each of its levels.
+TEST(ProfileFile, IsRefusedIfItIsTooDeep) {
+  const std::string deep = "{\"format\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  EXPECT_NE(parse_profile(deep).status().message().find("deeper than 64 levels"), std::string::npos);
 }
 
 TEST(ProfileFile, IsForOneMachineAndModel) {
@@ -278,18 +286,17 @@ TEST(ProfileMeasure, MeasuresATinyModel) {
 }
 
 struct TinyBackend {
-  TinyBackend() {
-    RandomModelOptions random;
+  explicit TinyBackend(RandomModelOptions random = {}, std::uint32_t blocks = 20) {
     random.tokenizer = false;
     bytes = make_random_model(random).value().to_bytes();
     file = std::make_unique<GgufFile>(std::move(GgufFile::parse(bytes)).value());
     spec = read_model_spec(*file).value();
     backend = std::move(make_cpu_backend(spec, {.threads = 1})).value();
     for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group) {
-      EXPECT_TRUE(backend->allocate_blocks(group, 20).ok());
+      EXPECT_TRUE(backend->allocate_blocks(group, blocks).ok());
       slots.first.push_back(4);
     }
-    slots.count = 16;
+    slots.count = blocks - 4;
   }
   std::vector<std::byte> bytes;
   std::unique_ptr<GgufFile> file;
@@ -317,12 +324,58 @@ TEST(ProfileRough, MeasuresInPiecesAndGoesOnWhereItWasStopped) {
   EXPECT_GE(curves.attention.size(), 7u);
   EXPECT_GT(curves.host_load.bytes_per_second, 1u << 20);
   EXPECT_EQ(curves.disk_read, assumed.disk_read) << "no directory was given";
+  EXPECT_EQ(curves.projection, 0) << "its hidden states are larger than keys and values";
   EXPECT_EQ(CostModel(curves).curves(), curves) << "curves that can be";
 
   RoughProfile short_context(*tiny.backend, {.slots = tiny.slots, .batch_tokens = 64, .context_tokens = 100},
                              assumed);
   EXPECT_TRUE(short_context.measure([] { return false; }));
   EXPECT_EQ(short_context.curves(), assumed);
+}
+
+TEST(ProfileRough, MeasuresProjectingWhereHiddenStatesAreSmaller) {
+  TinyBackend wide({.kv_heads = 4, .head_dim = 32});
+  RoughProfile rough(*wide.backend, {.slots = wide.slots, .batch_tokens = 64, .context_tokens = 2000}, {});
+  int calls = 0;  // stopped everywhere
+  for (bool done = false; !done; ++calls) {
+    ASSERT_LT(calls, 1000);
+    int left = calls;
+    done = rough.measure([&left] { return left-- <= 0; });
+  }
+  EXPECT_GT(rough.curves().projection, 0);
+}
+
+// Its passes compute nothing, so that any number of blocks has time; it keeps the end of the longest.
+class NotingBackend : public WrappedBackend {
+ public:
+  using WrappedBackend::WrappedBackend;
+  void begin(Pass pass) override {
+    for (const Span& span : pass.spans)
+      context_tokens_ =
+          std::max(context_tokens_, span.position + static_cast<std::uint32_t>(span.tokens.size()));
+  }
+  void finish(std::vector<SpanResult>&) override {}
+  Projected projected() const override { return {}; }
+  void begin_fill(std::uint32_t, SlotId) override {}
+  void load_hidden(std::uint32_t, SlotId, std::uint32_t, std::uint32_t, std::span<const std::byte>) override {
+  }
+  std::uint32_t context_tokens() const { return context_tokens_; }
+
+ private:
+  std::uint32_t context_tokens_ = 0;
+};
+
+// A backend's positions end with its context (cuda_pass_plan.h).
+TEST(ProfileRough, NothingIsMeasuredBehindTheContext) {
+  TinyBackend wide({.kv_heads = 4, .head_dim = 32}, 36);  // 32 spare slots
+  for (const std::uint32_t context : {160u, 177u}) {
+    NotingBackend backend(*wide.backend);
+    RoughProfile rough(backend, {.slots = wide.slots, .batch_tokens = 64, .context_tokens = context}, {});
+    EXPECT_TRUE(rough.measure([] { return false; }));
+    EXPECT_GT(rough.curves().projection, 0);
+    EXPECT_GT(backend.context_tokens(), context - kBlockTokens);
+    EXPECT_LE(backend.context_tokens(), context);
+  }
 }
 
 // A disk that answers when it is let to. Each call owns a share of it.

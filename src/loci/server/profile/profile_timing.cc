@@ -150,6 +150,19 @@ Nanos PassTimer::run_decodes(std::uint32_t position, std::uint32_t count) {
   return time(std::move(pass));
 }
 
+Nanos PassTimer::project(const HiddenForm& form, std::uint32_t blocks) {
+  const std::vector<std::byte> rows(form.slice_bytes());
+  const auto slot = [this](std::uint32_t block) { return SlotId(slots_.first.front() + block); };
+  const std::uint32_t layers = backend_.info().layers;
+  for (std::uint32_t block = 0; block < blocks; ++block) backend_.begin_fill(0, slot(block));
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    for (std::uint32_t block = 0; block < blocks; ++block)
+      backend_.load_hidden(0, slot(block), layer, block * kBlockTokens, rows);
+  }
+  run(blocks * kBlockTokens, 1, layers, LogitsWanted::kNone);
+  return backend_.projected().took;
+}
+
 Status measure_host_links(Backend& backend, const SpareSlots& spare, std::uint64_t bytes, int tries,
                           CostCurves& curves) {
   const BackendInfo& info = backend.info();

@@ -10,6 +10,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/compute/hidden_form.h"
 #include "loci/policy/cost_model.h"
 
 namespace loci {
@@ -37,6 +38,10 @@ class PassTimer {
   // A pass of so many decodes, each of a sequence of its own with `position` tokens before it, and with
   // logits. At most decodes_max().
   Nanos run_decodes(std::uint32_t position, std::uint32_t count);
+  // The part of a pass of one row that projects so many blocks before it, which have come as hidden states;
+  // at most projected_max().
+  Nanos project(const HiddenForm& form, std::uint32_t blocks);
+  std::uint32_t projected_max() const { return slots_.count - 1; }
   std::uint32_t decodes_max(std::uint32_t position) const {
     return slots_.count / (position / kBlockTokens + 1);
   }

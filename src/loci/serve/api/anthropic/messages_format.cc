@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 #include "loci/serve/wire/sse.h"
 
 namespace loci {
@@ -49,7 +50,7 @@ Json stop_json(const FinishedChoice& choice) {
 
 // The arguments of a call as an object. A call that max_tokens cut off is no JSON: its text stays readable.
 Json input_json(const std::string& arguments) {
-  Json json = Json::parse(arguments, nullptr, false);
+  Json json = json_or_null(arguments);
   if (json.is_object()) return json;
   if (arguments.empty()) return Json::object();
   return {{"unfinished_json", arguments}};

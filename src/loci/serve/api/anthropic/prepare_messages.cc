@@ -38,7 +38,7 @@ std::variant<std::string, ApiError> count_message_tokens(std::string_view body, 
   const Result<EncodedConversation> prompt =
       encode_conversation(std::move(request->conversation), "messages", served, history, tenant);
   if (!prompt.ok()) return api_error(prompt.status());
-  return Json{{"input_tokens", prompt->tokens.size()}}.dump();
+  return dump_json({{"input_tokens", prompt->tokens.size()}});
 }
 
 }  // namespace loci

@@ -72,7 +72,7 @@ asio::awaitable<void> compute(ApiServices& services, Call& call, std::string nam
     co_return;
   }
   services.log->info("the prefix '{}' of {} tokens is public", name, prefix.tokens);
-  std::string answer = to_json(prefix).dump();
+  std::string answer = dump_json(to_json(prefix));
   services.public_prefixes.finish(std::move(prefix));
   co_await call.answer(std::move(answer));
 }
@@ -105,7 +105,7 @@ asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
 asio::awaitable<void> answer_warm_list(ApiServices& services, Call& call) {
   Json list = {{"object", "list"}, {"data", Json::array()}};
   for (const NamedPrefix& prefix : services.public_prefixes.list()) list["data"].push_back(to_json(prefix));
-  std::string answer = list.dump();
+  std::string answer = dump_json(list);
   co_await call.answer(std::move(answer));
 }
 
@@ -126,7 +126,7 @@ asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
   }
   served->engine->withdraw(prefix->id);
   services.log->info("the prefix '{}' is shared no longer", prefix->name);
-  std::string answer = to_json(*prefix).dump();
+  std::string answer = dump_json(to_json(*prefix));
   co_await call.answer(std::move(answer));
 }
 

@@ -25,7 +25,7 @@ GenerationRequest public_prefix_request(std::string tenant, std::vector<TokenId>
 }
 
 std::string warm_body(std::string_view name, std::string_view file_text) {
-  Json body = Json::parse(file_text, nullptr, false);
+  Json body = json_or_null(file_text);
   if (body.is_array()) {
     body = {{"messages", std::move(body)}};
   } else if (!body.is_object() || !body.contains("messages")) {

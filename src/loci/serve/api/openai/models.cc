@@ -18,13 +18,12 @@ Json model_json(const ServedModel& served) {
       {"vocabulary", spec.vocabulary}, {"context_length_trained", spec.context_length},
       {"layers", spec.layer_count()},  {"state_bytes_per_token", served.backend.block_bytes / kBlockTokens}};
   // As they were written: 0.8, not what a float makes of it.
-  const auto number = [](float value) { return Json::parse(fmt::format("{}", value)); };
   const SamplingParams& sampling = served.defaults.sampling;
-  meta["default_sampling"] = {{"temperature", number(sampling.temperature)},
-                              {"top_p", number(sampling.top_p)},
+  meta["default_sampling"] = {{"temperature", decimal_json(sampling.temperature)},
+                              {"top_p", decimal_json(sampling.top_p)},
                               {"top_k", sampling.top_k},
-                              {"min_p", number(sampling.min_p)},
-                              {"repeat_penalty", number(sampling.repetition_penalty)}};
+                              {"min_p", decimal_json(sampling.min_p)},
+                              {"repeat_penalty", decimal_json(sampling.repetition_penalty)}};
   return {{"id", served.model->id},
           {"object", "model"},
           {"created", served.loaded_at},
@@ -46,7 +45,7 @@ asio::awaitable<void> answer_model_list(ApiServices& services, Call& call) {
     data.back()["root"] = served->model->id;
   }
   Json list = {{"object", "list"}, {"data", std::move(data)}};
-  co_await call.answer(list.dump());
+  co_await call.answer(dump_json(list));
 }
 
 asio::awaitable<void> answer_one(ApiServices& services, Call& call) {
@@ -58,7 +57,7 @@ asio::awaitable<void> answer_one(ApiServices& services, Call& call) {
   if (std::optional<ApiError> error = check_model(call.parameters[0], *served))
     co_await call.fail(*std::move(error));
   else
-    co_await call.answer(model_json(*served).dump());
+    co_await call.answer(dump_json(model_json(*served)));
 }
 
 }  // namespace

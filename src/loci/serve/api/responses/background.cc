@@ -8,6 +8,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <exception>
 #include <map>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "loci/serve/call/access_log.h"
 #include "loci/serve/generation/counted.h"
 #include "loci/serve/generation/run_generation.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -313,8 +315,22 @@ asio::awaitable<void> BackgroundResponses::cancel(std::shared_ptr<BackgroundRun>
   while (!run->ended()) co_await run->wait();
 }
 
+namespace {
+
+// Until something has changed, or that time at the latest.
+asio::awaitable<void> wait_until(std::shared_ptr<BackgroundRun> run, asio::io_context& io,
+                                 std::chrono::steady_clock::time_point time) {
+  asio::steady_timer over(io, time);
+  over.async_wait([run](const boost::system::error_code& error) {
+    if (!error) run->wake();
+  });
+  co_await run->wait();
+}
+
+}  // namespace
+
 asio::awaitable<void> BackgroundResponses::follow(Call& call, std::shared_ptr<BackgroundRun> run,
-                                                  std::uint64_t first) {
+                                                  std::uint64_t first, Nanos quiet_limit) {
   if (run->has_dropped(first)) {
     ApiError gone = api_error(invalid_argument(
         "the event after this one is no longer kept; GET without stream returns the whole response when it "
@@ -337,6 +353,11 @@ asio::awaitable<void> BackgroundResponses::follow(Call& call, std::shared_ptr<Ba
   bool there = co_await exchange.begin_stream("text/event-stream; charset=utf-8");
   // Nothing of the stream is told, so there is nothing to wait for.
   if (exchange.request().method == boost::beast::http::verb::head) co_return;
+  using std::chrono::steady_clock;
+  const auto quiet_from_now = [quiet_limit] {
+    return steady_clock::now() + std::chrono::nanoseconds(quiet_limit);
+  };
+  steady_clock::time_point quiet_at = quiet_from_now();
   BackgroundRun::Position next{.event = first};
   while (there) {
     if (run->has_dropped(next.event)) {
@@ -346,10 +367,16 @@ asio::awaitable<void> BackgroundResponses::follow(Call& call, std::shared_ptr<Ba
     const std::string events = run->read(next, kFollowedAtOnce);
     if (!events.empty()) {
       there = co_await exchange.stream(events);
+      quiet_at = quiet_from_now();
       continue;
     }
     if (run->ended()) break;
-    co_await run->wait();
+    if (steady_clock::now() >= quiet_at) {
+      there = co_await exchange.stream(kSseComment);
+      quiet_at = quiet_from_now();
+      continue;
+    }
+    co_await wait_until(run, exchange.io(), quiet_at);
     there = !exchange.gone();
   }
   if (there) co_await exchange.end_stream();

@@ -151,9 +151,9 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
   void forget(const std::string& tenant, const std::string& id);
   // Streams the run's events from number `first` on to the call's client, to the end. Refuses the call where
   // that event is dropped or too many follow the run, and cuts the stream where its client reads so slowly
-  // that the next one is.
+  // that the next one is. The client gets a comment whenever nothing was said for `quiet_limit`.
   static boost::asio::awaitable<void> follow(Call& call, std::shared_ptr<BackgroundRun> run,
-                                             std::uint64_t first);
+                                             std::uint64_t first, Nanos quiet_limit);
 
  private:
   using Key = std::pair<std::string, std::string>;  // tenant, response

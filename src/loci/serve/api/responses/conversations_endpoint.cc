@@ -101,16 +101,14 @@ Result<StoreJob> read_delete_item(const Call& call) {
 }
 
 // The tenant's tokens and state of what was said, as far as the model that is served has made them.
+// O(tokens).
 void forget_said(ApiServices& services, const std::string& tenant, const std::string& salt,
-                 const std::vector<StoredTokens>& said) {
+                 StoredTokens&& said) {
   const ServedModel& served = *services.served.load();
-  const std::string tokenizer = tokenizer_name(served);
-  for (const StoredTokens& one : said) {
-    if (one.tokenizer != tokenizer) continue;
-    services.history.forget(tenant, one.tokens);
-    served.engine->forget({.tenant = tenant, .salt = {}, .tokens = one.tokens});
-    if (!salt.empty()) served.engine->forget({.tenant = tenant, .salt = salt, .tokens = one.tokens});
-  }
+  if (said.tokenizer != tokenizer_name(served)) return;
+  services.history.forget(tenant, said.tokens);
+  if (!salt.empty()) served.engine->forget({.tenant = tenant, .salt = salt, .tokens = said.tokens});
+  served.engine->forget({.tenant = tenant, .salt = {}, .tokens = std::move(said.tokens)});
 }
 
 asio::awaitable<void> remove(ApiServices& services, Call& call) {
@@ -132,18 +130,19 @@ asio::awaitable<void> remove(ApiServices& services, Call& call) {
     co_return;
   }
   const std::variant<HeldTurn, ApiError> held =
-      co_await hold_turn(services, tenant, id, "",
+      co_await hold_turn(services, call.exchange, tenant, id, "",
                          "a response of this conversation is still being made; delete the conversation when "
                          "that response has ended");
   if (const auto* error = std::get_if<ApiError>(&held)) {
     co_await call.fail(*error);
     co_return;
   }
-  const ForgetSaid forget = [&](const auto& said) { forget_said(services, tenant, salt, said); };
+  SaidToForget said([&](StoredTokens&& one) { forget_said(services, tenant, salt, std::move(one)); });
   StoreJob job = [&](ConversationStore& store, const std::string& owner, const ReadRoom&) {
-    return delete_conversation(store, owner, id, forget);
+    return delete_conversation(store, owner, id, said);
   };
-  co_await answer_from_store(services, call, std::move(job));
+  WorkerJob forget = [&] { said.forget(); };
+  co_await answer_from_store(services, call, std::move(job), std::move(forget));
 }
 
 }  // namespace

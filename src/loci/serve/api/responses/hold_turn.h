@@ -12,10 +12,13 @@
 
 namespace loci {
 
+class Exchange;
+
 // Begins a turn of the conversation. Errors: 409 while another turn of it is being made, by this server or
 // another one (the error has the field `field` and the message `busy`); the store's. It waits for that other
-// turn for as long as `patience`.
-boost::asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, std::string tenant,
+// turn for as long as `patience`, and not behind its client's end.
+boost::asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, Exchange& exchange,
+                                                                   std::string tenant,
                                                                    std::string conversation,
                                                                    std::string field, std::string busy,
                                                                    Nanos patience = 0);

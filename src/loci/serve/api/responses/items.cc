@@ -336,8 +336,7 @@ void assign_ids(std::vector<Item>& items) {
 std::vector<StoredItem> to_stored(const std::vector<Item>& items) {
   std::vector<StoredItem> out;
   for (const Item& item : items) {
-    out.push_back({.id = item.at("id").get<std::string>(),
-                   .json = item.dump(-1, ' ', false, Item::error_handler_t::replace)});
+    out.push_back({.id = item.at("id").get<std::string>(), .json = dump_json(item)});
   }
   return out;
 }

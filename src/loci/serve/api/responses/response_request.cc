@@ -174,7 +174,7 @@ class Parser {
          {std::pair{"temperature", fields.sampling.temperature}, {"top_p", fields.sampling.top_p}}) {
       const Json* given = reader_.find(name);
       // What the server chose is told as it was written there (0.8), not as a float makes it.
-      out_.echo[name] = given == nullptr ? Json::parse(fmt::format("{}", value)) : Json(*given);
+      out_.echo[name] = given == nullptr ? decimal_json(value) : Json(*given);
     }
     std::uint32_t top = 0;
     reader_.unsigned_integer("top_logprobs", 0, kTopLogprobsMax, top);

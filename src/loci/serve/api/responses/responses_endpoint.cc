@@ -37,6 +37,13 @@ class ResponsesApi {
   asio::awaitable<Turn> prepare(Call& call, HeldTurn& held, bool& background);
   asio::awaitable<Turn> prepare(Call& call, ResponseRequest request, HeldTurn& held);
   asio::awaitable<void> create_in_background(Call& call, PreparedResponse prepared, HeldTurn held);
+  // What has been deleted since is not followed: the refusal. Absent: the run may be. While the store does
+  // not say, a response that another server may have deleted is refused, and one of this server alone is
+  // followed.
+  asio::awaitable<std::optional<ApiError>> check_stored(Call& call, const BackgroundRun& run);
+  // Counts the deletion for the tenant, if it is made here: a front sends it on to who makes the response,
+  // and it must not count at both. The refusal; absent: it is counted.
+  asio::awaitable<std::optional<ApiError>> count_deletion(Call& call);
   // Ends the response that the call names, where it is still being made here.
   asio::awaitable<void> end_run(Call& call);
 
@@ -58,7 +65,7 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, HeldTurn& 
   background = request.background;
   if (!request.conversation.empty()) {
     std::variant<HeldTurn, ApiError> taken =
-        co_await hold_turn(services_, tenant, request.conversation, "conversation",
+        co_await hold_turn(services_, call.exchange, tenant, request.conversation, "conversation",
                            "another response of this conversation is still being made; send this request "
                            "again when that response has ended",
                            call.resumed && call.resumed->is_again ? kLostTurnPatience : 0);
@@ -177,7 +184,7 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
     call.exchange.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(PrefillEnd::kUntold)));
   std::shared_ptr<BackgroundRun> run = background_->find(call.tenant->id, id);
   if (stream && run != nullptr) {
-    co_await BackgroundResponses::follow(call, std::move(run), 0);
+    co_await BackgroundResponses::follow(call, std::move(run), 0, services_.quiet_limit);
     co_return;
   }
   std::string body = turn->waiting("queued").response.json;
@@ -199,7 +206,12 @@ asio::awaitable<void> ResponsesApi::show(Call& call) {
   const std::string id = call.parameters[0];
   if (query->stream) {
     if (std::shared_ptr<BackgroundRun> run = background_->find(tenant, id)) {
-      co_await BackgroundResponses::follow(call, std::move(run), query->first_event);
+      if (std::optional<ApiError> gone = co_await check_stored(call, *run)) {
+        ApiError refused = *std::move(gone);
+        co_await call.fail(std::move(refused));
+        co_return;
+      }
+      co_await BackgroundResponses::follow(call, std::move(run), query->first_event, services_.quiet_limit);
       co_return;
     }
   }
@@ -212,15 +224,42 @@ asio::awaitable<void> ResponsesApi::show(Call& call) {
   }
   StoreJob job = [id, streams = query->stream](ConversationStore& store, const std::string& owner,
                                                const ReadRoom& room) -> Answer {
-    if (!streams) return show_response(store, owner, id, room);
-    const Result<std::string> status = store.response_status(owner, id);
-    if (!status.ok()) return store_error(status.status(), "response", id);
-    return api_error(
-        invalid_argument("only a response that was made with background true, on this server and not "
-                         "long ago, can be streamed again; leave it out to get the whole response",
-                         "stream"));
+    if (streams) return cannot_stream(store, owner, id);
+    return show_response(store, owner, id, room);
   };
   co_await answer_from_store(services_, call, std::move(job));
+}
+
+asio::awaitable<std::optional<ApiError>> ResponsesApi::check_stored(Call& call, const BackgroundRun& run) {
+  const std::string tenant = call.tenant->id, id = call.parameters[0];
+  if (!run.ended() || background_->unstored(tenant, id)) co_return std::nullopt;
+  const auto look = [&] { return services_.store->response_state(tenant, id); };
+  const Result<ResponseState> state = co_await services_.store_thread.run(tenant, look);
+  const bool is_gone = state.status().code() == StatusCode::kNotFound;
+  if (state.ok() || (!is_gone && services_.turn_claims == nullptr)) co_return std::nullopt;
+  if (is_gone) background_->forget(tenant, id);
+  co_return store_error(state.status(), "response", id);
+}
+
+asio::awaitable<std::optional<ApiError>> ResponsesApi::count_deletion(Call& call) {
+  const std::string tenant = call.tenant->id, id = call.parameters[0];
+  const bool is_shared = services_.store != nullptr && services_.turn_claims != nullptr;
+  if (is_shared && background_->find(tenant, id) == nullptr) {
+    // Nothing counts it where it is another member's, so it is bounded as what reads is.
+    if (std::optional<ApiError> error = services_.begin_reading(call, Metering::kByHandler)) co_return error;
+    const auto look = [&] { return deleted_elsewhere(*services_.store, tenant, id); };
+    std::optional<ApiError> elsewhere = co_await services_.store_thread.run(tenant, look);
+    call.reading.reset();
+    if (elsewhere) co_return elsewhere;
+  }
+  TenantLimiter::Admission admission = co_await services_.limiter.begin(*call.tenant);
+  if (auto* error = std::get_if<ApiError>(&admission.result)) {
+    for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
+    ApiError refused = std::move(*error);
+    co_return refused;
+  }
+  call.ticket = std::get<TenantTicket>(std::move(admission.result));
+  co_return std::nullopt;
 }
 
 asio::awaitable<void> ResponsesApi::end_run(Call& call) {
@@ -231,6 +270,11 @@ asio::awaitable<void> ResponsesApi::end_run(Call& call) {
 }
 
 asio::awaitable<void> ResponsesApi::remove(Call& call) {
+  if (std::optional<ApiError> error = co_await count_deletion(call)) {
+    ApiError refused = *std::move(error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
   co_await end_run(call);
   background_->forget(call.tenant->id, call.parameters[0]);
   StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant,
@@ -280,7 +324,7 @@ void add_responses_endpoints(Router& router, ApiServices& services) {
   };
   add(http::verb::post, "/v1/responses", &ResponsesApi::create, Metering::kRequest);
   add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show, Metering::kRead);
-  add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove, Metering::kRequest);
+  add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove, Metering::kByHandler);
   add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel, Metering::kCancel);
   add(http::verb::get, "/v1/responses/{id}/input_items", &ResponsesApi::input_items, Metering::kRead);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/responses/store_answer.h"
 
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -37,14 +38,32 @@ asio::awaitable<void> answer_call(ApiServices& services, Call& call, Answer answ
 }
 
 asio::awaitable<void> answer_from_store(ApiServices& services, Call& call, StoreJob job) {
+  return answer_from_store(services, call, std::move(job), WorkerJob());
+}
+
+asio::awaitable<void> answer_from_store(ApiServices& services, Call& call, StoreJob job, WorkerJob then) {
   if (services.store == nullptr) {
     co_await call.fail(no_store_error());
     co_return;
   }
   ByteBudget::Charge charge(services.answers, call.exchange.party());
   const ReadRoom room = [&charge](std::uint64_t bytes) { return charge.grow_to(bytes); };
-  const auto on_store = [&] { return job(*services.store, call.tenant->id, room); };
-  Answer answer = co_await services.store_thread.run(call.tenant->id, on_store);
+  bool has_begun = false;
+  const auto on_store = [&] {
+    has_begun = true;
+    return job(*services.store, call.tenant->id, room);
+  };
+  // A client that leaves while its job waits for a thread takes no place of a connection any more.
+  const auto leave = std::make_shared<WorkerLeave>();
+  call.exchange.watch([leave] { leave->leave(); }, kHalfClosedPatience);
+  Answer answer = co_await services.store_thread.run(call.tenant->id, on_store, AtStandstill::kRefuse, leave);
+  co_await call.exchange.unwatch();
+  const auto on_worker = [&then] {
+    then();
+    return true;
+  };
+  if (then) co_await services.workers.run(call.tenant->id, on_worker);
+  if (has_begun) call.exchange.answer_half_closed();
   co_await answer_charged(call, std::move(answer), charge);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "loci/base/clock.h"
 #include "loci/serve/api/responses/ids.h"
@@ -31,13 +32,13 @@ std::string list_json(const std::vector<StoredItem>& items, bool has_more) {
   return out;
 }
 
-std::string conversation_json(const StoredConversation& conversation) {
-  Json metadata = Json::parse(conversation.metadata, nullptr, false);
+Json conversation_json(const StoredConversation& conversation) {
+  Json metadata = json_or_null(conversation.metadata);
   if (!metadata.is_object()) metadata = Json::object();
-  return dump_json({{"id", conversation.id},
-                    {"object", "conversation"},
-                    {"created_at", conversation.created_at},
-                    {"metadata", std::move(metadata)}});
+  return {{"id", conversation.id},
+          {"object", "conversation"},
+          {"created_at", conversation.created_at},
+          {"metadata", std::move(metadata)}};
 }
 
 std::string deleted_json(std::string_view id, std::string_view object) {
@@ -86,11 +87,11 @@ std::string text_of(const Json& item) {
 }  // namespace
 
 std::string title_of(const ConversationSummary& summary) {
-  const Json metadata = Json::parse(summary.conversation.metadata, nullptr, false);
+  const Json metadata = json_or_null(summary.conversation.metadata);
   if (metadata.is_object() && metadata.contains("title") && metadata["title"].is_string())
     return metadata["title"];
   for (const StoredItem& stored : summary.first) {
-    const Json item = Json::parse(stored.json, nullptr, false);
+    const Json item = json_or_null(stored.json);
     if (!item.is_object() || item.value("role", Json()) != "user") continue;
     const std::string text = text_of(item);
     const std::string line = text.substr(0, text.find('\n'));
@@ -131,6 +132,52 @@ ApiError no_store_error() {
 
 // --- responses ---
 
+namespace {
+
+// `message`: why another server must be asked. Only what is made in the background is stored before it has
+// ended.
+ApiError runs_elsewhere(const ConversationStore& store, ResponseState state, std::string message) {
+  const bool is_own = state.server == store.server();
+  if (is_own)
+    message = "the response has ended on this server, but its end could not be stored; it can be deleted";
+  else if (state.is_interrupted)
+    message =
+        "the server that made this response seems to have ended: if it has, the response is failed within "
+        "some seconds";
+  ApiError error = http_error(409, std::move(message), "response_running");
+  if (!is_own) error.owner = std::move(state.server);
+  return error;
+}
+
+bool is_running(std::string_view status) { return status == "queued" || status == "in_progress"; }
+
+ApiError cannot_cancel(std::string_view status) {
+  return http_error(400,
+                    fmt::format("the response can't be cancelled: it is {}, and only a response that was "
+                                "made with background true can be, until it has ended",
+                                status),
+                    "invalid_value");
+}
+
+}  // namespace
+
+ApiError cannot_stream(ConversationStore& store, std::string_view tenant, std::string_view id) {
+  Result<ResponseState> state = store.response_state(tenant, id);
+  if (!state.ok()) return store_error(state.status(), "response", id);
+  if (is_running(state->status)) {
+    return runs_elsewhere(store, *std::move(state),
+                          "the response runs on another server, which alone has its events: stream it there, "
+                          "or leave stream out to see how far it is");
+  }
+  ApiError error =
+      api_error(invalid_argument("only a response that was made with background true, not long ago, and by a "
+                                 "server that still runs, can be streamed again; leave it out to get the "
+                                 "whole response",
+                                 "stream"));
+  if (state->server != store.server()) error.owner = std::move(state->server);
+  return error;
+}
+
 Answer show_response(ConversationStore& store, std::string_view tenant, std::string_view id,
                      const ReadRoom& room) {
   Result<std::string> json = store.response_json(tenant, id, room);
@@ -138,10 +185,20 @@ Answer show_response(ConversationStore& store, std::string_view tenant, std::str
   return *std::move(json);
 }
 
+std::optional<ApiError> deleted_elsewhere(ConversationStore& store, std::string_view tenant,
+                                          std::string_view id) {
+  Result<ResponseState> state = store.response_state(tenant, id);
+  if (!state.ok() || !is_running(state->status) || state->server == store.server()) return std::nullopt;
+  return runs_elsewhere(store, *std::move(state), "the response runs on another server: delete it there");
+}
+
 Answer delete_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
   const Status status = store.delete_response(tenant, id);
-  if (status.code() == StatusCode::kInvalidArgument)
-    return http_error(409, status.message(), "response_running");
+  if (status.code() == StatusCode::kInvalidArgument) {
+    Result<ResponseState> state = store.response_state(tenant, id);
+    return runs_elsewhere(store, state.ok() ? *std::move(state) : ResponseState(),
+                          std::string(status.message()));
+  }
   if (!status.ok()) return store_error(status, "response", id);
   return deleted_json(id, "response");
 }
@@ -153,26 +210,13 @@ Answer list_input_items(ConversationStore& store, std::string_view tenant, std::
   return list_json(list.value().items, list.value().has_more);
 }
 
-namespace {
-
-// Only what is made in the background is stored before it has ended.
-ApiError cannot_cancel(std::string_view status) {
-  const bool runs = status == "queued" || status == "in_progress";
-  return http_error(400,
-                    runs ? std::string("the response runs on another server: cancel it there")
-                         : fmt::format("the response can't be cancelled: it is {}, and only a response that "
-                                       "was made with background true can be, until it has ended",
-                                       status),
-                    "invalid_value");
-}
-
-}  // namespace
-
 Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id,
                              const ReadRoom& room) {
-  const Result<std::string> status = store.response_status(tenant, id);
-  if (!status.ok()) return store_error(status.status(), "response", id);
-  if (*status != "cancelled") return cannot_cancel(*status);
+  Result<ResponseState> state = store.response_state(tenant, id);
+  if (!state.ok()) return store_error(state.status(), "response", id);
+  if (is_running(state->status))
+    return runs_elsewhere(store, *std::move(state), "the response runs on another server: cancel it there");
+  if (state->status != "cancelled") return cannot_cancel(state->status);
   return show_response(store, tenant, id, room);
 }
 
@@ -218,7 +262,7 @@ Answer create_conversation(ConversationStore& store, std::string_view tenant,
                                   .metadata = dump_json(conversation.metadata)};
   const Status status = store.create_conversation(tenant, stored, to_stored(conversation.items));
   if (!status.ok()) return api_error(status);
-  return conversation_json(stored);
+  return dump_json(conversation_json(stored));
 }
 
 Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page) {
@@ -226,7 +270,7 @@ Answer list_conversations(ConversationStore& store, std::string_view tenant, con
   if (!list.ok()) return api_error(list.status());
   Json data = Json::array();
   for (const ConversationSummary& one : list->conversations) {
-    Json object = Json::parse(conversation_json(one.conversation));
+    Json object = conversation_json(one.conversation);
     object["title"] = title_of(one);
     object["last_active_at"] = one.active_at;
     object["items"] = one.items;
@@ -245,7 +289,7 @@ Answer list_conversations(ConversationStore& store, std::string_view tenant, con
 Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id) {
   const Result<StoredConversation> conversation = store.conversation(tenant, id);
   if (!conversation.ok()) return store_error(conversation.status(), "conversation", id);
-  return conversation_json(conversation.value());
+  return dump_json(conversation_json(conversation.value()));
 }
 
 Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
@@ -255,11 +299,15 @@ Answer update_conversation(ConversationStore& store, std::string_view tenant, st
   return show_conversation(store, tenant, id);
 }
 
+void SaidToForget::forget() {
+  for (StoredTokens& one : std::exchange(said_, {})) forget_(std::move(one));
+}
+
 Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
-                           const ForgetSaid& forget) {
-  const Result<std::vector<StoredTokens>> said = store.delete_conversation(tenant, id);
-  if (!said.ok()) return store_error(said.status(), "conversation", id);
-  forget(*said);
+                           SaidToForget& said) {
+  Result<std::vector<StoredTokens>> deleted = store.delete_conversation(tenant, id);
+  if (!deleted.ok()) return store_error(deleted.status(), "conversation", id);
+  said.take(std::move(*deleted));
   return deleted_json(id, "conversation.deleted");
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -44,10 +45,19 @@ ApiError no_store_error();
 // `room`, here and below: for what is read; empty: it has no bound.
 Answer show_response(ConversationStore& store, std::string_view tenant, std::string_view id,
                      const ReadRoom& room = {});
+// Why the events of a response can't be streamed: it is not made here, nor was it lately. ApiError::owner:
+// the server that may have them, another one.
+ApiError cannot_stream(ConversationStore& store, std::string_view tenant, std::string_view id);
+// The refusal of a deletion that another server makes, as that one makes the response; absent: it is this
+// one's.
+std::optional<ApiError> deleted_elsewhere(ConversationStore& store, std::string_view tenant,
+                                          std::string_view id);
+// Of a response that another server makes: 409, with ApiError::owner.
 Answer delete_response(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer list_input_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                         const ItemPage& page);
-// For a response that is not being made: shows it if it was cancelled before, and refuses the call otherwise.
+// For a response that is not being made here: shows it if it was cancelled before, and refuses the call
+// otherwise; of one that another server makes with ApiError::owner.
 Answer cancel_ended_response(StoredResponse response);
 Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id,
                              const ReadRoom& room = {});
@@ -72,10 +82,30 @@ Answer list_conversations(ConversationStore& store, std::string_view tenant, con
 Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
                            const Json& metadata);
-// Calls `forget` with the tokens of what was said, once the conversation is deleted.
-using ForgetSaid = std::function<void(const std::vector<StoredTokens>& said)>;
+// What was said in a deleted conversation, until it is forgotten. That takes as long as all of it is to hash
+// (4M tokens: 60 ms), so a thread of the store's only takes it, and another forgets it: at the latest the one
+// that ends this, which may be the server's stop.
+class SaidToForget {
+ public:
+  using Forget = std::function<void(StoredTokens&& said)>;
+  // What `forget` uses must outlive this.
+  explicit SaidToForget(Forget forget) : forget_(std::move(forget)) {}
+  ~SaidToForget() { forget(); }
+  SaidToForget(const SaidToForget&) = delete;
+  SaidToForget& operator=(const SaidToForget&) = delete;
+
+  // No two of these at once.
+  void take(std::vector<StoredTokens> said) { said_ = std::move(said); }
+  void forget();
+
+ private:
+  Forget forget_;
+  std::vector<StoredTokens> said_;
+};
+
+// Gives `said` the tokens of what was said, once the conversation is deleted.
 Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
-                           const ForgetSaid& forget);
+                           SaidToForget& said);
 Answer add_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                  const std::vector<Item>& items);
 Answer list_items(ConversationStore& store, std::string_view tenant, std::string_view id,

@@ -7,6 +7,9 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "loci/serve/api/responses/query.h"
 #include "loci/serve/store/naive_store_testing.h"
@@ -157,7 +160,7 @@ TEST_F(StoredObjects, AnotherTenantsIsWhatNeverWas) {
     EXPECT_EQ(to_json(got), to_json(wanted));
   };
   same(show_conversation(*store_, "b", id), show_conversation(*store_, "b", "no"), id, "no");
-  const ForgetSaid never = [](const auto&) { FAIL() << "nothing was deleted"; };
+  SaidToForget never([](StoredTokens&&) { FAIL() << "nothing was deleted"; });
   same(delete_conversation(*store_, "b", id, never), delete_conversation(*store_, "b", "no", never), id,
        "no");
   same(list_items(*store_, "b", id, {}), list_items(*store_, "b", "no", {}), id, "no");
@@ -191,11 +194,29 @@ TEST_F(StoredObjects, ConversationsFromFirstToLast) {
   EXPECT_EQ(body(show_item(*store_, "a", id, "m2"))["content"][0]["text"], "y");
   EXPECT_EQ(body(delete_item(*store_, "a", id, "m2"))["object"], "conversation");
   EXPECT_EQ(error(show_item(*store_, "a", id, "m2")).http_status, 404);
-  int told = 0;
-  const ForgetSaid forget = [&](const auto&) { ++told; };
-  EXPECT_EQ(body(delete_conversation(*store_, "a", id, forget))["object"], "conversation.deleted");
-  EXPECT_EQ(told, 1);
+  SaidToForget said([](StoredTokens&&) {});
+  EXPECT_EQ(body(delete_conversation(*store_, "a", id, said))["object"], "conversation.deleted");
   EXPECT_EQ(error(show_conversation(*store_, "a", id)).http_status, 404);
+}
+
+// A thread of the store's, for which others' commits wait, only takes what was said: to forget it takes long.
+TEST_F(StoredObjects, WhatWasSaidIsForgottenOnceByAnotherThread) {
+  for (const bool stops : {false, true}) {
+    const std::string id = conversation(Json::object());
+    StoredTurn turn = test_turn(stops ? "resp_8" : "resp_9");
+    turn.response.conversation = id;
+    ASSERT_TRUE(store_->commit_turn("a", turn).ok());
+    std::vector<std::vector<TokenId>> forgotten;
+    {
+      SaidToForget said([&](StoredTokens&& one) { forgotten.push_back(std::move(one.tokens)); });
+      EXPECT_EQ(body(delete_conversation(*store_, "a", id, said))["object"], "conversation.deleted");
+      EXPECT_TRUE(forgotten.empty()) << "not by the store's thread";
+      if (!stops) said.forget();
+      EXPECT_EQ(forgotten.size(), stops ? 0u : 1u);
+    }
+    ASSERT_EQ(forgotten.size(), 1u) << "a stop does not lose it";
+    EXPECT_FALSE(forgotten.front().empty());
+  }
 }
 
 TEST_F(StoredObjects, CancelsWhatIsCancelledAlone) {
@@ -215,7 +236,8 @@ TEST_F(StoredObjects, CancelsWhatIsCancelledAlone) {
   turn.response.json = R"({"id":"resp_5","background":true})";
   ASSERT_TRUE(store_->commit_turn("a", turn).ok());
   EXPECT_EQ(error(cancel_ended_response(*store_, "a", "resp_5")).message,
-            "the response runs on another server: cancel it there");
+            "the response has ended on this server, but its end could not be stored; it can be deleted")
+      << "no other server has this store";
   turn.response.id = "resp_3";
   turn.response.status = "cancelled";
   turn.response.json = R"({"id":"resp_3","background":true})";
@@ -237,6 +259,49 @@ TEST(StoredResponses, AreNotDeletedWhileAnotherServerMakesThem) {
   EXPECT_EQ(error->code, "response_running");
   EXPECT_EQ(error->message, "the response 'resp_1' runs on another server: cancel or delete it there");
   EXPECT_TRUE(std::holds_alternative<std::string>(delete_response(*there, "a", "resp_1")));
+}
+
+// So that a front finds that server.
+TEST(StoredResponses, SayWhoMakesThem) {
+  const std::unique_ptr<StorePlace> place = make_store_place(StoreKind::kPostgres);
+  if (place == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+  const auto here = place->open({}).value();
+  auto there = place->open({}).value();
+  const std::string owner = there->server();
+  const auto owner_of = [](const Answer& refused) { return std::get<ApiError>(refused).owner; };
+  StoredTurn running = test_turn("resp_1"), ended = test_turn("resp_2");
+  for (StoredTurn* turn : {&running, &ended}) {
+    turn->response.status = "in_progress";
+    ASSERT_TRUE(there->commit_turn("a", *turn).ok());
+  }
+  ended.response.status = "completed";
+  ASSERT_TRUE(there->commit_turn("a", ended).ok());
+  const ApiError refused = cannot_stream(*here, "a", "resp_1");
+  EXPECT_EQ(std::tie(refused.http_status, refused.code, refused.owner),
+            std::make_tuple(409, std::string("response_running"), owner));
+  EXPECT_EQ(owner_of(cancel_ended_response(*here, "a", "resp_1")), owner);
+  EXPECT_EQ(owner_of(delete_response(*here, "a", "resp_1")), owner);
+  EXPECT_EQ(cannot_stream(*there, "a", "resp_1").owner, "") << "nobody else has it";
+  for (const ApiError& unstored : {cannot_stream(*there, "a", "resp_1"),
+                                   std::get<ApiError>(cancel_ended_response(*there, "a", "resp_1"))}) {
+    EXPECT_EQ(unstored.http_status, 409);
+    EXPECT_NE(unstored.message.find("could not be stored; it can be deleted"), std::string::npos)
+        << unstored.message;
+  }
+  const ApiError late = cannot_stream(*here, "a", "resp_2");
+  EXPECT_EQ(std::tie(late.http_status, late.param, late.owner),
+            std::make_tuple(400, std::string("stream"), owner))
+      << "it has ended, and its events may be kept there";
+  EXPECT_EQ(owner_of(cancel_ended_response(*here, "a", "resp_2")), "");
+  EXPECT_EQ(cannot_stream(*here, "b", "resp_1").http_status, 404) << "another tenant's";
+  // Its server ends, and the response is not failed yet.
+  there.reset();
+  const ApiError interrupted = cannot_stream(*here, "a", "resp_1");
+  EXPECT_EQ(interrupted.http_status, 409);
+  EXPECT_EQ(interrupted.owner, owner) << "it may live, without the database: a front knows who is a member";
+  EXPECT_NE(interrupted.message.find("seems to have ended"), std::string::npos) << interrupted.message;
+  ASSERT_EQ(here->fail_interrupted({}, {}).value(), 1u);
+  EXPECT_EQ(cannot_stream(*here, "a", "resp_1").owner, "") << "its events went with it";
 }
 
 TEST(StoredRequests, NameTheFieldAtFault) {

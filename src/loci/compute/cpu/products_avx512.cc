@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of kernels_avx512.cc that products.inl has.
+#define LOCI_KERNELS avx512_set
+#define LOCI_SIMD_FILE "loci/compute/cpu/simd_avx512.inl"
+#include "loci/compute/cpu/products.inl"
