@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,6 @@ namespace loci {
 
 inline constexpr std::uint32_t kVocabulary = 96;
 inline constexpr std::uint32_t kContext = 640;
-inline constexpr std::uint32_t kHiddenSlots = 60;
 inline constexpr std::uint32_t kCapturePlaces = 12;  // fewer than the blocks of a prompt
 inline constexpr Nanos kDrainMax = 60 * kNanosPerSecond;
 
@@ -44,9 +44,9 @@ inline std::unique_ptr<TestModel> make_model(const std::vector<std::uint32_t>& w
   return TestModel::make({.type = TensorType::kQ8_0, .vocabulary = kVocabulary}, windows);
 }
 
-inline std::unique_ptr<Backend> make_backend(const TestModel& model, std::uint32_t threads,
+inline std::unique_ptr<Backend> make_backend(const TestModel& model, const CpuBackendOptions& machine,
                                              const std::vector<std::uint32_t>& blocks) {
-  std::unique_ptr<Backend> backend = std::move(make_cpu_backend(model.spec, {.threads = threads})).value();
+  std::unique_ptr<Backend> backend = std::move(make_cpu_backend(model.spec, machine)).value();
   for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group) {
     EXPECT_TRUE(backend->allocate_blocks(group, blocks.at(group)).ok());
   }
@@ -70,8 +70,8 @@ struct Reply {
 class Reference {
  public:
   explicit Reference(const TestModel& model)
-      : backend_(
-            make_backend(model, 1, std::vector<std::uint32_t>(kLayerGroupsMax, kContext / kBlockTokens))),
+      : backend_(make_backend(model, {.threads = 1},
+                              std::vector<std::uint32_t>(kLayerGroupsMax, kContext / kBlockTokens))),
         layers_(model.spec.layer_count()) {
     for (std::uint32_t i = 0; i < kContext / kBlockTokens; ++i) table_.blocks.emplace_back(i);
   }
@@ -159,6 +159,12 @@ struct Case {
   std::uint32_t hidden_percent = 0;  // of the blocks, that go to the disk as hidden states
 };
 
+inline std::uint64_t seed_of(const Case& tested) {
+  auto seed = static_cast<std::uint64_t>(tested.restore);
+  for (const char* at = tested.name; *at != 0; ++at) seed = mix64(seed ^ static_cast<std::uint64_t>(*at));
+  return seed;
+}
+
 // Refuses slices at random, and at the latest the `one_in`th one after each refusal, so that even a short run
 // has one. Each caller has one thread.
 inline std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, StatusCode code) {
@@ -178,7 +184,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
   void start() {
     std::vector<std::uint32_t> blocks;
     for (const CoreGroup& group : GetParam().groups) blocks.push_back(group.block_count);
-    backend_ = make_backend(*model_, 2, blocks);
+    backend_ = make_backend(*model_, choose_machine(), blocks);
     ahead_ = std::make_unique<AheadBackend>(*backend_);
     EngineOptions options;
     options.core.groups = GetParam().groups;
@@ -193,6 +199,12 @@ class EngineWindows : public testing::TestWithParam<Case> {
     add_tiers(options);
     Backend& device = GetParam().passes_ahead > 0 ? *ahead_ : *backend_;
     engine_ = std::move(Engine::start(std::move(options), device, clock_)).value();
+  }
+  // Bits depend on neither; an engine that starts again may have others.
+  CpuBackendOptions choose_machine() {
+    const std::vector<InstructionSet> sets = available_instruction_sets();
+    const auto threads = static_cast<std::uint32_t>(1 + machines_.below(3));
+    return {.threads = threads, .instruction_set = sets[machines_.below(sets.size())]};
   }
   // Makes loading always worth while: these models compute faster than any disk.
   void add_tiers(EngineOptions& options) {
@@ -235,14 +247,14 @@ class EngineWindows : public testing::TestWithParam<Case> {
     ASSERT_TRUE(form.ok());
     const std::uint32_t layers = backend_->info().layers;
     options.mover.host_blocks.clear();
-    options.core.hidden = {.disk_blocks = kHiddenSlots,
+    options.core.hidden = {.disk_blocks = GetParam().groups[0].disk_blocks,
                            .block_bytes = layers * form->slice_bytes(),
                            .share = {.percent = GetParam().hidden_percent}};
     options.core.costs.projection = 1000;
     options.capture_places = kCapturePlaces;
     disk.push_back({.layers = layers,
                     .layer_slice_bytes = form->slice_bytes(),
-                    .slots = kHiddenSlots,
+                    .slots = GetParam().groups[0].disk_blocks,
                     .form = StateForm::kHidden});
   }
   // What the model has as hidden states went to the disk, and came from it; among faults, of loads and of
@@ -263,6 +275,16 @@ class EngineWindows : public testing::TestWithParam<Case> {
     last_ = waiter.reply();
     return ended.usage;
   }
+  // (Else what is not saved yet gives way, and is computed again.)
+  void await_saves() const {
+    const Nanos begin = clock_.now();
+    while (clock_.now() - begin < kDrainMax) {
+      const CoreStats stats = engine_->stats();
+      if (stats.moves_in_flight == 0 && stats.saves_waiting == 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "saves do not end";
+  }
   void submit(const Tokens& prompt, std::uint32_t count, Waiter& waiter) {
     GenerationRequest request;
     request.prompt = prompt;
@@ -281,6 +303,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
   const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name + "_" +
                            std::string(restore_rule_name(GetParam().restore)) +
                            (GetParam().even_links ? "_even_" : "_") + std::to_string(::getpid());
+  Random machines_{seed_of(GetParam())};
   SystemClock clock_;
   std::unique_ptr<TestModel> model_;
   Reference reference_;
@@ -293,6 +316,29 @@ class EngineWindows : public testing::TestWithParam<Case> {
   std::unique_ptr<Engine> engine_;
   Reply last_;
 };
+
+// Each plan forced on each of the shapes, where links bring a block in about the time of computing it; with
+// passes ahead those that load and compute at once.
+inline std::vector<Case> forced_plans(const std::vector<Case>& shapes) {
+  std::vector<Case> cases;
+  for (const Case& shape : shapes) {
+    for (std::size_t rule = 0; rule < kRestoreRules.size(); ++rule) {
+      const auto plan = static_cast<RestoreRule>(rule);
+      const bool mixes = plan == RestoreRule::kAuto || plan == RestoreRule::kNaiveHybrid;
+      if (shape.passes_ahead > 0 && !mixes) continue;
+      Case& forced = cases.emplace_back(shape);
+      forced.restore = plan;
+      forced.even_links = true;
+    }
+  }
+  return cases;
+}
+inline std::string plan_name_of(const testing::TestParamInfo<Case>& tested) {
+  std::string name =
+      std::string(tested.param.name) + "_" + std::string(restore_rule_name(tested.param.restore));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 inline std::string name_of(const testing::TestParamInfo<Case>& tested) { return tested.param.name; }
 
