@@ -241,6 +241,26 @@ class CorePapersFigureNine : public testing::Test {
     return *std::ranges::find(d.starts, RequestId(request), &Started::request);
   }
 
+  // Five jobs wait. The third continues the executing one, whose first block is saved. It takes the room of
+  // what the fifth needs, once the queue has been looked at again.
+  void expect_a_save_takes_the_tail(TierDriver& d) const {
+    d.arrive(1, c + next);
+    d.arrive(2, a + next);
+    d.arrive(3, executing + next);
+    d.arrive(4, e + next);
+    d.arrive(5, b + next);
+    d.end_moves();
+    while (d.spans() != "50:32+1") d.done();  // its first block is whole
+    d.end_moves();
+    EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 0u) << "nobody is known to need it";
+    d.arrive(6, run_of(7000, 5));
+    d.end_moves();
+    EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 1u) << "the third is known to, before the last";
+    d.finish();
+    ASSERT_EQ(d.ends.size(), 11u);
+    for (std::uint64_t job = 1; job <= 4; ++job) EXPECT_EQ(start_of(d, job).cached_tokens, 32u) << job;
+  }
+
   const Tokens a = run_of(1000, 32), b = run_of(2000, 32), c = run_of(3000, 32), e = run_of(4000, 32);
   const Tokens next = run_of(50, 3);
   const Tokens executing = run_of(900, 20) + Tokens(12, TokenId(7));  // the job's first block
@@ -264,22 +284,7 @@ TEST_F(CorePapersFigureNine, TheHostGivesUpTheWindowsTailForWhatComesSooner) {
 // nowhere.
 TEST_F(CorePapersFigureNine, TheDiskGivesUpTheWindowsTailOutOfTheSystem) {
   TierDriver d = made(3);  // b, c and e
-  d.arrive(1, c + next);
-  d.arrive(2, a + next);
-  d.arrive(3, executing + next);
-  d.arrive(4, e + next);
-  d.arrive(5, b + next);
-  d.end_moves();
-  while (d.spans() != "50:32+1") d.done();  // its first block is whole
-  d.end_moves();
-  EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 0u)
-      << "nobody is known to need it: it takes nobody's room";
-  d.arrive(6, run_of(7000, 5));  // the queue is looked at again
-  d.end_moves();
-  EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 1u);
-  d.finish();
-  ASSERT_EQ(d.ends.size(), 11u);
-  for (std::uint64_t job = 1; job <= 4; ++job) EXPECT_EQ(start_of(d, job).cached_tokens, 32u) << job;
+  ASSERT_NO_FATAL_FAILURE(expect_a_save_takes_the_tail(d));
   EXPECT_EQ(start_of(d, 5).cached_tokens, 0u);
   EXPECT_EQ(start_of(d, 5).sources.computed[static_cast<std::size_t>(MissReason::kEvicted)], 32u);
 }
@@ -293,21 +298,7 @@ TEST_F(CorePapersFigureNine, WhateverTheEvictionNoSaveTakesWhatWaitsOutOfTheSyst
     config.eviction = eviction;
     config.restore = "kv";  // what the host has not got comes from the disk
     TierDriver d = made(config);
-    d.arrive(1, c + next);
-    d.arrive(2, a + next);
-    d.arrive(3, executing + next);
-    d.arrive(4, e + next);
-    d.arrive(5, b + next);
-    d.end_moves();
-    while (d.spans() != "50:32+1") d.done();
-    d.end_moves();
-    EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 0u) << "nobody is known to need what the job has";
-    d.arrive(6, run_of(7000, 5));
-    d.end_moves();
-    EXPECT_EQ(d.core.stats().tiers[2].evictions_total, 1u) << "the third is known to, before the last";
-    d.finish();
-    ASSERT_EQ(d.ends.size(), 11u);
-    for (std::uint64_t job = 1; job <= 4; ++job) EXPECT_EQ(start_of(d, job).cached_tokens, 32u) << job;
+    ASSERT_NO_FATAL_FAILURE(expect_a_save_takes_the_tail(d));
   }
 }
 

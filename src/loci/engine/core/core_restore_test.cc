@@ -176,10 +176,7 @@ TierDriver beside_a_decode(const std::string& rule) {
   config.groups.front().block_count = 16;
   config.context_tokens = 512;
   TierDriver d(config);
-  d.run(1, run_of(0, 128));
-  d.run(2, run_of(5000, 510));  // takes the whole device
-  d.arrive(3, run_of(9000, 5), 40);
-  d.done();
+  d.decode_after_saves(128, 510);
   d.arrive(4, run_of(0, 140));
   EXPECT_EQ(d.starts.back().request.value, 3u);
   return d;

@@ -304,11 +304,8 @@ CoreConfig hidden_config(Nanos latency) {
 
 // Two blocks of request 4 are on the disk alone; it comes while a pass of request 3 runs, which decodes.
 void arrive_beside_decodes(TierDriver& d) {
-  d.run(1, run_of(0, 64));
-  d.run(2, run_of(5000, 250));
+  d.decode_after_saves(64, 250);
   d.passes_take_time = false;
-  d.arrive(3, run_of(9000, 10), 50);
-  d.done();
   d.arrive(4, run_of(0, 66));
 }
 
@@ -334,23 +331,26 @@ TEST(CoreTiers, ProjectingIsAPartOfThePassThatJoins) {
   }
 }
 
-// Decodes that a pass holds up wait for what is projected in it as well.
-TEST(CoreTiers, ProjectingCountsAgainstTheTimeOfAPass) {
+// The same at 1 ms a token, with passes of 100 ms at most and a device of so many blocks.
+CoreConfig projecting_config(std::uint32_t blocks) {
   CoreConfig config = hidden_config(kNanosPerMilli);
-  config.groups.front().block_count = 16;
-  config.context_tokens = 512;
+  config.groups.front().block_count = blocks;
+  config.context_tokens = blocks * kBlockTokens;
   config.costs.token = kNanosPerMilli;
   config.restore = "kv";
   config.pass_time = 100 * kNanosPerMilli;
+  return config;
+}
+
+// Decodes that a pass holds up wait for what is projected in it as well.
+TEST(CoreTiers, ProjectingCountsAgainstTheTimeOfAPass) {
+  CoreConfig config = projecting_config(16);
   const std::vector<std::pair<Nanos, std::uint32_t>> wanted = {
       {0, 95}, {kNanosPerMilli / 2, 63}, {5 * kNanosPerMilli, 32}};  // of projecting a token: tokens beside
   for (const auto& [token, beside] : wanted) {
     config.costs.projection = token;
     TierDriver d(config);
-    d.run(1, run_of(0, 64));
-    d.run(2, run_of(5000, 500));  // takes the whole device
-    d.arrive(3, run_of(9000, 10), 50);
-    d.done();
+    d.decode_after_saves(64, 500);
     d.arrive(4, run_of(0, 264));
     ASSERT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u) << "loaded ahead";
     d.end_moves();
@@ -364,12 +364,7 @@ TEST(CoreTiers, ProjectingCountsAgainstTheTimeOfAPass) {
 
 // What a tenant's share is too small for is taken from the next one's, but for one step.
 TEST(CoreTiers, ProjectingCountsAgainstOthersSharesOfAPass) {
-  CoreConfig config = hidden_config(kNanosPerMilli);
-  config.groups.front().block_count = 24;
-  config.context_tokens = 768;
-  config.costs.token = kNanosPerMilli;
-  config.restore = "kv";
-  config.pass_time = 100 * kNanosPerMilli;
+  CoreConfig config = projecting_config(24);
   for (const Nanos token : {0, 5}) {  // ms, to project
     config.costs.projection = token * kNanosPerMilli;
     TierDriver d(config);

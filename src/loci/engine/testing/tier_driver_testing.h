@@ -97,6 +97,14 @@ class TierDriver {
     arrive(id, prompt, 1, group);
     finish();
   }
+  // Request 1's `saved` tokens are on the disk alone, because request 2 has taken the whole device of
+  // `device` tokens. Request 3 decodes from the next pass on.
+  void decode_after_saves(std::uint32_t saved, std::uint32_t device) {
+    run(1, run_of(0, saved));
+    run(2, run_of(5000, device));
+    arrive(3, run_of(9000, 10), 50);
+    done();
+  }
   std::string spans() const { return spans_of(plan); }
   std::size_t count(Tier from, Tier to) const {
     return static_cast<std::size_t>(std::count_if(
