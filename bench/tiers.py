@@ -9,6 +9,7 @@ between two turns of one stand those of all others. Compared are
   Loci, tiers             device memory for `--concurrency` conversations; the others in host memory and on disk
   Loci, tiers, q8         the same bytes of device memory, host memory and disk, with --state-type q8
   Loci, all on device     device memory for all of them
+  Loci, saves …           the same, and what is computed is saved to a disk, as keys and values or as hidden states
 
 each on a server of its own that sees the same texts. Results go to build/bench-tiers.json.
 
@@ -17,6 +18,10 @@ each on a server of its own that sees the same texts. Results go to build/bench-
 Whether decodes feel that others are restored shows below saturation, on Loci alone:
 
     bench/tiers.py --only loci-tiers --concurrency 2 --device-conversations 4 --think-time 0.5 --rounds 5
+
+and whether they feel that state is saved (HCache §4.2.2):
+
+    bench/tiers.py --only loci-saves-kv --only loci-saves-hidden --concurrency 2 --think-time 0.5 --rounds 5
 """
 
 import argparse
@@ -41,9 +46,12 @@ RESULTS = ROOT / "build" / "bench-tiers.json"
 LOCI_BENCH_TIMEOUT_SECONDS = 3600
 NO_CACHE, CACHE, ALL = "llama.cpp, no cache", "llama.cpp, cache", "Loci, all on device"
 TIERS, TIERS_Q8 = "Loci, tiers", "Loci, tiers, q8"
-KEYS = {"llama-no-cache": NO_CACHE, "llama-cache": CACHE, "loci-tiers": TIERS, "loci-tiers-q8": TIERS_Q8, "loci-all": ALL}
+SAVES_KV, SAVES_HIDDEN = "Loci, saves keys and values", "Loci, saves hidden states"
+KEYS = {"llama-no-cache": NO_CACHE, "llama-cache": CACHE, "loci-tiers": TIERS, "loci-tiers-q8": TIERS_Q8, "loci-all": ALL,
+        "loci-saves-kv": SAVES_KV, "loci-saves-hidden": SAVES_HIDDEN}
+LOCI_FLAGS = {TIERS: (), TIERS_Q8: ("--state-type", "q8"), SAVES_KV: ("--hidden", "off"), SAVES_HIDDEN: ("--hidden", "on")}
 LATER_TTFT = "p90 TTFT of later turns"
-LATER_TBT = "mean TBT of later turns"
+LATER_TBT, P99_TBT = "mean TBT of later turns", "p99 TBT"
 
 
 def default_dialogues():
@@ -108,7 +116,7 @@ class Workload:
 def figures(run):
     later = run["later_turns"]
     return {"seconds": run["seconds"], "output tokens/s": run["throughput"]["output_tokens_per_second"],
-            LATER_TTFT: later["ttft_ms"]["p90"], LATER_TBT: later["tbt_ms"]["mean"], "p99 TBT": later["tbt_ms"]["p99"],
+            LATER_TTFT: later["ttft_ms"]["p90"], LATER_TBT: later["tbt_ms"]["mean"], P99_TBT: later["tbt_ms"]["p99"],
             "cached share": later["cached_tokens"]["mean"] / max(later["prompt_tokens"]["mean"], 1),
             "failed": run["requests"]["failed"] + run["requests"]["skipped"], "longest tokens": run["longest_tokens"]}
 
@@ -149,7 +157,7 @@ def measure_loci(workload, arguments, wanted):
     """{name: figures}. What one conversation takes is measured first, on a device that has room for all."""
     # A first guess, generous: a turn of mt-bench-101 and the template have less than 150 tokens.
     tokens = arguments.conversations * (arguments.document_tokens + arguments.turns * (arguments.max_tokens + 150) + 64)
-    bytes_of_token, rounds, port = 0.0, {ALL: [], TIERS: [], TIERS_Q8: []}, free_port()
+    bytes_of_token, rounds, port = 0.0, {name: [] for name in (ALL, *LOCI_FLAGS)}, free_port()
 
     def read_sizes():
         nonlocal bytes_of_token
@@ -164,23 +172,26 @@ def measure_loci(workload, arguments, wanted):
         blocks = math.ceil(rounds[ALL][0]["longest tokens"] / 32) + 1
         held = arguments.device_conversations or arguments.concurrency
         device = int(held * blocks * 32 * bytes_of_token)
-        for name, flags in ((TIERS, ()), (TIERS_Q8, ("--state-type", "q8"))):
+        for name, flags in LOCI_FLAGS.items():
             if name not in wanted:
                 continue
-            print(f"bench: {name}, round {number + 1}: device memory {device >> 20} MiB, of {held} conversations in f16", flush=True)
+            saves = name in (SAVES_KV, SAVES_HIDDEN)
+            memory, host = (guess, 0) if saves else (device, arguments.host_memory)
+            whose = "all" if saves else f"{held} conversations in f16"
+            print(f"bench: {name}, round {number + 1}: device memory {memory >> 20} MiB, of {whose}", flush=True)
             with tempfile.TemporaryDirectory(prefix="loci_tiers_") as folder:
                 disk = "none" if arguments.disk == "none" else f"{folder}:{arguments.disk}"
-                rounds[name].append(measure(workload, loci_command(arguments, port, device, "--host-memory", arguments.host_memory,
-                                                                   "--disk", disk, *flags), port))
+                rounds[name].append(measure(workload, loci_command(arguments, port, memory, "--host-memory", host, "--disk", disk,
+                                                                   *flags), port))
     return {name: median_of(of) for name, of in rounds.items() if of}
 
 
 def report(results, conversations, below_saturation):
-    lines = [f"| {'server':<20} | seconds | output tokens/s | {LATER_TTFT}, ms | {LATER_TBT}, ms | p99, ms | later turns cached |",
+    lines = [f"| {'server':<27} | seconds | output tokens/s | {LATER_TTFT}, ms | {LATER_TBT}, ms | p99, ms | later turns cached |",
              "|---|---|---|---|---|---|---|"]
     for name, run in results.items():
-        lines.append(f"| {name:<20} | {run['seconds']:.1f} | {run['output tokens/s']:,.0f} | {run[LATER_TTFT]:,.0f} | "
-                     f"{run[LATER_TBT]:.2f} | {run['p99 TBT']:.1f} | {100 * run['cached share']:.0f} % |")
+        lines.append(f"| {name:<27} | {run['seconds']:.1f} | {run['output tokens/s']:,.0f} | {run[LATER_TTFT]:,.0f} | "
+                     f"{run[LATER_TBT]:.2f} | {run[P99_TBT]:.1f} | {100 * run['cached share']:.0f} % |")
         if run["failed"]:
             lines.append(f"{name}: {run['failed']} turns have no reply")
     lines.append("")
@@ -192,8 +203,12 @@ def report(results, conversations, below_saturation):
               ("throughput, q8 over f16, with tiers", "output tokens/s", TIERS_Q8, TIERS, 1, False),
               (f"{LATER_TTFT}, q8 over f16, with tiers", LATER_TTFT, TIERS_Q8, TIERS, 1, True))
     if below_saturation:
-        wanted += ((f"{LATER_TBT}, Loci with tiers over Loci with device memory for all {conversations}", LATER_TBT, TIERS, ALL,
-                    1.04, True),)
+        over = f"over Loci with device memory for all {conversations}"
+        wanted += ((f"{LATER_TBT}, Loci with tiers {over}", LATER_TBT, TIERS, ALL, 1.04, True),
+                   (f"{P99_TBT}, Loci with tiers {over}", P99_TBT, TIERS, ALL, 1.1, True))
+        for saves in (SAVES_KV, SAVES_HIDDEN):
+            wanted += ((f"{LATER_TBT}, {saves} {over}", LATER_TBT, saves, ALL, 1.01, True),
+                       (f"{P99_TBT}, {saves} {over}", P99_TBT, saves, ALL, 1.04, True))
     for what, key, ours, theirs, bound, at_most in wanted:
         if ours not in results or theirs not in results:
             continue
@@ -214,9 +229,8 @@ def main():
                 print(f"bench: {name}", flush=True)
                 port = free_port()
                 results[name] = measure(workload, llama_command(arguments, port, *flags), port)
-        if {TIERS, TIERS_Q8, ALL} & set(wanted):
-            loci = measure_loci(workload, arguments, wanted)
-            results |= {name: loci[name] for name in (TIERS, TIERS_Q8, ALL) if name in loci}
+        if {ALL, *LOCI_FLAGS} & set(wanted):
+            results |= measure_loci(workload, arguments, wanted)
     settings = {key: str(value) for key, value in vars(arguments).items()}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({"settings": settings, "commit": commit(), "machine": processor(),
