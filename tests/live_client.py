@@ -124,13 +124,19 @@ def dechunk(body):
         out, body = out + body[:count], body[count + 2:]
 
 
+def event_blocks(text):
+    """The events of a stream's text, each as its lines. A stream in which nothing was said for long has comments."""
+    blocks = ("\n".join(line for line in block.split("\n") if not line.startswith(":")) for block in text.split("\n\n"))
+    return [block for block in blocks if block]
+
+
 def stream_events(connection):
     """All events of a reply on a raw connection that closes at its end; the last must be [DONE]."""
     head, _, body = read_all(connection).partition(b"\r\n\r\n")
     connection.close()
     if b" 200 " not in head.split(b"\r\n")[0]:
         raise AssertionError((head + body).decode("utf-8", "replace"))
-    events = [e.removeprefix("data: ") for e in dechunk(body).decode("utf-8").split("\n\n") if e]
+    events = [block.removeprefix("data: ") for block in event_blocks(dechunk(body).decode("utf-8"))]
     if events[-1] != "[DONE]":
         raise AssertionError(f"the stream ends with {events[-1]!r}")
     return [json.loads(e) for e in events[:-1]]

@@ -7,7 +7,7 @@ import os
 import re
 import struct
 
-from live_client import HERE, Server, Workplace, dechunk, expect, expect_equal, wait_until
+from live_client import HERE, Server, Workplace, dechunk, event_blocks, expect, expect_equal, wait_until
 
 FLAGS = ("--threads", "1", "--device-memory", "16MiB", "--context", "1024")
 
@@ -90,8 +90,7 @@ def events_of(data):
     """The data of a stream's events; text, or values."""
     head, _, body = data.partition(b"\r\n\r\n")
     expect(b" 200 " in head.split(b"\r\n")[0], data[:500])
-    said = [re.sub(r"^event: .*\n", "", event).removeprefix("data: ") for event in dechunk(body).decode().split("\n\n")
-            if event and not event.startswith(": loci-")]
+    said = [re.sub(r"^event: .*\n", "", block).removeprefix("data: ") for block in event_blocks(dechunk(body).decode())]
     return [event if event == "[DONE]" else json.loads(event) for event in said]
 
 

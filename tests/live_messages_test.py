@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from live_client import event_blocks
+
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 PATH = "/v1/messages"
 
@@ -18,7 +20,7 @@ def messages_events(server, body):
     reply = server.post(PATH, body | {"stream": True})
     assert reply.status == 200, reply.text
     events = []
-    for block in reply.text.split("\n\n")[:-1]:
+    for block in event_blocks(reply.text):
         name, data = block.split("\n")
         data = json.loads(data.removeprefix("data: "))
         assert name == "event: " + data["type"], block

@@ -12,7 +12,7 @@ import termios
 import threading
 import time
 
-from live_client import chat_body, dechunk, expect, expect_equal, read_all, send_unread, Server, wait_until
+from live_client import chat_body, dechunk, event_blocks, expect, expect_equal, read_all, send_unread, Server, wait_until
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB")
 
@@ -270,7 +270,7 @@ def test_stop_cuts_off_with_a_proper_event(binary, model):
             head, _, body = (first + read_all(connection)).partition(b"\r\n\r\n")
             connection.close()
             expect(b" 200 " in head.splitlines()[0], head)
-            events = [event.removeprefix("data: ") for event in dechunk(body).decode().split("\n\n") if event]
+            events = [block.removeprefix("data: ") for block in event_blocks(dechunk(body).decode())]
             expect_equal(events[-1], "[DONE]", "the stream's end")
             error = json.loads(events[-2])["error"]
             expect("stopping" in error["message"], error)

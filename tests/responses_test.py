@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from live_client import dechunk, expect, expect_equal, read_all, Server, wait_until
+from live_client import dechunk, event_blocks, expect, expect_equal, read_all, Server, wait_until
 
 try:
     from openai.types.conversations import Conversation, ConversationItem
@@ -62,9 +62,7 @@ def read_events(connection):
     connection.close()
     expect(b" 200 " in head.split(b"\r\n")[0], (head + body).decode("utf-8", "replace"))
     events = []
-    for block in dechunk(body).decode("utf-8").split("\n\n"):
-        if not block:
-            continue
+    for block in event_blocks(dechunk(body).decode("utf-8")):
         name, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
         expect_equal(name, "event: " + event["type"], "the line of the event's name")
