@@ -9,7 +9,7 @@ through a server on this machine and through the simulator with this machine's p
   loci sim        takes what the server was asked from that log, and the machine from the profile
 
 A profile measures the backend alone. What the server itself does for each pass (steps, sampling, sending) is found first,
-from conversations that are not compared: by so much a token takes longer there than the simulator says.
+in the log of conversations that are not compared: by so much its passes of decodes took longer than the profile says.
 
 Compared are tokens of prompts by where their state came from, the mean time to the first token, the mean latency per
 token and throughput. Results go to build/bench-simulator.json, the table into docs/simulation.md with --publish.
@@ -98,12 +98,8 @@ class Comparison:
              "--max-batch-tokens", ENGINE["max-batch-tokens"]])
 
     def calibrate(self):
-        def gap(times):
-            """Between two tokens of a reply."""
-            return (times[TIMES[1]] * ALONE.reply_tokens - times[TIMES[0]]) / (ALONE.reply_tokens - 1)
-
-        served, log, scenario = self.serve(ALONE)
-        self.fixed_ms = max(0, gap(served) - gap(self.simulate(ALONE, log, scenario)))
+        _, log, scenario = self.serve(ALONE)
+        self.fixed_ms = max(0, self.report(ALONE, log, scenario)["log"]["beside_model_ms"])
 
     def serve(self, load):
         """What the server's clients saw and where it had its state from; its log; what the simulator must be told."""
@@ -138,11 +134,14 @@ class Comparison:
                            "running": ENGINE["max-running"], "queued": ENGINE["max-queued"], "context_tokens": self.context}
                 | engine_switches(self.flags)}
 
-    def simulate(self, load, log, scenario):
+    def report(self, load, log, scenario):
         path, report = self.folder / f"{load.name}.json", self.folder / f"{load.name}.report.json"
         path.write_text(json.dumps(scenario))
         run([self.binary, "sim", path, "--from-log", log, "--output", report])
-        report = json.loads(report.read_text())
+        return json.loads(report.read_text())
+
+    def simulate(self, load, log, scenario):
+        report = self.report(load, log, scenario)
         tokens = {source: report["tokens"][f"from_{source}"] for source in SOURCES[:3]} | {"computed": report["tokens"]["computed"]}
         times = dict(zip(TIMES, (1000 * report["ttft_from_arrival_s"]["mean"], 1000 * report["latency_per_token_s"]["mean"],
                                  report["throughput"]["reply_tokens_per_s"])))

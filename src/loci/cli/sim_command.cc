@@ -189,7 +189,13 @@ int run_sim(const SimFlags& flags) {
   const Result<sim::WorldReport> report = sim::run_world(*trace, options);
   std::signal(SIGINT, SIG_DFL);
   if (!report.ok()) return fail(report.status());
-  const nlohmann::ordered_json json = sim::report_json(*trace, options, *report);
+  nlohmann::ordered_json json = sim::report_json(*trace, options, *report);
+  if (!flags.from_log.empty()) {
+    const Result<sim::LogPasses> passes =
+        sim::passes_of_log(flags.from_log, sim::PassModel(options.model, options.machine));
+    if (!passes.ok()) return fail(passes.status());
+    sim::add_log_passes(json, *passes);
+  }
   fmt::print("{}", sim::report_text(json));
   if (const Status written = output->write(json.dump(1) + "\n"); !written.ok()) return fail(written);
   if (report->stopped) fmt::print(stderr, "loci sim: interrupted; this is what was done until then\n");

@@ -220,7 +220,26 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   return json;
 }
 
+void add_log_passes(Ordered& report, const LogPasses& passes) {
+  const auto kind = [](const LogPasses::Kind& of) -> Ordered {
+    return {{"passes", of.passes}, {"took_s", seconds(of.took)}, {"modelled_s", seconds(of.modelled)}};
+  };
+  report["log"] = {{"decodes", kind(passes.decodes)},
+                   {"prompts", kind(passes.prompts)},
+                   {"beside_model_ms", 1e3 * seconds(passes.beside_model)}};
+}
+
 namespace {
+
+std::string log_text(const Ordered& log) {
+  const auto took = [&](const char* kind) { return log[kind]["took_s"].get<double>(); };
+  const auto modelled = [&](const char* kind) { return log[kind]["modelled_s"].get<double>(); };
+  return fmt::format(
+      "the log's passes: with prompts {:.1f} s, by the model {:.1f}; of decodes alone {:.1f} s, by the model "
+      "{:.1f}; a pass of decodes took {:+.2f} ms beside the model\n",
+      took("prompts"), modelled("prompts"), took("decodes"), modelled("decodes"),
+      log["beside_model_ms"].get<double>());
+}
 
 std::string too_long_text(const Ordered& too_long) {
   const auto count = [&](const char* name) { return too_long[name].get<std::uint64_t>(); };
@@ -297,6 +316,7 @@ std::string report_text(const Ordered& report) {
         count("share_percent"), count("from_tokens"), count("blocks_saved"), count("blocks_not_captured"),
         count("blocks_loaded"), number("busy_s", "projecting"));
   }
+  if (report.contains("log")) text += log_text(report["log"]);
   if (report.contains("cluster")) text += cluster_text(report["cluster"]);
   for (const auto& [name, count] : report["outcomes"].items()) {
     if (name != "done" && count.get<std::uint64_t>() > 0)

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "loci/sim/log_passes.h"
 #include "loci/sim/trace.h"
 #include "loci/sim/world.h"
 
@@ -12,6 +13,8 @@ namespace loci::sim {
 
 nlohmann::ordered_json report_json(const Trace& trace, const WorldOptions& options,
                                    const WorldReport& report);
+// Adds what the passes of the log took from which the requests are.
+void add_log_passes(nlohmann::ordered_json& report, const LogPasses& passes);
 std::string report_text(const nlohmann::ordered_json& report);
 
 }  // namespace loci::sim

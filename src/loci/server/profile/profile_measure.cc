@@ -25,6 +25,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::uint32_t kChunkMax = 128;  // rows whose attention is measured
 constexpr std::uint32_t kChunkMin = 32;
 constexpr std::uint32_t kSmallContext = 64;
+constexpr std::uint32_t kRowsShort = 32;  // passes of which more tries take no time
 constexpr std::uint32_t kProjectedBlocksMin = 16;
 constexpr std::uint64_t kProjectedBytes = std::uint64_t{96} << 20;  // more than caches hold
 constexpr std::uint32_t kDecodesMax = 64;                           // in a pass
@@ -133,18 +134,18 @@ void Measurement::measure_passes(const CostCurves& curves, PassCurves& passes) {
   attention_alone.token = 0;
   const CostModel attention(attention_alone);
   for (std::uint32_t rows = 1; rows <= options_.batch_tokens; rows *= 2)
-    add_rising(passes.rows, best_of(3, 0, rows) - attention.compute(0, rows));
+    add_rising(passes.rows, best_of(rows <= kRowsShort ? 9 : 3, 0, rows) - attention.compute(0, rows));
   std::vector<AttentionSample> samples;
   const std::uint64_t most = std::uint64_t{blocks_} * kBlockTokens;
   for (std::uint32_t context = kSmallContext; context < most; context *= 2)
-    samples.push_back({context, best_of(5, context, 1)});
-  passes.decode_attention = fit_attention(samples);
+    samples.push_back({context, best_of(9, context, 1)});
+  passes.decode_attention = decode_attention(samples, passes.rows.front());
   const Nanos behind = CostModel({.attention = passes.decode_attention}).attention(kSmallContext);
   std::size_t power = 0;
   const std::uint32_t decodes_most = std::min(kDecodesMax, passes_->decodes_max(kSmallContext));
   for (std::uint32_t decodes = 1; decodes <= decodes_most && power < passes.rows.size(); decodes *= 2) {
     Nanos best = passes_->run_decodes(kSmallContext, decodes);
-    for (int i = 1; i < 5 && time_left(); ++i)
+    for (int i = 1; i < 9 && time_left(); ++i)
       best = std::min(best, passes_->run_decodes(kSmallContext, decodes));
     add_rising(passes.logits, best - passes.rows[power++] - decodes * behind);
   }
@@ -204,6 +205,17 @@ std::vector<Nanos> fit_attention(const std::vector<AttentionSample>& samples) {
     most = std::max(most, static_cast<Nanos>(std::llround(cost)));
     attention.push_back(most);
   }
+  return attention;
+}
+
+std::vector<Nanos> decode_attention(const std::vector<AttentionSample>& samples, Nanos alone) {
+  LOCI_CHECK(!samples.empty(), "a share needs a whole");
+  std::vector<Nanos> attention;
+  const AttentionSample& first = samples.front();
+  const Nanos least = std::max<Nanos>(first.row - alone, 0);
+  for (std::uint64_t context = 1; context < first.context; context *= 2)
+    attention.push_back(least * static_cast<Nanos>(context) / first.context);
+  for (const AttentionSample& sample : samples) add_rising(attention, sample.row - alone);
   return attention;
 }
 

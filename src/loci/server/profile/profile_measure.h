@@ -59,5 +59,8 @@ struct AttentionSample {
 // sample i takes. Contexts that lengthen a row by less than a tenth cannot be told from noise; for them the
 // line is used.
 std::vector<Nanos> fit_attention(const std::vector<AttentionSample>& samples);
+// The same of decodes, whose time without context, `alone`, was measured: attention[i] is how much longer
+// sample i takes, and below the first sample its share of that. There is at least one.
+std::vector<Nanos> decode_attention(const std::vector<AttentionSample>& samples, Nanos alone);
 
 }  // namespace loci

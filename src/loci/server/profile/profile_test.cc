@@ -62,6 +62,21 @@ TEST(ProfileFit, KeepsWhatIsMeasuredWhereItIsMoreThanNoise) {
   for (const Nanos cost : fit_attention({{128, 500}, {256, 400}})) EXPECT_EQ(cost, 0);
 }
 
+// A first step that no line through longer contexts knows, as where state leaves the caches.
+TEST(ProfileFit, OfDecodesIsWhatTheyTakeBeyondOneAlone) {
+  const std::vector<AttentionSample> samples = {
+      {64, 3'300'000}, {128, 3'350'000}, {256, 3'340'000}, {512, 3'700'000}};
+  const std::vector<Nanos> attention = decode_attention(samples, 3'200'000);
+  ASSERT_EQ(attention.size(), 10u);
+  EXPECT_EQ(attention[0], 100'000 / 64);
+  EXPECT_EQ(attention[5], 50'000);
+  EXPECT_EQ(attention[6], 100'000);
+  EXPECT_EQ(attention[7], 150'000);
+  EXPECT_EQ(attention[8], 150'000) << "noise makes no curve fall";
+  EXPECT_EQ(attention[9], 500'000);
+  for (const Nanos cost : decode_attention({{64, 100}}, 200)) EXPECT_EQ(cost, 0);
+}
+
 TEST(ProfileFile, ReadsBackWhatItWrote) {
   const CostProfile profile = some_profile();
   const Result<CostProfile> read = parse_profile(format_profile(profile));
