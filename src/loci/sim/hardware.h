@@ -113,6 +113,7 @@ struct PassTime {
 class PassModel {
  public:
   PassModel(const ModelShape& model, const Machine& machine);
+  const ModelShape& shape() const { return model_; }
   PassTime time(std::span<const SpanShape> spans) const;
   // What these tokens take without what a pass takes whatever is in it: products and attention.
   Nanos work(const SpanShape& span) const;

@@ -2,6 +2,7 @@
 // Hidden states on modelled hardware: closed forms of restoring and saving, what the core chooses, and that
 // whatever happens to a copy costs time alone.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "loci/engine/log/event_log.h"
 #include "loci/policy/hidden_share.h"
+#include "loci/sim/log_passes.h"
 #include "loci/sim/report.h"
 #include "loci/sim/scenario.h"
 #include "loci/sim/world.h"
@@ -149,6 +151,20 @@ TEST(HiddenWorld, WhatCameBeforeIsProjectedByThePassThatReadsIt) {
   const auto blocks = static_cast<Nanos>(kContext / kBlockTokens);
   EXPECT_EQ(second.first_token - second.admitted,
             model.prefill(kContext, 32) + blocks * model.projecting(kBlockTokens));
+}
+
+// Its log says what was projected, and how long that took.
+TEST(HiddenWorld, ItsLogHasWhatPassesProjected) {
+  WorldOptions options = hidden_world(100);
+  options.event_log = testing::TempDir() + "hidden_world_" + std::to_string(::getpid());
+  run_hidden(returning(), options);
+  const PassModel model(options.model, options.machine);
+  const Result<LogPasses> found = passes_of_log(options.event_log, model);
+  std::filesystem::remove(options.event_log);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->projecting.passes, 1u);
+  EXPECT_EQ(found->projecting.took, model.projecting(kBlockTokens) * kContext / kBlockTokens);
+  EXPECT_EQ(found->projecting.took, found->projecting.modelled);
 }
 
 // HCache §4.1.2 where projecting takes less than loading: leading blocks are computed meanwhile.

@@ -62,12 +62,21 @@ class PassReader {
     const Flight flight = flights_.front();
     flights_.pop_front();
     const Nanos began = std::max(flight.began, std::exchange(last_end_, now));
-    if (flight.waits || done.projected.slices > 0) return;
-    LogPasses::Kind& kind = flight.prompts ? passes_.prompts : passes_.decodes;
-    ++kind.passes;
-    kind.took += now - began;
-    kind.modelled += flight.modelled;
+    if (done.projected.slices > 0) {
+      const auto slices = static_cast<Nanos>(done.projected.slices);
+      add(passes_.projecting, done.projected.took,
+          model_.projecting(kBlockTokens) * slices / static_cast<Nanos>(model_.shape().layers));
+      return;
+    }
+    if (flight.waits) return;
+    add(flight.prompts ? passes_.prompts : passes_.decodes, now - began, flight.modelled);
     if (!flight.prompts) beside_.push_back(now - began - flight.modelled);
+  }
+
+  static void add(LogPasses::Kind& kind, Nanos took, Nanos modelled) {
+    ++kind.passes;
+    kind.took += took;
+    kind.modelled += modelled;
   }
 
   const PassModel& model_;

@@ -19,12 +19,14 @@ struct LogPasses {
   };
   Kind decodes;  // passes without a prompt's tokens
   Kind prompts;
+  // What passes projected of hidden states, alone.
+  Kind projecting;
   // What a pass of decodes took beyond the model, the median; below 0 where it took less.
   Nanos beside_model = 0;
 };
 
-// Passes that may have waited for loads, or that projected hidden states, are left out: how long these take
-// is not the model's. A pass ends when the next event says so, with all that the server did until then.
+// Of passes that may have waited for loads, or that projected hidden states, only the projecting counts: how
+// long the others take is not the model's. A pass ends when the next event says so, with all that the server did until then.
 // Errors: those of replay(), naming the file.
 Result<LogPasses> passes_of_log(const std::string& path, const PassModel& model);
 

@@ -226,6 +226,7 @@ void add_log_passes(Ordered& report, const LogPasses& passes) {
   };
   report["log"] = {{"decodes", kind(passes.decodes)},
                    {"prompts", kind(passes.prompts)},
+                   {"projecting", kind(passes.projecting)},
                    {"beside_model_ms", 1e3 * seconds(passes.beside_model)}};
 }
 
@@ -234,11 +235,15 @@ namespace {
 std::string log_text(const Ordered& log) {
   const auto took = [&](const char* kind) { return log[kind]["took_s"].get<double>(); };
   const auto modelled = [&](const char* kind) { return log[kind]["modelled_s"].get<double>(); };
-  return fmt::format(
+  std::string text = fmt::format(
       "the log's passes: with prompts {:.1f} s, by the model {:.1f}; of decodes alone {:.1f} s, by the model "
       "{:.1f}; a pass of decodes took {:+.2f} ms beside the model\n",
       took("prompts"), modelled("prompts"), took("decodes"), modelled("decodes"),
       log["beside_model_ms"].get<double>());
+  if (took("projecting") > 0)
+    text += fmt::format("the log's projecting: {:.1f} s, by the model {:.1f}\n", took("projecting"),
+                        modelled("projecting"));
+  return text;
 }
 
 std::string too_long_text(const Ordered& too_long) {
