@@ -26,8 +26,8 @@ struct LogPasses {
 };
 
 // Of passes that may have waited for loads, or that projected hidden states, only the projecting counts: how
-// long the others take is not the model's. A pass ends when the next event says so, with all that the server did until then.
-// Errors: those of replay(), naming the file.
+// long the others take is not the model's. A pass ends when the next event says so, with all that the server
+// did until then. Errors: those of replay(), naming the file.
 Result<LogPasses> passes_of_log(const std::string& path, const PassModel& model);
 
 }  // namespace loci::sim
