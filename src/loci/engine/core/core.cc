@@ -221,6 +221,7 @@ Plan Core::State::step(Nanos now, Event&& event) {
   plan.moves = transfers_.take_begun();
   for (const RecordChange& change : index_.take_record_changes()) plan.record_changes.push_back(change);
   plan.shared_forgets = forgotten_.take_shared();
+  plan.spent = forgotten_.take_spent();
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(
       {next_deadline(), state_age_.next_sweep(), transfers_.shares_at(), peer_reads_.next_deadline(now_)});

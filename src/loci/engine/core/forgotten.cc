@@ -16,7 +16,10 @@ void Forgotten::forget(Forget&& event) {
     Path path{.nodes = std::move(names.keys),
               .sequence = tokens,
               .tokens = std::span<const TokenId>(*tokens).subspan(names.tokens_before)};
-    if (recovers_ || !try_to_drop(path)) wait(event.tenant, std::move(path));
+    if (!recovers_ && try_to_drop(path))
+      end(std::move(path));
+    else
+      wait(event.tenant, std::move(path));
   }
   keep_bounds();
 }
@@ -24,15 +27,14 @@ void Forgotten::forget(Forget&& event) {
 void Forgotten::keep_bounds() {
   while (waiting_paths_ > kForgottenMax || waiting_tokens_ > kForgottenTokensMax) {
     Path path = pop(most_waiting());
-    if (recovers_ || is_pinned(path.waits_for)) {
-      ++given_up_;
-      continue;
-    }
     const std::size_t left = std::exchange(drops_left_, SIZE_MAX);
-    if (!try_to_drop(path)) ++given_up_;
+    if (recovers_ || is_pinned(path.waits_for) || !try_to_drop(path)) ++given_up_;
     drops_left_ = left;
+    end(std::move(path));
   }
 }
+
+void Forgotten::end(Path path) { spent_.push_back({std::move(path.sequence), std::move(path.nodes)}); }
 
 // What is dropped of it needs its tokens no more. A path that others keep here may stay long, and is counted
 // by what is left: so it holds less than twice that.
@@ -40,7 +42,8 @@ void Forgotten::shorten(Path& path) {
   path.tokens = path.tokens.first(std::min(path.tokens.size(), path.nodes.size() * kBlockTokens));
   if (path.waits_for == kNoBlock) return;
   if (path.tokens.size() < path.sequence->size() / 2) {
-    path.sequence = std::make_shared<const std::vector<TokenId>>(path.tokens.begin(), path.tokens.end());
+    auto left = std::make_shared<const std::vector<TokenId>>(path.tokens.begin(), path.tokens.end());
+    spent_.push_back({std::exchange(path.sequence, std::move(left)), {}});
     path.tokens = *path.sequence;
   }
   if (path.nodes.size() < path.nodes.capacity() / 2) path.nodes.shrink_to_fit();
@@ -83,7 +86,10 @@ void Forgotten::retry() {
     if (next == waiting_.end()) break;
     tried_last_ = next->first;
     Path path = pop(next);
-    if (is_pinned(path.waits_for) || !try_to_drop(path)) wait(tried_last_, std::move(path));
+    if (is_pinned(path.waits_for) || !try_to_drop(path))
+      wait(tried_last_, std::move(path));
+    else
+      end(std::move(path));
   }
   drops_left_ = kDropsInAStep;
 }

@@ -78,6 +78,9 @@ class Forgotten {
   // store may have them.
   std::vector<ChainKey> take_shared() { return std::exchange(shared_, {}); }
 
+  // What deletions that ended since the last call held (Plan::spent).
+  std::vector<SpentText> take_spent() { return std::exchange(spent_, {}); }
+
   void add_stats(CoreStats& stats) const;
   // Between steps. Aborts on a broken invariant. O(paths).
   void check_invariants() const;
@@ -122,7 +125,8 @@ class Forgotten {
   };
   using Tenants = std::map<TenantId, Waiting>;
 
-  static void shorten(Path& path);
+  void end(Path path);
+  void shorten(Path& path);
   void wait(const TenantId& tenant, Path path);
   void keep_bounds();
   Path pop(Tenants::iterator tenant);
@@ -145,6 +149,7 @@ class Forgotten {
   bool recovers_;
   bool shares_;
   std::vector<ChainKey> shared_;  // take_shared()
+  std::vector<SpentText> spent_;  // take_spent()
   Tenants waiting_;               // tenants with waiting paths
   std::size_t waiting_paths_ = 0;
   std::size_t waiting_tokens_ = 0;

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "loci/engine/testing/core_events_testing.h"
@@ -77,6 +79,21 @@ TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 240);
 }
 
+// To give back the memory of a long text takes longer than a step may: whoever takes the plan does it.
+TEST(Forgotten, WhatADeletionHeldGoesWithThePlan) {
+  const TwoConversations world;
+  TierDriver d = world.driver();
+  d.step(Forget{.tenant = "group", .salt = {}, .tokens = world.first});
+  while (d.core.stats().forgets_waiting > 0) {
+    ASSERT_TRUE(d.plan.spent.empty()) << "it is still needed";
+    d.step(Tick{});
+  }
+  ASSERT_EQ(d.plan.spent.size(), 1u);
+  EXPECT_EQ(*d.plan.spent.front().tokens, world.first);
+  EXPECT_EQ(d.plan.spent.front().tokens.use_count(), 1) << "nobody else has it";
+  EXPECT_GT(d.plan.spent.front().names.capacity(), kOfTheFirst);
+}
+
 // It is counted by the one block that is left: it holds no more (invariant 7, which each step checks).
 TEST(Forgotten, WhatWaitsForItsFirstBlockHoldsNoMore) {
   TierDriver d(tier_config(64, 0, 128));
@@ -84,8 +101,11 @@ TEST(Forgotten, WhatWaitsForItsFirstBlockHoldsNoMore) {
   d.run(1, all);
   d.arrive(2, Tokens(all.begin(), all.begin() + kBlockTokens + 5), 4);
   d.step(Forget{.tenant = "group", .salt = {}, .tokens = all});
-  for (int tick = 0; tick < 5; ++tick) d.step(Tick{});
+  std::vector<SpentText> spent;
+  for (int tick = 0; tick < 5; ++tick) std::ranges::copy(d.step(Tick{}).spent, std::back_inserter(spent));
   EXPECT_EQ(d.core.stats().forgets_waiting, 1u) << "the request uses the first block";
+  ASSERT_EQ(spent.size(), 1u) << "the rest of its text";
+  EXPECT_EQ(*spent.front().tokens, all);
   d.finish();
   d.step(Tick{});
   EXPECT_EQ(d.core.stats().forgets_waiting, 0u);

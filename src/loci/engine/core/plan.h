@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/container/static_vector.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -397,6 +398,12 @@ struct FreedSlot {
   SlotId slot;
 };
 
+// What a deletion has left; nobody reads it.
+struct SpentText {
+  std::shared_ptr<const std::vector<TokenId>> tokens;
+  std::vector<ChainKey> names;
+};
+
 struct Plan {
   // A pass to run now, after those in flight; there are at most 1 + CoreConfig::passes_ahead. A PassDone must
   // follow for each, in this order. If one more may begin, a Tick asks for it. A span with a `token_of` has
@@ -414,6 +421,9 @@ struct Plan {
   std::vector<PeerGone> peer_gone;
   // From now on these blocks are captured, to be saved as hidden states; absent: those as before.
   std::optional<HiddenShare> hidden_share;
+  // Texts of deletions, and their names, that the core needs no more. To give back the memory of a long text
+  // takes a millisecond or more: whoever takes the plan does it where no step waits.
+  std::vector<SpentText> spent;
   std::vector<Output> outputs;  // in order
   Nanos wake_at = kNever;       // when a Tick is wanted; replaces that of the last plan
   bool drained = false;         // the core is draining, and nothing is left

@@ -22,6 +22,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <iterator>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -295,10 +296,12 @@ class Engine::State {
 
   void deliver_all() EXCLUDES(core_mutex_, drained_mutex_) {
     std::vector<Delivery> deliveries;
+    std::vector<SpentText> spent;  // let go of without the mutex
     bool drained = false;
     {
       const MutexLock lock(core_mutex_);
       deliveries = replies_.take();
+      spent = std::exchange(spent_, {});
       drained = core_drained_;
     }
     for (const Delivery& delivery : deliveries) (*delivery.listener)(delivery.event);
@@ -327,6 +330,7 @@ class Engine::State {
       planned_.push_back(replies_.make_job(plan));
     }
     replies_.tell(plan.outputs);
+    std::ranges::move(plan.spent, std::back_inserter(spent_));
     constraints_.prepare(replies_.take_begun());
     auto told = std::make_shared<const CoreStats>(core_.stats());
     std::shared_ptr<const PublicChains> chains = core_.public_chains();
@@ -449,6 +453,7 @@ class Engine::State {
   Replies replies_ GUARDED_BY(core_mutex_);
   std::deque<PassJob> planned_ GUARDED_BY(core_mutex_);  // to be begun, in order
   Nanos wake_at_ GUARDED_BY(core_mutex_) = kNever;
+  std::vector<SpentText> spent_ GUARDED_BY(core_mutex_);  // of plans, until the core's thread lets go of it
   std::size_t moves_in_flight_ GUARDED_BY(core_mutex_) = 0;
   bool core_drained_ GUARDED_BY(core_mutex_) = false;
 
