@@ -94,6 +94,8 @@ class FairQueue {
   // Empty: all do. A distance is as it was last asked for, and asked for where it never was. O(looks · log +
   // begun).
   std::vector<std::uint64_t> front(const std::string& tenant);
+  // True: what front() says may change while no distance does and nobody comes or leaves.
+  bool order_changes_with_time() const { return order_->changes_with_time(); }
   // The tenants of which a distance or the time since the last call has changed what front() says.
   std::set<std::string> take_moved() { return std::exchange(moved_, {}); }
 

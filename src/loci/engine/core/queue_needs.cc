@@ -56,7 +56,7 @@ QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& t
 }
 
 void QueueNeeds::served(const std::string& tenant) {
-  if (queue_.waiting(tenant) > 0) moved_.insert(tenant);
+  if (queue_.waiting(tenant) > 0) (queue_.order_changes_with_time() ? moved_ : charged_).insert(tenant);
 }
 
 // --- marks ---
@@ -256,6 +256,8 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
 // True: somebody changed places with another one of its tenant.
 bool QueueNeeds::take_turns() {
   bool changed = false;
+  for (const std::string& tenant : charged_) forecast_.set_time(tenant, queue_.virtual_time(tenant));
+  charged_.clear();
   for (const std::string& tenant : moved_) {
     forecast_.set_time(tenant, queue_.virtual_time(tenant));
     if (forecast_.set_front(tenant, queue_.front(tenant))) changed = true;
@@ -340,8 +342,9 @@ void QueueNeeds::look(const FindWaiting& find, bool pass_waits) {
   if ((!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) || config_.lookahead_requests == 0) {
     changes_.clear();
     moved_.clear();
+    charged_.clear();
   }
-  if (changes_.empty() && moved_.empty() && !unfinished_) return;
+  if (changes_.empty() && moved_.empty() && charged_.empty() && !unfinished_) return;
   const bool goes_on = unfinished_;
   bool changed = !changes_.empty();
   const std::size_t marks = pass_waits ? kMarksBeforeAPass : kMarksInALook;

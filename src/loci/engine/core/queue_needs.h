@@ -135,7 +135,8 @@ class QueueNeeds {
   const Prefixes& prefixes_;
   FairQueue& queue_;
   std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
-  std::set<std::string> moved_;                               // tenants whose turns may have, since look()
+  std::set<std::string> charged_;                             // tenants that were given tokens since look()
+  std::set<std::string> moved_;  // tenants whose order may have changed since then
   Waitings waiting_;
   AdmissionForecast forecast_;
   PlaceOrder places_;                  // of the window
