@@ -19,6 +19,8 @@ constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
 // The core deletes and looks ahead in portions. So long it waits between two, so that it can take other
 // events.
 constexpr Nanos kPortionPause = kNanosPerMilli / 2;
+// A table of requests that grew would move all of them in one step; so many have room from the start.
+constexpr std::size_t kReservedRequests = std::size_t{1} << 16;
 
 }  // namespace
 
@@ -198,7 +200,9 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       beginnings_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_, admission_),
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
-      shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {}
+      shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {
+  requests_.reserve(std::min(kReservedRequests, std::size_t{config_.max_queued} + batch_.most()));
+}
 
 Plan Core::State::step(Nanos now, Event&& event) {
   now_ = std::max(now_, now);
@@ -380,11 +384,12 @@ void Core::State::expire(Plan& plan) {
   while (const std::optional<RequestId> due = deadlines_.due(now_))
     end_when_free(*requests_.at(*due), FinishReason::kDeadline, plan);
   if (!deadlines_.drain_is_over(now_)) return;
-  for (auto next = requests_.begin(); next != requests_.end();) {
-    CoreRequest& request = *next->second;
-    ++next;  // end_when_free() may erase it
-    if (!request.phase.is(RequestPhase::kEnding)) end_when_free(request, FinishReason::kDeadline, plan);
+  std::vector<RequestId> left;
+  for (const auto& [id, request] : requests_) {
+    if (!request->phase.is(RequestPhase::kEnding)) left.push_back(id);
   }
+  std::ranges::sort(left);  // outputs are in the order of the ids, whatever that of the table is
+  for (const RequestId id : left) end_when_free(*requests_.at(id), FinishReason::kDeadline, plan);
 }
 
 Nanos Core::State::next_deadline() const {

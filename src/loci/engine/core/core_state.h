@@ -13,11 +13,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -164,8 +164,9 @@ class Core::State {
   bool split_ = false;  // prompts and decodes take turns
   BlockIndex index_;
 
-  // The pins and tokens inside are dropped before the index: members end in reverse order.
-  std::map<RequestId, std::unique_ptr<CoreRequest>> requests_;
+  // No decision depends on the order of this table. The pins and tokens inside are dropped before the index:
+  // members end in reverse order.
+  std::unordered_map<RequestId, std::unique_ptr<CoreRequest>> requests_;
   std::size_t paused_ = 0;  // requests whose client does not read
   Batch batch_;
   FairQueue queue_;

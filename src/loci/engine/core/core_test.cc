@@ -322,6 +322,21 @@ TEST(Core, DrainsWhatIsThere) {
   EXPECT_TRUE(cut.plan.drained);
 }
 
+// So a replay tells their ends in the same order, whatever its table of requests is like.
+TEST(Core, ADrainEndsWhatIsLeftInTheOrderOfIds) {
+  CoreConfig config = config_of(64);
+  config.max_running = 1;
+  Driver d(config);
+  d.arrive(1, run_of(0, 10), 1000);
+  for (const std::uint64_t id : {31, 7, 500, 2, 64}) d.arrive(id, run_of(0, 10), 1000);
+  d.step(Drain{50});
+  d.now = 60;
+  d.step(Tick{});
+  std::vector<std::uint64_t> ended;
+  for (const Finished& finished : d.all<Finished>()) ended.push_back(finished.request.value);
+  EXPECT_EQ(ended, (std::vector<std::uint64_t>{2, 7, 31, 64, 500}));
+}
+
 TEST(Core, StopTokensEndARequestButNotTooEarly) {
   Driver d(config_of(64));
   d.token = TokenId(3);
