@@ -456,7 +456,7 @@ class BlockIndex {
   NotedBlocks noted_;
   BlockList<Block> blocks_;  // by id
   std::vector<BlockId> unused_;
-  KeyTable by_key_;
+  KeyTable<BlockId> by_key_;
   std::optional<Nanos> date_granularity_;
   Nanos now_ = 0;
   std::uint32_t live_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of the index by their keys: a flat hash table, as a lookup of a prompt asks for one key after the
-// other, and each is in no cache. (A table of linked nodes costs three or four misses for a key, this one or
-// two.)
+// Ids by chain keys (those of the index: its nodes): a flat hash table, as a lookup of a prompt asks for one
+// key after the other, and each is in no cache. (A table of linked nodes costs three or four misses for a
+// key, this one or two.)
 //
 // A key's bytes look random, so its first ones say where it stands: there, or behind those that stand there
 // already, without a gap between. Six places, keys whose first bytes say 1, 1, 2 and 5:
@@ -35,13 +35,15 @@
 #include "loci/base/check.h"
 #include "loci/base/host_memory.h"
 #include "loci/memory/chain_key.h"
-#include "loci/memory/eviction_order.h"
 
 namespace loci {
 
-// Thread-compatible. O(1) expected where not said otherwise.
+// `Id`: a StrongId of 32 bits. Thread-compatible. O(1) expected where not said otherwise.
+template <class Id>
 class KeyTable {
  public:
+  static constexpr Id kNone{UINT32_MAX};
+
   // Makes room for so many keys, whose memory is there at once. O(places).
   void reserve(std::size_t keys) {
     const std::size_t places = std::bit_ceil(std::max<std::size_t>(2 * keys, kPlacesMin));
@@ -52,18 +54,18 @@ class KeyTable {
     grow(std::move(larger));
     while (!before_.empty()) move_some();
   }
-  // kNoBlock: the key is not there.
-  BlockId find(const ChainKey& key) const {
-    const BlockId found = now_.find(key);
-    return found != kNoBlock || before_.empty() ? found : before_.find(key);
+  // kNone: the key is not there.
+  Id find(const ChainKey& key) const {
+    const Id found = now_.find(key);
+    return found != kNone || before_.empty() ? found : before_.find(key);
   }
   // Says that find() will soon be asked for the key.
   void prefetch(const ChainKey& key) const { now_.prefetch(key); }
   // False: the key is there already.
-  bool insert(const ChainKey& key, BlockId block) {
-    LOCI_CHECK(block.value < kNoBlock.value - 1, "a key leads to a node");
+  bool insert(const ChainKey& key, Id block) {
+    LOCI_CHECK(block.value < kNone.value - 1, "a key leads to a node");
     if (!before_.empty()) move_some();
-    if (find(key) != kNoBlock) return false;
+    if (find(key) != kNone) return false;
     if (2 * (size_ + 1) > now_.count()) grow(Table(std::max(2 * now_.count(), kPlacesMin)));
     now_.put(key, block);
     ++size_;
@@ -118,21 +120,21 @@ class KeyTable {
     std::size_t count() const { return count_; }
     bool holds(std::size_t at) const { return places()[at].block != kFree && places()[at].block != kLeft; }
     const ChainKey& key(std::size_t at) const { return places()[at].key; }
-    BlockId block(std::size_t at) const { return BlockId(~places()[at].block); }
+    Id block(std::size_t at) const { return Id(~places()[at].block); }
 
-    BlockId find(const ChainKey& key) const {
-      if (empty()) return kNoBlock;
+    Id find(const ChainKey& key) const {
+      if (empty()) return kNone;
       const std::uint32_t block = places()[place_of(key)].block;
-      return block == kFree ? kNoBlock : BlockId(~block);
+      return block == kFree ? kNone : Id(~block);
     }
     void prefetch(const ChainKey& key) const {
       if (!empty()) __builtin_prefetch(places() + home(key));
     }
     // The key is not there, and no place was left.
-    void put(const ChainKey& key, BlockId block) { places()[place_of(key)] = {key, ~block.value}; }
+    void put(const ChainKey& key, Id block) { places()[place_of(key)] = {key, ~block.value}; }
     // False: the key is not there. No place was left.
     bool erase(const ChainKey& key) {
-      if (find(key) == kNoBlock) return false;
+      if (find(key) == kNone) return false;
       std::size_t gap = place_of(key);
       for (std::size_t at = next(gap); places()[at].block != kFree; at = next(at)) {
         // Who belongs at the gap or before it moves there.
@@ -145,7 +147,7 @@ class KeyTable {
     }
     // The same, but its place stays taken.
     bool leave(const ChainKey& key) {
-      if (find(key) == kNoBlock) return false;
+      if (find(key) == kNone) return false;
       places()[place_of(key)].block = kLeft;
       return true;
     }
@@ -159,7 +161,7 @@ class KeyTable {
       ChainKey key;
       std::uint32_t block = kFree;  // the complement of its id
     };
-    static constexpr std::uint32_t kFree = 0;  // as the system gives memory; kNoBlock's complement
+    static constexpr std::uint32_t kFree = 0;  // as the system gives memory; kNone's complement
     static constexpr std::uint32_t kLeft = 1;
 
     Place* places() { return reinterpret_cast<Place*>(memory_.data()); }

@@ -11,6 +11,7 @@
 
 #include "loci/base/random.h"
 #include "loci/base/rounds_testing.h"
+#include "loci/memory/eviction_order.h"
 
 namespace loci {
 namespace {
@@ -23,7 +24,7 @@ ChainKey key_of(std::uint64_t place, std::uint64_t rest) {
 }
 
 TEST(KeyTable, FindsWhatWasInsertedAndNothingElse) {
-  KeyTable table;
+  KeyTable<BlockId> table;
   EXPECT_EQ(table.find(key_of(1, 1)), kNoBlock);
   EXPECT_FALSE(table.erase(key_of(1, 1)));
   EXPECT_TRUE(table.insert(key_of(1, 1), BlockId(7)));
@@ -39,7 +40,7 @@ TEST(KeyTable, FindsWhatWasInsertedAndNothingElse) {
 TEST(KeyTable, IsAMapThatIsNotOrdered) {
   Random random(5);
   for (const std::uint64_t crowd : {1u, 3u, 40u, 1u << 20}) {
-    KeyTable table;
+    KeyTable<BlockId> table;
     std::map<ChainKey, BlockId> naive;
     for (std::uint32_t i = 0; i < 6000; ++i) {
       // (The last places of a table of any size.)
@@ -59,7 +60,7 @@ TEST(KeyTable, IsAMapThatIsNotOrdered) {
 }
 
 TEST(KeyTable, KeepsItsKeysAsItGrows) {
-  KeyTable table;
+  KeyTable<BlockId> table;
   table.reserve(100);
   for (std::uint32_t i = 0; i < 5000; ++i) EXPECT_TRUE(table.insert(key_of(i * 977, i), BlockId(i)));
   table.check_invariants();
@@ -73,7 +74,7 @@ TEST(KeyTable, KeepsItsKeysAsItGrows) {
 TEST(KeyTable, IsWholeWhileItsKeysMove) {
   constexpr std::uint32_t kKeys = 1024;  // half of the places
   const auto key = [](std::uint32_t i) { return key_of(mix64(i), i); };
-  KeyTable table;
+  KeyTable<BlockId> table;
   table.reserve(kKeys);
   for (std::uint32_t i = 0; i < kKeys; ++i) ASSERT_TRUE(table.insert(key(i), BlockId(i)));
   for (std::uint32_t more = 0; more < 400; ++more) {
@@ -91,7 +92,7 @@ TEST(KeyTable, IsWholeWhileItsKeysMove) {
 
 // 600,000 keys, as of 100,000 conversations on a disk. Moving all keys at once took tens of milliseconds.
 TEST(KeyTable, NoInsertMovesMany) {
-  KeyTable table;
+  KeyTable<BlockId> table;
   std::uint32_t grown = 0;
   for (std::uint32_t i = 0; i < 600'000; ++i) {
     const std::size_t before = table.unmoved();
@@ -100,7 +101,7 @@ TEST(KeyTable, NoInsertMovesMany) {
       ++grown;
       ASSERT_EQ(before, 0u) << "a table has moved before the next one";
     } else {
-      ASSERT_LE(before - table.unmoved(), KeyTable::kPlacesMoved);
+      ASSERT_LE(before - table.unmoved(), KeyTable<BlockId>::kPlacesMoved);
     }
   }
   EXPECT_EQ(grown, 17u) << "doublings from 16 places to 2 million";

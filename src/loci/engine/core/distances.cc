@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint8_t kFar = kNowhere / kTierStep;
 constexpr std::size_t kLooksMax = 512;                    // of a request's blocks
+constexpr std::size_t kLooksAhead = 12;                   // whose memory is read meanwhile
 constexpr std::size_t kBlocksMax = std::size_t{1} << 17;  // that are remembered, of all requests
 
 std::uint64_t nearness_of(std::uint8_t tier, std::uint32_t tokens) {
@@ -32,7 +33,10 @@ std::uint32_t tokens_of_look(std::uint32_t number, std::size_t blocks) {
 
 Distances::Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes)
     : index_(index), prefixes_(prefixes) {
-  if (make_admission_order(config.admission).value()->looks_at_distance()) index_.watch_changed();
+  if (!make_admission_order(config.admission).value()->looks_at_distance()) return;
+  index_.watch_changed();
+  const std::size_t looks = std::min<std::size_t>(config.context_tokens / kBlockTokens, kLooksMax);
+  watchers_.reserve(std::min(kBlocksMax, looks * config.max_queued));
 }
 
 std::uint8_t Distances::tier_of(BlockId id) const {
@@ -62,17 +66,31 @@ std::uint64_t Distances::remember(CoreRequest& request) {
   Known& known = known_[request.arrival];
   known.request = &request;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
-  for (std::uint32_t i = 0; i < keys.size(); i += stride_of(keys.size())) {
-    known.keys.push_back(keys[i]);
-    known.tokens.push_back(tokens_of_look(i, keys.size()));
-    known.tiers.push_back(tier_of(index_.find(keys[i])));
-    known.sum += nearness_of(known.tiers.back(), known.tokens.back());
-    std::vector<Watcher>& watchers = watchers_[keys[i]];
-    known.watcher.push_back(static_cast<std::uint32_t>(watchers.size()));
-    watchers.push_back({&known, static_cast<std::uint32_t>(known.keys.size() - 1)});
+  known.looks.reserve(keys.size() / stride_of(keys.size()) + 1);
+  for (std::uint32_t i = 0; i < keys.size(); i += stride_of(keys.size()))
+    known.looks.push_back({.key = keys[i], .tokens = tokens_of_look(i, keys.size())});
+  std::vector<Look>& looks = known.looks;
+  // None of it is in a cache: places of keys are asked for first, then nodes, some looks ahead.
+  for (std::size_t i = 0; i < looks.size() + 2 * kLooksAhead; ++i) {
+    if (i < looks.size()) {
+      index_.prefetch(looks[i].key);
+      watchers_.prefetch(looks[i].key);
+    }
+    if (i >= kLooksAhead && i - kLooksAhead < looks.size())
+      index_.prefetch(index_.find(looks[i - kLooksAhead].key));
+    if (i >= 2 * kLooksAhead) watch(known, static_cast<std::uint32_t>(i - 2 * kLooksAhead));
   }
-  blocks_ += known.keys.size();
+  blocks_ += looks.size();
   return known.sum;
+}
+
+void Distances::watch(Known& known, std::uint32_t number) {
+  Look& look = known.looks[number];
+  look.tier = tier_of(index_.find(look.key));
+  known.sum += nearness_of(look.tier, look.tokens);
+  Watchers& watchers = watchers_.insert(look.key).first;
+  look.watcher = static_cast<std::uint32_t>(watchers.size());
+  watchers.push_back({&known, number});
 }
 
 FairQueue::Distance Distances::of(CoreRequest& request) {
@@ -90,31 +108,30 @@ FairQueue::Distance Distances::of(CoreRequest& request) {
 void Distances::forget(const CoreRequest& request) {
   const auto known = known_.find(request.arrival);
   if (known == known_.end()) return;
-  for (std::uint32_t i = 0; i < known->second.keys.size(); ++i) {
-    const auto watchers = watchers_.find(known->second.keys[i]);
-    const std::uint32_t at = known->second.watcher[i];
-    const Watcher last = watchers->second.back();
-    last.known->watcher[last.number] = at;
-    watchers->second[at] = last;
-    watchers->second.pop_back();
-    if (watchers->second.empty()) watchers_.erase(watchers);
+  for (const Look& look : known->second.looks) watchers_.prefetch(look.key);
+  for (const Look& look : known->second.looks) {
+    Watchers& watchers = *watchers_.find(look.key);
+    const Watcher last = watchers.back();
+    last.known->looks[last.number].watcher = look.watcher;
+    watchers[look.watcher] = last;
+    watchers.pop_back();
+    if (watchers.empty()) watchers_.erase(look.key);
   }
-  blocks_ -= known->second.keys.size();
+  blocks_ -= known->second.looks.size();
   known_.erase(known);
 }
 
 std::vector<const CoreRequest*> Distances::take_changes() {
   std::vector<const CoreRequest*> moved;
   for (const ChainKey& key : index_.take_changed()) {
-    const auto watchers = watchers_.find(key);
-    if (watchers == watchers_.end()) continue;
+    const Watchers* watchers = watchers_.find(key);
+    if (watchers == nullptr) continue;
     const std::uint8_t tier = tier_of(index_.find(key));
-    for (const Watcher& one : watchers->second) {
-      std::uint8_t& known = one.known->tiers[one.number];
-      if (known == tier) continue;
-      const std::uint32_t tokens = one.known->tokens[one.number];
-      one.known->sum = one.known->sum - nearness_of(known, tokens) + nearness_of(tier, tokens);
-      known = tier;
+    for (const Watcher& one : *watchers) {
+      Look& look = one.known->looks[one.number];
+      if (look.tier == tier) continue;
+      one.known->sum = one.known->sum - nearness_of(look.tier, look.tokens) + nearness_of(tier, look.tokens);
+      look.tier = tier;
       if (!std::exchange(one.known->has_moved, true)) moved.push_back(one.known->request);
     }
   }
@@ -125,16 +142,19 @@ void Distances::check_invariants() const {
   std::size_t blocks = 0;
   for (const auto& [arrival, known] : known_) {
     std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < known.keys.size(); ++i) {
-      sum += nearness_of(tier_of(index_.find(known.keys[i])), known.tokens[i]);
-      const Watcher& own = watchers_.at(known.keys[i]).at(known.watcher[i]);
-      LOCI_CHECK(own.known == &known && own.number == i,
+    for (std::uint32_t i = 0; i < known.looks.size(); ++i) {
+      const Look& look = known.looks[i];
+      sum += nearness_of(tier_of(index_.find(look.key)), look.tokens);
+      const Watchers* watchers = watchers_.find(look.key);
+      LOCI_CHECK(watchers != nullptr && look.watcher < watchers->size() &&
+                     (*watchers)[look.watcher].known == &known && (*watchers)[look.watcher].number == i,
                  "invariant 10: a block's watchers are who asks for it");
     }
     LOCI_CHECK(sum == known.sum, "invariant 10: a distance is what the index says");
-    blocks += known.keys.size();
+    blocks += known.looks.size();
   }
   LOCI_CHECK(blocks == blocks_, "invariant 10: what is remembered is counted");
+  watchers_.check_invariants();
 }
 
 }  // namespace loci

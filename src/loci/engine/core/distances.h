@@ -22,6 +22,7 @@
 //       watchers have the request once, where it says.
 #pragma once
 
+#include <boost/container/small_vector.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
@@ -32,6 +33,7 @@
 #include "loci/engine/core/request.h"
 #include "loci/memory/block_index.h"
 #include "loci/memory/chain_key.h"
+#include "loci/memory/key_map.h"
 #include "loci/policy/admission.h"
 
 namespace loci {
@@ -55,29 +57,36 @@ class Distances {
   void check_invariants() const;
 
  private:
+  // At a block of a request.
+  struct Look {
+    ChainKey key;
+    std::uint32_t tokens = 0;   // that it stands for
+    std::uint32_t watcher = 0;  // where the block's watchers have the request
+    std::uint8_t tier = 0;      // kFar: nowhere
+  };
   struct Known {
     const CoreRequest* request = nullptr;
-    std::vector<ChainKey> keys;          // of the blocks that are looked at
-    std::vector<std::uint32_t> tokens;   // that each of them stands for
-    std::vector<std::uint8_t> tiers;     // tier of each; kFar: nowhere
-    std::vector<std::uint32_t> watcher;  // where each block's watchers have this request
-    bool has_moved = false;              // since of() was asked, and take_changes() has returned it
-    std::uint64_t sum = 0;  // over the tokens of these blocks: how much nearer than kNowhere they are
+    std::vector<Look> looks;
+    bool has_moved = false;  // since of() was asked, and take_changes() has returned it
+    std::uint64_t sum = 0;   // over the tokens of these blocks: how much nearer than kNowhere they are
   };
   struct Watcher {
     Known* known = nullptr;
-    std::uint32_t number = 0;  // of those that are looked at
+    std::uint32_t number = 0;  // of the look
   };
+  // Most blocks are looked at for one request.
+  using Watchers = boost::container::small_vector<Watcher, 1>;
 
   std::uint8_t tier_of(BlockId id) const;
   std::uint64_t nearness(CoreRequest& request) const;
   std::uint64_t remember(CoreRequest& request);
+  void watch(Known& known, std::uint32_t number);
 
   BlockIndex& index_;
   const Prefixes& prefixes_;
   std::unordered_map<std::uint64_t, Known> known_;  // by arrival; never iterated but to check
-  std::unordered_map<ChainKey, std::vector<Watcher>, ChainKeyHash> watchers_;  // never iterated
-  std::size_t blocks_ = 0;                                                     // blocks that are remembered
+  KeyMap<Watchers> watchers_;
+  std::size_t blocks_ = 0;  // blocks that are remembered
 };
 
 }  // namespace loci

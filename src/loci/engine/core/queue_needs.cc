@@ -34,14 +34,16 @@ constexpr std::uint64_t kFirstPlace = 1u << 28;
 constexpr std::uint32_t kPlaceStep = 16;
 constexpr std::uint32_t kLastPlace = kNotWanted - 1;
 
-// Blocks that the window can want: a table that grew by them would move all of them in one step.
+// Blocks that the window can want, as far as they have room from the start: memory that the system gives for
+// the first time costs a step.
+constexpr std::uint64_t kReservedWants = std::uint64_t{1} << 20;
 std::uint64_t wanted_blocks_most(const CoreConfig& config) {
   std::uint64_t there = 0;
   for (const CoreGroup& group : config.groups)
     there = std::max(there, std::uint64_t{group.block_count} + group.host_blocks +
                                 std::max(group.disk_blocks, config.hidden.disk_blocks) + group.shared_blocks);
   const std::uint64_t of_request = config.context_tokens / kBlockTokens + 1;
-  return std::min(there, config.lookahead_requests * of_request);
+  return std::min({there, config.lookahead_requests * of_request, kReservedWants});
 }
 
 std::uint32_t before(std::uint32_t place) { return place - std::min(place, kPlaceStep); }
@@ -56,7 +58,7 @@ QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& t
 }
 
 void QueueNeeds::served(const std::string& tenant) {
-  if (queue_.waiting(tenant) > 0) (queue_.order_changes_with_time() ? moved_ : charged_).insert(tenant);
+  (queue_.order_changes_with_time() ? moved_ : charged_).insert(tenant);
 }
 
 // --- marks ---
@@ -74,7 +76,10 @@ void QueueNeeds::set_wanted(const Want& wanted, std::uint32_t place) {
 // Of blocks that are marked next: without it each mark waits for memory.
 void QueueNeeds::read_ahead(std::span<const ChainKey> keys) const {
   keys = keys.first(std::min(keys.size(), marks_left_));
-  for (const ChainKey& key : keys) index_.prefetch(key);
+  for (const ChainKey& key : keys) {
+    index_.prefetch(key);
+    wanters_.prefetch(key);
+  }
   for (const ChainKey& key : keys) index_.prefetch(index_.find(key));
 }
 
@@ -126,8 +131,10 @@ void QueueNeeds::rotated(std::uint64_t arrival, std::uint32_t number, BlockId bl
 }
 
 void QueueNeeds::mark(const Want& wanted, const QueuePlace& place) {
-  Wanters& wanters = wanters_.try_emplace(wanted.second, Wanters{place, {}}).first->second;
-  if (place < wanters.first)
+  const auto [wanters, is_new] = wanters_.insert(wanted.second);
+  if (is_new)
+    wanters.first = place;
+  else if (place < wanters.first)
     wanters.others.insert(std::exchange(wanters.first, place));
   else if (place > wanters.first)
     wanters.others.insert(place);
@@ -135,15 +142,14 @@ void QueueNeeds::mark(const Want& wanted, const QueuePlace& place) {
 }
 
 void QueueNeeds::unmark(const Want& wanted, const QueuePlace& place) {
-  const auto found = wanters_.find(wanted.second);
-  auto& [first, others] = found->second;
+  auto& [first, others] = *wanters_.find(wanted.second);
   const bool last = others.empty();
   if (place != first)
     others.erase(place);
   else if (!last)
     first = others.extract(others.begin()).value();
   set_wanted(wanted, last ? kNotWanted : first.first);
-  if (last) wanters_.erase(found);
+  if (last) wanters_.erase(wanted.second);
 }
 
 void QueueNeeds::leave(Waitings::iterator entry) {
@@ -163,8 +169,10 @@ void QueueNeeds::unmark_left(std::size_t most) {
   while (!left_.empty() && marks_left_ > 0 && most > 0) {
     const auto first = left_.begin();
     for (const Want& wanted :
-         first->second | std::views::reverse | std::views::take(std::min(marks_left_, most)))
+         first->second | std::views::reverse | std::views::take(std::min(marks_left_, most))) {
       index_.prefetch(wanted.first);
+      wanters_.prefetch(wanted.second);
+    }
     for (; !first->second.empty() && marks_left_ > 0 && most > 0; --marks_left_, --most) {
       unmark(first->second.back(), first->first);
       first->second.pop_back();
@@ -405,6 +413,11 @@ bool QueueNeeds::prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting:
 
 void QueueNeeds::check_invariants(const FindWaiting& find) const {
   forecast_.check_invariants();
+  wanters_.check_invariants();
+  const auto is_wanted_by = [this](const Want& wanted, const QueuePlace& place) {
+    const Wanters* wanters = wanters_.find(wanted.second);
+    return wanters != nullptr && (place == wanters->first || wanters->others.contains(place));
+  };
   std::uint64_t in_window = 0, wants = 0;
   for (const auto& [arrival, waiting] : waiting_) {
     const QueuePlace place{waiting.place, arrival};
@@ -419,16 +432,14 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     LOCI_CHECK(waiting.prefetched == waiting.wants.size() || unprefetched_.contains(place),
                "invariant 10: what is not looked at for a prefetch will be");
     for (const auto& wanted : waiting.wants)
-      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "invariant 10: a block knows who wants it");
+      LOCI_CHECK(is_wanted_by(wanted, place), "invariant 10: a block knows who wants it");
     for (const auto& [number, rotated] : waiting.rotated)
-      LOCI_CHECK(wanters_.at(rotated.second).contains(place),
-                 "invariant 10: and so does what it is rotated into");
+      LOCI_CHECK(is_wanted_by(rotated, place), "invariant 10: and so does what it is rotated into");
     LOCI_CHECK(find(waiting.id) == waiting.request, "invariant 10: who waits is there and does not run");
   }
   for (const auto& [place, wants_of] : left_) {
     for (const auto& wanted : wants_of)
-      LOCI_CHECK(wanters_.at(wanted.second).contains(place),
-                 "invariant 10: a mark stays until it is given up");
+      LOCI_CHECK(is_wanted_by(wanted, place), "invariant 10: a mark stays until it is given up");
   }
   LOCI_CHECK(in_window == forecast_.window_size() && in_window == places_.size() && wants == wants_,
              "invariant 10: sums are sums");

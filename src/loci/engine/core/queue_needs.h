@@ -45,6 +45,7 @@
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/memory/block_index.h"
+#include "loci/memory/key_map.h"
 #include "loci/policy/admission.h"
 #include "loci/policy/admission_forecast.h"
 
@@ -62,7 +63,7 @@ class QueueNeeds {
 
   // Says that this request may have begun or ceased to wait.
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
-  // Says that the tenant was given tokens.
+  // Says that the tenant, some of whose requests wait, was given tokens.
   void served(const std::string& tenant);
   // Processes the changes. Costs O((changes + the few that look again + kMarksInALook) · log). Requests that
   // want nothing that the index knows cost no mark, so a look may process many of them. `pass_waits`: this
@@ -84,9 +85,8 @@ class QueueNeeds {
   using Wants = std::vector<Want>;
   // The places of those who want a block, at least one: most blocks are wanted by one request.
   struct Wanters {
-    QueuePlace first;  // which the block is marked with
+    QueuePlace first{};  // which the block is marked with
     std::set<QueuePlace> others;
-    bool contains(const QueuePlace& place) const { return place == first || others.contains(place); }
   };
   struct Waiting {
     RequestId id;
@@ -149,8 +149,8 @@ class QueueNeeds {
   std::size_t marks_left_ = 0;         // in this look
   bool unfinished_ = false;            // the last look left something to the next
   bool looks_ran_out_ = false;         // the last prefetch did
-  std::unordered_map<ChainKey, Wanters, ChainKeyHash> wanters_;  // of each block; never iterated
-  bool prefetched_ = true;                                       // all that they need
+  KeyMap<Wanters> wanters_;            // of each block
+  bool prefetched_ = true;             // all that they need
 };
 
 }  // namespace loci
