@@ -112,17 +112,19 @@ void FairQueue::end_running(const std::string& tenant) {
   advance();
 }
 
-void FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
+bool FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
   Entry& entry = at(tenant);
   Account& account = entry.second;
   const std::tuple before{account.virtual_time, account.first_arrival(), account.id};
   account.virtual_time += tokens * kVirtualToken / account.weight;
-  if (!account.waiting.empty() && account.running == 0) {
+  const bool waits = !account.waiting.empty();
+  if (waits && account.running == 0) {
     auto node = waiting_alone_.extract(before);
     std::get<0>(node.key()) = account.virtual_time;
     waiting_alone_.insert(std::move(node));
   }
   advance();
+  return waits;
 }
 
 // The first of those that are active stands at its time, so that nobody's is earlier.

@@ -113,9 +113,19 @@ void AdmissionForecast::erase(std::uint64_t arrival) {
 void AdmissionForecast::set_time(const std::string& tenant, std::uint64_t time) {
   const auto entry = tenants_.find(tenant);
   if (entry == tenants_.end() || entry->second.time == time) return;
-  leave(entry);
-  entry->second.time = time;
-  enter(entry);
+  Tenant& moved = entry->second;
+  const std::uint64_t before = std::exchange(moved.time, time);
+  // Each of its places moves by as much.
+  const auto move = [&](ByTurn& order, const std::pair<std::uint64_t, std::uint64_t>& place) {
+    auto node = order.extract({place.first - time + before, place.second});
+    node.key() = place;
+    order.insert(std::move(node));
+  };
+  if (moved.outside != moved.order.begin()) {
+    move(heads_, first_place(moved));
+    move(lasts_, last_place(moved));
+  }
+  if (moved.outside != moved.order.end()) move(outside_, outside_place(moved));
 }
 
 bool AdmissionForecast::set_front(const std::string& tenant, std::vector<std::uint64_t> front) {

@@ -14,6 +14,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   const bool is_whole = std::ranges::all_of(done.spans, [](const SpanOutcome& span) { return span.ok; });
   pass_times_.end({.projected = done.projected, .layers = config_.layers, .is_whole = is_whole}, now_);
 
+  read_ahead(pass);
   for (const CoreCopy& copy : pass.copies) tables_.fill(*copy.request, copy.target, pass);
   pass.copies.clear();  // and with it the pins on the sources
   std::vector<std::pair<CoreRequest*, const SpanOutcome*>> samples;
@@ -40,6 +41,13 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     }
   }
   for (const auto& [request, outcome] : samples) take_sample(*request, *outcome, plan);
+}
+
+// Events since the pass began have looked at other requests and blocks: without it each span waits for
+// memory.
+void Core::State::read_ahead(const CorePass& pass) const {
+  for (const CorePiece& piece : pass.pieces) index_.prefetch(piece.block);
+  for (const CoreRequest* request : pass.requests) request->prefetch();
 }
 
 // The pass lets go of what it kept.

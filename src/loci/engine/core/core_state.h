@@ -145,6 +145,7 @@ class Core::State {
 
   // core_commit.cc
   void commit(const PassDone& done, Plan& plan);
+  void read_ahead(const CorePass& pass) const;
   void end_flight(CorePass& pass);
   void take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan);
   void end(CoreRequest& request, FinishReason reason, Plan& plan);

@@ -177,6 +177,11 @@ struct CoreRequest : RequestFacts {
   OwnedBy<Windows, RequestWindows> windows;
   OwnedBy<Flights, RequestPasses> passes;
 
+  // Says that all of it will soon be looked at.
+  void prefetch() const {
+    const auto* const begin = reinterpret_cast<const char*>(this);
+    for (std::size_t at = 0; at < sizeof *this; at += 64) __builtin_prefetch(begin + at);
+  }
   bool runs() const { return phase.now() >= RequestPhase::kPrompt; }
   bool waits() const { return !runs() && !paused && !before_queue->until; }  // true: it is in the queue
   bool was_admitted() const { return !phase.is(RequestPhase::kQueued); }
