@@ -12,7 +12,7 @@ namespace loci {
 bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePass& pass, Plan& plan) {
   if (room_.is_blocked(request.id) || batch_.full()) return false;
   if (windows_.any())
-    booked = former_.prompts().total;  // admission and passes evict what others have not held
+    booked = former_.prompt_tokens();  // admission and passes evict what others have not held
   Restores::Rules rules{.slowest = restores_.slowest_for(request), .in_flight = !flights_.empty()};
   CoreProbes probes = restores_.choose(request, rules);
   const RestoreForecast forecast =
@@ -44,7 +44,7 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   batch_.enter(request);
   // (What is loaded for it others need not compute.)
   const bool for_others = tables_.begin_loads(request, probes);
-  booked = for_others ? former_.prompts().total : booked + former_.missing_tokens(request);
+  booked = for_others ? former_.prompt_tokens() : booked + former_.missing_tokens(request);
   if (first) start(request, from, plan);
   return true;
 }

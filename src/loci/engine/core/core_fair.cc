@@ -24,20 +24,20 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
   if (pass.budget == 0) return;
   const auto has_enough = [&](const std::string& tenant, std::uint64_t weights) {
     if (prompts.total < pass.budget) return false;
-    const auto found = prompts.wanted.find(tenant);
-    return found != prompts.wanted.end() &&
-           found->second * weights >= std::uint64_t{pass.budget} * queue_.weight(tenant);
+    const std::size_t place = prompts.place_of(tenant);
+    return place < prompts.tenants.size() &&
+           prompts.tenants[place].wanted * weights >= std::uint64_t{pass.budget} * queue_.weight(tenant);
   };
-  for (bool admitted = true; admitted;) {
+  for (bool admitted = true; admitted && !batch_.full();) {
     admitted = false;
     // Of all who have prompts that run or wait.
     std::uint64_t weights = queue_.waiting_weight();
-    for (const auto& [tenant, wanted] : prompts.wanted) {
-      if (queue_.waiting(tenant) == 0) weights += queue_.weight(tenant);
+    for (const CorePrompts::Tenant& tenant : prompts.tenants) {
+      if (queue_.waiting(*tenant.name) == 0) weights += queue_.weight(*tenant.name);
     }
     std::vector<CoreRequest*> passed;
     // Only who has prompts that run may have enough, and only few let others pass.
-    for (const FairQueue::Head& head : queue_.heads(prompts.wanted.size() + 1 + kPassedMost)) {
+    for (const FairQueue::Head& head : queue_.heads(prompts.tenants.size() + 1 + kPassedMost)) {
       if (has_enough(*head.tenant, weights)) continue;
       CoreRequest& request = *requests_.at(head.request);
       if (!giving_way_.may_pass(request, passed)) continue;

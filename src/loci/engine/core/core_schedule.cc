@@ -62,7 +62,7 @@ void Core::State::take_prompts(CorePass& pass, Plan& plan) {
   former_.keep_to_time(pass, tokens_max);
   if (former_.add_prompts(wanted, pass)) room_.changed();
   // Requests that wait for others' blocks leave some of it.
-  while (pass.budget > 0 && !queue_.empty()) {
+  while (pass.budget > 0 && !batch_.full() && !queue_.empty()) {
     CoreRequest& next = *requests_.at(queue_.heads(1).front().request);
     if (!try_admit(next, booked, pass, plan)) break;
     const auto missing = static_cast<std::uint32_t>(former_.missing_tokens(next));

@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 namespace loci {
@@ -37,22 +34,25 @@ std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
 
 CorePrompts PassFormer::prompts() const {
   CorePrompts out;
-  for (CoreRequest* request : batch_) {
-    if (!request->phase.is(RequestPhase::kPrompt) ||
-        (request->passes->in_flight > 0 && !flights_.goes_on(*request)))
-      continue;
-    out.add(*request, missing_tokens(*request));
+  for (const CoreRequest* request : batch_) {
+    if (lacks_tokens(*request)) out.add(*request, missing_tokens(*request));
   }
   return out;
+}
+
+std::uint64_t PassFormer::prompt_tokens() const {
+  std::uint64_t tokens = 0;
+  for (const CoreRequest* request : batch_) {
+    if (lacks_tokens(*request)) tokens += missing_tokens(*request);
+  }
+  return tokens;
 }
 
 // In their order, as if what they lack were their last tokens: those see the most.
 std::vector<PromptRun> PassFormer::prompt_runs() const {
   std::vector<PromptRun> runs;
   for (const CoreRequest* request : batch_) {
-    if (!request->phase.is(RequestPhase::kPrompt) ||
-        (request->passes->in_flight > 0 && !flights_.goes_on(*request)))
-      continue;
+    if (!lacks_tokens(*request)) continue;
     const auto missing = static_cast<std::uint32_t>(missing_tokens(*request));
     runs.push_back({request->length() - missing, missing});
   }
@@ -234,34 +234,39 @@ bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
   return gave_back;
 }
 
-bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
+bool PassFormer::add_prompts(CorePrompts& prompts, CorePass& pass) {
   struct Tenant {
     std::uint64_t virtual_time;
-    std::map<std::string, std::uint64_t>::const_iterator wanted;
-    std::vector<CoreRequest*> requests;  // in their order
+    std::size_t place;  // of those in `prompts`
+    std::uint64_t wanted;
+    std::uint32_t weight;
   };
   std::vector<Tenant> tenants;
-  std::unordered_map<std::string_view, std::vector<CoreRequest*>> requests;
-  for (CoreRequest* request : batch_) {
-    if (request->phase.is(RequestPhase::kPrompt)) requests[request->tenant].push_back(request);
+  for (std::size_t i = 0; i < prompts.tenants.size(); ++i) {
+    const CorePrompts::Tenant& one = prompts.tenants[i];
+    tenants.push_back({queue_.virtual_time(*one.name), i, one.wanted, queue_.weight(*one.name)});
   }
-  for (auto next = prompts.wanted.begin(); next != prompts.wanted.end(); ++next)
-    tenants.push_back({queue_.virtual_time(next->first), next, std::move(requests[next->first])});
   std::ranges::stable_sort(tenants, {}, &Tenant::virtual_time);
   std::vector<std::uint64_t> wanted;
   std::vector<std::uint32_t> weights;
   for (const Tenant& tenant : tenants) {
-    wanted.push_back(tenant.wanted->second);
-    weights.push_back(queue_.weight(tenant.wanted->first));
+    wanted.push_back(tenant.wanted);
+    weights.push_back(tenant.weight);
   }
   const std::vector<std::uint64_t> given = divide_fairly(pass.budget, wanted, weights);
+  // By their tenants; those of one in their order.
+  std::vector<std::pair<std::size_t, CoreRequest*>> requests;
+  for (CoreRequest* request : batch_) {
+    if (lacks_tokens(*request)) requests.emplace_back(prompts.place_of(request->tenant), request);
+  }
+  const auto place = [](const auto& one) { return one.first; };
+  std::ranges::stable_sort(requests, {}, place);
   std::uint64_t left = 0;
   bool gave_back = false;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     left += given[i];
-    for (CoreRequest* request : tenants[i].requests) {
+    for (const auto& [of, request] : std::ranges::equal_range(requests, tenants[i].place, {}, place)) {
       if (left == 0) break;
-      if (request->passes->in_flight > 0 && !flights_.goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
       pass.budget = limit;

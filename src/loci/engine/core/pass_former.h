@@ -33,10 +33,10 @@
 // lacked blocks may be tried again.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "loci/engine/core/batch.h"
@@ -56,12 +56,32 @@ namespace loci {
 
 // The prompt tokens that running requests still have to compute.
 struct CorePrompts {
-  std::map<std::string, std::uint64_t> wanted;  // by tenant
+  struct Tenant {
+    const TenantId* name = nullptr;  // that of one of its requests
+    std::uint64_t wanted = 0;
+  };
+  std::vector<Tenant> tenants;  // in the order of their names
   std::uint64_t total = 0;
 
   void add(const CoreRequest& request, std::uint64_t tokens) {
-    wanted[request.tenant] += tokens;
+    const auto place = from(request.tenant);
+    if (place == tenants.end() || *place->name != request.tenant)
+      tenants.insert(place, {&request.tenant, tokens});
+    else
+      place->wanted += tokens;
     total += tokens;
+  }
+  // Where the tenant is in their order; the number of tenants: it has none.
+  std::size_t place_of(const TenantId& tenant) {
+    const auto place = from(tenant);
+    const bool is_there = place != tenants.end() && *place->name == tenant;
+    return is_there ? static_cast<std::size_t>(place - tenants.begin()) : tenants.size();
+  }
+
+ private:
+  std::vector<Tenant>::iterator from(const TenantId& tenant) {
+    return std::ranges::lower_bound(tenants, tenant, {},
+                                    [](const Tenant& one) -> auto& { return *one.name; });
   }
 };
 
@@ -89,8 +109,9 @@ class PassFormer {
 
   // The tokens that the request is to compute before it decodes; at least one.
   std::uint64_t missing_tokens(const CoreRequest& request) const;
-  // What running prompts lack that a pass may compute now.
+  // What running prompts lack that a pass may compute now; and how much that is together.
   CorePrompts prompts() const;
+  std::uint64_t prompt_tokens() const;
   // The budget becomes what fits into the time of a pass, up to `tokens_max`: of prompts that run, or of this
   // one alone, then of such as begin and have not been admitted yet. Where no decode runs nobody waits for
   // the pass.
@@ -104,7 +125,7 @@ class PassFormer {
   // Divides what is left of the pass among the tenants. The one that was given least so far comes first. What
   // a tenant cannot use (another request fills the block that it lacks) goes to the next. True: room was
   // given back.
-  [[nodiscard]] bool add_prompts(const CorePrompts& prompts, CorePass& pass);
+  [[nodiscard]] bool add_prompts(CorePrompts& prompts, CorePass& pass);
 
   // --- behind the pass in flight ---
 
@@ -125,6 +146,11 @@ class PassFormer {
 
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
+  // It has a prompt of which a pass may compute something now.
+  bool lacks_tokens(const CoreRequest& request) const {
+    return request.phase.is(RequestPhase::kPrompt) &&
+           (request.passes->in_flight == 0 || flights_.goes_on(request));
+  }
   bool has_time_limit() const { return config_.pass_time != kNever && batch_.any(RequestPhase::kDecode); }
   std::vector<PromptRun> prompt_runs() const;
   void keep_to_time(CorePass& pass, std::vector<PromptRun> runs, std::uint32_t tokens_max) const;

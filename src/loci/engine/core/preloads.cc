@@ -56,7 +56,7 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_wai
     }
     looked += request.length() / kBlockTokens;
     request.preload.change().seen = room_changes;
-    if (!booked) booked = former_.prompts().total;
+    if (!booked) booked = former_.prompt_tokens();
     if (begin_loads_of(request, *booked)) booked.reset();
   }
 }
@@ -68,7 +68,7 @@ void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_chang
     return;
   if (off_ || !queue_.empty() || request.length() / kBlockTokens > kPreloadedBlocks) return;
   request.preload.change().seen = room_changes;
-  begin_loads_of(request, former_.prompts().total);
+  begin_loads_of(request, former_.prompt_tokens());
 }
 
 // `booked`: the tokens that running prompts lack. True: loads have begun, so they may lack fewer.

@@ -23,7 +23,7 @@ constexpr std::size_t kPrefetchAgain = 4;
 // The places of so many follow their turns.
 constexpr std::size_t kInOrder = 16;
 // Blocks, where the index is large about a microsecond each.
-constexpr std::size_t kMarksInALook = 16;
+constexpr std::size_t kMarksInALook = 12;
 constexpr std::size_t kMarksBeforeAPass = 4;
 constexpr std::size_t kPrefetchLooks = 64;
 
