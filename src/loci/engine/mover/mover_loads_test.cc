@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads: whatever way a block's state has gone, a pass that waits for it gives the very bits of one that
 // found it on the device.
+#include "loci/base/thread_state_testing.h"
 #include "loci/compute/backend_testing.h"
 #include "loci/engine/testing/mover_testing.h"
 
@@ -183,16 +184,19 @@ TEST_P(MoverTest, ALoadFromHostMemoryHasTheTimeThatItsPlanGaveIt) {
   std::vector<Move> late = moves(Tier::kHost, 4, Tier::kDevice, 12);
   const std::vector<OperationId> begun = ids(late);
   mover_->start(std::move(late), {});
-  const MoveResult result = steps().size() == 1 ? MoveResult::kDone : MoveResult::kTooSlow;
-  for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), result) << "it has no time of its own";
+  for (const OperationId id : begun) {
+    const MoveResult result = ends_.wait(id);  // where there is one step, it may have begun in time
+    EXPECT_TRUE(result == MoveResult::kTooSlow || steps().size() == 1) << "it has no time of its own";
+  }
 }
 
 // One that is given up after a part of it came tells so; one of which nothing came does not.
 TEST_P(MoverTest, ALoadThatIsGivenUpTellsWhetherAPartCame) {
-  for (const std::uint32_t hangs_at : {0u, 1u}) {
+  // How many of the loads told so.
+  const auto came = [&](std::uint32_t hangs_at, Nanos load_limit) {
     std::promise<void> gate;
     std::shared_future<void> open = gate.get_future().share();
-    make_mover({.load_limit = 200 * kNanosPerMilli}, {.read = [=](const BlockRead&, std::uint32_t layer) {
+    make_mover({.load_limit = load_limit}, {.read = [=](const BlockRead&, std::uint32_t layer) {
                  if (layer == hangs_at) open.wait();
                  return Status();
                }});
@@ -200,13 +204,20 @@ TEST_P(MoverTest, ALoadThatIsGivenUpTellsWhetherAPartCame) {
     std::vector<Move> loads = moves(Tier::kDisk, 4, Tier::kDevice, 8);
     const std::vector<OperationId> begun = ids(loads);
     mover_->start(std::move(loads), {});
+    std::uint32_t count = 0;
     for (const OperationId id : begun) {
       EXPECT_EQ(ends_.wait(id), MoveResult::kTooSlow);
-      EXPECT_EQ(ends_.outcome(id).came, hangs_at > 0);
+      count += ends_.outcome(id).came ? 1 : 0;
     }
     gate.set_value();
     mover_.reset();
-  }
+    return count;
+  };
+  EXPECT_EQ(came(0, 200 * kNanosPerMilli), 0u);
+  // (On a busy machine the first layers may take longer than the limit.)
+  Nanos limit = 200 * kNanosPerMilli;
+  while (came(1, limit) < kBlocks && limit < 20 * kNanosPerSecond) limit *= 2;
+  EXPECT_LT(limit, 20 * kNanosPerSecond);
 }
 
 TEST_P(MoverTest, LoadsGoBeforeSavesAndLayerByLayer) {
@@ -293,13 +304,12 @@ TEST_P(MoverTest, StoppingFailsWhatHasNotComeAndTellsNobody) {
   mover_->start(moves(Tier::kHost, 4, Tier::kDevice, 8), {});
   began.get_future().wait();
   mover_->start(moves(Tier::kHost, 4, Tier::kDevice, 12), {});
-  std::promise<void> stopping;
+  std::promise<pid_t> stopping;
   std::thread stopper([&] {
-    stopping.set_value();
+    stopping.set_value(::gettid());
     mover_.reset();
   });
-  stopping.get_future().wait();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  wait_until_it_sleeps(stopping.get_future().get());  // it has told the mover, and waits for its thread
   gate.set_value();
   stopper.join();
   EXPECT_EQ(run({span_behind(12)}).front().code(), StatusCode::kDataLoss);

@@ -32,6 +32,12 @@ class DiskClearing : public ::testing::Test {
     all.answer_limit = 400 * kNanosPerMilli;
     return all;
   }
+  // For a start that finds what is there, however busy the machine is.
+  static DiskStoreOptions patient() {
+    DiskStoreOptions all = options();
+    all.answer_limit = 60 * kNanosPerSecond;
+    return all;
+  }
   std::unique_ptr<DiskStore> open(const DiskStoreOptions& with = options()) {
     auto store = open_disk_store(with, disk_.folders(), clock_);
     EXPECT_TRUE(store.ok()) << store.status().to_string();
@@ -50,9 +56,13 @@ class DiskClearing : public ::testing::Test {
   static StatusCode read(DiskStore& store, std::uint32_t slot, std::uint64_t seed) {
     return read_one(store, 0, SlotId(slot), test_key(seed)).status->code();
   }
+  // (A read may take too long, too.)
+  static bool has(DiskStore& store, std::uint32_t slot, std::uint64_t seed) {
+    return eventually([&] { return read(store, slot, seed) == StatusCode::kOk; });
+  }
   // The only block that the next start finds.
   RecoveredEntry only_found() {
-    const auto store = open();
+    const auto store = open(patient());
     const auto found = recover_all(*store);
     EXPECT_EQ(found.size(), 1u);
     return found.empty() ? RecoveredEntry() : found[0];
@@ -86,7 +96,7 @@ TEST_F(DiskClearing, WhatTheDiskRefusesToForgetIsTriedAgain) {
     EXPECT_EQ(read(*store, 1, 10), StatusCode::kDataLoss);
     EXPECT_TRUE(eventually([&] { return records_ >= 3; }));
     EXPECT_TRUE(all_cleared(*store));
-    EXPECT_EQ(store->stats().write_errors_total, errors + 2);
+    EXPECT_GE(store->stats().write_errors_total, errors + 2) << "and what took too long";
   }
   EXPECT_EQ(only_found().slot, SlotId(2));
 }
@@ -106,7 +116,7 @@ TEST_F(DiskClearing, SpaceThatTheDiskDoesNotGiveBackIsAskedForAgain) {
     // A file system that cannot is asked once, and one that fails until it has done so.
     EXPECT_EQ(asked > 1, error == EIO);
     EXPECT_TRUE(put(*store, 1, 20));
-    EXPECT_EQ(read(*store, 1, 20), StatusCode::kOk);
+    EXPECT_TRUE(has(*store, 1, 20));
     disk_.set_judge(nullptr);
   }
 }
@@ -123,7 +133,7 @@ TEST_F(DiskClearing, WhatWasForgottenWhileTheDiskStalledIsGone) {
     disk_.release();
     EXPECT_TRUE(all_cleared(*store));
   }
-  const auto store = open();
+  const auto store = open(patient());
   EXPECT_TRUE(recover_all(*store).empty());
 }
 
@@ -160,7 +170,7 @@ TEST_F(DiskClearing, HolesAreForgottenToo) {
         store->change({.kind = RecordChange::Kind::kForgetHole, .slot = SlotId(3)});
     }
     disk_.set_judge(nullptr);
-    const auto store = open();
+    const auto store = open(patient());
     EXPECT_TRUE(recover_all(*store).empty()) << rewritten;
   }
 }
@@ -180,10 +190,10 @@ TEST_F(DiskClearing, ALaterWriteTakesItsPlace) {
     EXPECT_EQ(store->stats().uncleared_records, 1u);
     fails = false;
     ASSERT_TRUE(put(*store, 1, 12));
-    EXPECT_EQ(store->stats().uncleared_records, 0u);
+    EXPECT_TRUE(all_cleared(*store));
     // It is not cleared in its turn.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    EXPECT_EQ(read(*store, 1, 12), StatusCode::kOk);
+    EXPECT_TRUE(has(*store, 1, 12));
     disk_.set_judge(nullptr);
   }
   EXPECT_EQ(only_found().entry, test_entry(12));
@@ -196,7 +206,7 @@ TEST_F(DiskClearing, WhatASaveWasToReplaceIsGoneThoughTheSaveFailed) {
     judge_records("group-0.headers", 1, 1, {Kind::kError, EIO});
     EXPECT_FALSE(write(*store, 1, 11).ok());
   }
-  const auto store = open();
+  const auto store = open(patient());
   EXPECT_TRUE(recover_all(*store).empty());
 }
 
@@ -215,7 +225,7 @@ TEST_F(DiskClearing, ARecordThatArrivesAfterItsSaveWasGivenUpIsCleared) {
     disk_.release();
     EXPECT_TRUE(all_cleared(*store));
   }
-  const auto store = open();
+  const auto store = open(patient());
   EXPECT_TRUE(recover_all(*store).empty());
 }
 
@@ -250,7 +260,7 @@ TEST_F(DiskClearing, ADateThatArrivesAfterItsBlockWasForgottenBringsNothingBack)
       disk_.wait_for_rest();  // where nothing is cleared, the store does not wait for the date
       EXPECT_TRUE(all_cleared(*store));
     }
-    const auto store = open();
+    const auto store = open(patient());
     const auto found = recover_all(*store);
     ASSERT_EQ(found.size(), forgotten ? 0u : 1u);
     if (!forgotten) {
@@ -272,11 +282,13 @@ TEST_F(DiskClearing, AnEndWaitsForItAndSaysHowMuchIsLeft) {
   judge_records("group-0.headers", 1, 1'000'000, {Kind::kError, EIO});
   forget(*store, 0);
   forget(*store, 2);
+  ASSERT_TRUE(eventually([&] { return store->stats().uncleared_records == 2; }));
+  const int before = records_;
   Nanos begin = clock_.now();
   store.reset();
   EXPECT_GE(clock_.now() - begin, with.answer_limit);
   EXPECT_NE(said.find("2 records of deleted state in disk0"), std::string::npos) << said;
-  EXPECT_GT(records_, 4) << "the end tries again";
+  EXPECT_GT(records_, before) << "the end tries again";
   EXPECT_LT(records_, 100) << "but not without a pause";
   disk_.set_judge(nullptr);
   said.clear();

@@ -2,13 +2,13 @@
 // What the store is made of: where it is, who asks, what it says.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
 #include "loci/memory/shared/s3_address.h"
 #include "loci/memory/shared/s3_credentials.h"
@@ -102,7 +102,8 @@ TEST(S3Address, WhatMayBeASecretIsNotRepeated) {
 }
 
 TEST(S3Credentials, ComeFromTheEnvironmentOrAFile) {
-  const std::string path = testing::TempDir() + "/s3_credentials";
+  const TestFolder folder;
+  const std::string path = folder.file("credentials");
   std::ofstream(path) << "# mine\n[default]\naws_access_key_id = one\naws_secret_access_key=first\r\n\n"
                          "[ work ]\naws_access_key_id=two\naws_secret_access_key = se=cond\n"
                          "aws_session_token = token\nregion = elsewhere\n[half]\naws_access_key_id=x\n";
@@ -128,7 +129,6 @@ TEST(S3Credentials, ComeFromTheEnvironmentOrAFile) {
   EXPECT_EQ(odd.message().find("third"), std::string::npos);
   const Status none = find_s3_credentials(environment_of({{"HOME", "/nowhere"}})).status();
   EXPECT_NE(none.message().find("/nowhere/.aws/credentials"), std::string::npos) << none.message();
-  std::remove(path.c_str());
 }
 
 TEST(S3Reply, AnAnswersHeaderIsRead) {

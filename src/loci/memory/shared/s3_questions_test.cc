@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/memory/shared/s3_store_testing.h"
 
 namespace loci {
@@ -34,8 +35,9 @@ TEST_F(S3QuestionsTest, ManyQuestionsAreUnderWayAtOnceAndNotMore) {
   narrow.questions_at_once = 8;
   const auto store = open(narrow);
   have(seeds_from(0, 60));
-  answer_objects([](const auto&) -> std::optional<std::string> {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  answer_objects([this](const auto&) -> std::optional<std::string> {
+    EXPECT_TRUE(eventually([this] { return server_.most_at_once() >= 8; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // more would come by now
     return std::nullopt;
   });
   EXPECT_EQ(ask(*store, seeds_from(0, 60)), std::vector<std::uint8_t>(60, 2));
@@ -73,18 +75,26 @@ TEST_F(S3QuestionsTest, QuestionsTakeTurns) {
   have(seeds_from(0, 4000));
   have({9000});
   const auto asked = std::make_shared<std::atomic<std::uint64_t>>(0);
-  answer_objects([asked](const auto&) -> std::optional<std::string> {
+  std::promise<void> both_came;
+  answer_objects([asked, have_come = both_came.get_future().share()](const auto&) -> std::optional<std::string> {
     ++*asked;
+    have_come.wait();
     return std::nullopt;
   });
-  std::promise<std::vector<std::uint8_t>> first;
+  std::promise<std::vector<std::uint8_t>> first, second;
   std::vector<ChainKey> keys;
   for (const std::uint64_t seed : seeds_from(0, 4000)) keys.push_back(test_key(seed));
   store->ask(std::move(keys), 600 * kNanosPerSecond,
              [&](std::vector<std::uint8_t> groups) { first.set_value(std::move(groups)); });
   await([&] { return *asked > 0; });
-  EXPECT_EQ(ask(*store, {9000}), std::vector<std::uint8_t>{2});
-  EXPECT_LT(*asked, 8000u) << "the first has not been answered by then";
+  std::uint64_t asked_by_then = 0;
+  store->ask({test_key(9000)}, kPatient, [&](std::vector<std::uint8_t> groups) {
+    asked_by_then = *asked;
+    second.set_value(std::move(groups));
+  });
+  both_came.set_value();
+  EXPECT_EQ(second.get_future().get(), std::vector<std::uint8_t>{2});
+  EXPECT_LT(asked_by_then, 8000u) << "the first has not been answered by then";
   EXPECT_EQ(first.get_future().get(), std::vector<std::uint8_t>(4000, 2));
 }
 

@@ -206,7 +206,10 @@ TEST_F(S3StoreTest, AFullStoreRefusesAndStays) {
   EXPECT_EQ(store->stats().failures_total, 0u);
   EXPECT_TRUE(store->stats().up);
   // SeaweedFS looks for room for longer than anybody waits.
-  const auto other = open(hasty());
+  S3StoreOptions brief = options();
+  brief.transfer_limit = kNanosPerSecond / 2;
+  const auto other = open(brief);
+  await([&] { return other->stats().up; });
   answer_objects([=](const auto& request) -> std::optional<std::string> {
     if (request.method == "PUT") return "";
     return std::nullopt;
