@@ -3,14 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/null_sink.h>
-#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 
 #include <atomic>
 #include <chrono>
 #include <pqxx/pqxx>
-#include <sstream>
 #include <thread>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/member_watch.h"
 #include "loci/cluster/membership.h"
@@ -358,9 +358,14 @@ TEST_F(MemberTableTest, OfARenewalAndOfAnUnlikeOneThatJoinsAtOnceOneWins) {
 }
 
 TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
-  std::ostringstream said;
-  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(said);
-  const auto log = std::make_shared<spdlog::logger>("test", sink);
+  const auto said = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const auto log = std::make_shared<spdlog::logger>("test", said);
+  const auto text = [&] {
+    std::string all;
+    for (const std::string& line : said->last_formatted()) all += line;
+    return all;
+  };
+  const std::string has_left = "has left the cluster because it differs";
   const std::string id = "0000000000000001";
   auto membership = Membership::join(open(1), test_member(id), [] { return MemberLoad(); }, log).value();
   Member other = test_member("0000000000000002");
@@ -373,29 +378,22 @@ TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
     joined = table_->join(other).ok();
   }
   ASSERT_TRUE(joined);
-  // Three renewals.
-  for (int i = 0; i < 30; ++i) {
+  // Three renewals, and on a busy machine until one has said so.
+  for (int i = 0; i < 30 || (i < 600 && text().find(has_left) == std::string::npos); ++i) {
     ASSERT_TRUE(table_->renew(other, table_->now_ms().value()).ok());
     ASSERT_EQ(list().size(), 1u);
     EXPECT_EQ(list()[0].id, other.id);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   ASSERT_TRUE(table_->leave(other.id).ok());
-  bool is_back = false;
-  for (int i = 0; i < 6'000 && !is_back; ++i) {
-    is_back = list().size() == 1;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_TRUE(is_back);
+  EXPECT_TRUE(eventually([&] { return text().find("in the cluster again") != std::string::npos; })) << text();
+  EXPECT_TRUE(eventually([&] { return list().size() == 1; }));
   membership.reset();
-  const std::string text = said.str();
-  const std::size_t out = text.find("has left the cluster because it differs");
-  ASSERT_NE(out, std::string::npos) << text;
-  EXPECT_EQ(text.find("has left the cluster because it differs", out + 1), std::string::npos)
-      << "said once: " << text;
-  EXPECT_NE(text.find("aa11"), std::string::npos) << text;
-  EXPECT_NE(text.find("00ff"), std::string::npos) << text;
-  EXPECT_NE(text.find("in the cluster again"), std::string::npos) << text;
+  const std::size_t out = text().find(has_left);
+  ASSERT_NE(out, std::string::npos) << text();
+  EXPECT_EQ(text().find(has_left, out + 1), std::string::npos) << "said once: " << text();
+  EXPECT_NE(text().find("aa11"), std::string::npos) << text();
+  EXPECT_NE(text().find("00ff"), std::string::npos) << text();
 }
 
 TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
@@ -428,7 +426,7 @@ TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
   EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1 && all[0].draining; }));
   ASSERT_TRUE(table_->ask_to_drain("0000000000000001", false).ok());
   EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1 && !all[0].draining; }));
-  const auto begin = std::chrono::steady_clock::now();
+  auto begin = std::chrono::steady_clock::now();
   membership->drain();
   // (It waits for two seconds at most until the database has it.)
   if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(2)) {
@@ -436,8 +434,12 @@ TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
     ASSERT_EQ(list.members.size(), 1u);
     EXPECT_TRUE(list.members[0].draining) << "at once";
   }
+  begin = std::chrono::steady_clock::now();
   membership.reset();
-  EXPECT_TRUE(table_->list()->members.empty());
+  // (A stop waits no longer for the database.)
+  if (std::chrono::steady_clock::now() - begin < std::chrono::nanoseconds(kMemberStopWait)) {
+    EXPECT_TRUE(table_->list()->members.empty());
+  }
 }
 
 TEST_F(MemberTableTest, AStopDoesNotWaitForADatabaseThatStandsStill) {

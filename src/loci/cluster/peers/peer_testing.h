@@ -25,7 +25,7 @@
 
 namespace loci {
 
-inline constexpr Nanos kLong = 20 * kNanosPerSecond;
+inline constexpr Nanos kLong = 60 * kNanosPerSecond;
 inline const std::vector<SharedGroup> kGroups = {{.layers = 3, .layer_slice_bytes = 5'000},
                                                  {.layers = 2, .layer_slice_bytes = 700}};
 

@@ -216,10 +216,19 @@ std::vector<Reply> run_all(World& world, const std::vector<std::shared_ptr<const
                            std::uint64_t requests, bool at_once) {
   std::vector<std::unique_ptr<Record>> records;
   std::vector<Reply> replies;
-  for (std::uint64_t seed = 0; seed < requests; ++seed) {
-    records.push_back(std::make_unique<Record>());
-    world.engine->submit(request_of(seed, grammars[seed % grammars.size()]), records.back()->listener());
-    if (!at_once) records.back()->wait();
+  const auto submit = [&](std::uint64_t seed) {
+    world.engine->submit(request_of(seed, grammars[seed % grammars.size()]), records[seed]->listener());
+  };
+  for (std::uint64_t seed = 0; seed < requests; ++seed) records.push_back(std::make_unique<Record>());
+  if (at_once) {
+    // The second one begins when all are there, however slow this thread is.
+    const MutexLock held = records[0]->hold_engine();
+    for (std::uint64_t seed = 0; seed < requests; ++seed) submit(seed);
+  } else {
+    for (std::uint64_t seed = 0; seed < requests; ++seed) {
+      submit(seed);
+      records[seed]->wait();
+    }
   }
   for (const auto& record : records) {
     const GenerationEnded ended = record->wait();

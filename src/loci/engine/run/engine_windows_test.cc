@@ -16,8 +16,10 @@ namespace loci {
 namespace {
 
 TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
+  const bool sound = GetParam().fails_one_in == 0;
   const Tokens prompt = text(1, 170);
   EXPECT_EQ(check(prompt, 30).cached_tokens, 0u);
+  await_saves();
   const Tokens history = prompt + last_.tokens;
   const Tokens second = history + text(2, 25);
   EXPECT_EQ(check(second, 20).cached_tokens, history.size() - 1) << "all that was computed is there";
@@ -25,7 +27,10 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   // It parts where others went on: behind every window, so what the windows lack is computed again.
   check(Tokens(second.begin(), second.begin() + 90) + text(4, 30), 20);
   // Conversations that take the memory.
-  for (std::uint64_t seed = 10; seed < 16; ++seed) check(text(seed, 180), 10);
+  for (std::uint64_t seed = 10; seed < 16; ++seed) {
+    check(text(seed, 180), 10);
+    if (sound) await_saves();  // else a slow machine lets saves give way, and there is nothing to load
+  }
   check(third, 20);
   // Together, sharing a prefix; there is not room for all.
   std::vector<Tokens> prompts;
@@ -60,14 +65,16 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
     EXPECT_GT(ahead_->followed(), 300u);
   }
   const MoverStats moved = engine_->mover_stats();
-  // Where there are both, what is loaded comes from either.
-  if (GetParam().groups[0].host_blocks > 0 || GetParam().groups[0].disk_blocks > 0) {
+  // Where there are both, what is loaded comes from either. (Behind a window one transfer that fails leaves
+  // nothing to load.)
+  if (sound && (GetParam().groups[0].host_blocks > 0 || GetParam().groups[0].disk_blocks > 0)) {
     EXPECT_GT(moved.host_load.bytes_total + moved.disk_load.bytes_total, 0u);
   }
   expect_hidden();
   if (GetParam().fails_one_in > 0) {
-    EXPECT_GT(
-        moved.host_load.failures_total + moved.disk_load.failures_total + moved.host_save.failures_total, 0u);
+    EXPECT_GT(moved.host_load.failures_total + moved.disk_load.failures_total +
+                  moved.host_save.failures_total + moved.disk_save.failures_total,
+              0u);
   }
   engine_.reset();
   const Result<ReplayReport> replayed = replay(log_);
@@ -123,6 +130,7 @@ const auto kOnDisk = testing::Values(
     Case{"full_disk", {0, 0}, {{0, 26, 0, 100}}}, Case{"full_tiers", {0, 0}, {{0, 26, 20, 100}}, 8},
     Case{"mixed_disk", {48, 0, 48, 48}, {{0, 26, 0, 100}, {48, 24, 0, 60}}},
     Case{"mixed_tiers", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15},
+    Case{"mixed_tiers_sound", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}},
     Case{"full_hidden", {0, 0}, {{0, 26, 0, 60}}, 0, 0, RestoreRule::kAuto, false, 100},
     Case{"two_forms", {0, 0}, {{0, 26, 0, 60}}, 0, 0, RestoreRule::kAuto, false, 60},
     Case{"two_forms_faults", {0, 0}, {{0, 26, 0, 60}}, 8, 0, RestoreRule::kAuto, false, 60},
