@@ -2,6 +2,7 @@
 #include "loci/base/control_group.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,8 +13,8 @@ namespace {
 class ControlGroupTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ =
-        testing::TempDir() + "control_group_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    root_ = testing::TempDir() + "control_group_" + std::to_string(::getpid()) + "_" +
+            testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(root_);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }

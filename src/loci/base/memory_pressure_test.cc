@@ -2,6 +2,7 @@
 #include "loci/base/memory_pressure.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,7 +14,7 @@ namespace {
 class MemoryPressureTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "memory_pressure_" +
+    root_ = testing::TempDir() + "memory_pressure_" + std::to_string(::getpid()) + "_" +
             testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(root_);
   }

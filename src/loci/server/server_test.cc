@@ -62,7 +62,7 @@ class ServerLife : public testing::Test {
     config.store = folder_ + "/conversations.db";
     config.folders = {.state = folder_ + "/state", .profiles = folder_ + "/profiles"};
     config.profile = "none";
-    config.drain_timeout = 10 * kNanosPerSecond;
+    config.drain_timeout = 60 * kNanosPerSecond;
     return config;
   }
   static std::shared_ptr<spdlog::logger> log() {

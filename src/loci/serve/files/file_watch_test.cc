@@ -8,6 +8,8 @@
 #include <fstream>
 #include <mutex>
 
+#include "loci/base/folder_testing.h"
+
 namespace loci {
 namespace {
 
@@ -15,7 +17,6 @@ namespace {
 class FileWatchTest : public testing::Test {
  protected:
   FileWatchTest() { write("one"); }
-  ~FileWatchTest() override { std::filesystem::remove(path_); }
 
   void write(const std::string& text) { std::ofstream(path_) << text; }
   std::function<bool()> counter(int failures) {
@@ -28,10 +29,11 @@ class FileWatchTest : public testing::Test {
   }
   bool called(int times) {
     std::unique_lock lock(mutex_);
-    return called_.wait_for(lock, std::chrono::seconds(30), [&] { return calls_ >= times; });
+    return called_.wait_for(lock, std::chrono::minutes(1), [&] { return calls_ >= times; });
   }
 
-  const std::string path_ = testing::TempDir() + "file_watch_test";
+  const TestFolder folder_;
+  const std::string path_ = folder_.file("watched");
   std::mutex mutex_;
   std::condition_variable called_;
   int calls_ = 0;

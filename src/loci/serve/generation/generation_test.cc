@@ -253,20 +253,20 @@ TEST_F(GenerationTest, WhatAStoppingServerCutsOffIsToldAsSuch) {
 
 // Else a tenant would read for nothing: it may delete the response that the turn continues meanwhile.
 TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
-  constexpr std::uint32_t kLimit = 6000, kReply = 1500;  // a second gives a hundred tokens back
+  constexpr std::uint32_t kLimit = 2000, kReply = 1500;  // a second gives 33 tokens back
   Tenant limited;
   limited.limits.tokens_per_minute = kLimit;
   tenant_ = std::make_shared<const Tenant>(limited);
   ASSERT_EQ(tokens_left(), kLimit);
   commit_ = [](auto&&...) { return not_found("deleted"); };
   EXPECT_EQ(stream(kReply, false).stream, "begin finish0 deleted");
-  EXPECT_LT(tokens_left(), kLimit - 1000);
+  EXPECT_LT(tokens_left(), kLimit - 200);
   // Nor is a whole reply free where the client has seen to it that it cannot be stored.
   limited.id = "another";
   tenant_ = std::make_shared<const Tenant>(limited);
   streams_ = false;
   EXPECT_EQ(stream(kReply, false).stream, "deleted");
-  EXPECT_LT(tokens_left(), kLimit - 1000);
+  EXPECT_LT(tokens_left(), kLimit - 200);
   // What was not sent by the server's fault costs nothing.
   limited.id = "a third";
   tenant_ = std::make_shared<const Tenant>(limited);
@@ -286,7 +286,7 @@ TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
 }
 
 TEST_F(GenerationTest, APromptThatNobodyComputedIsNotPaidFor) {
-  constexpr std::uint32_t kLimit = 6000;
+  constexpr std::uint32_t kLimit = 2000;
   Tenant limited;
   limited.limits.tokens_per_minute = kLimit;
   tenant_ = std::make_shared<const Tenant>(limited);
@@ -296,7 +296,7 @@ TEST_F(GenerationTest, APromptThatNobodyComputedIsNotPaidFor) {
   EXPECT_EQ(tokens_left(), kLimit);
   client_leaves_ = false;
   EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
-  EXPECT_LT(tokens_left(), kLimit - 1000);
+  EXPECT_LT(tokens_left(), kLimit - 200);
 }
 
 TEST_F(GenerationTest, WhatWasRefusedIsInNoHistogramAndUsedNoTokens) {

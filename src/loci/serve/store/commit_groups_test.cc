@@ -109,11 +109,12 @@ TEST(CommitGroups, EachGetsItsOwnVerdict) {
   EXPECT_GT(largest, 2u);
 }
 
-// While one commits, a tenant brings 31 large transactions and two others one each.
-TEST(CommitGroups, TenantsTakeTurnsInGroupsOfBoundedBytes) {
+// While one commits, a tenant brings 31 large transactions and two others one each. Returns all groups, of
+// each the bytes of its members.
+std::vector<std::vector<std::uint64_t>> groups_of_a_flood_and_two() {
   constexpr std::uint64_t kLarge = 8 << 20;
   std::latch first_commits(1), all_wait(1);
-  std::vector<std::vector<std::uint64_t>> groups;  // of each the bytes of its members
+  std::vector<std::vector<std::uint64_t>> groups;
   CommitGroups commits([&](std::span<CommitMember* const> members) {
     std::vector<std::uint64_t>& group = groups.emplace_back();
     for (const CommitMember* member : members) group.push_back(member->bytes);
@@ -142,18 +143,28 @@ TEST(CommitGroups, TenantsTakeTurnsInGroupsOfBoundedBytes) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   all_wait.count_down();
   for (std::thread& thread : threads) thread.join();
-  ASSERT_GE(groups.size(), 3u);
-  std::size_t members = 0;
-  for (const std::vector<std::uint64_t>& group : groups) {
-    const std::uint64_t bytes = std::accumulate(group.begin(), group.end(), std::uint64_t{0});
-    EXPECT_TRUE(group.size() == 1 || bytes <= CommitGroups::kBytesMax) << bytes;
-    members += group.size();
+  return groups;
+}
+
+TEST(CommitGroups, TenantsTakeTurnsInGroupsOfBoundedBytes) {
+  bool are_next = false;
+  // On a busy machine some may not wait yet when the commit ends: then others try.
+  for (int tries = 0; tries < 20 && !are_next; ++tries) {
+    const std::vector<std::vector<std::uint64_t>> groups = groups_of_a_flood_and_two();
+    ASSERT_GE(groups.size(), 3u);
+    std::size_t members = 0;
+    for (const std::vector<std::uint64_t>& group : groups) {
+      const std::uint64_t bytes = std::accumulate(group.begin(), group.end(), std::uint64_t{0});
+      EXPECT_TRUE(group.size() == 1 || bytes <= CommitGroups::kBytesMax) << bytes;
+      members += group.size();
+    }
+    EXPECT_EQ(members, 34u) << "everybody's turn came, that of the largest too";
+    const auto is_next = [&](std::uint64_t bytes) {
+      return std::ranges::find(groups[1], bytes) != groups[1].end();
+    };
+    are_next = is_next(1) && is_next(2);
   }
-  EXPECT_EQ(members, 34u) << "everybody's turn came, that of the largest too";
-  const auto has = [&](std::size_t group, std::uint64_t bytes) {
-    return std::ranges::find(groups[group], bytes) != groups[group].end();
-  };
-  EXPECT_TRUE(has(1, 1) && has(1, 2)) << "those who came last are in the next group";
+  EXPECT_TRUE(are_next) << "those who came last are in the next group";
 }
 
 }  // namespace

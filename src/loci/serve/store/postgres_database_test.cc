@@ -115,7 +115,7 @@ TEST(PostgresDatabase, ConnectionsThatNobodyUsesAreClosedButForOne) {
   std::atomic<int> inside = 0, most = 0;
   const auto use = [&](SqlSession& session) -> Status {
     most = std::max(most.load(), ++inside);
-    for (int waited = 0; most < 4 && waited < 10'000; ++waited)
+    for (int waited = 0; most < 4 && waited < 60'000; ++waited)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     --inside;
     return session.run("SELECT 1", {}).status();
