@@ -33,7 +33,7 @@ class BadLink:
             while True:
                 near, _ = self.listener.accept()
                 try:
-                    far = socket.create_connection(self.to, timeout=10)
+                    far = socket.create_connection(self.to, timeout=60)
                 except OSError:
                     near.close()
                     continue

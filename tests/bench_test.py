@@ -307,9 +307,11 @@ def test_streams_that_break_off_or_are_none(binary):
 
 
 def test_a_server_that_hangs(binary):
-    with StandIn(lambda handler, _number: time.sleep(3)) as server:
+    over = threading.Event()
+    with StandIn(lambda _handler, _number: over.wait(120)) as server:
         out = bench_json(binary, server.url, "--conversations", "1", "--turns", "1", "--warmup", "0", "--timeout", "0.2",
                          code=1)
+        over.set()
     expect("did not finish its answer within" in out["servers"][0]["turns"][0]["error"], out["servers"][0]["turns"])
 
 

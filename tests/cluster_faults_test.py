@@ -98,10 +98,15 @@ def test_stopped_for_15_seconds(world):
     """In the midst of a turn, which others take over meanwhile."""
     stopped = world.instances[13]
     with world.load() as load:
-        talk = world.fronts[0].post("/v1/conversations", {}).json["id"]
-        stream = stopped.send("/v1/responses", question(talk, "Stopped?", max_output_tokens=LONG_TOKENS, ignore_eos=True, stream=True))
-        stream.recv(100)
-        stop_process(stopped.process)
+        for _ in range(10):  # until its turn has not ended before it stops
+            talk = world.fronts[0].post("/v1/conversations", {}).json["id"]
+            stream = stopped.send("/v1/responses", question(talk, "Stopped?", max_output_tokens=LONG_TOKENS, ignore_eos=True, stream=True))
+            stream.recv(100)
+            stop_process(stopped.process)
+            if not texts(world.fronts[1], talk):
+                break
+            stopped.process.send_signal(signal.SIGCONT)
+            stream.close()
         time.sleep(13)
         wait_until(lambda: world.fronts[1].post("/v1/responses", question(talk, "Other?")).status == 200, "the turn is taken over")
         load.advance(1, clients=load.readers)

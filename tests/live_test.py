@@ -312,9 +312,9 @@ def test_leaving_cancels(server):
         wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
         connection.close()
         wait_until(lambda: server.metrics()["loci_requests_running"] == 0, "it is cancelled")
-    counted = {name: server.metrics()[name] - before[name] for name in ("loci_client_disconnects_total", "loci_generated_tokens_total")}
-    expect_equal(counted["loci_client_disconnects_total"], 2, "disconnects")
-    expect(counted["loci_generated_tokens_total"] < 1500, f"neither went on to its end: {counted}")
+    counted = lambda name: server.metrics()[name] - before[name]  # noqa: E731
+    wait_until(lambda: counted("loci_client_disconnects_total") == 2, "both disconnects are counted")
+    expect(counted("loci_generated_tokens_total") < 1500, "neither went on to its end")
 
 
 # --- load ---
@@ -379,10 +379,10 @@ def test_load_leaves_nothing_behind(server):
     expect_equal(server.metrics()['loci_blocks{state="free"}'], 0, "the pool was filled: free blocks")
     before = server.metrics()["process_resident_memory_bytes"]
     load(server, 200, 5000)
+    wait_until(lambda: server.metrics()["loci_http_connections"] <= 2, "no connection is left open")
     metrics = server.metrics()
     growth = metrics["process_resident_memory_bytes"] - before
     expect(growth <= RSS_GROWTH_MAX, f"memory grew by {growth / 2**20:.1f} MiB, more than {RSS_GROWTH_MAX >> 20} MiB")
-    expect(metrics["loci_http_connections"] <= 2, "no connection is left open")
     expect(metrics["loci_time_to_first_token_seconds_count"] > 100, "histograms count")
     print(f"    memory {before / 2**20:.0f} MiB, grew by {growth / 2**20:.1f} MiB")
 
@@ -471,10 +471,11 @@ def test_a_device_that_stands_still(binary, model):
         answers = []
         wait_until(lambda: answers.append(server.get("/live")) or answers[-1].status == 503, "it says so")
         expect_equal(answers[-1].json["error"]["code"], "device_stalled", "why")
+        # Who writes it down looks at its own times, which a pass may be between.
+        wait_until(lambda: "the device stands still" in server.log_text(), "the log says so too")
         over.set()
         busy.join(120)
         wait_until(lambda: server.get("/live").status == server.get("/health").status == 200, "it goes on")
-        expect("the device stands still" in server.log_text(), server.log_text()[-1000:])
 
 
 def test_command_line_faults(binary, model, server):

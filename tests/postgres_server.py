@@ -68,7 +68,7 @@ class Postgres:
         """At once: its clients' connections break."""
         if self.process:
             self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(60)
+            self.process.wait(120)
         self.process = None
 
     @contextlib.contextmanager

@@ -76,7 +76,7 @@ class Redis:
     def kill(self):
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(20)
+            self.process.wait(120)
             self.process = None
 
 

@@ -88,7 +88,7 @@ class S3Server:
     def kill(self):
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(20)
+            self.process.wait(120)
             self.process = None
 
     def ask(self, method, path, body=b"", query=""):

@@ -91,7 +91,7 @@ class Client:
 
     def streamed(self, server, body):
         self.unsure = True
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
         seen = None
         try:
             connection.request("POST", "/v1/responses", json.dumps(body | {"stream": True}),

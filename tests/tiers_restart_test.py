@@ -188,11 +188,11 @@ def test_two_servers_with_the_default_disk(binary, model):
                 expect(re.search(r"disk +none", shown), shown)
             finally:
                 second.terminate()
-                _, log = second.communicate(timeout=40)
+                _, log = second.communicate(timeout=120)
             expect("no disk tier" in log and "another server" in log, log)
         finally:
             first.terminate()
-            first.communicate(timeout=40)
+            first.communicate(timeout=120)
         size = sum(e.stat().st_size for e in os.scandir(os.path.join(home, "loci", "state")))
         expect(size <= 16 << 30, f"{size} bytes")
 
