@@ -165,15 +165,15 @@ TEST_F(RedisStoreTest, DeletionsAreAskedForTogether) {
   const auto store = open(options());
   const auto before = std::make_shared<std::uint64_t>(0);
   std::promise<void> queued;
-  server_.answer([before, all_queued = queued.get_future().share()](
-                     const auto& command) -> std::optional<std::string> {
-    if (command[0] == "SET") all_queued.wait();
-    if (command[0] != "DEL") return std::nullopt;
-    if (++*before < kTogether * kGroups.size()) return "";
-    std::string replies;
-    for (std::uint64_t i = 0; i < *before; ++i) replies += ":1\r\n";
-    return replies;
-  });
+  server_.answer(
+      [before, all_queued = queued.get_future().share()](const auto& command) -> std::optional<std::string> {
+        if (command[0] == "SET") all_queued.wait();
+        if (command[0] != "DEL") return std::nullopt;
+        if (++*before < kTogether * kGroups.size()) return "";
+        std::string replies;
+        for (std::uint64_t i = 0; i < *before; ++i) replies += ":1\r\n";
+        return replies;
+      });
   std::promise<Status> written;  // while it is carried out, they queue up behind it
   store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
                [&](Status status) { written.set_value(std::move(status)); });

@@ -76,11 +76,12 @@ TEST_F(S3QuestionsTest, QuestionsTakeTurns) {
   have({9000});
   const auto asked = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::promise<void> both_came;
-  answer_objects([asked, have_come = both_came.get_future().share()](const auto&) -> std::optional<std::string> {
-    ++*asked;
-    have_come.wait();
-    return std::nullopt;
-  });
+  answer_objects(
+      [asked, have_come = both_came.get_future().share()](const auto&) -> std::optional<std::string> {
+        ++*asked;
+        have_come.wait();
+        return std::nullopt;
+      });
   std::promise<std::vector<std::uint8_t>> first, second;
   std::vector<ChainKey> keys;
   for (const std::uint64_t seed : seeds_from(0, 4000)) keys.push_back(test_key(seed));
