@@ -19,7 +19,8 @@ void DiskClears::move(Slot slot, Owed& owed, Stage to, Nanos due) {
   Directory& directory = directory_of(slot);
   if (owed.stage == Stage::kWaiting) directory.waiting.erase({owed.due, slot});
   if (owed.stage == Stage::kTried) --directory.tried;
-  owed = {.stage = to, .due = due};
+  owed.stage = to;
+  owed.due = due;
   if (to == Stage::kWaiting) directory.waiting.emplace(due, slot);
   if (to == Stage::kTried) ++directory.tried;
 }
@@ -39,11 +40,18 @@ void DiskClears::owe(Slot slot, Nanos now) {
   count();
 }
 
+void DiskClears::begin(Slot slot) {
+  const auto found = owed_.find(slot);
+  if (found != owed_.end()) found->second.overtaken = false;
+}
+
 void DiskClears::settle(Slot slot) {
   const auto found = owed_.find(slot);
   if (found != owed_.end() && found->second.stage == Stage::kTried) directory_of(slot).pause = 0;
   if (unanswered_.contains(slot)) {
     move(slot, owed_[slot], Stage::kHeld, 0);
+  } else if (found != owed_.end() && found->second.overtaken) {
+    move(slot, found->second, Stage::kWaiting, 0);
   } else if (found != owed_.end()) {
     move(slot, found->second, Stage::kHeld, 0);
     owed_.erase(found);
@@ -62,9 +70,10 @@ void DiskClears::answer(Slot slot, Nanos now) {
   if (--found->second.writes > 0) return;
   const bool unwanted = found->second.unwanted;
   unanswered_.erase(found);
-  const auto owed = owed_.find(slot);
-  if (owed != owed_.end() && owed->second.stage == Stage::kTried) return;  // its end is told
-  if (unwanted || owed != owed_.end()) move(slot, owed_[slot], Stage::kWaiting, now);
+  if (!unwanted && !owes(slot)) return;
+  Owed& owed = owed_[slot];
+  owed.overtaken = true;
+  if (owed.stage != Stage::kTried) move(slot, owed, Stage::kWaiting, now);  // else its end is told
   count();
 }
 

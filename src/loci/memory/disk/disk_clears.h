@@ -6,7 +6,8 @@
 // An example, in one slot. The block's record gets a new date; the disk stalls, and the write is given up
 // after the answer limit. The block is forgotten, and the disk, which answers again, takes the zeros. But the
 // date's write, which it began before, may reach the disk after them and bring the record back. So the slot
-// owes a clear that waits until the date's write has been answered.
+// owes a clear that waits until the date's write has been answered. Zeros that were under way then do not
+// count.
 //
 // An example, of many slots. A disk refuses the clears of 100,000 slots. An eighth of the answer limit later,
 // kAtOnce of these clears are tried. The first that fails makes all of its directory pause, for an eighth of
@@ -46,7 +47,9 @@ class DiskClears {
 
   // A record that is not wanted may be in the slot; the write that was to replace it has just failed.
   void owe(Slot slot, Nanos now);
-  // The disk has taken zeros or a new record.
+  // Zeros or a new record are given to the disk, behind all writes that it has answered.
+  void begin(Slot slot);
+  // The disk has taken them.
   void settle(Slot slot);
 
   // A write of a record, not of zeros, which the disk has begun is not waited for any longer.
@@ -74,7 +77,8 @@ class DiskClears {
   };
   struct Owed {
     Stage stage = Stage::kHeld;
-    Nanos due = 0;  // where it waits
+    Nanos due = 0;           // where it waits
+    bool overtaken = false;  // the disk has answered a write that was given up, and no begin() came since
   };
   struct Directory {
     std::set<std::pair<Nanos, Slot>> waiting;  // by when they are due

@@ -430,6 +430,7 @@ TEST(DiskClears, ASlotWhoseRecordMayStillArriveIsHeld) {
   EXPECT_TRUE(clears.due(10'000).empty());
   clears.answer(5, 10'000);
   EXPECT_EQ(clears.due(10'000).size(), 1u);
+  clears.begin(5);
   clears.settle(5);
   EXPECT_FALSE(clears.owes(5));
   EXPECT_EQ(counters.uncleared, 0u);
@@ -446,8 +447,38 @@ TEST(DiskClears, ARecordThatArrivesAfterTheZerosIsCleared) {
   clears.answer(5, 10);
   EXPECT_EQ(clears.wait(10), 0);
   EXPECT_EQ(clears.due(10).size(), 1u);
+  clears.begin(5);
   clears.settle(5);
   EXPECT_EQ(counters.uncleared, 0u);
+}
+
+// Of zeros the disk may tell later than of a record that came after them.
+TEST(DiskClears, ZerosThatWereUnderWayWhenARecordArrivedDoNotCount) {
+  DiskCounters counters;
+  DiskClears clears = clears_of_two(counters);
+  const auto arrives_behind_zeros = [&](Nanos now) {
+    clears.give_up(5);
+    clears.replace(5);
+    clears.begin(5);
+    clears.answer(5, now);
+    clears.settle(5);
+    EXPECT_TRUE(clears.owes(5));
+    EXPECT_EQ(counters.uncleared, 1u);
+  };
+  arrives_behind_zeros(10);
+  EXPECT_EQ(clears.due(10).size(), 1u);
+  // Another one, behind the zeros that were tried.
+  arrives_behind_zeros(20);
+  EXPECT_EQ(clears.due(20).size(), 1u);
+  clears.begin(5);
+  clears.settle(5);
+  EXPECT_FALSE(clears.owes(5));
+  // A new block's record comes after both.
+  arrives_behind_zeros(30);
+  clears.begin(5);
+  clears.settle(5);
+  EXPECT_EQ(counters.uncleared, 0u);
+  EXPECT_EQ(clears.wait(30), kNever);
 }
 
 }  // namespace

@@ -35,8 +35,11 @@ class DiskWriter::Job : public DiskOperationOwner, public std::enable_shared_fro
   }
 
   std::uint64_t name() const { return name_of(group_, slot_); }
-  // A record that is not zeros is about to be written.
-  void record_begins() { record_begun_ = true; }
+  // Zeros or a record are about to be written.
+  void record_begins(bool zeros) {
+    record_begun_ = record_begun_ || !zeros;
+    if (replaces()) writer_.clears_.begin(name());
+  }
   // The write of a record, or of zeros, has ended. Where it failed, the slot's old record may still be there,
   // or this one, whose failure has been told.
   void record_ended(std::int64_t result, bool written) {
@@ -67,8 +70,8 @@ class DiskWriter::RecordJob final : public Job {
 
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (step == kDiscard) return true;
+    record_begins(!entry_.has_value());
     if (entry_.has_value()) {
-      record_begins();
       encode_record(writer_.files_.record_of(group_, slot_.value), *entry_, {}, data);
     } else {
       std::memset(data.data(), 0, data.size());
@@ -123,7 +126,7 @@ class DiskWriter::DateJob final : public Job {
 
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (step == kRead) return true;
-    record_begins();
+    record_begins(false);
     std::memcpy(data.data(), record_.data(), record_.size());
     return true;
   }
@@ -177,12 +180,12 @@ class DiskWriter::EntryJob final : public Job {
 
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (!status_.ok()) return false;
+    if (!is_chunk(step)) record_begins(step == 0);
     if (step == 0) {
       std::memset(data.data(), 0, data.size());
     } else if (step <= chunks_) {
       fill(step, data);
     } else {
-      record_begins();
       encode_record(writer_.files_.record_of(group_, slot_.value), write_.entry, checksums_, data);
     }
     return true;
