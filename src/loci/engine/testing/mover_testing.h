@@ -139,6 +139,8 @@ class MoverTest : public testing::TestWithParam<Case> {
                              .layer_slice_bytes = group.layer_slice_bytes,
                              .slots = kSlots});
     }
+    // Of a test that is about no limit the machine may take its time.
+    if (options.load_limit == MoverOptions().load_limit) options.load_limit = 600 * kNanosPerSecond;
     options.host_blocks.assign(groups(), kSlots);
     options.disk = std::make_unique<FakeDiskStore>(disk_, disk_groups, std::move(faults));
     mover_ = std::move(Mover::make(std::move(options), *backend_, clock_, ends_.listener())).value();
