@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -62,7 +63,12 @@ void Upstream::State::close() {
 Upstream::Upstream(asio::io_context& io, TlsContext tls)
     : io_(io),
       state_(std::make_shared<State>(io, std::move(tls))),
-      buffer_(kHeaderBytesMax + 2 * kPieceBytes) {}
+      buffer_(kHeaderBytesMax + 2 * kPieceBytes),
+      on_chunk_([this](std::uint64_t remain, boost::core::string_view bytes, error_code& /*error*/) {
+        parser_->get().body() = {bytes.data(), bytes.size()};
+        chunk_left_ = remain - bytes.size();
+        return bytes.size();
+      }) {}
 
 Upstream::~Upstream() = default;
 
@@ -138,6 +144,8 @@ asio::awaitable<const Upstream::Header*> Upstream::read_header(bool is_head_requ
   parser_ = std::make_unique<Parser>();
   parser_->header_limit(kHeaderBytesMax);
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
+  parser_->on_chunk_body(on_chunk_);
+  chunk_left_ = 0;
   if (is_head_request) parser_->skip(true);
   error_code error;
   asio::steady_timer timer(io_);
@@ -162,19 +170,41 @@ std::optional<std::uint64_t> Upstream::content_length() const {
   return length ? std::optional<std::uint64_t>(*length) : std::nullopt;
 }
 
-asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
+asio::awaitable<std::optional<std::string_view>> Upstream::read_more(std::span<std::byte> room,
+                                                                     std::size_t bytes_max) {
   // (Beast reads no more at once than the buffer has taken so far, which a short header leaves at 512 bytes.)
-  buffer_.reserve(kPieceBytes);
+  buffer_.reserve(bytes_max);
   while (!parser_->is_done()) {
     parser_->get().body() = {};
     error_code error;
-    co_await http::async_read_some(state_->socket, buffer_, *parser_,
-                                   asio::redirect_error(asio::use_awaitable, error));
+    if (buffer_.size() == 0 && chunk_left_ > 0 && !room.empty()) {
+      error = co_await read_into(room);
+    } else {
+      co_await http::async_read_some(state_->socket, buffer_, *parser_,
+                                     asio::redirect_error(asio::use_awaitable, error));
+    }
     if (error) co_return std::nullopt;
     // (Where it lies is not written to before the next read.)
     if (const std::string_view got = parser_->get().body(); !got.empty()) co_return got;
   }
   co_return std::string_view();
+}
+
+// The parser goes by the number of these bytes alone.
+asio::awaitable<error_code> Upstream::read_into(std::span<std::byte> room) {
+  room = room.first(std::min<std::uint64_t>(room.size(), chunk_left_));
+  const bool ends_chunk = room.size() == chunk_left_;
+  const std::array<asio::mutable_buffer, 2> targets = {
+      asio::buffer(room.data(), room.size()),
+      ends_chunk ? asio::mutable_buffer(buffer_.prepare(kBehindBytes)) : asio::mutable_buffer()};
+  error_code error;
+  const std::size_t bytes =
+      co_await state_->socket.async_read_some(targets, asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return error;
+  const std::size_t of_chunk = std::min(bytes, room.size());
+  buffer_.commit(bytes - of_chunk);
+  parser_->put(asio::buffer(room.data(), of_chunk), error);
+  co_return error;
 }
 
 asio::awaitable<std::optional<std::string>> Upstream::read_body(std::uint64_t bytes_max) {

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,7 +55,13 @@ class Upstream {
   std::optional<std::uint64_t> content_length() const;  // if the header has one
   // Reads more of the body; empty at its end. Absent: the connection broke before its end. What it returns is
   // valid until the next call.
-  boost::asio::awaitable<std::optional<std::string_view>> read_piece();
+  boost::asio::awaitable<std::optional<std::string_view>> read_piece() { return read_more({}, kPieceBytes); }
+  // The same for who knows how much is to come. Bytes of a chunk may be read straight into `room`, from its
+  // beginning on, which saves a copy. What is returned lies there, or in a buffer of the connection, which
+  // takes little at once.
+  boost::asio::awaitable<std::optional<std::string_view>> read_piece(std::span<std::byte> room) {
+    return read_more(room, kBehindBytes);
+  }
   // Reads all of the body. Absent: the connection broke before its end, or it is longer than `bytes_max`.
   boost::asio::awaitable<std::optional<std::string>> read_body(std::uint64_t bytes_max);
   // True after the body's end, or directly after connect(): another request may follow.
@@ -73,6 +80,8 @@ class Upstream {
 
  private:
   static constexpr std::size_t kPieceBytes = 64 << 10;
+  // Behind the bytes that go into the caller's room: of the chunk's end, and the beginning of the next one.
+  static constexpr std::size_t kBehindBytes = 4 << 10;
   struct Piece;  // a body whose pieces are not copied
   using Parser = boost::beast::http::response_parser<Piece>;
 
@@ -99,11 +108,19 @@ class Upstream {
   // to true. It stops when the caller has dropped that value.
   std::shared_ptr<bool> cancel_after(boost::asio::steady_timer& timer, Nanos limit);
   boost::asio::awaitable<boost::system::error_code> look_up(const Member& member, Endpoints& found);
+  boost::asio::awaitable<std::optional<std::string_view>> read_more(std::span<std::byte> room,
+                                                                    std::size_t bytes_max);
+  // Reads bytes of the chunk that has begun, and lets the parser see them.
+  boost::asio::awaitable<boost::system::error_code> read_into(std::span<std::byte> room);
 
   boost::asio::io_context& io_;
   const std::shared_ptr<State> state_;
   boost::beast::flat_buffer buffer_;
   std::unique_ptr<Parser> parser_;
+  std::uint64_t chunk_left_ = 0;  // of the chunk that has begun: bytes that were not read
+  // The parser's, which refers to it: some bytes of a chunk, of which `remain` are left, with these.
+  std::function<std::size_t(std::uint64_t remain, boost::core::string_view bytes, boost::system::error_code&)>
+      on_chunk_;
 };
 
 // Idle connections, by the instance's number.

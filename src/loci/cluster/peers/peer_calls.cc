@@ -81,9 +81,10 @@ asio::awaitable<Result<std::string>> PeerCalls::Line::read_whole() {
   }
 }
 
-asio::awaitable<Result<std::string_view>> PeerCalls::Line::read_piece(Nanos limit) {
+asio::awaitable<Result<std::string_view>> PeerCalls::Line::read_piece(Nanos limit,
+                                                                      std::span<std::byte> room) {
   connection_->set_deadline(limit);
-  const std::optional<std::string_view> piece = co_await connection_->read_piece();
+  const std::optional<std::string_view> piece = co_await connection_->read_piece(room);
   if (!piece) co_return broken();
   // What the caller does with it may take longer.
   connection_->clear_deadline();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -41,8 +42,8 @@ class PeerCalls {
     bool has_answered() const { return has_answered_; }
     // Reads the body of a short reply.
     boost::asio::awaitable<Result<std::string>> read_whole();
-    // Reads more of the body, within `limit`; empty at its end.
-    boost::asio::awaitable<Result<std::string_view>> read_piece(Nanos limit);
+    // Reads more of the body, within `limit`; empty at its end. `room`: Upstream::read_piece().
+    boost::asio::awaitable<Result<std::string_view>> read_piece(Nanos limit, std::span<std::byte> room = {});
 
    private:
     friend class PeerCalls;

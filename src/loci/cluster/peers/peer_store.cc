@@ -454,7 +454,7 @@ class PeerStore final : public SharedStore {
       const Nanos left = until - clock_.now();
       if (left <= 0) co_return too_slow();
       const Result<std::string_view> piece =
-          co_await (*line)->read_piece(std::min(left, options_.silence_limit));
+          co_await (*line)->read_piece(std::min(left, options_.silence_limit), reader.room());
       if (!piece.ok() && clock_.now() >= until) co_return too_slow();
       if (!piece.ok()) co_return piece.status();
       if (piece->empty()) break;

@@ -189,7 +189,7 @@ Status PeerPartReader::begin_piece() {
   }
   in_piece_ = true;
   filled_ = 0;
-  piece_.resize(head_.bytes);
+  if (piece_.size() < head_.bytes) piece_.resize(head_.bytes);
   return {};
 }
 
@@ -207,9 +207,10 @@ void PeerPartReader::end_piece() {
   std::uint8_t& damaged = damaged_[head_.index];
   if ((damaged >> head_.group & 1) == 0) {
     std::uint64_t check[2];
-    check_peer_piece(wants_[head_.index].key, head_.group, head_.first, piece_, check);
+    const std::span<const std::byte> bytes = std::span(piece_).first(head_.bytes);
+    check_peer_piece(wants_[head_.index].key, head_.group, head_.first, bytes, check);
     if (check[0] == head_.check[0] && check[1] == head_.check[1]) {
-      sink_.layers(head_.index, head_.group, {head_.first, next}, piece_);
+      sink_.layers(head_.index, head_.group, {head_.first, next}, bytes);
       if (is_last) sink_.whole(head_.index, head_.group);
     } else {
       damaged |= static_cast<std::uint8_t>(1u << head_.group);
@@ -223,11 +224,13 @@ Status PeerPartReader::feed(std::string_view bytes) {
   while (!bytes.empty()) {
     if (complete()) return data_loss(fmt::format("{} bytes follow the last part", bytes.size()), "parts");
     if (in_piece_) {
-      const std::size_t count = std::min(bytes.size(), piece_.size() - filled_);
-      std::memcpy(piece_.data() + filled_, bytes.data(), count);
+      const std::span<std::byte> room = this->room();
+      const std::size_t count = std::min(bytes.size(), room.size());
+      const void* const target = room.data();
+      if (target != bytes.data()) std::memcpy(room.data(), bytes.data(), count);
       filled_ += count;
       bytes.remove_prefix(count);
-      if (filled_ == piece_.size()) end_piece();
+      if (filled_ == head_.bytes) end_piece();
       continue;
     }
     const std::size_t count = std::min(bytes.size(), kPeerPieceHeadBytes - head_bytes_.size());

@@ -94,8 +94,13 @@ class PeerPartReader {
   PeerPartReader(std::vector<PeerWant> wants, std::vector<SharedGroup> groups, Sink sink);
 
   // Reads some bytes of the reply. Errors: kDataLoss naming the field; after one feed() must not be called
-  // again.
+  // again. Bytes that lie at the beginning of room() are not copied.
   Status feed(std::string_view bytes);
+  // Where the bytes that follow may be put: the rest of the piece that has begun; empty: none has. Valid
+  // until feed() is called.
+  std::span<std::byte> room() {
+    return in_piece_ ? std::span(piece_).subspan(filled_, head_.bytes - filled_) : std::span<std::byte>();
+  }
   // True once the sink has been told the end of every wanted part, and all bytes of damaged parts were read.
   bool complete() const { return left_ == 0; }
 
@@ -116,7 +121,7 @@ class PeerPartReader {
   std::string head_bytes_;
   PeerPieceHead head_;
   bool in_piece_ = false;
-  std::vector<std::byte> piece_;
+  std::vector<std::byte> piece_;  // of the piece that has begun, and as large as the largest one so far
   std::size_t filled_ = 0;
 };
 

@@ -2,7 +2,8 @@
 // Measures how fast state comes from a peer over this machine's loopback device: beside a plain TCP stream of
 // as many bytes (what iperf3 does), a PeerServer that gives blocks and the store that reads them, without
 // encryption and with TLS 1.3, in turns. Each side copies what it gives or gets, as members do. Aim: 0.8 of
-// the plain stream without encryption.
+// the plain stream without encryption. It also prints the processor time that both ends took, which the load
+// of the machine changes less.
 #include <fmt/format.h>
 #include <spdlog/sinks/null_sink.h>
 
@@ -15,9 +16,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -138,12 +141,29 @@ class Slots final : public BlockReadSink {
   std::promise<bool> all_;
 };
 
-double seconds_since(Time::time_point begin) {
-  return std::chrono::duration<double>(Time::now() - begin).count();
-}
+struct Took {
+  double seconds = 0;
+  double cpu_seconds = 0;  // of all threads
+};
+
+class Timer {
+ public:
+  Took took() const {
+    return {std::chrono::duration<double>(Time::now() - begin_).count(), cpu_seconds() - cpu_begin_};
+  }
+
+ private:
+  static double cpu_seconds() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+  }
+  const Time::time_point begin_ = Time::now();
+  const double cpu_begin_ = cpu_seconds();
+};
 
 // One connection, one thread at each end.
-double plain_seconds(std::size_t bytes) {
+Took plain_stream(std::size_t bytes) {
   asio::io_context io;
   asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
   asio::ip::tcp::socket to(io);
@@ -154,10 +174,10 @@ double plain_seconds(std::size_t bytes) {
     for (std::size_t left = bytes; left > 0;)
       left -= asio::write(from, asio::buffer(piece.data(), std::min(left, piece.size())));
   });
-  const Time::time_point begin = Time::now();
+  const Timer timer;
   std::vector<char> got(128 << 10);
   for (std::size_t left = bytes; left > 0;) left -= to.read_some(asio::buffer(got));
-  const double took = seconds_since(begin);
+  const Took took = timer.took();
   giver.join();
   return took;
 }
@@ -171,8 +191,8 @@ class Reader {
         clock_);
     list_->set({{.id = "one", .host = "127.0.0.1", .port = port}});
   }
-  // Negative: not all blocks came.
-  double seconds(std::uint32_t blocks) {
+  // Absent: not all blocks came.
+  std::optional<Took> read(std::uint32_t blocks) {
     std::vector<ChainKey> keys;
     std::vector<BlockRead> items;
     for (std::uint32_t i = 0; i < blocks; ++i) {
@@ -184,10 +204,10 @@ class Reader {
     std::future<bool> end = slots->end();
     store_->ask(keys, 5 * kNanosPerSecond, [&](const std::vector<std::uint8_t>&) { asked.set_value(); });
     asked.get_future().wait();
-    const Time::time_point begin = Time::now();
+    const Timer timer;
     store_->read(std::move(items), 0, slots);
-    const bool is_whole = end.get();
-    return is_whole ? seconds_since(begin) : -1;
+    if (!end.get()) return std::nullopt;
+    return timer.took();
   }
 
  private:
@@ -208,18 +228,19 @@ int run(std::uint32_t blocks) {
   Reader open(nullptr, open_giver.port()), sealed(make_peer_client_tls(secret).value(), sealed_giver.port());
   const std::size_t bytes = blocks * kBlockBytes;
   const double mib = static_cast<double>(bytes) / (1 << 20);
-  for (Reader* one : {&open, &sealed}) one->seconds(blocks);  // memory is there, and connections
+  for (Reader* one : {&open, &sealed}) one->read(blocks);  // memory is there, and connections
   fmt::print("{:.0f} MiB in {} blocks, one connection; MiB/s\n", mib, blocks);
   fmt::print("{:>8} {:>12} {:>12} {:>12}\n", "round", "plain TCP", "unencrypted", "encrypted");
-  std::vector<double> rates[3];
+  std::vector<double> rates[3], cpu[3];
   for (int round = 0; round < kRounds; ++round) {
-    const double took[3] = {plain_seconds(bytes), open.seconds(blocks), sealed.seconds(blocks)};
+    const std::optional<Took> took[3] = {plain_stream(bytes), open.read(blocks), sealed.read(blocks)};
     for (std::size_t i = 0; i < 3; ++i) {
-      if (took[i] <= 0) {
+      if (!took[i]) {
         fmt::print("a read did not bring all blocks\n");
         return 1;
       }
-      rates[i].push_back(mib / took[i]);
+      rates[i].push_back(mib / took[i]->seconds);
+      cpu[i].push_back(took[i]->cpu_seconds * 1024 / mib);
     }
     fmt::print("{:>8} {:>12.0f} {:>12.0f} {:>12.0f}\n", round, rates[0].back(), rates[1].back(),
                rates[2].back());
@@ -228,6 +249,9 @@ int run(std::uint32_t blocks) {
   for (std::size_t round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < 2; ++i) shares[i].push_back(rates[i + 1][round] / rates[0][round]);
   }
+  fmt::print(
+      "processor time of both ends for a GiB: plain TCP {:.2f} s, unencrypted {:.2f} s, encrypted {:.2f} s\n",
+      median(cpu[0]), median(cpu[1]), median(cpu[2]));
   fmt::print(
       "plain TCP {:.0f} MiB/s; a peer gives {:.2f} of it unencrypted, {:.2f} encrypted (medians of {} "
       "rounds)\n",
