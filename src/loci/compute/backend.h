@@ -140,6 +140,12 @@ class Backend {
   // Copies the same layers of several blocks out of their slots.
   virtual void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
                     BytesHeld held) const = 0;
+  // The memory of some layers of a block, as save() copies them, if the host can read it where it is; else
+  // empty. It does not change while the slot holds the block. The layers are whole.
+  virtual std::span<const std::byte> view(std::uint32_t /*group*/, SlotId /*slot*/,
+                                          LayerRange /*layers*/) const {
+    return {};
+  }
   // `done` is called once, when all loads (or all saves) that were begun before this call are done. It is
   // called before this returns, or later on a thread of the backend, which it must not block. Calls of each
   // kind come in order.

@@ -63,25 +63,11 @@ HttpServer::Options http_options(const PeerServerOptions& options) {
 struct PeerServer::Exchanged {
   explicit Exchanged(asio::io_context& io) : woken(io), late(io) {}
 
-  // Bytes that were given. They go back when it ends, wherever that is.
-  class Given {
-   public:
-    Given(std::vector<std::byte> bytes, Taken taken) : bytes_(std::move(bytes)), taken_(std::move(taken)) {}
-    ~Given() { taken_(std::move(bytes_)); }
-    Given(const Given&) = delete;
-    Given& operator=(const Given&) = delete;
-
-    std::span<const std::byte> bytes() const { return bytes_; }
-
-   private:
-    std::vector<std::byte> bytes_;
-    const Taken taken_;
-  };
   struct Piece {
-    PeerSlices slices;             // if the piece is gone, only its place counts
-    std::uint8_t groups = 0;       // bits: the one of which layers came, or all that are gone
-    std::unique_ptr<Given> given;  // null: it is gone
-    std::uint64_t check[2]{};      // check_peer_piece() of the bytes that are given
+    PeerSlices slices;                       // if the piece is gone, only its place counts
+    std::uint8_t groups = 0;                 // bits: the one of which layers came, or all that are gone
+    std::unique_ptr<const PeerBytes> given;  // null: it is gone
+    std::uint64_t check[2]{};                // check_peer_piece() of the bytes that are given
   };
 
   // Of a read; written before the source knows of it, and not after.
@@ -157,11 +143,10 @@ void PeerServer::answered(PeerAnswer answer) {
   change(answer.id, [&](Exchanged& exchanged) { exchanged.answer = std::move(answer.groups); });
 }
 
-void PeerServer::give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) {
+void PeerServer::give(const PeerSlices& slices, std::unique_ptr<const PeerBytes> given) {
   const PeerPlace& place = slices.place;
-  Exchanged::Piece piece{.slices = slices,
-                         .groups = static_cast<std::uint8_t>(1u << slices.group),
-                         .given = std::make_unique<Exchanged::Given>(std::move(bytes), std::move(taken))};
+  Exchanged::Piece piece{
+      .slices = slices, .groups = static_cast<std::uint8_t>(1u << slices.group), .given = std::move(given)};
   std::shared_ptr<const std::vector<PeerWant>> wants;
   {
     const MutexLock lock(mutex_);

@@ -87,7 +87,7 @@ class PeerServer final : public PeerOutlet {
   void stop();
 
   void answered(PeerAnswer answer) override;
-  void give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) override;
+  void give(const PeerSlices& slices, std::unique_ptr<const PeerBytes> given) override;
   void gone(PeerGone gone) override;
 
  private:

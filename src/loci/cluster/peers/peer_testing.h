@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -141,6 +142,17 @@ class FakePeer final : public PeerSource {
   }
 
  private:
+  class Given final : public PeerBytes {
+   public:
+    Given(std::vector<std::byte> bytes, std::atomic<int>& taken) : bytes_(std::move(bytes)), taken_(taken) {}
+    ~Given() override { ++taken_; }
+    std::span<const std::byte> bytes() const override { return bytes_; }
+
+   private:
+    const std::vector<std::byte> bytes_;
+    std::atomic<int>& taken_;
+  };
+
   // Of a model whose layers are those of the first group, then those of the second.
   void give_round(const PeerRead& read, std::uint32_t index, std::uint8_t round) {
     const PeerWant& want = read.wants[index];
@@ -158,8 +170,9 @@ class FakePeer final : public PeerSource {
                      .group = group,
                      .first = layers.begin,
                      .is_last = layers.end == groups[group].layers.size()},
-                    {state.begin() + at(layers.begin), state.begin() + at(layers.end)},
-                    [this](std::vector<std::byte>) { ++taken_; });
+                    std::make_unique<Given>(std::vector<std::byte>(state.begin() + at(layers.begin),
+                                                                   state.begin() + at(layers.end)),
+                                            taken_));
     }
   }
 

@@ -42,7 +42,8 @@ constexpr int kRounds = 5;
 constexpr std::uint32_t kLayers = 30;
 constexpr std::size_t kSliceBytes = 32 * 2 * 3 * 64 * 2;
 constexpr std::size_t kBlockBytes = kLayers * kSliceBytes;
-constexpr std::size_t kHeldMax = 6;  // blocks of one read on their way, as the engine's
+constexpr std::size_t kBlocksMax = 124;  // of which there is memory: more than caches have
+constexpr std::size_t kHeldMax = 6;      // blocks of one read on their way, as the engine's
 
 const std::vector<SharedGroup> kBenchGroups = {{.layers = kLayers, .layer_slice_bytes = kSliceBytes}};
 
@@ -52,10 +53,10 @@ ChainKey key_number(std::uint32_t number) {
   return key;
 }
 
-// Has every block, with the same bytes. A thread copies them, as the mover does.
+// Has every block, and lends the memory of it, as the mover does where the host can read it.
 class Giver final : public PeerSource {
  public:
-  explicit Giver(TlsContext tls) : state_(kBlockBytes, std::byte{7}) {
+  explicit Giver(TlsContext tls) : state_(kBlocksMax * kBlockBytes, std::byte{7}) {
     server_ = std::make_unique<PeerServer>(
         PeerServerOptions{.tls = std::move(tls), .state = "bench", .group_count = 1}, clock_,
         std::make_shared<spdlog::logger>("bench", std::make_shared<spdlog::sinks::null_sink_mt>()));
@@ -80,32 +81,40 @@ class Giver final : public PeerSource {
   void leave_prefill(RequestId) override {}
 
  private:
-  std::vector<std::byte> take_buffer() {
-    MutexLock lock(mutex_);
-    returned_.wait(lock, [this]() REQUIRES(mutex_) { return held_ < kHeldMax; });
-    ++held_;
-    std::vector<std::byte> buffer = spare_.empty() ? std::vector<std::byte>() : std::move(spare_.back());
-    if (!spare_.empty()) spare_.pop_back();
-    return buffer;
-  }
+  class Lent final : public PeerBytes {
+   public:
+    Lent(Giver& giver, std::span<const std::byte> bytes) : giver_(giver), bytes_(bytes) {}
+    ~Lent() override {
+      {
+        const MutexLock lock(giver_.mutex_);
+        --giver_.held_;
+      }
+      giver_.returned_.notify_all();
+    }
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+    std::span<const std::byte> bytes() const override { return bytes_; }
+
+   private:
+    Giver& giver_;
+    const std::span<const std::byte> bytes_;
+  };
+
   void give(const PeerRead& read) {
     for (std::uint8_t round = 0; round < read.rounds; ++round) {
       const std::uint32_t begin = kLayers * round / read.rounds, end = kLayers * (round + 1u) / read.rounds;
-      const auto at = [](std::uint32_t layer) { return static_cast<std::ptrdiff_t>(layer * kSliceBytes); };
       for (std::uint32_t i = 0; i < read.wants.size(); ++i) {
-        std::vector<std::byte> bytes = take_buffer();
-        bytes.assign(state_.begin() + at(begin), state_.begin() + at(end));
+        {
+          MutexLock lock(mutex_);
+          returned_.wait(lock, [this]() REQUIRES(mutex_) { return held_ < kHeldMax; });
+          ++held_;
+        }
         const PeerRounds rounds{
             .begin = round, .end = static_cast<std::uint8_t>(round + 1), .of = read.rounds};
+        const auto bytes = std::span(state_).subspan(i % kBlocksMax * kBlockBytes + begin * kSliceBytes,
+                                                     (end - begin) * kSliceBytes);
         server_->give({.place = {read.id, i, rounds}, .group = 0, .first = begin, .is_last = end == kLayers},
-                      std::move(bytes), [this](std::vector<std::byte> buffer) {
-                        {
-                          const MutexLock lock(mutex_);
-                          --held_;
-                          spare_.push_back(std::move(buffer));
-                        }
-                        returned_.notify_all();
-                      });
+                      std::make_unique<Lent>(*this, bytes));
       }
     }
   }
@@ -115,7 +124,6 @@ class Giver final : public PeerSource {
   Mutex mutex_;
   Condition returned_;
   std::size_t held_ GUARDED_BY(mutex_) = 0;
-  std::vector<std::vector<std::byte>> spare_ GUARDED_BY(mutex_);
   std::thread mover_;
   std::unique_ptr<PeerServer> server_;
 };

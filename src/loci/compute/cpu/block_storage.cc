@@ -103,6 +103,14 @@ void BlockStorage::read_layer(SlotId slot, std::uint32_t layer, std::span<std::b
   std::memcpy(bytes.data(), slice(slot, layer), bytes.size());
 }
 
+std::span<const std::byte> BlockStorage::view(std::uint32_t group, SlotId slot, LayerRange layers) const {
+  const std::size_t slice_bytes = layout_.slice_bytes();
+  LOCI_CHECK(slot.value < pools_[group].count && layers.end * slice_bytes <= groups_[group].block_bytes,
+             "not layers of a slot");
+  return {pools_[group].blocks.data() + slot.value * groups_[group].block_bytes + layers.begin * slice_bytes,
+          (layers.end - layers.begin) * slice_bytes};
+}
+
 void BlockStorage::layer_arrived(SlotId slot, std::uint32_t layer) {
   LOCI_CHECK(layer < layers_.size(), "no such layer");
   std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);

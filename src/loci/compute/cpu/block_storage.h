@@ -57,6 +57,8 @@ class BlockStorage {
   void begin_fill(std::uint32_t group, SlotId slot);
   void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice);
   void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const;
+  // The memory of layers of a group (counted in it), whose slices lie one behind the other.
+  std::span<const std::byte> view(std::uint32_t group, SlotId slot, LayerRange layers) const;
   void layer_arrived(SlotId slot, std::uint32_t layer);
   void fill_failed(std::uint32_t group, SlotId slot);
 

@@ -112,6 +112,12 @@ class CpuBackend final : public Backend {
       }
     }
   }
+  std::span<const std::byte> view(std::uint32_t group, SlotId slot, LayerRange layers) const override {
+    check_layers(group, layers);
+    for (std::uint32_t i = layers.begin; i < layers.end; ++i)
+      projector_.project_up_to(blocks_, slot, info_.groups[group].layers[i]);
+    return blocks_.view(group, slot, layers);
+  }
   void after_loads(Copied done) const override { done({}); }
   void after_saves(Copied done) const override { done({}); }
 

@@ -24,6 +24,28 @@ struct MoverServes::Left {
   std::atomic<MoveResult> result{MoveResult::kDone};
 };
 
+// A part that the outlet has: memory of a tier, or a copy. The slot is held until the move has ended.
+class MoverServes::Given final : public PeerBytes {
+ public:
+  Given(const MoverServes& serves, std::shared_ptr<Left> left, std::span<const std::byte> lent)
+      : serves_(serves), left_(std::move(left)), bytes_(lent) {}
+  Given(const MoverServes& serves, std::shared_ptr<Left> left, std::vector<std::byte> copy)
+      : serves_(serves), left_(std::move(left)), copy_(std::move(copy)), bytes_(copy_) {}
+  ~Given() override {
+    if (!copy_.empty()) serves_.buffers_.give_back(std::move(copy_));
+    serves_.end_part(*left_);
+  }
+  Given(const Given&) = delete;
+  Given& operator=(const Given&) = delete;
+  std::span<const std::byte> bytes() const override { return bytes_; }
+
+ private:
+  const MoverServes& serves_;
+  const std::shared_ptr<Left> left_;
+  std::vector<std::byte> copy_;
+  const std::span<const std::byte> bytes_;
+};
+
 // Puts the slices of a move's parts together. What is given up is gone at once, and what the disk brings of
 // it later is dropped.
 class MoverServes::FromDisk final : public BlockReadSink {
@@ -52,7 +74,8 @@ class MoverServes::FromDisk final : public BlockReadSink {
     const auto part = static_cast<std::uint32_t>(item);
     std::vector<std::byte> bytes;
     if (!end(item, bytes)) return;
-    if (status.ok()) return serves_.give(left_, part, std::move(bytes));
+    if (status.ok())
+      return serves_.give(left_, part, std::make_unique<Given>(serves_, left_, std::move(bytes)));
     serves_.buffers_.give_back(std::move(bytes));
     serves_.fail(left_, part, status);
   }
@@ -155,17 +178,40 @@ bool MoverServes::step() {
     end_front_part(serve);
     return true;
   }
+  if (const std::span<const std::byte> there = view(serve.move, serve.part); !there.empty()) {
+    const Status status = check_slices(serve.move, serve.part, layers);
+    if (status.ok())
+      give(serve.left, serve.part, std::make_unique<Given>(*this, serve.left, there));
+    else
+      fail(serve.left, serve.part, status);
+    end_front_part(serve);
+    return true;
+  }
   if (serve.buffer.empty()) serve.buffer = buffers_.take(bytes_of(serve.move, serve.part));
   const Result<bool> copied = copy(serve);
   if (copied.ok() && !*copied) return true;
   if (copied.ok()) {
-    give(serve.left, serve.part, std::exchange(serve.buffer, {}));
+    give(serve.left, serve.part, std::make_unique<Given>(*this, serve.left, std::exchange(serve.buffer, {})));
   } else {
     buffers_.give_back(std::exchange(serve.buffer, {}));
     fail(serve.left, serve.part, copied.status());
   }
   end_front_part(serve);
   return true;
+}
+
+std::span<const std::byte> MoverServes::view(const Move& move, std::uint32_t part) const {
+  const MovePart& of = move.parts[part];
+  const LayerRange layers = layers_of(move, part);
+  return move.from == Tier::kHost ? link_.host.slices(of.group, of.from, layers)
+                                  : link_.backend.view(of.group, of.from, layers);
+}
+
+Status MoverServes::check_slices(const Move& move, std::uint32_t part, LayerRange layers) const {
+  const LayerGroup& group = link_.group(move.parts[part].group);
+  for (std::uint32_t i = layers.begin; i < layers.end; ++i)
+    LOCI_RETURN_IF_ERROR(link_.before_slice(move, group.layers[i]));
+  return {};
 }
 
 void MoverServes::end_front_part(Serve& serve) {
@@ -202,37 +248,24 @@ Result<bool> MoverServes::copy(Serve& serve) const {
   const LayerRange layers{begin, static_cast<std::uint32_t>(std::min<std::uint64_t>(all.end, begin + steps))};
   const std::span<std::byte> target =
       std::span(serve.buffer).subspan(serve.copied * slice_bytes, (layers.end - begin) * slice_bytes);
-  for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
-    LOCI_RETURN_IF_ERROR(link_.before_slice(serve.move, group.layers[i]));
-  }
-  if (serve.move.from == Tier::kHost) {
-    const std::span<const std::byte> source = link_.host.slices(part.group, part.from, layers);
-    std::memcpy(target.data(), source.data(), source.size());
-  } else {
-    const SavePiece piece{part.from, target};
-    link_.backend.save(part.group, layers, {&piece, 1}, BytesHeld::kDuringCall);
-  }
+  LOCI_RETURN_IF_ERROR(check_slices(serve.move, serve.part, layers));
+  const SavePiece piece{part.from, target};
+  link_.backend.save(part.group, layers, {&piece, 1}, BytesHeld::kDuringCall);
   serve.copied = layers.end - all.begin;
   return layers.end == all.end;
 }
 
 // (Whether the peer takes it is nothing that the move's source is to blame for.)
 void MoverServes::give(const std::shared_ptr<Left>& left, std::uint32_t part,
-                       std::vector<std::byte> bytes) const {
+                       std::unique_ptr<const Given> given) const {
   const std::uint32_t group = left->move.parts[part].group;
   const LayerRange layers = layers_of(left->move, part);
-  if (layers.begin == layers.end) {  // read from the disk for nothing
-    buffers_.give_back(std::move(bytes));
-    return end_part(*left);
-  }
+  if (layers.begin == layers.end) return;  // read from the disk for nothing
   const PeerSlices slices{.place = *left->move.peer,
                           .group = group,
                           .first = layers.begin,
                           .is_last = layers.end == link_.group(group).layers.size()};
-  outlet_->give(slices, std::move(bytes), [this, left](std::vector<std::byte> buffer) {
-    buffers_.give_back(std::move(buffer));
-    end_part(*left);
-  });
+  outlet_->give(slices, std::move(given));
 }
 
 void MoverServes::fail(const std::shared_ptr<Left>& left, std::uint32_t part, const Status& why) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves state to other servers of the cluster. It is copied out of the device or host memory in small steps,
-// as saves are, or read from the disk, and passed to the outlet. A move is of the layers of its rounds, of
+// Serves state to other servers of the cluster, by passing it to the outlet. What lies in memory that this
+// process can read is lent: the outlet sends it from there. The rest is copied out of the device in small
+// steps, as saves are, or read from the disk. A move is of the layers of its rounds, of
 // which a group may have none. Moves begin in their order, and one out of memory is given before the next one
 // begins: so the rounds of a block come in order. The core bounds how many blocks are in flight
 // (peer_reads.h), and with it the memory that they take.
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "loci/base/mutex.h"
@@ -36,6 +38,7 @@ class MoverServes {
 
  private:
   class FromDisk;
+  class Given;
   // Memory of parts, which is used again while others are on their way: fresh memory costs as much as the
   // copy. A part gets memory of at most twice its size; of what nobody has taken for longest only kFreeMax
   // pieces are kept. Thread-safe.
@@ -67,9 +70,12 @@ class MoverServes {
   LayerRange layers_of(const Move& move, std::uint32_t part) const;
   std::uint64_t bytes_of(const Move& move, std::uint32_t part) const;
   void end_front_part(Serve& serve);
+  // The memory of a part's layers, if the process can read it; else empty.
+  std::span<const std::byte> view(const Move& move, std::uint32_t part) const;
   // True: the part's last layers were copied.
   Result<bool> copy(Serve& serve) const;
-  void give(const std::shared_ptr<Left>& left, std::uint32_t part, std::vector<std::byte> bytes) const;
+  Status check_slices(const Move& move, std::uint32_t part, LayerRange layers) const;
+  void give(const std::shared_ptr<Left>& left, std::uint32_t part, std::unique_ptr<const Given> given) const;
   void fail(const std::shared_ptr<Left>& left, std::uint32_t part, const Status& why) const;
   void end_part(Left& left) const;
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <vector>
+#include <memory>
+#include <span>
 
 #include "loci/compute/pass.h"
 #include "loci/engine/core/plan.h"
@@ -30,6 +30,14 @@ struct PeerSlices {
   bool is_last = true;      // no later layers follow
 };
 
+// State that a peer is given. Its bytes do not change, and its move goes on, until it is destroyed, which may
+// be on any thread.
+class PeerBytes {
+ public:
+  virtual ~PeerBytes() = default;
+  virtual std::span<const std::byte> bytes() const = 0;
+};
+
 // Thread-safe. Called on the engine's threads; must not block. For each part of a PeerRead give() is called
 // once or more, with its layers in order, or gone(); or gone() among calls of give(), after which those that
 // still come count no more. Parts come in any order. Calls may still come for a read that the peer has given
@@ -38,10 +46,8 @@ class PeerOutlet {
  public:
   virtual ~PeerOutlet() = default;
   virtual void answered(PeerAnswer answer) = 0;
-  // The outlet calls `taken` once, from any thread, and gives the memory back by it. Until then the core
-  // counts the bytes as in flight.
-  using Taken = std::function<void(std::vector<std::byte>)>;
-  virtual void give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) = 0;
+  // Until the outlet destroys `given` the core counts the bytes as in flight.
+  virtual void give(const PeerSlices& slices, std::unique_ptr<const PeerBytes> given) = 0;
   virtual void gone(PeerGone gone) = 0;
 };
 
