@@ -176,10 +176,11 @@ asio::awaitable<std::optional<std::string_view>> Upstream::read_more(std::span<s
   buffer_.reserve(bytes_max);
   while (!parser_->is_done()) {
     parser_->get().body() = {};
-    error_code error;
-    if (buffer_.size() == 0 && chunk_left_ > 0 && !room.empty()) {
+    error_code error = http::error::need_more;
+    if (buffer_.size() > 0) buffer_.consume(parser_->put(buffer_.data(), error));
+    if (error == http::error::need_more && buffer_.size() == 0 && chunk_left_ > 0 && !room.empty()) {
       error = co_await read_into(room);
-    } else {
+    } else if (error == http::error::need_more) {
       co_await http::async_read_some(state_->socket, buffer_, *parser_,
                                      asio::redirect_error(asio::use_awaitable, error));
     }
