@@ -21,6 +21,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -155,6 +156,95 @@ TEST(Upstream, AReadBringsAWholeRecordOfALongBody) {
   EXPECT_EQ(bytes, kPieces * chunk.size());
   const auto records = static_cast<int>(bytes / (16 << 10));
   EXPECT_LE(reads, records + 3 * kPieces) << "a chunk's ends may divide records";
+}
+
+// A server on a thread that answers one request with this body, without TLS.
+std::thread answer_plainly(asio::ip::tcp::acceptor& acceptor, std::string body) {
+  return std::thread([&acceptor, body = std::move(body)] {
+    asio::ip::tcp::socket socket = acceptor.accept();
+    std::string request;
+    asio::read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n");
+    const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    boost::system::error_code ignored;
+    asio::write(socket, asio::buffer(head + body), ignored);
+  });
+}
+
+// What comes of it where each piece may go into `room` bytes; `straight` counts those that went there.
+struct IntoRoom {
+  std::string body;
+  std::size_t straight = 0;
+  bool is_whole = false;
+};
+IntoRoom read_into_room(const Member& member, TlsContext tls, std::size_t room_bytes) {
+  asio::io_context io;
+  Upstream upstream(io, std::move(tls));
+  IntoRoom came;
+  std::vector<std::byte> memory(room_bytes + 64, std::byte{'#'});
+  const std::span<std::byte> room = std::span(memory).first(room_bytes);
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        const Status connected = co_await upstream.connect(member, 20 * kNanosPerSecond);
+        const bool is_sent = connected.ok() && co_await upstream.send("GET / HTTP/1.1\r\n\r\n", "");
+        const bool is_answered = is_sent && co_await upstream.read_header(false) != nullptr;
+        std::optional<std::string_view> piece;
+        while (is_answered && (piece = co_await upstream.read_piece(room)) && !piece->empty()) {
+          came.body += *piece;
+          if (piece->data() == reinterpret_cast<const char*>(room.data())) came.straight += piece->size();
+        }
+        came.is_whole = piece.has_value();
+        EXPECT_EQ(came.is_whole, upstream.is_reusable());
+        upstream.set_deadline(0);
+      },
+      asio::detached);
+  io.run();
+  for (std::size_t i = room_bytes; i < memory.size(); ++i) EXPECT_EQ(memory[i], std::byte{'#'}) << i;
+  return came;
+}
+
+TEST(Upstream, BytesOfAChunkGoStraightIntoTheRoom) {
+  constexpr int kChunks = 8;
+  std::string chunk(256 << 10, 'x');
+  for (std::size_t i = 0; i < chunk.size(); ++i) chunk[i] = static_cast<char>(i * 31 / 7);
+  std::string body;
+  for (int i = 0; i < kChunks; ++i) body += chunk;
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const TlsContext given = make_peer_server_tls(PeerKey{1}).value();
+  for (const bool is_secret : {false, true}) {
+    const Member member{.host = "127.0.0.1", .port = acceptor.local_endpoint().port(), .tls = is_secret};
+    for (const std::size_t room : {std::size_t{100}, std::size_t{100'000}, chunk.size(), 2 * chunk.size()}) {
+      const std::string framed = fmt::format("{:x}\r\n{}\r\n", chunk.size(), chunk);
+      std::string all;
+      for (int i = 0; i < kChunks; ++i) all += framed;
+      std::thread server = is_secret ? std::thread([&] { answer_one(acceptor, *given, kChunks, chunk); })
+                                     : answer_plainly(acceptor, all + "0\r\n\r\n");
+      const IntoRoom came =
+          read_into_room(member, is_secret ? make_peer_client_tls(PeerKey{1}).value() : nullptr, room);
+      server.join();
+      EXPECT_TRUE(came.is_whole);
+      EXPECT_EQ(came.body, body) << room;
+      // Behind the first chunk's beginning, and that of each other one.
+      EXPECT_GE(came.straight, body.size() - kChunks * (8 << 10)) << room;
+    }
+  }
+}
+
+// It says that the chunk has more than the room, or than ever comes.
+TEST(Upstream, AChunkThatIsCutIsNoWholeBody) {
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const Member member{.host = "127.0.0.1", .port = acceptor.local_endpoint().port()};
+  const std::string content(10'000, 'y');
+  for (const std::string& begin : {"fffffffffffffff0\r\n" + content, "2710\r\n" + content + "no end",
+                                   "4e20\r\n" + content, "2710\r\n" + content}) {
+    std::thread server = answer_plainly(acceptor, begin);
+    const IntoRoom came = read_into_room(member, nullptr, 4'000);
+    server.join();
+    EXPECT_FALSE(came.is_whole);
+    EXPECT_EQ(came.body, content.substr(0, came.body.size()));
+  }
 }
 
 // A cancel hits nothing while a read that has ended waits for its turn. The header is not whole then.

@@ -4,6 +4,7 @@
 // only parts that were given.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <set>
 #include <span>
@@ -104,8 +105,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
          .gone = tell});
     const std::size_t piece = data[0] % 64 + 1;
     bool ok = true;
-    for (std::size_t at = 0; ok && at < reply.size(); at += piece)
-      ok = reader.feed(std::string_view(reply).substr(at, piece)).ok();
+    for (std::size_t at = 0; ok && at < reply.size();) {
+      std::string_view bytes = std::string_view(reply).substr(at, piece);
+      // Some are put where the reader wants them.
+      if (const std::span<std::byte> room = reader.room(); data[0] >= 128 && !room.empty()) {
+        bytes = bytes.substr(0, room.size());
+        std::memcpy(room.data(), bytes.data(), bytes.size());
+        bytes = {reinterpret_cast<const char*>(room.data()), bytes.size()};
+      }
+      at += bytes.size();
+      ok = reader.feed(bytes).ok();
+    }
     if (reader.complete()) expect(told.size() == 6);
     if (reply == genuine) expect(ok && reader.complete());
   }

@@ -78,14 +78,16 @@ TEST(PeerWire, Wants) {
   EXPECT_EQ(read_peer_wants(body.substr(0, body.size() - 1), 2).status().field(), "keys");
 }
 
-// What a reader hears of a reply that comes in pieces of so many bytes.
+// What a reader hears of a reply that comes in pieces of so many bytes, from memory of another's or put into
+// the reader's room as far as there is some.
+enum class Put : std::uint8_t { kElsewhere, kInRoom };
 struct Heard {
   std::vector<std::string> said;
   Status status;
   bool complete = false;
 };
 Heard hear(const std::string& reply, std::size_t piece, const std::vector<PeerWant>& wants,
-           const std::vector<SharedGroup>& groups) {
+           const std::vector<SharedGroup>& groups, Put put = Put::kElsewhere) {
   Heard heard;
   const auto say = [&heard](const char* what) {
     return [&heard, what](std::uint32_t index, std::uint8_t group) {
@@ -102,8 +104,16 @@ Heard hear(const std::string& reply, std::size_t piece, const std::vector<PeerWa
                          .whole = say("whole "),
                          .damaged = say("damaged "),
                          .gone = say("gone ")});
-  for (std::size_t at = 0; at < reply.size() && heard.status.ok(); at += piece)
-    heard.status = reader.feed(std::string_view(reply).substr(at, piece));
+  for (std::size_t at = 0; at < reply.size() && heard.status.ok();) {
+    std::string_view bytes = std::string_view(reply).substr(at, piece);
+    if (const std::span<std::byte> room = reader.room(); put == Put::kInRoom && !room.empty()) {
+      bytes = bytes.substr(0, room.size());
+      std::memcpy(room.data(), bytes.data(), bytes.size());
+      bytes = {reinterpret_cast<const char*>(room.data()), bytes.size()};
+    }
+    at += bytes.size();
+    heard.status = reader.feed(bytes);
+  }
   heard.complete = reader.complete();
   return heard;
 }
@@ -131,10 +141,12 @@ TEST(PeerWire, PartsInPiecesOfAnySize) {
   const Said expected = {"layers 1.0 0-5 of 100", "whole 1.0", "gone 0.1", "layers 0.0 0-5 of 100",
                          "whole 0.0"};
   for (const std::size_t size : {std::size_t{1}, std::size_t{31}, std::size_t{33}, reply.size()}) {
-    const Heard heard = hear(reply, size, wants, kTwoGroups);
-    EXPECT_TRUE(heard.status.ok()) << heard.status.message();
-    EXPECT_EQ(heard.said, expected);
-    EXPECT_TRUE(heard.complete);
+    for (const Put put : {Put::kElsewhere, Put::kInRoom}) {
+      const Heard heard = hear(reply, size, wants, kTwoGroups, put);
+      EXPECT_TRUE(heard.status.ok()) << heard.status.message();
+      EXPECT_EQ(heard.said, expected);
+      EXPECT_TRUE(heard.complete);
+    }
   }
   EXPECT_FALSE(hear(reply.substr(0, reply.size() - 1), 50, wants, kTwoGroups).complete);
   EXPECT_EQ(hear(reply + "x", 50, wants, kTwoGroups).status.field(), "parts");
@@ -162,6 +174,28 @@ TEST(PeerWire, LayersInRounds) {
   }
 }
 
+// The rest of the piece that has begun, whatever a larger one before it left.
+TEST(PeerWire, TheRoomIsThatOfThePiece) {
+  const std::vector<PeerWant> wants = {{wire_key(1), 1}, {wire_key(2), 1}};
+  PeerPartReader reader(wants, kTwoGroups,
+                        {.layers = [](std::uint32_t, std::uint8_t, LayerRange, std::span<const std::byte>) {},
+                         .whole = [](std::uint32_t, std::uint8_t) {},
+                         .damaged = [](std::uint32_t, std::uint8_t) {},
+                         .gone = [](std::uint32_t, std::uint8_t) {}});
+  EXPECT_TRUE(reader.room().empty());
+  const std::string large = piece(wire_key(1), 0, 0, {0, 4}), small = piece(wire_key(2), 1, 0, {0, 1});
+  EXPECT_TRUE(reader.feed(large.substr(0, 31)).ok());
+  EXPECT_TRUE(reader.room().empty()) << "of what nobody knows yet";
+  EXPECT_TRUE(reader.feed(large.substr(31, 11)).ok());
+  EXPECT_EQ(reader.room().size(), 70u);
+  EXPECT_TRUE(reader.feed(large.substr(42) + small.substr(0, 32)).ok());
+  EXPECT_EQ(reader.room().size(), 20u);
+  EXPECT_TRUE(reader.feed(small.substr(32)).ok());
+  EXPECT_TRUE(reader.room().empty());
+  EXPECT_FALSE(reader.feed(write_peer_piece_head({.index = 0, .group = 0, .first = 4, .bytes = 40})).ok());
+  EXPECT_TRUE(reader.room().empty()) << "more than the part has";
+}
+
 TEST(PeerWire, WhatDoesNotVerifyIsDamaged) {
   const std::vector<PeerWant> wants = {{wire_key(1), 1}, {wire_key(2), 1}};
   std::string reply = piece(wire_key(1), 0, 0, {0, 5});
@@ -174,9 +208,11 @@ TEST(PeerWire, WhatDoesNotVerifyIsDamaged) {
   rounds[40] ^= 1;
   rounds +=
       piece(wire_key(1), 0, 0, {1, 4}) + piece(wire_key(2), 1, 0, {0, 5}) + piece(wire_key(1), 0, 0, {4, 5});
-  const Heard heard = hear(rounds, 64, wants, kTwoGroups);
-  EXPECT_EQ(heard.said, (Said{"damaged 0.0", "layers 1.0 0-5 of 100", "whole 1.0"}));
-  EXPECT_TRUE(heard.complete);
+  for (const Put put : {Put::kElsewhere, Put::kInRoom}) {
+    const Heard heard = hear(rounds, 64, wants, kTwoGroups, put);
+    EXPECT_EQ(heard.said, (Said{"damaged 0.0", "layers 1.0 0-5 of 100", "whole 1.0"}));
+    EXPECT_TRUE(heard.complete);
+  }
   std::string moved = piece(wire_key(1), 0, 0, {0, 1});
   moved += piece(wire_key(1), 0, 0, {2, 3});
   moved[32 + 20 + 6] = 1;  // the layers behind the next ones, said to be the next ones

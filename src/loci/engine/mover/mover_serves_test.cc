@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers get exact copies of blocks from every tier, and blocks that cannot be read are reported as gone.
+#include <memory>
+#include <set>
+#include <span>
+#include <thread>
+#include <utility>
+
 #include "loci/base/rounds_testing.h"
 #include "loci/engine/mover/mover_desk.h"
 #include "loci/engine/mover/peer_outlet.h"
@@ -12,9 +18,10 @@ class Outlet final : public PeerOutlet {
  public:
   using Part = std::pair<std::uint32_t, std::uint32_t>;  // block, group
   void answered(PeerAnswer) override { ADD_FAILURE() << "movers answer no questions"; }
-  void give(const PeerSlices& slices, std::vector<std::byte> bytes, Taken taken) override {
+  void give(const PeerSlices& slices, std::unique_ptr<const PeerBytes> given) override {
     {
       const std::lock_guard lock(mutex_);
+      const std::span<const std::byte> bytes = given->bytes();
       std::vector<std::byte>& part = given_[Part(slices.place.index, slices.group)];
       EXPECT_EQ(part.size(), slices.first * slice_bytes_.at(slices.group)) << "layers come in order";
       EXPECT_FALSE(bytes.empty());
@@ -22,11 +29,11 @@ class Outlet final : public PeerOutlet {
       EXPECT_EQ(slices.is_last, part.size() == part_bytes_.at(slices.group));
       ++pieces_;
       if (keeps_) {
-        kept_.emplace_back(std::move(taken), std::move(bytes));
+        kept_.push_back(std::move(given));
         return;
       }
     }
-    taken(std::move(bytes));
+    given.reset();
   }
   void gone(PeerGone gone) override {
     const std::lock_guard lock(mutex_);
@@ -53,8 +60,7 @@ class Outlet final : public PeerOutlet {
   void keep() { keeps_ = true; }
   // All that it keeps, but for the last ones.
   void let_go(std::size_t but = 0) {
-    for (; kept_.size() > but; kept_.erase(kept_.begin()))
-      kept_.front().first(std::move(kept_.front().second));
+    while (kept_.size() > but) kept_.erase(kept_.begin());
   }
   std::size_t kept() {
     const std::lock_guard lock(mutex_);
@@ -63,7 +69,7 @@ class Outlet final : public PeerOutlet {
   std::set<const std::byte*> places() {
     const std::lock_guard lock(mutex_);
     std::set<const std::byte*> places;
-    for (const auto& [taken, bytes] : kept_) places.insert(bytes.data());
+    for (const auto& given : kept_) places.insert(given->bytes().data());
     return places;
   }
 
@@ -74,7 +80,7 @@ class Outlet final : public PeerOutlet {
   std::vector<std::uint64_t> slice_bytes_, part_bytes_;  // by group
   std::size_t pieces_ = 0;
   std::atomic<bool> keeps_{false};
-  std::vector<std::pair<Taken, std::vector<std::byte>>> kept_;
+  std::vector<std::unique_ptr<const PeerBytes>> kept_;
 };
 
 class MoverServesTest : public MoverTest {
@@ -89,6 +95,7 @@ class MoverServesTest : public MoverTest {
     for (std::uint32_t i = 0; i < all.size(); ++i) all[i].peer = PeerPlace{PeerReadId(1), i};
     return all;
   }
+  bool is_lent() const { return !backend_->view(0, SlotId(0), {0, 1}).empty(); }
   // Of the blocks in the device's slots from `first` on.
   std::map<Outlet::Part, std::vector<std::byte>> on_device(std::uint32_t first) {
     std::map<Outlet::Part, std::vector<std::byte>> parts;
@@ -180,7 +187,32 @@ TEST_P(MoverServesTest, AMoveEndsWhenItsBytesAreTaken) {
   EXPECT_EQ(mover_->stats().serves_queued, 0u);
 }
 
+// While they are on their way twice nobody has copied them.
+TEST_P(MoverServesTest, WhatTheHostCanReadIsLent) {
+  if (!is_lent()) GTEST_SKIP() << "the host cannot read this device's memory";
+  make_serving();
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
+  outlet_->keep();
+  const std::size_t parts = kBlocks * groups();
+  std::set<const std::byte*> places;
+  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+    for (std::uint32_t g = 0; g < groups(); ++g)
+      places.insert(backend_->view(g, SlotId(block), {0, 1}).data());
+  }
+  std::size_t kept = 0;
+  for (const auto& [tier, slot] : {std::pair{Tier::kDevice, 0u}, {Tier::kHost, 4u}, {Tier::kHost, 4u}}) {
+    mover_->start(serves(tier, slot), {});
+    kept += parts;
+    while (outlet_->kept() < kept) std::this_thread::yield();
+    if (tier == Tier::kDevice) EXPECT_EQ(outlet_->places(), places);
+    outlet_->take();
+  }
+  EXPECT_EQ(outlet_->places().size(), 2 * parts) << "of the device and of host memory";
+  outlet_->let_go();
+}
+
 TEST_P(MoverServesTest, MemoryIsUsedAgainWhileSomeIsOnItsWay) {
+  if (is_lent()) GTEST_SKIP() << "nothing is copied";
   make_serving();
   outlet_->keep();
   const auto expected = on_device(0);
@@ -205,7 +237,7 @@ TEST_P(MoverServesTest, MemoryIsUsedAgainWhileSomeIsOnItsWay) {
 
 // A layer of three does not hold the memory of all.
 TEST_P(MoverServesTest, SmallPiecesTakeNoLargeMemory) {
-  if (groups() > 1) GTEST_SKIP() << "whose parts have two layers";
+  if (groups() > 1 || is_lent()) GTEST_SKIP() << "of copies that have three layers";
   make_serving();
   outlet_->keep();
   const auto serve = [&](PeerRounds rounds, std::size_t until) {
@@ -262,7 +294,9 @@ TEST(MoverDesk, MayGoWhenTheLastEndIsHeardOf) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Groups, MoverServesTest,
-                         testing::Values(Case{"one", {0, 0, 0}}, Case{"two", {0, 40, 0, 40}}), case_name);
+                         testing::Values(Case{"one", {0, 0, 0}}, Case{"two", {0, 40, 0, 40}},
+                                         Case{"copied", {0, 0, 0}, 2}, Case{"two_copied", {0, 40, 0, 40}, 2}),
+                         case_name);
 
 }  // namespace
 }  // namespace loci
