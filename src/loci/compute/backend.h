@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/copy_bytes.h"
 #include "loci/base/host_memory.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
@@ -38,6 +39,7 @@ enum class Positions : std::uint8_t {
 struct LoadPiece {
   SlotId slot;
   std::span<const std::byte> bytes;
+  CacheUse use = CacheUse::kFill;  // in a device that is the host's memory
 };
 struct SavePiece {
   SlotId slot;

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/copy_bytes.h"
 #include "loci/base/mutex.h"
 #include "loci/cluster/peers/peer_server.h"
 #include "loci/cluster/peers/peer_store.h"
@@ -131,10 +132,13 @@ class Giver final : public PeerSource {
 // Puts what comes into slots of its own.
 class Slots final : public BlockReadSink {
  public:
-  explicit Slots(std::size_t blocks) : slots_(blocks, std::vector<std::byte>(kBlockBytes)), left_(blocks) {}
+  explicit Slots(std::size_t blocks)
+      : slots_(blocks, std::vector<std::byte>(kBlockBytes)),
+        use_(cache_use_of(blocks * kBlockBytes)),
+        left_(blocks) {}
   void slices(std::size_t item, std::uint32_t first, std::uint32_t,
               std::span<const std::byte> bytes) override {
-    std::memcpy(slots_[item].data() + first * kSliceBytes, bytes.data(), bytes.size());
+    copy_bytes(std::span(slots_[item]).subspan(first * kSliceBytes, bytes.size()), bytes, use_);
   }
   void done(std::size_t, Status status) override {
     if (!status.ok()) failed_ = true;
@@ -144,6 +148,7 @@ class Slots final : public BlockReadSink {
 
  private:
   std::vector<std::vector<std::byte>> slots_;
+  const CacheUse use_;
   std::atomic<std::size_t> left_;
   std::atomic<bool> failed_ = false;
   std::promise<bool> all_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/copy_bytes.h"
 
 namespace loci::cpu {
 
@@ -93,9 +94,10 @@ void BlockStorage::check_slice(SlotId slot, std::uint32_t layer, std::size_t byt
              "not a layer's slice");
 }
 
-void BlockStorage::write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> bytes) {
+void BlockStorage::write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> bytes,
+                               CacheUse use) {
   check_slice(slot, layer, bytes.size());
-  std::memcpy(slice(slot, layer), bytes.data(), bytes.size());
+  copy_bytes({reinterpret_cast<std::byte*>(slice(slot, layer)), bytes.size()}, bytes, use);
 }
 
 void BlockStorage::read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> bytes) const {

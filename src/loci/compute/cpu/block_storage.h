@@ -55,7 +55,7 @@ class BlockStorage {
   void copy_tokens(SlotId from, SlotId to, std::uint32_t layer, std::uint32_t tokens) const;
 
   void begin_fill(std::uint32_t group, SlotId slot);
-  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice);
+  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice, CacheUse use);
   void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const;
   // The memory of layers of a group (counted in it), whose slices lie one behind the other.
   std::span<const std::byte> view(std::uint32_t group, SlotId slot, LayerRange layers) const;

@@ -86,7 +86,7 @@ class CpuBackend final : public Backend {
       for (const LoadPiece& piece : pieces) {
         LOCI_CHECK(piece.bytes.size() == (layers.end - layers.begin) * slice_bytes, "not layers of a block");
         blocks_.write_layer(piece.slot, layer,
-                            piece.bytes.subspan((i - layers.begin) * slice_bytes, slice_bytes));
+                            piece.bytes.subspan((i - layers.begin) * slice_bytes, slice_bytes), piece.use);
         blocks_.layer_arrived(piece.slot, layer);
       }
     }

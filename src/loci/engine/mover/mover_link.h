@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/copy_bytes.h"
 #include "loci/engine/mover/host_tier.h"
 #include "loci/engine/mover/mover.h"
 #include "loci/engine/mover/mover_desk.h"
@@ -36,11 +37,11 @@ struct MoverLink {
 
   // Brings a whole and verified slice of the move to the device. Only here are keys moved to another
   // position; this is done in a copy, so that the source keeps the keys as they were computed. `index`: of
-  // the layer in its group.
-  void arrive(const Move& move, const MovePart& part, std::uint32_t index,
-              std::span<const std::byte> slice) const {
+  // the layer in its group. `use`: of a slice that is copied as it is.
+  void arrive(const Move& move, const MovePart& part, std::uint32_t index, std::span<const std::byte> slice,
+              CacheUse use = CacheUse::kFill) const {
     if (move.form == StateForm::kHidden) return arrive_hidden(move, part, index, slice);
-    if (move.rotate_by == 0) return load_slice(part, index, slice);
+    if (move.rotate_by == 0) return load_slice(part, index, slice, use);
     std::vector<std::byte> rotated(slice.begin(), slice.end());
     backend.rotate_keys(group(part.group).layers[index], move.rotate_by, rotated);
     load_slice(part, index, rotated);
@@ -60,8 +61,9 @@ struct MoverLink {
     load_slice(part, index, slice);
   }
 
-  void load_slice(const MovePart& part, std::uint32_t index, std::span<const std::byte> slice) const {
-    const LoadPiece piece{part.to, slice};
+  void load_slice(const MovePart& part, std::uint32_t index, std::span<const std::byte> slice,
+                  CacheUse use = CacheUse::kFill) const {
+    const LoadPiece piece{part.to, slice, use};
     backend.load(part.group, {index, index + 1}, {&piece, 1}, BytesHeld::kDuringCall);
   }
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "loci/base/copy_bytes.h"
 #include "loci/base/mutex.h"
 
 namespace loci {
@@ -21,12 +22,15 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
   Batch(const MoverLink& link, std::vector<Move> moves, Nanos taken)
       : link_(link), begun_(link.desk.now()), left_(moves.size()) {
     Nanos limit = link.options.load_limit;
+    std::uint64_t bytes = 0;
     for (Move& move : moves) {
+      bytes += link.desk.bytes_of(move);
       limit = std::max(limit, move.time_limit);
       Read& read = reads_.emplace_back(std::move(move));
       for (std::uint32_t i = 0; i < read.move.parts.size(); ++i) items_.push_back({&read, i});
     }
     deadline_ = taken + limit;
+    use_ = cache_use_of(bytes);
   }
 
   std::vector<BlockRead> items() const {
@@ -56,9 +60,9 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto slice = bytes.subspan(i * slice_bytes, slice_bytes);
       if (read.move.to == Tier::kDevice) {
-        link_.arrive(read.move, part, first + i, slice);
-      } else {
-        std::memcpy(link_.host.slice(part.group, part.to, first + i).data(), slice.data(), slice.size());
+        link_.arrive(read.move, part, first + i, slice, use_);
+      } else {  // nobody reads it soon
+        copy_bytes(link_.host.slice(part.group, part.to, first + i), slice, CacheUse::kBypass);
       }
     }
     arrived += count;
@@ -148,6 +152,7 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
   const MoverLink link_;
   const Nanos begun_;
   Nanos deadline_ = 0;
+  CacheUse use_ = CacheUse::kFill;  // of what is loaded
   std::atomic<bool> came_ = false;  // a slice of any of them
   std::atomic<std::size_t> left_;   // reads whose end is not told
   std::deque<Read> reads_;
