@@ -109,8 +109,9 @@ std::span<const std::byte> BlockStorage::view(std::uint32_t group, SlotId slot, 
   const std::size_t slice_bytes = layout_.slice_bytes();
   LOCI_CHECK(slot.value < pools_[group].count && layers.end * slice_bytes <= groups_[group].block_bytes,
              "not layers of a slot");
-  return {pools_[group].blocks.data() + slot.value * groups_[group].block_bytes + layers.begin * slice_bytes,
-          (layers.end - layers.begin) * slice_bytes};
+  const std::span part(pools_[group].blocks.data() + slot.value * groups_[group].block_bytes,
+                       groups_[group].block_bytes);
+  return std::as_bytes(part.subspan(layers.begin * slice_bytes, (layers.end - layers.begin) * slice_bytes));
 }
 
 void BlockStorage::layer_arrived(SlotId slot, std::uint32_t layer) {
