@@ -91,11 +91,11 @@ def stories_until(what):
         expect(tries < 10 or time.monotonic() < end, f"not with {tries} stories: {what}")
 
 
-def goes_on(place, number, count=COUNT, act=None):
-    """The reply to a story, which a lone server gives too. act(): called once the prefill member computes the story, if it was
-    seen to do so."""
+def goes_on(place, number, count=COUNT, act=None, front=None):
+    """The reply to a story, which a lone server gives too, through the front. act(): called once the prefill member computes the
+    story, if it was seen to do so."""
     body, outcome = completion(number, prompt=story(number, count)), []
-    asks = threading.Thread(target=lambda: outcome.append(place.ask(place.route, "/v1/completions", body)), daemon=True)
+    asks = threading.Thread(target=lambda: outcome.append(place.ask(front or place.route, "/v1/completions", body)), daemon=True)
     asks.start()
     try:
         if act:
@@ -318,13 +318,14 @@ def test_a_prefill_member_answers_where_nobody_else_lives(place):
 
 
 def test_a_decode_member_that_stops_hands_on_who_waits(place):
-    """(The other decode member is draining, so the prefill member answers.)"""
+    """(The other decode member is draining, so the prefill member answers. A front that has seen the prefill member fail passes it over
+    for up to half a minute.)"""
     for number in stories_until("who waits is handed on"):
-        with place.server("--role", "decode", "--api-keys", place.keys.path) as second:
-            place.route.wait_for(2)
+        with place.server("--role", "decode", "--api-keys", place.keys.path) as second, place.front("--handover", "always") as front:
+            front.wait_for(2)
             wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
-            wait_until(lambda: place.route.metrics()['loci_front_feeds{state="read"}'] == 3, "the front reads of all")
-            reply = goes_on(place, number, 3 * COUNT, second.process.terminate)
+            wait_until(lambda: front.metrics()['loci_front_feeds{state="read"}'] == 3, "the front reads of all")
+            reply = goes_on(place, number, 3 * COUNT, second.process.terminate, front)
             expect_equal(second.process.wait(120), 0, "its exit")
         if reply.headers["X-Loci-Member"] == name_of(place, place.prefill, place.decode):
             return
