@@ -66,8 +66,9 @@ struct PeerServer::Exchanged {
   struct Piece {
     PeerSlices slices;                       // if the piece is gone, only its place counts
     std::uint8_t groups = 0;                 // bits: the one of which layers came, or all that are gone
-    std::unique_ptr<const PeerBytes> given;  // null: it is gone
-    std::uint64_t check[2]{};                // check_peer_piece() of the bytes that are given
+    std::shared_ptr<const PeerBytes> given;  // null: it is gone; shared by the pieces of what was given
+    std::span<const std::byte> bytes;        // of what was given
+    std::uint64_t check[2]{};                // check_peer_piece() of these bytes
   };
 
   // Of a read; written before the source knows of it, and not after.
@@ -145,8 +146,6 @@ void PeerServer::answered(PeerAnswer answer) {
 
 void PeerServer::give(const PeerSlices& slices, std::unique_ptr<const PeerBytes> given) {
   const PeerPlace& place = slices.place;
-  Exchanged::Piece piece{
-      .slices = slices, .groups = static_cast<std::uint8_t>(1u << slices.group), .given = std::move(given)};
   std::shared_ptr<const std::vector<PeerWant>> wants;
   {
     const MutexLock lock(mutex_);
@@ -154,10 +153,25 @@ void PeerServer::give(const PeerSlices& slices, std::unique_ptr<const PeerBytes>
     if (at != open_.end()) wants = at->second->wants;
   }
   if (!wants) return;
-  // Here, where the bytes have just been copied, and not on the connection's thread, which has more to do.
-  check_peer_piece(wants->at(place.index).key, static_cast<std::uint8_t>(slices.group),
-                   static_cast<std::uint16_t>(slices.first), piece.given->bytes(), piece.check);
-  change(place.read, [&](Exchanged& exchanged) { exchanged.pieces.push_back(std::move(piece)); });
+  const std::shared_ptr<const PeerBytes> shared = std::move(given);
+  const std::span<const std::byte> all = shared->bytes();
+  const std::uint64_t most = peer_piece_bytes_max(slices.layer_bytes);
+  std::vector<Exchanged::Piece> pieces;
+  for (std::uint64_t at = 0; at < all.size(); at += most) {
+    Exchanged::Piece& piece = pieces.emplace_back(
+        Exchanged::Piece{.slices = slices,
+                         .groups = static_cast<std::uint8_t>(1u << slices.group),
+                         .given = shared,
+                         .bytes = all.subspan(at, std::min<std::uint64_t>(most, all.size() - at))});
+    piece.slices.first += static_cast<std::uint32_t>(at / slices.layer_bytes);
+    piece.slices.is_last = slices.is_last && at + piece.bytes.size() == all.size();
+    // Here, and not on the connection's thread, which has more to do.
+    check_peer_piece(wants->at(place.index).key, static_cast<std::uint8_t>(slices.group),
+                     static_cast<std::uint16_t>(piece.slices.first), piece.bytes, piece.check);
+  }
+  change(place.read, [&](Exchanged& exchanged) {
+    for (Exchanged::Piece& piece : pieces) exchanged.pieces.push_back(std::move(piece));
+  });
 }
 
 void PeerServer::gone(PeerGone gone) {
@@ -377,8 +391,7 @@ asio::awaitable<bool> PeerServer::send_piece(Exchange& exchange, Exchanged& exch
     std::uint8_t& wanted = left.groups[slices.place.index];
     // (Of what is gone, layers may still come.)
     if ((piece->groups & wanted & (1u << group)) == 0) continue;
-    const std::span<const std::byte> bytes =
-        piece->given ? piece->given->bytes() : std::span<const std::byte>();
+    const std::span<const std::byte> bytes = piece->bytes;
     const PeerPieceHead head{.index = slices.place.index,
                              .group = group,
                              .is_gone = !piece->given,

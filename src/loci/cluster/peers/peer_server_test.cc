@@ -50,7 +50,7 @@ TEST(PeerServerTest, AConnectionWithoutTheKeyEnds) {
   const std::string question = write_peer_question(keys);
   ASSERT_EQ(question.size(), 20u);
   asio::write(socket,
-              asio::buffer("POST /peers/2/ask HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
+              asio::buffer("POST /peers/3/ask HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
                            "Content-Length: 20\r\n\r\n" +
                            question),
               error);
@@ -97,7 +97,7 @@ TEST(PeerServerTest, AReadEndsAtItsTimeLimitThoughItsReaderWaits) {
   stream.handshake(asio::ssl::stream_base::client);
   const std::string wants = write_peer_wants({.time_limit = kNanosPerMilli, .wants = {{key_of(1), 1}}});
   asio::write(stream,
-              asio::buffer(fmt::format("POST /peers/2/read HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
+              asio::buffer(fmt::format("POST /peers/3/read HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
                                        "Content-Length: {}\r\n\r\n{}",
                                        wants.size(), wants)));
   EXPECT_TRUE(silent.has_left(1));

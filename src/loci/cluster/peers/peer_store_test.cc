@@ -165,6 +165,77 @@ TEST_F(PeerStoreTest, FirstLayersOfAllBlocksComeFirst) {
   EXPECT_EQ(one.rounds(), 1);
 }
 
+// Seven layers of 100 KiB, which its source gives all at once.
+class LargePeer final : public PeerSource {
+ public:
+  static constexpr std::uint64_t kLayerBytes = 100 << 10;
+  static constexpr std::uint32_t kLayers = 7;
+  LargePeer()
+      : server_({.tls = make_peer_server_tls(secret_of(1)).value(), .state = "same"}, clock_, quiet()) {
+    for (std::size_t i = 0; i < state.size(); ++i) state[i] = static_cast<std::byte>(i * 31 >> 8);
+    EXPECT_TRUE(server_.listen().ok());
+    server_.start(*this);
+  }
+  ~LargePeer() override { server_.stop(); }
+  PeerAddress address() const { return {.id = "large", .host = "127.0.0.1", .port = server_.port()}; }
+  void ask(PeerQuestion question) override { server_.answered({.id = question.id, .groups = {1}}); }
+  void read(PeerRead read, Nanos) override {
+    server_.give(
+        {.place = {read.id, 0, {}}, .group = 0, .first = 0, .layer_bytes = kLayerBytes, .is_last = true},
+        std::make_unique<Lent>(*this));
+  }
+  void leave(PeerReadId) override {}
+  RequestId prefill(PrefillWork, std::function<void(PrefillNews)>) override { return RequestId(1); }
+  void leave_prefill(RequestId) override {}
+
+  std::vector<std::byte> state = std::vector<std::byte>(kLayers * kLayerBytes);
+  std::atomic<int> returned = 0;
+
+ private:
+  struct Lent final : PeerBytes {
+    explicit Lent(LargePeer& p) : peer(p) {}
+    ~Lent() override { ++peer.returned; }
+    std::span<const std::byte> bytes() const override { return peer.state; }
+    LargePeer& peer;
+  };
+  const SystemClock clock_;
+  PeerServer server_;
+};
+
+// Puts a block together, and notes with which layers its slices begin.
+class OneBlock final : public BlockReadSink {
+ public:
+  void slices(std::size_t, std::uint32_t first, std::uint32_t, std::span<const std::byte> bytes) override {
+    firsts.push_back(first);
+    state.insert(state.end(), bytes.begin(), bytes.end());
+  }
+  void done(std::size_t, Status status) override { end.set_value(status.code()); }
+
+  std::vector<std::uint32_t> firsts;
+  std::vector<std::byte> state;
+  std::promise<StatusCode> end;
+};
+
+// Of what has not verified a reader holds little, whatever a block has.
+TEST_F(PeerStoreTest, LargePartsComeInPieces) {
+  LargePeer peer;
+  PeerStoreOptions options{
+      .peers = list_,
+      .tls = make_peer_client_tls(secret_of(1)).value(),
+      .state = "same",
+      .groups = {{.layers = LargePeer::kLayers, .layer_slice_bytes = LargePeer::kLayerBytes}},
+      .store = nullptr};
+  store_ = make_peer_store(std::move(options), clock_);
+  list_->set({peer.address()});
+  ASSERT_EQ(ask({key_of(1)}), Groups{1});
+  const auto block = std::make_shared<OneBlock>();
+  store_->read({{.group = 0, .key = key_of(1)}}, 0, block);
+  EXPECT_EQ(block->end.get_future().get(), StatusCode::kOk);
+  EXPECT_EQ(block->firsts, (std::vector<std::uint32_t>{0, 2, 4, 6}));
+  EXPECT_TRUE(block->state == peer.state);
+  EXPECT_TRUE(eventually([&] { return peer.returned == 1; })) << "once, when the last piece was sent";
+}
+
 TEST_F(PeerStoreTest, WhatIsGoneBehindItsFirstLayersIsSaidToBe) {
   FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kForgetsLater);
   rounds_ = 5;

@@ -169,6 +169,7 @@ class FakePeer final : public PeerSource {
       server_->give({.place = {read.id, index, rounds},
                      .group = group,
                      .first = layers.begin,
+                     .layer_bytes = kGroups[group].layer_slice_bytes,
                      .is_last = layers.end == groups[group].layers.size()},
                     std::make_unique<Given>(std::vector<std::byte>(state.begin() + at(layers.begin),
                                                                    state.begin() + at(layers.end)),

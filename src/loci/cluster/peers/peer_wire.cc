@@ -181,7 +181,8 @@ Status PeerPartReader::begin_piece() {
     return {};
   }
   const SharedGroup& group = groups_[head_.group];
-  const std::uint64_t most = (group.layers - head_.first) * group.layer_slice_bytes;
+  const std::uint64_t left = (group.layers - head_.first) * group.layer_slice_bytes;
+  const std::uint64_t most = std::min(left, peer_piece_bytes_max(group.layer_slice_bytes));
   if (head_.bytes == 0 || head_.bytes > most || head_.bytes % group.layer_slice_bytes != 0) {
     return data_loss(fmt::format("expected layers of {} bytes each, {} at most, found {}",
                                  group.layer_slice_bytes, most, head_.bytes),

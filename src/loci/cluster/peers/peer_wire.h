@@ -7,6 +7,7 @@
 // taken. Values; thread-compatible.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,9 +27,9 @@ namespace loci {
 
 // Of all these messages. It is a part of the state's name (below), so that members with another version are
 // refused, and is in both paths, for people. (The feed's messages have a version of their own.)
-inline constexpr std::uint32_t kPeerBytesVersion = 2;
-inline constexpr std::string_view kPeerAskPath = "/peers/2/ask";
-inline constexpr std::string_view kPeerReadPath = "/peers/2/read";
+inline constexpr std::uint32_t kPeerBytesVersion = 3;
+inline constexpr std::string_view kPeerAskPath = "/peers/3/ask";
+inline constexpr std::string_view kPeerReadPath = "/peers/3/read";
 // Names the state that the asking server means (PeerServerOptions::state). A server with another state
 // refuses, and names both.
 inline constexpr std::string_view kPeerStateHeader = "Loci-State";
@@ -69,6 +70,12 @@ struct PeerPieceHead {
   std::uint64_t check[2]{};  // check_peer_piece() of these bytes
 };
 inline constexpr std::size_t kPeerPieceHeadBytes = 32;
+// A reader holds a piece until it has verified. So a piece has one layer, or as many as have so many bytes
+// together.
+inline constexpr std::uint64_t kPeerPieceBytesMax = 256 << 10;
+constexpr std::uint64_t peer_piece_bytes_max(std::uint64_t layer_bytes) {
+  return std::max(layer_bytes, kPeerPieceBytesMax / layer_bytes * layer_bytes);
+}
 std::string write_peer_piece_head(const PeerPieceHead& head);
 // XXH3, 128 bits, of the key, the group, the first layer and the bytes. It detects a piece that was assembled
 // wrongly; TLS ensures that nobody changed it on the way.

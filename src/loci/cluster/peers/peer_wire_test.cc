@@ -232,6 +232,16 @@ TEST(PeerWire, WrongHeadsEndTheReplyBeforeMemoryIsTaken) {
   EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 120}), "bytes") << "more layers than there are";
   EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 30}), "bytes") << "half a layer";
   EXPECT_EQ(field({.index = 0, .group = 0, .bytes = 0}), "bytes") << "no layer";
+  const std::vector<SharedGroup> large = {{.layers = 5, .layer_slice_bytes = 100 << 10},
+                                          {.layers = 5, .layer_slice_bytes = 3 << 20}};
+  const auto is_taken = [&](std::uint8_t group, std::uint64_t bytes) {
+    const PeerPieceHead head{.index = 0, .group = group, .bytes = bytes};
+    return hear(write_peer_piece_head(head), 32, {{wire_key(1), 3}}, large).status.ok();
+  };
+  EXPECT_TRUE(is_taken(0, 200 << 10));
+  EXPECT_FALSE(is_taken(0, 300 << 10)) << "more than a reader holds";
+  EXPECT_TRUE(is_taken(1, 3 << 20)) << "one layer at least";
+  EXPECT_FALSE(is_taken(1, 6 << 20));
   EXPECT_EQ(field({.index = 0, .group = 0, .is_gone = true, .bytes = 100}), "bytes");
   std::string kind = write_peer_piece_head({.index = 0, .group = 0, .bytes = 100});
   kind[5] = 2;

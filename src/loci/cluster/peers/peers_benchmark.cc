@@ -114,7 +114,11 @@ class Giver final : public PeerSource {
             .begin = round, .end = static_cast<std::uint8_t>(round + 1), .of = read.rounds};
         const auto bytes = std::span(state_).subspan(i % kBlocksMax * kBlockBytes + begin * kSliceBytes,
                                                      (end - begin) * kSliceBytes);
-        server_->give({.place = {read.id, i, rounds}, .group = 0, .first = begin, .is_last = end == kLayers},
+        server_->give({.place = {read.id, i, rounds},
+                       .group = 0,
+                       .first = begin,
+                       .layer_bytes = kSliceBytes,
+                       .is_last = end == kLayers},
                       std::make_unique<Lent>(*this, bytes));
       }
     }

@@ -264,6 +264,7 @@ void MoverServes::give(const std::shared_ptr<Left>& left, std::uint32_t part,
   const PeerSlices slices{.place = *left->move.peer,
                           .group = group,
                           .first = layers.begin,
+                          .layer_bytes = link_.group(group).layer_slice_bytes,
                           .is_last = layers.end == link_.group(group).layers.size()};
   outlet_->give(slices, std::move(given));
 }

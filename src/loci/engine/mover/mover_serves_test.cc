@@ -204,7 +204,9 @@ TEST_P(MoverServesTest, WhatTheHostCanReadIsLent) {
     mover_->start(serves(tier, slot), {});
     kept += parts;
     while (outlet_->kept() < kept) std::this_thread::yield();
-    if (tier == Tier::kDevice) EXPECT_EQ(outlet_->places(), places);
+    if (tier == Tier::kDevice) {
+      EXPECT_EQ(outlet_->places(), places);
+    }
     outlet_->take();
   }
   EXPECT_EQ(outlet_->places().size(), 2 * parts) << "of the device and of host memory";

@@ -26,8 +26,9 @@ inline LayerRange layers_of(const PeerRounds& rounds, const LayerGroup& group, s
 struct PeerSlices {
   PeerPlace place;
   std::uint32_t group = 0;
-  std::uint32_t first = 0;  // index in the group of the first layer
-  bool is_last = true;      // no later layers follow
+  std::uint32_t first = 0;        // index in the group of the first layer
+  std::uint64_t layer_bytes = 0;  // of each layer
+  bool is_last = true;            // no later layers follow
 };
 
 // State that a peer is given. Its bytes do not change, and its move goes on, until it is destroyed, which may
