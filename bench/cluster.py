@@ -144,7 +144,10 @@ class Bench:
     def link(self):
         said = run([self.arguments.build / "peers_benchmark"])
         plain, opened, sealed = re.search(r"plain TCP (\d+) MiB/s; a peer gives ([\d.]+) of it unencrypted, ([\d.]+) encrypted", said).groups()
-        return [{"plain TCP, MiB/s": float(plain), "of it, unencrypted": float(opened), "of it, encrypted": float(sealed)}]
+        work = re.search(r"plain TCP ([\d.]+) s, unencrypted ([\d.]+) s, encrypted ([\d.]+) s", said).groups()
+        arms = ("plain TCP", "unencrypted", "encrypted")
+        return [{"plain TCP, MiB/s": float(plain), "of it, unencrypted": float(opened), "of it, encrypted": float(sealed),
+                 **{f"processor s for a GiB, {arm}": float(seconds) for arm, seconds in zip(arms, work)}}]
 
     # --- what serving peers costs ---
 
