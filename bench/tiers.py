@@ -49,6 +49,7 @@ TIERS, TIERS_Q8 = "Loci, tiers", "Loci, tiers, q8"
 SAVES_KV, SAVES_HIDDEN = "Loci, saves keys and values", "Loci, saves hidden states"
 KEYS = {"llama-no-cache": NO_CACHE, "llama-cache": CACHE, "loci-tiers": TIERS, "loci-tiers-q8": TIERS_Q8, "loci-all": ALL,
         "loci-saves-kv": SAVES_KV, "loci-saves-hidden": SAVES_HIDDEN}
+DEFAULT_KEYS = [key for key in KEYS if not key.startswith("loci-saves")]  # those are compared below saturation
 LOCI_FLAGS = {TIERS: (), TIERS_Q8: ("--state-type", "q8"), SAVES_KV: ("--hidden", "off"), SAVES_HIDDEN: ("--hidden", "on")}
 LATER_TTFT = "p90 TTFT of later turns"
 LATER_TBT, P99_TBT = "mean TBT of later turns", "p99 TBT"
@@ -220,7 +221,9 @@ def report(results, conversations, below_saturation):
 
 def main():
     arguments = parse_arguments()
-    wanted = [KEYS[key] for key in arguments.only or KEYS]
+    wanted = [KEYS[key] for key in arguments.only or DEFAULT_KEYS]
+    if arguments.disk == "none" and {SAVES_KV, SAVES_HIDDEN} & set(wanted):
+        raise SystemExit("bench: expected a disk for loci-saves-kv and loci-saves-hidden, found --disk none: name its size")
     results = {}
     with tempfile.TemporaryDirectory(prefix="loci_bench_") as folder:
         workload = Workload(arguments, pathlib.Path(folder))

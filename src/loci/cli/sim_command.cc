@@ -190,7 +190,7 @@ int run_sim(const SimFlags& flags) {
   std::signal(SIGINT, SIG_DFL);
   if (!report.ok()) return fail(report.status());
   nlohmann::ordered_json json = sim::report_json(*trace, options, *report);
-  if (!flags.from_log.empty()) {
+  if (!flags.from_log.empty() && !report->stopped) {
     const Result<sim::LogPasses> passes =
         sim::passes_of_log(flags.from_log, sim::PassModel(options.model, options.machine));
     if (!passes.ok()) return fail(passes.status());

@@ -15,7 +15,7 @@ namespace loci::sim {
 struct LogPasses {
   struct Kind {
     std::uint64_t passes = 0;
-    Nanos took = 0, modelled = 0;  // all of them
+    Nanos took = 0, modelled = 0;  // sums over these passes
   };
   Kind decodes;  // passes without a prompt's tokens
   Kind prompts;
@@ -25,9 +25,9 @@ struct LogPasses {
   Nanos beside_model = 0;
 };
 
-// Of passes that may have waited for loads, or that projected hidden states, only the projecting counts: how
-// long the others take is not the model's. A pass ends when the next event says so, with all that the server
-// did until then. Errors: those of replay(), naming the file.
+// Passes that may have waited for loads are left out; of passes that projected hidden states only the
+// projecting is compared. A pass ends with the event that tells of its end, so all that the server did until
+// then counts. Replays the log: O(its events). Thread-safe. Errors: those of replay(), naming the file.
 Result<LogPasses> passes_of_log(const std::string& path, const PassModel& model);
 
 }  // namespace loci::sim

@@ -13,7 +13,7 @@ namespace loci::sim {
 
 nlohmann::ordered_json report_json(const Trace& trace, const WorldOptions& options,
                                    const WorldReport& report);
-// Adds what the passes of the log took from which the requests are.
+// Adds what the passes of the log that the requests come from took (`log`).
 void add_log_passes(nlohmann::ordered_json& report, const LogPasses& passes);
 std::string report_text(const nlohmann::ordered_json& report);
 

@@ -5,9 +5,9 @@
 //   contiguous   the same blocks in the order of their tokens: the ideal
 //   near         the blocks scattered, but in 2 MiB of memory: jumps as many, but to pages that lie together
 //   slots        the blocks in order, but one layer of a pool whose slots hold several: the order of slots
-//   alone copy-out     the scattered blocks are first copied to contiguous memory, then the same kernel
-//   ("CopyOut +
-//                Attention")
+//                alone
+//   copy-out     the scattered blocks are first copied to contiguous memory, then the same kernel
+//                ("CopyOut + Attention")
 //   rounds       one token of each prompt at a time, as a kernel of single tokens would ("Multi-round
 //                PagedAttention")
 //

@@ -24,9 +24,9 @@ void Core::State::admit_waiting(CorePrompts& prompts, std::uint64_t& booked, Cor
   if (pass.budget == 0) return;
   const auto has_enough = [&](const std::string& tenant, std::uint64_t weights) {
     if (prompts.total < pass.budget) return false;
-    const std::size_t place = prompts.place_of(tenant);
-    return place < prompts.tenants.size() &&
-           prompts.tenants[place].wanted * weights >= std::uint64_t{pass.budget} * queue_.weight(tenant);
+    const std::optional<std::size_t> place = prompts.place_of(tenant);
+    return place &&
+           prompts.tenants[*place].wanted * weights >= std::uint64_t{pass.budget} * queue_.weight(tenant);
   };
   for (bool admitted = true; admitted && !batch_.full();) {
     admitted = false;

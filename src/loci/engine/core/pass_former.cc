@@ -234,7 +234,7 @@ bool PassFormer::add_spans(CoreRequest& request, CorePass& pass) {
   return gave_back;
 }
 
-bool PassFormer::add_prompts(CorePrompts& prompts, CorePass& pass) {
+bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
   struct Tenant {
     std::uint64_t virtual_time;
     std::size_t place;  // of those in `prompts`
@@ -257,7 +257,7 @@ bool PassFormer::add_prompts(CorePrompts& prompts, CorePass& pass) {
   // By their tenants; those of one in their order.
   std::vector<std::pair<std::size_t, CoreRequest*>> requests;
   for (CoreRequest* request : batch_) {
-    if (lacks_tokens(*request)) requests.emplace_back(prompts.place_of(request->tenant), request);
+    if (lacks_tokens(*request)) requests.emplace_back(prompts.place_of(request->tenant).value(), request);
   }
   const auto place = [](const auto& one) { return one.first; };
   std::ranges::stable_sort(requests, {}, place);

@@ -57,31 +57,30 @@ namespace loci {
 // The prompt tokens that running requests still have to compute.
 struct CorePrompts {
   struct Tenant {
-    const TenantId* name = nullptr;  // that of one of its requests
+    const TenantId* name = nullptr;  // of one of its requests, which must outlive this
     std::uint64_t wanted = 0;
   };
   std::vector<Tenant> tenants;  // in the order of their names
   std::uint64_t total = 0;
 
   void add(const CoreRequest& request, std::uint64_t tokens) {
-    const auto place = from(request.tenant);
-    if (place == tenants.end() || *place->name != request.tenant)
-      tenants.insert(place, {&request.tenant, tokens});
+    if (const std::optional<std::size_t> place = place_of(request.tenant))
+      tenants[*place].wanted += tokens;
     else
-      place->wanted += tokens;
+      tenants.insert(tenants.begin() + first_from(request.tenant), {&request.tenant, tokens});
     total += tokens;
   }
-  // Where the tenant is in their order; the number of tenants: it has none.
-  std::size_t place_of(const TenantId& tenant) {
-    const auto place = from(tenant);
-    const bool is_there = place != tenants.end() && *place->name == tenant;
-    return is_there ? static_cast<std::size_t>(place - tenants.begin()) : tenants.size();
+  // Where the tenant is among `tenants`; absent: it has no prompt here. O(log tenants).
+  std::optional<std::size_t> place_of(const TenantId& tenant) const {
+    const auto place = static_cast<std::size_t>(first_from(tenant));
+    return place < tenants.size() && *tenants[place].name == tenant ? std::optional(place) : std::nullopt;
   }
 
  private:
-  std::vector<Tenant>::iterator from(const TenantId& tenant) {
-    return std::ranges::lower_bound(tenants, tenant, {},
-                                    [](const Tenant& one) -> auto& { return *one.name; });
+  // The first tenant whose name is not before this one's.
+  std::ptrdiff_t first_from(const TenantId& tenant) const {
+    const auto name = [](const Tenant& one) -> auto& { return *one.name; };
+    return std::ranges::lower_bound(tenants, tenant, {}, name) - tenants.begin();
   }
 };
 
@@ -125,7 +124,7 @@ class PassFormer {
   // Divides what is left of the pass among the tenants. The one that was given least so far comes first. What
   // a tenant cannot use (another request fills the block that it lacks) goes to the next. True: room was
   // given back.
-  [[nodiscard]] bool add_prompts(CorePrompts& prompts, CorePass& pass);
+  [[nodiscard]] bool add_prompts(const CorePrompts& prompts, CorePass& pass);
 
   // --- behind the pass in flight ---
 

@@ -6,8 +6,9 @@
 // An example, in one slot. The block's record gets a new date; the disk stalls, and the write is given up
 // after the answer limit. The block is forgotten, and the disk, which answers again, takes the zeros. But the
 // date's write, which it began before, may reach the disk after them and bring the record back. So the slot
-// owes a clear that waits until the date's write has been answered. Zeros that were under way then do not
-// count.
+// owes a clear that waits until the date's write has been answered. And the disk may
+// tell of zeros late: it took them, then took the date, and tells of the date first. So zeros that were given
+// to it before it answered the late write do not settle the slot; they are written once more.
 //
 // An example, of many slots. A disk refuses the clears of 100,000 slots. An eighth of the answer limit later,
 // kAtOnce of these clears are tried. The first that fails makes all of its directory pause, for an eighth of
@@ -47,7 +48,7 @@ class DiskClears {
 
   // A record that is not wanted may be in the slot; the write that was to replace it has just failed.
   void owe(Slot slot, Nanos now);
-  // Zeros or a new record are given to the disk, behind all writes that it has answered.
+  // Zeros or a new record are given to the disk now: writes that it has answered before cannot come after.
   void begin(Slot slot);
   // The disk has taken them.
   void settle(Slot slot);

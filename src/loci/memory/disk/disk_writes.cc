@@ -35,9 +35,13 @@ class DiskWriter::Job : public DiskOperationOwner, public std::enable_shared_fro
   }
 
   std::uint64_t name() const { return name_of(group_, slot_); }
-  // Zeros or a record are about to be written.
-  void record_begins(bool zeros) {
-    record_begun_ = record_begun_ || !zeros;
+  // Zeros are about to be written.
+  void zeros_begin() {
+    if (replaces()) writer_.clears_.begin(name());
+  }
+  // A record is about to be written.
+  void record_begins() {
+    record_begun_ = true;
     if (replaces()) writer_.clears_.begin(name());
   }
   // The write of a record, or of zeros, has ended. Where it failed, the slot's old record may still be there,
@@ -70,10 +74,11 @@ class DiskWriter::RecordJob final : public Job {
 
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (step == kDiscard) return true;
-    record_begins(!entry_.has_value());
     if (entry_.has_value()) {
+      record_begins();
       encode_record(writer_.files_.record_of(group_, slot_.value), *entry_, {}, data);
     } else {
+      zeros_begin();
       std::memset(data.data(), 0, data.size());
     }
     return true;
@@ -126,7 +131,7 @@ class DiskWriter::DateJob final : public Job {
 
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (step == kRead) return true;
-    record_begins(false);
+    record_begins();
     std::memcpy(data.data(), record_.data(), record_.size());
     return true;
   }
@@ -180,12 +185,13 @@ class DiskWriter::EntryJob final : public Job {
 
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (!status_.ok()) return false;
-    if (!is_chunk(step)) record_begins(step == 0);
     if (step == 0) {
+      zeros_begin();
       std::memset(data.data(), 0, data.size());
     } else if (step <= chunks_) {
       fill(step, data);
     } else {
+      record_begins();
       encode_record(writer_.files_.record_of(group_, slot_.value), write_.entry, checksums_, data);
     }
     return true;
