@@ -190,14 +190,18 @@ int run_sim(const SimFlags& flags) {
   std::signal(SIGINT, SIG_DFL);
   if (!report.ok()) return fail(report.status());
   nlohmann::ordered_json json = sim::report_json(*trace, options, *report);
+  Status compared;  // what was simulated is written all the same
   if (!flags.from_log.empty() && !report->stopped) {
     const Result<sim::LogPasses> passes =
         sim::passes_of_log(flags.from_log, sim::PassModel(options.model, options.machine));
-    if (!passes.ok()) return fail(passes.status());
-    sim::add_log_passes(json, *passes);
+    if (passes.ok())
+      sim::add_log_passes(json, *passes);
+    else
+      compared = passes.status();
   }
   fmt::print("{}", sim::report_text(json));
   if (const Status written = output->write(json.dump(1) + "\n"); !written.ok()) return fail(written);
+  if (!compared.ok()) return fail(compared);
   if (report->stopped) fmt::print(stderr, "loci sim: interrupted; this is what was done until then\n");
   return report->stopped ? 130 : 0;
 }
