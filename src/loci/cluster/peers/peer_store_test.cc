@@ -224,7 +224,9 @@ TEST_F(PeerStoreTest, LargePartsComeInPieces) {
       .tls = make_peer_client_tls(secret_of(1)).value(),
       .state = "same",
       .groups = {{.layers = LargePeer::kLayers, .layer_slice_bytes = LargePeer::kLayerBytes}},
-      .store = nullptr};
+      .store = nullptr,
+      .silence_limit = kLong,
+      .transfer_limit = kLong};
   store_ = make_peer_store(std::move(options), clock_);
   list_->set({peer.address()});
   ASSERT_EQ(ask({key_of(1)}), Groups{1});
