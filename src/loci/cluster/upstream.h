@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of a front to its instances. They are made when they are needed, and kept for the next request
-// if the instance allows it. HTTP/1.1, with TLS if the member's row says so.
+// Connections of a front to its instances, and of a member to its peers. They are made when they are needed,
+// and kept for the next request if the other side allows it. HTTP/1.1, with TLS if the member's row says so.
 //
 // Network thread only.
 #pragma once
@@ -56,9 +56,9 @@ class Upstream {
   // Reads more of the body; empty at its end. Absent: the connection broke before its end. What it returns is
   // valid until the next call.
   boost::asio::awaitable<std::optional<std::string_view>> read_piece() { return read_more({}, kPieceBytes); }
-  // The same for who knows how much is to come. Bytes of a chunk may be read straight into `room`, from its
-  // beginning on, which saves a copy. What is returned lies there, or in a buffer of the connection, which
-  // takes little at once.
+  // The same for a caller that knows how much will come. Bytes of a chunk may be read straight into `room`,
+  // from its beginning on, which saves a copy. What is returned lies there, or in a buffer of the connection,
+  // which takes little at once.
   boost::asio::awaitable<std::optional<std::string_view>> read_piece(std::span<std::byte> room) {
     return read_more(room, kBehindBytes);
   }
@@ -118,7 +118,8 @@ class Upstream {
   boost::beast::flat_buffer buffer_;
   std::unique_ptr<Parser> parser_;
   std::uint64_t chunk_left_ = 0;  // of the chunk that has begun: bytes that were not read
-  // The parser's, which refers to it: some bytes of a chunk, of which `remain` are left, with these.
+  // Called by the parser, which keeps a reference to it, for each run of a chunk's bytes: `remain` are left
+  // of the chunk, these included.
   std::function<std::size_t(std::uint64_t remain, boost::core::string_view bytes, boost::system::error_code&)>
       on_chunk_;
 };
