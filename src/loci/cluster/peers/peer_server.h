@@ -7,7 +7,7 @@
 // state of prompts (prefill_wire.h), which they then read.
 //
 // Nothing is kept for a peer and nothing is pushed. A read names its blocks by key. Only a few blocks are
-// held at a time, each only while its bytes are copied (engine/core/peer_reads.h). A peer that takes nothing
+// held at a time, each until its bytes are sent (engine/core/peer_reads.h). A peer that takes nothing
 // for kPeerPatience loses its connection; so does one that has not taken all of a read within its time limit
 // and kPeerPatience. So blocks on their way to a peer that no longer reads are freed before other peers,
 // which wait longer (PeerStoreOptions::silence_limit), give up.

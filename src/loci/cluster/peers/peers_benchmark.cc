@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures how fast state comes from a peer over this machine's loopback device: beside a plain TCP stream of
 // as many bytes (what iperf3 does), a PeerServer that gives blocks and the store that reads them, without
-// encryption and with TLS 1.3, in turns. Each side copies what it gives or gets, as members do. Aim: 0.8 of
-// the plain stream without encryption. It also prints the processor time that both ends took, which the load
-// of the machine changes less.
+// encryption and with TLS 1.3, in turns. The giving side lends its memory and the reading side copies once,
+// as members do on a CPU. Aim: 0.8 of the plain stream without encryption. It also prints the processor time
+// that both ends took, which the load of the machine changes less.
 #include <fmt/format.h>
 #include <spdlog/sinks/null_sink.h>
 

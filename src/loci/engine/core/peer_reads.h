@@ -7,8 +7,8 @@
 //
 //     block     a   b   c   d
 //     device    K   .   k   .     read(): a and b are on their way at once (Transfers::serve), each held
-//     disk      .   K   .   .     where it is until its bytes are copied. c waits. d is gone: the peer is
-//                                 told, and computes it.
+//     disk      .   K   .   .     where it is until the peer has taken its bytes. c waits. d is gone: the
+//                                 peer is told, and computes it.
 //
 //     device    .   .   K   .     a was evicted meanwhile, which hurts nobody. c is whole, and follows. Had
 //                                 it not come within kComingMax it would be gone too.
@@ -20,8 +20,8 @@
 //
 // The rules:
 //   - Nothing is kept for a peer: blocks that it was told of may be gone when it reads them, and the later
-//     layers of a block when it has the first ones. A block is held while some of its layers are copied, not
-//     from round to round: that would hold all blocks of a read until its end.
+//     layers of a block when it has the first ones. A block is held while some of its layers are on their
+//     way, not from round to round: that would hold all blocks of a read until its end.
 //   - A round of a block begins when the rounds before it have begun. First layers go before later ones.
 //   - Once half of a read's time is over, blocks are finished instead, in the order of the read: each that
 //     begins brings all of its layers that are left. So of a read that its deadline cuts about two thirds of

@@ -11,7 +11,7 @@ namespace {
 constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
 constexpr Nanos kLateTimes = 2;              // a load may take so many times what was predicted
 constexpr std::uint32_t kSharesMax = 8;      // each holds its block until the store has it
-constexpr std::uint32_t kServesMax = 16;     // each holds its block until it is copied or read
+constexpr std::uint32_t kServesMax = 16;     // each holds its block until the peer has its bytes
 
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
