@@ -39,7 +39,8 @@ enum class Positions : std::uint8_t {
 struct LoadPiece {
   SlotId slot;
   std::span<const std::byte> bytes;
-  CacheUse use = CacheUse::kFill;  // in a device that is the host's memory
+  // How to copy where the device is the host's memory; other devices ignore it.
+  CacheUse use = CacheUse::kFill;
 };
 struct SavePiece {
   SlotId slot;
