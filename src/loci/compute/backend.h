@@ -133,8 +133,8 @@ class Backend {
   // info().projects. `rows`: the block's rows, [token][hidden_row_bytes], as Span::capture got them; they
   // take fewer bytes than the layer's slice (hidden_form.h). `position`: of the block's first token. The rows
   // lie in the slot until somebody reads the layer. The first pass that reads it projects them to keys and
-  // values as a part of itself, on all threads; a save() projects them too. The result has the same bits as
-  // computing. Holds `rows` during the call.
+  // values as a part of itself, on all threads; a save() or a view() projects them too. The result has the
+  // same bits as computing. Holds `rows` during the call.
   virtual void load_hidden(std::uint32_t group, SlotId slot, std::uint32_t layer, std::uint32_t position,
                            std::span<const std::byte> rows) = 0;
   // Says that the layers that have not arrived will not come: spans of the running pass that read them end
@@ -143,8 +143,9 @@ class Backend {
   // Copies the same layers of several blocks out of their slots.
   virtual void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
                     BytesHeld held) const = 0;
-  // The memory of some layers of a block, as save() copies them, if the host can read it where it is; else
-  // empty. It does not change while the slot holds the block. The layers are whole.
+  // The memory of some layers of a block, with the bytes that save() would copy; empty: the host cannot read
+  // it. Only of layers that are whole. Layers that lie there as hidden states are projected first, on this
+  // thread, so ask for few at a time. The bytes stay as they are while the slot holds the block.
   virtual std::span<const std::byte> view(std::uint32_t /*group*/, SlotId /*slot*/,
                                           LayerRange /*layers*/) const {
     return {};

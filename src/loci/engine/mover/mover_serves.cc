@@ -178,31 +178,37 @@ bool MoverServes::step() {
     end_front_part(serve);
     return true;
   }
-  if (const std::span<const std::byte> there = view(serve.move, serve.part); !there.empty()) {
-    const Status status = check_slices(serve.move, serve.part, layers);
-    if (status.ok())
-      give(serve.left, serve.part, std::make_unique<Given>(*this, serve.left, there));
-    else
-      fail(serve.left, serve.part, status);
-    end_front_part(serve);
-    return true;
-  }
-  if (serve.buffer.empty()) serve.buffer = buffers_.take(bytes_of(serve.move, serve.part));
-  const Result<bool> copied = copy(serve);
-  if (copied.ok() && !*copied) return true;
-  if (copied.ok()) {
-    give(serve.left, serve.part, std::make_unique<Given>(*this, serve.left, std::exchange(serve.buffer, {})));
+  const LayerRange next = next_layers(serve);
+  const Status status = check_slices(serve.move, serve.part, next);
+  // (A view projects hidden states, so it is taken of few layers, too.)
+  const bool is_lent = status.ok() && !view(serve.move, serve.part, next).empty();
+  if (status.ok() && !is_lent) copy(serve, next);
+  serve.done = next.end - layers.begin;
+  if (status.ok() && next.end < layers.end) return true;
+  if (!status.ok()) {
+    if (!serve.buffer.empty()) buffers_.give_back(std::exchange(serve.buffer, {}));
+    fail(serve.left, serve.part, status);
+  } else if (is_lent) {
+    const std::span<const std::byte> lent = view(serve.move, serve.part, layers);
+    give(serve.left, serve.part, std::make_unique<Given>(*this, serve.left, lent));
   } else {
-    buffers_.give_back(std::exchange(serve.buffer, {}));
-    fail(serve.left, serve.part, copied.status());
+    give(serve.left, serve.part, std::make_unique<Given>(*this, serve.left, std::exchange(serve.buffer, {})));
   }
   end_front_part(serve);
   return true;
 }
 
-std::span<const std::byte> MoverServes::view(const Move& move, std::uint32_t part) const {
+LayerRange MoverServes::next_layers(const Serve& serve) const {
+  const LayerRange all = layers_of(serve.move, serve.part);
+  if (serve.move.from == Tier::kHost) return all;
+  const std::uint64_t slice_bytes = link_.group(serve.move.parts[serve.part].group).layer_slice_bytes;
+  const std::uint64_t count = (kServeStepBytes - 1) / std::max<std::uint64_t>(1, slice_bytes) + 1;
+  const std::uint32_t begin = all.begin + serve.done;
+  return {begin, static_cast<std::uint32_t>(std::min<std::uint64_t>(all.end, begin + count))};
+}
+
+std::span<const std::byte> MoverServes::view(const Move& move, std::uint32_t part, LayerRange layers) const {
   const MovePart& of = move.parts[part];
-  const LayerRange layers = layers_of(move, part);
   return move.from == Tier::kHost ? link_.host.slices(of.group, of.from, layers)
                                   : link_.backend.view(of.group, of.from, layers);
 }
@@ -215,7 +221,7 @@ Status MoverServes::check_slices(const Move& move, std::uint32_t part, LayerRang
 }
 
 void MoverServes::end_front_part(Serve& serve) {
-  serve.copied = 0;
+  serve.done = 0;
   if (++serve.part == serve.move.parts.size()) serves_.pop_front();
 }
 
@@ -238,21 +244,14 @@ Nanos MoverServes::give_up_late() {
   return reads_.empty() ? kNever : reads_.front()->deadline();
 }
 
-Result<bool> MoverServes::copy(Serve& serve) const {
+void MoverServes::copy(Serve& serve, LayerRange layers) const {
   const MovePart& part = serve.move.parts[serve.part];
-  const LayerGroup& group = link_.group(part.group);
-  const LayerRange all = layers_of(serve.move, serve.part);
-  const std::uint64_t slice_bytes = group.layer_slice_bytes;
-  const std::uint64_t steps = (kServeStepBytes - 1) / std::max<std::uint64_t>(1, slice_bytes) + 1;
-  const std::uint32_t begin = all.begin + serve.copied;
-  const LayerRange layers{begin, static_cast<std::uint32_t>(std::min<std::uint64_t>(all.end, begin + steps))};
+  const std::uint64_t slice_bytes = link_.group(part.group).layer_slice_bytes;
+  if (serve.buffer.empty()) serve.buffer = buffers_.take(bytes_of(serve.move, serve.part));
   const std::span<std::byte> target =
-      std::span(serve.buffer).subspan(serve.copied * slice_bytes, (layers.end - begin) * slice_bytes);
-  LOCI_RETURN_IF_ERROR(check_slices(serve.move, serve.part, layers));
+      std::span(serve.buffer).subspan(serve.done * slice_bytes, (layers.end - layers.begin) * slice_bytes);
   const SavePiece piece{part.from, target};
   link_.backend.save(part.group, layers, {&piece, 1}, BytesHeld::kDuringCall);
-  serve.copied = layers.end - all.begin;
-  return layers.end == all.end;
 }
 
 // (Whether the peer takes it is nothing that the move's source is to blame for.)

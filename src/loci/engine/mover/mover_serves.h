@@ -29,8 +29,8 @@ class MoverServes {
   MoverServes(const MoverLink& link, BlockSource* disk, PeerOutlet* outlet);
 
   void add(std::vector<Move> moves);
-  // Copies some layers of the first move, or begins to read them from the disk. False: there is nothing to
-  // do.
+  // Gives a part of the first move, copies some of its layers, or begins to read them from the disk. False:
+  // there is nothing to do.
   bool step();
   // Gives up parts that the disk has not brought within the limit of loads; the outlet is told that they are
   // gone. Returns the time at which it must be called again; kNever: only after a read was begun.
@@ -61,7 +61,7 @@ class MoverServes {
     Move move;
     Nanos begun = kNever;
     std::uint32_t part = 0;
-    std::uint32_t copied = 0;  // of the part's layers
+    std::uint32_t done = 0;  // of the part's layers: they were copied, or can be lent
     std::vector<std::byte> buffer;
     std::shared_ptr<Left> left;
   };
@@ -70,10 +70,11 @@ class MoverServes {
   LayerRange layers_of(const Move& move, std::uint32_t part) const;
   std::uint64_t bytes_of(const Move& move, std::uint32_t part) const;
   void end_front_part(Serve& serve);
-  // The memory of a part's layers, if the process can read it; else empty.
-  std::span<const std::byte> view(const Move& move, std::uint32_t part) const;
-  // True: the part's last layers were copied.
-  Result<bool> copy(Serve& serve) const;
+  // The part's next layers, no more than a step may take; of host memory all of them.
+  LayerRange next_layers(const Serve& serve) const;
+  // The memory of some layers of the part, if the process can read it; else empty.
+  std::span<const std::byte> view(const Move& move, std::uint32_t part, LayerRange layers) const;
+  void copy(Serve& serve, LayerRange layers) const;
   Status check_slices(const Move& move, std::uint32_t part, LayerRange layers) const;
   void give(const std::shared_ptr<Left>& left, std::uint32_t part, std::unique_ptr<const Given> given) const;
   void fail(const std::shared_ptr<Left>& left, std::uint32_t part, const Status& why) const;

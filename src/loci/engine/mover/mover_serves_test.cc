@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers get exact copies of blocks from every tier, and blocks that cannot be read are reported as gone.
+#include "loci/engine/mover/mover_serves.h"
+
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "loci/base/rounds_testing.h"
+#include "loci/compute/backend_testing.h"
 #include "loci/engine/mover/mover_desk.h"
 #include "loci/engine/mover/peer_outlet.h"
 #include "loci/engine/testing/mover_testing.h"
@@ -277,6 +282,60 @@ TEST_P(MoverServesTest, WhatTheDiskDoesNotBringIsGivenUp) {
   gate.set_value();
   mover_.reset();  // waits for the store
   EXPECT_TRUE(outlet_->take().empty()) << "what comes late is dropped";
+}
+
+// A device whose memory the host can read, with a block of five layers that came as hidden states. Two of
+// them have as many bytes as a step of a serve may take.
+class HiddenBackend final : public EmptyBackend {
+ public:
+  static constexpr std::uint64_t kSliceBytes = 128u << 10, kBlockBytes = 5 * kSliceBytes;
+
+  HiddenBackend() : EmptyBackend(make_info()) {}
+  std::span<const std::byte> view(std::uint32_t, SlotId, LayerRange layers) const override {
+    projected_ = std::max(projected_, layers.end);
+    return std::span(block_).subspan(layers.begin * kSliceBytes, (layers.end - layers.begin) * kSliceBytes);
+  }
+  std::uint32_t layers_projected() const { return projected_; }
+  const std::vector<std::byte>& block() const { return block_; }
+
+ private:
+  static BackendInfo make_info() {
+    BackendInfo info;
+    info.layers = 5;
+    info.groups.push_back(
+        {.layers = {0, 1, 2, 3, 4}, .layer_slice_bytes = kSliceBytes, .block_bytes = kBlockBytes});
+    return info;
+  }
+  const std::vector<std::byte> block_ = std::vector<std::byte>(kBlockBytes, std::byte{7});
+  mutable std::uint32_t projected_ = 0;
+};
+
+// Loads go on between two steps, so no step may project them all.
+TEST(MoverServes, HiddenStatesAreProjectedInSteps) {
+  HiddenBackend backend;
+  const HostTier host = std::move(HostTier::make(backend, {})).value();
+  const SystemClock clock;
+  MoverDesk desk(backend.info(), clock);
+  const MoverOptions options;
+  Outlet outlet;
+  outlet.expect(backend.info().groups);
+  outlet.keep();
+  MoverServes serves({backend, host, desk, options}, nullptr, &outlet);
+  Move move{.id = OperationId(1), .to = Tier::kShared, .peer = PeerPlace{}};
+  move.parts.push_back({.group = 0, .from = SlotId(0)});
+  desk.taken({move});
+  serves.add({move});
+  for (const std::uint32_t projected : {2, 4, 5}) {
+    EXPECT_EQ(outlet.kept(), 0u) << "it is lent whole";
+    EXPECT_TRUE(serves.step());
+    EXPECT_EQ(backend.layers_projected(), projected);
+  }
+  EXPECT_EQ(outlet.places(), std::set{backend.block().data()});
+  EXPECT_EQ(outlet.take().at({0, 0}), backend.block());
+  EXPECT_FALSE(serves.step());
+  EXPECT_TRUE(desk.take_ended().empty());
+  outlet.let_go();
+  EXPECT_EQ(desk.take_ended().size(), 1u);
 }
 
 // A peer's thread reports the last end, and the engine, which hears of it, ends the mover. What reports may
