@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "loci/base/mutex.h"
@@ -30,9 +31,9 @@ class MoverServes::Given final : public PeerBytes {
   Given(const MoverServes& serves, std::shared_ptr<Left> left, std::span<const std::byte> lent)
       : serves_(serves), left_(std::move(left)), bytes_(lent) {}
   Given(const MoverServes& serves, std::shared_ptr<Left> left, std::vector<std::byte> copy)
-      : serves_(serves), left_(std::move(left)), copy_(std::move(copy)), bytes_(copy_) {}
+      : serves_(serves), left_(std::move(left)), copy_(std::move(copy)), bytes_(*copy_) {}
   ~Given() override {
-    if (!copy_.empty()) serves_.buffers_.give_back(std::move(copy_));
+    if (copy_) serves_.buffers_.give_back(std::move(*copy_));  // of no bytes, too
     serves_.end_part(*left_);
   }
   Given(const Given&) = delete;
@@ -42,7 +43,7 @@ class MoverServes::Given final : public PeerBytes {
  private:
   const MoverServes& serves_;
   const std::shared_ptr<Left> left_;
-  std::vector<std::byte> copy_;
+  std::optional<std::vector<std::byte>> copy_;
   const std::span<const std::byte> bytes_;
 };
 
