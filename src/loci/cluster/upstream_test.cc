@@ -19,6 +19,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,6 +127,24 @@ void answer_one(asio::ip::tcp::acceptor& acceptor, asio::ssl::context& tls, int 
 }
 
 // Each read costs calls of the system. A record of TLS has 16 KiB at most, and comes whole.
+// Sends a request, and takes the pieces of the answer's body, which may go into `room`. True: the body is
+// whole.
+asio::awaitable<bool> fetch(Upstream& upstream, const Member& member, std::span<std::byte> room,
+                            const std::function<void(std::string_view)>& take) {
+  const Status connected = co_await upstream.connect(member, 20 * kNanosPerSecond);
+  const bool is_sent = connected.ok() && co_await upstream.send("GET / HTTP/1.1\r\n\r\n", "");
+  const bool is_answered = is_sent && co_await upstream.read_header(false) != nullptr;
+  std::optional<std::string_view> piece;
+  while (is_answered) {
+    auto next = room.empty() ? upstream.read_piece() : upstream.read_piece(room);
+    piece = co_await std::move(next);
+    if (!piece || piece->empty()) break;
+    take(*piece);
+  }
+  upstream.set_deadline(0);
+  co_return piece.has_value();
+}
+
 TEST(Upstream, AReadBringsAWholeRecordOfALongBody) {
   constexpr int kPieces = 16;
   const std::string chunk(256 << 10, 'x');
@@ -140,15 +159,10 @@ TEST(Upstream, AReadBringsAWholeRecordOfALongBody) {
   asio::co_spawn(
       io,
       [&]() -> asio::awaitable<void> {
-        const Status connected = co_await upstream.connect(member, 20 * kNanosPerSecond);
-        const bool is_sent = connected.ok() && co_await upstream.send("GET / HTTP/1.1\r\n\r\n", "");
-        const bool is_answered = is_sent && co_await upstream.read_header(false) != nullptr;
-        std::optional<std::string_view> piece;
-        while (is_answered && (piece = co_await upstream.read_piece()) && !piece->empty()) {
-          bytes += piece->size();
+        co_await fetch(upstream, member, {}, [&](std::string_view piece) {
+          bytes += piece.size();
           ++reads;
-        }
-        upstream.set_deadline(0);
+        });
       },
       asio::detached);
   io.run();
@@ -185,17 +199,11 @@ IntoRoom read_into_room(const Member& member, TlsContext tls, std::size_t room_b
   asio::co_spawn(
       io,
       [&]() -> asio::awaitable<void> {
-        const Status connected = co_await upstream.connect(member, 20 * kNanosPerSecond);
-        const bool is_sent = connected.ok() && co_await upstream.send("GET / HTTP/1.1\r\n\r\n", "");
-        const bool is_answered = is_sent && co_await upstream.read_header(false) != nullptr;
-        std::optional<std::string_view> piece;
-        while (is_answered && (piece = co_await upstream.read_piece(room)) && !piece->empty()) {
-          came.body += *piece;
-          if (piece->data() == reinterpret_cast<const char*>(room.data())) came.straight += piece->size();
-        }
-        came.is_whole = piece.has_value();
+        came.is_whole = co_await fetch(upstream, member, room, [&](std::string_view piece) {
+          came.body += piece;
+          if (piece.data() == reinterpret_cast<const char*>(room.data())) came.straight += piece.size();
+        });
         EXPECT_EQ(came.is_whole, upstream.is_reusable());
-        upstream.set_deadline(0);
       },
       asio::detached);
   io.run();

@@ -16,13 +16,6 @@ namespace {
 class LogPassesTest : public testing::Test {
  protected:
   LogPassesTest() {
-    options_.machine.host_load = options_.machine.host_save = {1'000, 5'000'000'000};
-    options_.core.groups = {
-        {.block_count = 60, .host_blocks = 400, .block_bytes = options_.model.token_bytes() * kBlockTokens}};
-    options_.core.layers = options_.model.layers;
-    options_.core.context_tokens = 4096;
-    options_.core.max_running = 4;
-    options_.core.max_queued = 100;
     options_.machine.fixed = kFixed;
     options_.core.costs = PassModel(options_.model, options_.machine).curves();
     options_.event_log = log_;
@@ -50,7 +43,7 @@ class LogPassesTest : public testing::Test {
 
   static constexpr Nanos kFixed = 3 * kNanosPerMilli;
   const std::string log_ = testing::TempDir() + "log_passes_" + std::to_string(::getpid());
-  WorldOptions options_ = small_model_world();
+  WorldOptions options_ = small_world_with_host(60, 400);
   WorldReport logged_;
 };
 

@@ -33,20 +33,6 @@ class TemporaryFile {
   std::string path_;
 };
 
-WorldOptions small_world(std::uint32_t device, std::uint32_t host) {
-  WorldOptions options = small_model_world();
-  options.machine.host_load = options.machine.host_save = {1'000, 5'000'000'000};
-  options.core.groups = {{.block_count = device,
-                          .host_blocks = host,
-                          .block_bytes = options.model.token_bytes() * kBlockTokens}};
-  options.core.layers = options.model.layers;
-  options.core.context_tokens = 4096;
-  options.core.max_running = 8;
-  options.core.max_queued = 1000;
-  options.core.costs = PassModel(options.model, options.machine).curves();
-  return options;
-}
-
 // Conversations behind one system prompt, which part inside a block.
 Trace three_turns_each() {
   Trace trace;
@@ -73,7 +59,7 @@ WorldReport run_whole(const Trace& trace, const WorldOptions& options) {
 
 TEST(TraceOfLog, ARunOfItIsTheRunThatWasLogged) {
   const TemporaryFile log("a.log");
-  WorldOptions options = small_world(2000, 0);  // where nothing is evicted
+  WorldOptions options = small_world_with_host(2000, 0);  // where nothing is evicted
   options.event_log = log.path();
   const WorldReport logged = run_whole(three_turns_each(), options);
   options.event_log.clear();
@@ -107,7 +93,7 @@ TEST(TraceOfLog, ARunOfItIsTheRunThatWasLogged) {
 class Logged {
  public:
   explicit Logged(const std::string& path)
-      : config_(small_world(200, 0).core),
+      : config_(small_world_with_host(200, 0).core),
         core_(Core::make(config_).value()),
         log_(EventLogWriter::create(path, config_, LoggedSecret::kKept).value()) {
     step(0, Recovered{.last = true});
@@ -214,7 +200,7 @@ TEST(TraceOfLog, WhatIsPublicIsShared) {
 TEST(TraceOfLog, RefusesALogWhoseTimesGoBack) {
   const TemporaryFile file("e.log");
   {
-    const CoreConfig config = small_world(200, 0).core;
+    const CoreConfig config = small_world_with_host(200, 0).core;
     Core core = Core::make(config).value();
     EventLogWriter writer = EventLogWriter::create(file.path(), config, LoggedSecret::kKept).value();
     ASSERT_TRUE(writer.append_event(500, Recovered{.last = true}).ok());

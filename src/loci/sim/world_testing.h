@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "loci/sim/world.h"
@@ -20,6 +21,21 @@ inline WorldOptions small_model_world() {
   options.model.state_width = 512;
   options.machine.product_flops = options.machine.attention_flops = 4e12;
   options.machine.memory_bandwidth = 4e11;
+  return options;
+}
+
+// The same with pools of so many blocks, and links between them.
+inline WorldOptions small_world_with_host(std::uint32_t device, std::uint32_t host) {
+  WorldOptions options = small_model_world();
+  options.machine.host_load = options.machine.host_save = {1'000, 5'000'000'000};
+  options.core.groups = {{.block_count = device,
+                          .host_blocks = host,
+                          .block_bytes = options.model.token_bytes() * kBlockTokens}};
+  options.core.layers = options.model.layers;
+  options.core.context_tokens = 4096;
+  options.core.max_running = 8;
+  options.core.max_queued = 1000;
+  options.core.costs = PassModel(options.model, options.machine).curves();
   return options;
 }
 
