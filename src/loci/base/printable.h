@@ -17,7 +17,7 @@ enum class LineEnds : std::uint8_t { kKeep, kReplace };
 
 std::string printable(std::string_view text, LineEnds ends);
 
-// `text` with every byte that is no visible ASCII character or blank written as \\xNN: for logs.
+// `text` with every byte that is no visible ASCII character or blank written as \xNN: for logs.
 std::string visible_ascii(std::string_view text);
 
 // The same for a text that comes in pieces, which may part characters. Thread-compatible.

@@ -66,8 +66,8 @@ struct PeerServer::Exchanged {
   struct Piece {
     PeerSlices slices;                       // if the piece is gone, only its place counts
     std::uint8_t groups = 0;                 // bits: the one of which layers came, or all that are gone
-    std::shared_ptr<const PeerBytes> given;  // null: it is gone; shared by the pieces of what was given
-    std::span<const std::byte> bytes;        // of what was given
+    std::shared_ptr<const PeerBytes> given;  // null: it is gone; several pieces may share it
+    std::span<const std::byte> bytes;        // the part of it that this piece sends
     std::uint64_t check[2]{};                // check_peer_piece() of these bytes
   };
 

@@ -105,7 +105,7 @@ class PeerStoreTest : public testing::Test {
     return sink->wait();
   }
   std::uint8_t rounds_ = 1;
-  // Far longer than anything takes that is to come; tests of what does not come have less.
+  // What comes takes far less. Tests in which nothing comes have shorter limits.
   Nanos silence_limit_ = kLong;
   Nanos transfer_limit_ = kLong;
   PeerStats peer_stats() const { return store_->stats().peers.value(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of what an event is about: all hashing that an arrival or a deletion needs. They follow from the
-// tokens and from which prefixes are public, so whoever submits makes them, and a step of the core hashes
-// nothing: of a context of 128K tokens the keys alone take 2 ms, of one that was cut eight times 16.
+// The keys of all blocks that an arrival or a deletion names: all hashing that these events need. They follow
+// from the tokens and from which prefixes are public, so whoever submits makes them, and a step of the core
+// hashes nothing: of a context of 128K tokens the keys alone take 2 ms, of one that was cut eight times 16.
 //
 //     submits   prefixes = what the core said is public       keys = arrival_keys(..., prefixes, arrival)
 //     core      is what is public as the keys say?            yes: it takes them; no: it makes them itself

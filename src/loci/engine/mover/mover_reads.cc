@@ -152,7 +152,7 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
   const MoverLink link_;
   const Nanos begun_;
   Nanos deadline_ = 0;
-  CacheUse use_ = CacheUse::kFill;  // of what is loaded
+  CacheUse use_ = CacheUse::kFill;  // how these loads are copied
   std::atomic<bool> came_ = false;  // a slice of any of them
   std::atomic<std::size_t> left_;   // reads whose end is not told
   std::deque<Read> reads_;
