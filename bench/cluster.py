@@ -5,8 +5,10 @@ on this machine and share its processors. Results go to build/bench-cluster.json
 
   turn       the next turn of a conversation of 4,000 tokens on an instance that has never seen it, whose state comes from a peer or
              from Redis; beside it the plain transfer of as many bytes (a TCP stream, or Redis's own reads), and the same turn where
-             the conversation is. Wanted: 1.2 times the longer of the two, and 30 ms
-  link       how fast state comes from a peer, without encryption and with TLS, beside a plain TCP stream (peers_benchmark)
+             the conversation is. Wanted: 1.2 times the longer of the two, and 30 ms. All of it over the loopback device; with
+             --link RATE (10gbit) over a link of this rate between namespaces of the network
+  link       how fast state comes from a peer, without encryption and with TLS, beside a plain TCP stream (peers_benchmark) and,
+             where it is installed, iperf3
   serving    two replies that an instance writes while another one reads prompts' state from it, and while that one is asked for prompts
              of which it has the state itself: time between two tokens of a reply. Wanted at p99: at most 1.05 times as long
   front      what a front adds to the first token of 64 streams of an echoing instance (front_benchmark)
@@ -18,6 +20,7 @@ on this machine and share its processors. Results go to build/bench-cluster.json
              both, and by a prefill and a decode member: time between two tokens of a reply, and time to the prompts' first tokens
 
     bench/cluster.py [--rounds 5] [--only turn|link|serving|front|policies|roles ...] [--shape smollm2-135m]
+                     [--link RATE]
 """
 import argparse
 import contextlib
@@ -26,6 +29,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -36,10 +40,11 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 from cases import ROOT  # noqa: E402
-from live_client import Place, Server, expect, first_token_ms, moved, wait_idle, wait_saved, wait_until  # noqa: E402
+from cluster_net import Network  # noqa: E402
+from live_client import HERE, Place, Server, expect, first_token_ms, moved, wait_idle, wait_saved, wait_until  # noqa: E402
 from live_cluster import Cluster  # noqa: E402
 from postgres_server import Postgres  # noqa: E402
-from redis_server import Redis  # noqa: E402
+from redis_server import Redis, free_port  # noqa: E402
 from report import commit, processor  # noqa: E402
 from runners import run  # noqa: E402
 
@@ -49,6 +54,8 @@ PARTS = ("turn", "link", "serving", "front", "policies", "roles")
 INSTANCES, FRONTS = 4, 2
 REPLIES, REPLY_TOKENS, PROMPTS = 4, 160, 4
 SERVED, SERVED_TOKENS, READS = 2, 240, 8
+GIVER, READER = 11, 12  # by number in the network
+BURST = "256kb"         # of a link: more than one packet of 64 KiB, which the kernel would otherwise cut
 TALK = " ".join(f"On day {i} the keeper of lighthouse {i * 7 % 90} counted {i * 13 % 50} ships." for i in range(128))
 
 
@@ -60,36 +67,86 @@ def parse_arguments():
     parser.add_argument("--conversations", type=int, default=16, help="of the policies'")
     parser.add_argument("--turns", type=int, default=5, help="of each of them")
     parser.add_argument("--clients", type=int, default=4, help="that ask at the same time")
+    parser.add_argument("--link", metavar="RATE", help="of the turn's: bits a second in tc's words, as 10gbit")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     return parser.parse_args()
 
 
-def stream_ms(size):
-    """Until so many bytes have come over a TCP connection of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        def give():
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(bytes(size))
+class Loopback:
+    """In a Network's place: everybody is reached at the loopback device."""
+
+    @staticmethod
+    def place(_number):
+        return HERE
+
+    @staticmethod
+    def inside(_number):
+        return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def joined(rate):
+    """The network of a giver and a reader, whose link has this rate; None: the loopback device."""
+    if rate is None:
+        yield Loopback()
+        return
+    with Network() as network:
+        expect(network.why_not is None, f"--link needs the right to make namespaces of the network: {network.why_not}")
+        network.place(READER)
+        network.limit(READER, rate, BURST)
+        yield network
+
+
+def stream_ms(network, size):
+    """Until so many bytes have come over a TCP connection from the giver's place to the reader's."""
+    with network.inside(GIVER):
+        listener = socket.create_server((network.place(GIVER).host, 0))
+
+    def give():
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(bytes(size))
+    with listener:
         threading.Thread(target=give, daemon=True).start()
-        begin, buffer, got = time.monotonic(), bytearray(1 << 20), 0
-        with socket.create_connection(listener.getsockname()) as connection:
-            while got < size:
-                got += connection.recv_into(buffer)
-    return (time.monotonic() - begin) * 1000
+        begin = time.monotonic()
+        with network.inside(READER):
+            connection = socket.create_connection(listener.getsockname())
+        return received_ms(connection, size, begin)
 
 
-def redis_ms(redis, size):
+def redis_ms(network, redis, size):
     """Until one connection has read as many bytes of values as they lie in the store."""
     names = redis.names()
     each = int(redis.ask("STRLEN", names[0])[1:-2])
     names = (names * (size // (each * len(names)) + 1))[:max(1, size // each)]
-    begin, buffer, got = time.monotonic(), bytearray(1 << 20), 0
-    with redis.connect() as connection:
-        connection.sendall(b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names))
-        while got < len(names) * each:
-            got += connection.recv_into(buffer)
+    begin = time.monotonic()
+    with network.inside(READER):
+        connection = redis.connect()
+    connection.sendall(b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names))
+    return received_ms(connection, len(names) * each, begin)
+
+
+def received_ms(connection, size, begin):
+    """Since `begin`, until so many bytes have come; closes the connection."""
+    buffer, got = bytearray(1 << 20), 0
+    with connection:
+        while got < size:
+            count = connection.recv_into(buffer)
+            expect(count > 0, f"the connection ended after {got} of {size} bytes")
+            got += count
     return (time.monotonic() - begin) * 1000
+
+
+def iperf3_rate():
+    """MiB/s of one connection over the loopback device, for a second."""
+    port = str(free_port())
+    with subprocess.Popen(["iperf3", "--server", "--one-off", "--port", port, "--forceflush"], stdout=subprocess.PIPE, text=True) as server:
+        for line in server.stdout:
+            if "listening" in line:
+                break
+        told = json.loads(run(["iperf3", "--client", "127.0.0.1", "--port", port, "--time", 1, "--json"]))
+        server.stdout.read()
+    return told["end"]["sum_received"]["bits_per_second"] / 8 / 2**20
 
 
 class Bench:
@@ -109,45 +166,59 @@ class Bench:
         """`source`: peer or redis."""
         flags = ("--threads", str(os.cpu_count()), "--context", "6000", "--device-memory", "256MiB", "--store", "", "--disk", "none")
         with contextlib.ExitStack() as stack:
+            network = stack.enter_context(joined(self.arguments.link))
             if source == "peer":
-                place = self.cluster("turn", stack.enter_context(Postgres()), flags)
-                start, redis = place.server, None
+                cluster = self.cluster("turn", stack.enter_context(Postgres()), flags)
+                redis = None
+
+                def start(number):
+                    return cluster.server(place=network.place(number))
             else:
-                redis = Redis(self.folder).start()
+                redis = Redis(self.folder, place=network.place(GIVER)).start()
                 stack.callback(redis.kill)
                 secret = os.path.join(self.folder, "shared.secret")
                 subprocess.run([self.binary, "keys", "cluster", secret], check=True, stdout=subprocess.DEVNULL)
 
-                def start():
-                    return Server(self.binary, self.model, *flags, "--cluster-secret", secret, "--shared", redis.url)
-            one = stack.enter_context(start())
+                def start(number):
+                    return Server(self.binary, self.model, *flags, "--cluster-secret", secret, "--shared", redis.url, place=network.place(number))
+            one = stack.enter_context(start(GIVER))
             first_token_ms(one, TALK)
             wait_saved(one)
-            return [self.one_turn(one, start, redis, number) for number in range(self.arguments.rounds)]
+            return [self.one_turn(network, one, start, redis, number) for number in range(self.arguments.rounds)]
 
     @staticmethod
-    def one_turn(one, start, redis, number):
+    def one_turn(network, one, start, redis, number):
         text = f"{TALK} And then they slept for {number} days."
-        with start() as other:
+        with start(READER) as other:
             first_token_ms(other, "A word first, of the model's pages.")
             if redis is None:
                 wait_until(lambda: other.metrics().get('loci_peers{state="up"}') == 1, "it knows its peer")
             took, tokens = first_token_ms(other, text)
             size = int(moved(other, "shared_load"))
-        plain = redis_ms(redis, size) if redis else stream_ms(size)
+        plain = redis_ms(network, redis, size) if redis else stream_ms(network, size)
         here = first_token_ms(one, f"{TALK} And then the storm came {number} times.")[0]
         return {"first token, ms": took, "plain transfer, ms": plain, "where it is, ms": here, "wanted, ms": 1.2 * max(plain, here) + 30,
                 "MiB": size / 2**20, "tokens that came": tokens["shared"], "tokens that were computed": tokens["computed"]}
 
     # --- how fast a peer gives ---
 
-    def link(self):
+    def link(self, number):
+        """A round; iperf3, where it is installed, in turns before the program and behind it."""
+        has_iperf3 = shutil.which("iperf3") is not None
+        stream = iperf3_rate() if has_iperf3 and number % 2 == 0 else None
         said = run([self.arguments.build / "peers_benchmark"])
-        plain, opened, sealed = re.search(r"plain TCP (\d+) MiB/s; a peer gives ([\d.]+) of it unencrypted, ([\d.]+) encrypted", said).groups()
+        stream = iperf3_rate() if has_iperf3 and stream is None else stream
+        plain, *shares = map(float, re.search(r"plain TCP (\d+) MiB/s; a peer gives ([\d.]+) of it unencrypted, ([\d.]+) encrypted", said).groups())
+        rates = [[float(rate) for rate in row] for row in re.findall(r"^ +\d+ +(\d+) +(\d+) +(\d+)$", said, re.M)]
+        found = {"plain TCP, MiB/s": plain}
+        for arm, share, column in zip(("unencrypted", "encrypted"), shares, (1, 2)):
+            found[f"{arm}, MiB/s"] = statistics.median(row[column] for row in rates)
+            found[f"{arm}, of plain TCP"] = share
+            if stream is not None:
+                found[f"{arm}, of iperf3"] = found[f"{arm}, MiB/s"] / stream
         work = re.search(r"plain TCP ([\d.]+) s, unencrypted ([\d.]+) s, encrypted ([\d.]+) s", said).groups()
-        arms = ("plain TCP", "unencrypted", "encrypted")
-        return [{"plain TCP, MiB/s": float(plain), "of it, unencrypted": float(opened), "of it, encrypted": float(sealed),
-                 **{f"processor s for a GiB, {arm}": float(seconds) for arm, seconds in zip(arms, work)}}]
+        return found | ({} if stream is None else {"iperf3, MiB/s": stream}) | {
+            f"processor s for a GiB, {arm}": float(seconds) for arm, seconds in zip(("plain TCP", "unencrypted", "encrypted"), work)}
 
     # --- what serving peers costs ---
 
@@ -332,7 +403,7 @@ def main():
                 results[f"turn, {source}"] = medians(bench.turn(source))
                 tell(f"The next turn on another instance, from {source}", results[f"turn, {source}"])
         if "link" in wanted:
-            results["link"] = medians(bench.link())
+            results["link"] = medians([bench.link(number) for number in range(arguments.rounds)])
             tell("State from a peer, over this machine's loopback", results["link"])
         if "serving" in wanted:
             with Postgres() as postgres:

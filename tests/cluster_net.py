@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Network namespaces joined by a bridge, each for one process of a cluster; without the right to make them, addresses of the
 loopback device. Nothing of it is seen outside, and the kernel removes it with the test's process, however that ends."""
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -83,6 +84,15 @@ class Network:
         run(*place.enter, "ip", "link", "set", "eth0", "up")
         return place
 
+    @contextlib.contextmanager
+    def inside(self, number):
+        """Meanwhile this thread is in that place's namespace; a socket stays where it was made."""
+        libc_call("setns", self.places[number][0], CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            libc_call("setns", self.hub, CLONE_NEWNET)
+
     @staticmethod
     def path(namespace):
         return f"/proc/{os.getpid()}/fd/{namespace}"
@@ -92,10 +102,10 @@ class Network:
         """`down`: nothing reaches that place, and nothing leaves it; `up` again."""
         run("ip", "link", "set", f"veth{number}", state)
 
-    def limit(self, number, rate):
-        """What goes to and from that place takes its time: so many bits a second (tc's words); None: no more."""
+    def limit(self, number, rate, burst="32kbit"):
+        """What goes to and from that place takes its time: so many bits a second (tc's words); None: no more. `burst`: what may go at once."""
         for enter, device in (([], f"veth{number}"), (self.places[number][1].enter, "eth0")):
             if rate is None:
                 run(*enter, "tc", "qdisc", "del", "dev", device, "root")
             else:
-                run(*enter, "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms")
+                run(*enter, "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", burst, "latency", "400ms")
