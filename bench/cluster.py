@@ -5,8 +5,9 @@ on this machine and share its processors. Results go to build/bench-cluster.json
 
   turn       the next turn of a conversation of 4,000 tokens on an instance that has never seen it, whose state comes from a peer or
              from Redis; beside it the plain transfer of as many bytes (a TCP stream, or Redis's own reads), and the same turn where
-             the conversation is. Wanted: 1.2 times the longer of the two, and 30 ms. All of it over the loopback device; with
-             --link RATE (10gbit) over a link of this rate between namespaces of the network
+             the conversation is. Wanted: 1.2 times the longer of the two, and 30 ms. It also prints what both ends use of the
+             processors meanwhile. All of it over the loopback device; with --link RATE (10gbit) over a link of this rate between
+             namespaces of the network
   link       how fast state comes from a peer, without encryption and with TLS, beside a plain TCP stream (peers_benchmark) and,
              where it is installed, iperf3
   serving    two replies that an instance writes while another one reads prompts' state from it, and while that one is asked for prompts
@@ -137,6 +138,15 @@ def received_ms(connection, size, begin):
     return (time.monotonic() - begin) * 1000
 
 
+def processor_ms(process):
+    """What its threads have used so far."""
+    used = 0
+    for task in os.listdir(f"/proc/{process.pid}/task"):
+        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/task/{task}/schedstat", encoding="ascii") as file:
+            used += int(file.read().split()[0])
+    return used / 1e6
+
+
 def iperf3_rate():
     """MiB/s of one connection over the loopback device, for a second."""
     port = str(free_port())
@@ -174,7 +184,9 @@ class Bench:
                 def start(number):
                     return cluster.server(place=network.place(number))
             else:
-                redis = Redis(self.folder, place=network.place(GIVER)).start()
+                place = network.place(GIVER)
+                with network.inside(GIVER):  # where it finds a free port
+                    redis = Redis(self.folder, place=place).start()
                 stack.callback(redis.kill)
                 secret = os.path.join(self.folder, "shared.secret")
                 subprocess.run([self.binary, "keys", "cluster", secret], check=True, stdout=subprocess.DEVNULL)
@@ -193,12 +205,16 @@ class Bench:
             first_token_ms(other, "A word first, of the model's pages.")
             if redis is None:
                 wait_until(lambda: other.metrics().get('loci_peers{state="up"}') == 1, "it knows its peer")
+            ends = redis.process if redis else one.process, other.process
+            before = [processor_ms(end) for end in ends]
             took, tokens = first_token_ms(other, text)
+            giver, reader = (processor_ms(end) - used for end, used in zip(ends, before))
             size = int(moved(other, "shared_load"))
         plain = redis_ms(network, redis, size) if redis else stream_ms(network, size)
         here = first_token_ms(one, f"{TALK} And then the storm came {number} times.")[0]
         return {"first token, ms": took, "plain transfer, ms": plain, "where it is, ms": here, "wanted, ms": 1.2 * max(plain, here) + 30,
-                "MiB": size / 2**20, "tokens that came": tokens["shared"], "tokens that were computed": tokens["computed"]}
+                "processor ms, who gives": giver, "processor ms, who reads": reader, "MiB": size / 2**20,
+                "tokens that came": tokens["shared"], "tokens that were computed": tokens["computed"]}
 
     # --- how fast a peer gives ---
 
