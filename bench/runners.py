@@ -2,6 +2,7 @@
 """One measurement of one program: Loci's bench_compute, llama.cpp's llama-bench and
 llama-batched-bench. Each returns tokens per second."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -35,7 +36,18 @@ class Disturbance:
             user, nice, system, _idle, _iowait, irq, soft_irq, steal = map(int, file.readline().split()[1:9])
         busy = (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
         ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return busy - sum(usage.ru_utime + usage.ru_stime for usage in ours)
+        return busy - sum(usage.ru_utime + usage.ru_stime for usage in ours) - _seconds_of_running_children()
+
+
+def _seconds_of_running_children():
+    """The processor time of servers that this process has started, and that still run."""
+    ticks = 0
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            _state, parent, *numbers = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(parent) == os.getpid():
+                ticks += int(numbers[9]) + int(numbers[10])  # utime and stime
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def run(command):
