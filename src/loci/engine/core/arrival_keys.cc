@@ -95,7 +95,7 @@ void hash_lineage(const CoreConfig& config, const ChainKeyHasher& hasher, std::s
 
 }  // namespace
 
-bool has_no_token(std::span<const TokenId> tokens) {
+bool contains_reserved_token(std::span<const TokenId> tokens) {
   return std::find(tokens.begin(), tokens.end(), kNoToken) != tokens.end();
 }
 
@@ -133,7 +133,7 @@ ArrivalKeys arrival_keys(const CoreConfig& config, const ChainKeyHasher& hasher,
                          const Arrival& arrival) {
   ArrivalKeys keys;
   if (arrival.prompt.empty() || !dropped_refusal(arrival).ok()) return keys;
-  if (kept_tokens(arrival) >= config.context_tokens || has_no_token(arrival.prompt)) return keys;
+  if (kept_tokens(arrival) >= config.context_tokens || contains_reserved_token(arrival.prompt)) return keys;
   const std::string sharing = sharing_in(config, arrival);
   const bool is_public = arrival.scope == SharingScope::kPublic;
   if (!is_public) keys.beginning = public_beginning(hasher, prefixes, arrival.prompt);

@@ -89,8 +89,8 @@ struct ForgetKeys {
   std::vector<Path> paths;
 };
 
-// O(tokens).
-bool has_no_token(std::span<const TokenId> tokens);
+// Whether one of them is kNoToken, which no text may have. O(tokens).
+bool contains_reserved_token(std::span<const TokenId> tokens);
 // Not ok: the arrival's cuts are not valid.
 Status dropped_refusal(const Arrival& arrival);
 

@@ -11,7 +11,7 @@
 namespace loci {
 Status Arrivals::refusal(const Arrival& event, std::uint64_t computed) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
-  if (!event.keys.made && has_no_token(event.prompt))
+  if (!event.keys.made && contains_reserved_token(event.prompt))
     return invalid_argument(fmt::format("expected token ids below {}", kNoToken.value), "prompt");
   if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
