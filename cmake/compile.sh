@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# compile.sh ROOT CCACHE COMPILER ARGUMENTS...: compiles by way of ccache for the clone ROOT, such that what one clone
+# compiled serves every other one (docs/decisions/builds.md says what each line saves).
+set -euo pipefail
+root="$1" ccache="$2"; shift 2
+arguments=("$@")
+# CMake writes a unity that includes each source by its whole path. ccache gets one that includes them from ROOT.
+source="${arguments[-1]}"
+if [[ "$source" == */Unity/unity_*_cxx.cxx ]]; then
+  united="${source%.cxx}.cc"
+  text="$(< "$source")"
+  printf '%s\n' "${text//"#include \"$root/"/'#include "'}" > "$united"
+  arguments[-1]="$united"
+  arguments+=("-I$root")
+fi
+export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=locale,pch_defines,time_macros
+# Of a precompiled header it compares what cmake/LociPrecompiled.cmake tells of it.
+export CCACHE_PCH_EXTSUM=1
+# What was read it learns from the compiler. By default it has all headers read once more before.
+export CCACHE_DEPEND=1
+# Compilers are faster with the server's allocator.
+allocator="/usr/lib/$HOSTTYPE-linux-gnu/libjemalloc.so.2"
+[[ ! -e "$allocator" ]] || export LD_PRELOAD="$allocator"
+exec "$ccache" "${arguments[@]}"
