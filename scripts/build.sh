@@ -4,6 +4,10 @@
 source "$(dirname "$0")/common.sh"
 preset="$1"; shift
 step "Building ($preset)"
+# Two parts of a run may build in one folder.
+mkdir -p build
+exec 9> "build/$preset.lock"
+flock 9
 # Again where a CUDA toolkit has come since, or other GPUs are meant ($LOCI_CUDA_ARCHITECTURES; all that are supported
 # where it is empty).
 architectures="${LOCI_CUDA_ARCHITECTURES:-80;89;90a}"

@@ -60,7 +60,7 @@ suite() { scripts/pytest.sh -q --junit-xml="$(cases_file)" "$@"; }
 # Each GoogleTest program writes its own cases into a folder beside the file of ctest's.
 ctests() {
   local file; file="$(cases_file)"
-  GTEST_OUTPUT="xml:${file%.xml}.programs/" ctest --test-dir "build/$1" "${@:2}" -j "$cores" --output-on-failure --no-tests=error --output-junit "$file"
+  GTEST_OUTPUT="xml:${file%.xml}.programs/" ctest --test-dir "build/$1" -j "$cores" "${@:2}" --output-on-failure --no-tests=error --output-junit "$file"
 }
 
 # run_part INDEX COMMAND...: in a subshell; leaves "STATUS SECONDS FAIR OWN": seconds as the clock says, less those that

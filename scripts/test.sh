@@ -111,26 +111,33 @@ live_suites() {
 # Where there is a CUDA toolkit, one kind of GPU shows that kernels compile; a machine with a GPU needs its own.
 one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90a; }
 
-# release_build_and_tests TARGET LABEL WITHOUT
-release_build_and_tests() {
-  part 720 "release: build" scripts/build.sh release loci loci-random-model "$1"
-  [[ "$part_status" == 0 ]] || { parts_done || fail "what is not built cannot be tested: mend what the build said above, then again"; }
-  part 120 "release: fast tests" built_tests release "$@"
-}
+# release_build TARGET: the server, and what the target has.
+release_build() { part 720 "release: build" scripts/build.sh release loci loci-random-model "$1"; }
+end_without_build() { [[ "$part_status" == 0 ]] || { parts_done || fail "what is not built cannot be tested: mend what the build said above, then again"; }; }
+fast_tests() { part 120 "release: fast tests" built_tests release "$@"; }
+
+# Those tests wait for files, databases and peers for half of their time.
+upper_tests() { scripts/build.sh asan upper_tests && ctests asan -j "$((cores * 2))" -L upper -LE 'slow|gpu'; }
 
 all() {
   scripts/setup.sh build test model lint fuzz node
-  scripts/fetch-model.sh
   one_kind_of_gpu
-  part 20 "tidy rules" suite tests/tidy_test.py
-  part 20 "formatting" scripts/check-format.sh
-  release_build_and_tests optimised_tests optimised slow
-  # What follows keeps one of two processors busy; the other one compiles.
+  local model
+  scripts/fetch-model.sh & model=$!  # the network's time is no processor's
+  beside 20 "tidy rules" suite tests/tidy_test.py
+  beside 20 "formatting" scripts/check-format.sh
+  release_build optimised_tests
+  beside_done
+  wait "$model" || fail "there is no model to test with: mend what is said above, then again"
+  end_without_build
+  # What follows does not keep all processors busy; this compiles with what is left.
   behind 500 "sanitizers: build" scripts/build.sh asan upper_tests all_fuzzers
+  fast_tests optimised_tests optimised slow
   beside 60 "release: slow tests" built_tests release optimised_tests slow
   live_suites
-  part 200 "address and undefined-behaviour sanitizers: serve, cluster, server, cli" built_tests asan upper_tests upper 'slow|gpu'
-  part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
+  behind 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
+  part 200 "address and undefined-behaviour sanitizers: serve, cluster, server, cli" upper_tests
+  behind_done
 }
 
 put_off() { return 76; }
@@ -205,7 +212,9 @@ case "$scope" in
     scripts/fetch-model.sh
     part 20 "tidy rules" suite tests/tidy_test.py
     one_kind_of_gpu
-    release_build_and_tests all_tests fast slow ;;
+    release_build all_tests
+    end_without_build
+    fast_tests all_tests fast slow ;;
   *) fail "test.sh: expected all, quick or changed, found \"$scope\"" ;;
 esac
 parts_done
