@@ -107,7 +107,7 @@ asio::awaitable<PrefillOutcome> ask(std::shared_ptr<PeerCalls> calls, PrefillOrd
   if (!line.ok())
     co_return failure(is_silence(line.status()) ? PrefillEnd::kQuiet : PrefillEnd::kUnreached,
                       line.status().message());
-  order.work.pulse = prefill_pulse(place.silence_limit);
+  order.work.pulse = prefill_pulse(std::min(place.silence_limit, kPrefillSilenceMax));
   std::string body = write_prefill(order.work);
   order.work = {};  // the wait may be long
   const Status called =
