@@ -79,6 +79,10 @@ class CollectingSink : public BlockReadSink {
     all_.wait(lock, [&]() REQUIRES(mutex_) { return left_ == 0; });
     return items_;
   }
+  bool is_done(std::size_t item) {
+    const MutexLock lock(mutex_);
+    return items_[item].status.has_value();
+  }
   const std::vector<std::pair<std::size_t, std::uint32_t>>& order() const { return order_; }
 
  private:
