@@ -236,11 +236,6 @@ class Search {
     return best;
   }
 
-  Point best_of_whole_tiers() const {
-    const Point best = best_of({all_loaded(), shared_computed(), disk_computed(), all_computed()});
-    return weighs_forms() ? best_of({best, with_forms(all_loaded()), all_hidden()}) : best;
-  }
-
   // Of the tiers with fewer blocks every choice; for each the best of the one with most, whose price is
   // convex in how many are computed: compute grows by more and more, loading falls evenly. Only where all are
   // computed it falls by more, as nothing is waited for.
@@ -390,16 +385,12 @@ class Search {
   Nanos behind_last_round_ = 0;  // but for the chosen blocks
 };
 
-Point point_of(const Search& search, bool whole_tiers, RestoreRule rule) {
+Point point_of(const Search& search, RestoreRule rule) {
   switch (rule) {
     case RestoreRule::kKv: return search.all_loaded();
     case RestoreRule::kRecompute: return search.all_computed();
     case RestoreRule::kPensieve: return search.disk_computed();
     case RestoreRule::kHidden: return search.all_hidden();
-    default: break;
-  }
-  if (whole_tiers) return search.best_of_whole_tiers();
-  switch (rule) {
     case RestoreRule::kTokenWise: return search.balanced(1);
     case RestoreRule::kTokenWiseRounded: return search.balanced(kRoundTokens);
     case RestoreRule::kNaiveHybrid: return search.naive_hybrid();
@@ -423,13 +414,44 @@ Result<RestoreRule> find_restore_rule(std::string_view name) {
 
 RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule) {
   const Search search(problem);
-  const Point point = point_of(search, problem.whole_tiers, rule);
+  const Point point = point_of(search, rule);
   return {rule,
           search.load_from(point),
           search.hidden_from(point),
           search.times(point),
           search.times(search.all_loaded()),
           search.times(search.all_computed())};
+}
+
+PlaceChoice choose_place(std::span<const RestoreProblem> places, RestoreRule rule) {
+  LOCI_CHECK(!places.empty(), "a request goes on from some place, if only the first token");
+  const auto is_beyond = [](const RestoreProblem& place, Tier slowest) {
+    return std::ranges::any_of(place.blocks,
+                               [slowest](const RestorableBlock& block) { return block.from > slowest; });
+  };
+  // (Where all of them load, the first is as good as any.)
+  const auto last_within = [&](Tier slowest) {
+    std::size_t place = 0;
+    while (place + 1 < places.size() && is_beyond(places[place], slowest)) ++place;
+    return place;
+  };
+  std::vector<RestoreTimes> times;
+  times.reserve(places.size());
+  for (const RestoreProblem& place : places) {
+    const Search search(place);
+    times.push_back(search.times(search.all_loaded()));
+  }
+  std::size_t chosen = 0;
+  switch (rule) {
+    case RestoreRule::kKv:
+    case RestoreRule::kHidden: break;
+    case RestoreRule::kRecompute: chosen = last_within(Tier::kDevice); break;
+    case RestoreRule::kPensieve: chosen = last_within(Tier::kHost); break;
+    default:
+      for (std::size_t place = 1; place < places.size(); ++place)
+        if (times[place].price < times[chosen].price) chosen = place;
+  }
+  return {chosen, times[chosen], times.front(), times[last_within(Tier::kDevice)]};
 }
 
 }  // namespace loci

@@ -45,6 +45,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -122,9 +123,6 @@ struct RestoreProblem {
   // What projecting costs was measured. Else keys and values are loaded where they are there, unless the rule
   // is kHidden.
   bool knows_projecting = true;
-  // Of a tier all is loaded or all computed, and nothing slower than a tier that is computed is loaded: a
-  // model with windows that do not reach to the first token goes on from one place.
-  bool whole_tiers = false;
 };
 
 struct RestoreTimes {
@@ -157,5 +155,25 @@ struct RestorePlan {
 // both forms; where a third has k, O(k m log n). Of k m choices (m where there are two tiers) about 700 at
 // most are tried, at even distances, and the price may be more by what lies between two of them.
 RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule);
+
+// In a model with windows that do not reach to the first token a request goes on from one of several places:
+// what each layer sees before it is loaded, and every token behind it is computed.
+//
+//     block            0  1  2  3  4  5  new       L: loaded for the place that is chosen, 3; l: not loaded
+//     sees all         L  L  L  l  l  l            An earlier turn ended at block 3, and the disk has the
+//     sees one block   .  .  L  .  .  l            window of that place as well as the last one.
+//
+// From an earlier place less is loaded and more is computed, and what is computed reads the rest layer by
+// layer while it comes.
+struct PlaceChoice {
+  std::size_t place = 0;
+  RestoreTimes times;
+  RestoreTimes loading_all;    // at the last place
+  RestoreTimes computing_all;  // at the last that loads nothing
+};
+// `places`: of each place all that is loaded and computed there, the last place first; at least one. `kKv`
+// and `kHidden` take the last place, `kRecompute` the last from which nothing is loaded, `kPensieve` the last
+// from which host memory alone is loaded from, and all others that with the least price. Thread-safe, pure.
+PlaceChoice choose_place(std::span<const RestoreProblem> places, RestoreRule rule);
 
 }  // namespace loci

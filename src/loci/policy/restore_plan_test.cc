@@ -421,7 +421,6 @@ TEST(RestorePlan, AutoIsNeverWorseThanANamedPlan) {
   Random random(6);
   for (std::uint64_t i = 0; i < test_rounds(3'000); ++i) {
     RestoreProblem problem = random_problem(random, 200);
-    problem.whole_tiers = random.below(4) == 0;
     if (random.below(2) == 0) add_hidden(random, problem, 1 + random.below(3));
     if (random.below(2) == 0) {
       for (RestorableBlock& block : problem.blocks) {
@@ -438,23 +437,50 @@ TEST(RestorePlan, AutoIsNeverWorseThanANamedPlan) {
   }
 }
 
-TEST(RestorePlan, ModelsWithWindowsTakeWholeTiersTheSlowestLast) {
+// --- places, in models with windows ---
+
+// `loads` of a disk and `compute` at three places, the last first.
+std::vector<RestoreProblem> three_places(Tier middle) {
+  const auto place = [](Nanos compute, Nanos load, Tier from) {
+    RestoreProblem problem{.computed_anyway = compute, .first_reading = compute, .layers = 10};
+    if (load > 0) problem.blocks.push_back({.from = from, .load = load});
+    return problem;
+  };
+  return {place(10, 1'000, Tier::kDisk), place(500, 450, middle), place(1'200, 0, Tier::kDevice)};
+}
+
+TEST(RestorePlan, APlaceIsChosenByWhatIsLoadedAndComputedThere) {
+  const std::vector<RestoreProblem> places = three_places(Tier::kDisk);
+  const PlaceChoice best = choose_place(places, RestoreRule::kAuto);
+  EXPECT_EQ(best.place, 1u);
+  EXPECT_EQ(best.times.ready, 545) << "a layer of the loads, and all that is computed";
+  EXPECT_EQ(best.loading_all.ready, 1'001);
+  EXPECT_EQ(best.computing_all.ready, 1'200);
+  std::vector<RestoreProblem> busy = places;
+  for (RestoreProblem& place : busy) place.others = 4;
+  EXPECT_EQ(choose_place(busy, RestoreRule::kAuto).place, 0u) << "others lose what is computed";
+}
+
+TEST(RestorePlan, NamedPlansTakeTheirPlaces) {
+  for (const auto& [rule, place] : std::vector<std::pair<RestoreRule, std::size_t>>{
+           {RestoreRule::kKv, 0}, {RestoreRule::kHidden, 0}, {RestoreRule::kRecompute, 2}}) {
+    EXPECT_EQ(choose_place(three_places(Tier::kDisk), rule).place, place) << restore_rule_name(rule);
+  }
+  EXPECT_EQ(choose_place(three_places(Tier::kDisk), RestoreRule::kPensieve).place, 2u);
+  EXPECT_EQ(choose_place(three_places(Tier::kHost), RestoreRule::kPensieve).place, 1u);
+}
+
+TEST(RestorePlan, NoPlaceIsBetterThanTheBest) {
   Random random(7);
-  for (int i = 0; i < 2'000; ++i) {
-    RestoreProblem problem = random_problem(random, 20);
-    problem.whole_tiers = true;
-    for (const RestoreRule rule : kEveryRule) {
-      const RestorePlan plan = plan_restore(problem, rule);
-      std::array<std::uint32_t, kTiers> loaded{}, all{};
-      for (const RestorableBlock& block : problem.blocks) {
-        ++all[static_cast<std::size_t>(block.from)];
-        loaded[static_cast<std::size_t>(block.from)] += plan.loads(block);
-      }
-      for (const std::size_t tier : {1u, 2u, 3u}) ASSERT_TRUE(loaded[tier] == 0 || loaded[tier] == all[tier]);
-      for (const std::size_t tier : {2u, 3u})
-        ASSERT_TRUE(loaded[tier] == 0 || loaded[tier - 1] == all[tier - 1])
-            << "nothing slower than what is computed";
-    }
+  for (int i = 0; i < 1'000; ++i) {
+    std::vector<RestoreProblem> places;
+    for (std::uint64_t left = 1 + random.below(6); left > 0; --left)
+      places.push_back(random_problem(random, 1 + random.below(4)));
+    const PlaceChoice best = choose_place(places, RestoreRule::kAuto);
+    for (std::size_t place = 0; place < places.size(); ++place)
+      ASSERT_LE(best.times.price, plan_restore(places[place], RestoreRule::kKv).times.price) << place;
+    for (const RestoreRule rule : kEveryRule)
+      ASSERT_LE(best.times.price, choose_place(places, rule).times.price) << restore_rule_name(rule);
   }
 }
 

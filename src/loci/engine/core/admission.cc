@@ -235,14 +235,12 @@ void Admission::add_copy(CoreRequest& request, BlockPin source, BlockId target, 
 
 std::vector<BlockPin> Admission::hold_there(const CoreProbes& probes) {
   std::vector<BlockPin> there;
-  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
-    const CoreProbe& found = probes.blocks[i];
+  for (const CoreProbe& found : probes.blocks) {
     if (found.node == kNoBlock || (found.load && !windows_.any() && !transfers_.loading(found.node)))
       continue;
-    const GroupSet groups = windows_.any() ? restores_.groups_before_start(probes, i) : kEveryGroup;
     BlockPin& pin = there.emplace_back(index_.pin(found.node));
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (has_group(groups, group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
+      if (has_group(found.groups, group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
     }
   }
   return there;
@@ -252,10 +250,10 @@ bool Admission::has_room_ahead(const CoreRequest& request, const CoreProbes& pro
                                std::span<const std::uint32_t> begins) const {
   GroupCounts slots{};
   for (const std::uint32_t i : begins) {
-    const BlockId node = probes.blocks[i].node;
+    const CoreProbe& found = probes.blocks[i];
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const bool there = node != kNoBlock && index_.block(node).parts[group];
-      if (!there && has_group(restores_.groups_before_start(probes, i), group)) ++slots[group];
+      const bool there = found.node != kNoBlock && index_.block(found.node).parts[group];
+      if (!there && has_group(found.groups, group)) ++slots[group];
     }
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) {

@@ -2,6 +2,7 @@
 // What of its state a request loads, and what it computes meanwhile.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,16 +106,74 @@ TEST_F(CoreRestore, NamedPlansAreForced) {
   }
 }
 
-// Where a window does not reach to the first token all is loaded or all computed: tokens behind computed ones
-// that lack a part of their window could not go on.
-TEST_F(CoreRestore, BehindANarrowWindowTiersAreWhole) {
+// Where a window does not reach to the first token no leading block is computed: a request goes on from one
+// place, and an earlier one asks less of the disk.
+TEST_F(CoreRestore, BehindANarrowWindowItGoesOnFromTheBestPlace) {
   for (const auto& [rule, spans] : std::vector<std::pair<std::string, std::string>>{
-           {"kv", "3:128+12"}, {"recompute", "3:0+140"}, {"token-wise", "3:128+12"}, {"auto", "3:128+12"}}) {
+           {"kv", "3:128+12"}, {"recompute", "3:0+140"}, {"token-wise", "3:64+76"}, {"auto", "3:64+76"}}) {
     TierDriver d(with_window(even_config(rule), 100));
     come_back(d);
     EXPECT_EQ(d.spans(), spans) << rule;
     d.finish();
     ASSERT_EQ(d.ends.size(), 3u) << rule;
+  }
+}
+
+// Of `all` and `window` bytes of a block, most layers see two blocks or three.
+CoreConfig narrow_config(std::uint64_t all, std::uint64_t window, std::uint64_t bytes_per_second) {
+  CoreConfig config = tier_config(16, 0, 32);
+  config.groups.front().block_bytes = all;
+  config.groups.push_back(config.groups.front());
+  config.groups.back() = {.window = 64, .block_count = 4, .disk_blocks = 32, .block_bytes = window};
+  config.costs.token = kNanosPerMilli;
+  config.costs.attention = {0};
+  config.costs.pass = 0;
+  config.costs.disk_read = {0, bytes_per_second};
+  return config;
+}
+
+// Behind the window only the layers that see all are loaded, and priced. (All that a block may have would
+// take 427 ms.)
+TEST_F(CoreRestore, BehindANarrowWindowOnlyWhatIsSeenIsPricedAndLoaded) {
+  TierDriver d(narrow_config(100, 900, 18'000));
+  d.run(1, run_of(0, 256));
+  d.run(2, run_of(5000, 500));  // takes the whole device
+  d.arrive(3, run_of(0, 268));
+  EXPECT_EQ(d.spans(), "3:256+12");
+  std::uint64_t parts = 0, windows = 0;
+  for (const Move& move : d.moves) {
+    for (const MovePart& part : move.parts) ++(part.group == 0 ? parts : windows);
+  }
+  EXPECT_EQ(parts, 8u);
+  EXPECT_EQ(windows, 2u);
+  const ContextSources& from = d.starts.back().sources;
+  EXPECT_EQ(from.disk, 256u);
+  EXPECT_NEAR(static_cast<double>(from.restore.loading_all), 150e6, 2e6);  // 2,600 bytes
+  EXPECT_NEAR(static_cast<double>(from.predicted_load), 144e6, 1e6);
+  EXPECT_NEAR(static_cast<double>(from.restore.computing_all), 268e6, 1e6);
+  d.finish();
+}
+
+// The disk has the windows of two turns' ends: from the first one half as much is loaded, while as much again
+// is computed.
+TEST_F(CoreRestore, AnEarlierTurnsEndIsAPlaceToGoOnFrom) {
+  for (const auto& [rule, spans] :
+       std::vector<std::pair<std::string, std::string>>{{"kv", "4:256+12"}, {"auto", "4:128+64"}}) {
+    CoreConfig config = narrow_config(900, 100, 31'250);
+    config.restore = rule;
+    TierDriver d(config);
+    for (const auto& [id, tokens] : {std::pair{1u, 128u}, {2u, 256u}}) {
+      d.arrive(id, run_of(0, tokens), 4);
+      d.finish();
+    }
+    d.run(3, run_of(5000, 500));  // takes the whole device
+    d.arrive(4, run_of(0, 268));
+    EXPECT_EQ(d.spans(), spans) << rule;
+    const bool earlier = rule == "auto";
+    EXPECT_EQ(d.starts.back().sources.disk, earlier ? 128u : 256u);
+    EXPECT_EQ(d.missed(MissReason::kTooSlow), earlier ? 128u : 0u);
+    d.finish();
+    ASSERT_EQ(d.ends.size(), 4u) << rule;
   }
 }
 

@@ -84,17 +84,15 @@ bool Preloads::begin_loads_of(CoreRequest& request, std::uint64_t booked) {
   if (device_memory_.limited()) return false;  // it would take memory before its time
   if (!admission_.has_room_ahead(request, probes, begins)) return false;
   const std::vector<BlockPin> opened = admission_.open_rotated(request, probes, begins);
-  std::vector<Transfers::Ahead> ahead;
+  std::vector<CoreProbe> ahead;
   ahead.reserve(begins.size());
-  for (const std::uint32_t i : begins)
-    ahead.push_back({probes.blocks[i], restores_.groups_before_start(probes, i)});
+  for (const std::uint32_t i : begins) ahead.push_back(probes.blocks[i]);
   const std::vector<Tier> from = transfers_.load_ahead(ahead);
   for (std::size_t i = 0; i < ahead.size(); ++i) {
     preload.blocks.resize(std::max<std::size_t>(preload.blocks.size(), begins[i] + 1));
     RequestPreload::Loaded& known = preload.blocks[begins[i]];
-    if (!known.from || known.key != ahead[i].found.key) known = {ahead[i].found.key, from[i]};
-    if (ahead[i].found.original != kNoBlock)
-      queue_needs_.rotated(request.arrival, begins[i], ahead[i].found.node);
+    if (!known.from || known.key != ahead[i].key) known = {ahead[i].key, from[i]};
+    if (ahead[i].original != kNoBlock) queue_needs_.rotated(request.arrival, begins[i], ahead[i].node);
   }
   const bool bounded = bounded_ && !begins.empty();
   const auto is_lacking = [&](const CoreProbe& found) {

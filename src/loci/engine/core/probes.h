@@ -39,6 +39,9 @@ struct CoreProbe {
   Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
   BlockId sibling = kNoBlock;
   std::uint32_t run = 0;
+  // The groups whose state of the block the request reads, from where it goes on. (In models without windows
+  // all; else those that see the block, and none behind that place.)
+  GroupSet groups = kEveryGroup;
   bool load = false;               // missing parts come from a slower tier, or from its original
   BlockId original = kNoBlock;     // a block of an earlier lineage that has all that this one lacks
   std::uint32_t shift_blocks = 0;  // CoreLineage::Earlier

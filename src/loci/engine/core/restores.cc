@@ -32,6 +32,8 @@ constexpr std::uint64_t parts_of(Nanos time, Nanos part) {
   return std::min(kMost, static_cast<std::uint64_t>(std::max<Nanos>(0, time) / part) + 1);
 }
 
+constexpr std::size_t kPlacesWeighed = 64;
+
 constexpr std::size_t place_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
 }  // namespace
@@ -77,7 +79,7 @@ CoreProbes Restores::choose(const CoreRequest& request, const Rules& rules) cons
   if (windows_.any()) {
     windows_.find_parting(probes);
     if (!rules.copies) drop_copies(probes);
-    windows_.choose_start(probes, rules.slowest, rules.coming);
+    windows_.choose_start(probes, rules.slowest, rules.coming, rules.last_block);
     if (request.is_public) windows_.compute_all(probes);
     windows_.promise(request, probes);
   }
@@ -138,19 +140,32 @@ RestorableBlock Restores::restorable(const CoreProbe& found, std::uint32_t numbe
   return block;
 }
 
-RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const {
+// Of nothing yet that is loaded or computed.
+RestoreProblem Restores::problem_beside(const Load& load) const {
   // What running requests' prompts still ask of the processor, but for their attention.
   const auto booked = static_cast<Nanos>(std::min<std::uint64_t>(load.prompt_tokens, UINT32_MAX));
   RestoreProblem problem{.compute_booked = booked == 0 ? 0 : pass_times_.compute(0, 1) * booked,
                          .layers = config_.layers,
-                         .shared_rounds = config_.shared_rounds,
-                         .whole_tiers = windows_.any() && !windows_.sees_all(probes.start)};
+                         .shared_rounds = config_.shared_rounds};
   problem.knows_projecting = costs_.project_block() > 0;
   problem.others = load.others;
   for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
     problem.links[place_of(tier)] = transfers_.link(tier);
+  return problem;
+}
+
+// What is computed in any case.
+void Restores::add_computed(RestoreProblem& problem, std::uint64_t rows, Nanos compute) const {
+  problem.computed_anyway = std::max(compute, pass_times_.predict({PassKind::kPrompts, {.rows = 1}}));
+  const std::uint64_t passes = (rows + config_.max_batch_tokens - 1) / config_.max_batch_tokens;
+  problem.first_reading = problem.computed_anyway / static_cast<Nanos>(std::max<std::uint64_t>(passes, 1));
+}
+
+RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const {
+  RestoreProblem problem = problem_beside(load);
   problem.blocks.reserve(probes.blocks.size());
   std::uint64_t rows = 0;
+  Nanos compute = 0;
   std::uint32_t projected = 0;  // blocks
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     CoreProbe& found = probes.blocks[i];
@@ -165,23 +180,88 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
         problem.blocks.back().compute = pass_times_.compute(i * kBlockTokens, kBlockTokens);
         continue;
       }
-      if (!problem.whole_tiers) compute_instead(found);
+      compute_instead(found);
     }
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t there = tokens_there(probes, i, true);
     const std::uint32_t count = std::min(kBlockTokens, request.length() - begin);
     if (count <= there) continue;
     rows += count - there;
-    problem.computed_anyway += pass_times_.compute(begin + there, count - there);
+    compute += pass_times_.compute(begin + there, count - there);
   }
-  problem.computed_anyway =
-      std::max(problem.computed_anyway, pass_times_.predict({PassKind::kPrompts, {.rows = 1}}));
-  const std::uint64_t passes = (rows + config_.max_batch_tokens - 1) / config_.max_batch_tokens;
-  problem.first_reading = problem.computed_anyway / static_cast<Nanos>(std::max<std::uint64_t>(passes, 1));
+  add_computed(problem, rows, compute);
   const Nanos projecting = pass_times_.project_block() * projected;
   problem.computed_anyway += projecting;
   problem.first_reading += projecting;
   return problem;
+}
+
+std::vector<Restores::Lacking> Restores::lacking(const CoreProbes& probes, std::uint32_t group) const {
+  std::vector<Lacking> sums(1);
+  sums.reserve(probes.blocks.size() + 1);
+  for (const CoreProbe& found : probes.blocks) {
+    Lacking sum = sums.back();
+    const auto part = found.node == kNoBlock ? std::nullopt : transfers_.part_to_load(found.node, group);
+    if (part) {
+      sum.bytes[place_of(part->from)] += part->bytes;
+      sum.awaited[place_of(part->from)] += part->bytes == 0 ? 1 : 0;
+    }
+    sums.push_back(sum);
+  }
+  return sums;
+}
+
+// `problem` with what is loaded where the request goes on at `place`, all that a tier brings as one block.
+RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t place,
+                                    const std::vector<std::vector<Lacking>>& lacking,
+                                    RestoreProblem problem) const {
+  for (std::size_t tier = 1; tier < kTiers; ++tier) {
+    std::uint64_t bytes = 0;
+    for (std::size_t group = 0; group < lacking.size(); ++group) {
+      const std::uint32_t first = first_visible(config_.groups[group].window, place) / kBlockTokens;
+      const Lacking &end = lacking[group][place / kBlockTokens], &begin = lacking[group][first];
+      bytes += end.bytes[tier] - begin.bytes[tier];
+      if (end.awaited[tier] > begin.awaited[tier]) problem.links[tier].awaited = true;
+    }
+    if (bytes > 0) problem.blocks.push_back(transfers_.restorable(0, static_cast<Tier>(tier), bytes));
+  }
+  const std::uint32_t rows = request.length() - place;
+  add_computed(problem, rows, pass_times_.compute(place, rows));
+  return problem;
+}
+
+// Of places from which nothing is loaded only the last is worth weighing, and none before it; of many others
+// some, at even distances.
+RestoreForecast Restores::plan_place(const CoreRequest& request, CoreProbes& probes, Rules& rules,
+                                     const Load& load) const {
+  const RestoreProblem beside = problem_beside(load);
+  std::vector<std::uint32_t> all{probes.start};
+  std::vector<std::vector<Lacking>> lacks;  // by group; empty: the last place lacks nothing
+  if (std::ranges::any_of(probes.blocks, &CoreProbe::load)) {
+    all = windows_.places(probes, rules.slowest, rules.coming);
+    for (std::uint32_t group = 0; group < group_count_; ++group) lacks.push_back(lacking(probes, group));
+  }
+  std::vector<std::uint32_t> places;
+  std::vector<RestoreProblem> problems;  // of the last place first
+  const std::size_t stride = all.size() / kPlacesWeighed + 1;
+  for (std::size_t i = all.size(); i-- > 0;) {
+    RestoreProblem problem = problem_at(request, all[i], lacks, beside);
+    const bool last_of_all = problem.blocks.empty() || i == 0;
+    const bool overdue = std::ranges::any_of(
+        problem.blocks, [this](const RestorableBlock& block) { return transfers_.overdue(block.from); });
+    if ((overdue || (all.size() - 1 - i) % stride != 0) && !last_of_all) continue;
+    places.push_back(all[i]);
+    problems.push_back(std::move(problem));
+    if (last_of_all) break;
+  }
+  const PlaceChoice choice = choose_place(problems, rule_);
+  const std::uint32_t chosen = places[choice.place] / kBlockTokens, last = probes.start / kBlockTokens;
+  if (chosen < last) {
+    rules.last_block = chosen;
+    probes = choose(request, rules);
+    for (std::uint32_t i = probes.start / kBlockTokens; i < last; ++i) probes.blocks[i].too_slow = true;
+  }
+  return {rule_, choice.times.ready, choice.loading_all.ready, choice.computing_all.ready};
 }
 
 // True: it comes as hidden states, or was loaded ahead so, and its first pass projects it.
@@ -209,33 +289,15 @@ std::optional<Tier> Restores::preloaded_from(const CoreRequest& request, const C
   return blocks[number].from;
 }
 
-// The slowest tier that the plan loads from. (With windows it loads whole tiers.)
-Tier Restores::slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const {
-  for (Tier tier = slowest; tier != Tier::kDevice; tier = static_cast<Tier>(place_of(tier) - 1)) {
-    bool asked = false, loaded = false;
-    for (const RestorableBlock& block : problem.blocks) {
-      if (block.from != tier) continue;
-      asked = true;
-      loaded = loaded || plan.loads(block);
-    }
-    if (!transfers_.overdue(tier) && (loaded || !asked)) return tier;
-  }
-  return Tier::kDevice;
-}
-
 RestoreForecast Restores::plan(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                                const Load& load) const {
+  if (windows_.any() && !windows_.sees_all(probes.start)) return plan_place(request, probes, rules, load);
   const RestoreProblem asked = problem(request, probes, load);
   const RestorePlan plan = plan_restore(asked, rule_);
-  if (asked.whole_tiers) {
-    const Tier worth = slowest_loaded(asked, plan, rules.slowest);
-    if (worth != std::exchange(rules.slowest, worth)) probes = choose(request, rules);
-  } else {
-    for (const RestorableBlock& block : asked.blocks) {
-      if (!plan.loads(block)) compute_instead(probes.blocks[block.number]);
-    }
-    count_needs(probes);
+  for (const RestorableBlock& block : asked.blocks) {
+    if (!plan.loads(block)) compute_instead(probes.blocks[block.number]);
   }
+  count_needs(probes);
   return {plan.rule, plan.times.ready, plan.loading_all.ready, plan.computing_all.ready};
 }
 
@@ -246,6 +308,7 @@ CoreProbes Restores::without_copies(const CoreRequest& request, const CoreProbes
   CoreProbes probes = choose(request, without);
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     if (planned.blocks[i].instead) compute_instead(probes.blocks[i]);
+    probes.blocks[i].too_slow |= planned.blocks[i].too_slow;
   }
   return probes;
 }
@@ -301,11 +364,6 @@ std::uint64_t Restores::tokens_to_restore(const CoreRequest& request) const {
   }
   loaded = std::min<std::uint64_t>(loaded, request.length());
   return request.length() - loaded + std::min(loaded, (cost + kTokenParts - 1) / kTokenParts);
-}
-
-GroupSet Restores::groups_before_start(const CoreProbes& probes, std::uint32_t block) const {
-  if (!windows_.any()) return kEveryGroup;
-  return block < probes.start / kBlockTokens ? groups_seen(config_, probes.start, block) : GroupSet{0};
 }
 
 std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, const CoreProbes& probes) const {

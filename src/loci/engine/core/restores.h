@@ -20,6 +20,7 @@
 // passes; load_beside() counts the batch and the queue.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -62,6 +63,8 @@ class Restores {
     bool in_flight = false;        // a pass is
     // What is on its way to a request in a model with windows; it goes on from there. May be null.
     const CoreBeginning* coming = nullptr;
+    // In a model with windows: it goes on from no place behind this block.
+    std::uint32_t last_block = UINT32_MAX;
   };
   // What the request finds, and what it needs of the device.
   CoreProbes choose(const CoreRequest& request, const Rules& rules) const;
@@ -83,7 +86,7 @@ class Restores {
             .others = static_cast<std::uint32_t>(batch.size() + queue.size() - itself)};
   }
   // `probes`: by choose() with `rules`. What is to be computed though a tier has it is so in the probes
-  // afterwards, and `rules.slowest` is what they were made for.
+  // afterwards, and `rules.last_block` is what they were made for.
   RestoreForecast plan(const CoreRequest& request, CoreProbes& probes, Rules& rules, const Load& load) const;
   // What the request finds without siblings' state (layer groups with a window), where it goes on earlier.
   // What the plan computes is computed still.
@@ -97,8 +100,6 @@ class Restores {
   // distances. O(kBlocksAsked · groups).
   std::uint64_t tokens_to_restore(const CoreRequest& request) const;
   static constexpr std::size_t kBlocksAsked = 64;
-  // What the request goes on from of a block: all of it where no group has a window.
-  GroupSet groups_before_start(const CoreProbes& probes, std::uint32_t block) const;
   // What its first pass that reads it projects. Before it is admitted.
   CoreRequest::ToProject to_project(const CoreRequest& request, const CoreProbes& probes) const;
   // The blocks of the request's state that begin to move before it is admitted, of each tier the first ones.
@@ -120,11 +121,23 @@ class Restores {
   std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
   // The price of loading the block, with projecting; without that of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
+  RestoreProblem problem_beside(const Load& load) const;
+  void add_computed(RestoreProblem& problem, std::uint64_t rows, Nanos compute) const;
   RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
+  // Of a group's parts that the device lacks.
+  struct Lacking {
+    std::array<std::uint64_t, kTiers> bytes{};    // to be loaded, by the tier that has them
+    std::array<std::uint32_t, kTiers> awaited{};  // blocks on their way
+  };
+  // [i]: of the blocks before block i.
+  std::vector<Lacking> lacking(const CoreProbes& probes, std::uint32_t group) const;
+  RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place,
+                            const std::vector<std::vector<Lacking>>& lacking, RestoreProblem problem) const;
+  RestoreForecast plan_place(const CoreRequest& request, CoreProbes& probes, Rules& rules,
+                             const Load& load) const;
   bool is_projected(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const;
   std::optional<Tier> preloaded_from(const CoreRequest& request, const CoreProbe& found,
                                      std::uint32_t number) const;
-  Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;
 
   const CoreConfig& config_;
   const CostModel& costs_;

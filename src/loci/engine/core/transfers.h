@@ -114,8 +114,8 @@ class Transfers {
   bool comes(BlockId id, std::uint32_t group, Tier slowest) const;
   // True: the device lacks parts of the block, and all of these come.
   bool comes(BlockId id, Tier slowest) const;
-  // The slowest tier that a load of the block reads from.
-  Tier load_tier(BlockId id) const;
+  // The slowest tier that a load of the block's parts in `groups` reads from.
+  Tier load_tier(BlockId id, GroupSet groups = kEveryGroup) const;
   // The slowest of the tiers that have an original's parts; absent: a part is in no tier up to `slowest`.
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
   // The slowest tier that a load of what was found reads from; kDevice: it is rotated there.
@@ -124,7 +124,16 @@ class Transfers {
   std::optional<Tier> load_tier_now(const CoreProbe& found) const;
   // True: the disk has it as hidden states.
   bool from_hidden(const CoreProbe& found) const;
-  // The price of loading it as the sequence's block `number`; without those of projecting and computing it.
+  // What the device lacks of the group's part and a load brings, or is bringing; absent: nothing.
+  struct PartToLoad {
+    Tier from;            // that has it; the slowest that its block is being loaded from
+    std::uint64_t bytes;  // 0: it is on its way
+  };
+  std::optional<PartToLoad> part_to_load(BlockId id, std::uint32_t group) const;
+  // The price of loading as many bytes from the tier as the sequence's block `number`; without those of
+  // projecting and computing it.
+  RestorableBlock restorable(std::uint32_t number, Tier from, std::uint64_t bytes) const;
+  // The same of what was found.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // The same of a block that the device has, were it evicted; absent: no tier of this server's own that is
   // not slower than `slowest` has all of it.
@@ -156,14 +165,10 @@ class Transfers {
   // Begins the loads in `wanted` for the blocks pinned by `held`, which are as many and all placed. Returns
   // the indices of the blocks that are being loaded now, including those that others load.
   std::vector<std::uint32_t> load(std::span<const CoreProbe> wanted, std::span<const BlockPin> held);
-  // A block that is loaded before anybody is admitted who needs it.
-  struct Ahead {
-    CoreProbe found;  // its node is there, and lacks something of `groups` that comes
-    GroupSet groups = kEveryGroup;
-  };
-  // Begins to load them. What they lack is placed here, for which there is room, and held by their loads
+  // Begins to load blocks before anybody is admitted who needs them. Their nodes are there, and lack
+  // something of their groups that comes. It is placed here, for which there is room, and held by the loads
   // alone. Returns the slowest tier that each comes from.
-  std::vector<Tier> load_ahead(std::span<const Ahead> blocks);
+  std::vector<Tier> load_ahead(std::span<const CoreProbe> blocks);
   // The same for one block, whose layers others do not take turns with: somebody waits for all of it.
   void load_first(const CoreProbe& found);
   // The block got its state in another slot. If it is being loaded, `slot`, where the load goes on writing,
@@ -300,7 +305,7 @@ class Transfers {
   Tier next_own(Tier from) const {
     return from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
   }
-  std::uint64_t block_bytes(BlockId id) const;
+  std::uint64_t block_bytes(BlockId id, GroupSet groups) const;
   // Bytes that loading the copy brings.
   std::uint64_t copy_bytes(const LowerCopy& copy) const;
   bool may_write(Tier tier) const;

@@ -67,12 +67,12 @@ bool Transfers::comes(BlockId id, Tier slowest) const {
   return lacks;
 }
 
-Tier Transfers::load_tier(BlockId id) const {
+Tier Transfers::load_tier(BlockId id, GroupSet groups) const {
   Tier slowest = Tier::kDevice;
   if (loading(id)) return loads_.at(id).slowest;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
-    if (block.parts[group]) continue;
+    if (block.parts[group] || !has_group(groups, group)) continue;
     if (const LowerCopy* copy = block.whole_copy(group)) slowest = std::max(slowest, copy->tier);
   }
   return slowest;
@@ -93,7 +93,7 @@ std::optional<Tier> Transfers::original_tier(BlockId original, Tier slowest) con
 Tier Transfers::load_tier(const CoreProbe& found) const { return load_tier_now(found).value(); }
 
 std::optional<Tier> Transfers::load_tier_now(const CoreProbe& found) const {
-  if (found.original == kNoBlock || loading(found.node)) return load_tier(found.node);
+  if (found.original == kNoBlock || loading(found.node)) return load_tier(found.node, found.groups);
   return original_tier(found.original, Tier::kShared);
 }
 
@@ -104,29 +104,43 @@ bool Transfers::from_hidden(const CoreProbe& found) const {
   return copy != nullptr && copy->form == StateForm::kHidden;
 }
 
-RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t number) const {
-  const Tier from = load_tier(found);
-  const std::uint64_t bytes = block_bytes(found.original == kNoBlock ? found.node : found.original);
+std::optional<Transfers::PartToLoad> Transfers::part_to_load(BlockId id, std::uint32_t group) const {
+  const Block& block = index_.block(id);
+  if (block.filled_in(group) == kBlockTokens) return std::nullopt;
+  if (loading(id, group)) return PartToLoad{loads_.at(id).slowest, 0};
+  const LowerCopy* copy = block.whole_copy(group);
+  if (copy == nullptr) return std::nullopt;
+  return PartToLoad{copy->tier, copy_bytes(*copy)};
+}
+
+RestorableBlock Transfers::restorable(std::uint32_t number, Tier from, std::uint64_t bytes) const {
   return {.number = number,
           .from = from,
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
-          .charge = costs_.load_charge(from, bytes),
-          .only_hidden = from_hidden(found)};
+          .charge = costs_.load_charge(from, bytes)};
+}
+
+RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t number) const {
+  const BlockId source = found.original == kNoBlock ? found.node : found.original;
+  RestorableBlock block = restorable(number, load_tier(found), block_bytes(source, found.groups));
+  block.only_hidden = from_hidden(found);
+  return block;
 }
 
 std::optional<RestorableBlock> Transfers::restorable_later(BlockId id, std::uint32_t number,
                                                            Tier slowest) const {
-  RestorableBlock block{.number = number, .from = Tier::kDevice};
+  Tier from = Tier::kDevice;
   std::uint64_t bytes = 0;
+  bool hidden = false;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const LowerCopy* copy = index_.block(id).whole_copy(group);
     if (copy == nullptr || copy->tier > std::min(slowest, slowest_own())) return std::nullopt;
-    block.from = std::max(block.from, copy->tier);
-    block.only_hidden = block.only_hidden || copy->form == StateForm::kHidden;
+    from = std::max(from, copy->tier);
+    hidden = hidden || copy->form == StateForm::kHidden;
     bytes += copy_bytes(*copy);
   }
-  block.load = link_times_.load(block.from, bytes) - link_times_.load(block.from, 0);
-  block.charge = costs_.load_charge(block.from, bytes);
+  RestorableBlock block = restorable(number, from, bytes);
+  block.only_hidden = hidden;
   return block;
 }
 
@@ -162,10 +176,10 @@ CoreLink Transfers::link_of(const InFlight& move) {
   return from == Tier::kDisk ? CoreLink::kPrefetch : CoreLink::kHostSave;
 }
 
-std::uint64_t Transfers::block_bytes(BlockId id) const {
+std::uint64_t Transfers::block_bytes(BlockId id, GroupSet groups) const {
   std::uint64_t bytes = 0;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    if (index_.block(id).parts[group]) continue;
+    if (index_.block(id).parts[group] || !has_group(groups, group)) continue;
     const LowerCopy* copy = index_.block(id).whole_copy(group);
     bytes += copy == nullptr ? config_.groups[group].block_bytes : copy_bytes(*copy);
   }
@@ -195,16 +209,16 @@ std::vector<std::uint32_t> Transfers::load(std::span<const CoreProbe> wanted,
   return places;
 }
 
-std::vector<Tier> Transfers::load_ahead(std::span<const Ahead> blocks) {
+std::vector<Tier> Transfers::load_ahead(std::span<const CoreProbe> blocks) {
   std::vector<Tier> from;
   std::vector<Load*> fresh;
   Booking booking = begin_booking();
-  for (const auto& [found, groups] : blocks) {
+  for (const CoreProbe& found : blocks) {
     const BlockId id = found.node;
     BlockPin pin = index_.pin(id);
     from.push_back(load_tier(found));
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (index_.block(id).parts[group] || !has_group(groups, group)) continue;
+      if (index_.block(id).parts[group] || !has_group(found.groups, group)) continue;
       const bool placed = index_.place(pin, group);
       LOCI_CHECK(placed, "there is room for what is loaded ahead");
     }
@@ -220,8 +234,7 @@ std::vector<Tier> Transfers::load_ahead(std::span<const Ahead> blocks) {
 
 void Transfers::load_first(const CoreProbe& found) {
   const OperationId first(moves_begun_ + 1);
-  const Ahead ahead{.found = found};
-  load_ahead({&ahead, 1});
+  load_ahead({&found, 1});
   for (auto move = begun_.rbegin(); move != begun_.rend() && move->id >= first; ++move)
     move->together = first;
 }

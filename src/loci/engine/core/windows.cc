@@ -110,28 +110,45 @@ bool Windows::can_start(const CoreProbes& probes, std::uint32_t block, std::uint
   return true;
 }
 
-void Windows::choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning* coming) const {
+template <class Visit>
+void Windows::visit_places(const CoreProbes& probes, Tier slowest, const CoreBeginning* coming,
+                           const Visit& visit) const {
   GroupCounts runs{};
   bool whole = true;
-  probes.start = 0;
   for (std::uint32_t i = 0; i < probes.blocks.size() && whole; ++i) {
     const CoreProbe& found = probes.blocks[i];
     const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
     std::uint32_t tokens = found.source == CoreProbe::Source::kNone ? 0 : found.run;
     if (coming != nullptr && coming->number == i) tokens = std::max(tokens, coming->run);
     if (node != nullptr && node->filled > 0) tokens = node->filled;
-    if (tokens < kBlockTokens && usable(probes, i, tokens, runs, whole)) {
-      probes.start = i * kBlockTokens + tokens;
-    }
+    if (tokens < kBlockTokens && usable(probes, i, tokens, runs, whole)) visit(i * kBlockTokens + tokens);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const bool there = is_there(found, group, slowest);
       if (!windowed(group)) whole = whole && there;
       runs[group] = there ? runs[group] + 1 : 0;
     }
   }
+}
+
+std::vector<std::uint32_t> Windows::places(const CoreProbes& probes, Tier slowest,
+                                           const CoreBeginning* coming) const {
+  std::vector<std::uint32_t> places;
+  visit_places(probes, slowest, coming, [&](std::uint32_t place) { places.push_back(place); });
+  return places;
+}
+
+void Windows::choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning* coming,
+                           std::uint32_t last_block) const {
+  probes.start = 0;
+  visit_places(probes, slowest, coming, [&](std::uint32_t place) {
+    if (place / kBlockTokens <= last_block) probes.start = place;
+  });
+  const std::uint32_t start = probes.start / kBlockTokens;
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
-    if (i != probes.start / kBlockTokens) probes.blocks[i].source = CoreProbe::Source::kNone;
-    probes.blocks[i].load = lacks_before_start(probes, i);
+    CoreProbe& found = probes.blocks[i];
+    if (i != start) found.source = CoreProbe::Source::kNone;
+    found.groups = i < start ? groups_seen(config_, probes.start, i) : GroupSet{0};
+    found.load = lacks(found);
   }
 }
 
@@ -142,12 +159,10 @@ bool Windows::sees_all(std::uint32_t position) const {
 }
 
 // The request reads of the block what is not on the device.
-bool Windows::lacks_before_start(const CoreProbes& probes, std::uint32_t block) const {
-  if (block >= probes.start / kBlockTokens) return false;
+bool Windows::lacks(const CoreProbe& found) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
-    if (windowed(group) && block < first) continue;
-    if (index_.block(probes.blocks[block].node).filled_in(group) < kBlockTokens) return true;
+    if (has_group(found.groups, group) && index_.block(found.node).filled_in(group) < kBlockTokens)
+      return true;
   }
   return false;
 }
@@ -156,6 +171,7 @@ void Windows::compute_all(CoreProbes& probes) const {
   probes.start = 0;
   for (CoreProbe& found : probes.blocks) {
     found.source = CoreProbe::Source::kNone;
+    found.groups = 0;
     found.load = false;
   }
 }

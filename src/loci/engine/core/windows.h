@@ -43,6 +43,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/prefixes.h"
@@ -80,9 +81,14 @@ class Windows {
 
   // --- admission: what a request that waits finds, and where it goes on ---
 
-  // Chooses the last place to continue from. Siblings' state is of use only at that place. `coming`: the
-  // first tokens of one of the blocks are on their way; may be null.
-  void choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning* coming) const;
+  // Chooses the last place to continue from that is not behind `last_block`. Siblings' state is of use only
+  // at that place. `coming`: the first tokens of one of the blocks are on their way; may be null.
+  void choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning* coming,
+                    std::uint32_t last_block) const;
+  // All places to continue from, as numbers of tokens, the earliest first; at least one. (Siblings' state is
+  // known only for the place that was chosen.)
+  std::vector<std::uint32_t> places(const CoreProbes& probes, Tier slowest,
+                                    const CoreBeginning* coming) const;
   // Every group has, or gets from a tier not slower than `slowest`, what the token after `tokens` tokens of
   // the block sees in blocks before it.
   bool can_start(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, Tier slowest) const;
@@ -149,7 +155,10 @@ class Windows {
   bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,
               bool full_groups_whole) const;
   bool is_there(const CoreProbe& found, std::uint32_t group, Tier slowest) const;
-  bool lacks_before_start(const CoreProbes& probes, std::uint32_t block) const;
+  bool lacks(const CoreProbe& found) const;
+  template <class Visit>
+  void visit_places(const CoreProbes& probes, Tier slowest, const CoreBeginning* coming,
+                    const Visit& visit) const;
   bool let_go_behind_window(CoreRequest& request);
 
   const CoreConfig& config_;
