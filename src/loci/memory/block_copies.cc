@@ -50,12 +50,16 @@ bool Block::copied_below(Tier tier, std::uint32_t group) const {
 }
 
 bool BlockIndex::reachable(BlockId id, Tier slowest) const {
-  const Block& b = block(id);
-  for (std::uint32_t group = 0; group < group_count(); ++group) {
-    const LowerCopy* copy = b.whole_copy(group);
-    if (b.filled_in(group) < kBlockTokens && (copy == nullptr || copy->tier > slowest)) return false;
-  }
+  for (std::uint32_t group = 0; group < group_count(); ++group)
+    if (!reachable(id, group, slowest)) return false;
   return true;
+}
+
+bool BlockIndex::reachable(BlockId id, std::uint32_t group, Tier slowest) const {
+  const Block& b = block(id);
+  if (b.filled_in(group) == kBlockTokens) return true;
+  const LowerCopy* copy = b.whole_copy(group);
+  return copy != nullptr && copy->tier <= slowest;
 }
 
 TierUse BlockIndex::use(Tier tier, std::uint32_t pool) const {

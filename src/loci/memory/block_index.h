@@ -221,6 +221,8 @@ class BlockIndex {
   bool reachable(BlockId id) const { return reachable(id, Tier::kShared); }
   // The same, from copies in tiers not slower than `slowest`.
   bool reachable(BlockId id, Tier slowest) const;
+  // The same of one group's state.
+  bool reachable(BlockId id, std::uint32_t group, Tier slowest) const;
   // BlockPlace::tier.
   std::optional<Tier> tier_of(BlockId id) const;
   // Why the block of that key is not there.

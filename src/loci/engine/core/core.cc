@@ -200,7 +200,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       beginnings_(config_, index_, transfers_, prefixes_, windows_, device_memory_, restores_, admission_),
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
-      shared_questions_(config_, index_, transfers_, prefixes_, pass_times_) {
+      shared_questions_(config_, index_, transfers_, prefixes_, windows_, pass_times_) {
   requests_.reserve(std::min(kReservedRequests, std::size_t{config_.max_queued} + batch_.most()));
 }
 

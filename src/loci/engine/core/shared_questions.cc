@@ -20,9 +20,10 @@ std::optional<SharedAsk> SharedQuestions::ask(CoreRequest& request) const {
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   SharedAsk ask{.request = request.id, .keys = {}};
   Nanos compute = 0;
+  const std::uint32_t start = windows_.any() ? start_here(request) : 0;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const BlockId node = index_.find(keys[i]);
-    if (node != kNoBlock && index_.reachable(node, Tier::kDisk)) continue;
+    if (node != kNoBlock && is_here(node, groups_seen(config_, start, i))) continue;
     request.question.change().asked.push_back(i);
     ask.keys.push_back(keys[i]);
     compute = std::min(kAskMax, compute + pass_times_.compute(i * kBlockTokens, kBlockTokens));
@@ -30,6 +31,19 @@ std::optional<SharedAsk> SharedQuestions::ask(CoreRequest& request) const {
   if (ask.keys.empty()) return std::nullopt;
   ask.time_limit = std::clamp(compute, kAskMin, kAskMax);
   return ask;
+}
+
+// Where it goes on with what this server has.
+std::uint32_t SharedQuestions::start_here(const CoreRequest& request) const {
+  CoreProbes probes = prefixes_.probe(request, {.slowest = Tier::kDisk, .originals = false});
+  windows_.choose_start(probes, Tier::kDisk, nullptr, UINT32_MAX);
+  return probes.start;
+}
+
+bool SharedQuestions::is_here(BlockId node, GroupSet groups) const {
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group)
+    if (has_group(groups, group) && !index_.reachable(node, group, Tier::kDisk)) return false;
+  return true;
 }
 
 bool SharedQuestions::take_answer(CoreRequest& request, std::span<const std::uint8_t> groups) {

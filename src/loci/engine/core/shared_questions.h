@@ -13,9 +13,13 @@
 // taken so far, loads bring them, and what does not come is computed. What the index remembers of the store
 // serves only requests that were answered, as it is worth nothing by itself; each answer corrects it.
 //
+// In groups with a window a request needs only what is seen from where it goes on, or from places behind
+// that. So of the blocks behind which it goes on with what is here, it asks about those that the window there
+// sees, and about those that lack state in a group without a window.
+//
 // It owns which blocks a request has asked about (RequestQuestion). It requires
-// that a request asks once, before it is admitted. It calls the index, the transfers, the prefixes and the
-// times of passes. Invariants, which check_invariants() tests (core.h has all):
+// that a request asks once, before it is admitted. It calls the index, the transfers, the prefixes, the
+// windows and the times of passes. Invariants, which check_invariants() tests (core.h has all):
 //   7. A question is about blocks of its request, each once, in ascending order; who was answered asks
 //      nothing.
 #pragma once
@@ -30,6 +34,7 @@
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/transfers.h"
+#include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
 
 namespace loci {
@@ -37,10 +42,15 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. A call costs O(blocks of its request · groups).
 class SharedQuestions {
  public:
-  // All five must outlive it.
+  // `config` has limited windows. All six must outlive it.
   SharedQuestions(const CoreConfig& config, BlockIndex& index, const Transfers& transfers, Prefixes& prefixes,
-                  const PassTimes& pass_times)
-      : config_(config), index_(index), transfers_(transfers), prefixes_(prefixes), pass_times_(pass_times) {}
+                  const Windows& windows, const PassTimes& pass_times)
+      : config_(config),
+        index_(index),
+        transfers_(transfers),
+        prefixes_(prefixes),
+        windows_(windows),
+        pass_times_(pass_times) {}
 
   // What the store is to be asked for the request; absent: it may not be asked, or the request lacks nothing.
   std::optional<SharedAsk> ask(CoreRequest& request) const;
@@ -52,6 +62,8 @@ class SharedQuestions {
   void check_invariants(const CoreRequest& request) const;
 
  private:
+  std::uint32_t start_here(const CoreRequest& request) const;
+  bool is_here(BlockId node, GroupSet groups) const;
   void remember(CoreRequest& request, std::span<const std::uint8_t> groups);
   void forget(const ChainKey& key, std::uint8_t found);
 
@@ -59,6 +71,7 @@ class SharedQuestions {
   BlockIndex& index_;
   const Transfers& transfers_;
   Prefixes& prefixes_;
+  const Windows& windows_;
   const PassTimes& pass_times_;
 };
 
