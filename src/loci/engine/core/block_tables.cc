@@ -102,7 +102,8 @@ void BlockTables::miss(const Transfers::Missed& missed) {
     if (!needs) continue;
     // In groups with a window it looks again for a place to go on from.
     request->load_phase.settle(windows_.any() ? LoadPhase::kLost : LoadPhase::kMissed);
-    request->without_disk |= missed.from == Tier::kDisk;
+    // (What was damaged is gone, and says nothing of what else is there.)
+    request->without_disk |= missed.from == Tier::kDisk && missed.result != MoveResult::kDamaged;
   }
 }
 

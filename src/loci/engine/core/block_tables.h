@@ -79,8 +79,8 @@ class BlockTables {
   // Begins what the request's blocks need; all of it is placed and held by the request. True: what begins now
   // others may need too.
   bool begin_loads(CoreRequest& request, const CoreProbes& probes);
-  // Something of the block will not come: nothing counts that passes in flight compute of it. O(batch ·
-  // loads).
+  // Something of the block will not come: nothing counts that passes in flight compute behind the first block
+  // that was being loaded. O(batch · loads).
   void miss(const Transfers::Missed& missed);
 
   // --- what passes bring ---

@@ -177,6 +177,54 @@ TEST_F(CoreRestore, AnEarlierTurnsEndIsAPlaceToGoOnFrom) {
   }
 }
 
+// Two turns of a conversation end at 128 and behind 256 tokens; the disk has the windows of both. It comes
+// back, and the load of block `lost` ends so.
+void lose_a_block(TierDriver& d, std::uint32_t lost, MoveResult result) {
+  for (const auto& [id, tokens] : {std::pair{1u, 128u}, {2u, 256u}}) {
+    d.arrive(id, run_of(0, tokens), 4);
+    d.finish();
+  }
+  d.run(3, run_of(5000, 500));  // takes the whole device
+  d.arrive(4, run_of(0, 268));
+  ASSERT_EQ(d.spans(), "4:256+12");
+  MovesEnded ended;
+  for (const Move& move : std::exchange(d.moves, {}))
+    ended.moves.push_back({move.id, move.entry.depth == lost + 1 ? result : MoveResult::kDone, 0});
+  ASSERT_GE(ended.moves.size(), 8u);
+  d.step(ended);
+  d.rows = 0;
+  d.done(4);
+}
+
+// It is computed from the last place before it whose window is whole, and what is complete behind it is
+// passed over: of blocks 2, 3, 6 and 7 the device has all state but for what is lost.
+TEST_F(CoreRestore, ALostLoadBehindANarrowWindowCostsNoMoreThanItMust) {
+  for (const auto& [lost, computed] : std::vector<std::pair<std::uint32_t, std::size_t>>{
+           {7, 3}, {6, 3}, {1, 4}}) {  // 4, 5 and 7; 4, 5 and 6; 0, 1, 4 and 5
+    CoreConfig config = narrow_config(900, 100, 1'000'000);
+    config.groups.back().block_count = 12;  // for the windows of all
+    TierDriver d(config);
+    lose_a_block(d, lost, MoveResult::kDamaged);
+    d.finish();
+    EXPECT_EQ(d.rows, computed * 32 + 12) << lost;
+    ASSERT_EQ(d.ends.size(), 4u);
+    EXPECT_EQ(d.ends.back().reason, FinishReason::kLength);
+  }
+}
+
+// What was damaged says nothing of the window of an earlier place. A disk that is late is not asked again.
+TEST_F(CoreRestore, BehindANarrowWindowTheDiskIsAskedAgainUnlessItWasLate) {
+  for (const auto& [result, from] : std::vector<std::pair<MoveResult, std::string>>{
+           {MoveResult::kDamaged, "4:128+"}, {MoveResult::kTooSlow, "4:0+"}}) {
+    TierDriver d(narrow_config(900, 100, 1'000'000));
+    lose_a_block(d, 7, result);
+    EXPECT_TRUE(d.spans().starts_with(from)) << d.spans();
+    EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), result == MoveResult::kDamaged ? 2u : 0u);
+    d.finish();
+    ASSERT_EQ(d.ends.size(), 4u);
+  }
+}
+
 // The leading blocks are computed before anything has come, and the request waits for the others alone.
 TEST_F(CoreRestore, WithAWideWindowLeadingBlocksWaitForNoLoad) {
   CoreConfig config = with_window(even_config("token-wise"), 150);
@@ -192,41 +240,44 @@ TEST_F(CoreRestore, WithAWideWindowLeadingBlocksWaitForNoLoad) {
 }
 
 // A load that fails is computed later; what the pass computed ahead of the first load is not lost, nor what
-// else was loaded.
+// else was loaded. With a window that reaches to the first token it is the same.
 TEST_F(CoreRestore, AMissedLoadCostsItsBlockAlone) {
-  for (const MoveResult result : {MoveResult::kTooSlow, MoveResult::kDamaged, MoveResult::kFailed}) {
-    TierDriver d(even_config("auto"));
-    come_back(d);
-    const std::vector<Move> loads = loads_in(d.moves);
-    ASSERT_EQ(loads.size(), 2u);
-    d.step(MovesEnded{{{loads[1].id, MoveResult::kDone, 0}, {loads[0].id, result, 0}}});
-    PassDone done{d.in_flight->pass->id, {}};
-    done.spans.resize(2);
-    done.spans[1].ok = false;  // it read what did not come
-    d.in_flight.reset();
-    d.step(done);
-    EXPECT_EQ(d.spans(), "3:64+32 3:128+12");
-    d.finish();
-    EXPECT_EQ(d.rows, 76u + 44u);
-    ASSERT_EQ(d.ends.size(), 3u);
-    EXPECT_EQ(d.ends.back().reason, FinishReason::kLength);
+  for (const CoreConfig& config : {even_config("auto"), with_window(even_config("auto"), 150)}) {
+    for (const MoveResult result : {MoveResult::kTooSlow, MoveResult::kDamaged, MoveResult::kFailed}) {
+      TierDriver d(config);
+      come_back(d);
+      const std::vector<Move> loads = loads_in(d.moves);
+      ASSERT_EQ(loads.size(), 2u);
+      d.step(MovesEnded{{{loads[1].id, MoveResult::kDone, 0}, {loads[0].id, result, 0}}});
+      PassDone done{d.in_flight->pass->id, {}};
+      done.spans.resize(2);
+      done.spans[1].ok = false;  // it read what did not come
+      d.in_flight.reset();
+      d.step(done);
+      EXPECT_EQ(d.spans(), "3:64+32 3:128+12");
+      d.finish();
+      EXPECT_EQ(d.rows, 76u + 44u);
+      ASSERT_EQ(d.ends.size(), 3u);
+      EXPECT_EQ(d.ends.back().reason, FinishReason::kLength);
+    }
   }
 }
 
 // A pass whose tokens come before every block that failed to load keeps all that it computed.
 TEST_F(CoreRestore, APassAheadOfTheLoadsStandsWhateverTheyBring) {
-  CoreConfig config = even_config("auto");
-  config.max_batch_tokens = 64;
-  TierDriver d(config);
-  come_back(d);
-  EXPECT_EQ(d.spans(), "3:0+64");
-  const std::vector<Move> loads = loads_in(d.moves);
-  ASSERT_EQ(loads.size(), 2u);
-  d.step(MovesEnded{{{loads[0].id, MoveResult::kDamaged, 0}, {loads[1].id, MoveResult::kDone, 0}}});
-  d.done();
-  EXPECT_EQ(d.spans(), "3:64+32 3:128+12");
-  d.finish();
-  EXPECT_EQ(d.rows, 64u + 44u);
+  for (CoreConfig config : {even_config("auto"), with_window(even_config("auto"), 150)}) {
+    config.max_batch_tokens = 64;
+    TierDriver d(config);
+    come_back(d);
+    EXPECT_EQ(d.spans(), "3:0+64");
+    const std::vector<Move> loads = loads_in(d.moves);
+    ASSERT_EQ(loads.size(), 2u);
+    d.step(MovesEnded{{{loads[0].id, MoveResult::kDamaged, 0}, {loads[1].id, MoveResult::kDone, 0}}});
+    d.done();
+    EXPECT_EQ(d.spans(), "3:64+32 3:128+12");
+    d.finish();
+    EXPECT_EQ(d.rows, 64u + 44u);
+  }
 }
 
 // A pass runs meanwhile, so the loads of who comes next begin before it is admitted.

@@ -84,9 +84,8 @@ void Flights::judge(CorePass& ended, std::span<const SpanOutcome> outcomes) {
     CoreSpan& span = ended.spans[i];
     if (span.request == nullptr || span.wasted) continue;
     CoreRequest& request = *span.request;
-    const bool missed = request.load_phase.is(LoadPhase::kLost) ||
-                        (request.load_phase.is(LoadPhase::kMissed) && span.reads_arriving);
-    if (request.load_phase.is(LoadPhase::kMissed)) waste(request);
+    const bool missed = request.passes_bring_nothing() && span.reads_arriving;
+    if (request.passes_bring_nothing()) waste(request);
     if ((!outcomes[i].ok || missed) && &request != poisoned) {
       poisoned = &request;
       ++request.passes.change().poisoned;
@@ -95,7 +94,8 @@ void Flights::judge(CorePass& ended, std::span<const SpanOutcome> outcomes) {
     }
     if (&request == poisoned) continue;
     request.passes.change().poisoned = 0;
-    request.without_disk = false;
+    // (What is before the hole is no progress: who gives way would ask for the same again.)
+    if (!request.load_phase.is(LoadPhase::kLost)) request.without_disk = false;
     span.counts = true;
   }
 }

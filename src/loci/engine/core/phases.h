@@ -19,8 +19,9 @@
 //                 they compute from the first block on that was being loaded
 //     kHeldBack   a pass found that it read a block that did not come: no pass reads on before all loads
 //                 have ended
-//     kLost       blocks that it continued from will not come (groups with a window): it gives way, and
-//                 looks for another place to continue from
+//     kLost       blocks that it continued from will not come (groups with a window): what passes in flight
+//                 compute before the first block that was being loaded counts; then it gives way, and looks
+//                 for another place to continue from
 #pragma once
 
 #include <cstdint>

@@ -242,6 +242,7 @@ class Transfers {
   struct Missed {
     BlockId block;
     Tier from = Tier::kHost;
+    MoveResult result = MoveResult::kFailed;
   };
   // A slot that only a load held, and that a pass in flight may still read.
   struct ReadSlot {

@@ -416,7 +416,7 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (move.pin.holds(group)) index_.let_go(move.pin, group, Release::kUnused);
   }
-  if (result != MoveResult::kDone) ended.missed = Missed{id, move.from};
+  if (result != MoveResult::kDone) ended.missed = Missed{id, move.from, result};
   const auto ended_move = std::ranges::find(load.moves, outcome.move);
   LOCI_CHECK(ended_move != load.moves.end(), "a load has its moves");
   load.moves.erase(ended_move);
