@@ -275,6 +275,30 @@ class EngineWindows : public testing::TestWithParam<Case> {
     last_ = waiter.reply();
     return ended.usage;
   }
+  // Six requests at the same time, which have beginnings of `shared` in common, are answered as the reference
+  // does. Returns how often one was suspended.
+  std::uint32_t check_together(const Tokens& shared, std::uint64_t seed) {
+    std::vector<Tokens> prompts;
+    std::vector<std::unique_ptr<Waiter>> waiters;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      prompts.push_back(Tokens(shared.begin(), shared.begin() + 60 * (i % 3)) + text(seed + i, 90));
+      waiters.push_back(std::make_unique<Waiter>());
+    }
+    {
+      // None ends before all are there, however slow this thread is.
+      const MutexLock held = waiters[0]->hold_engine();
+      for (std::size_t i = 0; i < prompts.size(); ++i) submit(prompts[i], 120, *waiters[i]);
+    }
+    std::uint32_t suspensions = 0;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const GenerationEnded ended = waiters[i]->wait();
+      EXPECT_TRUE(ended.status.ok()) << ended.status.to_string();
+      suspensions += ended.usage.suspensions;
+      SCOPED_TRACE(i);
+      waiters[i]->expect(reference_.reply(prompts[i], 120));
+    }
+    return suspensions;
+  }
   // (Else what is not saved yet gives way, and is computed again.)
   void await_saves() const {
     const Nanos begin = clock_.now();
