@@ -11,6 +11,9 @@
 //     insert 2a     [1a 1b 1c 4a] is full and is divided: [1a 1b] [1c 2a 4a]
 //     erase 1a, 1b  the run is empty and goes
 //
+// A conversation's ranks leave from the begin of their run and enter at its end. So a run may begin behind
+// the begin of its array, and whichever side of a place has fewer ranks moves.
+//
 // A run with fewer than a quarter of the most ranks joins a neighbour if both together have at most half.
 #pragma once
 
@@ -39,36 +42,28 @@ class RankRuns {
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   // Of a set that is not empty.
-  const Rank& first() const { return runs_.begin()->second->ranks.front(); }
+  const Rank& first() const { return *runs_.begin()->second->begin(); }
 
   // A rank that will be the first after a few erasures; the first if none is near.
   const Rank& soon() const {
-    const Run& run = *runs_.begin()->second;
-    return run.ranks[run.count > kSoon ? kSoon : 0];
+    Run& run = *runs_.begin()->second;
+    return run.begin()[run.count > kSoon ? kSoon : 0];
   }
 
   // It is not there.
   void insert(const Rank& rank) {
     if (runs_.empty()) grown_ = shrunk_ = runs_.emplace(rank, std::make_unique<Run>()).first;
-    auto at = run_of(rank, grown_);
-    if (rank < at->first) at = begin_with(rank);
+    auto at = is_in(grown_, rank) ? grown_ : run_for(rank);
+    if (rank < at->first) at = begin_with(at, rank);
     Run* run = at->second.get();
-    Rank* place = std::lower_bound(run->begin(), run->end(), rank);
+    Rank* place = run->place_of(rank);
     LOCI_CHECK(place == run->end() || *place != rank, "a rank is in the order once");
     if (run->count == kMost) {
-      // What goes behind all others begins a run, so that runs that nothing comes into are full.
-      const bool is_last = place == run->end() && std::next(at) == runs_.end();
-      const std::size_t stay = is_last ? kMost : kMost / 2;
-      const Rank& begin = is_last ? rank : run->ranks[stay];
-      const auto next = runs_.emplace_hint(std::next(at), begin, std::make_unique<Run>());
-      move(*run, stay, *next->second);
-      if (!(rank < next->first)) at = next;
+      at = make_room(at, rank, place == run->end());
       run = at->second.get();
-      place = std::lower_bound(run->begin(), run->end(), rank);
+      place = run->place_of(rank);
     }
-    std::move_backward(place, run->end(), run->end() + 1);
-    *place = rank;
-    ++run->count;
+    run->insert(place, rank);
     ++size_;
     grown_ = at;
   }
@@ -78,10 +73,9 @@ class RankRuns {
     LOCI_CHECK(size_ > 0, "only what is in the order leaves it");
     const auto at = run_of(rank, shrunk_);
     Run& run = *at->second;
-    Rank* const place = std::lower_bound(run.begin(), run.end(), rank);
+    Rank* const place = run.place_of(rank);
     LOCI_CHECK(place != run.end() && *place == rank, "only what is in the order leaves it");
-    std::move(place + 1, run.end(), place);
-    --run.count;
+    run.erase(place);
     --size_;
     shrunk_ = at;
     if (run.count < kMost / 4) join(at);
@@ -91,12 +85,12 @@ class RankRuns {
   void check_invariants() const {
     std::size_t size = 0;
     for (auto at = runs_.begin(); at != runs_.end(); ++at) {
-      const Run& run = *at->second;
-      LOCI_CHECK(run.count > 0 && std::is_sorted(run.ranks.begin(), run.ranks.begin() + run.count),
+      Run& run = *at->second;
+      LOCI_CHECK(run.count > 0 && run.first + run.count <= kMost && std::is_sorted(run.begin(), run.end()),
                  "a run is in order");
-      LOCI_CHECK(!(run.ranks.front() < at->first), "a run begins where it is said to");
+      LOCI_CHECK(!(*run.begin() < at->first), "a run begins where it is said to");
       const auto next = std::next(at);
-      LOCI_CHECK(next == runs_.end() || run.ranks[run.count - 1] < next->first, "runs are in order");
+      LOCI_CHECK(next == runs_.end() || *(run.end() - 1) < next->first, "runs are in order");
       size += run.count;
     }
     LOCI_CHECK(size == size_, "ranks are counted");
@@ -104,11 +98,50 @@ class RankRuns {
 
  private:
   static constexpr std::size_t kSoon = kMost / 8;
+  static constexpr int kLastRuns = 3;
   struct Run {
+    std::uint32_t first = 0;  // of the array; those before it are nobody's
     std::uint32_t count = 0;
     std::array<Rank, kMost> ranks;
-    Rank* begin() { return ranks.data(); }
-    Rank* end() { return ranks.data() + count; }
+    Rank* begin() { return ranks.data() + first; }
+    Rank* end() { return begin() + count; }
+    // Where the rank is, or belongs: mostly at one of the ends.
+    Rank* place_of(const Rank& rank) {
+      if (count == 0 || !(*begin() < rank)) return begin();
+      Rank* const last = end() - 1;
+      if (!(rank < *last)) return *last < rank ? end() : last;
+      return std::lower_bound(begin(), last, rank);
+    }
+    bool reaches_end() const { return first + count == kMost; }
+    // It has room.
+    void insert(Rank* place, const Rank& rank) {
+      if (reaches_end() || (first > 0 && place - begin() < end() - place)) {
+        std::move(begin(), place, begin() - 1);
+        --first;
+        --place;
+      } else {
+        std::move_backward(place, end(), end() + 1);
+      }
+      *place = rank;
+      ++count;
+    }
+    void erase(Rank* place) {
+      if (place - begin() < end() - place - 1) {
+        std::move_backward(begin(), place, place + 1);
+        ++first;
+      } else {
+        std::move(place + 1, end(), place);
+      }
+      if (--count == 0) first = 0;
+    }
+    // All behind the first `stay` ranks go to the end of `to`, which has room.
+    void give(std::size_t stay, Run& to) {
+      if (to.first > 0) std::move(to.begin(), to.end(), to.ranks.data());
+      to.first = 0;
+      std::move(begin() + stay, end(), to.end());
+      to.count += static_cast<std::uint32_t>(count - stay);
+      count = static_cast<std::uint32_t>(stay);
+    }
   };
   // By a rank that is not above its first one, but above all of the runs before it.
   using Runs = std::map<Rank, std::unique_ptr<Run>>;
@@ -117,8 +150,8 @@ class RankRuns {
     if (rank < at->first) return false;
     if (at->second->count == 0) return true;              // the only run, of an empty set
     if (!(*(at->second->end() - 1) < rank)) return true;  // mostly, and the tree is not walked
-    const auto next = std::next(at);
-    return next == runs_.end() || rank < next->first;
+    if (at == std::prev(runs_.end())) return true;        // what was used just now goes behind all others
+    return rank < std::next(at)->first;
   }
   // Where the rank is, or belongs; the first run where it is below all. Some run is there.
   // `guess`: some run.
@@ -127,21 +160,38 @@ class RankRuns {
     const auto behind = runs_.upper_bound(rank);
     return behind == runs_.begin() ? behind : std::prev(behind);
   }
-  // The first run has room for it, at its begin.
-  typename Runs::iterator begin_with(const Rank& rank) {
-    const bool grown = grown_ == runs_.begin(), shrunk = shrunk_ == runs_.begin();
-    auto node = runs_.extract(runs_.begin());
-    node.key() = rank;
-    const auto first = runs_.insert(runs_.begin(), std::move(node));
-    if (grown) grown_ = first;
-    if (shrunk) shrunk_ = first;
-    return first;
+  // The same for a rank that comes. Mostly it is of something that was used just now, and belongs into one of
+  // the last runs; of those that a search of the tree passes most are in no cache.
+  typename Runs::iterator run_for(const Rank& rank) {
+    auto at = runs_.end();
+    for (int i = 0; i < kLastRuns && at != runs_.begin(); ++i) {
+      if (!(rank < (--at)->first)) return at;
+    }
+    return run_of(rank, at);
   }
-  // All behind the first `stay` ranks go to the end of `to`.
-  static void move(Run& from, std::size_t stay, Run& to) {
-    std::move(from.begin() + stay, from.end(), to.end());
-    to.count += static_cast<std::uint32_t>(from.count - stay);
-    from.count = static_cast<std::uint32_t>(stay);
+  // The run in which the rank finds room, as this one, where it belongs, is full.
+  typename Runs::iterator make_room(typename Runs::iterator at, const Rank& rank, bool is_behind) {
+    const auto behind = std::next(at);
+    const bool is_last = behind == runs_.end();
+    if (is_behind && !is_last && behind->second->count < kMost) return begin_with(behind, rank);
+    // What goes behind all others begins a run, so that runs that nothing comes into are full.
+    Run& run = *at->second;
+    const std::size_t stay = is_behind && is_last ? kMost : kMost / 2;
+    const Rank begin = stay == kMost ? rank : run.begin()[stay];
+    const auto next = runs_.emplace_hint(behind, begin, std::make_unique<Run>());
+    run.give(stay, *next->second);
+    return rank < next->first ? at : next;
+  }
+  // From now on the run, which is the first or stands behind one without room, begins with the rank.
+  typename Runs::iterator begin_with(typename Runs::iterator at, const Rank& rank) {
+    const bool grown = grown_ == at, shrunk = shrunk_ == at;
+    const auto next = std::next(at);
+    auto node = runs_.extract(at);
+    node.key() = rank;
+    at = runs_.insert(next, std::move(node));
+    if (grown) grown_ = at;
+    if (shrunk) shrunk_ = at;
+    return at;
   }
   // A run with few ranks takes those of its neighbour, or gives its own.
   void join(typename Runs::iterator at) {
@@ -150,10 +200,10 @@ class RankRuns {
       return at->second->count + other->second->count <= kMost / 2;
     };
     if (next != runs_.end() && fits(next)) {
-      move(*next->second, 0, *at->second);
+      next->second->give(0, *at->second);
       drop(next, at);
     } else if (at != runs_.begin() && fits(std::prev(at))) {
-      move(*at->second, 0, *std::prev(at)->second);
+      at->second->give(0, *std::prev(at)->second);
       drop(at, std::prev(at));
     } else if (at->second->count == 0) {
       drop(at, next != runs_.end() || at == runs_.begin() ? next : std::prev(at));
