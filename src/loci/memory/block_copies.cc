@@ -164,12 +164,7 @@ void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
   if (b.parts[group])
     update_facts(id, Tier::kDevice, group, b.parts[group]->facts, b.parts[group]->evictable(),
                  StateForm::kKeysAndValues, change);
-  update_copies(id, group, change);
-}
-
-template <class Change>
-void BlockIndex::update_copies(BlockId id, std::uint32_t group, Change change) {
-  for (LowerCopy& copy : at(id).copies) {
+  for (LowerCopy& copy : b.copies) {
     if (copy.group == group)
       update_facts(id, copy.tier, group, copy.facts, copy.evictable(), copy.form, change);
   }
@@ -177,7 +172,15 @@ void BlockIndex::update_copies(BlockId id, std::uint32_t group, Change change) {
 
 // (The part knows already.)
 void BlockIndex::use_copies(BlockId id, std::uint32_t group) {
-  update_copies(id, group, [this](EvictionFacts& facts) { facts.last_used = now_; });
+  for (LowerCopy& copy : at(id).copies) {
+    if (copy.group != group) continue;
+    const EvictionFacts before = copy.facts;
+    copy.facts.last_used = now_;
+    if (!copy.evictable()) continue;
+    Pool& p = pool(copy.tier, pool_number(group, copy.form));
+    p.order().use(id, before, copy.facts);
+    if (p.unsaved != nullptr && savable(id, copy.tier, group, before)) p.unsaved->use(id, before, copy.facts);
+  }
   date_again(id, group);
 }
 

@@ -413,12 +413,10 @@ class BlockIndex {
               StateForm form = StateForm::kKeysAndValues);
   void delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts,
               StateForm form = StateForm::kKeysAndValues);
-  // Applies `change` to the facts of the group's part and copies, or of its copies alone, which keep their
-  // right places in the orders.
+  // Applies `change` to the facts of the group's part and copies, which keep their right places in the
+  // orders.
   template <class Change>
   void update_facts(BlockId id, std::uint32_t group, Change change);
-  template <class Change>
-  void update_copies(BlockId id, std::uint32_t group, Change change);
   template <class Change>
   void update_facts(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts, bool evictable,
                     StateForm form, Change change);

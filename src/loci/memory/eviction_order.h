@@ -45,6 +45,11 @@ class EvictionOrder {
   virtual void insert(BlockId block, const EvictionFacts& facts) = 0;
   // `facts`: as they were inserted.
   virtual void erase(BlockId block, const EvictionFacts& facts) = 0;
+  // It was used again, and `after` differs from `before` in the last use alone.
+  virtual void use(BlockId block, const EvictionFacts& before, const EvictionFacts& after) {
+    erase(block, before);
+    insert(block, after);
+  }
   // The next victim, which stays until it is erased; kNoBlock where there is none.
   virtual BlockId choose(Nanos now) = 0;
   // Who may be chosen a few calls later, so that its node can be read ahead; kNoBlock: nobody knows.

@@ -77,6 +77,18 @@ TEST(Eviction, NamesThePoliciesItKnows) {
   }
 }
 
+// Of a copy in the tier.
+EvictionFacts any_facts(Random& random, Tier tier) {
+  EvictionFacts f;
+  f.last_used = static_cast<Nanos>(random.next() >> (1 + random.below(63)));
+  f.born = static_cast<Nanos>(random.next() >> (1 + random.below(63)));
+  f.depth = static_cast<std::uint32_t>(random.next() >> (32 + random.below(32)));
+  f.behind_window = random.below(8) == 0;
+  f.elsewhere = static_cast<std::uint8_t>(random.below(8) & ~(1u << static_cast<unsigned>(tier)));
+  f.wanted = random.below(2) == 0 ? kNotWanted : static_cast<std::uint32_t>(random.below(5));
+  return f;
+}
+
 // Whatever the facts: what was inserted is chosen once and leaves by the same facts.
 TEST(Eviction, EveryPolicyGivesUpEveryBlockOnce) {
   Random random(4);
@@ -86,14 +98,8 @@ TEST(Eviction, EveryPolicyGivesUpEveryBlockOnce) {
       const auto order = make_eviction_order(name, place, default_costs()).value();
       Facts facts;
       for (std::uint32_t i = 0; i < 300; ++i) {
-        EvictionFacts& f = facts[BlockId(i)];
-        f.last_used = static_cast<Nanos>(random.next() >> (1 + random.below(63)));
-        f.born = static_cast<Nanos>(random.next() >> (1 + random.below(63)));
-        f.depth = static_cast<std::uint32_t>(random.next() >> (32 + random.below(32)));
-        f.behind_window = random.below(8) == 0;
-        f.elsewhere = static_cast<std::uint8_t>(random.below(8) & ~(1u << static_cast<unsigned>(tier)));
-        f.wanted = random.below(2) == 0 ? kNotWanted : static_cast<std::uint32_t>(random.below(5));
-        order->insert(BlockId(i), f);
+        facts[BlockId(i)] = any_facts(random, tier);
+        order->insert(BlockId(i), facts[BlockId(i)]);
       }
       // A part of them leaves without having been chosen.
       for (std::uint32_t i = 0; i < 300; i += 3) {
@@ -106,6 +112,32 @@ TEST(Eviction, EveryPolicyGivesUpEveryBlockOnce) {
       EXPECT_EQ(all.size(), 200u);
       EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
       EXPECT_EQ(order->size(), 0u);
+    }
+  }
+}
+
+TEST(Eviction, WhatIsUsedAgainStandsWhereItWouldIfItCameAnew) {
+  Random random(5);
+  for (const std::string_view name : kEvictionPolicies) {
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      const EvictionPlace place{.tier = tier, .block_bytes = 700'000, .seed = 7};
+      const auto used = make_eviction_order(name, place, default_costs()).value();
+      const auto anew = make_eviction_order(name, place, default_costs()).value();
+      Facts facts;
+      for (std::uint32_t i = 0; i < 200; ++i) {
+        facts[BlockId(i)] = any_facts(random, tier);
+        for (EvictionOrder* order : {used.get(), anew.get()}) order->insert(BlockId(i), facts[BlockId(i)]);
+      }
+      for (std::uint32_t i = 0; i < 200; i += 2) {
+        EvictionFacts& f = facts[BlockId(i)];
+        const EvictionFacts before = f;
+        f.last_used = static_cast<Nanos>(random.next() >> (1 + random.below(63)));
+        used->use(BlockId(i), before, f);
+        anew->erase(BlockId(i), before);
+        anew->insert(BlockId(i), f);
+      }
+      const auto now = static_cast<Nanos>(random.next() >> 2);
+      EXPECT_EQ(drain(*used, facts, now), drain(*anew, facts, now)) << name;
     }
   }
 }

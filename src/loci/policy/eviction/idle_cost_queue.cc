@@ -34,6 +34,13 @@ void IdleCostQueue::erase(BlockId block, Nanos cost, Nanos last_used, std::uint3
   --size_;
 }
 
+void IdleCostQueue::use(BlockId block, Nanos cost, Nanos before, Nanos after, std::uint32_t depth) {
+  const auto bucket = buckets_.find(cost_bucket(cost));
+  LOCI_CHECK(bucket != buckets_.end(), "only what is in the order is used");
+  bucket->second.erase({before, cost, UINT32_MAX - depth, block});
+  bucket->second.insert({after, cost, UINT32_MAX - depth, block});
+}
+
 BlockId IdleCostQueue::least(Nanos now) const {
   const Rank* best = nullptr;
   const RankRuns<Rank>* of = nullptr;

@@ -54,6 +54,14 @@ void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
   }
 }
 
+// (What the queue needs is in its order.)
+void ValueOrder::use(BlockId block, const EvictionFacts& before, const EvictionFacts& after) {
+  if (before.behind_window)
+    behind_window_.use(block, before, after);
+  else if (before.wanted == kNotWanted)
+    unwanted_.use(block, lost(before), before.last_used, after.last_used, before.depth);
+}
+
 BlockId ValueOrder::choose(Nanos now) {
   if (behind_window_.size() > 0) return behind_window_.choose(now);
   if (unwanted_.size() > 0) return unwanted_.least(now);

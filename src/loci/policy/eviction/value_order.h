@@ -42,6 +42,7 @@ class ValueOrder final : public EvictionOrder {
 
   void insert(BlockId block, const EvictionFacts& facts) override;
   void erase(BlockId block, const EvictionFacts& facts) override;
+  void use(BlockId block, const EvictionFacts& before, const EvictionFacts& after) override;
   BlockId choose(Nanos now) override;
   BlockId soon() const override {
     if (behind_window_.size() > 0) return behind_window_.soon();
