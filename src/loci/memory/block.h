@@ -3,12 +3,13 @@
 // callers hold it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <boost/container/small_vector.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "loci/base/ids.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/chain_key.h"
+#include "loci/memory/child_set.h"
 #include "loci/memory/eviction_order.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/slot_pool.h"
@@ -75,6 +77,32 @@ struct DevicePart {
   bool evictable() const { return holds == 0; }
 };
 
+// A block's parts by group, each there or not. Most models have one group, so a node holds the first group's
+// part itself. Memory for the others is made when one of them is first placed, and stays as long as the node.
+class DeviceParts {
+ public:
+  std::optional<DevicePart>& operator[](std::uint32_t group) {
+    if (group == 0) return first_;
+    if (others_ == nullptr) others_ = std::make_unique<Others>();
+    return (*others_)[group - 1];
+  }
+  const std::optional<DevicePart>& operator[](std::uint32_t group) const {
+    if (group == 0) return first_;
+    return others_ == nullptr ? kNone : (*others_)[group - 1];
+  }
+  // One is there.
+  bool any() const {
+    return first_ ||
+           (others_ != nullptr && std::ranges::any_of(*others_, &std::optional<DevicePart>::has_value));
+  }
+
+ private:
+  using Others = std::array<std::optional<DevicePart>, kLayerGroupsMax - 1>;
+  static inline const std::optional<DevicePart> kNone;
+  std::optional<DevicePart> first_;
+  std::unique_ptr<Others> others_;
+};
+
 // A whole part in a slower tier.
 struct LowerCopy {
   SlotReservation slot;
@@ -123,8 +151,7 @@ enum class BlockKind : std::uint8_t { kUnused, kRoot, kFull, kTail };
 // What steps read of many nodes lies together, in the order in which they read it: the first line of the
 // cache, then the part of the first group, then the copies.
 struct alignas(64) Block {
-  explicit Block(const BlockIndex* index)
-      : children_with_state(ChildOrder(index)), full_children(NameOrder(index)) {}
+  explicit Block(const BlockIndex* index) : children_with_state(index), full_children(index) {}
 
   BlockKind kind = BlockKind::kUnused;
   bool appending = false;                    // someone holds the append token
@@ -142,15 +169,15 @@ struct alignas(64) Block {
   std::uint32_t disk_children = 0;     // children that are on_disk
   std::optional<Tier> told;            // BlockPlace::tier, as told last
   bool end_settled = false;            // of a tail: its tokens need no save (BlockIndex::settle_end())
-  std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
-  LowerCopies copies;                                            // at most one a tier and group
-  std::optional<SlotReservation> hole;                           // its record among the disk's holes
-  std::set<BlockId, ChildOrder> children_with_state;
-  std::set<BlockId, NameOrder> full_children;
+  DeviceParts parts;
+  LowerCopies copies;                   // at most one a tier and group
+  std::optional<SlotReservation> hole;  // its record among the disk's holes
+  ChildSet<ChildOrder, BlockIndex> children_with_state;
+  ChildSet<NameOrder, BlockIndex> full_children;
   std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
 
   std::uint32_t filled_in(std::uint32_t group) const { return parts[group] ? parts[group]->filled : 0; }
-  bool has_part() const;
+  bool has_part() const { return parts.any(); }
   const LowerCopy* copy(Tier tier, std::uint32_t group) const;
   // The fastest slower tier that has the whole part of the group.
   const LowerCopy* whole_copy(std::uint32_t group) const;

@@ -99,10 +99,6 @@ bool ChildOrder::operator()(std::span<const TokenId> a, BlockId b) const {
 
 // --- looking ---
 
-bool Block::has_part() const {
-  return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.has_value(); });
-}
-
 BlockIndex::BlockIndex(IndexPools pools)
     : holes_(pools.hole_records), lost_(kLostBlocksKept), date_granularity_(pools.date_granularity) {
   LOCI_CHECK(!pools.device.empty() && pools.device.size() <= kLayerGroupsMax, "a pool for every group");

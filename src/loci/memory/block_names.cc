@@ -42,7 +42,7 @@ void BlockIndex::register_key(BlockId id, const ChainKey& key) {
     Block& parent = at(at(id).parent);
     ++full_count_;
     if (parent.kind != BlockKind::kFull || !parent.full_children.empty()) ++end_count_;
-    fresh = parent.full_children.insert(id).second && fresh;
+    fresh = parent.full_children.insert(id) && fresh;
     parent.partial_children += is_partial(at(id).tokens) ? 1 : 0;
   }
   LOCI_CHECK(fresh, "a chain key has one node");

@@ -122,10 +122,10 @@ void BlockIndex::set_filled(BlockId id, std::uint32_t filled, std::span<const To
   } else if (order.size() == 1 && filled > 0) {
     change();  // an only child keeps its place
   } else {
-    auto handle = order.extract(id);
-    LOCI_CHECK(!handle.empty(), "a child with state is among its parent's");
+    const bool was_there = order.erase(id);
+    LOCI_CHECK(was_there, "a child with state is among its parent's");
     change();
-    if (filled > 0) order.insert(std::move(handle));
+    if (filled > 0) order.insert(id);
   }
 }
 
