@@ -121,6 +121,7 @@ BlockIndex::BlockIndex(IndexPools pools)
 }
 
 bool BlockIndex::can_take_over(BlockId id) const {
+  blocks_.reserve(slot_count(0));
   const Block& b = block(id);
   return b.kind == BlockKind::kTail && b.pins == 0 && b.filled > 0;
 }

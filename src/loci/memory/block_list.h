@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
@@ -25,13 +26,19 @@ class BlockList {
   }
 
   std::size_t size() const { return size_; }
+  // Makes room for so many values, whose memory is there at once. O(count).
+  void reserve(std::size_t count) {
+    while (pieces_.size() * kPiece < count) {
+      add_piece();
+      std::memset(static_cast<void*>(pieces_.back()), 0, kPiece * sizeof(T));
+    }
+  }
   T& operator[](std::size_t i) { return pieces_[i / kPiece][i % kPiece]; }
   const T& operator[](std::size_t i) const { return pieces_[i / kPiece][i % kPiece]; }
 
   template <class... Args>
   T& emplace_back(Args&&... args) {
-    if (size_ == pieces_.size() * kPiece)
-      pieces_.push_back(static_cast<T*>(::operator new(kPiece * sizeof(T), kAlign)));
+    if (size_ == pieces_.size() * kPiece) add_piece();
     T* added = ::new (pieces_[size_ / kPiece] + size_ % kPiece) T(std::forward<Args>(args)...);
     ++size_;
     return *added;
@@ -40,6 +47,8 @@ class BlockList {
  private:
   static constexpr std::size_t kPiece = 128;
   static constexpr std::align_val_t kAlign{alignof(T)};
+
+  void add_piece() { pieces_.push_back(static_cast<T*>(::operator new(kPiece * sizeof(T), kAlign))); }
 
   std::vector<T*> pieces_;
   std::size_t size_ = 0;
