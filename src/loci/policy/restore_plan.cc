@@ -48,32 +48,34 @@ struct Steps {
 
 Nanos limited(Nanos time, Nanos most) { return std::clamp<Nanos>(time, 0, most); }
 
-// Of one tier's blocks: sums over the first ones, so [i] is of those before block i.
+// Over some of a tier's blocks.
+struct Sums {
+  Nanos compute = 0, charge = 0, load = 0;
+  Nanos layer = 0;  // loading one layer
+  // Where the shared tier has rounds: of one of them.
+  Nanos round_load = 0, round_compute = 0;
+};
+
+// Of one tier's blocks: before[i] is over those before block i.
 struct TierSums {
   std::vector<std::uint32_t> numbers;
-  std::vector<Nanos> compute{0};
-  std::vector<Nanos> charge{0};
-  std::vector<Nanos> load{0};
-  std::vector<Nanos> layer{0};  // loading one layer
-  // Where the shared tier has rounds: of one of them.
-  std::vector<Nanos> round_load{0};
-  std::vector<Nanos> round_compute{0};
+  std::vector<Sums> before{1};
 
   std::size_t count() const { return numbers.size(); }
+  const Sums& all() const { return before.back(); }
   void reserve(const std::vector<RestorableBlock>& blocks, std::size_t tier) {
     const auto most =
         static_cast<std::size_t>(std::ranges::count_if(blocks, [tier](const RestorableBlock& block) {
           return static_cast<std::size_t>(block.from) == tier;
         }));
     numbers.reserve(most);
-    for (std::vector<Nanos>* sums : {&compute, &charge, &load, &layer, &round_load, &round_compute})
-      sums->reserve(most + 1);
+    before.reserve(most + 1);
   }
   // Where the first `i` are computed and the rest is loaded:
-  Nanos processor(std::size_t i) const { return compute[i] + charge.back() - charge[i]; }
-  Nanos link(std::size_t i) const { return load.back() - load[i]; }
-  Nanos link_of_layer(std::size_t i) const { return layer.back() - layer[i]; }
-  Nanos link_of_round(std::size_t i) const { return round_load.back() - round_load[i]; }
+  Nanos processor(std::size_t i) const { return before[i].compute + all().charge - before[i].charge; }
+  Nanos link(std::size_t i) const { return all().load - before[i].load; }
+  Nanos link_of_layer(std::size_t i) const { return all().layer - before[i].layer; }
+  Nanos link_of_round(std::size_t i) const { return all().round_load - before[i].round_load; }
 };
 
 // How many of each tier's blocks are computed, and of the loaded ones that are in both forms loaded as hidden
@@ -110,13 +112,14 @@ class Search {
       least[tier] = std::max(least[tier], limited(block.compute, most));
       const Nanos charge = limited(block.charge, most), load = limited(block.load, most);
       sums.numbers.push_back(block.number);
-      sums.compute.push_back(sums.compute.back() + least[tier]);
-      sums.charge.push_back(sums.charge.back() + charge);
-      sums.load.push_back(sums.load.back() + load);
-      sums.layer.push_back(sums.layer.back() + load / std::max(problem.layers, 1u));
-      const Nanos rounds = std::max(problem.shared_rounds, 1u);
-      sums.round_load.push_back(sums.round_load.back() + load / rounds);
-      sums.round_compute.push_back(sums.round_compute.back() + least[tier] / rounds);
+      const Nanos layers = std::max(problem.layers, 1u), rounds = std::max(problem.shared_rounds, 1u);
+      const Sums all = sums.all();
+      sums.before.push_back({.compute = all.compute + least[tier],
+                             .charge = all.charge + charge,
+                             .load = all.load + load,
+                             .layer = all.layer + load / layers,
+                             .round_load = all.round_load + load / rounds,
+                             .round_compute = all.round_compute + least[tier] / rounds});
       if (tier == kDiskTier) add_forms(block, load, charge, most);
     }
     booked_ = limited(problem.compute_booked, kSumMax);
@@ -151,8 +154,8 @@ class Search {
       const std::size_t i = point.computed[tier];
       const std::size_t hidden = tier == kDiskTier ? std::min(point.hidden, forms_at(point)) : 0;
       compute += sums.processor(i) + FormSums::last(forms_.charge, hidden);
-      chosen += sums.compute[i];
-      chosen_in_round += sums.round_compute[i];
+      chosen += sums.before[i].compute;
+      chosen_in_round += sums.before[i].round_compute;
       const RestoreLink& link = problem_.links[tier];
       const Nanos booked = limited(link.booked, kSumMax);
       if (i < sums.count()) {
@@ -182,7 +185,7 @@ class Search {
     const std::size_t count = problem_.blocks.size();
     const Nanos loading = slowest_link(all_loaded());
     Nanos computing = 0;
-    for (const std::size_t tier : kLoadedTiers) computing += tiers_[tier].compute.back();
+    for (const std::size_t tier : kLoadedTiers) computing += tiers_[tier].all().compute;
     if (loading == 0) return all_loaded();
     const auto tokens = static_cast<std::uint64_t>(static_cast<unsigned __int128>(count) * kBlockTokens *
                                                    static_cast<std::uint64_t>(loading) /
@@ -211,10 +214,10 @@ class Search {
                               (static_cast<__int128>(of) * static_cast<__int128>(count) + whole - 1) / whole);
     };
     if (project > hidden) {
-      const Nanos keys_and_values = disk.load.back();
+      const Nanos keys_and_values = disk.all().load;
       point.hidden = std::min(point.hidden, part(keys_and_values, project - hidden));
     } else if (count == disk.count()) {
-      point.computed[kDiskTier] = count - part(disk.compute.back(), hidden - project);
+      point.computed[kDiskTier] = count - part(disk.all().compute, hidden - project);
     }
     return point;
   }
@@ -227,7 +230,7 @@ class Search {
       const auto tier = static_cast<std::size_t>(block.from);
       const TierSums& sums = tiers_[tier];
       const std::size_t i = point.computed[tier]++;
-      compute += sums.compute[i + 1] - sums.compute[i];
+      compute += sums.before[i + 1].compute - sums.before[i].compute;
       const Nanos longer = std::max(compute, slowest_link(point));
       if (longer >= least) continue;
       least = longer;

@@ -19,6 +19,7 @@ void LinkTimes::advance(Nanos now) {
     const Nanos times = (now - link.quiet_since) / kQuiet;
     for (Nanos i = 0; i < std::min(times, kRelaxedMost); ++i) link.correction.relax();
     link.quiet_since += times * kQuiet;
+    if (times > 0) link.known.reset();
   }
 }
 
@@ -29,6 +30,13 @@ LoadTime LinkTimes::model(Tier from, std::uint64_t bytes) const {
 
 Nanos LinkTimes::load(Tier from, std::uint64_t bytes) const {
   return from == Tier::kDevice ? 0 : links_[index_of(from)].correction.apply(model(from, bytes));
+}
+
+Nanos LinkTimes::moving(Tier from, std::uint64_t bytes) const {
+  if (from == Tier::kDevice) return 0;
+  std::optional<Link::Known>& known = links_[index_of(from)].known;
+  if (!known || known->bytes != bytes) known = {bytes, load(from, bytes) - load(from, 0)};
+  return known->moving;
 }
 
 Nanos LinkTimes::book(Tier from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now) {
@@ -61,6 +69,7 @@ void LinkTimes::expect_anew(Tier from, Nanos now) {
 }
 
 void LinkTimes::costs_changed(Nanos now) {
+  for (Link& link : links_) link.known.reset();
   for (const Tier from : {Tier::kHost, Tier::kDisk}) {
     Link& link = links_[index_of(from)];
     link.correction = {};
@@ -94,6 +103,7 @@ void LinkTimes::learn(Tier from, const Booking& ended, Nanos now) {
     took = std::min(took, kGivenUpTimes * std::min(predicted, kCostMax / kGivenUpTimes));
   }
   link.correction.observe(model(from, ended.bytes), took);
+  link.known.reset();
 }
 
 }  // namespace loci

@@ -25,6 +25,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "loci/base/clock.h"
 #include "loci/base/ids.h"
@@ -49,6 +50,9 @@ class LinkTimes {
 
   // The time to bring `bytes` to the device, alone on the link; 0 from the device.
   Nanos load(Tier from, std::uint64_t bytes) const;
+  // What `bytes` take of that beside the latency. Asked for each block of a prompt, whose bytes are mostly
+  // the same; so the last answer is kept.
+  Nanos moving(Tier from, std::uint64_t bytes) const;
   // When the last booking is predicted to have arrived. A time that is not after now: nothing is booked, or
   // it is late.
   Nanos free_at(Tier from) const { return links_[index_of(from)].free_at; }
@@ -84,6 +88,11 @@ class LinkTimes {
     Nanos free_at = 0;
     Nanos ended_at = 0;     // the last booking that ended
     Nanos quiet_since = 0;  // ended_at, or when the link was last believed to get faster
+    struct Known {
+      std::uint64_t bytes = 0;
+      Nanos moving = 0;
+    };
+    mutable std::optional<Known> known;  // moving() said last, under this correction
   };
   LoadTime model(Tier from, std::uint64_t bytes) const;
   void learn(Tier from, const Booking& ended, Nanos now);

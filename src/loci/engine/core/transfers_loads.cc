@@ -116,7 +116,7 @@ std::optional<Transfers::PartToLoad> Transfers::part_to_load(BlockId id, std::ui
 RestorableBlock Transfers::restorable(std::uint32_t number, Tier from, std::uint64_t bytes) const {
   return {.number = number,
           .from = from,
-          .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
+          .load = link_times_.moving(from, bytes),
           .charge = costs_.load_charge(from, bytes)};
 }
 
