@@ -185,6 +185,18 @@ class BlockIndex {
                            static_cast<const void*>(copies + 128)})
       __builtin_prefetch(at);
   }
+  // The same of how far it is filled, and whether anybody fills it.
+  void prefetch_fill(BlockId id) const { __builtin_prefetch(&block(id)); }
+  // The same of its children, which change as its state's or theirs come and go.
+  void prefetch_children(BlockId id) const {
+    if (id != kNoBlock) __builtin_prefetch(&block(id).children_with_state);
+  }
+  // The same of its tokens, for entry().
+  void prefetch_tokens(BlockId id) const {
+    if (id == kNoBlock) return;
+    const auto* const tokens = reinterpret_cast<const char*>(&block(id).tokens);
+    for (std::size_t at = 0; at <= sizeof(Block::tokens); at += 64) __builtin_prefetch(tokens + at);
+  }
   // The child of `parent` whose complete state has the longest run in common with `tokens`; among equals
   // a tail that may be taken over (can_take_over), whose every token is in the run. O(log children).
   ChildMatch match_children(BlockId parent, std::span<const TokenId> tokens) const;

@@ -56,17 +56,19 @@ void Core::State::add_decodes(CorePass& pass) {
 void Core::State::take_prompts(CorePass& pass, Plan& plan) {
   const std::uint32_t tokens_max = pass.budget;
   CorePrompts wanted = former_.prompts();
-  former_.keep_to_time(pass, tokens_max);
+  former_.keep_to_time(pass, wanted.runs, tokens_max);
   std::uint64_t booked = wanted.total;
+  const std::size_t running = batch_.size();
   admit_waiting(wanted, booked, pass, plan);
-  former_.keep_to_time(pass, tokens_max);
+  if (batch_.size() > running && former_.has_time_limit()) wanted.runs = former_.prompt_runs();
+  former_.keep_to_time(pass, std::move(wanted.runs), tokens_max);
   if (former_.add_prompts(wanted, pass)) room_.changed();
   // Requests that wait for others' blocks leave some of it.
   while (pass.budget > 0 && !batch_.full() && !queue_.empty()) {
     CoreRequest& next = *requests_.at(queue_.heads(1).front().request);
     if (!try_admit(next, booked, pass, plan)) break;
     const auto missing = static_cast<std::uint32_t>(former_.missing_tokens(next));
-    former_.keep_to_time(pass, PromptRun{next.length() - missing, missing}, pass.budget);
+    former_.keep_to_time(pass, {PromptRun{next.length() - missing, missing}}, pass.budget);
     add_spans(next, pass);
   }
 }

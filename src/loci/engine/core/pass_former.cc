@@ -11,6 +11,8 @@ namespace {
 // What a pass waits for loads at least, whatever is predicted: with decodes in it, and without.
 constexpr Nanos kPatienceOfDecodes = 20 * kNanosPerMilli;
 constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
+// Nodes of a long prompt are in no cache. Those of so many blocks ahead are read meanwhile.
+constexpr std::size_t kFillsAhead = 16;
 
 }  // namespace
 
@@ -21,6 +23,8 @@ std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
   const std::uint32_t first = flies ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
   std::uint64_t missing = 0;
   for (std::uint32_t i = first; i < request.blocks.size(); ++i) {
+    if (i + kFillsAhead < request.blocks.size())
+      index_.prefetch_fill(request.blocks[i + kFillsAhead].block());
     if (transfers_.loading(request.blocks[i].block())) continue;
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
@@ -35,7 +39,10 @@ std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
 CorePrompts PassFormer::prompts() const {
   CorePrompts out;
   for (const CoreRequest* request : batch_) {
-    if (lacks_tokens(*request)) out.add(*request, missing_tokens(*request));
+    if (!lacks_tokens(*request)) continue;
+    const std::uint64_t missing = missing_tokens(*request);
+    out.add(*request, missing);
+    out.runs.push_back(run_of(*request, missing));
   }
   return out;
 }
@@ -48,28 +55,24 @@ std::uint64_t PassFormer::prompt_tokens() const {
   return tokens;
 }
 
-// In their order, as if what they lack were their last tokens: those see the most.
+PromptRun PassFormer::run_of(const CoreRequest& request, std::uint64_t missing) {
+  const auto count = static_cast<std::uint32_t>(missing);
+  return {request.length() - count, count};
+}
+
 std::vector<PromptRun> PassFormer::prompt_runs() const {
   std::vector<PromptRun> runs;
   for (const CoreRequest* request : batch_) {
-    if (!lacks_tokens(*request)) continue;
-    const auto missing = static_cast<std::uint32_t>(missing_tokens(*request));
-    runs.push_back({request->length() - missing, missing});
+    if (lacks_tokens(*request)) runs.push_back(run_of(*request, missing_tokens(*request)));
   }
   return runs;
 }
 
-void PassFormer::keep_to_time(CorePass& pass, std::uint32_t tokens_max) const {
-  if (has_time_limit()) keep_to_time(pass, prompt_runs(), tokens_max);
-}
-
-void PassFormer::keep_to_time(CorePass& pass, const PromptRun& prompt, std::uint32_t tokens_max) const {
-  if (has_time_limit()) keep_to_time(pass, std::vector{prompt}, tokens_max);
-}
-
-void PassFormer::keep_to_time(CorePass& pass, std::vector<PromptRun> runs, std::uint32_t tokens_max) const {
-  runs.push_back({0, tokens_max});
-  pass.budget = pass_times_.fitting(work_of(pass).rows, runs, tokens_max);
+void PassFormer::keep_to_time(CorePass& pass, std::vector<PromptRun> prompts,
+                              std::uint32_t tokens_max) const {
+  if (!has_time_limit()) return;
+  prompts.push_back({0, tokens_max});
+  pass.budget = pass_times_.fitting(work_of(pass).rows, prompts, tokens_max);
 }
 
 // --- adding to a pass ---

@@ -61,6 +61,7 @@ struct CorePrompts {
     std::uint64_t wanted = 0;
   };
   std::vector<Tenant> tenants;  // in the order of their names
+  std::vector<PromptRun> runs;  // of those that prompts() has found: prompt_runs()
   std::uint64_t total = 0;
 
   void add(const CoreRequest& request, std::uint64_t tokens) {
@@ -111,11 +112,13 @@ class PassFormer {
   // What running prompts lack that a pass may compute now; and how much that is together.
   CorePrompts prompts() const;
   std::uint64_t prompt_tokens() const;
-  // The budget becomes what fits into the time of a pass, up to `tokens_max`: of prompts that run, or of this
-  // one alone, then of such as begin and have not been admitted yet. Where no decode runs nobody waits for
-  // the pass.
-  void keep_to_time(CorePass& pass, std::uint32_t tokens_max) const;
-  void keep_to_time(CorePass& pass, const PromptRun& prompt, std::uint32_t tokens_max) const;
+  // The same in their order, as if what they lack were their last tokens: those see the most.
+  std::vector<PromptRun> prompt_runs() const;
+  // Somebody who decodes waits for the pass.
+  bool has_time_limit() const { return config_.pass_time != kNever && batch_.any(RequestPhase::kDecode); }
+  // The budget becomes what fits into the time of a pass, up to `tokens_max`: of these prompts, then of such
+  // as begin and have not been admitted yet. Nothing happens where there is no limit.
+  void keep_to_time(CorePass& pass, std::vector<PromptRun> prompts, std::uint32_t tokens_max) const;
 
   // --- adding to a pass ---
 
@@ -150,9 +153,7 @@ class PassFormer {
     return request.phase.is(RequestPhase::kPrompt) &&
            (request.passes->in_flight == 0 || flights_.goes_on(request));
   }
-  bool has_time_limit() const { return config_.pass_time != kNever && batch_.any(RequestPhase::kDecode); }
-  std::vector<PromptRun> prompt_runs() const;
-  void keep_to_time(CorePass& pass, std::vector<PromptRun> runs, std::uint32_t tokens_max) const;
+  static PromptRun run_of(const CoreRequest& request, std::uint64_t missing);
   bool any_loading(const CoreRequest& request) const;
   Nanos projecting(const CoreRequest& request) const;
   void charge_projecting(CoreRequest& request, CorePass& pass) const;
