@@ -78,11 +78,6 @@ std::uint32_t BlockIndex::reclaimable(Tier tier, std::uint32_t group) const {
   return pool.free() + pool.evictable - static_cast<std::uint32_t>(unsaved);
 }
 
-MissReason BlockIndex::miss_reason(const ChainKey& key) const {
-  const BlockId id = find(key);
-  return id == kNoBlock ? lost_.reason(key) : block(id).lost;
-}
-
 BlockEntry BlockIndex::entry(BlockId id) const {
   const Block& b = block(id);
   LOCI_CHECK(b.kind == BlockKind::kFull, "a disk's slot holds a whole block");

@@ -100,7 +100,10 @@ bool ChildOrder::operator()(std::span<const TokenId> a, BlockId b) const {
 // --- looking ---
 
 BlockIndex::BlockIndex(IndexPools pools)
-    : holes_(pools.hole_records), lost_(kLostBlocksKept), date_granularity_(pools.date_granularity) {
+    : group_count_(static_cast<std::uint32_t>(pools.device.size())),
+      holes_(pools.hole_records),
+      lost_(kLostBlocksKept),
+      date_granularity_(pools.date_granularity) {
   LOCI_CHECK(!pools.device.empty() && pools.device.size() <= kLayerGroupsMax, "a pool for every group");
   std::size_t tier = 0;
   for (std::vector<IndexPool>* groups : {&pools.device, &pools.host, &pools.disk, &pools.shared}) {
@@ -118,10 +121,10 @@ BlockIndex::BlockIndex(IndexPools pools)
   }
   saves_tails_ = std::ranges::all_of(device(), [](const Pool& pool) { return pool.unsaved != nullptr; });
   by_key_.reserve(slot_count(0));
+  blocks_.reserve(slot_count(0));
 }
 
 bool BlockIndex::can_take_over(BlockId id) const {
-  blocks_.reserve(slot_count(0));
   const Block& b = block(id);
   return b.kind == BlockKind::kTail && b.pins == 0 && b.filled > 0;
 }

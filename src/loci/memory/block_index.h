@@ -212,7 +212,7 @@ class BlockIndex {
   // A sibling that has all the state of the tail, which is dropped for it once nobody uses it; kNoBlock:
   // none. O(log children).
   BlockId same_beginning(BlockId tail) const;
-  std::uint32_t group_count() const { return static_cast<std::uint32_t>(device().size()); }
+  std::uint32_t group_count() const { return group_count_; }
   std::uint32_t slot_count(std::uint32_t group) const { return device()[group].slots.count(); }
   std::uint32_t free_count(std::uint32_t group) const { return device()[group].slots.free_count(); }
   std::uint32_t evictable_count(std::uint32_t group) const {
@@ -237,8 +237,11 @@ class BlockIndex {
   bool reachable(BlockId id, std::uint32_t group, Tier slowest) const;
   // BlockPlace::tier.
   std::optional<Tier> tier_of(BlockId id) const;
-  // Why the block of that key is not there.
-  MissReason miss_reason(const ChainKey& key) const;
+  // Why the block of that key is not there, or lacks state. `found`: by find(), which costs a line from
+  // memory.
+  MissReason miss_reason(BlockId found, const ChainKey& key) const {
+    return found == kNoBlock ? lost_.reason(key) : block(found).lost;
+  }
   // What a disk's slot says of the full node.
   BlockEntry entry(BlockId id) const;
   std::uint32_t block_count() const { return live_; }
@@ -461,6 +464,7 @@ class BlockIndex {
   void check_tier(Tier tier, std::span<const std::uint32_t> detached) const;
 
   std::array<Pools, kTiers> tiers_;
+  std::uint32_t group_count_;
   bool saves_tails_;  // each pool of the device has an order of what is to be saved
   SlotPool holes_;
   LostBlocks lost_;

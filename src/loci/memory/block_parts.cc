@@ -39,7 +39,9 @@ void BlockIndex::discard_parts(BlockPin& pin) {
 
 void BlockIndex::evict(std::uint32_t group) {
   const BlockId victim = device()[group].eviction->choose(now_);
-  prefetch(device()[group].eviction->soon());
+  const BlockId soon = device()[group].eviction->soon();
+  prefetch(soon);
+  prefetch_children(soon);  // often the parent of one before it
   const Block& b = block(victim);
   LOCI_CHECK(b.parts[group] && b.parts[group]->evictable(), "a victim that someone needs");
   if (b.kind == BlockKind::kTail) {

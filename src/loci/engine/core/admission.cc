@@ -9,6 +9,9 @@
 namespace loci {
 namespace {
 
+// The places of new names are in no cache. Those of so many blocks ahead are read meanwhile.
+constexpr std::size_t kNamesAhead = 8;
+
 // Up to the last block that the index knows. It knows all before that; but for a lineage whose gate was made
 // below a public front, which is public no more: its own front may be missing, and is made anew.
 std::size_t known_blocks(const CoreProbes& probes) {
@@ -131,6 +134,7 @@ void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_c
   BlockPin root = prefixes_.open_parent(probes);
   std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
   const std::size_t known = known_blocks(probes);
+  request.blocks.reserve(probes.blocks.size() + 1);
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
     if (found.node == kNoBlock && i < known) {
@@ -161,6 +165,7 @@ void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_c
 void Admission::fill_tables(CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();
+    request.tables[group].reserve(request.blocks.size() + 1);
     for (const BlockPin& pin : request.blocks) {
       const bool holds = pin.holds(group);
       request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
@@ -190,6 +195,8 @@ void Admission::take_blocks(CoreRequest& request, const CoreProbes& probes, Bloc
   };
   for (std::size_t i = 0; i < shared; ++i) {
     const CoreProbe& found = probes.blocks[i];
+    if (i + kNamesAhead < shared && probes.blocks[i + kNamesAhead].node == kNoBlock)
+      index_.prefetch(probes.blocks[i + kNamesAhead].key);
     pass_gate(i);
     const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
     const bool take_over = found.source == CoreProbe::Source::kTakeOver;

@@ -8,6 +8,12 @@
 #include "loci/base/check.h"
 
 namespace loci {
+namespace {
+
+// While a node is dropped, names and nodes of so many ahead are read.
+constexpr std::size_t kNamesDropped = 8, kNodesDropped = 4;
+
+}  // namespace
 
 void Forgotten::forget(Forget&& event) {
   ForgetKeys keys = prefixes_.keys_of(event, std::move(event.keys));
@@ -110,11 +116,19 @@ Forgotten::Progress Forgotten::wait_for(BlockId node, Path& path) {
   return Progress::kWaits;
 }
 
+// What is deleted is in no cache.
+void Forgotten::read_ahead(const Path& path) const {
+  const std::size_t left = path.nodes.size();
+  if (left > kNamesDropped) index_.prefetch(path.nodes[left - 1 - kNamesDropped]);
+  if (left > kNodesDropped) index_.prefetch(index_.find(path.nodes[left - 1 - kNodesDropped]));
+}
+
 // From the end to the first node that others need.
 Forgotten::Progress Forgotten::drop(Path& path) {
   path.waits_for = kNoBlock;
   for (; !path.nodes.empty(); path.nodes.pop_back()) {
     if (drops_left_ == 0) return Progress::kUnfinished;
+    read_ahead(path);
     --drops_left_;
     const BlockId node = index_.find(path.nodes.back());
     if (node == kNoBlock) {

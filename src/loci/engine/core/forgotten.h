@@ -133,6 +133,7 @@ class Forgotten {
   // The tenant whose oldest path leaves: the one with most paths if there are too many paths, the one with
   // most tokens if there are too many tokens.
   Tenants::iterator most_waiting();
+  void read_ahead(const Path& path) const;
   Progress drop(Path& path);
   bool is_pinned(BlockId node) const;
   static Progress wait_for(BlockId node, Path& path);

@@ -296,13 +296,25 @@ void QueueNeeds::apply_window() {
 }
 
 void QueueNeeds::look_again() {
-  std::size_t looked = 0;
+  std::vector<Waitings::iterator> first;
+  first.reserve(kLookAgain);
   for (const AdmissionForecast::Turn& turn : forecast_.first(kLookAgain)) {
-    const auto entry = waiting_.find(turn.arrival);
-    list_wants(entry);
-    if (looked++ >= kPrefetchAgain || entry->second.wants.empty()) continue;
-    if (again_.emplace(entry->second.place, turn.arrival).second) entry->second.prefetched_again = 0;
+    first.push_back(waiting_.find(turn.arrival));
+    read_next_ahead(first.back()->second);
   }
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    auto& [arrival, waiting] = *first[i];
+    list_wants(first[i]);
+    if (i >= kPrefetchAgain || waiting.wants.empty()) continue;
+    if (again_.emplace(waiting.place, arrival).second) waiting.prefetched_again = 0;
+  }
+}
+
+// Of the block that list_wants() looks up first.
+void QueueNeeds::read_next_ahead(const Waiting& waiting) const {
+  const std::vector<ChainKey>& keys = waiting.request->names->keys;
+  if (waiting.names_seen != index_.names_made() && waiting.wants.size() < keys.size())
+    index_.prefetch(keys[waiting.wants.size()]);
 }
 
 // Of those who have been in the window for a while.

@@ -126,6 +126,7 @@ class QueueNeeds {
   std::uint32_t place_of_turn(std::uint64_t turn) const;
   std::uint32_t place_for(std::uint64_t arrival);
   void read_ahead(std::span<const ChainKey> keys) const;
+  void read_next_ahead(const Waiting& waiting) const;
   void list_wants(Waitings::iterator entry);
   bool prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks);
 

@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint32_t kSweepNodes = 512;          // looked at in one step
 constexpr Nanos kSweepPause = 10 * kNanosPerMilli;  // between the steps of a sweep
 constexpr Nanos kNanosPerMillisecondOfAge = kNanosPerMilli;
+// Nodes that are let go are in no cache; those of so many ahead are read meanwhile.
+constexpr std::size_t kLetGoAhead = 8;
 
 }  // namespace
 
@@ -22,6 +24,7 @@ Recovery::Recovery(const CoreConfig& config, const ChainKeyHasher& hasher, Block
 
 std::vector<RecordChange> Recovery::take_over(const Recovered& event, Nanos now) {
   std::vector<RecordChange> forgets;
+  for (const RecoveredEntry& found : event.entries) index_.prefetch(found.entry.key);
   for (const RecoveredEntry& found : event.entries) {
     const std::int64_t age =
         std::clamp<std::int64_t>(event.now - found.entry.used_at, 0, kNever / kNanosPerMillisecondOfAge / 4);
@@ -41,6 +44,7 @@ std::vector<RecordChange> Recovery::take_over(const Recovered& event, Nanos now)
 bool Recovery::let_go() {
   if (stage_ != Stage::kLetsGo) return false;
   for (std::size_t left = kLetGoInAStep; left > 0 && !taken_.empty(); --left) {
+    if (taken_.size() > kLetGoAhead) index_.prefetch(taken_[taken_.size() - 1 - kLetGoAhead].block());
     index_.settle_hole(taken_.back().block());
     taken_.pop_back();
   }

@@ -423,7 +423,7 @@ ContextSources Restores::sources(const CoreRequest& request, const CoreProbes& p
     from.of(brought ? request.beginning->found->from : Tier::kDevice) += there;
     if (brought && request.beginning->found->hidden) from.hidden += there;
     if (there == count) continue;
-    MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.key);
+    MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.node, found.key);
     if (found.too_slow) reason = MissReason::kTooSlow;
     from.computed[static_cast<std::size_t>(reason)] += count - there;
     from.predicted_compute += pass_times_.compute(begin + there, count - there);

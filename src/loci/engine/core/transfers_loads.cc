@@ -12,6 +12,9 @@ constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the 
 constexpr Nanos kLateTimes = 2;              // a load may take so many times what was predicted
 constexpr std::uint32_t kSharesMax = 8;      // each holds its block until the store has it
 constexpr std::uint32_t kServesMax = 16;     // each holds its block until the peer has its bytes
+// A move says which tokens its block holds, and nothing before it has read them. Those of so many blocks
+// ahead are read meanwhile.
+constexpr std::size_t kEntriesAhead = 4;
 
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
@@ -212,9 +215,14 @@ std::vector<std::uint32_t> Transfers::load(std::span<const CoreProbe> wanted,
 std::vector<Tier> Transfers::load_ahead(std::span<const CoreProbe> blocks) {
   std::vector<Tier> from;
   std::vector<Load*> fresh;
+  from.reserve(blocks.size());
+  fresh.reserve(blocks.size());
+  begun_.reserve(begun_.size() + blocks.size());
   Booking booking = begin_booking();
-  for (const CoreProbe& found : blocks) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const CoreProbe& found = blocks[i];
     const BlockId id = found.node;
+    if (i + kEntriesAhead < blocks.size()) index_.prefetch_tokens(blocks[i + kEntriesAhead].node);
     BlockPin pin = index_.pin(id);
     from.push_back(load_tier(found));
     for (std::uint32_t group = 0; group < group_count_; ++group) {
