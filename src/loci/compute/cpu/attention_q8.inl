@@ -13,11 +13,12 @@
 LOCI_LANES F32x16 powers(const u8* scales) { return from_bits(shift_left_23(load_u8(scales))); }
 
 // dot[v][r] = a group of 4 * kCount dimensions, from chunk kFirst on, of keys `keys[v]` times row r of a tile
-// of kStride rows.
-template <int kRows, int kStride, int kVectors, int kFirst, int kCount>
-LOCI_LANES void q8_dots(const u8* keys, u32 half_bytes, const u8* tile, const i32* sums,
+// of kStride rows. kFetches: half a line is fetched for each chunk of a vector.
+template <int kRows, int kStride, int kVectors, int kFirst, int kCount, bool kFetches>
+LOCI_LANES void q8_dots(const u8* keys, u32 half_bytes, const u8* tile, const i32* sums, LineFetch& fetch,
                         I32x16 (&dot)[kVectors][kRows]) {
   if constexpr (kVectors == 1) {
+    if constexpr (kFetches) fetch_lines<kCount / 2>(fetch);
     dot_block<BytePlanes, kRows, kFirst, kCount, kStride>(keys, tile, sums, dot[0]);
   } else {  // each of a query's broadcast bytes serves all vectors
     static_assert(kVectors == 1 || (kSumsHoldBias && kWideBias == 0));
@@ -27,6 +28,7 @@ LOCI_LANES void q8_dots(const u8* keys, u32 half_bytes, const u8* tile, const i3
       LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[v][r] = dot[0][r];
     }
     LOCI_UNROLL for (int chunk = kFirst; chunk < kFirst + kCount; ++chunk) {
+      if constexpr (kFetches) fetch_lines<kVectors / 2>(fetch);
       Bytes64 k[kVectors];
       LOCI_UNROLL for (int v = 0; v < kVectors; ++v) k[v] = load_bytes(keys + v * half_bytes + 64 * chunk);
       LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -56,7 +58,7 @@ LOCI_LANES void q8_block_scores(const AttentionPartial& a, u32 block, const u8* 
           for (u32 line = 0; line < 8 * kVectors; ++line) __builtin_prefetch(next_keys + 64 * line, 0, 2);
           next_keys += kVectors * BytePlanes::kBytes;
         }
-        fetch_lines<5 * kVectors>(fetch);
+        fetch_lines<kVectors>(fetch);
       }
       TileScales x = TileScales::of(tile, kStride);
       x.scale += kFirstRow;
@@ -64,12 +66,14 @@ LOCI_LANES void q8_block_scores(const AttentionPartial& a, u32 block, const u8* 
       const u8* rows = tile + 4 * kFirstRow;
       I32x16 dot[kVectors][kRows];
       constexpr int kGroupChunks = kHalves ? 4 : 8;
-      q8_dots<kRows, kStride, kVectors, 0, kGroupChunks>(keys, half_bytes, rows, x.sums, dot);
+      constexpr bool kFetches = kFirstRow == 0;
+      q8_dots<kRows, kStride, kVectors, 0, kGroupChunks, kFetches>(keys, half_bytes, rows, x.sums, fetch,
+                                                                   dot);
       LOCI_UNROLL for (int v = 0; v < kVectors; ++v) add_dots(dot[v], powers(scales + 16 * v), x, acc[v]);
       scales += kTokensPerBlock;
       if constexpr (kHalves) {
         if (32 * step + 16 >= a.head_dim) break;
-        q8_dots<kRows, kStride, kVectors, 4, 4>(keys, half_bytes, rows, x.sums, dot);
+        q8_dots<kRows, kStride, kVectors, 4, 4, kFetches>(keys, half_bytes, rows, x.sums, fetch, dot);
         LOCI_UNROLL for (int v = 0; v < kVectors; ++v) add_dots(dot[v], powers(scales + 16 * v), x, acc[v]);
         scales += kTokensPerBlock;
       }
@@ -114,9 +118,10 @@ LOCI_LANES I32x16 exponent_steps(const u8* scales) {
 }
 
 // Rounds a query's weights for one group of dimensions; `steps` are exponent_steps() by token. Returns
-// 2^(s - 32).
-static float round_weights(const AttentionPartial& a, u32 row, const float* steps, TokenRange range,
-                           u8* out) {
+// 2^(s - 32). kLines are fetched with each 32 weights.
+template <int kLines>
+static float round_weights(const AttentionPartial& a, u32 row, const float* steps, TokenRange range, u8* out,
+                           LineFetch& fetch) {
   const float* weights = a.scores + row * kAttentionStride;
   const u32 hidden = a.hidden[row], visible = a.visible[row];
   const auto contributions = [&](u32 t) LOCI_INLINE_LAMBDA {
@@ -134,6 +139,7 @@ static float round_weights(const AttentionPartial& a, u32 row, const float* step
   const F32x16 inverse = all_f32(float_from_bits(static_cast<u32>(254 - exponent) << 23));
   const F32x16 magic = all_f32(8388608.0f);  // the integer is the sum's low bits
   for (u32 t = range.begin; t < range.end; t += 32) {
+    fetch_lines<kLines>(fetch);
     store_weights(out + 2 * t, bits_of(fma(contributions(t), inverse, magic)),
                   bits_of(fma(contributions(t + 16), inverse, magic)));
   }
@@ -205,10 +211,10 @@ static void q8_rows(const AttentionPartial& a) {
       const u8* group = a.blocks[t / kTokensPerBlock].value_scales + dim / kGroup * kTokensPerBlock;
       store_f32(steps + t, from_bits(exponent_steps(group + t % kTokensPerBlock)));
     }
-    for (u32 r = 0; r < kRows; ++r) {
-      factors[r] = round_weights(a, r, steps, range, weights + r * kWeightBytes);
-      fetch_lines<kFetchRounding / kRows>(fetch);
-    }
+    constexpr u32 kBlocks = kRows * kPartialTokens / kTokensPerBlock;
+    constexpr int kLines = (kFetchRounding + kBlocks - 1) / kBlocks;
+    for (u32 r = 0; r < kRows; ++r)
+      factors[r] = round_weights<kLines>(a, r, steps, range, weights + r * kWeightBytes, fetch);
     q8_group_values<kRows, kHalves>(a, 0, dim, range, weights, factors, fetch);
   }
   fetch_rest(fetch);
