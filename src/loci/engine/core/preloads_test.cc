@@ -133,7 +133,7 @@ TEST(Preloads, OfAStepAreOfAFewWhoComeNext) {
   EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u) << "the pass waits for this step";
   EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli) << "the next step follows soon";
   d.step(Tick{});
-  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 300u) << "whole requests, until it is enough";
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 200u) << "whole requests, until it is enough";
   EXPECT_LE(d.plan.wake_at, d.now + kNanosPerMilli);
   d.step(Tick{});
   EXPECT_GT(d.count(Tier::kHost, Tier::kDevice), 390u) << "some are on the device still";
