@@ -78,7 +78,8 @@ struct DevicePart {
 };
 
 // A block's parts by group, each there or not. Most models have one group, so a node holds the first group's
-// part itself. Memory for the others is made when one of them is first placed, and stays as long as the node.
+// part itself. Memory for the others is made when a mutable node is first asked for one, and stays as long as
+// the node.
 class DeviceParts {
  public:
   std::optional<DevicePart>& operator[](std::uint32_t group) {

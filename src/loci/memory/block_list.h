@@ -26,7 +26,8 @@ class BlockList {
   }
 
   std::size_t size() const { return size_; }
-  // Makes room for so many values, whose memory is there at once. O(count).
+  // Makes room for `count` values and writes it once, so that the system gives its pages now and not in a
+  // step. O(count).
   void reserve(std::size_t count) {
     while (pieces_.size() * kPiece < count) {
       add_piece();

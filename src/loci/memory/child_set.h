@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's children in an order of theirs. Nearly every node has one child at most: the block that follows in
-// the one conversation that it is of. That one lies in the set itself; a tree has them where there are more.
+// A node's children, in order. Nearly every node has at most one child: the next block of its only
+// conversation. The set holds an only child itself, and a tree holds two or more.
 //
 //     {}   insert 7   {7}   insert 4   tree {4 7}   erase 7   {4}
 #pragma once

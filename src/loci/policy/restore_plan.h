@@ -166,7 +166,7 @@ RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule);
 // From an earlier place less is loaded and more is computed, and what is computed reads the rest layer by
 // layer while it comes.
 struct PlaceChoice {
-  std::size_t place = 0;
+  std::size_t number = 0;  // of the chosen one in `places`
   RestoreTimes times;
   RestoreTimes loading_all;    // at the last place
   RestoreTimes computing_all;  // at the last that loads nothing

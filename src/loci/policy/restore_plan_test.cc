@@ -452,22 +452,22 @@ std::vector<RestoreProblem> three_places(Tier middle) {
 TEST(RestorePlan, APlaceIsChosenByWhatIsLoadedAndComputedThere) {
   const std::vector<RestoreProblem> places = three_places(Tier::kDisk);
   const PlaceChoice best = choose_place(places, RestoreRule::kAuto);
-  EXPECT_EQ(best.place, 1u);
+  EXPECT_EQ(best.number, 1u);
   EXPECT_EQ(best.times.ready, 545) << "a layer of the loads, and all that is computed";
   EXPECT_EQ(best.loading_all.ready, 1'001);
   EXPECT_EQ(best.computing_all.ready, 1'200);
   std::vector<RestoreProblem> busy = places;
   for (RestoreProblem& place : busy) place.others = 4;
-  EXPECT_EQ(choose_place(busy, RestoreRule::kAuto).place, 0u) << "others lose what is computed";
+  EXPECT_EQ(choose_place(busy, RestoreRule::kAuto).number, 0u) << "others lose what is computed";
 }
 
 TEST(RestorePlan, NamedPlansTakeTheirPlaces) {
   for (const auto& [rule, place] : std::vector<std::pair<RestoreRule, std::size_t>>{
            {RestoreRule::kKv, 0}, {RestoreRule::kHidden, 0}, {RestoreRule::kRecompute, 2}}) {
-    EXPECT_EQ(choose_place(three_places(Tier::kDisk), rule).place, place) << restore_rule_name(rule);
+    EXPECT_EQ(choose_place(three_places(Tier::kDisk), rule).number, place) << restore_rule_name(rule);
   }
-  EXPECT_EQ(choose_place(three_places(Tier::kDisk), RestoreRule::kPensieve).place, 2u);
-  EXPECT_EQ(choose_place(three_places(Tier::kHost), RestoreRule::kPensieve).place, 1u);
+  EXPECT_EQ(choose_place(three_places(Tier::kDisk), RestoreRule::kPensieve).number, 2u);
+  EXPECT_EQ(choose_place(three_places(Tier::kHost), RestoreRule::kPensieve).number, 1u);
 }
 
 TEST(RestorePlan, NoPlaceIsBetterThanTheBest) {

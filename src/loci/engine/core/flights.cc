@@ -84,8 +84,8 @@ void Flights::judge(CorePass& ended, std::span<const SpanOutcome> outcomes) {
     CoreSpan& span = ended.spans[i];
     if (span.request == nullptr || span.wasted) continue;
     CoreRequest& request = *span.request;
-    const bool missed = request.passes_bring_nothing() && span.reads_arriving;
-    if (request.passes_bring_nothing()) waste(request);
+    const bool missed = request.lost_a_load() && span.reads_arriving;
+    if (request.lost_a_load()) waste(request);
     if ((!outcomes[i].ok || missed) && &request != poisoned) {
       poisoned = &request;
       ++request.passes.change().poisoned;
@@ -128,7 +128,7 @@ Flights::Returned Flights::end(CorePass& ended) {
 
 bool Flights::goes_on(const CoreRequest& request) const {
   return !windows_.any() && request.passes->in_flight == 1 && request.phase.is(RequestPhase::kPrompt) &&
-         !request.passes_bring_nothing() && !request.passes->wasted && request.passes->computes_to > 0 &&
+         !request.lost_a_load() && !request.passes->wasted && request.passes->computes_to > 0 &&
          request.passes->computes_to < request.length();
 }
 

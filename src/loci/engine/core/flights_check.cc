@@ -44,7 +44,7 @@ void Flights::check_invariants(std::span<const CoreRequest* const> requests) con
                "invariant 10: a pass in flight has its requests");
     LOCI_CHECK(!request->has_grown() || (request->passes->in_flight > 0 && request->tail.has_value()),
                "invariant 9: a block is begun ahead behind a tail that a pass fills");
-    if (request->passes->in_flight > 0 && !request->passes_bring_nothing()) check_spans(*request);
+    if (request->passes->in_flight > 0 && !request->lost_a_load()) check_spans(*request);
   }
 }
 

@@ -286,7 +286,7 @@ bool PassFormer::add_prompts(const CorePrompts& prompts, CorePass& pass) {
 
 bool PassFormer::may_follow(const CoreRequest& request) const {
   if (!request.follows || request.is_public || request.phase.is(RequestPhase::kEnding) ||
-      request.passes_bring_nothing())
+      request.lost_a_load())
     return false;
   if (request.new_tokens() + 1 >= request.max_new_tokens ||
       request.length() + 1 >= windows_.sequence_tokens_max())

@@ -61,7 +61,8 @@ struct CorePrompts {
     std::uint64_t wanted = 0;
   };
   std::vector<Tenant> tenants;  // in the order of their names
-  std::vector<PromptRun> runs;  // of those that prompts() has found: prompt_runs()
+  // By prompts(). add() leaves them as they are: they lack who was admitted since (prompt_runs() has all).
+  std::vector<PromptRun> runs;
   std::uint64_t total = 0;
 
   void add(const CoreRequest& request, std::uint64_t tokens) {

@@ -13,9 +13,11 @@
 namespace loci {
 namespace {
 
-// A step looks at whole requests until these have so many blocks together, and leaves the others to the next
+// begin() looks at whole requests until these have so many blocks together, and leaves the others to the next
 // step, because events wait for it: about a microsecond for each block.
-constexpr std::size_t kPreloadedBlocks = 128;
+constexpr std::size_t kBlocksOfAStep = 128;
+// begin_behind_first() looks at no request with more blocks.
+constexpr std::size_t kBlocksBehindFirst = 256;
 // So many requests that wait for the end of a sequence have the rest brought behind it, one of each tenant.
 constexpr std::size_t kBehindFirstMost = 4;
 
@@ -49,7 +51,7 @@ void Preloads::begin(const Find& find, std::uint64_t room_changes, bool pass_wai
     CoreRequest& request = find(head.request);
     if (request.is_public || request.preload->seen == room_changes) continue;
     if (request.preload->seen != 0 && (!request.preload->lacks || again++ >= retries_)) continue;
-    if (may_wait || looked >= kPreloadedBlocks) {
+    if (may_wait || looked >= kBlocksOfAStep) {
       has_more_ = true;
       put_off_ = may_wait;
       return;
@@ -66,7 +68,7 @@ void Preloads::begin_behind_first(CoreRequest& request, std::uint64_t room_chang
   if (before_queue_.waiting(BeforeQueue::For::kBeginning) > kBehindFirstMost ||
       before_queue_.waiting(request.tenant) != 1)
     return;
-  if (off_ || !queue_.empty() || request.length() / kBlockTokens > kPreloadedBlocks) return;
+  if (off_ || !queue_.empty() || request.length() / kBlockTokens > kBlocksBehindFirst) return;
   request.preload.change().seen = room_changes;
   begin_loads_of(request, former_.prompt_tokens());
 }

@@ -185,10 +185,9 @@ struct CoreRequest : RequestFacts {
   bool runs() const { return phase.now() >= RequestPhase::kPrompt; }
   bool waits() const { return !runs() && !paused && !before_queue->until; }  // true: it is in the queue
   bool was_admitted() const { return !phase.is(RequestPhase::kQueued); }
-  // True: its passes in flight read blocks that did not come.
-  bool passes_bring_nothing() const {
-    return load_phase.is(LoadPhase::kMissed) || load_phase.is(LoadPhase::kLost);
-  }
+  // True: a block that it needed will not come. Of its passes in flight only what they compute before the
+  // first block that was being loaded counts.
+  bool lost_a_load() const { return load_phase.is(LoadPhase::kMissed) || load_phase.is(LoadPhase::kLost); }
   // True: it gives way as soon as no pass has spans of it.
   bool gives_way() const { return paused || load_phase.is(LoadPhase::kLost); }
   bool has_grown() const { return grown.front().has_value(); }

@@ -15,6 +15,9 @@
 //
 // plan() describes the missing blocks to policy/restore_plan.h, and writes its answer into what was found.
 //
+// In a model with a narrow window no leading blocks are computed. plan() weighs places to go on from
+// (restore_plan.h: choose_place()), and choose() is asked again with the chosen one as `last_block`.
+//
 // It owns the rule by which state is restored, which never changes: it has no invariant to test. It requires
 // that the request waits. It calls the index, the transfers, the prefixes, the windows and the times of
 // passes; load_beside() counts the batch and the queue.
@@ -121,6 +124,7 @@ class Restores {
   std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
   // The price of loading the block, with projecting; without that of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
+  // What else is booked: links, the batch, who waits. Nothing of the request itself.
   RestoreProblem problem_beside(const Load& load) const;
   void add_computed(RestoreProblem& problem, std::uint64_t rows, Nanos compute) const;
   RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
@@ -131,8 +135,10 @@ class Restores {
   };
   // [i]: of the blocks before block i.
   std::vector<Lacking> lacking(const CoreProbes& probes, std::uint32_t group) const;
+  // `place`: in tokens. `lacking`: by group; empty where nothing is missing. `problem`: problem_beside().
   RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place,
                             const std::vector<std::vector<Lacking>>& lacking, RestoreProblem problem) const;
+  // O(places · groups · tiers), beside choose().
   RestoreForecast plan_place(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                              const Load& load) const;
   bool is_projected(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const;

@@ -13,9 +13,9 @@
 // taken so far, loads bring them, and what does not come is computed. What the index remembers of the store
 // serves only requests that were answered, as it is worth nothing by itself; each answer corrects it.
 //
-// In groups with a window a request needs only what is seen from where it goes on, or from places behind
-// that. So of the blocks behind which it goes on with what is here, it asks about those that the window there
-// sees, and about those that lack state in a group without a window.
+// In models with windows it first looks for the place where it can go on with what this server has. Of a
+// block before that place it asks only if a part that the token there sees is not here; of a block behind
+// it, if any part is not here.
 //
 // It owns which blocks a request has asked about (RequestQuestion). It requires
 // that a request asks once, before it is admitted. It calls the index, the transfers, the prefixes, the
@@ -42,7 +42,7 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. A call costs O(blocks of its request · groups).
 class SharedQuestions {
  public:
-  // `config` has limited windows. All six must outlive it.
+  // `config` comes from limited_windows(). All six must outlive it.
   SharedQuestions(const CoreConfig& config, BlockIndex& index, const Transfers& transfers, Prefixes& prefixes,
                   const Windows& windows, const PassTimes& pass_times)
       : config_(config),

@@ -18,10 +18,10 @@
 //                                            then of 2.
 //
 // The rules:
-//   - A token at n reads [first_visible(n), n) in every group. A request goes on at the last n where all of
-//     this state is there. It computes everything after n that is not complete, from the left. So it only
-//     reads state that it held at n or has passed over since, and it holds that until its window has moved
-//     past.
+//   - A token at n reads [first_visible(n), n) in every group. A request can go on at each n where all of
+//     this state is there: a place. choose_start() takes the last one, Restores::plan() may choose an
+//     earlier one. It computes everything after n that is not complete, from the left. So it only reads state
+//     that it held at n or has passed over since, and it holds that until its window has moved past.
 //   - At admission a request is promised the slots that its window and a chunk of its prompt touch; a promise
 //     shrinks when it decodes. Promises never exceed the pool, so windows never run out.
 //

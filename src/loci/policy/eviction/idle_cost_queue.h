@@ -34,7 +34,7 @@ class IdleCostQueue {
   void insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
   // With what it was inserted with.
   void erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
-  // The same block at the same cost was used again.
+  // The block was used again: its last use was `before` and is `after`; its cost and depth are the same.
   void use(BlockId block, Nanos cost, Nanos before, Nanos after, std::uint32_t depth);
   // kNoBlock where there is none. O(buckets that hold something), which are at most 4 · 64.
   BlockId least(Nanos now) const;

@@ -11,8 +11,8 @@
 //     insert 2a     [1a 1b 1c 4a] is full and is divided: [1a 1b] [1c 2a 4a]
 //     erase 1a, 1b  the run is empty and goes
 //
-// A conversation's ranks leave from the begin of their run and enter at its end. So a run may begin behind
-// the begin of its array, and whichever side of a place has fewer ranks moves.
+// A conversation's ranks leave at the beginning of their run and enter at its end. So a run need not begin
+// where its array does, and whichever side of a place has fewer ranks moves.
 //
 // A run with fewer than a quarter of the most ranks joins a neighbour if both together have at most half.
 #pragma once
