@@ -15,9 +15,9 @@ if [[ "$source" == */Unity/unity_*_cxx.cxx ]]; then
   arguments+=("-I$root")
 fi
 export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=locale,pch_defines,time_macros
-# Of a precompiled header it compares what cmake/LociPrecompiled.cmake tells of it.
+# ccache compares, instead of a precompiled header, what cmake/LociPrecompiled.cmake says of it.
 export CCACHE_PCH_EXTSUM=1
-# What was read it learns from the compiler. By default it has all headers read once more before.
+# ccache reads from the compiler's list which headers an object needs. By default it runs the preprocessor first.
 export CCACHE_DEPEND=1
 # Compilers are faster with the server's allocator.
 allocator="/usr/lib/$HOSTTYPE-linux-gnu/libjemalloc.so.2"

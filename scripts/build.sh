@@ -4,7 +4,7 @@
 source "$(dirname "$0")/common.sh"
 preset="$1"; shift
 step "Building ($preset)"
-# Two parts of a run may build in one folder.
+# Two parts of a run may build in one folder: the second one waits.
 mkdir -p build
 exec 9> "build/$preset.lock"
 flock 9

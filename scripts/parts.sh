@@ -58,6 +58,7 @@ others_seconds() {
 cases_file() { local n=0; while [[ -e "$part_cases.$n.xml" ]]; do n=$((n + 1)); done; echo "$part_cases.$n.xml"; }
 suite() { scripts/pytest.sh -q --junit-xml="$(cases_file)" "$@"; }
 # Each GoogleTest program writes its own cases into a folder beside the file of ctest's.
+# A -j among the arguments replaces the number of processors.
 ctests() {
   local file; file="$(cases_file)"
   GTEST_OUTPUT="xml:${file%.xml}.programs/" ctest --test-dir "build/$1" -j "$cores" "${@:2}" --output-on-failure --no-tests=error --output-junit "$file"

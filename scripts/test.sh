@@ -113,10 +113,12 @@ one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90
 
 # release_build TARGET: the server, and what the target has.
 release_build() { part 720 "release: build" scripts/build.sh release loci loci-random-model "$1"; }
+# Ends the run where the part before, a build, failed.
 end_without_build() { [[ "$part_status" == 0 ]] || { parts_done || fail "what is not built cannot be tested: mend what the build said above, then again"; }; }
+# fast_tests TARGET LABEL WITHOUT
 fast_tests() { part 120 "release: fast tests" built_tests release "$@"; }
 
-# Those tests wait for files, databases and peers for half of their time.
+# The upper floors' tests under sanitizers, two for each processor: for half of their time they wait for files, databases and peers.
 upper_tests() { scripts/build.sh asan upper_tests && ctests asan -j "$((cores * 2))" -L upper -LE 'slow|gpu'; }
 
 all() {
