@@ -25,12 +25,11 @@
 // State of finished and suspended requests stays in the index until its memory is needed.
 //
 // Layer groups (docs/decisions/layer-groups.md). A group without a window needs the state of all tokens, a
-// group with a window only that of the window before the next token. A request continues at a place at
-// which every group has the state that the next token sees: the last one, or an earlier one that the plan
-// prefers. From there on everything is computed. So a
-// token's state always comes from its whole context. A request lets go of blocks that no later token of it
-// sees. At admission it is promised the slots that its window and a chunk need, never more than the pool has,
-// so windows never run out.
+// group with a window only that of the window before the next token. A request continues at a place at which
+// every group has the state that the next token sees: the last one, or an earlier one that the plan prefers.
+// From there on everything is computed. So a token's state always comes from its whole context. A request
+// lets go of blocks that no later token of it sees. At admission it is promised the slots that its window and
+// a chunk need, never more than the pool has, so windows never run out.
 //
 // Invariants, numbered once for the core and for all that it owns. Each owner's header lists those that its
 // check_invariants() tests; core_check.cc tests what none can test alone.
