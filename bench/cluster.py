@@ -154,7 +154,11 @@ def iperf3_rate():
         for line in server.stdout:
             if "listening" in line:
                 break
-        told = json.loads(run(["iperf3", "--client", "127.0.0.1", "--port", port, "--time", 1, "--json"]))
+        try:
+            told = json.loads(run(["iperf3", "--client", "127.0.0.1", "--port", port, "--time", 1, "--json"]))
+        except BaseException:
+            server.kill()  # it waits for a client
+            raise
         server.stdout.read()
     return told["end"]["sum_received"]["bits_per_second"] / 8 / 2**20
 

@@ -91,6 +91,8 @@ class DeviceParts {
     if (group == 0) return first_;
     return others_ == nullptr ? kNone : (*others_)[group - 1];
   }
+  // The part is there. (Makes no memory, whoever asks.)
+  bool has(std::uint32_t group) const { return (*this)[group].has_value(); }
   // One is there.
   bool any() const {
     return first_ ||

@@ -134,7 +134,7 @@ void BlockIndex::set_orders(Tier tier, std::uint32_t pool_of, std::unique_ptr<Ev
     Block& b = blocks_[i];
     if (b.kind == BlockKind::kUnused) continue;
     if (tier == Tier::kDevice) {
-      if (b.parts[pool_of] && b.parts[pool_of]->evictable())
+      if (b.parts.has(pool_of) && b.parts[pool_of]->evictable())
         enlist(BlockId(i), tier, pool_of, b.parts[pool_of]->facts);
       continue;
     }
@@ -156,7 +156,7 @@ void BlockIndex::update_facts(BlockId id, Tier tier, std::uint32_t group, Evicti
 template <class Change>
 void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
   Block& b = at(id);
-  if (b.parts[group])
+  if (b.parts.has(group))
     update_facts(id, Tier::kDevice, group, b.parts[group]->facts, b.parts[group]->evictable(),
                  StateForm::kKeysAndValues, change);
   for (LowerCopy& copy : b.copies) {
@@ -212,7 +212,7 @@ void BlockIndex::settle_end(BlockId tail) {
   Block& b = at(tail);
   LOCI_CHECK(b.kind == BlockKind::kTail, "the end of a sequence is a tail");
   for (std::uint32_t group = 0; group < group_count(); ++group) {
-    if (!b.parts[group] || !b.parts[group]->evictable()) continue;
+    if (!b.parts.has(group) || !b.parts[group]->evictable()) continue;
     const EvictionFacts& facts = b.parts[group]->facts;
     Pool& p = pool(Tier::kDevice, group);
     if (p.unsaved != nullptr && savable(tail, Tier::kDevice, group, facts)) p.unsaved->erase(tail, facts);

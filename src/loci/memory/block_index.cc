@@ -292,7 +292,7 @@ BlockId BlockIndex::same_beginning(BlockId tail) const {
 void BlockIndex::settle_unused_parts(BlockId id) {
   Block& b = at(id);
   for (std::uint32_t group = 0; group < group_count(); ++group) {
-    if (!b.parts[group]) continue;
+    if (!b.parts.has(group)) continue;
     const std::uint32_t filled = b.parts[group]->filled;
     // What is begun is of no use beside a whole copy.
     if (filled == 0 || (filled < kBlockTokens && b.whole_copy(group) != nullptr)) drop_part(id, group);

@@ -21,7 +21,7 @@ void BlockIndex::drop_part(BlockId id, std::uint32_t group) {
 
 void BlockIndex::drop_parts(BlockId id) {
   for (std::uint32_t group = 0; group < group_count(); ++group) {
-    if (at(id).parts[group]) drop_part(id, group);
+    if (at(id).parts.has(group)) drop_part(id, group);
   }
 }
 

@@ -225,6 +225,37 @@ TEST_F(CoreRestore, BehindANarrowWindowTheDiskIsAskedAgainUnlessItWasLate) {
   }
 }
 
+// Of nine turns the window of each is damaged. It asks for a second one, and no more: else so many passes in
+// a row would bring nothing that the request failed.
+TEST_F(CoreRestore, BehindANarrowWindowManyDamagedCopiesFailNoRequest) {
+  CoreConfig config = narrow_config(900, 100, 1'000'000);
+  for (CoreGroup& group : config.groups) group.disk_blocks = 64;
+  config.groups.front().block_count = 24;
+  config.context_tokens = 24 * kBlockTokens;
+  TierDriver d(config);
+  for (std::uint32_t turn = 1; turn <= 9; ++turn) {
+    d.arrive(turn, run_of(0, 64 * turn), 1);
+    d.finish();
+  }
+  d.run(10, run_of(5000, 750));  // takes the whole device
+  d.arrive(11, run_of(0, 588));
+  std::size_t damaged = 0;
+  while (d.in_flight) {
+    MovesEnded ended;
+    const std::size_t before = damaged;
+    for (const Move& move : std::exchange(d.moves, {})) {
+      const bool loads_window = move.to == Tier::kDevice && move.parts.back().group == 1;
+      ended.moves.push_back({move.id, loads_window ? MoveResult::kDamaged : MoveResult::kDone, 0});
+      damaged += loads_window ? 1 : 0;
+    }
+    d.step(ended);
+    d.done(damaged > before ? 11 : 0);
+  }
+  EXPECT_EQ(damaged, 4u) << "of two places";
+  ASSERT_EQ(d.ends.size(), 11u);
+  EXPECT_EQ(d.ends.back().reason, FinishReason::kLength);
+}
+
 // The leading blocks are computed before anything has come, and the request waits for the others alone.
 TEST_F(CoreRestore, WithAWideWindowLeadingBlocksWaitForNoLoad) {
   CoreConfig config = with_window(even_config("token-wise"), 150);

@@ -162,8 +162,8 @@ struct CoreRequest : RequestFacts {
     std::uint32_t blocks = 0;
     std::uint32_t first = 0;
   } to_project;
-  // The disk was late or failed. It is not asked again until the request has made progress: Flights sees
-  // that.
+  // The disk was late or failed, or loads of two passes in a row were lost in a model with windows. Nothing
+  // from the disk on is asked again until the request has made progress: Flights sees that.
   bool without_disk = false;
 
   // --- what is one owner's ---

@@ -217,7 +217,6 @@ std::vector<Tier> Transfers::load_ahead(std::span<const CoreProbe> blocks) {
   std::vector<Load*> fresh;
   from.reserve(blocks.size());
   fresh.reserve(blocks.size());
-  begun_.reserve(begun_.size() + blocks.size());
   Booking booking = begin_booking();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const CoreProbe& found = blocks[i];
