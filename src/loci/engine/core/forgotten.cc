@@ -11,7 +11,7 @@ namespace loci {
 namespace {
 
 // While a node is dropped, the names and nodes of so many blocks ahead are read.
-constexpr std::size_t kNamesAhead = 8, kNodesAhead = 4;
+constexpr std::size_t kDroppedNamesAhead = 8, kDroppedNodesAhead = 4;
 
 }  // namespace
 
@@ -119,8 +119,8 @@ Forgotten::Progress Forgotten::wait_for(BlockId node, Path& path) {
 // What is deleted is in no cache.
 void Forgotten::read_ahead(const Path& path) const {
   const std::size_t left = path.nodes.size();
-  if (left > kNamesAhead) index_.prefetch(path.nodes[left - 1 - kNamesAhead]);
-  if (left > kNodesAhead) index_.prefetch(index_.find(path.nodes[left - 1 - kNodesAhead]));
+  if (left > kDroppedNamesAhead) index_.prefetch(path.nodes[left - 1 - kDroppedNamesAhead]);
+  if (left > kDroppedNodesAhead) index_.prefetch(index_.find(path.nodes[left - 1 - kDroppedNodesAhead]));
 }
 
 // From the end to the first node that others need.

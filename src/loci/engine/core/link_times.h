@@ -39,6 +39,8 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. Calls cost O(bookings of the tier).
 class LinkTimes {
  public:
+  // Where a table of kTiers has what is the tier's.
+  static constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
   // `costs` must outlive it.
   explicit LinkTimes(const CostModel& costs) : costs_(costs) {}
 
@@ -97,7 +99,6 @@ class LinkTimes {
   LoadTime model(Tier from, std::uint64_t bytes) const;
   void learn(Tier from, const Booking& ended, Nanos now);
   void expect_anew(Tier from, Nanos now);
-  static constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
   const CostModel& costs_;
   std::array<Link, kTiers> links_;

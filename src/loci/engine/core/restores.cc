@@ -35,8 +35,6 @@ constexpr std::uint64_t parts_of(Nanos time, Nanos part) {
 // Of more places some are weighed, at even distances: each costs a search.
 constexpr std::size_t kPlacesWeighed = 64;
 
-constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
-
 }  // namespace
 
 Restores::Restores(const CoreConfig& config, const CostModel& costs, const BlockIndex& index,
@@ -151,7 +149,7 @@ RestoreProblem Restores::problem_beside(const Load& load) const {
   problem.knows_projecting = costs_.project_block() > 0;
   problem.others = load.others;
   for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
-    problem.links[index_of(tier)] = transfers_.link(tier);
+    problem.links[LinkTimes::index_of(tier)] = transfers_.link(tier);
   return problem;
 }
 
@@ -174,7 +172,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
     if (!is_priced && is_projected(request, found, i)) ++projected;
     if (found.load) {
       const Tier from = transfers_.load_tier(found);
-      if (transfers_.loading(found.node)) problem.links[index_of(from)].awaited = true;
+      if (transfers_.loading(found.node)) problem.links[LinkTimes::index_of(from)].awaited = true;
       if (from == Tier::kDevice || transfers_.loading(found.node)) continue;
       if (!transfers_.overdue(from)) {
         problem.blocks.push_back(restorable(found, i));
@@ -204,8 +202,8 @@ std::vector<Restores::Lacking> Restores::lacking(const CoreProbes& probes, std::
     Lacking sum = sums.back();
     const auto part = found.node == kNoBlock ? std::nullopt : transfers_.part_to_load(found.node, group);
     if (part) {
-      sum.bytes[index_of(part->from)] += part->bytes;
-      sum.awaited[index_of(part->from)] += part->bytes == 0 ? 1 : 0;
+      sum.bytes[LinkTimes::index_of(part->from)] += part->bytes;
+      sum.awaited[LinkTimes::index_of(part->from)] += part->bytes == 0 ? 1 : 0;
     }
     sums.push_back(sum);
   }
@@ -359,7 +357,7 @@ std::uint64_t Restores::tokens_to_restore(const CoreRequest& request) const {
     if (load >= kBlockTokens * kTokenParts) continue;  // computing it is as fast
     loaded += stands_for * kBlockTokens;
     cost += stands_for * load;
-    if (std::exchange(waited[index_of(block->from)], true)) continue;
+    if (std::exchange(waited[LinkTimes::index_of(block->from)], true)) continue;
     const RestoreLink link = transfers_.link(block->from);
     cost += parts_of(link.booked + link.latency, part);
   }

@@ -16,8 +16,6 @@ constexpr std::uint32_t kServesMax = 16;     // each holds its block until the p
 // ahead are read meanwhile.
 constexpr std::size_t kEntriesAhead = 4;
 
-constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
-
 }  // namespace
 
 Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockIndex& index)
@@ -166,7 +164,7 @@ Tier Transfers::slowest_own() const {
 
 // What the tier is bringing should have come long ago.
 bool Transfers::overdue(Tier tier) const {
-  return loads_from_[index_of(tier)] > 0 && now_ - link_times_.free_at(tier) > kOverdue;
+  return loads_from_[LinkTimes::index_of(tier)] > 0 && now_ - link_times_.free_at(tier) > kOverdue;
 }
 
 CoreLink Transfers::link_of(const InFlight& move) {
@@ -255,11 +253,11 @@ void Transfers::book(std::span<Load* const> fresh, const Booking& booking) {
         link_times_.book(static_cast<Tier>(tier), booking.bytes[tier],
                          {booking.first, OperationId(moves_begun_)}, booking.moves[tier], now_);
     for (Load* load : fresh) {
-      if (index_of(load->slowest) == tier) load->ends_at = ends_at;
+      if (LinkTimes::index_of(load->slowest) == tier) load->ends_at = ends_at;
     }
     const Nanos predicted = std::min(ends_at - now_, kCostMax / kLateTimes);
     for (auto move = begun_.rbegin(); move != begun_.rend() && move->id >= booking.first; ++move)
-      if (index_of(move->from) == tier) move->time_limit = predicted * kLateTimes;
+      if (LinkTimes::index_of(move->from) == tier) move->time_limit = predicted * kLateTimes;
   }
 }
 
@@ -281,12 +279,12 @@ Transfers::Load& Transfers::begin_load(const BlockPin& held, Booking& booking) {
       move.parts.push_back({group, copy->slot.slot(), block.parts[group]->slot.slot()});
       load.groups[group] = true;
       move.form = copy->form;
-      booking.bytes[index_of(tier)] += copy_bytes(*copy);
+      booking.bytes[LinkTimes::index_of(tier)] += copy_bytes(*copy);
       if (windowed(group)) ++moving_[group];
     }
     if (move.parts.empty()) continue;
     load.slowest = tier;
-    ++booking.moves[index_of(tier)];
+    ++booking.moves[LinkTimes::index_of(tier)];
     load.moves.push_back(begin_move(std::move(move)));
   }
   LOCI_CHECK(!load.moves.empty(), "a load has something to bring");
@@ -318,12 +316,13 @@ Transfers::Load& Transfers::begin_rotation(const BlockPin& held, const CoreProbe
       const SlotId source = on_device ? from.parts[group]->slot.slot() : copy->slot.slot();
       move.parts.push_back({group, source, index_.block(id).parts[group]->slot.slot()});
       load.groups[group] = true;
-      booking.bytes[index_of(tier)] += on_device ? config_.groups[group].block_bytes : copy_bytes(*copy);
+      booking.bytes[LinkTimes::index_of(tier)] +=
+          on_device ? config_.groups[group].block_bytes : copy_bytes(*copy);
       if (!on_device) move.form = copy->form;
     }
     if (move.parts.empty()) continue;
     if (tier != Tier::kDevice) load.slowest = tier;
-    ++booking.moves[index_of(tier)];
+    ++booking.moves[LinkTimes::index_of(tier)];
     load.moves.push_back(begin_move(std::move(move)));
   }
   return load;
@@ -340,7 +339,7 @@ OperationId Transfers::begin_move(InFlight move) {
   out.rotate_by = move.rotate_by;
   out.peer = move.peer;
   out.entry = index_.entry(move.to == Tier::kDevice ? move.source() : move.pin.block());
-  if (move.to == Tier::kDevice) ++loads_from_[index_of(move.from)];
+  if (move.to == Tier::kDevice) ++loads_from_[LinkTimes::index_of(move.from)];
   moves_.emplace_hint(moves_.end(), id, std::move(move));  // the latest
   return id;
 }
@@ -371,7 +370,7 @@ Transfers::Ended Transfers::end(const MoveOutcome& outcome, std::optional<Operat
   ++link.ended[static_cast<std::size_t>(outcome.result)];
   Ended ended;
   if (move.to == Tier::kDevice) {
-    --loads_from_[index_of(move.from)];
+    --loads_from_[LinkTimes::index_of(move.from)];
     if (move.from != Tier::kDevice) link_times_.end(move.from, outcome.move, outcome.result, now_);
     end_load(std::move(move), outcome, first_pass, ended);
   } else {
@@ -454,7 +453,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
     const bool was_not_written = result == MoveResult::kFailed || result == MoveResult::kTooSlow;
     if (was_not_written && move.to == Tier::kDisk) index_.doubt_slot(id, move.to, part.group);
     if (!shared) index_.finish_copy(id, move.to, part.group, done);
-    if (move.next_to_be_evicted) --saving_ahead_[index_of(move.from)][part.group];
+    if (move.next_to_be_evicted) --saving_ahead_[LinkTimes::index_of(move.from)][part.group];
   }
   if (move.peer) {
     --serves_in_flight_;
