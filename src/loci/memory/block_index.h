@@ -185,7 +185,7 @@ class BlockIndex {
                            static_cast<const void*>(copies + 128)})
       __builtin_prefetch(at);
   }
-  // The same of what `filled` and `appending` of the node need.
+  // Reads ahead the part of the node that says how far it is filled, and whether somebody appends to it.
   void prefetch_fill(BlockId id) const { __builtin_prefetch(&block(id)); }
   // The same of its children, which change as its state's or theirs come and go.
   void prefetch_children(BlockId id) const {

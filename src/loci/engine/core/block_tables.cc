@@ -102,7 +102,8 @@ void BlockTables::miss(const Transfers::Missed& missed) {
     if (!needs) continue;
     // In groups with a window it looks again for a place to go on from.
     request->load_phase.settle(windows_.any() ? LoadPhase::kLost : LoadPhase::kMissed);
-    // (What was damaged is gone, and says nothing of what else is there, but for the second time in a row.)
+    // A damaged copy was dropped, and others may be sound. But a request with windows that loses loads of two
+    // passes in a row asks the disk for nothing more.
     request->without_disk |= missed.from == Tier::kDisk && missed.result != MoveResult::kDamaged;
     request->without_disk |= windows_.any() && request->passes->poisoned > 0;
   }

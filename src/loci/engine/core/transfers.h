@@ -133,7 +133,7 @@ class Transfers {
   // The price of loading as many bytes from the tier as the sequence's block `number`; without those of
   // projecting and computing it.
   RestorableBlock restorable(std::uint32_t number, Tier from, std::uint64_t bytes) const;
-  // The same of what was found.
+  // The price of loading what was found for the block, from the slowest tier that has some of it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // The same of a block that the device has, were it evicted; absent: no tier of this server's own that is
   // not slower than `slowest` has all of it.
