@@ -30,10 +30,10 @@ double seconds_since(SteadyClock::time_point begin) {
 struct Sequence {
   std::vector<SlotId> blocks;
   std::uint32_t length = 0;
-  TokenId next;
 };
 
-// Sequences over a backend, with the greedy choice of the next token.
+// Sequences over a backend. Their tokens are given, as llama-bench's are: to choose one by the logits is the
+// sampler's work.
 class Runner {
  public:
   Runner(Backend& backend, std::uint32_t sequences, std::uint32_t tokens_each) : backend_(backend) {
@@ -53,38 +53,35 @@ class Runner {
   void prefill(std::uint32_t prompt, std::uint32_t batch) {
     for (std::uint32_t done = 0; done < prompt * sequences_.size();) {
       Pass pass;
-      std::vector<std::size_t> ended;
       std::uint32_t room = batch;
       for (std::size_t s = 0; s < sequences_.size() && room > 0; ++s) {
         Sequence& sequence = sequences_[s];
         const std::uint32_t count = std::min(room, prompt - sequence.length);
         if (count == 0) continue;
         std::vector<TokenId> tokens;
-        for (std::uint32_t i = 0; i < count; ++i) {
-          tokens.emplace_back(
-              static_cast<std::uint32_t>((sequence.length + i + 7 * s) * 7919 % backend_.info().vocabulary));
-        }
+        for (std::uint32_t i = 0; i < count; ++i) tokens.push_back(token(s, sequence.length + i));
         add_span(pass, sequence, std::move(tokens),
                  sequence.length == prompt - count ? LogitsWanted::kLast : LogitsWanted::kNone);
-        ended.push_back(s);
         room -= count;
         done += count;
       }
-      run(std::move(pass), ended);
+      run_pass(backend_, std::move(pass), results_);
     }
   }
 
   void decode_step() {
     Pass pass;
-    std::vector<std::size_t> all;
     for (std::size_t s = 0; s < sequences_.size(); ++s) {
-      add_span(pass, sequences_[s], {sequences_[s].next}, LogitsWanted::kLast);
-      all.push_back(s);
+      add_span(pass, sequences_[s], {token(s, sequences_[s].length)}, LogitsWanted::kLast);
     }
-    run(std::move(pass), all);
+    run_pass(backend_, std::move(pass), results_);
   }
 
  private:
+  TokenId token(std::size_t sequence, std::uint32_t position) const {
+    return TokenId(static_cast<std::uint32_t>((position + 7 * sequence) * 7919 % backend_.info().vocabulary));
+  }
+
   void add_span(Pass& pass, Sequence& sequence, std::vector<TokenId> tokens, LogitsWanted logits) {
     Span span;
     span.position = sequence.length;
@@ -94,16 +91,6 @@ class Runner {
     sequence.length += static_cast<std::uint32_t>(tokens.size());
     span.tokens = std::move(tokens);
     pass.spans.push_back(std::move(span));
-  }
-
-  void run(Pass pass, const std::vector<std::size_t>& sequences) {
-    run_pass(backend_, std::move(pass), results_);
-    for (std::size_t i = 0; i < sequences.size(); ++i) {
-      const std::span<const float> logits = results_[i].logits;
-      if (logits.empty()) continue;
-      const auto best = std::max_element(logits.begin(), logits.end());
-      sequences_[sequences[i]].next = TokenId(static_cast<std::uint32_t>(best - logits.begin()));
-    }
   }
 
   Backend& backend_;
