@@ -402,6 +402,14 @@ Point point_of(const Search& search, RestoreRule rule) {
   }
 }
 
+// Nor does it wait for less.
+bool loads_no_less(const PlaceNeeds& place, const PlaceNeeds& other) {
+  if ((other.awaited & ~place.awaited) != 0) return false;
+  for (const std::size_t tier : kLoadedTiers)
+    if (place.bytes[tier] < other.bytes[tier]) return false;
+  return true;
+}
+
 }  // namespace
 
 Result<RestoreRule> find_restore_rule(std::string_view name) {
@@ -424,6 +432,31 @@ RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule) {
           search.times(point),
           search.times(search.all_loaded()),
           search.times(search.all_computed())};
+}
+
+std::vector<std::size_t> places_to_price(std::span<const PlaceNeeds> places) {
+  LOCI_CHECK(!places.empty(), "a request goes on from some place, if only the first token");
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const bool last = i + 1 == places.size();
+    if (!last && (places[i].overdue || (!kept.empty() && loads_no_less(places[i], places[kept.back()]))))
+      continue;
+    kept.push_back(i);
+  }
+  if (kept.size() <= kPlacesPriced) return kept;
+  // Where a link is left alone, a rule or a price may jump.
+  std::vector<std::size_t> some;
+  for (const std::size_t slowest : {kHostTier, kDiskTier}) {
+    some.push_back(*std::ranges::find_if(kept, [&](std::size_t i) {
+      const auto beyond = std::span(places[i].bytes).subspan(slowest + 1);
+      return i == kept.back() || std::ranges::all_of(beyond, [](std::uint64_t bytes) { return bytes == 0; });
+    }));
+  }
+  const std::size_t even = kPlacesPriced - some.size();
+  for (std::size_t i = 0; i < even; ++i) some.push_back(kept[i * (kept.size() - 1) / (even - 1)]);
+  std::ranges::sort(some);
+  some.erase(std::ranges::unique(some).begin(), some.end());
+  return some;
 }
 
 PlaceChoice choose_place(std::span<const RestoreProblem> places, RestoreRule rule) {

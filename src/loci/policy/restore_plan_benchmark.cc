@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan costs: the blocks' prices, and the search, for contexts of `range` tokens.
+// What a plan costs: the prices of blocks, or of places, and the search, for contexts of `range` tokens.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -36,9 +36,32 @@ void plan_for(benchmark::State& state, std::uint32_t tiers) {
   }
 }
 
+// Behind a window: each block's end is a place, and the disk has all state that is seen there.
+void places(benchmark::State& state) {
+  CostCurves curves;
+  curves.attention.clear();
+  for (int i = 0; i < 16; ++i) curves.attention.push_back(Nanos{900} << i);
+  const CostModel costs(curves);
+  const auto tokens = static_cast<std::uint32_t>(state.range(0)), count = tokens / kBlockTokens;
+  for (auto _ : state) {
+    std::vector<PlaceNeeds> needs(count);
+    for (std::uint32_t i = 0; i < count; ++i)
+      needs[i].bytes[static_cast<std::size_t>(Tier::kDisk)] = (count - 1 - i) * std::uint64_t{128 << 10};
+    std::vector<RestoreProblem> problems;
+    for (const std::size_t i : places_to_price(needs)) {
+      const auto rows = static_cast<std::uint32_t>(i + 1) * kBlockTokens;
+      const Nanos compute = costs.compute(tokens - rows, rows);
+      problems.push_back({.computed_anyway = compute, .first_reading = compute, .layers = 26});
+      problems.back().blocks.push_back({.load = static_cast<Nanos>(needs[i].bytes[2]), .charge = 100'000});
+    }
+    benchmark::DoNotOptimize(choose_place(problems, RestoreRule::kAuto));
+  }
+}
+
 void one_tier(benchmark::State& state) { plan_for(state, 1); }
 void two_tiers(benchmark::State& state) { plan_for(state, 2); }
 void three_tiers(benchmark::State& state) { plan_for(state, 3); }
+BENCHMARK(places)->Range(1 << 10, 1 << 17);
 BENCHMARK(one_tier)->Range(1 << 10, 1 << 15);
 BENCHMARK(two_tiers)->Range(1 << 10, 1 << 15);
 BENCHMARK(three_tiers)->Range(1 << 10, 1 << 15);

@@ -311,6 +311,44 @@ void events_of_long_arrivals(benchmark::State& state) {
 }
 BENCHMARK(events_of_long_arrivals)->Iterations(1)->Unit(benchmark::kSecond)->ArgName("keys")->Arg(1)->Arg(0);
 
+// Conversations of so many tokens come back, one after the other, with a model most of whose layers see 512
+// tokens: the disk has all of their state, so each block's end is a place to go on from. `slow`: so slow a
+// disk that everything is computed, and no load begins.
+void events_behind_windows(benchmark::State& state) {
+  const auto tokens = static_cast<std::uint32_t>(state.range(0));
+  constexpr std::uint32_t kConversations = 20;
+  CoreConfig config;
+  const std::uint32_t blocks = 2 * tokens / kBlockTokens, on_disk = kConversations * tokens / kBlockTokens;
+  config.groups = {{.window = 0, .block_count = blocks, .disk_blocks = on_disk, .block_bytes = 128 << 10},
+                   {.window = 512, .block_count = 400, .disk_blocks = on_disk, .block_bytes = 704 << 10}};
+  config.layers = 26;
+  config.context_tokens = tokens + 4096;
+  config.max_batch_tokens = 2048;
+  config.costs.disk_read = {kNanosPerMilli, state.range(1) != 0 ? 1'000u : 50'000'000u};
+  LeftOnDisk disk(config);
+  for (std::uint32_t i = 0; i < kConversations; ++i) disk.add("g", tokens_of(i, tokens));
+  for (auto _ : state) {
+    EventTimes times;
+    TimedCore core(config, times);
+    for (const Recovered& event : disk.events(64)) core.step("recovered", event);
+    for (std::uint32_t i = 0; i < kConversations; ++i) {
+      std::vector<TokenId> prompt = tokens_of(i, tokens);
+      for (const TokenId token : tokens_of(1000 + i, 40)) prompt.push_back(token);
+      core.step("arrival", Arrival{RequestId(i + 1), "g", std::move(prompt), 1, 0, {}, kNever});
+      core.step("cancel", Cancel{RequestId(i + 1)});
+      for (const Move& move : std::exchange(core.moves, {}))
+        core.step("move_ended", MovesEnded{{{move.id, MoveResult::kDone, 0}}});
+      while (core.in_flight) core.end_pass("pass");
+    }
+    times.report(state);
+  }
+}
+BENCHMARK(events_behind_windows)
+    ->Iterations(1)
+    ->Unit(benchmark::kSecond)
+    ->ArgNames({"tokens", "slow"})
+    ->ArgsProduct({{32 << 10, 128 << 10}, {0, 1}});
+
 // Conversations of 128K tokens are deleted: all of each is on the disk, and nobody knows but its first turn;
 // or all of it is known. And long ones are deleted of which nothing is there.
 void events_of_deletions(benchmark::State& state) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/testing/core_events_testing.h"
 #include "loci/engine/testing/core_testing.h"
 #include "loci/engine/testing/tier_driver_testing.h"
 
@@ -175,6 +176,28 @@ TEST_F(CoreRestore, AnEarlierTurnsEndIsAPlaceToGoOnFrom) {
     d.finish();
     ASSERT_EQ(d.ends.size(), 4u) << rule;
   }
+}
+
+// The disk has all of a hundred blocks, and the device the first 51 for the layers that see all. Of the
+// places up to there the last one computes least, and each loads two blocks' windows. A block takes the disk
+// three seconds.
+TEST_F(CoreRestore, OfManyPlacesBehindANarrowWindowTheBestIsWeighed) {
+  CoreConfig config = narrow_config(900, 100, 300);
+  config.groups.front().block_count = 170;
+  for (CoreGroup& group : config.groups) group.disk_blocks = 400;
+  config.context_tokens = 128 * kBlockTokens;
+  LeftOnDisk disk(config);
+  disk.add("group", run_of(0, 100 * kBlockTokens));
+  TierDriver d(config, false);
+  for (const Recovered& event : disk.events(500)) d.step(event);
+  d.run(1, run_of(0, 51 * kBlockTokens + 4));
+  ASSERT_EQ(d.starts.back().sources.cached(), 0u);
+  d.run(2, run_of(5000, 128));  // takes the windows' room on the device
+  d.arrive(3, run_of(0, 100 * kBlockTokens + 12));
+  EXPECT_EQ(d.starts.back().sources.cached(), 51 * kBlockTokens);
+  EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u);
+  d.finish();
+  ASSERT_EQ(d.ends.size(), 3u);
 }
 
 // Two turns of a conversation end at 128 and behind 256 tokens; the disk has the windows of both. It comes

@@ -32,9 +32,6 @@ constexpr std::uint64_t parts_of(Nanos time, Nanos part) {
   return std::min(kMost, static_cast<std::uint64_t>(std::max<Nanos>(0, time) / part) + 1);
 }
 
-// Of more places some are weighed, at even distances: each costs a search.
-constexpr std::size_t kPlacesWeighed = 64;
-
 }  // namespace
 
 Restores::Restores(const CoreConfig& config, const CostModel& costs, const BlockIndex& index,
@@ -210,48 +207,66 @@ std::vector<Restores::Lacking> Restores::lacking(const CoreProbes& probes, std::
   return sums;
 }
 
+// `lacking`: by group; empty where nothing is missing.
+PlaceNeeds Restores::needs_at(std::uint32_t place, const std::vector<std::vector<Lacking>>& lacking) const {
+  PlaceNeeds needs;
+  for (std::size_t group = 0; group < lacking.size(); ++group) {
+    const std::uint32_t first = first_visible(config_.groups[group].window, place) / kBlockTokens;
+    const Lacking &end = lacking[group][place / kBlockTokens], &begin = lacking[group][first];
+    for (std::size_t tier = 1; tier < kTiers; ++tier) {
+      needs.bytes[tier] += end.bytes[tier] - begin.bytes[tier];
+      if (end.awaited[tier] > begin.awaited[tier]) needs.awaited |= static_cast<std::uint8_t>(1u << tier);
+    }
+  }
+  return needs;
+}
+
 // `problem` with what is loaded where the request goes on at `place`, all that a tier brings as one block.
-RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t place,
-                                    const std::vector<std::vector<Lacking>>& lacking,
+RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t place, const PlaceNeeds& needs,
                                     RestoreProblem problem) const {
   for (std::size_t tier = 1; tier < kTiers; ++tier) {
-    std::uint64_t bytes = 0;
-    for (std::size_t group = 0; group < lacking.size(); ++group) {
-      const std::uint32_t first = first_visible(config_.groups[group].window, place) / kBlockTokens;
-      const Lacking &end = lacking[group][place / kBlockTokens], &begin = lacking[group][first];
-      bytes += end.bytes[tier] - begin.bytes[tier];
-      if (end.awaited[tier] > begin.awaited[tier]) problem.links[tier].awaited = true;
-    }
-    if (bytes > 0) problem.blocks.push_back(transfers_.restorable(0, static_cast<Tier>(tier), bytes));
+    if ((needs.awaited >> tier & 1) != 0) problem.links[tier].awaited = true;
+    if (needs.bytes[tier] > 0)
+      problem.blocks.push_back(transfers_.restorable(0, static_cast<Tier>(tier), needs.bytes[tier]));
   }
   const std::uint32_t rows = request.length() - place;
   add_computed(problem, rows, pass_times_.compute(place, rows));
   return problem;
 }
 
-// Of places from which nothing is loaded only the last is worth weighing, and none before it; of many others
-// some, at even distances.
+// Of places from which nothing is loaded only the last is worth weighing, and none before it.
+Restores::Places Restores::places_of(const CoreProbes& probes, const Rules& rules) const {
+  Places places{.tokens = {probes.start}, .needs = std::vector<PlaceNeeds>(1)};
+  if (std::ranges::none_of(probes.blocks, &CoreProbe::load)) return places;
+  std::array<bool, kTiers> overdue{};
+  for (std::size_t tier = 1; tier < kTiers; ++tier)
+    overdue[tier] = transfers_.overdue(static_cast<Tier>(tier));
+  std::vector<std::vector<Lacking>> lacks;
+  for (std::uint32_t group = 0; group < group_count_; ++group) lacks.push_back(lacking(probes, group));
+  places.tokens = windows_.places(probes, rules.slowest, rules.coming);
+  std::ranges::reverse(places.tokens);
+  places.needs.clear();
+  for (const std::uint32_t place : places.tokens) {
+    PlaceNeeds& needs = places.needs.emplace_back(needs_at(place, lacks));
+    bool loads = false;
+    for (std::size_t tier = 1; tier < kTiers; ++tier) {
+      loads = loads || needs.bytes[tier] > 0;
+      needs.overdue = needs.overdue || (needs.bytes[tier] > 0 && overdue[tier]);
+    }
+    if (!loads) break;
+  }
+  return places;
+}
+
 RestoreForecast Restores::plan_place(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                                      const Load& load) const {
   const RestoreProblem beside = problem_beside(load);
-  std::vector<std::uint32_t> all{probes.start};
-  std::vector<std::vector<Lacking>> lacks;  // by group; empty: the last place lacks nothing
-  if (std::ranges::any_of(probes.blocks, &CoreProbe::load)) {
-    all = windows_.places(probes, rules.slowest, rules.coming);
-    for (std::uint32_t group = 0; group < group_count_; ++group) lacks.push_back(lacking(probes, group));
-  }
+  const Places all = places_of(probes, rules);
   std::vector<std::uint32_t> places;
   std::vector<RestoreProblem> problems;  // of the last place first
-  const std::size_t stride = all.size() / kPlacesWeighed + 1;
-  for (std::size_t i = all.size(); i-- > 0;) {
-    RestoreProblem problem = problem_at(request, all[i], lacks, beside);
-    const bool last_of_all = problem.blocks.empty() || i == 0;
-    const bool overdue = std::ranges::any_of(
-        problem.blocks, [this](const RestorableBlock& block) { return transfers_.overdue(block.from); });
-    if ((overdue || (all.size() - 1 - i) % stride != 0) && !last_of_all) continue;
-    places.push_back(all[i]);
-    problems.push_back(std::move(problem));
-    if (last_of_all) break;
+  for (const std::size_t i : places_to_price(all.needs)) {
+    places.push_back(all.tokens[i]);
+    problems.push_back(problem_at(request, all.tokens[i], all.needs[i], beside));
   }
   const PlaceChoice choice = choose_place(problems, rule_);
   const std::uint32_t chosen = places[choice.number] / kBlockTokens, last = probes.start / kBlockTokens;

@@ -135,10 +135,17 @@ class Restores {
   };
   // [i]: of the blocks before block i.
   std::vector<Lacking> lacking(const CoreProbes& probes, std::uint32_t group) const;
-  // `place`: in tokens. `lacking`: by group; empty where nothing is missing. `problem`: problem_beside().
-  RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place,
-                            const std::vector<std::vector<Lacking>>& lacking, RestoreProblem problem) const;
-  // O(places · groups · tiers), beside choose().
+  PlaceNeeds needs_at(std::uint32_t place, const std::vector<std::vector<Lacking>>& lacking) const;
+  // `place`: in tokens. `problem`: problem_beside().
+  RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place, const PlaceNeeds& needs,
+                            RestoreProblem problem) const;
+  // Places to go on from, the last one first, up to the first from which nothing is loaded.
+  struct Places {
+    std::vector<std::uint32_t> tokens;
+    std::vector<PlaceNeeds> needs;  // may be fewer
+  };
+  Places places_of(const CoreProbes& probes, const Rules& rules) const;
+  // O(blocks · groups), with a price for kPlacesPriced places at most.
   RestoreForecast plan_place(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                              const Load& load) const;
   bool is_projected(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const;

@@ -39,20 +39,22 @@ inline PassDone pass_done(const Plan& plan) {
 // The entries that a process finds on its disk when it starts.
 class LeftOnDisk {
  public:
-  explicit LeftOnDisk(const CoreConfig& config) : hasher_(config.chain_secret, config.model_fingerprint) {}
+  explicit LeftOnDisk(const CoreConfig& config)
+      : hasher_(config.chain_secret, config.model_fingerprint), groups_(config.groups.size()) {}
 
-  // Adds the whole blocks of a conversation, in the next slots.
+  // Adds the whole blocks of a conversation, in the next slots of every group.
   void add(const TenantId& tenant, std::span<const TokenId> tokens) {
     ChainKey parent = hasher_.root(tenant);
     for (std::size_t begin = 0; begin + kBlockTokens <= tokens.size(); begin += kBlockTokens) {
       const auto block = tokens.subspan(begin, kBlockTokens);
-      RecoveredEntry& found = entries_.emplace_back();
-      found.slot = SlotId(static_cast<std::uint32_t>(entries_.size() - 1));
+      RecoveredEntry found;
+      found.slot = SlotId(static_cast<std::uint32_t>(entries_.size() / groups_));
       found.entry.depth = static_cast<std::uint32_t>(begin / kBlockTokens) + 1;
       found.entry.parent = parent;
       found.entry.parent_kind = begin == 0 ? ParentKind::kRoot : ParentKind::kBlock;
       std::copy(block.begin(), block.end(), found.entry.tokens.begin());
       found.entry.key = parent = hasher_.child(parent, block);
+      for (; found.group < groups_; ++found.group) entries_.push_back(found);
     }
   }
 
@@ -71,6 +73,7 @@ class LeftOnDisk {
 
  private:
   ChainKeyHasher hasher_;
+  std::size_t groups_;
   std::vector<RecoveredEntry> entries_;
 };
 
