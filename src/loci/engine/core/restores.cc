@@ -2,6 +2,7 @@
 #include "loci/engine/core/restores.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "loci/policy/lookahead.h"
@@ -32,6 +33,12 @@ constexpr std::uint64_t parts_of(Nanos time, Nanos part) {
   return std::min(kMost, static_cast<std::uint64_t>(std::max<Nanos>(0, time) / part) + 1);
 }
 
+// Of loading the block, and until its link begins, in parts of the time of one of its tokens.
+std::pair<std::uint64_t, std::uint64_t> load_parts(const RestorableBlock& block, const RestoreLink& link) {
+  const Nanos part = std::max<Nanos>(1, block.compute / (kBlockTokens * kTokenParts));
+  return {parts_of(block.load + block.charge, part), parts_of(link.booked + link.latency, part)};
+}
+
 }  // namespace
 
 Restores::Restores(const CoreConfig& config, const CostModel& costs, const BlockIndex& index,
@@ -45,7 +52,10 @@ Restores::Restores(const CoreConfig& config, const CostModel& costs, const Block
       windows_(windows),
       pass_times_(pass_times),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
-      rule_(find_restore_rule(config.restore).value()) {}
+      rule_(find_restore_rule(config.restore).value()) {
+  for (std::uint32_t group = 0; group < group_count_; ++group)
+    if (!windowed(group)) seeing_all_ |= static_cast<GroupSet>(1u << group);
+}
 
 Tier Restores::slowest_for(const CoreRequest& request) const {
   const Tier slowest = request.question->answered ? transfers_.slowest_readable() : transfers_.slowest_own();
@@ -340,44 +350,90 @@ bool Restores::worth_loading(const CoreBeginning& beginning) const {
 }
 
 Tier Restores::slowest_later() const {
-  if (rule_ == RestoreRule::kRecompute || windows_.any()) return Tier::kDevice;
+  if (rule_ == RestoreRule::kRecompute) return Tier::kDevice;
   const bool disk =
       rule_ != RestoreRule::kPensieve && !transfers_.disk_gives_up() && !transfers_.overdue(Tier::kDisk);
   const Tier slowest = disk ? transfers_.slowest_own() : without_disk(transfers_.slowest_own());
   return slowest == Tier::kHost && transfers_.overdue(Tier::kHost) ? Tier::kDevice : slowest;
 }
 
-// (Models with windows go on from one place only: all of theirs counts as computed. What is public stays on
-// the device.)
+// (What is public stays on the device.)
+std::optional<Restores::LaterLoad> Restores::load_later(const CoreRequest& request, std::uint32_t number,
+                                                        GroupSet groups, Tier slowest) const {
+  const BlockId id = request.blocks[number].block();
+  if (index_.block(id).published > 0 || groups == 0) return LaterLoad{};
+  std::optional<RestorableBlock> block = transfers_.restorable_later(id, number, slowest, groups);
+  // What its next token sees in groups with a window is saved when it is suspended.
+  const Tier saved_to = index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  if (!block && std::has_single_bit(groups) && config_.save != "off" && config_.reuse &&
+      saved_to <= slowest) {
+    const auto group = static_cast<std::uint32_t>(std::countr_zero(groups));
+    if (windowed(group) && request.blocks[number].holds(group))
+      block = transfers_.restorable(number, saved_to, config_.groups[group].block_bytes);
+  }
+  if (!block) return std::nullopt;
+  block->compute = pass_times_.compute(number * kBlockTokens, kBlockTokens);
+  if (block->only_hidden) block->charge += pass_times_.project_block();
+  const auto [parts, link_parts] = load_parts(*block, transfers_.link(block->from));
+  return LaterLoad{.from = block->from, .parts = parts, .link_parts = link_parts};
+}
+
 std::uint64_t Restores::tokens_to_restore(const CoreRequest& request) const {
   const Tier slowest = slowest_later();
+  if (windows_.any() && !windows_.sees_all(request.length())) return tokens_behind_windows(request, slowest);
   const std::size_t blocks = request.blocks.size();
   const std::size_t stride = std::max<std::size_t>(1, (blocks + kBlocksAsked - 1) / kBlocksAsked);
   std::uint64_t loaded = 0, cost = 0;  // tokens, and parts of tokens
-  std::array<bool, kTiers> waited{};   // for the link's turn
+  LinksWaited waited{};
   for (std::size_t i = 0; i < blocks; i += stride) {
     const std::uint64_t stands_for = std::min(stride, blocks - i);
-    const BlockId id = request.blocks[i].block();
-    const auto number = static_cast<std::uint32_t>(i);
-    if (index_.block(id).published > 0) {
-      loaded += stands_for * kBlockTokens;
-      continue;
-    }
-    const std::optional<RestorableBlock> block = transfers_.restorable_later(id, number, slowest);
-    if (!block) continue;
-    const Nanos compute = pass_times_.compute(number * kBlockTokens, kBlockTokens);
-    const Nanos part = std::max<Nanos>(1, compute / (kBlockTokens * kTokenParts));
-    const Nanos projecting = block->only_hidden ? pass_times_.project_block() : 0;
-    const std::uint64_t load = parts_of(block->load + block->charge + projecting, part);
-    if (load >= kBlockTokens * kTokenParts) continue;  // computing it is as fast
+    const auto load = load_later(request, static_cast<std::uint32_t>(i), kEveryGroup, slowest);
+    if (!load || load->parts >= kBlockTokens * kTokenParts) continue;  // computing it is as fast
     loaded += stands_for * kBlockTokens;
-    cost += stands_for * load;
-    if (std::exchange(waited[LinkTimes::index_of(block->from)], true)) continue;
-    const RestoreLink link = transfers_.link(block->from);
-    cost += parts_of(link.booked + link.latency, part);
+    cost += load->cost(stands_for, waited);
   }
   loaded = std::min<std::uint64_t>(loaded, request.length());
   return request.length() - loaded + std::min(loaded, (cost + kTokenParts - 1) / kTokenParts);
+}
+
+// It would go on from the place that costs least: all before it is loaded that layers see there, and all
+// behind it is computed.
+std::uint64_t Restores::tokens_behind_windows(const CoreRequest& request, Tier slowest) const {
+  const std::size_t blocks = request.blocks.size();
+  const std::size_t stride = std::max<std::size_t>(1, (blocks + kBlocksAsked - 1) / kBlocksAsked);
+  const std::uint64_t length = request.length();
+  std::uint64_t least = length * kTokenParts, before = 0;
+  LinksWaited waited{};
+  for (std::size_t i = 0; i < blocks; i += stride) {
+    const auto load = load_later(request, static_cast<std::uint32_t>(i), seeing_all_, slowest);
+    if (!load) break;  // there is no place behind it
+    const auto end = static_cast<std::uint32_t>(std::min(i + stride, blocks));
+    before += load->cost(end - i, waited);
+    const std::uint64_t place = std::min<std::uint64_t>(std::uint64_t{end} * kBlockTokens, length);
+    const std::uint64_t cost = before + (length - place) * kTokenParts;
+    if (cost >= least) continue;
+    if (const auto windows = window_cost(request, end, slowest, waited))
+      least = std::min(least, cost + *windows);
+  }
+  return (least + kTokenParts - 1) / kTokenParts;
+}
+
+// Of loading what windows see before block `end`: of many blocks some stand for the others.
+std::optional<std::uint64_t> Restores::window_cost(const CoreRequest& request, std::uint32_t end,
+                                                   Tier slowest, LinksWaited waited) const {
+  std::uint64_t cost = 0;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) continue;
+    const std::uint32_t first =
+        first_visible(config_.groups[group].window, end * kBlockTokens) / kBlockTokens;
+    const std::uint32_t stride = (end - first + kWindowBlocksAsked - 1) / kWindowBlocksAsked;
+    for (std::uint32_t i = end; i > first; i -= std::min(stride, i - first)) {
+      const auto load = load_later(request, i - 1, static_cast<GroupSet>(1u << group), slowest);
+      if (!load) return std::nullopt;
+      cost += load->cost(std::min(stride, i - first), waited);
+    }
+  }
+  return cost;
 }
 
 std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, const CoreProbes& probes) const {

@@ -135,9 +135,10 @@ class Transfers {
   RestorableBlock restorable(std::uint32_t number, Tier from, std::uint64_t bytes) const;
   // The price of loading what was found for the block, from the slowest tier that has some of it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
-  // The same of a block that the device has, were it evicted; absent: no tier of this server's own that is
-  // not slower than `slowest` has all of it.
-  std::optional<RestorableBlock> restorable_later(BlockId id, std::uint32_t number, Tier slowest) const;
+  // The same of the block's parts in `groups` that the device has, were they evicted; absent: no tier of this
+  // server's own that is not slower than `slowest` has all of them.
+  std::optional<RestorableBlock> restorable_later(BlockId id, std::uint32_t number, Tier slowest,
+                                                  GroupSet groups = kEveryGroup) const;
   // The link from the tier to the device.
   RestoreLink link(Tier from) const;
   // True: loads from the tier are long overdue, so no further ones should begin.

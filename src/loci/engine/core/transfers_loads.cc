@@ -128,12 +128,13 @@ RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t numb
   return block;
 }
 
-std::optional<RestorableBlock> Transfers::restorable_later(BlockId id, std::uint32_t number,
-                                                           Tier slowest) const {
+std::optional<RestorableBlock> Transfers::restorable_later(BlockId id, std::uint32_t number, Tier slowest,
+                                                           GroupSet groups) const {
   Tier from = Tier::kDevice;
   std::uint64_t bytes = 0;
   bool hidden = false;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!has_group(groups, group)) continue;
     const LowerCopy* copy = index_.block(id).whole_copy(group);
     if (copy == nullptr || copy->tier > std::min(slowest, slowest_own())) return std::nullopt;
     from = std::max(from, copy->tier);
