@@ -348,8 +348,8 @@ class BlockIndex {
 
   // --- where blocks are, for others (block_places.cc, noted_blocks.h) ---
 
-  // From now on take_changed() says of which names the full node, its part in group 0 or a copy of that came,
-  // became whole or went since the last call; some that have not changed, too. O(those noted).
+  // From now on take_changed() says of which names the full node, a part of it or a copy of one came, became
+  // whole or went since the last call; some that have not changed, too. O(those noted).
   void watch_changed() { noted_.watch(NotedBlocks::Reader::kNearness); }
   std::vector<ChainKey> take_changed();
   // From now on take_moved() tells the places of full nodes that have changed since they were told last; to

@@ -32,24 +32,76 @@ std::uint32_t tokens_of_look(std::uint32_t number, std::size_t blocks) {
 }  // namespace
 
 Distances::Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes)
-    : index_(index), prefixes_(prefixes) {
+    : config_(config),
+      index_(index),
+      prefixes_(prefixes),
+      has_windows_(
+          std::ranges::any_of(config.groups, [](const CoreGroup& group) { return group.window != 0; })) {
   if (!make_admission_order(config.admission).value()->looks_at_distance()) return;
   index_.watch_changed();
   const std::size_t looks = std::min<std::size_t>(config.context_tokens / kBlockTokens, kLooksMax);
   watchers_.reserve(std::min(kBlocksMax, looks * config.max_queued));
 }
 
-std::uint8_t Distances::tier_of(BlockId id) const {
-  if (id == kNoBlock) return kFar;
+Distances::GroupTiers Distances::tiers_of(BlockId id) const {
+  GroupTiers tiers;
+  tiers.fill(kFar);
+  if (id == kNoBlock) return tiers;
   const Block& block = index_.block(id);
-  if (block.filled_in(0) == kBlockTokens) return 0;
-  const LowerCopy* copy = block.whole_copy(0);
-  return copy == nullptr ? kFar : std::min(static_cast<std::uint8_t>(copy->tier), std::uint8_t{2});
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    const LowerCopy* copy = block.whole_copy(group);
+    if (block.filled_in(group) == kBlockTokens)
+      tiers[group] = 0;
+    else if (copy != nullptr)
+      tiers[group] = std::min(static_cast<std::uint8_t>(copy->tier), std::uint8_t{2});
+  }
+  return tiers;
+}
+
+// How many of the looks are before the last place at which all windows are whole.
+std::size_t Distances::place_among(std::span<const Look> looks) const {
+  std::array<std::uint32_t, kLayerGroupsMax> whole{};  // tokens right before, by group
+  std::size_t place = 0;
+  std::uint32_t position = 0;
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    position += looks[i].tokens;
+    bool is_place = true;
+    for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+      whole[group] = looks[i].tiers[group] == kFar ? 0 : whole[group] + looks[i].tokens;
+      const std::uint32_t first = first_visible(config_.groups[group].window, position);
+      if (config_.groups[group].window == 0 && whole[group] < position) return place;
+      is_place = is_place && whole[group] >= position - first;
+    }
+    if (is_place) place = i + 1;
+  }
+  return place;
+}
+
+std::uint64_t Distances::sum_of(std::span<const Look> looks) const {
+  std::uint64_t sum = 0;
+  if (!has_windows_) {
+    for (const Look& look : looks) sum += nearness_of(look.tiers[0], look.tokens);
+    return sum;
+  }
+  looks = looks.first(place_among(looks));
+  std::uint32_t position = 0, begin = 0;
+  for (const Look& look : looks) position += look.tokens;
+  for (const Look& look : looks) {
+    std::uint8_t tier = 0;
+    for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+      if (begin + look.tokens > first_visible(config_.groups[group].window, position))
+        tier = std::max(tier, look.tiers[group]);
+    }
+    sum += nearness_of(tier, look.tokens);
+    begin += look.tokens;
+  }
+  return sum;
 }
 
 std::uint64_t Distances::nearness(CoreRequest& request) const {
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
-  std::uint64_t sum = 0;
+  std::vector<Look> looks;
+  looks.reserve(keys.size() / stride_of(keys.size()) + 1);
   for (std::uint32_t i = 0; i < keys.size(); i += stride_of(keys.size())) {
     BlockId id = index_.find(keys[i]);
     if (id == kNoBlock || !index_.reachable(id)) {
@@ -57,9 +109,9 @@ std::uint64_t Distances::nearness(CoreRequest& request) const {
       if (original != kNoBlock) id = original;
     }
     if (id == kNoBlock) break;
-    sum += nearness_of(tier_of(id), tokens_of_look(i, keys.size()));
+    looks.push_back({.key = keys[i], .tokens = tokens_of_look(i, keys.size()), .tiers = tiers_of(id)});
   }
-  return sum;
+  return sum_of(looks);
 }
 
 std::uint64_t Distances::remember(CoreRequest& request) {
@@ -80,14 +132,14 @@ std::uint64_t Distances::remember(CoreRequest& request) {
       index_.prefetch(index_.find(looks[i - kLooksAhead].key));
     if (i >= 2 * kLooksAhead) watch(known, static_cast<std::uint32_t>(i - 2 * kLooksAhead));
   }
+  known.sum = sum_of(looks);
   blocks_ += looks.size();
   return known.sum;
 }
 
 void Distances::watch(Known& known, std::uint32_t number) {
   Look& look = known.looks[number];
-  look.tier = tier_of(index_.find(look.key));
-  known.sum += nearness_of(look.tier, look.tokens);
+  look.tiers = tiers_of(index_.find(look.key));
   Watchers& watchers = watchers_.insert(look.key).first;
   look.watcher = static_cast<std::uint32_t>(watchers.size());
   watchers.push_back({&known, number});
@@ -97,10 +149,11 @@ FairQueue::Distance Distances::of(CoreRequest& request) {
   const auto known = known_.find(request.arrival);
   const bool fits = blocks_ + std::min<std::size_t>(request.length() / kBlockTokens, kLooksMax) <= kBlocksMax;
   const bool is_told = known != known_.end() || (request.lineage == nullptr && fits);
+  if (known != known_.end() && std::exchange(known->second.has_moved, false) && has_windows_)
+    known->second.sum = sum_of(known->second.looks);
   const std::uint64_t sum = known != known_.end() ? known->second.sum
                             : is_told             ? remember(request)
                                                   : nearness(request);
-  if (known != known_.end()) known->second.has_moved = false;
   const std::uint64_t most = std::uint64_t{request.length()} * kNowhere;
   return {.value = static_cast<std::uint32_t>((most - sum) / request.length()), .is_told = is_told};
 }
@@ -126,12 +179,14 @@ std::vector<const CoreRequest*> Distances::take_changes() {
   for (const ChainKey& key : index_.take_changed()) {
     const Watchers* watchers = watchers_.find(key);
     if (watchers == nullptr) continue;
-    const std::uint8_t tier = tier_of(index_.find(key));
+    const GroupTiers tiers = tiers_of(index_.find(key));
     for (const Watcher& one : *watchers) {
       Look& look = one.known->looks[one.number];
-      if (look.tier == tier) continue;
-      one.known->sum = one.known->sum - nearness_of(look.tier, look.tokens) + nearness_of(tier, look.tokens);
-      look.tier = tier;
+      if (look.tiers == tiers) continue;
+      // (Where there are windows the place may be another: of() sums up again.)
+      if (!has_windows_)
+        one.known->sum += nearness_of(tiers[0], look.tokens) - nearness_of(look.tiers[0], look.tokens);
+      look.tiers = tiers;
       if (!std::exchange(one.known->has_moved, true)) moved.push_back(one.known->request);
     }
   }
@@ -141,16 +196,17 @@ std::vector<const CoreRequest*> Distances::take_changes() {
 void Distances::check_invariants() const {
   std::size_t blocks = 0;
   for (const auto& [arrival, known] : known_) {
-    std::uint64_t sum = 0;
     for (std::uint32_t i = 0; i < known.looks.size(); ++i) {
       const Look& look = known.looks[i];
-      sum += nearness_of(tier_of(index_.find(look.key)), look.tokens);
+      LOCI_CHECK(look.tiers == tiers_of(index_.find(look.key)),
+                 "invariant 10: tiers are what the index says");
       const Watchers* watchers = watchers_.find(look.key);
       LOCI_CHECK(watchers != nullptr && look.watcher < watchers->size() &&
                      (*watchers)[look.watcher].known == &known && (*watchers)[look.watcher].number == i,
                  "invariant 10: a block's watchers are who asks for it");
     }
-    LOCI_CHECK(sum == known.sum, "invariant 10: a distance is what the index says");
+    LOCI_CHECK((has_windows_ && known.has_moved) || sum_of(known.looks) == known.sum,
+               "invariant 10: a distance is what the index says");
     blocks += known.looks.size();
   }
   LOCI_CHECK(blocks == blocks_, "invariant 10: what is remembered is counted");

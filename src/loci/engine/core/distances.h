@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far away the state of waiting requests' prompts is (policy/admission_order.h), by the blocks of the
-// layer group with the longest window. Blocks that a cut has moved count where they are.
+// How far away the state of waiting requests' prompts is (policy/admission_order.h). Blocks that a cut has
+// moved count where they are.
 //
 // An example: a prompt of three blocks and a few tokens; the device has A, the disk has B and C.
 //
@@ -8,6 +8,13 @@
 //     C is loaded    the index reports C: its tier is 0 now, so every request that wants it is nearer
 //                    take_changes() returns them, and the queue asks again
 //     of()           O(1): the distance is smaller
+//
+// In a model with windows a request goes on from a place where all windows are whole (windows.h). The last
+// one counts: of a block before it, the slowest of the tiers that its layers read there; what is behind it
+// is computed, so it is nowhere.
+//
+//     all              2   2   2   2   .      tiers
+//     window of 40     .   0   2   .   .      it goes on behind C: 2 2 2, and D is as far as what follows
 //
 // An admission order by distances needs those of many requests whenever a pass is formed, but few blocks
 // move between two passes. So a distance is computed once and kept while its request waits, and the queue
@@ -18,13 +25,15 @@
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
 // called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
 // tests (core.h has all):
-//   10. A sum agrees with the index, except for changes that were not taken yet; each remembered block's
-//       watchers have the request once, where it says.
+//   10. Tiers and sums agree with the index, except for changes that were not taken yet; each remembered
+//       block's watchers have the request once, where it says.
 #pragma once
 
+#include <array>
 #include <boost/container/small_vector.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -45,7 +54,7 @@ class Distances {
   Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes);
 
   // The distance of a waiting request, with the changes that were taken. Costs O(512) the first time, then
-  // O(1).
+  // O(1); in a model with windows O(512) again after each change.
   FairQueue::Distance of(CoreRequest& request);
   // Says that the request no longer waits. O(512).
   void forget(const CoreRequest& request);
@@ -57,12 +66,13 @@ class Distances {
   void check_invariants() const;
 
  private:
+  using GroupTiers = std::array<std::uint8_t, kLayerGroupsMax>;
   // At a block of a request.
   struct Look {
     ChainKey key;
     std::uint32_t tokens = 0;   // that it stands for
     std::uint32_t watcher = 0;  // where the block's watchers have the request
-    std::uint8_t tier = 0;      // kFar: nowhere
+    GroupTiers tiers{};         // where each group's part is; kFar: nowhere
   };
   struct Known {
     const CoreRequest* request = nullptr;
@@ -77,13 +87,17 @@ class Distances {
   // Most blocks are looked at for one request.
   using Watchers = boost::container::small_vector<Watcher, 1>;
 
-  std::uint8_t tier_of(BlockId id) const;
+  GroupTiers tiers_of(BlockId id) const;
+  std::uint64_t sum_of(std::span<const Look> looks) const;
+  std::size_t place_among(std::span<const Look> looks) const;
   std::uint64_t nearness(CoreRequest& request) const;
   std::uint64_t remember(CoreRequest& request);
   void watch(Known& known, std::uint32_t number);
 
+  const CoreConfig& config_;
   BlockIndex& index_;
   const Prefixes& prefixes_;
+  bool has_windows_;
   std::unordered_map<std::uint64_t, Known> known_;  // by arrival; never iterated but to check
   KeyMap<Watchers> watchers_;
   std::size_t blocks_ = 0;  // blocks that are remembered
