@@ -31,6 +31,10 @@ namespace loci {
 
 inline constexpr std::uint32_t kBlockTokens = 32;
 inline constexpr std::uint32_t kLayerGroupsMax = 4;
+// Groups of layers: bit g is set for group g.
+using GroupSet = std::uint8_t;
+inline constexpr GroupSet kEveryGroup = (1u << kLayerGroupsMax) - 1;
+constexpr bool has_group(GroupSet groups, std::uint32_t group) { return (groups >> group & 1) != 0; }
 inline constexpr SlotId kNoSlot{UINT32_MAX};
 
 // The layers that share a pool of slots. compute/layer_groups.h divides a model's layers into groups.

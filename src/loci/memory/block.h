@@ -167,11 +167,12 @@ struct alignas(64) Block {
   std::uint32_t children = 0;          // number of children of any kind
   std::uint32_t depth = 0;             // 1: the first block of a sequence; of a gate: its parent's
   std::uint32_t published = 0;         // how many public prefixes hold it
-  std::uint32_t wanted = kNotWanted;   // as in the facts of all its parts and copies
+  std::uint32_t wanted = kNotWanted;   // as in the facts of its parts and copies in `wanted_groups`
   std::uint32_t partial_children = 0;  // how many of the children are partial
   std::uint32_t disk_children = 0;     // children that are on_disk
   std::optional<Tier> told;            // BlockPlace::tier, as told last
   bool end_settled = false;            // of a tail: its tokens need no save (BlockIndex::settle_end())
+  GroupSet wanted_groups = 0;          // whose state is wanted
   DeviceParts parts;
   LowerCopies copies;                   // at most one a tier and group
   std::optional<SlotReservation> hole;  // its record among the disk's holes
@@ -180,6 +181,10 @@ struct alignas(64) Block {
   std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
 
   std::uint32_t filled_in(std::uint32_t group) const { return parts[group] ? parts[group]->filled : 0; }
+  // EvictionFacts::wanted of the group's part and copies.
+  std::uint32_t wanted_in(std::uint32_t group) const {
+    return has_group(wanted_groups, group) ? wanted : kNotWanted;
+  }
   bool has_part() const { return parts.any(); }
   const LowerCopy* copy(Tier tier, std::uint32_t group) const;
   // The fastest slower tier that has the whole part of the group.

@@ -201,10 +201,12 @@ Nanos BlockIndex::last_use(BlockId id, std::uint32_t group) const {
   return last;
 }
 
-void BlockIndex::set_wanted(BlockId id, std::uint32_t wanted) {
-  at(id).wanted = wanted;
+void BlockIndex::set_wanted(BlockId id, std::uint32_t wanted, GroupSet groups) {
+  Block& b = at(id);
+  b.wanted = wanted;
+  b.wanted_groups = groups;
   for (std::uint32_t group = 0; group < group_count(); ++group) {
-    update_facts(id, group, [wanted](EvictionFacts& facts) { facts.wanted = wanted; });
+    update_facts(id, group, [now = b.wanted_in(group)](EvictionFacts& facts) { facts.wanted = now; });
   }
 }
 
@@ -237,7 +239,7 @@ LowerCopy& BlockIndex::copy_at(BlockId id, Tier tier, std::uint32_t group) {
 // for the last that there is of something.
 bool BlockIndex::may_displace(BlockId by, BlockId victim, Tier tier, std::uint32_t group) const {
   const Block &b = block(by), &v = block(victim);
-  if (v.wanted == kNotWanted || v.wanted > b.wanted) return true;
+  if (v.wanted_in(group) == kNotWanted || v.wanted_in(group) > b.wanted_in(group)) return true;
   const LowerCopy* source = b.whole_copy(group);
   const bool prefetched = source != nullptr && source->tier > tier;
   if (prefetched) return false;
@@ -347,7 +349,7 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
                       .form = form,
                       .facts = {}});
   b.copies.back().facts.depth = b.depth;
-  b.copies.back().facts.wanted = b.wanted;
+  b.copies.back().facts.wanted = b.wanted_in(group);
   return b.copies.back().slot.slot();
 }
 
@@ -520,7 +522,7 @@ bool BlockIndex::recover_copy(BlockId id, std::uint32_t pool_of, SlotId slot, Na
                       .facts = {}});
   LowerCopy& copy = b.copies.back();
   copy.facts.depth = b.depth;
-  copy.facts.wanted = b.wanted;
+  copy.facts.wanted = b.wanted_in(group);
   copy.whole = true;
   copy.facts.born = copy.facts.last_used = copy.dated = last_used;
   enlist(id, Tier::kDisk, group, copy.facts, form);

@@ -360,7 +360,7 @@ void BlockIndex::adopt(BlockPin& hole, BlockPin tail) {
   for (std::uint32_t group = 0; group < group_count(); ++group) {
     LOCI_CHECK(tail.held_[group], "the tail's pin holds what moves");
     to.parts[group].emplace(std::move(*from.parts[group]));
-    to.parts[group]->facts.wanted = to.wanted;
+    to.parts[group]->facts.wanted = to.wanted_in(group);
     from.parts[group].reset();
   }
   hole.held_ = std::exchange(tail.held_, {});
@@ -389,7 +389,7 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   for (std::uint32_t group = 0; group < group_count(); ++group) {
     if (!e.parts[group]) {
       e.parts[group].emplace(std::move(*b.parts[group]));
-      e.parts[group]->facts.wanted = e.wanted;
+      e.parts[group]->facts.wanted = e.wanted_in(group);
       b.parts[group].reset();
       result.pin.held_[group] = true;
       tail.held_[group] = false;

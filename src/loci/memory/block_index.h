@@ -341,8 +341,9 @@ class BlockIndex {
   void expire(BlockId id, Nanos before);
   // Drops all that there is of a node that nobody pins, as if it had never been seen.
   void forget(BlockId id);
-  // The place in the queue of the first that needs the node (EvictionFacts::wanted).
-  void set_wanted(BlockId id, std::uint32_t wanted);
+  // The place in the queue of the first that needs the node (EvictionFacts::wanted), and of which groups
+  // anybody needs its state. The others' is wanted by nobody.
+  void set_wanted(BlockId id, std::uint32_t wanted, GroupSet groups = kEveryGroup);
   // How the disk's records are to change, since the last call.
   std::vector<RecordChange> take_record_changes() { return std::exchange(record_changes_, {}); }
 

@@ -73,7 +73,7 @@ void BlockIndex::check_copies(BlockId id) const {
     LOCI_CHECK(b.copy(copy.tier, copy.group) == &copy, "invariant 1: a tier has one copy");
     LOCI_CHECK(copy.form == StateForm::kKeysAndValues || copy.tier == Tier::kDisk,
                "invariant 4: hidden states are on the disk alone");
-    LOCI_CHECK(copy.facts.depth == b.depth && copy.facts.wanted == b.wanted,
+    LOCI_CHECK(copy.facts.depth == b.depth && copy.facts.wanted == b.wanted_in(copy.group),
                "invariant 10: a copy is as deep as its block, and as wanted");
     LOCI_CHECK((copy.whole && copy.readers == 0) || b.pins > 0, "invariant 3: a transfer has a pin");
     LOCI_CHECK(copy.whole || copy.readers == 0, "invariant 3: what is being written is not read");
@@ -94,7 +94,7 @@ void BlockIndex::check_parts(BlockId id) const {
     LOCI_CHECK(group < group_count(), "invariant 4: a part is of a group");
     LOCI_CHECK(part.holds <= b.pins, "invariant 2: who holds a part has a pin");
     LOCI_CHECK(part.filled <= kBlockTokens, "invariant 4: a part holds at most a block");
-    LOCI_CHECK(part.facts.depth == b.depth && part.facts.wanted == b.wanted,
+    LOCI_CHECK(part.facts.depth == b.depth && part.facts.wanted == b.wanted_in(group),
                "invariant 10: a part is as deep as its block, and as wanted");
     if (b.kind == BlockKind::kTail) {
       LOCI_CHECK(part.filled == b.filled, "invariant 4: a tail's parts are filled alike");

@@ -85,12 +85,13 @@ std::optional<SlotId> BlockIndex::give_back(std::uint32_t group) {
 void BlockIndex::place(BlockPin& pin, std::uint32_t group, SlotReservation slot) {
   Block& b = at(pin.block_);
   LOCI_CHECK(!b.parts[group], "a slot is for a block without part");
-  b.parts[group].emplace(DevicePart{
-      .slot = std::move(slot),
-      .filled = 0,
-      .holds = 1,
-      .facts = {
-          .last_used = last_use(pin.block_, group), .born = now_, .depth = b.depth, .wanted = b.wanted}});
+  b.parts[group].emplace(DevicePart{.slot = std::move(slot),
+                                    .filled = 0,
+                                    .holds = 1,
+                                    .facts = {.last_used = last_use(pin.block_, group),
+                                              .born = now_,
+                                              .depth = b.depth,
+                                              .wanted = b.wanted_in(group)}});
   pin.held_[group] = true;
 }
 

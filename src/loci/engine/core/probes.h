@@ -20,10 +20,6 @@ namespace loci {
 
 // A number for each group of layers.
 using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
-// Groups of layers: bit g is set for group g.
-using GroupSet = std::uint8_t;
-inline constexpr GroupSet kEveryGroup = (1u << kLayerGroupsMax) - 1;
-constexpr bool has_group(GroupSet groups, std::uint32_t group) { return (groups >> group & 1) != 0; }
 // A slot, or none, for each layer group.
 using CoreSlots = std::array<std::optional<SlotReservation>, kLayerGroupsMax>;
 

@@ -55,6 +55,8 @@ QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& t
                        const Prefixes& prefixes, FairQueue& queue)
     : config_(config), index_(index), transfers_(transfers), prefixes_(prefixes), queue_(queue) {
   wanters_.reserve(wanted_blocks_most(config));
+  for (std::uint32_t group = 0; group < config.groups.size(); ++group)
+    if (config.groups[group].window != 0) seeing_all_ &= static_cast<GroupSet>(~(1u << group));
 }
 
 void QueueNeeds::served(const std::string& tenant) {
@@ -69,8 +71,9 @@ bool QueueNeeds::still_there(const Want& wanted) const {
   return block.kind == BlockKind::kFull && block.key == wanted.second;
 }
 
-void QueueNeeds::set_wanted(const Want& wanted, std::uint32_t place) {
-  if (still_there(wanted)) index_.set_wanted(wanted.first, place);
+void QueueNeeds::set_wanted(const Want& wanted, const Wanters& wanters) {
+  if (still_there(wanted))
+    index_.set_wanted(wanted.first, wanters.first.first, wanters.seeing > 0 ? kEveryGroup : seeing_all_);
 }
 
 // Of blocks that are marked next: without it each mark waits for memory.
@@ -87,9 +90,12 @@ void QueueNeeds::list_wants(Waitings::iterator entry) {
   auto& [arrival, waiting] = *entry;
   CoreRequest& request = *waiting.request;
   // What was not there comes with a new name. (Whether an original serves depends on where it is.)
-  if (waiting.names_seen == index_.names_made() && request.lineage == nullptr) return;
+  if (waiting.names_seen == index_.names_made() && request.lineage == nullptr &&
+      waiting.window_to == waiting.goes_on)
+    return;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   const std::size_t listed = waiting.wants.size();
+  bool ran_out = false;
   read_ahead(std::span(keys).subspan(std::min(listed, keys.size())));
   while (waiting.wants.size() < keys.size()) {
     const auto number = static_cast<std::uint32_t>(waiting.wants.size());
@@ -105,15 +111,64 @@ void QueueNeeds::list_wants(Waitings::iterator entry) {
     }
     if (marks_left_ == 0) {
       unlisted_.insert({waiting.place, arrival});
+      ran_out = true;
       break;
     }
     --marks_left_;
-    mark(waiting.wants.emplace_back(block, index_.block(block).key), {waiting.place, arrival});
+    mark(waiting.wants.emplace_back(block, index_.block(block).key), {waiting.place, arrival}, false);
+    if (seeing_all_ != kEveryGroup) find_place(waiting, block);
   }
+  waiting.is_listed = waiting.is_listed || !ran_out;
+  if (waiting.is_listed) mark_windows(entry);
   if (waiting.wants.size() == listed) return;
   wants_ += waiting.wants.size() - listed;
   unprefetched_.emplace(waiting.place, arrival);
   prefetched_ = false;
+}
+
+// Of the blocks before a place the first that the widest window sees there.
+std::uint32_t QueueNeeds::first_seen(std::uint32_t place) const {
+  std::uint32_t first = place;
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    if (has_group(seeing_all_, group)) continue;
+    first = std::min(first, first_visible(config_.groups[group].window, place * kBlockTokens) / kBlockTokens);
+  }
+  return first;
+}
+
+// Whether the request could go on behind the block, which was listed last. What somebody computes now will be
+// there.
+void QueueNeeds::find_place(Waiting& waiting, BlockId id) const {
+  const Block& block = index_.block(id);
+  const bool is_computed =
+      block.pins > 0 && block.filled_in(0) < kBlockTokens && block.whole_copy(0) == nullptr;
+  const auto place = static_cast<std::uint32_t>(waiting.wants.size());
+  bool is_place = true;
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    const bool there =
+        is_computed || block.filled_in(group) == kBlockTokens || transfers_.comes(id, group, Tier::kShared);
+    waiting.runs[group] = there ? waiting.runs[group] + 1 : 0;
+    const std::uint32_t seen = first_visible(config_.groups[group].window, place * kBlockTokens);
+    is_place = is_place && waiting.runs[group] >= place - seen / kBlockTokens;
+  }
+  if (is_place) waiting.goes_on = place;
+}
+
+// A few at a time. What the windows of an earlier place saw alone is marked so no more.
+void QueueNeeds::mark_windows(Waitings::iterator entry) {
+  auto& [arrival, waiting] = *entry;
+  if (waiting.window_of != waiting.goes_on) {
+    if (waiting.window_of == 0) waiting.window_from = first_seen(waiting.goes_on);
+    waiting.window_of = waiting.goes_on;
+    waiting.window_to = waiting.window_from;
+  }
+  const std::uint32_t first = first_seen(waiting.window_of);
+  for (; waiting.window_to < waiting.window_of && marks_left_ > 0; ++waiting.window_to, --marks_left_)
+    mark(waiting.wants[waiting.window_to], {waiting.place, arrival}, waiting.window_to >= first);
+  if (waiting.window_to < waiting.window_of)
+    unlisted_.insert({waiting.place, arrival});
+  else
+    waiting.window_from = first;
 }
 
 void QueueNeeds::rotated(std::uint64_t arrival, std::uint32_t number, BlockId block) {
@@ -127,29 +182,42 @@ void QueueNeeds::rotated(std::uint64_t arrival, std::uint32_t number, BlockId bl
     if (known->second.second != wanted.second) unmark(known->second, {waiting.place, arrival});
     known->second = wanted;
   }
-  mark(wanted, {waiting.place, arrival});
+  mark(wanted, {waiting.place, arrival}, false);
 }
 
-void QueueNeeds::mark(const Want& wanted, const QueuePlace& place) {
+// `sees`: its windows see the block. (It may have been marked otherwise before.)
+void QueueNeeds::mark(const Want& wanted, const QueuePlace& place, bool sees) {
   const auto [wanters, is_new] = wanters_.insert(wanted.second);
-  if (is_new)
-    wanters.first = place;
-  else if (place < wanters.first)
-    wanters.others.insert(std::exchange(wanters.first, place));
-  else if (place > wanters.first)
-    wanters.others.insert(place);
-  set_wanted(wanted, wanters.first.first);
+  if (!is_new && place < wanters.first) {
+    wanters.others.emplace(wanters.first, wanters.first_sees);
+    wanters.first_sees = false;
+  }
+  if (is_new || place < wanters.first) wanters.first = place;
+  bool& known = place == wanters.first ? wanters.first_sees : wanters.others[place];
+  if (std::exchange(known, sees)) --wanters.seeing;
+  if (sees) ++wanters.seeing;
+  set_wanted(wanted, wanters);
 }
 
 void QueueNeeds::unmark(const Want& wanted, const QueuePlace& place) {
-  auto& [first, others] = *wanters_.find(wanted.second);
-  const bool last = others.empty();
-  if (place != first)
-    others.erase(place);
-  else if (!last)
-    first = others.extract(others.begin()).value();
-  set_wanted(wanted, last ? kNotWanted : first.first);
-  if (last) wanters_.erase(wanted.second);
+  Wanters& wanters = *wanters_.find(wanted.second);
+  const auto other = wanters.others.find(place);
+  const bool is_first = place == wanters.first;
+  if (is_first ? wanters.first_sees : other != wanters.others.end() && other->second) --wanters.seeing;
+  if (is_first && wanters.others.empty()) {
+    wanters.first.first = kNotWanted;
+    set_wanted(wanted, wanters);
+    wanters_.erase(wanted.second);
+    return;
+  }
+  if (is_first) {
+    const auto next = wanters.others.extract(wanters.others.begin());
+    wanters.first = next.key();
+    wanters.first_sees = next.mapped();
+  } else if (other != wanters.others.end()) {
+    wanters.others.erase(other);
+  }
+  set_wanted(wanted, wanters);
 }
 
 void QueueNeeds::leave(Waitings::iterator entry) {
@@ -382,10 +450,14 @@ void QueueNeeds::look(const FindWaiting& find, bool pass_waits) {
   put_in_order();
 }
 
-// In groups with a window a request needs what is seen from where it goes on: behind all that is known of it.
+// In groups with a window a request needs what is seen from where it goes on: until that is found, behind all
+// that was known of it.
 GroupSet QueueNeeds::wanted_groups(const Waiting& waiting, std::size_t number) const {
+  if (seeing_all_ == kEveryGroup) return kEveryGroup;
   const std::uint64_t known = std::max<std::uint64_t>(waiting.known, waiting.wants.size());
-  return groups_seen(config_, static_cast<std::uint32_t>(known * kBlockTokens),
+  const std::uint64_t place = waiting.is_listed ? waiting.goes_on : known;
+  if (number >= place) return 0;
+  return groups_seen(config_, static_cast<std::uint32_t>(place * kBlockTokens),
                      static_cast<std::uint32_t>(number));
 }
 
@@ -413,7 +485,7 @@ bool QueueNeeds::prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting:
       --looks;
       const auto& wanted = waiting.wants[waiting.*done];
       const GroupSet groups = wanted_groups(waiting, waiting.*done);
-      if (still_there(wanted) && !transfers_.prefetch(wanted.first, groups)) {
+      if (groups != 0 && still_there(wanted) && !transfers_.prefetch(wanted.first, groups)) {
         prefetched_ = true;  // what comes later has no more right to room
         return false;
       }
@@ -430,6 +502,11 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     const Wanters* wanters = wanters_.find(wanted.second);
     return wanters != nullptr && (place == wanters->first || wanters->others.contains(place));
   };
+  const auto are_counted = [this](const Want& wanted) {
+    const Wanters& wanters = *wanters_.find(wanted.second);
+    const auto seeing = std::ranges::count_if(wanters.others, [](const auto& other) { return other.second; });
+    return wanters.seeing == static_cast<std::uint64_t>(seeing) + (wanters.first_sees ? 1 : 0);
+  };
   std::uint64_t in_window = 0, wants = 0;
   for (const auto& [arrival, waiting] : waiting_) {
     const QueuePlace place{waiting.place, arrival};
@@ -444,7 +521,8 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     LOCI_CHECK(waiting.prefetched == waiting.wants.size() || unprefetched_.contains(place),
                "invariant 10: what is not looked at for a prefetch will be");
     for (const auto& wanted : waiting.wants)
-      LOCI_CHECK(is_wanted_by(wanted, place), "invariant 10: a block knows who wants it");
+      LOCI_CHECK(is_wanted_by(wanted, place) && are_counted(wanted),
+                 "invariant 10: a block knows who wants it, and whose windows see it");
     for (const auto& [number, rotated] : waiting.rotated)
       LOCI_CHECK(is_wanted_by(rotated, place), "invariant 10: and so does what it is rotated into");
     LOCI_CHECK(find(waiting.id) == waiting.request, "invariant 10: who waits is there and does not run");

@@ -15,6 +15,13 @@
 // the queue changes, because blocks that they lacked may be there by now. For a history that was cut, the
 // originals from which blocks are rotated are wanted instead of the blocks.
 //
+// In a model with windows a request goes on from a place at which all windows are whole (windows.h), the last
+// one as far as is known. All that is known of it is wanted in groups that see all; in groups with a window
+// what the place sees, once it is found. (Of several windows the widest counts.)
+//
+//     all              w   w   w   w   w      The disk has the windows behind which two turns ended (K). It
+//     window of 64     K   K   .   w   w      goes on behind the second, so nobody keeps those of the first.
+//
 // A block is marked with the place of the first request that wants it: a number that grows with the turn that
 // the request was expected to have when it entered, and with the turns of its tenant. So it is marked only
 // once. But the turns of different tenants shift against each other, and distances change. So in each look
@@ -43,6 +50,7 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/place_order.h"
 #include "loci/engine/core/prefixes.h"
+#include "loci/engine/core/probes.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/memory/block_index.h"
 #include "loci/memory/key_map.h"
@@ -86,7 +94,9 @@ class QueueNeeds {
   // The places of those who want a block, at least one: most blocks are wanted by one request.
   struct Wanters {
     QueuePlace first{};  // which the block is marked with
-    std::set<QueuePlace> others;
+    bool first_sees = false;
+    std::uint32_t seeing = 0;           // of them those whose windows see it
+    std::map<QueuePlace, bool> others;  // and whether theirs do
   };
   struct Waiting {
     RequestId id;
@@ -101,13 +111,23 @@ class QueueNeeds {
     std::map<std::uint32_t, Want> rotated;  // and the blocks that these have become, by their numbers
     // BlockIndex::names_made() when the index lacked the next one; 0: it was not looked for.
     std::uint64_t names_seen = 0;
+    // With windows, in blocks:
+    GroupCounts runs{};             // whole parts right before the next one, by group
+    std::uint32_t goes_on = 0;      // the last place before the next one
+    bool is_listed = false;         // that is where it goes on, as far as is known
+    std::uint32_t window_of = 0;    // the place whose windows are marked...
+    std::uint32_t window_to = 0;    // ...up to here
+    std::uint32_t window_from = 0;  // nothing is marked before it
     std::size_t prefetched = 0;
     std::size_t prefetched_again = 0;  // where it is in QueueNeeds::again_
   };
   using Waitings = std::unordered_map<std::uint64_t, Waiting>;  // by arrival
 
   bool still_there(const Want& wanted) const;
-  void set_wanted(const Want& wanted, std::uint32_t place);
+  void set_wanted(const Want& wanted, const Wanters& wanters);
+  std::uint32_t first_seen(std::uint32_t place) const;
+  void find_place(Waiting& waiting, BlockId block) const;
+  void mark_windows(Waitings::iterator entry);
   GroupSet wanted_groups(const Waiting& waiting, std::size_t number) const;
   std::uint64_t cost_of(const CoreRequest& request, std::uint32_t known) const;
   void take_changes(const FindWaiting& find);
@@ -120,7 +140,7 @@ class QueueNeeds {
   void put_in_order();
   void enter(Waitings::iterator entry, std::uint32_t place);
   void leave(Waitings::iterator entry);
-  void mark(const Want& wanted, const QueuePlace& place);
+  void mark(const Want& wanted, const QueuePlace& place, bool sees);
   void unmark(const Want& wanted, const QueuePlace& place);
   void unmark_left(std::size_t most);
   std::uint32_t place_of_turn(std::uint64_t turn) const;
@@ -135,6 +155,7 @@ class QueueNeeds {
   Transfers& transfers_;
   const Prefixes& prefixes_;
   FairQueue& queue_;
+  GroupSet seeing_all_ = kEveryGroup;                         // groups without window
   std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
   std::set<std::string> charged_;                             // tenants that were given tokens since look()
   std::set<std::string> moved_;  // tenants whose order may have changed since then

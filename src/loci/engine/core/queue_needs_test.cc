@@ -238,5 +238,36 @@ TEST(QueueNeeds, WhatTheNextTokenSeesIsPrefetched) {
   EXPECT_EQ(prefetched_parts(d), expected);
 }
 
+// The host has the windows behind which four turns of a conversation ended, and that of another one. While
+// the next turn waits, what is saved takes the room of the first ones: nobody will read those any more.
+TEST(QueueNeeds, WindowsOfEarlierTurnsAreNotKeptForWhoWaits) {
+  CoreConfig config = tier_config(100, 200, 0);
+  config.context_tokens = 24 * kBlockTokens;
+  config.preload = "off";
+  config.eviction = "lookahead";
+  config.max_running = 2;
+  config.groups.push_back(config.groups.front());  // layers that see all, and layers that see 64 tokens
+  config.groups.back().window = 64;
+  config.groups.back().block_count = 9;
+  config.groups.back().host_blocks = 13;
+  TierDriver d(config);
+  for (std::uint32_t turn = 1; turn <= 4; ++turn) d.run(turn, run_of(0, 128 * turn + 4));
+  d.run(5, run_of(30'000, 70));
+  d.arrive(kRuns, run_of(90'000, 10), 60);
+  d.arrive(6, run_of(40'000, 70), 2);
+  d.arrive(7, run_of(50'000, 70), 2);
+  d.arrive(8, run_of(60'000, 10), 60);
+  d.arrive(51, run_of(0, 560));
+  while (d.starts.back().request != RequestId(8)) {
+    d.end_moves();
+    d.done();
+  }
+  d.end_moves();  // two windows were saved
+  d.step(Cancel{RequestId(51)});
+  d.arrive(9, run_of(30'000, 100));
+  d.finish();
+  EXPECT_EQ(d.starts.back().sources.host, 64u) << "the other one's was kept";
+}
+
 }  // namespace
 }  // namespace loci
