@@ -88,6 +88,7 @@ live_suites() {
   beside 60 "kill -9 under load" live tests/store_crash_test.py
   beside 60 "official client for Node" node_client
   beside 40 "models that share a directory of kept state" live tests/state_models_test.py
+  beside 60 "models whose layers see little" live tests/windows_test.py
   beside 120 "conversations that outgrow the context" live tests/truncation_test.py
   beside 60 "the first hour: names, sampling, fields, logs" live tests/first_hour_test.py
   beside 20 "files that deploy a cluster" manifests

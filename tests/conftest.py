@@ -75,6 +75,12 @@ def windows_model(request, tmp_path_factory):
     return random_model(request, tmp_path_factory, "tiny-windows")
 
 
+@pytest.fixture(scope="session")
+def narrow_model(request, tmp_path_factory):
+    """A small one of Gemma 3's kind: of six layers five see only 512 tokens."""
+    return random_model(request, tmp_path_factory, "tiny-narrow")
+
+
 @pytest.fixture(scope="module")
 def postgres():
     """A PostgreSQL of the module's own."""

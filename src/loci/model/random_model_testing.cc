@@ -22,6 +22,18 @@ const Shape kShapes[] = {
     {"tiny", {}},
     {"tiny-wide", {.type = TensorType::kF16, .kv_heads = 4, .layers = 3}},
     {"tiny-windows", {.layers = 4, .vocabulary = 8192, .window = 128}},
+    {"tiny-narrow",
+     {.type = TensorType::kF16,
+      .hidden = 128,
+      .heads = 4,
+      .kv_heads = 1,
+      .head_dim = 64,
+      .ffn = 256,
+      .layers = 6,
+      .context_length = 8192,
+      .vocabulary = 8192,
+      .window = 512,
+      .window_period = 6}},
     {"smollm2-135m",
      {.type = TensorType::kQ4_1,
       .embedding_type = TensorType::kQ8_0,
@@ -182,7 +194,7 @@ void add_sizes(GgufWriter& writer, const RandomModelOptions& options, std::uint3
   }
   if (options.window != 0) {
     writer.add("llama.attention.sliding_window", options.window);
-    writer.add("llama.attention.sliding_window_pattern", std::uint32_t{2});
+    writer.add("llama.attention.sliding_window_pattern", options.window_period);
   }
   writer.add("llama.vocab_size", vocabulary);
 }

@@ -35,8 +35,9 @@ struct RandomModelOptions {
   std::uint32_t rope_dimensions = 0;  // 0: head_dim
   double rope_base = 10000;
   double rope_linear_factor = 1;
-  bool rope_factors = false;  // Llama 3's rope_freqs.weight: 1 for fast pairs, 8 for slow ones
-  std::uint32_t window = 0;   // of every second layer, beginning with the first; 0: all layers see everything
+  bool rope_factors = false;        // Llama 3's rope_freqs.weight: 1 for fast pairs, 8 for slow ones
+  std::uint32_t window = 0;         // of layers that do not see everything; 0: all do
+  std::uint32_t window_period = 2;  // of so many layers the last sees everything
 };
 
 // Three control tokens and one for each byte.
@@ -48,7 +49,8 @@ inline constexpr std::uint32_t kSmallestVocabulary = 3 + 256;
 Result<GgufWriter> make_random_model(const RandomModelOptions& options);
 
 // Shapes of real models: "tiny", "tiny-wide" (keys and values twice as wide as hidden states),
-// "tiny-windows" (of its four layers two see 128 tokens), "smollm2-135m",
+// "tiny-windows" (of its four layers two see 128 tokens), "tiny-narrow" (of six layers five see 512 tokens,
+// as in Gemma 3), "smollm2-135m",
 // "llama-150m" (rows that K-quants can hold), "llama-1b" (Llama 3.2 1B). Errors: kInvalidArgument with the
 // list.
 Result<RandomModelOptions> find_random_model_shape(std::string_view name);
