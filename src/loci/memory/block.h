@@ -112,7 +112,8 @@ struct LowerCopy {
   Tier tier = Tier::kHost;
   std::uint8_t group = 0;
   StateForm form = StateForm::kKeysAndValues;
-  bool whole = false;         // else it is being written, and nobody may read it
+  bool whole : 1 = false;     // else it is being written, and nobody may read it
+  bool at_peer : 1 = false;   // of the shared tier, beside a store: a peer gives it
   std::uint32_t readers = 0;  // transfers
   Nanos dated = 0;            // time of its last use in the disk's record
   EvictionFacts facts;

@@ -374,6 +374,10 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
   if (tier == Tier::kDisk) update_disk(id);
 }
 
+void BlockIndex::set_at_peer(BlockId id, std::uint32_t group, bool at_peer) {
+  copy_at(id, Tier::kShared, group).at_peer = at_peer;
+}
+
 void BlockIndex::begin_read(BlockId id, Tier tier, std::uint32_t group) {
   LowerCopy& copy = copy_at(id, tier, group);
   LOCI_CHECK(copy.whole && block(id).pins > 0, "only a whole copy of a pinned block is read");

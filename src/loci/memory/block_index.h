@@ -312,6 +312,8 @@ class BlockIndex {
   void doubt_slot(BlockId id, Tier tier, std::uint32_t group);
   // The copy that was reserved is whole now, or will not come: then the disk forgets what is in its slot.
   void finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole);
+  // Says whether a peer gives the copy in the shared tier, or the store.
+  void set_at_peer(BlockId id, std::uint32_t group, bool at_peer);
   void begin_read(BlockId id, Tier tier, std::uint32_t group);
   void end_read(BlockId id, Tier tier, std::uint32_t group);
   // Drops a copy that nobody reads.

@@ -15,6 +15,7 @@
 #include "loci/base/hex.h"
 #include "loci/cluster/cluster_secret.h"
 #include "loci/compute/make_backend.h"
+#include "loci/engine/core/link_times.h"
 #include "loci/engine/mover/capture_places.h"
 #include "loci/policy/pool_size.h"
 #include "loci/server/hidden_choice.h"
@@ -31,9 +32,6 @@ namespace {
 constexpr std::uint32_t kPassTokensCpu = 512, kPassTokensGpu = 2048;
 // No pass of a GPU takes so long. Of a CPU one may: 512 tokens of a large model on few cores.
 constexpr Nanos kStallLimitGpu = 300 * kNanosPerSecond;
-// What reads from peers cost, until some were measured: a network of 10 Gbit/s, and memory at its other end.
-// If it is assumed to be slow, much is computed at first that would have come sooner.
-constexpr LinkCost kPeersAlone{1'000'000, std::uint64_t{1} << 30};
 
 std::uint32_t pass_tokens(const ServerConfig& config, std::uint32_t of_device) {
   return config.max_batch_tokens != 0 ? config.max_batch_tokens : of_device;
@@ -274,7 +272,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
                         open_shared_store(parts, tiers, options, costs.curves));
   LOCI_ASSIGN_OR_RETURN(parts.peers,
                         open_peer_state(config, cluster_secret, spec, info, options, parts.clock, parts.log));
-  if (parts.peers.server && !options.core.writes_shared) costs.curves.shared_read = kPeersAlone;
+  if (parts.peers.server && !options.core.writes_shared) costs.curves.shared_read = kPeersAssumed;
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(config, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   options.core.costs = limited_costs(costs.curves, io_limit);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "loci/cluster/peers/peer_tls.h"
 #include "loci/cluster/peers/prefill_calls.h"
 #include "loci/cluster/routed_request.h"
+#include "loci/engine/core/link_times.h"
 #include "loci/memory/chain_key.h"
 #include "loci/server/open_members.h"
 #include "loci/server/profile/profile_file.h"
@@ -142,7 +144,9 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
   LOCI_ASSIGN_OR_RETURN(TlsContext connects, make_peer_client_tls(key));
   const std::string name = state_name(spec, backend);
   const auto feed = std::make_shared<BlockFeed>(
-      BlockFeedOptions{.epoch = random_epoch(), .block_bytes = backend.block_bytes});
+      BlockFeedOptions{.epoch = random_epoch(),
+                       .block_bytes = backend.block_bytes,
+                       .peer_read = options.mover.shared ? std::optional(kPeersAssumed) : std::nullopt});
   state.server = std::make_shared<PeerServer>(
       PeerServerOptions{.host = config.http.host,
                         .port = *config.peer_port,

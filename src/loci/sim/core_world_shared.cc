@@ -53,6 +53,8 @@ void World::answer_one() {
     std::uint8_t bits = 0;
     for (std::uint32_t group = 0; group < device_.groups(); ++group)
       bits |= static_cast<std::uint8_t>(shared_.contains({key, group}) << group);
+    const bool beside_peers = options_.config.writes_shared && options_.config.shared_rounds > 0;
+    if (beside_peers) bits |= static_cast<std::uint8_t>(choose_(1u << kLayerGroupsMax) << kLayerGroupsMax);
     answer.groups.push_back(one_in(20) ? static_cast<std::uint8_t>(choose_(256)) : bits);
   }
   if (one_in(80)) answer.groups.pop_back();

@@ -128,6 +128,7 @@ FeedCosts BlockFeed::costs_now() const {
     const MutexLock lock(queue_mutex_);
     curves = curves_;
   }
+  if (options_.peer_read) curves.shared_read = *options_.peer_read;
   const CostModel model(curves);
   const auto of_chunk = [](Nanos of_blocks) {
     return in_microseconds(of_blocks / (kBlocksTogether * kBlockTokens / kFeedChunkTokens));

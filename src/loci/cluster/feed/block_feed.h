@@ -35,6 +35,7 @@
 #include "loci/cluster/feed/published_chunks.h"
 #include "loci/engine/run/block_listener.h"
 #include "loci/memory/chain_key.h"
+#include "loci/policy/cost_model.h"
 
 namespace loci {
 
@@ -42,6 +43,8 @@ struct BlockFeedOptions {
   std::uint64_t epoch = 1;  // not 0, and another one at each start
   // Of a block, in all groups of layers.
   std::uint64_t block_bytes = 0;
+  // What reads from peers cost beside a shared store, whose reads the costs know; absent: theirs they know.
+  std::optional<LinkCost> peer_read = std::nullopt;
   PublishedChunksOptions chunks = {};
 };
 

@@ -106,6 +106,21 @@ TEST(BlockFeed, AChunkIsWhereTheBlockIsThatEndsAboutThere) {
   EXPECT_GT(reader.costs.disk_us, reader.costs.host_us);
 }
 
+// The costs know the shared store alone, where there is one.
+TEST(BlockFeed, PeersBesideAStoreHaveTheirOwnCost) {
+  CostCurves curves;
+  curves.shared_read = {0, 1'000'000};
+  const auto peer_us = [&](std::optional<LinkCost> peers) {
+    BlockFeed feed({.epoch = 9, .block_bytes = 1'000'000, .peer_read = peers});
+    feed.costs(curves);
+    Reader reader;
+    reader.read(feed);
+    return reader.costs.peer_us;
+  };
+  EXPECT_GT(peer_us(std::nullopt), 1000000u);
+  EXPECT_LT(peer_us(LinkCost{0, 1'000'000'000}), 10000u);
+}
+
 TEST(BlockFeed, WhoKnowsAnotherEpochOrTooLittleReadsPages) {
   BlockFeed feed({.epoch = 9, .chunks = {.events_kept = 4}});
   const std::vector<ChainKey> keys = {block_key(1)};

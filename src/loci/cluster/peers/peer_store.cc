@@ -351,6 +351,13 @@ class PeerStore final : public SharedStore {
     if (question.left == 0 || has_all) finish(question);
   }
 
+  // The groups of the block that a read of now would ask a peer for.
+  std::uint8_t given_by_peer(const ChainKey& key) const {
+    const PeerPlaceOf place = places_.find(key);
+    const std::shared_ptr<Peer> peer = peers_.find(place.peer);
+    return peer != nullptr && peer->reads.is_up(clock_.now()) ? place.groups : std::uint8_t{0};
+  }
+
   void finish(Question& question) {
     if (std::exchange(question.is_over, true)) return;
     question.timer.cancel();
@@ -362,6 +369,8 @@ class PeerStore final : public SharedStore {
       if (place.groups != 0) places_.set(question.keys[i], place);
       found += static_cast<std::uint64_t>(std::popcount(place.groups));
       groups[i] |= place.groups;
+      groups[i] |=
+          static_cast<std::uint8_t>((groups[i] & given_by_peer(question.keys[i])) << kLayerGroupsMax);
     }
     count(&PeerStats::parts_found_total, found);
     question.answer(std::move(groups));
@@ -376,12 +385,9 @@ class PeerStore final : public SharedStore {
     std::map<std::uint32_t, std::vector<std::size_t>> of_peer;
     std::vector<std::size_t> of_store;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      const PeerPlaceOf place = places_.find(items[i].key);
-      const std::shared_ptr<Peer> peer = peers_.find(place.peer);
-      const bool has =
-          (place.groups >> items[i].group & 1) != 0 && peer != nullptr && peer->reads.is_up(clock_.now());
+      const bool has = (given_by_peer(items[i].key) >> items[i].group & 1) != 0;
       if (has && !is_stopping_) {
-        of_peer[place.peer].push_back(i);
+        of_peer[places_.find(items[i].key).peer].push_back(i);
       } else if (options_.store != nullptr && store_reads_.is_up(clock_.now())) {
         of_store.push_back(i);
       } else {

@@ -92,7 +92,15 @@ class PeerStoreTest : public testing::Test {
     store_ = make_peer_store(std::move(options), clock_);
     list_->set(std::move(peers));
   }
+  // By key: the groups that can be read.
   std::vector<std::uint8_t> ask(std::vector<ChainKey> keys, Nanos limit = kLong) {
+    std::vector<std::uint8_t> groups = ask_all(std::move(keys), limit);
+    for (std::uint8_t& of_key : groups)
+      of_key = static_cast<std::uint8_t>(of_key & ((1u << kLayerGroupsMax) - 1));
+    return groups;
+  }
+  // With who gives them.
+  std::vector<std::uint8_t> ask_all(std::vector<ChainKey> keys, Nanos limit = kLong) {
     std::promise<std::vector<std::uint8_t>> answer;
     store_->ask(std::move(keys), limit, [&](std::vector<std::uint8_t> groups) { answer.set_value(groups); });
     return answer.get_future().get();
@@ -308,6 +316,15 @@ TEST_F(PeerStoreTest, WhatPeersLackTheStoreBehindThemHas) {
   EXPECT_EQ(store_->stats().parts_read_total, 1u) << "the peer goes before the store";
   EXPECT_EQ(peer_stats().parts_read_total, 1u);
   EXPECT_TRUE(store_->stats().is_there);
+}
+
+// Each has a rate of its own, so the engine must know who gives a block.
+TEST_F(PeerStoreTest, AnAnswerSaysWhatComesFromAPeer) {
+  FakePeer one({key_of(1)});
+  open({one.address("one")}, std::make_unique<FakeStore>(std::set{key_of(1), key_of(2)}));
+  EXPECT_EQ(ask_all({key_of(1), key_of(2), key_of(3)}), (Groups{3 + (3 << kLayerGroupsMax), 3, 0}));
+  list_->set({});
+  EXPECT_EQ(ask_all({key_of(1), key_of(2)}), (Groups{3, 3})) << "nor does who is off the list give it";
 }
 
 TEST_F(PeerStoreTest, WhatIsGoneIsSaidToBe) {

@@ -107,6 +107,42 @@ TEST_F(CoreRestore, NamedPlansAreForced) {
   }
 }
 
+// Of four blocks peers give those that `answer` says, beside a store that brings one in two minutes.
+std::string spans_beside_a_slow_store(const std::vector<std::uint8_t>& answer, CoreConfig config) {
+  for (CoreGroup& group : config.groups) group.disk_blocks = 0;
+  for (CoreGroup& group : config.groups) group.shared_blocks = 64;
+  config.hole_records = 0;
+  config.shared_rounds = 4;
+  config.costs.shared_read = {0, 8};
+  TierDriver d(config);
+  d.arrive(1, run_of(0, 140));
+  d.step(SharedAnswer{RequestId(1), answer});
+  const std::string spans = d.spans();
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 1u);
+  return spans;
+}
+
+// What is known of the store does not speak against the peers, nor does one that has nothing count.
+TEST_F(CoreRestore, PeersAreReadThoughTheStoreBesideThemIsSlow) {
+  constexpr std::uint8_t kStore = 1, kPeer = 1 + (1u << kLayerGroupsMax);
+  const CoreConfig config = even_config("auto");
+  EXPECT_EQ(spans_beside_a_slow_store({kPeer, kPeer, kPeer, kPeer}, config), "1:128+12");
+  EXPECT_EQ(spans_beside_a_slow_store({kStore, kStore, kStore, kStore}, config), "1:0+140");
+  EXPECT_EQ(spans_beside_a_slow_store({kPeer, kPeer, kStore, kStore}, config), "1:64+76");
+  EXPECT_EQ(spans_beside_a_slow_store({kStore, kStore, kPeer, kPeer}, config), "1:0+64 1:128+12");
+  EXPECT_EQ(spans_beside_a_slow_store({kStore, kPeer, kStore, kPeer}, config), "1:0+32 1:64+32 1:128+12");
+}
+
+// A model with a window reads what it sees, all over one link.
+TEST_F(CoreRestore, PeersAreReadBehindAWindowToo) {
+  constexpr std::uint8_t kStore = 3, kPeer = 3 + (3u << kLayerGroupsMax);
+  const CoreConfig config = with_window(even_config("auto"), 64);
+  EXPECT_EQ(spans_beside_a_slow_store({kPeer, kPeer, kPeer, kPeer}, config), "1:128+12");
+  EXPECT_EQ(spans_beside_a_slow_store({kPeer, kPeer, kStore, kStore}, config), "1:64+64");
+  EXPECT_EQ(spans_beside_a_slow_store({kStore, kStore, kStore, kStore}, config), "1:0+128");
+}
+
 // Where a window does not reach to the first token no leading block is computed: a request goes on from one
 // place, and an earlier one asks less of the disk.
 TEST_F(CoreRestore, BehindANarrowWindowItGoesOnFromTheBestPlace) {

@@ -350,15 +350,36 @@ TEST(LinkTimes, IsAsItsExampleSays) {
   const CostModel costs(curves);
   LinkTimes links(costs);
   const auto id = [](std::uint64_t number) { return OperationId(number); };
-  EXPECT_EQ(links.book(Tier::kDisk, 30'000'000, {id(1), id(3)}, 3, 0), 30 * kMilli);
-  EXPECT_EQ(links.book(Tier::kDisk, 10'000'000, {id(4), id(4)}, 1, 10 * kMilli), 40 * kMilli);
-  for (const std::uint64_t move : {1, 2, 3}) links.end(Tier::kDisk, id(move), MoveResult::kDone, 60 * kMilli);
-  EXPECT_NEAR(static_cast<double>(links.load(Tier::kDisk, 0)), 3e6, 1e4);
-  EXPECT_NEAR(static_cast<double>(links.load(Tier::kDisk, 10'000'000)), 22e6, 1e4);
-  EXPECT_NEAR(static_cast<double>(links.free_at(Tier::kDisk)), 82e6, 1e4);
-  links.end(Tier::kDisk, id(4), MoveResult::kDone, 83 * kMilli);
-  EXPECT_EQ(links.free_at(Tier::kDisk), 83 * kMilli) << "nothing is booked";
-  EXPECT_EQ(links.load(Tier::kHost, 1 << 30), costs.load(Tier::kHost, 1 << 30)) << "another link";
+  EXPECT_EQ(links.book(LoadLink::kDisk, 30'000'000, {id(1), id(3)}, 3, 0), 30 * kMilli);
+  EXPECT_EQ(links.book(LoadLink::kDisk, 10'000'000, {id(4), id(4)}, 1, 10 * kMilli), 40 * kMilli);
+  for (const std::uint64_t move : {1, 2, 3})
+    links.end(LoadLink::kDisk, id(move), MoveResult::kDone, 60 * kMilli);
+  EXPECT_NEAR(static_cast<double>(links.load(LoadLink::kDisk, 0)), 3e6, 1e4);
+  EXPECT_NEAR(static_cast<double>(links.load(LoadLink::kDisk, 10'000'000)), 22e6, 1e4);
+  EXPECT_NEAR(static_cast<double>(links.free_at(LoadLink::kDisk)), 82e6, 1e4);
+  links.end(LoadLink::kDisk, id(4), MoveResult::kDone, 83 * kMilli);
+  EXPECT_EQ(links.free_at(LoadLink::kDisk), 83 * kMilli) << "nothing is booked";
+  EXPECT_EQ(links.load(LoadLink::kHost, 1 << 30), costs.load(Tier::kHost, 1 << 30)) << "another link";
+}
+
+// A store over a thin line and peers in the same rack are one tier, and two links.
+TEST(LinkTimes, PeersBesideAStoreHaveALinkOfTheirOwn) {
+  CostCurves curves;
+  curves.shared_read = {0, 1'000'000};
+  const CostModel costs(curves);
+  LinkTimes links(costs);
+  constexpr Nanos kPeers = 1 * kMilli + kNanosPerSecond / 100;  // as assumed
+  constexpr std::uint64_t kBytes = (std::uint64_t{1} << 30) / 100;
+  const auto id = [](std::uint64_t number) { return OperationId(number); };
+  links.book(LoadLink::kShared, 10'000'000, {id(1), id(2)}, 1, 0);
+  EXPECT_NEAR(static_cast<double>(links.book(LoadLink::kPeers, kBytes, {id(1), id(2)}, 1, 0)), kPeers, 1e3)
+      << "it does not wait for the store";
+  links.end(LoadLink::kShared, id(1), MoveResult::kDone, 60 * kNanosPerSecond);
+  EXPECT_NEAR(static_cast<double>(links.load(LoadLink::kPeers, kBytes)), kPeers, 1e3);
+  links.end(LoadLink::kPeers, id(2), MoveResult::kDone, 60 * kNanosPerSecond);
+  EXPECT_GT(links.load(LoadLink::kPeers, kBytes), 30 * kNanosPerSecond);
+  EXPECT_NEAR(static_cast<double>(links.load(LoadLink::kShared, 10'000'000)), 60e9, 1e8) << "still its own";
+  EXPECT_NEAR(static_cast<double>(links.load(LoadLink::kShared, 1'000'000)), 6e9, 1e7);
 }
 
 // Corrections are of the costs that they were learnt of.
@@ -368,17 +389,17 @@ TEST(LinkTimes, NewCostsForgetWhatTheFormerOnesTaught) {
   CostModel costs(curves);
   LinkTimes links(costs);
   const auto id = [](std::uint64_t number) { return OperationId(number); };
-  links.book(Tier::kDisk, 10'000'000, {id(1), id(1)}, 1, 0);
-  links.end(Tier::kDisk, id(1), MoveResult::kDone, 40 * kMilli);
-  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 40 * kMilli);
-  links.book(Tier::kDisk, 10'000'000, {id(2), id(2)}, 1, 50 * kMilli);
+  links.book(LoadLink::kDisk, 10'000'000, {id(1), id(1)}, 1, 0);
+  links.end(LoadLink::kDisk, id(1), MoveResult::kDone, 40 * kMilli);
+  EXPECT_EQ(links.load(LoadLink::kDisk, 10'000'000), 40 * kMilli);
+  links.book(LoadLink::kDisk, 10'000'000, {id(2), id(2)}, 1, 50 * kMilli);
   curves.disk_read = {0, 500'000'000};
   costs = CostModel(curves);
   links.costs_changed(60 * kMilli);
-  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 20 * kMilli);
-  EXPECT_EQ(links.free_at(Tier::kDisk), 80 * kMilli) << "what is booked is expected anew";
-  links.end(Tier::kDisk, id(2), MoveResult::kDone, 70 * kMilli);
-  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 20 * kMilli) << "as it took: from its booking on";
+  EXPECT_EQ(links.load(LoadLink::kDisk, 10'000'000), 20 * kMilli);
+  EXPECT_EQ(links.free_at(LoadLink::kDisk), 80 * kMilli) << "what is booked is expected anew";
+  links.end(LoadLink::kDisk, id(2), MoveResult::kDone, 70 * kMilli);
+  EXPECT_EQ(links.load(LoadLink::kDisk, 10'000'000), 20 * kMilli) << "as it took: from its booking on";
 }
 
 // A token costs so much wherever it stands, and a pass nothing beside its tokens.
@@ -465,18 +486,19 @@ TEST(LinkTimes, WhatFailedTeachesNothingAndWhatWasGivenUpThatItIsSlower) {
   const CostModel costs(curves);
   LinkTimes links(costs);
   const auto end = [&](std::uint64_t move, MoveResult result, Nanos begin, Nanos took) {
-    links.book(Tier::kDisk, 10'000'000, {OperationId(move), OperationId(move)}, 1, begin);
-    links.end(Tier::kDisk, OperationId(move), result, begin + took);
-    return links.load(Tier::kDisk, 10'000'000);
+    links.book(LoadLink::kDisk, 10'000'000, {OperationId(move), OperationId(move)}, 1, begin);
+    links.end(LoadLink::kDisk, OperationId(move), result, begin + took);
+    return links.load(LoadLink::kDisk, 10'000'000);
   };
   EXPECT_EQ(end(1, MoveResult::kFailed, 0, 900 * kMilli), 10 * kMilli);
   EXPECT_EQ(end(2, MoveResult::kDamaged, kNanosPerSecond, 1), 10 * kMilli);
   EXPECT_EQ(end(3, MoveResult::kTooSlow, 2 * kNanosPerSecond, 5 * kMilli), 10 * kMilli);
   EXPECT_EQ(end(4, MoveResult::kTooSlow, 3 * kNanosPerSecond, 80 * kMilli), 80 * kMilli);
   links.advance(4 * kNanosPerSecond + LinkTimes::kQuiet);
-  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 40 * kMilli) << "a link that is quiet is tried again";
+  EXPECT_EQ(links.load(LoadLink::kDisk, 10'000'000), 40 * kMilli) << "a link that is quiet is tried again";
   links.advance(5 * kNanosPerSecond + 3 * LinkTimes::kQuiet);
-  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 10 * kMilli) << "each quiet minute counts, in one step too";
+  EXPECT_EQ(links.load(LoadLink::kDisk, 10'000'000), 10 * kMilli)
+      << "each quiet minute counts, in one step too";
 }
 
 TEST(PassTime, ZeroIsRefused) {

@@ -10,7 +10,15 @@ namespace {
 
 constexpr Nanos kRelaxedMost = 40;  // after so many halvings nothing is left to forget
 
+CostCurves curves_of_peers() {
+  CostCurves curves;
+  curves.shared_read = kPeersAssumed;
+  return curves;
+}
+
 }  // namespace
+
+LinkTimes::LinkTimes(const CostModel& costs) : costs_(costs), peers_(curves_of_peers()) {}
 
 void LinkTimes::advance(Nanos now) {
   for (Link& link : links_) {
@@ -23,30 +31,30 @@ void LinkTimes::advance(Nanos now) {
   }
 }
 
-LoadTime LinkTimes::model(Tier from, std::uint64_t bytes) const {
-  const Nanos latency = costs_.load(from, 0);
-  return {latency, costs_.load(from, bytes) - latency};
+LoadTime LinkTimes::model(LoadLink from, std::uint64_t bytes) const {
+  const CostModel& costs = from == LoadLink::kPeers ? peers_ : costs_;
+  const Nanos latency = costs.load(tier_of(from), 0);
+  return {latency, costs.load(tier_of(from), bytes) - latency};
 }
 
-Nanos LinkTimes::load(Tier from, std::uint64_t bytes) const {
-  return from == Tier::kDevice ? 0 : links_[index_of(from)].correction.apply(model(from, bytes));
+Nanos LinkTimes::load(LoadLink from, std::uint64_t bytes) const {
+  return links_[index_of(from)].correction.apply(model(from, bytes));
 }
 
-Nanos LinkTimes::moving(Tier from, std::uint64_t bytes) const {
-  if (from == Tier::kDevice) return 0;
+Nanos LinkTimes::moving(LoadLink from, std::uint64_t bytes) const {
   std::optional<Link::Known>& known = links_[index_of(from)].known;
   if (!known || known->bytes != bytes) known = {bytes, load(from, bytes) - load(from, 0)};
   return known->moving;
 }
 
-Nanos LinkTimes::book(Tier from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now) {
+Nanos LinkTimes::book(LoadLink from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now) {
   Link& link = links_[index_of(from)];
   link.bookings.push_back({moves, count, bytes, now});
   link.free_at = std::max(now, link.free_at) + load(from, bytes);
   return link.free_at;
 }
 
-void LinkTimes::end(Tier from, OperationId move, MoveResult result, Nanos now) {
+void LinkTimes::end(LoadLink from, OperationId move, MoveResult result, Nanos now) {
   Link& link = links_[index_of(from)];
   const auto booking = std::find_if(link.bookings.begin(), link.bookings.end(), [&](const Booking& b) {
     return b.moves.first.value <= move.value && move.value <= b.moves.last.value;
@@ -62,7 +70,7 @@ void LinkTimes::end(Tier from, OperationId move, MoveResult result, Nanos now) {
   expect_anew(from, now);
 }
 
-void LinkTimes::expect_anew(Tier from, Nanos now) {
+void LinkTimes::expect_anew(LoadLink from, Nanos now) {
   Link& link = links_[index_of(from)];
   link.free_at = now;
   for (const Booking& b : link.bookings) link.free_at += load(from, b.bytes);
@@ -70,7 +78,7 @@ void LinkTimes::expect_anew(Tier from, Nanos now) {
 
 void LinkTimes::costs_changed(Nanos now) {
   for (Link& link : links_) link.known.reset();
-  for (const Tier from : {Tier::kHost, Tier::kDisk}) {
+  for (const LoadLink from : {LoadLink::kHost, LoadLink::kDisk}) {
     Link& link = links_[index_of(from)];
     link.correction = {};
     link.quiet_since = now;
@@ -78,10 +86,10 @@ void LinkTimes::costs_changed(Nanos now) {
   }
 }
 
-void LinkTimes::check_invariants(const std::array<std::uint32_t, kTiers>& moves) const {
-  for (std::size_t tier = 1; tier < kTiers; ++tier) {  // nothing is booked from the device
+void LinkTimes::check_invariants(const std::array<std::uint32_t, kLoadLinks>& moves) const {
+  for (std::size_t link = 0; link < kLoadLinks; ++link) {
     std::uint64_t left = 0, last = 0;
-    for (const Booking& booking : links_[tier].bookings) {
+    for (const Booking& booking : links_[link].bookings) {
       const Moves& of = booking.moves;
       LOCI_CHECK(booking.left > 0 && booking.left <= of.last.value - of.first.value + 1,
                  "invariant 7: a booking waits for some of its moves");
@@ -89,11 +97,11 @@ void LinkTimes::check_invariants(const std::array<std::uint32_t, kTiers>& moves)
       last = of.last.value;
       left += booking.left;
     }
-    LOCI_CHECK(left == moves[tier], "invariant 10: what is booked is in flight");
+    LOCI_CHECK(left == moves[link], "invariant 10: what is booked is in flight");
   }
 }
 
-void LinkTimes::learn(Tier from, const Booking& ended, Nanos now) {
+void LinkTimes::learn(LoadLink from, const Booking& ended, Nanos now) {
   if (ended.failed) return;
   Link& link = links_[index_of(from)];
   Nanos took = now - std::max(ended.booked_at, link.ended_at);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicts when loads will have arrived, for each tier that state is loaded from. The cost model predicts,
-// and the times that loads really took correct it (policy/link_correction.h).
+// Predicts when loads will have arrived, for each link by which state is loaded (load_link.h). The cost model
+// predicts, and the times that loads really took correct it (policy/link_correction.h).
 //
-// Moves that begin at once from one tier are a *booking*: their blocks arrive together, because their layers
+// Moves that begin at once over one link are a *booking*: their blocks arrive together, because their layers
 // take turns. Bookings over one link arrive one after another.
 //
 //     t = 0    book(disk), 3 moves, 30 MB at 1 GB/s    predicted: the first until 30 ms,
@@ -19,7 +19,7 @@
 // It owns the bookings and the corrections. It requires that moves are booked in the order of their numbers,
 // and that each ends once. It calls nobody. Invariants, which check_invariants() tests (core.h has all):
 //   7. A booking waits for moves that will end.
-//   10. The moves of bookings are those in flight, and each is in one booking of its tier.
+//   10. The moves of bookings are those in flight, and each is in one booking of its link.
 #pragma once
 
 #include <array>
@@ -29,20 +29,22 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/ids.h"
+#include "loci/engine/core/load_link.h"
 #include "loci/engine/core/plan.h"
-#include "loci/memory/tier.h"
 #include "loci/policy/cost_model.h"
 #include "loci/policy/link_correction.h"
 
 namespace loci {
 
-// Thread-compatible; used by whoever steps the core. Calls cost O(bookings of the tier).
+// What reads from peers cost, until some were measured: a network of 10 Gbit/s, and memory at its other end.
+// If it is assumed to be slow, much is computed at first that would have come sooner.
+inline constexpr LinkCost kPeersAssumed{1'000'000, std::uint64_t{1} << 30};
+
+// Thread-compatible; used by whoever steps the core. Calls cost O(bookings of the link).
 class LinkTimes {
  public:
-  // Where a table of kTiers has what is the tier's.
-  static constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
-  // `costs` must outlive it.
-  explicit LinkTimes(const CostModel& costs) : costs_(costs) {}
+  // `costs` must outlive it. They have no link to peers beside a store: kPeersAssumed is its.
+  explicit LinkTimes(const CostModel& costs);
 
   static constexpr Nanos kGivenUpTimes = 8;
   // A link from which nothing has come for kQuiet is believed to get faster again, step by step: loads that
@@ -50,31 +52,31 @@ class LinkTimes {
   static constexpr Nanos kQuiet = 60 * kNanosPerSecond;
   void advance(Nanos now);
 
-  // The time to bring `bytes` to the device, alone on the link; 0 from the device.
-  Nanos load(Tier from, std::uint64_t bytes) const;
+  // The time to bring `bytes` to the device, alone on the link.
+  Nanos load(LoadLink from, std::uint64_t bytes) const;
   // What `bytes` take of that beside the latency. Asked for each block of a prompt, whose bytes are mostly
   // the same; so the last answer is kept.
-  Nanos moving(Tier from, std::uint64_t bytes) const;
+  Nanos moving(LoadLink from, std::uint64_t bytes) const;
   // When the last booking is predicted to have arrived. A time that is not after now: nothing is booked, or
   // it is late.
-  Nanos free_at(Tier from) const { return links_[index_of(from)].free_at; }
+  Nanos free_at(LoadLink from) const { return links_[index_of(from)].free_at; }
 
-  // The first and the last of the moves that began at once; some between them may come from other tiers.
+  // The first and the last of the moves that began at once; some between them may come over other links.
   struct Moves {
     OperationId first, last;
   };
-  // Books `count` of `moves`, which bring `bytes` from the tier. Returns when they are predicted to have
+  // Books `count` of `moves`, which bring `bytes` over the link. Returns when they are predicted to have
   // ended.
-  Nanos book(Tier from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now);
+  Nanos book(LoadLink from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now);
   // Says that a move has ended.
-  void end(Tier from, OperationId move, MoveResult result, Nanos now);
+  void end(LoadLink from, OperationId move, MoveResult result, Nanos now);
   // Says that the costs have changed: corrections of the old ones are forgotten, and bookings are predicted
   // again.
   void costs_changed(Nanos now);
 
-  // `moves`: how many are in flight to the device, by the tier that they come from. Aborts on a broken
+  // `moves`: how many are in flight to the device, by the link that they come over. Aborts on a broken
   // invariant. O(bookings).
-  void check_invariants(const std::array<std::uint32_t, kTiers>& moves) const;
+  void check_invariants(const std::array<std::uint32_t, kLoadLinks>& moves) const;
 
  private:
   struct Booking {
@@ -96,12 +98,13 @@ class LinkTimes {
     };
     mutable std::optional<Known> known;  // moving() said last, under this correction
   };
-  LoadTime model(Tier from, std::uint64_t bytes) const;
-  void learn(Tier from, const Booking& ended, Nanos now);
-  void expect_anew(Tier from, Nanos now);
+  LoadTime model(LoadLink from, std::uint64_t bytes) const;
+  void learn(LoadLink from, const Booking& ended, Nanos now);
+  void expect_anew(LoadLink from, Nanos now);
 
   const CostModel& costs_;
-  std::array<Link, kTiers> links_;
+  const CostModel peers_;  // of whose links only that of the shared tier is asked
+  std::array<Link, kLoadLinks> links_;
 };
 
 }  // namespace loci

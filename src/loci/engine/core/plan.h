@@ -182,8 +182,9 @@ struct Pause {
   bool paused = true;  // false: it goes on
 };
 
-// The shared store's answer about the blocks of a SharedAsk, in their order: bit g is set if it has the part
-// of group g. Ignored if the request no longer waits, or if the length differs.
+// The answer about the blocks of a SharedAsk, in their order: bit g is set if the part of group g can be read
+// from the shared tier, and bit kLayerGroupsMax + g too if a peer gives it. Ignored if the request no longer
+// waits, or if the length differs.
 struct SharedAnswer {
   RequestId request;
   std::vector<std::uint8_t> groups;

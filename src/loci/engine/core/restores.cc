@@ -33,6 +33,9 @@ constexpr std::uint64_t parts_of(Nanos time, Nanos part) {
   return std::min(kMost, static_cast<std::uint64_t>(std::max<Nanos>(0, time) / part) + 1);
 }
 
+// The link from a tier of this server's own, below the device.
+constexpr LoadLink own_link(Tier tier) { return tier == Tier::kHost ? LoadLink::kHost : LoadLink::kDisk; }
+
 // Of loading the block, and until its link begins, in parts of the time of one of its tokens.
 std::pair<std::uint64_t, std::uint64_t> load_parts(const RestorableBlock& block, const RestoreLink& link) {
   const Nanos part = std::max<Nanos>(1, block.compute / (kBlockTokens * kTokenParts));
@@ -155,9 +158,32 @@ RestoreProblem Restores::problem_beside(const Load& load) const {
                          .shared_rounds = config_.shared_rounds};
   problem.knows_projecting = costs_.project_block() > 0;
   problem.others = load.others;
-  for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
-    problem.links[LinkTimes::index_of(tier)] = transfers_.link(tier);
+  for (const LoadLink link : {LoadLink::kHost, LoadLink::kDisk, LoadLink::kShared})
+    problem.links[index_of(tier_of(link))] = transfers_.link(link);
   return problem;
+}
+
+// The plan knows one link to the shared tier. Of what comes from a peer beside a store that is the peers',
+// and of what comes over both, which bring it at the same time, one that takes as long as the slower of them.
+void Restores::set_shared_link(RestoreProblem& problem, const UsedLinks& used) const {
+  const UsedLink &peers = used[index_of(LoadLink::kPeers)], &store = used[index_of(LoadLink::kShared)];
+  RestoreLink& shared = problem.links[index_of(Tier::kShared)];
+  shared.awaited = peers.awaited || store.awaited;
+  if (!peers.any()) {
+    // (Where there is a store, it brings layers one by one.)
+    if (store.any() && config_.writes_shared) problem.shared_rounds = 0;
+    return;
+  }
+  const RestoreLink of_peers = transfers_.link(LoadLink::kPeers);
+  shared.booked = store.any() ? std::max(shared.booked, of_peers.booked) : of_peers.booked;
+  shared.latency = store.any() ? std::max(shared.latency, of_peers.latency) : of_peers.latency;
+  if (peers.load == 0 || store.load == 0) return;
+  const Nanos slower = std::max(peers.load, store.load);
+  for (RestorableBlock& block : problem.blocks) {
+    if (block.from != Tier::kShared) continue;
+    block.load = static_cast<Nanos>(static_cast<__int128>(block.load) * slower /
+                                    (static_cast<__int128>(peers.load) + store.load));
+  }
 }
 
 // What is computed in any case.
@@ -173,16 +199,21 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   std::uint64_t rows = 0;
   Nanos compute = 0;
   std::uint32_t projected = 0;  // blocks
+  UsedLinks used{};
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     CoreProbe& found = probes.blocks[i];
     const bool is_priced = found.load && !transfers_.loading(found.node);
     if (!is_priced && is_projected(request, found, i)) ++projected;
     if (found.load) {
-      const Tier from = transfers_.load_tier(found);
-      if (transfers_.loading(found.node)) problem.links[LinkTimes::index_of(from)].awaited = true;
-      if (from == Tier::kDevice || transfers_.loading(found.node)) continue;
-      if (!transfers_.overdue(from)) {
+      const std::optional<LoadLink> from = transfers_.load_link(found);
+      if (transfers_.loading(found.node)) {
+        used[index_of(*from)].awaited = problem.links[index_of(tier_of(*from))].awaited = true;
+        continue;
+      }
+      if (!from) continue;  // the device has its original
+      if (!transfers_.overdue(*from)) {
         problem.blocks.push_back(restorable(found, i));
+        used[index_of(*from)].add(problem.blocks.back().load);
         problem.blocks.back().compute = pass_times_.compute(i * kBlockTokens, kBlockTokens);
         continue;
       }
@@ -195,6 +226,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
     rows += count - there;
     compute += pass_times_.compute(begin + there, count - there);
   }
+  set_shared_link(problem, used);
   add_computed(problem, rows, compute);
   const Nanos projecting = pass_times_.project_block() * projected;
   problem.computed_anyway += projecting;
@@ -202,43 +234,47 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   return problem;
 }
 
-std::vector<Restores::Lacking> Restores::lacking(const CoreProbes& probes, std::uint32_t group) const {
-  std::vector<Lacking> sums(1);
+Restores::GroupLacks Restores::lacking(const CoreProbes& probes, std::uint32_t group) const {
+  GroupLacks sums(1);
   sums.reserve(probes.blocks.size() + 1);
   for (const CoreProbe& found : probes.blocks) {
     Lacking sum = sums.back();
     const auto part = found.node == kNoBlock ? std::nullopt : transfers_.part_to_load(found.node, group);
     if (part) {
-      sum.bytes[LinkTimes::index_of(part->from)] += part->bytes;
-      sum.awaited[LinkTimes::index_of(part->from)] += part->bytes == 0 ? 1 : 0;
+      sum.bytes[index_of(part->from)] += part->bytes;
+      sum.awaited[index_of(part->from)] += part->bytes == 0 ? 1 : 0;
     }
     sums.push_back(sum);
   }
   return sums;
 }
 
-// `lacking`: by group; empty where nothing is missing.
-PlaceNeeds Restores::needs_at(std::uint32_t place, const std::vector<std::vector<Lacking>>& lacking) const {
-  PlaceNeeds needs;
+// Of what layers see from `place`, by link. `lacking`: by group; empty where nothing is missing.
+Restores::Lacking Restores::lacking_at(std::uint32_t place, std::span<const GroupLacks> lacking) const {
+  Lacking sum;
   for (std::size_t group = 0; group < lacking.size(); ++group) {
     const std::uint32_t first = first_visible(config_.groups[group].window, place) / kBlockTokens;
     const Lacking &end = lacking[group][place / kBlockTokens], &begin = lacking[group][first];
-    for (std::size_t tier = 1; tier < kTiers; ++tier) {
-      needs.bytes[tier] += end.bytes[tier] - begin.bytes[tier];
-      if (end.awaited[tier] > begin.awaited[tier]) needs.awaited |= static_cast<std::uint8_t>(1u << tier);
+    for (std::size_t link = 0; link < kLoadLinks; ++link) {
+      sum.bytes[link] += end.bytes[link] - begin.bytes[link];
+      sum.awaited[link] += end.awaited[link] - begin.awaited[link];
     }
   }
-  return needs;
+  return sum;
 }
 
-// `problem` with what is loaded where the request goes on at `place`, all that a tier brings as one block.
-RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t place, const PlaceNeeds& needs,
+// `problem` with what is loaded where the request goes on at `place`, all that a link brings as one block.
+RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t place, const Lacking& lacking,
                                     RestoreProblem problem) const {
-  for (std::size_t tier = 1; tier < kTiers; ++tier) {
-    if ((needs.awaited >> tier & 1) != 0) problem.links[tier].awaited = true;
-    if (needs.bytes[tier] > 0)
-      problem.blocks.push_back(transfers_.restorable(0, static_cast<Tier>(tier), needs.bytes[tier]));
+  UsedLinks used{};
+  for (const LoadLink link : kEveryLoadLink) {
+    if (lacking.awaited[index_of(link)] > 0)
+      used[index_of(link)].awaited = problem.links[index_of(tier_of(link))].awaited = true;
+    if (lacking.bytes[index_of(link)] == 0) continue;
+    problem.blocks.push_back(transfers_.restorable(0, link, lacking.bytes[index_of(link)]));
+    used[index_of(link)].add(problem.blocks.back().load);
   }
+  set_shared_link(problem, used);
   const std::uint32_t rows = request.length() - place;
   add_computed(problem, rows, pass_times_.compute(place, rows));
   return problem;
@@ -248,20 +284,24 @@ RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t pl
 Restores::Places Restores::places_of(const CoreProbes& probes, const Rules& rules) const {
   Places places{.tokens = {probes.start}, .needs = std::vector<PlaceNeeds>(1)};
   if (std::ranges::none_of(probes.blocks, &CoreProbe::load)) return places;
-  std::array<bool, kTiers> overdue{};
-  for (std::size_t tier = 1; tier < kTiers; ++tier)
-    overdue[tier] = transfers_.overdue(static_cast<Tier>(tier));
-  std::vector<std::vector<Lacking>> lacks;
-  for (std::uint32_t group = 0; group < group_count_; ++group) lacks.push_back(lacking(probes, group));
+  std::array<bool, kLoadLinks> overdue{};
+  for (const LoadLink link : kEveryLoadLink) overdue[index_of(link)] = transfers_.overdue(link);
+  for (std::uint32_t group = 0; group < group_count_; ++group)
+    places.lacking.push_back(lacking(probes, group));
   places.tokens = windows_.places(probes, rules.slowest, rules.coming);
   std::ranges::reverse(places.tokens);
   places.needs.clear();
   for (const std::uint32_t place : places.tokens) {
-    PlaceNeeds& needs = places.needs.emplace_back(needs_at(place, lacks));
+    PlaceNeeds& needs = places.needs.emplace_back();
+    const Lacking lacks = lacking_at(place, places.lacking);
     bool loads = false;
-    for (std::size_t tier = 1; tier < kTiers; ++tier) {
-      loads = loads || needs.bytes[tier] > 0;
-      needs.overdue = needs.overdue || (needs.bytes[tier] > 0 && overdue[tier]);
+    for (const LoadLink link : kEveryLoadLink) {
+      const std::size_t tier = index_of(tier_of(link));
+      const std::uint64_t bytes = lacks.bytes[index_of(link)];
+      needs.bytes[tier] += bytes;
+      if (lacks.awaited[index_of(link)] > 0) needs.awaited |= static_cast<std::uint8_t>(1u << tier);
+      needs.overdue = needs.overdue || (bytes > 0 && overdue[index_of(link)]);
+      loads = loads || bytes > 0;
     }
     if (!loads) break;
   }
@@ -276,7 +316,7 @@ RestoreForecast Restores::plan_place(const CoreRequest& request, CoreProbes& pro
   std::vector<RestoreProblem> problems;  // of the last place first
   for (const std::size_t i : places_to_price(all.needs)) {
     places.push_back(all.tokens[i]);
-    problems.push_back(problem_at(request, all.tokens[i], all.needs[i], beside));
+    problems.push_back(problem_at(request, all.tokens[i], lacking_at(all.tokens[i], all.lacking), beside));
   }
   const PlaceChoice choice = choose_place(problems, rule_);
   const std::uint32_t chosen = places[choice.number] / kBlockTokens, last = probes.start / kBlockTokens;
@@ -316,13 +356,44 @@ std::optional<Tier> Restores::preloaded_from(const CoreRequest& request, const C
 RestoreForecast Restores::plan(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                                const Load& load) const {
   if (windows_.any() && !windows_.sees_all(probes.start)) return plan_place(request, probes, rules, load);
+  const bool mixes = rule_ == RestoreRule::kAuto && comes_over(probes, LoadLink::kPeers) &&
+                     comes_over(probes, LoadLink::kShared);
+  const CoreProbes found = mixes ? probes : CoreProbes{};
+  RestorePlan plan = plan_found(request, probes, load);
+  RestoreForecast forecast{plan.rule, plan.times.ready, plan.loading_all.ready, plan.computing_all.ready};
+  // One of the two may be too slow to wait for, and the other not.
+  for (const LoadLink slow : {LoadLink::kPeers, LoadLink::kShared}) {
+    if (!mixes) break;
+    CoreProbes without = found;
+    for (CoreProbe& block : without.blocks)
+      if (comes_over(block, slow)) compute_instead(block);
+    const RestorePlan other = plan_found(request, without, load);
+    if (other.times.price >= plan.times.price) continue;
+    plan = other;
+    probes = std::move(without);
+    forecast.planned = plan.times.ready;
+  }
+  count_needs(probes);
+  return forecast;
+}
+
+RestorePlan Restores::plan_found(const CoreRequest& request, CoreProbes& probes, const Load& load) const {
   const RestoreProblem asked = problem(request, probes, load);
-  const RestorePlan plan = plan_restore(asked, rule_);
+  RestorePlan plan = plan_restore(asked, rule_);
   for (const RestorableBlock& block : asked.blocks) {
     if (!plan.loads(block)) compute_instead(probes.blocks[block.number]);
   }
-  count_needs(probes);
-  return {plan.rule, plan.times.ready, plan.loading_all.ready, plan.computing_all.ready};
+  return plan;
+}
+
+// True: it is not on its way yet, and a load would bring it over that link.
+bool Restores::comes_over(const CoreProbe& found, LoadLink link) const {
+  return found.load && !transfers_.loading(found.node) && transfers_.load_link(found) == link;
+}
+
+bool Restores::comes_over(const CoreProbes& probes, LoadLink link) const {
+  return config_.writes_shared && config_.shared_rounds > 0 &&
+         std::ranges::any_of(probes.blocks, [&](const CoreProbe& found) { return comes_over(found, link); });
 }
 
 CoreProbes Restores::without_copies(const CoreRequest& request, const CoreProbes& planned,
@@ -338,12 +409,13 @@ CoreProbes Restores::without_copies(const CoreRequest& request, const CoreProbes
 }
 
 bool Restores::worth_loading(const CoreBeginning& beginning) const {
-  if (rule_ == RestoreRule::kRecompute || transfers_.overdue(beginning.from)) return false;
+  const CoreProbe probe{.key = {}, .node = beginning.block};
+  const LoadLink from = transfers_.load_link(probe).value();
+  if (rule_ == RestoreRule::kRecompute || transfers_.overdue(from)) return false;
   if (rule_ == RestoreRule::kKv || rule_ == RestoreRule::kHidden) return true;
   if (rule_ == RestoreRule::kPensieve) return beginning.from == Tier::kHost;
-  const CoreProbe probe{.key = {}, .node = beginning.block};
   const RestorableBlock block = restorable(probe, beginning.number);
-  const RestoreLink link = transfers_.link(beginning.from);
+  const RestoreLink link = transfers_.link(from);
   const std::uint32_t end = beginning.number * kBlockTokens + beginning.run;
   const Nanos compute = pass_times_.compute(beginning.computed_from, end - beginning.computed_from);
   return link.booked + link.latency + block.load + block.charge < compute;
@@ -352,9 +424,9 @@ bool Restores::worth_loading(const CoreBeginning& beginning) const {
 Tier Restores::slowest_later() const {
   if (rule_ == RestoreRule::kRecompute) return Tier::kDevice;
   const bool disk =
-      rule_ != RestoreRule::kPensieve && !transfers_.disk_gives_up() && !transfers_.overdue(Tier::kDisk);
+      rule_ != RestoreRule::kPensieve && !transfers_.disk_gives_up() && !transfers_.overdue(LoadLink::kDisk);
   const Tier slowest = disk ? transfers_.slowest_own() : without_disk(transfers_.slowest_own());
-  return slowest == Tier::kHost && transfers_.overdue(Tier::kHost) ? Tier::kDevice : slowest;
+  return slowest == Tier::kHost && transfers_.overdue(LoadLink::kHost) ? Tier::kDevice : slowest;
 }
 
 // (What is public stays on the device.)
@@ -369,12 +441,12 @@ std::optional<Restores::LaterLoad> Restores::load_later(const CoreRequest& reque
       saved_to <= slowest) {
     const auto group = static_cast<std::uint32_t>(std::countr_zero(groups));
     if (windowed(group) && request.blocks[number].holds(group))
-      block = transfers_.restorable(number, saved_to, config_.groups[group].block_bytes);
+      block = transfers_.restorable(number, own_link(saved_to), config_.groups[group].block_bytes);
   }
   if (!block) return std::nullopt;
   block->compute = pass_times_.compute(number * kBlockTokens, kBlockTokens);
   if (block->only_hidden) block->charge += pass_times_.project_block();
-  const auto [parts, link_parts] = load_parts(*block, transfers_.link(block->from));
+  const auto [parts, link_parts] = load_parts(*block, transfers_.link(own_link(block->from)));
   return LaterLoad{.from = block->from, .parts = parts, .link_parts = link_parts};
 }
 
@@ -437,30 +509,32 @@ std::optional<std::uint64_t> Restores::window_cost(const CoreRequest& request, s
 }
 
 std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, const CoreProbes& probes) const {
-  std::array<std::vector<std::uint32_t>, kTiers> blocks;
-  std::array<RestorableBlock, kTiers> one{};
+  std::array<std::vector<std::uint32_t>, kLoadLinks> blocks;
+  std::array<RestorableBlock, kLoadLinks> one{};
   const CoreLineage* lineage = probes.lineage;
   const bool has_front = lineage != nullptr && lineage->front_blocks < probes.blocks.size() &&
                          probes.blocks[lineage->front_blocks - 1].node != kNoBlock;
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
     if (!found.load || (found.node == kNoBlock && !has_front) || transfers_.loading(found.node)) continue;
-    const auto from = static_cast<std::size_t>(transfers_.load_tier(found));
-    blocks[from].push_back(i);
-    one[from] = transfers_.restorable(found, i);
+    const std::optional<LoadLink> from = transfers_.load_link(found);
+    if (!from) continue;
+    blocks[index_of(*from)].push_back(i);
+    one[index_of(*from)] = transfers_.restorable(found, i);
   }
   std::vector<std::uint32_t> out;
   const Nanos prefill = config_.preload == "buffer" ? sources(request, probes, true).predicted_compute : 0;
-  for (std::size_t tier = 1; tier < kTiers; ++tier) {
-    std::uint64_t count = blocks[tier].size();
+  for (const LoadLink link : kEveryLoadLink) {
+    const std::vector<std::uint32_t>& first = blocks[index_of(link)];
+    std::uint64_t count = first.size();
     if (config_.preload == "buffer" && count > 0) {
       // In blocks. The first layer is before all computing (figure 6c).
-      const Nanos latency = transfers_.link(static_cast<Tier>(tier)).latency;
+      const Nanos latency = transfers_.link(link).latency;
       const std::uint64_t layer = (count + config_.layers - 1) / config_.layers;
-      const Nanos load = latency + one[tier].load * static_cast<Nanos>(count);
+      const Nanos load = latency + one[index_of(link)].load * static_cast<Nanos>(count);
       count = std::max(layer, read_buffer(count, load, prefill));
     }
-    out.insert(out.end(), blocks[tier].begin(), blocks[tier].begin() + static_cast<std::ptrdiff_t>(count));
+    out.insert(out.end(), first.begin(), first.begin() + static_cast<std::ptrdiff_t>(count));
   }
   return out;
 }

@@ -23,14 +23,17 @@
 // passes; load_beside() counts the batch and the queue.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "loci/engine/core/batch.h"
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/load_link.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/prefixes.h"
@@ -131,7 +134,7 @@ class Restores {
     std::uint64_t link_parts = 0;  // until the link begins
     std::uint64_t cost(std::uint64_t blocks, LinksWaited& waited) const {
       if (from == Tier::kDevice) return 0;
-      const bool begins = !std::exchange(waited[LinkTimes::index_of(from)], true);
+      const bool begins = !std::exchange(waited[index_of(from)], true);
       return blocks * parts + (begins ? link_parts : 0);
     }
   };
@@ -151,24 +154,43 @@ class Restores {
   RestoreProblem problem_beside(const Load& load) const;
   void add_computed(RestoreProblem& problem, std::uint64_t rows, Nanos compute) const;
   RestoreProblem problem(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
+  // What a request has to do with a link.
+  struct UsedLink {
+    Nanos load = 0;        // of the blocks that it could load over it
+    bool loads = false;    // there are some
+    bool awaited = false;  // others of its blocks are on their way
+    void add(Nanos block) {
+      load += std::min(block, kCostMax - load);
+      loads = true;
+    }
+    bool any() const { return loads || awaited; }
+  };
+  using UsedLinks = std::array<UsedLink, kLoadLinks>;
+  void set_shared_link(RestoreProblem& problem, const UsedLinks& used) const;
   // Of a group's parts that the device lacks.
   struct Lacking {
-    std::array<std::uint64_t, kTiers> bytes{};    // to be loaded, by the tier that has them
-    std::array<std::uint32_t, kTiers> awaited{};  // blocks on their way
+    std::array<std::uint64_t, kLoadLinks> bytes{};    // to be loaded, by the link
+    std::array<std::uint32_t, kLoadLinks> awaited{};  // blocks on their way
   };
-  // [i]: of the blocks before block i.
-  std::vector<Lacking> lacking(const CoreProbes& probes, std::uint32_t group) const;
-  PlaceNeeds needs_at(std::uint32_t place, const std::vector<std::vector<Lacking>>& lacking) const;
+  using GroupLacks = std::vector<Lacking>;  // [i]: of the blocks before block i
+  GroupLacks lacking(const CoreProbes& probes, std::uint32_t group) const;
+  Lacking lacking_at(std::uint32_t place, std::span<const GroupLacks> lacking) const;
   // `place`: in tokens. `problem`: problem_beside().
-  RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place, const PlaceNeeds& needs,
+  RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place, const Lacking& lacking,
                             RestoreProblem problem) const;
   // Places to go on from, the last one first, up to the first from which nothing is loaded.
   struct Places {
     std::vector<std::uint32_t> tokens;
-    std::vector<PlaceNeeds> needs;  // may be fewer
+    std::vector<PlaceNeeds> needs;    // may be fewer
+    std::vector<GroupLacks> lacking;  // by group; empty: nothing is missing
   };
   Places places_of(const CoreProbes& probes, const Rules& rules) const;
-  // O(blocks · groups), with a price for kPlacesPriced places at most.
+  // The best plan for what was found. What it computes is so in the probes afterwards.
+  RestorePlan plan_found(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
+  bool comes_over(const CoreProbe& found, LoadLink link) const;
+  // True: blocks of it do, and there are both peers and a store.
+  bool comes_over(const CoreProbes& probes, LoadLink link) const;
+  // O(blocks · groups · links), with a price for kPlacesPriced places at most.
   RestoreForecast plan_place(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                              const Load& load) const;
   bool is_projected(const CoreRequest& request, const CoreProbe& found, std::uint32_t number) const;

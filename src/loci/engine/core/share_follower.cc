@@ -23,8 +23,8 @@ Nanos as_much_as(Nanos measured, Nanos now, Nanos before) {
 CostCurves ShareFollower::corrected() const {
   CostCurves curves = costs_.curves();
   const std::uint64_t bytes = kBlocksLoaded * config_.groups.front().block_bytes;
-  const Nanos latency = transfers_.load_time(Tier::kDisk, 0);
-  const Nanos moving = std::max<Nanos>(transfers_.load_time(Tier::kDisk, bytes) - latency, 1);
+  const Nanos latency = transfers_.load_time(LoadLink::kDisk, 0);
+  const Nanos moving = std::max<Nanos>(transfers_.load_time(LoadLink::kDisk, bytes) - latency, 1);
   curves.disk_read.latency = latency;
   curves.disk_read.bytes_per_second = static_cast<std::uint64_t>(std::clamp<unsigned __int128>(
       static_cast<unsigned __int128>(bytes) * kNanosPerSecond / static_cast<unsigned __int128>(moving), 1,

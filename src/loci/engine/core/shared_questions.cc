@@ -61,8 +61,9 @@ void SharedQuestions::remember(CoreRequest& request, std::span<const std::uint8_
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::uint32_t block = request.question->asked[i];
     has[block] = groups[i];
-    forget(request.names->keys[block], groups[i]);
-    if (groups[i] != 0) end = block + 1;
+    const auto found = static_cast<GroupSet>(groups[i] & kEveryGroup);
+    forget(request.names->keys[block], found);
+    if (found != 0) end = block + 1;
   }
   const CoreProbes probes = prefixes_.probe(request, {.originals = false});
   // (What is public may have changed since, and with it what its blocks hang from.)
@@ -80,9 +81,13 @@ void SharedQuestions::remember(CoreRequest& request, std::span<const std::uint8_
     const BlockId block =
         path.emplace_back(index_.open_full(path.back().block(), request.names->keys[i], tokens)).block();
     for (std::uint32_t group = 0; group < group_count; ++group) {
-      if ((has[i] >> group & 1) == 0 || index_.block(block).copy(Tier::kShared, group) != nullptr) continue;
-      if (index_.reserve_copy(block, Tier::kShared, group))
-        index_.finish_copy(block, Tier::kShared, group, true);
+      if ((has[i] >> group & 1) == 0) continue;
+      const bool is_known = index_.block(block).copy(Tier::kShared, group) != nullptr;
+      if (!is_known && !index_.reserve_copy(block, Tier::kShared, group)) continue;
+      if (!is_known) index_.finish_copy(block, Tier::kShared, group, true);
+      // (Where there is no store all of it comes from peers, over the one link of the tier.)
+      const bool at_peer = config_.writes_shared && (has[i] >> (kLayerGroupsMax + group) & 1) != 0;
+      index_.set_at_peer(block, group, at_peer);
     }
   }
   while (!path.empty()) path.pop_back();  // the deepest first

@@ -68,6 +68,7 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/link_breaker.h"
 #include "loci/engine/core/link_times.h"
+#include "loci/engine/core/load_link.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/save_wishes.h"
@@ -98,7 +99,7 @@ class Transfers {
   void set_hidden_share(const HiddenShare& share) { hidden_share_ = share; }
   const HiddenShare& hidden_share() const { return hidden_share_; }
   // The time to bring `bytes` to the device, alone on the link, as loads have corrected it.
-  Nanos load_time(Tier from, std::uint64_t bytes) const { return link_times_.load(from, bytes); }
+  Nanos load_time(LoadLink from, std::uint64_t bytes) const { return link_times_.load(from, bytes); }
   // Moves from the disk to the device, ever, that said how fast it is: those that went well and those that
   // were given up.
   std::uint64_t disk_loads() const {
@@ -116,6 +117,8 @@ class Transfers {
   bool comes(BlockId id, Tier slowest) const;
   // The slowest tier that a load of the block's parts in `groups` reads from.
   Tier load_tier(BlockId id, GroupSet groups = kEveryGroup) const;
+  // The link over which a load of what was found comes, the slowest one; absent: it is rotated on the device.
+  std::optional<LoadLink> load_link(const CoreProbe& found) const;
   // The slowest of the tiers that have an original's parts; absent: a part is in no tier up to `slowest`.
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
   // The slowest tier that a load of what was found reads from; kDevice: it is rotated there.
@@ -126,23 +129,23 @@ class Transfers {
   bool from_hidden(const CoreProbe& found) const;
   // What the device lacks of the group's part and a load brings, or is bringing; absent: nothing.
   struct PartToLoad {
-    Tier from;            // that has it; the slowest that its block is being loaded from
+    LoadLink from;        // over which it comes; the slowest over which its block is being loaded
     std::uint64_t bytes;  // 0: it is on its way
   };
   std::optional<PartToLoad> part_to_load(BlockId id, std::uint32_t group) const;
-  // The price of loading as many bytes from the tier as the sequence's block `number`; without those of
+  // The price of loading as many bytes over the link as the sequence's block `number`; without those of
   // projecting and computing it.
-  RestorableBlock restorable(std::uint32_t number, Tier from, std::uint64_t bytes) const;
-  // The price of loading what was found for the block, from the slowest tier that has some of it.
+  RestorableBlock restorable(std::uint32_t number, LoadLink from, std::uint64_t bytes) const;
+  // The price of loading what was found for the block, which the device lacks, over the slowest link.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // The same of the block's parts in `groups` that the device has, were they evicted; absent: no tier of this
   // server's own that is not slower than `slowest` has all of them.
   std::optional<RestorableBlock> restorable_later(BlockId id, std::uint32_t number, Tier slowest,
                                                   GroupSet groups = kEveryGroup) const;
-  // The link from the tier to the device.
-  RestoreLink link(Tier from) const;
-  // True: loads from the tier are long overdue, so no further ones should begin.
-  bool overdue(Tier tier) const;
+  // What is booked on the link.
+  RestoreLink link(LoadLink from) const;
+  // True: loads over the link are long overdue, so no further ones should begin.
+  bool overdue(LoadLink link) const;
   // The slowest tier that answers: from where state may be brought back; the second of this server's own.
   Tier slowest_readable() const;
   Tier slowest_own() const;
@@ -277,6 +280,7 @@ class Transfers {
   struct InFlight {
     Tier from = Tier::kDevice;
     Tier to = Tier::kDevice;
+    LoadLink link = LoadLink::kHost;  // of a load that does not come from the device
     BlockPin pin;
     MoveParts parts;
     StateForm form = StateForm::kKeysAndValues;
@@ -286,20 +290,21 @@ class Transfers {
     std::int32_t rotate_by = 0;                    // positions, from the original's to the block's
     std::optional<PeerPlace> peer = std::nullopt;  // Move::peer
 
+    bool is_over_link() const { return to == Tier::kDevice && from != Tier::kDevice; }
     // The block that the parts come from.
     BlockId source() const { return original ? original->block() : pin.block(); }
   };
-  // A block whose parts are being loaded, by one move for each tier that they come from.
+  // A block whose parts are being loaded, by one move for each link over which they come.
   struct Load {
     AppendToken token;
-    std::bitset<kLayerGroupsMax> groups;                         // still to come
-    boost::container::static_vector<OperationId, kTiers> moves;  // that have not ended: one from a tier
-    Tier slowest = Tier::kHost;                                  // of the sources
-    Nanos ends_at = 0;                                           // predicted
-    CoreSlots replaced;                                          // keep_slot()
-    OperationId replaced_in;  // the last pass that was in flight then; 0: none
+    std::bitset<kLayerGroupsMax> groups;  // still to come
+    // That have not ended: one for each link, one on the device.
+    boost::container::static_vector<OperationId, kLoadLinks + 1> moves;
+    LoadLink slowest = LoadLink::kHost;  // of those over which it comes
+    Nanos ends_at = 0;                   // predicted
+    CoreSlots replaced;                  // keep_slot()
+    OperationId replaced_in;             // the last pass that was in flight then; 0: none
   };
-  using TierBytes = std::array<std::uint64_t, kTiers>;
 
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   bool has(Tier tier) const { return index_.has_tier(tier); }
@@ -312,12 +317,14 @@ class Transfers {
   std::uint64_t copy_bytes(const LowerCopy& copy) const;
   bool may_write(Tier tier) const;
   static CoreLink link_of(const InFlight& move);
+  // The slowest link over which the parts in `groups` come; absent: the device lacks none of them.
+  std::optional<LoadLink> load_link(BlockId id, GroupSet groups) const;
 
-  // Loads that begin at once, by the tier that they come from.
+  // Loads that begin at once, by the link over which they come.
   struct Booking {
     OperationId first;  // the first move's; what begins meanwhile is all of it
-    TierBytes bytes{};
-    std::array<std::uint32_t, kTiers> moves{};
+    std::array<std::uint64_t, kLoadLinks> bytes{};
+    std::array<std::uint32_t, kLoadLinks> moves{};
   };
   Booking begin_booking() const { return {.first = OperationId(moves_begun_ + 1)}; }
   Load& begin_load(const BlockPin& held, Booking& booking);
@@ -375,8 +382,8 @@ class Transfers {
   std::vector<Move> begun_;  // take_begun()
   GroupCounts moving_{};     // moving()
   std::unordered_map<BlockId, Load> loads_;
-  std::array<std::uint32_t, kTiers> loads_from_{};  // moves to the device, by source
-  LinkTimes link_times_;                            // of loads
+  std::array<std::uint32_t, kLoadLinks> loads_from_{};  // moves to the device, by link
+  LinkTimes link_times_;                                // of loads
   SaveWishes wishes_;
   std::uint32_t saves_in_flight_ = 0;  // and prefetches
   // Of what is next to be evicted, by source: parts that will be had at once when their saves have ended.

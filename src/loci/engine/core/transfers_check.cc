@@ -94,7 +94,7 @@ void Transfers::check_move(const InFlight& move) const {
 
 void Transfers::check_invariants() const {
   std::map<BlockId, std::vector<OperationId>> loads;
-  std::array<std::uint32_t, kTiers> loads_from{};
+  std::array<std::uint32_t, kLoadLinks> loads_from{};
   GroupCounts moving{};
   std::uint32_t saves = 0, shares = 0, serves = 0, disk_serves = 0;
   for (const auto& [id, move] : moves_) {
@@ -105,7 +105,7 @@ void Transfers::check_invariants() const {
     for (const MovePart& part : move.parts) moving[part.group] += !of_tail && device && windowed(part.group);
     if (move.to == Tier::kDevice) {
       loads[move.pin.block()].push_back(id);
-      ++loads_from[static_cast<std::size_t>(move.from)];
+      if (move.is_over_link()) ++loads_from[index_of(move.link)];
     } else {
       ++(move.peer ? serves : move.to == Tier::kShared ? shares : saves);
       disk_serves += move.peer && move.from == Tier::kDisk;

@@ -16,6 +16,12 @@ constexpr std::uint32_t kServesMax = 16;     // each holds its block until the p
 // ahead are read meanwhile.
 constexpr std::size_t kEntriesAhead = 4;
 
+LoadLink load_link_of(const LowerCopy& copy) {
+  if (copy.tier == Tier::kHost) return LoadLink::kHost;
+  if (copy.tier == Tier::kDisk) return LoadLink::kDisk;
+  return copy.at_peer ? LoadLink::kPeers : LoadLink::kShared;
+}
+
 }  // namespace
 
 Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockIndex& index)
@@ -68,15 +74,32 @@ bool Transfers::comes(BlockId id, Tier slowest) const {
   return lacks;
 }
 
-Tier Transfers::load_tier(BlockId id, GroupSet groups) const {
-  Tier slowest = Tier::kDevice;
+std::optional<LoadLink> Transfers::load_link(BlockId id, GroupSet groups) const {
+  std::optional<LoadLink> slowest;
   if (loading(id)) return loads_.at(id).slowest;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
     if (block.parts[group] || !has_group(groups, group)) continue;
-    if (const LowerCopy* copy = block.whole_copy(group)) slowest = std::max(slowest, copy->tier);
+    if (const LowerCopy* copy = block.whole_copy(group))
+      slowest = std::max(slowest, std::optional(load_link_of(*copy)));
   }
   return slowest;
+}
+
+std::optional<LoadLink> Transfers::load_link(const CoreProbe& found) const {
+  if (found.original == kNoBlock || loading(found.node)) return load_link(found.node, found.groups);
+  std::optional<LoadLink> slowest;
+  const Block& original = index_.block(found.original);
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const LowerCopy* copy = original.filled_in(group) == kBlockTokens ? nullptr : original.whole_copy(group);
+    if (copy != nullptr) slowest = std::max(slowest, std::optional(load_link_of(*copy)));
+  }
+  return slowest;
+}
+
+Tier Transfers::load_tier(BlockId id, GroupSet groups) const {
+  const std::optional<LoadLink> link = load_link(id, groups);
+  return link ? tier_of(*link) : Tier::kDevice;
 }
 
 std::optional<Tier> Transfers::original_tier(BlockId original, Tier slowest) const {
@@ -111,33 +134,33 @@ std::optional<Transfers::PartToLoad> Transfers::part_to_load(BlockId id, std::ui
   if (loading(id, group)) return PartToLoad{loads_.at(id).slowest, 0};
   const LowerCopy* copy = block.whole_copy(group);
   if (copy == nullptr) return std::nullopt;
-  return PartToLoad{copy->tier, copy_bytes(*copy)};
+  return PartToLoad{load_link_of(*copy), copy_bytes(*copy)};
 }
 
-RestorableBlock Transfers::restorable(std::uint32_t number, Tier from, std::uint64_t bytes) const {
+RestorableBlock Transfers::restorable(std::uint32_t number, LoadLink from, std::uint64_t bytes) const {
   return {.number = number,
-          .from = from,
+          .from = tier_of(from),
           .load = link_times_.moving(from, bytes),
-          .charge = costs_.load_charge(from, bytes)};
+          .charge = costs_.load_charge(tier_of(from), bytes)};
 }
 
 RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t number) const {
   const BlockId source = found.original == kNoBlock ? found.node : found.original;
-  RestorableBlock block = restorable(number, load_tier(found), block_bytes(source, found.groups));
+  RestorableBlock block = restorable(number, load_link(found).value(), block_bytes(source, found.groups));
   block.only_hidden = from_hidden(found);
   return block;
 }
 
 std::optional<RestorableBlock> Transfers::restorable_later(BlockId id, std::uint32_t number, Tier slowest,
                                                            GroupSet groups) const {
-  Tier from = Tier::kDevice;
+  LoadLink from = LoadLink::kHost;
   std::uint64_t bytes = 0;
   bool hidden = false;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!has_group(groups, group)) continue;
     const LowerCopy* copy = index_.block(id).whole_copy(group);
     if (copy == nullptr || copy->tier > std::min(slowest, slowest_own())) return std::nullopt;
-    from = std::max(from, copy->tier);
+    from = std::max(from, load_link_of(*copy));
     hidden = hidden || copy->form == StateForm::kHidden;
     bytes += copy_bytes(*copy);
   }
@@ -146,7 +169,7 @@ std::optional<RestorableBlock> Transfers::restorable_later(BlockId id, std::uint
   return block;
 }
 
-RestoreLink Transfers::link(Tier from) const {
+RestoreLink Transfers::link(LoadLink from) const {
   return {.booked = std::max<Nanos>(0, link_times_.free_at(from) - now_),
           .latency = link_times_.load(from, 0)};
 }
@@ -163,9 +186,9 @@ Tier Transfers::slowest_own() const {
   return has(Tier::kHost) ? Tier::kHost : Tier::kDevice;
 }
 
-// What the tier is bringing should have come long ago.
-bool Transfers::overdue(Tier tier) const {
-  return loads_from_[LinkTimes::index_of(tier)] > 0 && now_ - link_times_.free_at(tier) > kOverdue;
+// What the link is bringing should have come long ago.
+bool Transfers::overdue(LoadLink link) const {
+  return loads_from_[index_of(link)] > 0 && now_ - link_times_.free_at(link) > kOverdue;
 }
 
 CoreLink Transfers::link_of(const InFlight& move) {
@@ -248,17 +271,18 @@ void Transfers::load_first(const CoreProbe& found) {
 // When they end, as predicted: those over one link together, as their layers take turns. So one that is given
 // up is given up with all others, and nothing of them has come whole: it may be kLateTimes as late.
 void Transfers::book(std::span<Load* const> fresh, const Booking& booking) {
-  for (std::size_t tier = 1; tier < kTiers; ++tier) {
-    if (booking.moves[tier] == 0) continue;
-    const Nanos ends_at =
-        link_times_.book(static_cast<Tier>(tier), booking.bytes[tier],
-                         {booking.first, OperationId(moves_begun_)}, booking.moves[tier], now_);
+  for (const LoadLink link : kEveryLoadLink) {
+    const std::uint32_t count = booking.moves[index_of(link)];
+    if (count == 0) continue;
+    const Nanos ends_at = link_times_.book(link, booking.bytes[index_of(link)],
+                                           {booking.first, OperationId(moves_begun_)}, count, now_);
     for (Load* load : fresh) {
-      if (LinkTimes::index_of(load->slowest) == tier) load->ends_at = ends_at;
+      if (load->slowest == link) load->ends_at = ends_at;
     }
     const Nanos predicted = std::min(ends_at - now_, kCostMax / kLateTimes);
     for (auto move = begun_.rbegin(); move != begun_.rend() && move->id >= booking.first; ++move)
-      if (LinkTimes::index_of(move->from) == tier) move->time_limit = predicted * kLateTimes;
+      if (move->from != Tier::kDevice && moves_.at(move->id).link == link)
+        move->time_limit = predicted * kLateTimes;
   }
 }
 
@@ -267,25 +291,26 @@ Transfers::Load& Transfers::begin_load(const BlockPin& held, Booking& booking) {
   std::optional<AppendToken> token = index_.claim(id);
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
   Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
-  for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared}) {
-    InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
+  for (const LoadLink link : kEveryLoadLink) {
+    const Tier tier = tier_of(link);
+    InFlight move{.from = tier, .to = Tier::kDevice, .link = link, .pin = index_.pin(id), .parts = {}};
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const Block& block = index_.block(id);
       const LowerCopy* copy = block.whole_copy(group);
       if (!held.holds(group) || block.filled_in(group) == kBlockTokens || copy == nullptr ||
-          copy->tier != tier)
+          load_link_of(*copy) != link)
         continue;
       index_.hold(move.pin, group);
       index_.begin_read(id, tier, group);
       move.parts.push_back({group, copy->slot.slot(), block.parts[group]->slot.slot()});
       load.groups[group] = true;
       move.form = copy->form;
-      booking.bytes[LinkTimes::index_of(tier)] += copy_bytes(*copy);
+      booking.bytes[index_of(link)] += copy_bytes(*copy);
       if (windowed(group)) ++moving_[group];
     }
     if (move.parts.empty()) continue;
-    load.slowest = tier;
-    ++booking.moves[LinkTimes::index_of(tier)];
+    load.slowest = link;
+    ++booking.moves[index_of(link)];
     load.moves.push_back(begin_move(std::move(move)));
   }
   LOCI_CHECK(!load.moves.empty(), "a load has something to bring");
@@ -298,16 +323,20 @@ Transfers::Load& Transfers::begin_rotation(const BlockPin& held, const CoreProbe
   std::optional<AppendToken> token = index_.claim(id);
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
   Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
-  load.ends_at = std::max(now_, link_times_.free_at(Tier::kHost));
-  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk, Tier::kShared}) {
-    InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
+  load.ends_at = std::max(now_, link_times_.free_at(LoadLink::kHost));
+  // (First what the device has, then what comes over the links.)
+  for (std::size_t place = 0; place <= kLoadLinks; ++place) {
+    const bool is_here = place == 0;
+    const LoadLink link = is_here ? LoadLink::kHost : kEveryLoadLink[place - 1];
+    const Tier tier = is_here ? Tier::kDevice : tier_of(link);
+    InFlight move{.from = tier, .to = Tier::kDevice, .link = link, .pin = index_.pin(id), .parts = {}};
     move.original = index_.pin(found.original);
     move.rotate_by = -static_cast<std::int32_t>(found.shift_blocks * kBlockTokens);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const Block& from = index_.block(found.original);
       const bool on_device = from.filled_in(group) == kBlockTokens;
       const LowerCopy* copy = on_device ? nullptr : from.whole_copy(group);
-      if (on_device ? tier != Tier::kDevice : copy->tier != tier) continue;
+      if (on_device ? !is_here : is_here || load_link_of(*copy) != link) continue;
       index_.hold(move.pin, group);
       if (on_device) {
         index_.hold(*move.original, group);
@@ -317,13 +346,15 @@ Transfers::Load& Transfers::begin_rotation(const BlockPin& held, const CoreProbe
       const SlotId source = on_device ? from.parts[group]->slot.slot() : copy->slot.slot();
       move.parts.push_back({group, source, index_.block(id).parts[group]->slot.slot()});
       load.groups[group] = true;
-      booking.bytes[LinkTimes::index_of(tier)] +=
-          on_device ? config_.groups[group].block_bytes : copy_bytes(*copy);
-      if (!on_device) move.form = copy->form;
+      if (on_device) continue;
+      booking.bytes[index_of(link)] += copy_bytes(*copy);
+      move.form = copy->form;
     }
     if (move.parts.empty()) continue;
-    if (tier != Tier::kDevice) load.slowest = tier;
-    ++booking.moves[LinkTimes::index_of(tier)];
+    if (!is_here) {
+      load.slowest = link;
+      ++booking.moves[index_of(link)];
+    }
     load.moves.push_back(begin_move(std::move(move)));
   }
   return load;
@@ -340,7 +371,7 @@ OperationId Transfers::begin_move(InFlight move) {
   out.rotate_by = move.rotate_by;
   out.peer = move.peer;
   out.entry = index_.entry(move.to == Tier::kDevice ? move.source() : move.pin.block());
-  if (move.to == Tier::kDevice) ++loads_from_[LinkTimes::index_of(move.from)];
+  if (move.is_over_link()) ++loads_from_[index_of(move.link)];
   moves_.emplace_hint(moves_.end(), id, std::move(move));  // the latest
   return id;
 }
@@ -371,8 +402,10 @@ Transfers::Ended Transfers::end(const MoveOutcome& outcome, std::optional<Operat
   ++link.ended[static_cast<std::size_t>(outcome.result)];
   Ended ended;
   if (move.to == Tier::kDevice) {
-    --loads_from_[LinkTimes::index_of(move.from)];
-    if (move.from != Tier::kDevice) link_times_.end(move.from, outcome.move, outcome.result, now_);
+    if (move.is_over_link()) {
+      --loads_from_[index_of(move.link)];
+      link_times_.end(move.link, outcome.move, outcome.result, now_);
+    }
     end_load(std::move(move), outcome, first_pass, ended);
   } else {
     if (move.peer) ended.served = move.peer->read;
@@ -454,7 +487,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
     const bool was_not_written = result == MoveResult::kFailed || result == MoveResult::kTooSlow;
     if (was_not_written && move.to == Tier::kDisk) index_.doubt_slot(id, move.to, part.group);
     if (!shared) index_.finish_copy(id, move.to, part.group, done);
-    if (move.next_to_be_evicted) --saving_ahead_[LinkTimes::index_of(move.from)][part.group];
+    if (move.next_to_be_evicted) --saving_ahead_[index_of(move.from)][part.group];
   }
   if (move.peer) {
     --serves_in_flight_;

@@ -83,7 +83,7 @@ bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason re
   if (move.parts.empty()) return false;
   move.next_to_be_evicted = reason == SaveReason::kNextToBeEvicted;
   if (move.next_to_be_evicted) {
-    for (const MovePart& part : move.parts) ++saving_ahead_[LinkTimes::index_of(from)][part.group];
+    for (const MovePart& part : move.parts) ++saving_ahead_[index_of(from)][part.group];
   }
   ++saves_in_flight_;
   begin_move(std::move(move));
@@ -198,7 +198,7 @@ Transfers::TailSave Transfers::begin_tail_save(const SaveWishes::TailWish& wish,
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) moving_[group] += windowed(group);
   if (move.next_to_be_evicted) {
-    for (const MovePart& part : move.parts) ++saving_ahead_[LinkTimes::index_of(move.from)][part.group];
+    for (const MovePart& part : move.parts) ++saving_ahead_[index_of(move.from)][part.group];
   }
   ++saves_in_flight_;
   begin_move(std::move(move));
@@ -324,7 +324,7 @@ std::uint8_t Transfers::there_for_peers(BlockId id) const {
 std::uint8_t Transfers::coming_for_peers(BlockId id) const {
   const Block& block = index_.block(id);
   const auto load = loads_.find(id);
-  if (!block.appending || (load != loads_.end() && load->second.slowest == Tier::kShared)) return 0;
+  if (!block.appending || (load != loads_.end() && tier_of(load->second.slowest) == Tier::kShared)) return 0;
   std::uint8_t coming = 0;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (block.parts[group] && block.filled_in(group) < kBlockTokens)

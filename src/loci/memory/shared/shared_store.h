@@ -64,7 +64,8 @@ struct SharedRate {
 // there; a deletion that the store refuses, or one too many, is counted as dropped. Other changes do nothing.
 class SharedStore : public BlockSource {
  public:
-  // By key: bit g is set where the store has the part of group g, whole by its size.
+  // By key: bit g is set where the store has the part of group g, whole by its size. If a peer gives it, bit
+  // kLayerGroupsMax + g is set too.
   using Answer = std::function<void(std::vector<std::uint8_t> groups)>;
   // Answers once, at the latest after `time_limit`; what is not known by then counts as not there.
   virtual void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) = 0;
