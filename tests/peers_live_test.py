@@ -44,6 +44,10 @@ def parts(server, result):
     return server.metrics()[f'loci_peer_parts_total{{result="{result}"}}']
 
 
+def sum_of(server, name):
+    return sum(value for key, value in server.metrics().items() if key.startswith(name))
+
+
 def knows(server, count=1):
     wait_until(lambda: server.metrics().get('loci_peers{state="up"}') == count, f"it knows {count} peers")
 
@@ -134,6 +138,28 @@ def test_a_member_that_is_stopped_or_killed_is_computed_around(place, plain):
         with place.server("--disk", "none") as reborn:
             knows(other)
             goes_on_elsewhere(reborn, other, plain)
+
+
+def test_a_public_prefix_comes_from_a_member_that_has_it(place, plain, tmp_path):
+    """From the start, and later; what is said behind it is what a server alone says."""
+    text, later = story(900), story(901)
+    file = tmp_path / "public.txt"
+    file.write_text(text)
+    end = time.monotonic() + 120
+    with place.server("--disk", "none", "--public", str(file)) as one:
+        expect_equal(one.post("/v1/loci/warm", {"name": "later", "prompt": later}).status, 200, "a second one")
+        while True:  # a busy machine may keep a peer from answering in time
+            with place.server("--disk", "none", "--public", str(file)) as other:
+                at_start, computed = parts(other, "read"), sum_of(other, "loci_computed_tokens_total")
+                knows(other)
+                expect_equal(other.post("/v1/loci/warm", {"name": "later", "prompt": later}).status, 200, "the second one there")
+                for words in (text, later):
+                    said, tokens = say(other, words + " And then?")
+                    expect_equal(said, say(plain, words + " And then?")[0], "behind a public prefix, and by a server alone")
+                    expect(tokens["device"] >= 4 * BLOCK_TOKENS, f"the prefix is there: {tokens}")
+                if at_start >= 4 and computed < 3 * BLOCK_TOKENS and parts(other, "read") >= at_start + 4:
+                    break
+                expect(time.monotonic() < end, f"{at_start} parts were read at the start, {parts(other, 'read')} in all, {computed} tokens computed")
 
 
 def test_who_takes_no_part_gets_and_gives_nothing(place, plain):

@@ -54,24 +54,28 @@ Status check_advertised(const ServerConfig& config, spdlog::logger& log) {
       "advertise");
 }
 
+Member member_serving(const ServedModel& served) {
+  return {.fingerprint = fingerprint_text(served.model->spec.fingerprint),
+          .numerics = fmt::format("{} {}", kNumericsVersion, served.backend.layout),
+          .block_tokens = kBlockTokens};
+}
+
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,
                                                  const ServerConfig& config, std::uint16_t port,
                                                  const ServedModel& served, std::string store,
                                                  PeerState& peers, std::shared_ptr<spdlog::logger> log) {
   LOCI_ASSIGN_OR_RETURN(const MemberRole role, parse_member_role(config.role));
-  Member member{.id = random_member_id(),
-                .host = reachable_host(config.http.host),
-                .port = port,
-                .tls = config.http.tls.given(),
-                .models = {served.model->id},
-                .any_model = served.any_name,
-                .fingerprint = fingerprint_text(served.model->spec.fingerprint),
-                .numerics = fmt::format("{} {}", kNumericsVersion, served.backend.layout),
-                .block_tokens = kBlockTokens,
-                .version = kVersion,
-                .store = std::move(store),
-                .peer_port = peers.port(),
-                .role = role};
+  Member member = member_serving(served);
+  member.id = random_member_id();
+  member.host = reachable_host(config.http.host);
+  member.port = port;
+  member.tls = config.http.tls.given();
+  member.models = {served.model->id};
+  member.any_model = served.any_name;
+  member.version = kVersion;
+  member.store = std::move(store);
+  member.peer_port = peers.port();
+  member.role = role;
   member.models.insert(member.models.end(), served.aliases.begin(), served.aliases.end());
   if (!config.advertise.empty()) {
     LOCI_ASSIGN_OR_RETURN(auto address, parse_member_address(config.advertise));

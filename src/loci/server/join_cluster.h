@@ -28,6 +28,9 @@ namespace loci {
 // themselves at that address.
 Status check_advertised(const ServerConfig& config, spdlog::logger& log);
 
+// Of a member that serves it: what its state is, and no name or place.
+Member member_serving(const ServedModel& served);
+
 // Makes the server a member; it listens on `port`, serves `served`, and is called `store` in the store of
 // conversations. `peers` learns who the other members are. Errors: those of MemberTable::join(), naming join.
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,

@@ -184,6 +184,10 @@ Result<PeerState> open_peer_state(const ServerConfig& config, const std::optiona
   return state;
 }
 
+void know_peers(PeerState& peers, const Member& self, const MemberList& members) {
+  if (peers.list) peers.list->set(peers_of(self, members.members));
+}
+
 Status watch_peers(PeerState& peers, const ServerConfig& config, const Member& self,
                    std::shared_ptr<spdlog::logger> log) {
   if (!peers.list) return {};

@@ -49,6 +49,8 @@ bool takes_part_in_peers(const ServerConfig& config);
 Result<PeerState> open_peer_state(const ServerConfig& config, const std::optional<ClusterSecret>& secret,
                                   const ModelSpec& spec, const BackendInfo& backend, EngineOptions& options,
                                   const Clock& clock, std::shared_ptr<spdlog::logger> log);
+// From now on the server knows those of the members that serve the same state as `self`.
+void know_peers(PeerState& peers, const Member& self, const MemberList& members);
 // From now on the server knows its peers: all members but `self` that serve the same state. Errors: those of
 // open_members().
 Status watch_peers(PeerState& peers, const ServerConfig& config, const Member& self,

@@ -85,10 +85,14 @@ void warn_of_open_doors(const ServerParts& parts) {
       "anybody who reaches {} may use this server: it has no keys (option `api_keys`, LOCI_API_KEY)", host);
 }
 
-// The prefix that is public from the start.
+// The prefix that is public from the start. Another member may have its state already.
 Status warm_public(ServerParts& parts) {
   const std::string& file = parts.config.public_prefix;
   if (file.empty()) return {};
+  if (parts.members) {
+    const Result<MemberList> members = parts.members->list();
+    if (members.ok()) know_peers(parts.peers, member_serving(parts.served), *members);
+  }
   if (!parts.config.policies.reuse)
     return invalid_argument(
         "expected no public prefix while the option reuse is off: no request would use its state", "public");

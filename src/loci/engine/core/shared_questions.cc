@@ -16,7 +16,9 @@ constexpr Nanos kAskMin = 20 * kNanosPerMilli, kAskMax = 250 * kNanosPerMilli;
 }  // namespace
 
 std::optional<SharedAsk> SharedQuestions::ask(CoreRequest& request) const {
-  if (request.is_public || !config_.reuse || !transfers_.shared_readable()) return std::nullopt;
+  // (What is public keeps all state of its blocks, also what windows have moved past, which others let go.)
+  const bool asks = !request.is_public || !windows_.any();
+  if (!asks || !config_.reuse || !transfers_.shared_readable()) return std::nullopt;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   SharedAsk ask{.request = request.id, .keys = {}};
   Nanos compute = 0;

@@ -36,5 +36,29 @@ TEST(SharedQuestions, NothingIsAskedOfWhatWindowsHaveMovedPast) {
   EXPECT_EQ(keys_asked(d), 2u) << "of what follows nothing is here";
 }
 
+// Another server may have computed it. (In models with windows it needs state that others have let go.)
+TEST(SharedQuestions, APublicPrefixIsAskedForToo) {
+  CoreConfig config = tier_config(16, 0, 0);
+  config.groups.front().shared_blocks = 64;
+  Arrival arrival{RequestId(1), "operator", run_of(0, 140), 1, 0, {}, kNever};
+  arrival.scope = SharingScope::kPublic;
+  TierDriver d(config);
+  d.step(arrival);
+  ASSERT_EQ(keys_asked(d), 4u);
+  d.step(SharedAnswer{RequestId(1), {1, 1, 1, 0}});
+  EXPECT_EQ(d.count(Tier::kShared, Tier::kDevice), 3u);
+  d.finish();
+  EXPECT_EQ(d.rows, 44u);
+  d.arrive(2, run_of(0, 150));
+  EXPECT_EQ(d.starts.back().cached_tokens, 140u) << "and it is public";
+  d.finish();
+  config.groups.push_back(config.groups.front());
+  config.groups.back().window = 64;
+  TierDriver windows(config);
+  windows.step(arrival);
+  EXPECT_EQ(keys_asked(windows), 0u);
+  windows.finish();
+}
+
 }  // namespace
 }  // namespace loci
