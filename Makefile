@@ -61,6 +61,7 @@ crash: ## kill a server under load KILLS (200) times: no turn that a client saw 
 cluster-test: ## PostgreSQL, Redis, fronts and instances die, stop and lose their links under load: replies stay right, no turn is lost
 	@scripts/setup.sh build test
 	@scripts/build.sh release loci loci-random-model
+	@scripts/clients.sh s3
 	@scripts/pytest.sh -s tests/cluster_faults_test.py
 
 soak: ## mixed traffic, kills and damaged disks for MINUTES (60), every reply checked, memory and files flat

@@ -48,7 +48,7 @@ gpu_server() { scripts/build.sh release loci-simulated-gpu && live tests/gpu_tes
 figures() { scripts/build.sh release loci && python3 scripts/reproduce/main.py --quick --jobs "$cores"; }
 
 # Processes and links of a cluster that fail while clients ask.
-cluster_faults() { live tests/cluster_faults_test.py; }
+cluster_faults() { scripts/clients.sh s3 && live tests/cluster_faults_test.py; }
 
 node_client() {
   command -v npm >/dev/null || { note "npm is not installed: run make setup"; return 75; }

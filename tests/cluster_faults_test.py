@@ -6,6 +6,7 @@ reservations, connections and memory are as before (`make cluster-test`, docs/te
 """
 import contextlib
 import itertools
+import os
 import shutil
 import signal
 import time
@@ -18,8 +19,10 @@ from cluster_world import FLAGS, INSTANCES, World, ended
 from live_client import expect, expect_equal, read_all, stop_process, wait_until
 from live_cluster import Cluster, question, texts
 from postgres_server import find_binaries
+from s3_server import BUCKET, OWNER, PROGRAM, READER, S3Server
 
 MODES = ("slow", "flip", "garbage", "cut", "silent", "repeat", "reorder")
+S3_MODES = ("slow", "flip", "garbage", "cut")
 # Of turns whose instance ended, or was taken for dead, and of the next turn while that one's claim holds.
 LOST = {"instance_lost", "conversation_locked"}
 # Of turns while the database does not answer; in a stream that had begun it is a server_error, as the API names it.
@@ -186,6 +189,57 @@ def test_store_behind_a_bad_link(world):
     load.check()
 
 
+@pytest.fixture()
+def bucket(tmp_path, monkeypatch):
+    if not os.access(PROGRAM, os.X_OK):
+        pytest.skip("there is no S3 server: scripts/clients.sh s3 installs one")
+    for name in ("AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    server = S3Server(tmp_path).start()
+    yield server
+    server.kill()
+
+
+def test_a_bucket_of_an_s3_store(world, bucket, tmp_path, monkeypatch):
+    """Two members of a cluster of their own that share it, and give each other nothing. It is reached by a link that does to bytes
+    what it is told, it is killed, and refuses whatever the second member would write."""
+    host = world.network.host(1)
+    place = Cluster(world.binary, world.model, str(tmp_path), world.postgres, FLAGS)
+    with contextlib.ExitStack() as stack:
+        link = BadLink(("127.0.0.1", bucket.port), host, 9300)
+        stack.callback(link.close)
+        url = f"s3://{BUCKET}/faults?endpoint=http://{host}:{link.port}"
+        members = []
+        for number, (name, secret) in ((33, OWNER), (34, READER)):
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", name)
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+            server = place.server("--port", str(9000 + number), "--peer-port", "none", "--shared", url, place=world.network.place(number))
+            members.append(stack.enter_context(ended(server)))
+        front = stack.enter_context(place.front("--policy", "least-load"))
+        front.wait_for(2)
+
+        def parts(result):
+            return sum(member.metrics()[f'loci_shared_parts_total{{result="{result}"}}'] for member in members)
+
+        def wait_for_more(result, what):
+            before = parts(result)
+            wait_until(lambda: load.broken() or parts(result) > before, what)
+        load = world.load([front])
+        with load:
+            wait_for_more("read", "state is read from the bucket")
+            wait_until(lambda: load.broken() or parts("refused") > 0, "it refuses what the second one would write")
+            for mode in S3_MODES:
+                link.mode = mode
+                load.advance(1)
+            link.mode = "pass"
+            bucket.kill()
+            load.advance(1)
+            bucket.start()
+            wait_for_more("read", "the bucket is asked again")
+        world.settle({f"member {i}": member for i, member in enumerate([*members, front])})
+        load.check()
+
+
 def test_peers_behind_bad_links(world, tmp_path):
     """Two members of a cluster of their own. The ports at which they give state, and say what they have, are reached by links that do
     to bytes what they are told; no shared store."""
@@ -212,7 +266,7 @@ def test_peers_behind_bad_links(world, tmp_path):
             for mode in MODES:
                 for link in links:
                     link.mode = mode
-                load.advance(2)
+                load.advance(1)
             for link in links:
                 link.mode = "pass"
             before = read()
