@@ -29,9 +29,9 @@ std::span<const float> SequenceRunner::run_span(std::span<const TokenId> tokens,
   span.logits = logits;
   const std::size_t used = (position + tokens.size() + kBlockTokens - 1) / kBlockTokens;
   LOCI_CHECK(used <= blocks_, "the sequence must fit into the pool");
-  BlockTable table;
-  for (std::uint32_t block = 0; block < used; ++block) table.blocks.emplace_back(block);
-  span.tables.assign(backend_->info().groups.size(), table);
+  std::vector<SlotId> slots;
+  for (std::uint32_t block = 0; block < used; ++block) slots.emplace_back(block);
+  span.tables.assign(backend_->info().groups.size(), BlockTable{slots});
   Pass pass;
   pass.id = OperationId(++passes_);
   pass.spans.push_back(std::move(span));

@@ -100,6 +100,19 @@ class WrappedBackend : public Backend {
   BackendInfo info_;
 };
 
+// The table as if the block had the slot.
+inline void put_slot(BlockTable& table, std::size_t block, SlotId slot) {
+  std::vector<SlotId> slots(table.blocks.begin(), table.blocks.end());
+  slots.at(block) = slot;
+  table.blocks = slots;
+}
+// The table without the slots of its first blocks.
+inline void drop_slots(BlockTable& table, std::size_t blocks) {
+  std::vector<SlotId> slots(table.blocks.begin(), table.blocks.end());
+  std::fill_n(slots.begin(), blocks, kNoSlot);
+  table.blocks = slots;
+}
+
 // Where a layer of the model is: its group, and its place in the group.
 struct LayerPlace {
   std::uint32_t group = 0;

@@ -26,6 +26,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/compute/slot_table.h"
 
 namespace loci {
 
@@ -77,7 +78,7 @@ struct DeviceSampling {
 // reaches at least to the span's last token. Blocks that end at or before first_visible() of the span's first
 // token are never read and may be kNoSlot.
 struct BlockTable {
-  std::vector<SlotId> blocks;
+  SharedSlots blocks;
   // The span writes state from this position on. Before it the state is there already, perhaps in a slot that
   // others read, and is only read. This can include positions of the span itself, whose state another group
   // lacks.

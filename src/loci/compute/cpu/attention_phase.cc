@@ -63,8 +63,7 @@ AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& sc
 void AttentionPhase::find_context(const AttentionInput& input, const Unit& unit, Context& context) const {
   const AttentionTask& task = input.plan.tasks()[unit.task];
   const Segment& segment = input.plan.segments()[task.segment];
-  const std::vector<SlotId>& table =
-      input.pass.spans[segment.span].tables[blocks_.group_of(input.layer)].blocks;
+  const SharedSlots& table = input.pass.spans[segment.span].tables[blocks_.group_of(input.layer)].blocks;
   const std::uint32_t begin = unit.partial * kPartialTokens;
   std::uint32_t query = 0, visible = 0;
   for (std::uint32_t row = 0; row < task.rows; ++row) {

@@ -31,10 +31,10 @@ struct DividedAttention {
   // Of a sequence: its blocks are those of any other span of the same one.
   void add(std::uint32_t position, std::uint32_t tokens, std::uint32_t sequence) {
     Span span{.tokens = std::vector<TokenId>(tokens), .position = position, .layers = {0, 1}};
-    BlockTable table;
+    std::vector<SlotId> slots;
     for (std::uint32_t i = 0; i * kBlockTokens < position + tokens; ++i)
-      table.blocks.emplace_back((i * 7 + sequence) % kSlots);
-    span.tables = {table};
+      slots.emplace_back((i * 7 + sequence) % kSlots);
+    span.tables = {BlockTable{slots}};
     pass.spans.push_back(std::move(span));
   }
   PassPlan plan(std::uint32_t threads) const {

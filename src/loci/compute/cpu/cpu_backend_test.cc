@@ -152,7 +152,7 @@ class BackendTest : public testing::TestWithParam<std::tuple<StateType, NamedSha
       for (std::size_t i = pool.size() - 1; i > 0; --i) std::swap(pool[i], pool[random.below(i + 1)]);
       for (std::size_t i = 0; i < sequences.size(); ++i) {
         const auto count = static_cast<std::ptrdiff_t>((sequences[i].tokens.size() + 31) / 32);
-        all[i].push_back({{pool.end() - count, pool.end()}});
+        all[i].push_back({std::vector<SlotId>(pool.end() - count, pool.end())});
         pool.resize(pool.size() - static_cast<std::size_t>(count));
       }
     }
@@ -162,7 +162,7 @@ class BackendTest : public testing::TestWithParam<std::tuple<StateType, NamedSha
   static Tables without_unseen(const Backend& backend, Tables tables, std::uint32_t position) {
     for (std::size_t group = 0; group < tables.size(); ++group) {
       const std::uint32_t first = first_visible(backend.info().groups[group].window, position);
-      std::fill_n(tables[group].blocks.begin(), first / kBlockTokens, kNoSlot);
+      drop_slots(tables[group], first / kBlockTokens);
     }
     return tables;
   }

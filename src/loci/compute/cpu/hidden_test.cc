@@ -47,10 +47,10 @@ Span make_span(const Backend& backend, const std::vector<TokenId>& tokens, std::
   span.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
   span.position = begin;
   span.layers = {0, backend.info().layers};
-  BlockTable table;
+  std::vector<SlotId> slots;
   for (std::uint32_t i = 0; i < (end + kBlockTokens - 1) / kBlockTokens; ++i)
-    table.blocks.emplace_back(first_slot + i);
-  span.tables.assign(backend.info().groups.size(), table);
+    slots.emplace_back(first_slot + i);
+  span.tables.assign(backend.info().groups.size(), BlockTable{slots});
   span.logits = logits;
   return span;
 }
@@ -181,7 +181,7 @@ TEST_P(HiddenInSlotsTest, APassProjectsWhatArrives) {
       Pass pass = pass_behind(*to, 4);
       pass.spans.push_back(make_span(*to, computed_.tokens, 0, 20, 0, LogitsWanted::kLast));
       pass.spans.push_back(make_span(*to, computed_.tokens, kHidden, kHidden + 1, 4, LogitsWanted::kLast));
-      pass.spans[2].tables[0].blocks.back() = SlotId(9);
+      put_slot(pass.spans[2].tables[0], kBlocks, SlotId(9));
       run_pass(*to, pass, results_);
       mover.join();
       ASSERT_TRUE(results_[0].status.ok());
@@ -371,8 +371,10 @@ TEST(HiddenArrivalsTest, AFailureAmongManyFailsItsReadersAlone) {
     return make_span(*to, of.tokens, of.hidden, of.hidden + kBehind, 0, LogitsWanted::kAll);
   };
   Pass pass{{}, {}, {behind(computed), behind(few)}};
-  pass.spans[0].tables[0].blocks.back() = SlotId(30);
-  pass.spans[1].tables[0].blocks.back() = SlotId(31);
+  for (const std::uint32_t i : {0u, 1u}) {
+    BlockTable& table = pass.spans[i].tables[0];
+    put_slot(table, table.blocks.size() - 1, SlotId(30 + i));
+  }
   std::vector<SpanResult> results;
   run_pass(*to, pass, results);
   mover.join();

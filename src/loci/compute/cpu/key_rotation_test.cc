@@ -278,8 +278,9 @@ TEST_P(KeyRotationTest, GivesWhatTheBackendComputesThere) {
       ASSERT_EQ((*backend)->info().positions, Positions::kRotary);
       ASSERT_TRUE((*backend)->allocate_blocks(0, blocks).ok());
       const auto computed = [&](std::uint32_t block) {
-        Span span{tokens, block * kBlockTokens, {0, spec.layer_count()}, {BlockTable{}}};
-        for (std::uint32_t i = 0; i <= block; ++i) span.tables[0].blocks.emplace_back(i);
+        std::vector<SlotId> slots;
+        for (std::uint32_t i = 0; i <= block; ++i) slots.emplace_back(i);
+        Span span{tokens, block * kBlockTokens, {0, spec.layer_count()}, {BlockTable{slots}}};
         std::vector<SpanResult> results;
         run_pass(**backend, {{}, {}, {span}}, results);
         Slice slice((*backend)->info().groups[0].layer_slice_bytes);

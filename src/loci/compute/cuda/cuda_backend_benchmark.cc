@@ -122,12 +122,12 @@ class ModelBench {
   }
   // Scattered: neighbouring blocks of a sequence are far apart.
   BlockTable table(std::uint32_t first, std::uint32_t context) const {
-    BlockTable table;
+    std::vector<SlotId> slots;
     std::uint64_t stride = slots_ * 5ull / 8;
     while (std::gcd(stride, std::uint64_t{slots_}) != 1) ++stride;
     for (std::uint32_t i = 0; i < blocks_of(context); ++i)
-      table.blocks.emplace_back(static_cast<std::uint32_t>((first + i) * stride % slots_));
-    return table;
+      slots.emplace_back(static_cast<std::uint32_t>((first + i) * stride % slots_));
+    return {slots};
   }
   Pass step(std::uint32_t batch, std::uint32_t context, bool fed) {
     Pass pass;

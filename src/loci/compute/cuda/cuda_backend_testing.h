@@ -194,7 +194,7 @@ class CudaBackendTest : public testing::TestWithParam<NamedShape> {
   static Tables without_unseen(const Backend& backend, Tables tables, std::uint32_t position) {
     for (std::size_t group = 0; group < tables.size(); ++group) {
       const std::uint32_t first = first_visible(backend.info().groups[group].window, position);
-      std::fill_n(tables[group].blocks.begin(), first / kBlockTokens, kNoSlot);
+      drop_slots(tables[group], first / kBlockTokens);
     }
     return tables;
   }

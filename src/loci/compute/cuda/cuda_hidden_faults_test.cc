@@ -151,7 +151,7 @@ TEST_F(CudaRefusedProjectionTest, WhatIsCopiedOfItIsNotReadAsState) {
   const BlockCopy copy{SlotId(kThere + 2), SlotId(15), 20, 0};
   const auto read_copy = [&] {
     Span reader = span(kThere, 2 * kBlockTokens + 20, 3 * kBlockTokens);
-    reader.tables[0].blocks[2] = SlotId(15);
+    put_slot(reader.tables[0], 2, SlotId(15));
     run_pass(*backend_, {{}, {}, {std::move(reader)}}, results_);
     return results_[0].status;
   };

@@ -160,7 +160,7 @@ TEST_P(CudaHiddenTest, APassProjectsWhatArrives) {
     pass.spans.push_back(
         make_span(computed().tokens, 0, 20, same_slots(*to, slots(0, 1)), layers_, LogitsWanted::kLast));
     pass.spans.push_back(span_behind(*to, kThere));
-    pass.spans[2].tables[0].blocks.back() = SlotId(kThere + kBlocks + 1);
+    put_slot(pass.spans[2].tables[0], kBlocks, SlotId(kThere + kBlocks + 1));
     run_pass(*to, pass, results_);
     mover.join();
     for (const std::size_t reader : {0, 2}) {
@@ -223,7 +223,7 @@ TEST_P(CudaHiddenTest, WhatNoPassHasReadYetIsSavedAndCopiedAsItWasComputed) {
   const std::uint32_t parted = kHidden - kBlockTokens + 20;
   pass.spans.push_back(make_span(computed().tokens, parted, kTokens,
                                  same_slots(*to, slots(kThere, kBlocks + 1)), layers_, LogitsWanted::kAll));
-  pass.spans[0].tables[0].blocks[kBlocks - 1] = SlotId(3);
+  put_slot(pass.spans[0].tables[0], kBlocks - 1, SlotId(3));
   run_pass(*to, pass, results_);
   ASSERT_TRUE(results_[0].status.ok());
   const Bits all = bits_of(results_[0].logits);

@@ -141,8 +141,9 @@ class Restore {
         span.tokens = {TokenId(i % model_.spec.vocabulary)};
         span.position = kStepContext + step;
         span.layers = {0, model_.spec.layer_count()};
-        BlockTable& table = span.tables.emplace_back();
-        for (std::uint32_t k = 0; k < kStepBlocks; ++k) table.blocks.emplace_back(i * kStepBlocks + k);
+        std::vector<SlotId> slots;
+        for (std::uint32_t k = 0; k < kStepBlocks; ++k) slots.emplace_back(i * kStepBlocks + k);
+        span.tables = {BlockTable{slots}};
         span.logits = LogitsWanted::kLast;
         span.sampling = DeviceSampling{};
         for (std::uint32_t layer = 0; captures && layer < model_.spec.layer_count(); ++layer) {
@@ -209,9 +210,10 @@ class Restore {
     for (std::uint32_t i = begin; i < end; ++i) span.tokens.emplace_back(i * 7919 % model_.spec.vocabulary);
     span.position = begin;
     span.layers = {0, model_.spec.layer_count()};
-    span.tables = {BlockTable{{slots_.begin(), slots_.begin() + (end + kBlockTokens - 1) / kBlockTokens}}};
+    std::vector<SlotId> slots(slots_.begin(), slots_.begin() + (end + kBlockTokens - 1) / kBlockTokens);
     if (begin % kBlockTokens == 0 && end - begin == kQuestion)
-      span.tables[0].blocks.back() = slots_.back();  // also behind a part of the longest context
+      slots.back() = slots_.back();  // also behind a part of the longest context
+    span.tables = {BlockTable{slots}};
     span.logits = logits;
     runner_->begin(std::move(pass));
     runner_->finish(results_);

@@ -53,6 +53,8 @@ bool BlockTables::reserve_next(CoreRequest& request) {
       return false;
     }
   }
+  for (std::uint32_t group = 0; group < group_count_; ++group)
+    request.tables[group].push_back(request.grown[group]->slot());
   windows_.begin_next(request);
   return true;
 }
@@ -61,7 +63,6 @@ void BlockTables::open_next(CoreRequest& request) {
   LOCI_CHECK(request.length() == request.blocks.size() * kBlockTokens + 1, "a new block's first token");
   BlockPin pin = index_.open_tail(request.blocks.back().block());
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    request.tables[group].push_back(request.grown[group]->slot());
     index_.place(pin, group, std::move(*request.grown[group]));
     request.grown[group].reset();
   }
@@ -71,7 +72,10 @@ void BlockTables::open_next(CoreRequest& request) {
 }
 
 void BlockTables::release_slots(CoreRequest& request) {
-  for (CoreSlots::value_type& slot : request.grown) slot.reset();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.grown[group].reset();
+    request.tables[group].pop_back();
+  }
   windows_.release_next(request);
 }
 
@@ -136,7 +140,7 @@ void BlockTables::complete_tail(CoreRequest& request) {
   const std::optional<OperationId> last_pass = flights_.last_id();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const SlotId slot = index_.block(block).parts[group]->slot.slot();
-    request.tables[group][number] = slot;
+    request.tables[group].set(number, slot);
     // A pass in flight goes on with the slots that were there when it was planned.
     flights_.detach(request, group, std::move(completion.dropped[group]));
     if (!completion.replaced[group]) continue;
@@ -145,7 +149,7 @@ void BlockTables::complete_tail(CoreRequest& request) {
     for (CoreRequest* other : batch_) {
       if (number < other->blocks.size() && other->blocks[number].block() == block &&
           other->blocks[number].holds(group)) {
-        other->tables[group][number] = slot;
+        other->tables[group].set(number, slot);
       }
     }
   }
@@ -202,7 +206,7 @@ void BlockTables::let_go(CoreRequest& request) {
     request.blocks.pop_back();
   }
   windows_.leave(request);
-  for (std::vector<SlotId>& table : request.tables) table.clear();
+  for (SlotTable& table : request.tables) table.clear();
 }
 
 }  // namespace loci

@@ -75,7 +75,10 @@ void BlockTables::check_names(const CoreRequest& request) const {
 void BlockTables::check_slots(const CoreRequest& request) const {
   const auto count = static_cast<std::uint32_t>(request.blocks.size());
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    LOCI_CHECK(request.tables[group].size() == count, "invariant 2: a table has a place for every block");
+    LOCI_CHECK(request.tables[group].size() == count + request.has_grown(),
+               "invariant 2: a table has a place for every block");
+    LOCI_CHECK(!request.has_grown() || request.tables[group][count] == request.grown[group]->slot(),
+               "invariant 2: a table has the slots of the block that comes");
     for (std::uint32_t i = 0; i < count; ++i) {
       const bool holds = request.blocks[i].holds(group);
       const std::optional<DevicePart>& part = index_.block(request.blocks[i].block()).parts[group];

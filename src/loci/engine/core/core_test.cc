@@ -424,6 +424,37 @@ std::uint32_t held(const BlockTable& table) {
          static_cast<std::uint32_t>(std::count(table.blocks.begin(), table.blocks.end(), kNoSlot));
 }
 
+TEST(Core, DecodesReadTheirTablesWithoutACopy) {
+  Driver d(config_of(64, 256));
+  d.arrive(1, run_of(0, 200), 60);
+  d.done();
+  const auto first = d.in_flight->pass->spans.front().tables.front().blocks;
+  ASSERT_EQ(first.size(), 7u);
+  for (std::uint32_t position = 201; position < 7 * kBlockTokens; ++position) {
+    d.done();
+    ASSERT_EQ(d.in_flight->pass->spans.front().position, position);
+    EXPECT_EQ(d.in_flight->pass->spans.front().tables.front().blocks.begin(), first.begin());
+  }
+  d.finish();
+}
+
+// What a pass was given stays, while its request's window moves on and its table grows.
+TEST(CoreWindows, APassKeepsTheTablesThatItBeganWith) {
+  Driver d(window_config({{0, 64}, {64, 8}}, 64));
+  d.arrive(1, run_of(0, 500), 200);
+  struct Seen {
+    SharedSlots slots;
+    std::vector<SlotId> then;
+  };
+  std::vector<Seen> seen;
+  for (; d.in_flight; d.done()) {
+    for (const BlockTable& table : d.in_flight->pass->spans.front().tables)
+      seen.push_back({table.blocks, {table.blocks.begin(), table.blocks.end()}});
+  }
+  ASSERT_GT(seen.size(), 400u);
+  for (const Seen& one : seen) ASSERT_TRUE(std::ranges::equal(one.slots, one.then));
+}
+
 TEST(CoreWindows, ALongPromptNeedsNoMoreThanItsWindowAndAChunk) {
   Driver d(window_config({{0, 64}, {64, 6}}, 64));
   d.arrive(1, run_of(0, 1000), 200);

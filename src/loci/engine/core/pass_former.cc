@@ -352,7 +352,7 @@ std::uint64_t PassFormer::write(const CorePass& pass, Nanos patience, Plan& plan
   out.spans.reserve(pass.spans.size());
   plan.spans.reserve(pass.spans.size());
   for (const CoreSpan& span : pass.spans) {
-    const CoreRequest& request = *span.request;
+    CoreRequest& request = *span.request;
     Span& s = out.spans.emplace_back();
     s.token_of = span.token_of;
     if (span.token_of) {
@@ -366,12 +366,7 @@ std::uint64_t PassFormer::write(const CorePass& pass, Nanos patience, Plan& plan
     const std::uint32_t blocks = (span.position + span.count + kBlockTokens - 1) / kBlockTokens;
     s.tables.resize(group_count_);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const std::vector<SlotId>& table = request.tables[group];
-      std::vector<SlotId>& slots = s.tables[group].blocks;
-      const auto known = static_cast<std::ptrdiff_t>(std::min<std::size_t>(blocks, table.size()));
-      slots.reserve(blocks);
-      slots.assign(table.begin(), table.begin() + known);
-      if (table.size() < blocks) slots.push_back(request.grown[group]->slot());
+      s.tables[group].blocks = request.tables[group].share(blocks);
       const std::uint32_t write_from = span.write_from[group];
       s.tables[group].write_from = write_from > span.position ? write_from : 0;
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "loci/compute/slot_table.h"
 #include "loci/engine/core/owned_by.h"
 #include "loci/engine/core/phases.h"
 #include "loci/engine/core/plan.h"
@@ -145,8 +146,9 @@ struct CoreRequest : RequestFacts {
   // blocks[i]: tokens [i, i + 1) * kBlockTokens. Windows changes which parts they hold; Flights takes them
   // over, and the machine those of a public prefix.
   std::vector<BlockPin> blocks;
-  // Their parts' slots; kNoSlot: not held. Windows changes them too.
-  std::array<std::vector<SlotId>, kLayerGroupsMax> tables;
+  // Their parts' slots, then those of `grown`; kNoSlot: not held. Passes share them. Windows changes them
+  // too.
+  std::array<SlotTable, kLayerGroupsMax> tables;
   std::optional<AppendToken> tail;  // for the last block, until it is whole
   // Slots for the block of the token that the pass in flight samples, if the pass ahead begins this block.
   // Flights takes them over.

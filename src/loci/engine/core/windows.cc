@@ -239,7 +239,7 @@ bool Windows::take_parts(CoreRequest& request, std::uint32_t block_number) {
       const bool placed = index_.place(pin, group);
       LOCI_CHECK(placed, "the slots that admission has promised are there");
     }
-    request.tables[group][block_number] = index_.block(pin.block()).parts[group]->slot.slot();
+    request.tables[group].set(block_number, index_.block(pin.block()).parts[group]->slot.slot());
     ++request.windows.change().held[group];
   }
   return true;
@@ -280,7 +280,7 @@ bool Windows::let_go_behind_window(CoreRequest& request) {
       const bool at_parting =
           i * kBlockTokens < own.parting && (i + 1) * kBlockTokens > first_visible(window, own.parting);
       index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehindWindow);
-      request.tables[group][i] = kNoSlot;
+      request.tables[group].set(i, kNoSlot);
       --own.held[group];
     }
     const std::uint32_t ahead = config_.passes_ahead;

@@ -39,8 +39,8 @@ class LogWriter {
     number(static_cast<std::uint32_t>(value.size()));
     out_.append(value);
   }
-  template <class Tag>
-  void ids(const std::vector<StrongId<Tag, std::uint32_t>>& values) {
+  template <class Ids>
+  void ids(const Ids& values) {
     list(values, [this](const auto& value) { this->id(value); });
   }
   // Writes a count, then each value by `put`.

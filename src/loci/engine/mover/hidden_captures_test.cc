@@ -96,9 +96,7 @@ class HiddenCapturesTest : public testing::Test {
   static Span span(std::uint32_t begin, std::uint32_t end, std::vector<std::uint32_t> slots) {
     Span span{.position = begin, .layers = {0, kLayers}};
     for (std::uint32_t i = begin; i < end; ++i) span.tokens.emplace_back(i * 7);
-    BlockTable table;
-    for (const std::uint32_t slot : slots) table.blocks.emplace_back(slot);
-    span.tables = {table};
+    span.tables = {BlockTable{std::vector<SlotId>(slots.begin(), slots.end())}};
     return span;
   }
   // As a backend would.

@@ -115,8 +115,9 @@ class EngineCuda : public testing::TestWithParam<Case> {
   Tokens expected(const Tokens& prompt, std::size_t count) {
     Tokens tokens = prompt;
     std::vector<SpanResult> results;
-    BlockTable table;
-    for (std::uint32_t i = 0; i < kContext / kBlockTokens; ++i) table.blocks.emplace_back(i);
+    std::vector<SlotId> slots;
+    for (std::uint32_t i = 0; i < kContext / kBlockTokens; ++i) slots.emplace_back(i);
+    const BlockTable table{slots};
     for (std::uint32_t done = 0; tokens.size() < prompt.size() + count;) {
       Span span;
       span.tokens.assign(tokens.begin() + done, tokens.end());

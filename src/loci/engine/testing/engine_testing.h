@@ -82,7 +82,7 @@ class PrefixBackend final : public EmptyBackend {
   }
   std::uint64_t write(const Span& span) {
     const auto place = [&](std::uint32_t position) -> std::uint64_t& {
-      return at(span.tables.at(0).blocks.at(position / kBlockTokens), position % kBlockTokens);
+      return at(span.tables.at(0).blocks[position / kBlockTokens], position % kBlockTokens);
     };
     std::uint64_t prefix = span.position == 0 ? 0 : place(span.position - 1);
     for (std::uint32_t i = 0; i < span.tokens.size(); ++i) {

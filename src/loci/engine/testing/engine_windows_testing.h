@@ -73,7 +73,9 @@ class Reference {
       : backend_(make_backend(model, {.threads = 1},
                               std::vector<std::uint32_t>(kLayerGroupsMax, kContext / kBlockTokens))),
         layers_(model.spec.layer_count()) {
-    for (std::uint32_t i = 0; i < kContext / kBlockTokens; ++i) table_.blocks.emplace_back(i);
+    std::vector<SlotId> slots;
+    for (std::uint32_t i = 0; i < kContext / kBlockTokens; ++i) slots.emplace_back(i);
+    table_.blocks = slots;
   }
   Reply reply(const Tokens& prompt, std::size_t count) {
     Sampler sampler(greedy_with_logprobs(), prompt, {}, kVocabulary);

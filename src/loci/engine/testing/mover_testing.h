@@ -149,15 +149,15 @@ class MoverTest : public testing::TestWithParam<Case> {
   // Slots `first`, `first` + 1 ... hold the context; the last one is the scratch slot, so that the state that
   // moves is never written.
   Span span(const Tokens& tokens, std::uint32_t begin, std::uint32_t end, std::uint32_t first) const {
-    BlockTable table;
+    std::vector<SlotId> slots;
     for (std::uint32_t i = 0; i * kBlockTokens < end; ++i) {
-      table.blocks.emplace_back(i < kBlocks ? first + i : kScratch);
+      slots.emplace_back(i < kBlocks ? first + i : kScratch);
     }
     Span span{.tokens = Tokens(tokens.begin() + begin, tokens.begin() + end),
               .position = begin,
               .layers = {0, layers()},
               .logits = LogitsWanted::kAll};
-    span.tables.assign(groups(), table);
+    span.tables.assign(groups(), BlockTable{slots});
     return span;
   }
   std::vector<Status> run(std::vector<Span> spans) {

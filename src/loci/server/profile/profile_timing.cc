@@ -120,9 +120,10 @@ Span PassTimer::span_of(std::uint32_t position, std::uint32_t rows, std::uint32_
   span.position = position;
   span.layers = {0, layers};
   for (const std::uint32_t first : slots_.first) {
-    BlockTable& table = span.tables.emplace_back();
+    std::vector<SlotId> slots;
     for (std::uint64_t block = 0; block * kBlockTokens < std::uint64_t{position} + rows; ++block)
-      table.blocks.emplace_back(first + static_cast<std::uint32_t>((slot + block) % slots_.count));
+      slots.emplace_back(first + static_cast<std::uint32_t>((slot + block) % slots_.count));
+    span.tables.push_back({slots});
   }
   return span;
 }
