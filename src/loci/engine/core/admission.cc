@@ -159,7 +159,18 @@ void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_c
   request.prefix.change().public_blocks = probes.public_blocks;
   fill_tables(request);
   request.whole_blocks = first_to_compute(probes);
+  request.untouched_from = windows_.any() ? UINT32_MAX : first_untouched(request);
   windows_.take(request, probes);
+}
+
+// (Its own loads have not begun.)
+std::uint32_t Admission::first_untouched(const CoreRequest& request) const {
+  auto first = static_cast<std::uint32_t>(request.blocks.size());
+  for (; first > 0; --first) {
+    const BlockId id = request.blocks[first - 1].block();
+    if (index_.block(id).filled > 0 || transfers_.loading(id)) break;
+  }
+  return first;
 }
 
 void Admission::fill_tables(CoreRequest& request) const {

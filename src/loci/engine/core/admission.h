@@ -114,6 +114,7 @@ class Admission {
   void take_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
                    std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
   void place(BlockPin& pin, bool all_groups);
+  std::uint32_t first_untouched(const CoreRequest& request) const;
   void fill_tables(CoreRequest& request) const;
   void add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens, bool to_tail,
                 CorePass& pass);

@@ -90,7 +90,10 @@ bool BlockTables::begin_loads(CoreRequest& request, const CoreProbes& probes) {
   }
   request.loads = transfers_.load(std::span<const CoreProbe>(probes.blocks).first(whole),
                                   std::span<const BlockPin>(request.blocks).first(whole));
-  if (!request.loads.empty()) request.load_phase.become(LoadPhase::kWaits);
+  if (!request.loads.empty()) {
+    request.load_phase.become(LoadPhase::kWaits);
+    request.untouched_from = std::max(request.untouched_from, request.loads.back() + 1);
+  }
   return for_others;
 }
 
@@ -116,6 +119,7 @@ void BlockTables::miss(const Transfers::Missed& missed) {
 // --- what passes bring ---
 
 void BlockTables::fill(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
+  touch(request, piece.block);
   if (piece.claim) {
     index_.fill(*pass.claims[*piece.claim], piece.filled);
     if (piece.filled == kBlockTokens) wish_copies(piece.block);
@@ -128,6 +132,18 @@ void BlockTables::fill(CoreRequest& request, const CorePiece& piece, const CoreP
   if (piece.filled == kBlockTokens) complete_tail(request);
 }
 
+// The block has state from now on, for all who have it.
+void BlockTables::touch(CoreRequest& request, BlockId block) const {
+  const std::uint32_t number = index_.block(block).depth - 1;
+  request.untouched_from = std::max(request.untouched_from, number + 1);
+  if (index_.block(block).pins == 1) return;
+  for (CoreRequest* other : batch_) {
+    if (other->untouched_from <= number && number < other->blocks.size() &&
+        other->blocks[number].block() == block)
+      other->untouched_from = number + 1;
+  }
+}
+
 // The tail is whole: it becomes a block that others find by its key, or gives way to one that is there.
 void BlockTables::complete_tail(CoreRequest& request) {
   const std::size_t number = request.blocks.size() - 1;
@@ -137,6 +153,7 @@ void BlockTables::complete_tail(CoreRequest& request) {
   request.tail.reset();
   request.blocks[number] = std::move(completion.pin);
   const BlockId block = request.blocks[number].block();
+  touch(request, block);
   const std::optional<OperationId> last_pass = flights_.last_id();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const SlotId slot = index_.block(block).parts[group]->slot.slot();
@@ -206,6 +223,7 @@ void BlockTables::let_go(CoreRequest& request) {
     request.blocks.pop_back();
   }
   windows_.leave(request);
+  request.untouched_from = 0;
   for (SlotTable& table : request.tables) table.clear();
 }
 

@@ -30,6 +30,7 @@
 //   5. A table spells its request's tokens: each block is its predecessor's child, under the key of its
 //   tokens.
 //   7. Who is held up by loads has blocks of its own that were on their way, each once and from the left.
+//   10. Blocks that are said to be untouched have no state, and none is coming.
 #pragma once
 
 #include <cstdint>
@@ -101,12 +102,14 @@ class BlockTables {
  private:
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
   void release_slots(CoreRequest& request);
+  void touch(CoreRequest& request, BlockId block) const;
   void complete_tail(CoreRequest& request);
   void wish_copies(BlockId block);
   void wish_windows(const CoreRequest& request);
   ChainKey check_parent(const CoreRequest& request, std::size_t number, ChainKey key, BlockId& parent) const;
   void check_names(const CoreRequest& request) const;
   void check_slots(const CoreRequest& request) const;
+  void check_untouched(const CoreRequest& request) const;
   static void check_loads(const CoreRequest& request);
 
   BlockIndex& index_;

@@ -16,6 +16,7 @@ void BlockTables::check_invariants(const CoreRequest& request) const {
   check_slots(request);
   check_names(request);
   check_loads(request);
+  check_untouched(request);
 }
 
 // Checks what the block hangs from. That is the block before it (`parent`, whose key is `key`), or a gate:
@@ -91,6 +92,14 @@ void BlockTables::check_slots(const CoreRequest& request) const {
       LOCI_CHECK(holds && (part->filled == kBlockTokens || comes || request.load_phase.is(LoadPhase::kLost)),
                  "invariant 4: whole blocks lack nothing that is seen");
     }
+  }
+}
+
+void BlockTables::check_untouched(const CoreRequest& request) const {
+  for (std::size_t i = request.untouched_from; i < request.blocks.size(); ++i) {
+    const BlockId id = request.blocks[i].block();
+    LOCI_CHECK(index_.block(id).filled == 0 && !transfers_.loading(id),
+               "invariant 10: what is untouched has no state");
   }
 }
 

@@ -21,8 +21,10 @@ constexpr std::size_t kFillsAhead = 16;
 std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
   const bool flies = request.passes->in_flight > 0;  // what the passes in flight compute
   const std::uint32_t first = flies ? request.passes->computes_to / kBlockTokens : request.whole_blocks;
+  const auto blocks = static_cast<std::uint32_t>(request.blocks.size());
+  const std::uint32_t touched = std::min(request.untouched_from, blocks);
   std::uint64_t missing = 0;
-  for (std::uint32_t i = first; i < request.blocks.size(); ++i) {
+  for (std::uint32_t i = first; i < touched; ++i) {
     if (i + kFillsAhead < request.blocks.size())
       index_.prefetch_fill(request.blocks[i + kFillsAhead].block());
     if (transfers_.loading(request.blocks[i].block())) continue;
@@ -33,7 +35,11 @@ std::uint64_t PassFormer::missing_tokens(const CoreRequest& request) const {
       there = std::max(there, request.passes->computes_to - begin);
     missing += wanted - std::min(wanted, there);
   }
-  return missing;
+  // Of what follows there is nothing but what passes in flight compute.
+  const std::uint32_t end = std::min(request.length(), blocks * kBlockTokens);
+  const std::uint32_t begin =
+      std::max(std::max(first, touched) * kBlockTokens, flies ? request.passes->computes_to : 0);
+  return missing + (end - std::min(begin, end));
 }
 
 CorePrompts PassFormer::prompts() const {

@@ -155,6 +155,9 @@ struct CoreRequest : RequestFacts {
   CoreSlots grown;
   // All blocks before this one have the state that is needed. Windows counts on.
   std::uint32_t whole_blocks = 0;
+  // From this block on nothing was computed, copied or begun to load, so that what a long prompt lacks is
+  // counted without a look at each block. Of no block in models with windows.
+  std::uint32_t untouched_from = 0;
   // Blocks that were still being loaded when PassFormer last checked this.
   std::vector<std::uint32_t> loads;
   PhaseOf<LoadPhase> load_phase;  // PassFormer lets it join a pass, Flights holds it back
