@@ -97,6 +97,22 @@ bool BlockTables::begin_loads(CoreRequest& request, const CoreProbes& probes) {
   return for_others;
 }
 
+void BlockTables::count_loaded() {
+  if (windows_.any()) return;  // there a block is whole when its request has taken its parts, too
+  for (CoreRequest* request : batch_) {
+    std::vector<std::uint32_t>& loads = request->loads;
+    if (loads.empty()) continue;
+    const std::vector<BlockPin>& blocks = request->blocks;
+    while (request->whole_blocks < blocks.size() &&
+           index_.block(blocks[request->whole_blocks].block()).filled == kBlockTokens)
+      ++request->whole_blocks;
+    // (That none is left is for the pass to find, which changes the phase.)
+    auto left = loads.begin();
+    while (left + 1 != loads.end() && !transfers_.loading(blocks[*left].block())) ++left;
+    loads.erase(loads.begin(), left);
+  }
+}
+
 void BlockTables::miss(const Transfers::Missed& missed) {
   for (CoreRequest* request : batch_) {
     const LoadPhase phase = request->load_phase.now();

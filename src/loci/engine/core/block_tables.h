@@ -80,6 +80,9 @@ class BlockTables {
   // Begins what the request's blocks need; all of it is placed and held by the request. True: what begins now
   // others may need too.
   bool begin_loads(CoreRequest& request, const CoreProbes& probes);
+  // Loads have ended. What they brought is counted now, so that the pass which a request joins does not look
+  // at all of its blocks. O(batch + loads of those who had ended ones first).
+  void count_loaded();
   // Something of the block will not come: nothing counts that passes in flight compute behind the first block
   // that was being loaded. O(batch · loads).
   void miss(const Transfers::Missed& missed);

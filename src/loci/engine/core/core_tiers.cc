@@ -80,6 +80,7 @@ void Core::State::on(const MovesEnded& event, Plan& plan) {
     if (ended.served) peer_reads_.ended(*ended.served);
     for (Transfers::ReadSlot& slot : ended.still_read) flights_.detach(slot.group, std::move(slot.slot));
   }
+  tables_.count_loaded();
   room_.changed();
   const auto has_come = [this](const CoreRequest& request) { return beginnings_.has_come(request); };
   for (CoreRequest* request : before_queue_.take_begun(has_come)) enqueue(*request);
