@@ -11,6 +11,8 @@ namespace {
 
 // The places of new names are in no cache. Those of so many blocks ahead are read meanwhile.
 constexpr std::size_t kNamesAhead = 8;
+// A table has room from the start for the blocks of a reply, at most so many. One that lacks room is copied.
+constexpr std::uint64_t kGrowthMost = 128;
 
 // Up to the last block that the index knows. It knows all before that; but for a lineage whose gate was made
 // below a public front, which is public no more: its own front may be missing, and is made anew.
@@ -174,9 +176,11 @@ std::uint32_t Admission::first_untouched(const CoreRequest& request) const {
 }
 
 void Admission::fill_tables(CoreRequest& request) const {
+  const std::size_t room =
+      request.blocks.size() + std::min(growth(request, request.blocks.size()), kGrowthMost);
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();
-    request.tables[group].reserve(request.blocks.size() + 1);
+    request.tables[group].reserve(room);
     for (const BlockPin& pin : request.blocks) {
       const bool holds = pin.holds(group);
       request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
