@@ -26,7 +26,7 @@ constexpr std::size_t kInOrder = 16;
 constexpr std::size_t kMarksInALook = 12;
 constexpr std::size_t kMarksBeforeAPass = 4;
 constexpr std::size_t kPrefetchLooks = 64;
-constexpr std::size_t kLooksAhead = 8;  // whose memory is read meanwhile
+constexpr std::size_t kPrefetchesAhead = 8;  // whose memory is read meanwhile
 
 // Places are turns in units of four tokens, from a place on that leaves room before it: who comes back is
 // before all who wait. Between two of a tenant there is room for some more.
@@ -484,8 +484,8 @@ bool QueueNeeds::prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting:
         return false;
       }
       --looks;
-      if (waiting.*done + kLooksAhead < waiting.wants.size())
-        index_.prefetch(waiting.wants[waiting.*done + kLooksAhead].first);
+      if (waiting.*done + kPrefetchesAhead < waiting.wants.size())
+        index_.prefetch(waiting.wants[waiting.*done + kPrefetchesAhead].first);
       const auto& wanted = waiting.wants[waiting.*done];
       const GroupSet groups = wanted_groups(waiting, waiting.*done);
       if (groups != 0 && still_there(wanted) && !transfers_.prefetch(wanted.first, groups)) {
