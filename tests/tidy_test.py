@@ -11,6 +11,7 @@ each source; as a program it lists what is broken, and needs Python alone.
   - no text and no comment below cli names a flag: what is configured has a name of its own there
   - what tests, fuzz targets and benchmarks share, and the product does not use, is named x_testing.h (and .cc) beside x;
     sim/ has worlds and loads by nature, and is left out
+  - a test has its files in a TestFolder, whose name no other process's test has, and which goes with the test
   - the name of a test, fuzz target or benchmark begins with a word with which sources of its folder begin, or with the
     folder's; but in sim/
   - headers begin with a comment that says what they are for, and with #pragma once
@@ -44,6 +45,7 @@ TEST_PROGRAM = re.compile(r"_(test|benchmark|fuzz)\.cc$")
 FOR_TESTS = re.compile(r"_(test|fuzz|benchmark|testing)\.(h|cc|cu)$|_corpus\.cc$|/random_model_main\.cc$|^(tests|bench)/")
 TEST = re.compile(r"_(test|fuzz|benchmark)\.(cc|cu)$")
 NO_SUPPORT_NAME = re.compile(r"^(test|fake|mock|stub)_|_(fake|mock|stub|exercise|test_\w+)\.\w+$|_test\.(h|inl)$")
+OWN_FOLDER = re.compile(r"\b(TempDir|temp_directory_path)\(\)")
 DEFINED_ONCE = re.compile(r"^(?:(?:struct|class) (\w+)(?: final)?(?: :[^;{]*)? \{|inline (?:constexpr|const) [\w:<>, *&]+? (k[A-Z]\w*)\b(?!\())", re.M)
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
@@ -256,6 +258,8 @@ def check_support(texts, problems):
             if included.endswith("_testing.h") and not FOR_TESTS.search(name):
                 problems.append(f"{name}: includes {included}, which is for tests alone")
     for name in sorted(texts):
+        if re.search(r"_(test|testing|fuzz)\.(h|cc)$", name) and name != "src/loci/base/folder_testing.h" and OWN_FOLDER.search(texts[name]):
+            problems.append(f"{name}: names its own temporary files: base/folder_testing.h has a folder for each test")
         stem, file = re.sub(r"\.\w+$", "", name), name.rpartition("/")[2]
         if not name.startswith("src/loci/") or name.startswith("src/loci/sim/"):
             continue
@@ -366,8 +370,9 @@ def test_support_of_tests_is_seen():
                    "src/loci/base/a_test.cc": '#include "loci/base/a.h"\n#include "loci/base/b.h"\n',
                    "src/loci/base/b.cc": '#include "loci/base/b.h"\n#include "loci/base/c_testing.h"\n',
                    "src/loci/base/d.cc": '#include "loci/base/b.h"\n', "src/loci/base/fake_d.cc": "",
-                   "src/loci/sim/d_load.h": "", "src/loci/base/e_testing.h": "", "src/loci/engine/testing/e.h": ""}, problems)
-    assert [p.split(":")[0].rpartition("/")[2] for p in problems] == ["b.cc", "a.h", "fake_d.cc", "e.h"], problems
+                   "src/loci/sim/d_load.h": "", "src/loci/base/e_testing.h": "", "src/loci/engine/testing/e.h": "",
+                   "src/loci/sim/f_test.cc": "f(testing::TempDir());", "src/loci/base/folder_testing.h": "temp_directory_path()"}, problems)
+    assert [p.split(":")[0].rpartition("/")[2] for p in problems] == ["b.cc", "a.h", "fake_d.cc", "e.h", "f_test.cc"], problems
 
 
 def test_names_of_tests_are_seen():

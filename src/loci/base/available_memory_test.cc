@@ -5,6 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+
+#include "loci/base/folder_testing.h"
 
 namespace loci {
 namespace {
@@ -15,17 +18,15 @@ constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
 class AvailableMemoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "available_memory_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
     write("/proc/meminfo", "MemTotal:       33554432 kB\nMemFree: 1 kB\nMemAvailable:   16777216 kB\n");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   void write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
-  std::string root_;
+
+  const TestFolder folder_;
+  const std::string root_ = folder_.path();
 };
 
 TEST_F(AvailableMemoryTest, IsWhatTheMachineHas) {

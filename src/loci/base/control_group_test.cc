@@ -2,27 +2,25 @@
 #include "loci/base/control_group.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+
+#include "loci/base/folder_testing.h"
 
 namespace loci {
 namespace {
 
 class ControlGroupTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = testing::TempDir() + "control_group_" + std::to_string(::getpid()) + "_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   void write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
-  std::string root_;
+
+  const TestFolder folder_;
+  const std::string root_ = folder_.path();
 };
 
 TEST_F(ControlGroupTest, TheNarrowestLimitOfProcessorsCounts) {

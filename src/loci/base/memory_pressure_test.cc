@@ -2,29 +2,27 @@
 #include "loci/base/memory_pressure.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <thread>
+
+#include "loci/base/folder_testing.h"
 
 namespace loci {
 namespace {
 
 class MemoryPressureTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = testing::TempDir() + "memory_pressure_" + std::to_string(::getpid()) + "_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   void write(const std::string& path, std::uint64_t total) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << "some avg10=0.00 avg60=0.00 avg300=0.00 total=" << total
                                 << "\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
   }
-  std::string root_;
+
+  const TestFolder folder_;
+  const std::string root_ = folder_.path();
 };
 
 TEST_F(MemoryPressureTest, SaysForHowLongProgramsStoodStillSinceItWasAsked) {

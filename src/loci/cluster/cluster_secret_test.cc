@@ -3,25 +3,19 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
 
+#include "loci/base/folder_testing.h"
+
 namespace loci {
 namespace {
 
 class ClusterSecretTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "cluster_secret_" + std::to_string(::getpid()) + "_" +
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string write(const std::string& name, const std::string& text, mode_t mode = 0600) {
     const std::string path = folder_ + "/" + name;
     std::ofstream(path) << text;
@@ -37,7 +31,8 @@ class ClusterSecretTest : public testing::Test {
     EXPECT_NE(secret.status().message().find(message), std::string::npos) << secret.status().message();
   }
 
-  std::string folder_;
+  const TestFolder test_folder_;
+  const std::string folder_ = test_folder_.path();
 };
 
 TEST_F(ClusterSecretTest, IsMadeOnceForItsOwnerAlone) {

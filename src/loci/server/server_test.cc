@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/null_sink.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "loci/base/folder_testing.h"
 #include "loci/model/random_model_testing.h"
 #include "loci/serve/http/http_call.h"
 #include "loci/server/unanswered_moves.h"
@@ -43,14 +43,10 @@ TEST(UnansweredMoves, AreThoseOfAStopOfWhichNoneEnds) {
 class ServerLife : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "server_" + std::to_string(::getpid()) + "_" +
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(folder_);
     const Result<GgufWriter> model = make_random_model({.layers = 2, .context_length = 256});
     ASSERT_TRUE(model.ok()) << model.status().to_string();
     ASSERT_TRUE(model->write_file(folder_ + "/tiny.gguf").ok());
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // All of its files are in this test's folder.
   ServerConfig config() const {
@@ -85,7 +81,8 @@ class ServerLife : public testing::Test {
     return false;
   }
 
-  std::string folder_;
+  const TestFolder test_folder_;
+  const std::string folder_ = test_folder_.path();
 };
 
 constexpr const char* kQuestion =

@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "loci/base/folder_testing.h"
 
 namespace loci {
 namespace {
@@ -26,20 +27,17 @@ BackendInfo backend() {
 class StateTiersTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "state_tiers_" + std::to_string(::getpid()) + "_" +
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
     request_.backend = &backend_;
     request_.context_tokens = 2048;
     request_.default_folder = folder_ + "/default";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   DiskPlace sized(const std::string& name, std::uint64_t bytes = 4 * kMib) const {
     return {.path = folder_ + "/" + name, .bytes = bytes};
   }
 
-  std::string folder_;
+  const TestFolder test_folder_;
+  const std::string folder_ = test_folder_.path();
   BackendInfo backend_ = backend();
   TierRequest request_;
 };
@@ -89,7 +87,6 @@ TEST_F(StateTiersTest, ADefaultSizeStaysWhatItWas) {
 }
 
 TEST_F(StateTiersTest, WhatWasAskedForIsAnErrorWhatWasNotAWarning) {
-  std::filesystem::create_directories(folder_);
   std::ofstream(folder_ + "/file") << "not a directory";
   request_.disk = std::vector<DiskPlace>{sized("file/below")};
   EXPECT_EQ(open_state_tiers(request_).status().field(), "disk");

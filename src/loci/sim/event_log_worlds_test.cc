@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The event log of random worlds: what a core did in one is replayed to the same plans.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
 #include "loci/base/rounds_testing.h"
 #include "loci/engine/log/event_log.h"
@@ -18,16 +17,6 @@ namespace {
 
 class EventLogWorlds : public testing::Test {
  protected:
-  EventLogWorlds() {
-    path_ = (std::filesystem::temp_directory_path() /
-             ("loci-event-log-worlds-" + std::to_string(::getpid()) + ".log"))
-                .string();
-  }
-  ~EventLogWorlds() override {
-    std::filesystem::remove(path_);
-    std::filesystem::remove(path_ + ".1");
-  }
-
   // The events of a random world, run and logged.
   std::uint64_t write_log(std::uint64_t seed, CoreWorldOptions (*make)(const Chooser&)) {
     const Chooser choose = [random = Random(seed)](std::uint64_t b) mutable { return random.below(b); };
@@ -55,7 +44,8 @@ class EventLogWorlds : public testing::Test {
     }
   }
 
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_.file("events");
 };
 
 TEST_F(EventLogWorlds, ReplayToTheSamePlans) { expect_replays(test_rounds(40, 10), random_world); }

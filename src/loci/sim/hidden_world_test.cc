@@ -2,13 +2,12 @@
 // Hidden states on modelled hardware: closed forms of restoring and saving, what the core chooses, and that
 // whatever happens to a copy costs time alone.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "loci/base/folder_testing.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/policy/hidden_share.h"
 #include "loci/sim/log_passes.h"
@@ -155,12 +154,12 @@ TEST(HiddenWorld, WhatCameBeforeIsProjectedByThePassThatReadsIt) {
 
 // Its log says what was projected, and how long that took.
 TEST(HiddenWorld, ItsLogHasWhatPassesProjected) {
+  const TestFolder folder;
   WorldOptions options = hidden_world(100);
-  options.event_log = testing::TempDir() + "hidden_world_" + std::to_string(::getpid());
+  options.event_log = folder.file("events");
   run_hidden(returning(), options);
   const PassModel model(options.model, options.machine);
   const Result<LogPasses> found = passes_of_log(options.event_log, model);
-  std::filesystem::remove(options.event_log);
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_EQ(found->projecting.passes, 1u);
   EXPECT_EQ(found->projecting.took, model.projecting(kBlockTokens) * kContext / kBlockTokens);
@@ -274,7 +273,8 @@ TEST(HiddenWorld, ADamagedOrLateCopyCostsTimeAlone) {
 }
 
 TEST(HiddenWorld, WritesALogThatReplays) {
-  const std::string path = (std::filesystem::temp_directory_path() / "loci_hidden_world_test.log").string();
+  const TestFolder folder;
+  const std::string path = folder.file("events");
   WorldOptions options = hidden_world(60);
   options.event_log = path;
   const WorldReport report = run_hidden(returning(), options);
@@ -282,7 +282,6 @@ TEST(HiddenWorld, WritesALogThatReplays) {
   ASSERT_TRUE(replayed.ok()) << replayed.status().message();
   EXPECT_GT(replayed->compared, report.passes);
   EXPECT_EQ(replayed->steps, replayed->compared);
-  std::filesystem::remove(path);
 }
 
 // --- scenarios ---

@@ -3,11 +3,10 @@
 #include "loci/sim/log_passes.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/sim/world_testing.h"
 
 namespace loci::sim {
@@ -32,7 +31,6 @@ class LogPassesTest : public testing::Test {
     }
     logged_ = run(trace, options_);
   }
-  ~LogPassesTest() override { std::filesystem::remove(log_); }
 
   LogPasses passes(Nanos fixed) {
     options_.machine.fixed = fixed;
@@ -42,7 +40,8 @@ class LogPassesTest : public testing::Test {
   }
 
   static constexpr Nanos kFixed = 3 * kNanosPerMilli;
-  const std::string log_ = testing::TempDir() + "log_passes_" + std::to_string(::getpid());
+  const TestFolder folder_;
+  const std::string log_ = folder_.file("events");
   WorldOptions options_ = small_world_with_host(60, 400);
   WorldReport logged_;
 };

@@ -8,23 +8,20 @@
 #include <filesystem>
 #include <fstream>
 
+#include "loci/base/folder_testing.h"
+
 namespace loci::sim {
 namespace {
 
 class PackedFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) / "packed_file_test";
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string plain(const std::string& text) const {
-    const std::string path = folder_ / "text";
+    const std::string path = folder_.file("text");
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
   std::string packed(const std::string& text) const {
-    const std::string path = folder_ / "text.gz";
+    const std::string path = folder_.file("text.gz");
     gzFile file = ::gzopen(path.c_str(), "wb");
     EXPECT_EQ(::gzwrite(file, text.data(), static_cast<unsigned>(text.size())),
               static_cast<int>(text.size()));
@@ -37,7 +34,8 @@ class PackedFileTest : public testing::Test {
     while (auto line = file.line().value()) found.push_back(*std::move(line));
     return found;
   }
-  std::filesystem::path folder_;
+
+  const TestFolder folder_;
 };
 
 TEST_F(PackedFileTest, LinesHaveAnyLengthAndNeedNoEnd) {
@@ -73,15 +71,15 @@ TEST_F(PackedFileTest, DamageIsAnErrorThatNamesTheFile) {
   Result<std::optional<std::string>> line = file.line();
   while (line.ok() && *line) line = file.line();
   EXPECT_EQ(line.status().code(), StatusCode::kDataLoss) << "no end of the file";
-  EXPECT_EQ(PackedFile::open((folder_ / "none").string()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(PackedFile::open(folder_.file("none")).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(PackedFileTest, SharedDataIsWhereTheEnvironmentSays) {
   plain("x");
   const char* before = std::getenv("LOCI_SHARED_DATA");
   const std::optional<std::string> kept = before ? std::optional<std::string>(before) : std::nullopt;
-  ::setenv("LOCI_SHARED_DATA", folder_.c_str(), 1);
-  EXPECT_EQ(shared_data("text"), (folder_ / "text").string());
+  ::setenv("LOCI_SHARED_DATA", folder_.path().c_str(), 1);
+  EXPECT_EQ(shared_data("text"), folder_.file("text"));
   EXPECT_EQ(shared_data("none"), std::nullopt);
   kept ? ::setenv("LOCI_SHARED_DATA", kept->c_str(), 1) : ::unsetenv("LOCI_SHARED_DATA");
 }

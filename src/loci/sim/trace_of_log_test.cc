@@ -3,12 +3,11 @@
 #include "loci/sim/trace_of_log.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/sim/said_tokens.h"
 #include "loci/sim/trace_readers.h"
@@ -18,20 +17,6 @@
 
 namespace loci::sim {
 namespace {
-
-// A file that goes when the test ends.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& name)
-      : path_((std::filesystem::temp_directory_path() /
-               ("loci_trace_of_log_" + std::to_string(::getpid()) + name))
-                  .string()) {}
-  ~TemporaryFile() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Conversations behind one system prompt, which part inside a block.
 Trace three_turns_each() {
@@ -58,12 +43,13 @@ WorldReport run_whole(const Trace& trace, const WorldOptions& options) {
 }
 
 TEST(TraceOfLog, ARunOfItIsTheRunThatWasLogged) {
-  const TemporaryFile log("a.log");
+  const TestFolder folder;
+  const std::string log = folder.file("events");
   WorldOptions options = small_world_with_host(2000, 0);  // where nothing is evicted
-  options.event_log = log.path();
+  options.event_log = log;
   const WorldReport logged = run_whole(three_turns_each(), options);
   options.event_log.clear();
-  const auto trace = trace_of_log(log.path());
+  const auto trace = trace_of_log(log);
   ASSERT_TRUE(trace.ok()) << trace.status().message();
   EXPECT_EQ(trace->conversations.size(), 12u) << "turns are found to belong together";
   EXPECT_TRUE(trace->notes.empty());
@@ -134,9 +120,10 @@ Arrival arrival(std::uint64_t id, const std::string& tenant, std::vector<std::ui
 }
 
 TEST(TraceOfLog, TenantsShareNothingAndForksBeginAnew) {
-  const TemporaryFile file("b.log");
+  const TestFolder folder;
+  const std::string file = folder.file("events");
   {
-    Logged log(file.path());
+    Logged log(file);
     log.step(100, arrival(1, "a", {1, 2, 3}));
     log.serve(110, 9);
     log.step(200, arrival(2, "b", {1, 2, 3}));
@@ -147,7 +134,7 @@ TEST(TraceOfLog, TenantsShareNothingAndForksBeginAnew) {
     log.step(405, Cancel{RequestId(4)});
     log.serve(410, 7);
   }
-  const auto trace = trace_of_log(file.path());
+  const auto trace = trace_of_log(file);
   ASSERT_TRUE(trace.ok()) << trace.status().message();
   ASSERT_EQ(trace->conversations.size(), 3u);
   const std::vector<Turn>& talk = trace->conversations[0].turns;
@@ -170,10 +157,11 @@ TEST(TraceOfLog, TenantsShareNothingAndForksBeginAnew) {
 }
 
 TEST(TraceOfLog, WhatIsPublicIsShared) {
-  const TemporaryFile file("c.log");
+  const TestFolder folder;
+  const std::string file = folder.file("events");
   std::vector<std::uint32_t> prefix(40, 1);
   {
-    Logged log(file.path());
+    Logged log(file);
     Arrival open = arrival(1, "operator", prefix, 1);
     open.scope = SharingScope::kPublic;
     log.step(10, open);
@@ -184,7 +172,7 @@ TEST(TraceOfLog, WhatIsPublicIsShared) {
     log.step(200, arrival(3, "b", prefix));
     log.serve(210, 9);
   }
-  const auto trace = trace_of_log(file.path());
+  const auto trace = trace_of_log(file);
   ASSERT_TRUE(trace.ok()) << trace.status().message();
   ASSERT_EQ(trace->requests(), 2u);
   ASSERT_EQ(trace->notes.size(), 1u);
@@ -198,37 +186,39 @@ TEST(TraceOfLog, WhatIsPublicIsShared) {
 
 // Or the trace would have negative times.
 TEST(TraceOfLog, RefusesALogWhoseTimesGoBack) {
-  const TemporaryFile file("e.log");
+  const TestFolder folder;
+  const std::string file = folder.file("events");
   {
     const CoreConfig config = small_world_with_host(200, 0).core;
     Core core = Core::make(config).value();
-    EventLogWriter writer = EventLogWriter::create(file.path(), config, LoggedSecret::kKept).value();
+    EventLogWriter writer = EventLogWriter::create(file, config, LoggedSecret::kKept).value();
     ASSERT_TRUE(writer.append_event(500, Recovered{.last = true}).ok());
     ASSERT_TRUE(writer.append_plan(core.step(500, Recovered{.last = true})).ok());
     ASSERT_TRUE(writer.append_event(400, arrival(1, "a", {1, 2, 3}, 1)).ok());
   }
   EXPECT_EQ(
-      trace_of_log(file.path()).status().message(),
-      file.path() + ": step 2: expected a time of at least 500 ns, that of the step before, found 400 ns");
+      trace_of_log(file).status().message(),
+      file + ": step 2: expected a time of at least 500 ns, that of the step before, found 400 ns");
 }
 
 TEST(TraceOfLog, NamesWhatIsWrongWithTheFile) {
   EXPECT_EQ(trace_of_log("/nowhere").status().code(), StatusCode::kNotFound);
-  const TemporaryFile file("d.log");
+  const TestFolder folder;
+  const std::string file = folder.file("events");
   {
-    const Logged log(file.path());
+    const Logged log(file);
   }
-  EXPECT_EQ(trace_of_log(file.path()).status().message(),
-            file.path() + ": expected at least one request, found none");
+  EXPECT_EQ(trace_of_log(file).status().message(),
+            file + ": expected at least one request, found none");
   {
-    std::fstream version(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream version(file, std::ios::in | std::ios::out | std::ios::binary);
     version.seekp(8);
     version.put(1);
   }
-  const Status status = trace_of_log(file.path()).status();
+  const Status status = trace_of_log(file).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_NE(status.message().find(": expected version"), std::string::npos) << status.message();
-  EXPECT_TRUE(status.message().starts_with(file.path()));
+  EXPECT_TRUE(status.message().starts_with(file));
 }
 
 std::vector<TokenId> words(std::initializer_list<std::uint32_t> numbers) {

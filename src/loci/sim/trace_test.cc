@@ -3,7 +3,6 @@
 #include "loci/sim/trace.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "loci/base/folder_testing.h"
 #include "loci/server/profile/profile_testing.h"
 #include "loci/sim/scenario.h"
 #include "loci/sim/trace_readers.h"
@@ -130,7 +130,8 @@ TEST(Trace, TheFirstRequestsAreThoseThatCameFirst) {
 }
 
 TEST(Trace, ATruncatedGzipIsNamed) {
-  const std::string path = (std::filesystem::temp_directory_path() / "loci_trace_test.gz").string();
+  const TestFolder folder;
+  const std::string path = folder.file("trace.gz");
   const std::string line = R"({"time_ms":0,"conversation":"a","prompt_tokens":100,"reply_tokens":20})";
   ASSERT_EQ(std::system(("printf '%s\\n' '" + line + "' | gzip > " + path).c_str()), 0);
   EXPECT_TRUE(read_source({.file = path}).ok());
@@ -355,8 +356,8 @@ TEST(Scenario, EstimatesTheMemoryThatRequestsTake) {
 
 // By the figures with which known machines are listed.
 TEST(Scenario, TakesAMachineFromAFile) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("loci-machine-" + std::to_string(::getpid()))).string();
+  const TestFolder folder;
+  const std::string path = folder.file("machine");
   const nlohmann::json figures = {{"comment", "like an H800"},        {"peak_flops", 990e12},
                                   {"memory_bandwidth", 3.35e12},      {"memory_bytes", 80e9},
                                   {"link_bandwidth", 64'000'000'000}, {"disk_read", 6.9e9},
@@ -402,8 +403,8 @@ TEST(Scenario, TakesAMachineFromAFile) {
 
 // The file is read as `loci profile` writes it.
 TEST(Scenario, TakesAProfileAsItsMachine) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("loci-scenario-" + std::to_string(::getpid()))).string();
+  const TestFolder folder;
+  const std::string path = folder.file("profile");
   const CostProfile profile = some_profile();
   ASSERT_TRUE(write_profile(path, profile).ok());
   const nlohmann::json json = {{"model", "opt-13b"},
@@ -435,7 +436,6 @@ TEST(Scenario, TakesAProfileAsItsMachine) {
                   .status()
                   .message()
                   .starts_with("s.json: machine.profile: expected a file of `loci profile`, found " + path));
-  std::filesystem::remove(path);
 }
 
 // An export looks at the requests alone, but a field that no scenario has is a mistake there too.

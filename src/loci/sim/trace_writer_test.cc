@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/sim/packed_file.h"
 #include "loci/sim/trace_readers.h"
 #include "loci/sim/workload.h"
@@ -94,7 +94,8 @@ TEST(TraceWriter, HashesAreOfAKeyThatNobodyHas) {
   // The contents stand for what an earlier trace's hashes say, which may be linked to it.
   Trace trace;
   trace.conversations = {{{{.appends = false, .pieces = {{123'456'789, 40}}, .reply_tokens = 2}}}};
-  const std::string path = (std::filesystem::temp_directory_path() / "loci_trace_writer_test.jsonl").string();
+  const TestFolder folder;
+  const std::string path = folder.file("trace.jsonl");
   std::string texts[2];
   for (std::string& text : texts) {
     ASSERT_TRUE(write_trace(trace, path).ok());
@@ -103,7 +104,6 @@ TEST(TraceWriter, HashesAreOfAKeyThatNobodyHas) {
   }
   EXPECT_NE(texts[0], texts[1]);
   EXPECT_NE(trace_text(trace, kKey), trace_text(trace, TraceKey{}));
-  std::filesystem::remove(path);
   EXPECT_EQ(write_trace(trace, "/nowhere/at/all").code(), StatusCode::kUnavailable);
 }
 

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string>
 
+#include "loci/base/folder_testing.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
@@ -350,7 +350,8 @@ TEST(World, CountsOnlyUntilTheLastConversationBeginsIfItIsToldTo) {
 }
 
 TEST(World, WritesALogThatReplays) {
-  const std::string path = (std::filesystem::temp_directory_path() / "loci_world_test.log").string();
+  const TestFolder folder;
+  const std::string path = folder.file("events");
   WorldOptions options = options_of(90, 60, 100);
   options.event_log = path;
   const WorldReport report = run(talks(6), options);
@@ -358,7 +359,6 @@ TEST(World, WritesALogThatReplays) {
   ASSERT_TRUE(replayed.ok()) << replayed.status().message();
   EXPECT_GT(replayed->compared, report.passes);
   EXPECT_EQ(replayed->steps, replayed->compared);
-  std::filesystem::remove(path);
 }
 
 // More conversations than host memory holds wait for one place in the batch: those in the window are brought

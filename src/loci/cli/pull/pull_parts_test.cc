@@ -2,13 +2,13 @@
 // Names, lists, hashes and folders of pulled models; tests/pull_test.py pulls from a server.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "loci/base/folder_testing.h"
 #include "loci/cli/pull/file_hash.h"
 #include "loci/cli/pull/model_folder.h"
 #include "loci/cli/pull/repo_files.h"
@@ -216,13 +216,6 @@ TEST(FileHash, Sha1IsTheStandards) {
 
 class FolderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = fs::temp_directory_path() / ("loci-pull-" + std::to_string(getpid()));
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   void write(const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(path).parent_path());
     std::ofstream(path, std::ios::binary) << text;
@@ -240,7 +233,8 @@ class FolderTest : public testing::Test {
     return out;
   }
 
-  fs::path root_;
+  const TestFolder folder_;
+  const fs::path& root_ = folder_.path();
 };
 
 TEST_F(FolderTest, HashesOfFiles) {

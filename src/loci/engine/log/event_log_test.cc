@@ -2,7 +2,6 @@
 #include "loci/engine/log/event_log.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
 #include "loci/engine/log/event_log_codec.h"
 
@@ -42,17 +42,6 @@ CoreConfig small_config() {
 
 class EventLog : public testing::Test {
  protected:
-  EventLog() {
-    path_ =
-        (std::filesystem::temp_directory_path() / ("loci-event-log-" + std::to_string(::getpid()) + ".log"))
-            .string();
-    before_ = path_ + ".1";
-  }
-  ~EventLog() override {
-    std::filesystem::remove(path_);
-    std::filesystem::remove(before_);
-  }
-
   // Requests that arrive, are computed, and now and then are cancelled: so many steps, run and logged.
   void write_log(std::uint64_t steps) {
     CoreConfig config = small_config();
@@ -85,8 +74,9 @@ class EventLog : public testing::Test {
     }
   }
 
-  std::string path_;
-  std::string before_;  // of the process before
+  const TestFolder folder_;
+  const std::string path_ = folder_.file("events");
+  const std::string before_ = path_ + ".1";  // of the process before
 };
 
 TEST_F(EventLog, ReplaysToTheSamePlans) {

@@ -2,17 +2,16 @@
 // The engine with passes ahead and sampling on the device, over the backend of engine_testing.h: every reply
 // is the one that a request gets alone, sampled on the host.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/random.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/engine/testing/ahead_backend_testing.h"
@@ -110,7 +109,8 @@ TEST(EngineAhead, WastesOneSpanWhereAReplyStops) {
 
 // Many threads, shared prefixes, poisoned spans, cancels, a pool too small for all.
 TEST(EngineAhead, ManyAtOnceAnswerAsIfAlone) {
-  const std::string log = testing::TempDir() + "engine_ahead_test_events" + std::to_string(::getpid());
+  const TestFolder folder;
+  const std::string log = folder.file("events");
   EngineOptions engine_options = ahead(options(14));
   engine_options.event_log_path = log;
   {
@@ -165,7 +165,6 @@ TEST(EngineAhead, ManyAtOnceAnswerAsIfAlone) {
   const Result<ReplayReport> replayed = replay(log);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
   EXPECT_GT(replayed->steps, 500u);
-  std::filesystem::remove(log);
 }
 
 TEST(EngineAhead, TheDeviceSamplesWithoutPassesAheadToo) {

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "loci/base/eventually_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/base/thread_limit_testing.h"
@@ -179,7 +179,8 @@ TEST(Engine, TellsWhichPromptsBlocksAreWhere) {
 // Many threads, shared prefixes, a pool too small for all (so that requests are suspended and state is
 // evicted), poisoned spans: every reply is the one that it would be alone.
 TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
-  const std::string log = testing::TempDir() + "engine_test_events" + std::to_string(::getpid());
+  const TestFolder folder;
+  const std::string log = folder.file("events");
   EngineOptions engine_options = options(40);
   engine_options.event_log_path = log;
   {
@@ -209,12 +210,12 @@ TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
   const Result<ReplayReport> replayed = replay(log);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
   EXPECT_GT(replayed->steps, 48u);
-  std::filesystem::remove(log);
 }
 
 // Work for idle times waits for the last reply, is told to stop when somebody comes, and is called again.
 TEST(Engine, IdleWorkStopsForARequestAndGoesOn) {
-  const std::string log = testing::TempDir() + "engine_test_idle" + std::to_string(::getpid());
+  const TestFolder folder;
+  const std::string log = folder.file("events");
   EngineOptions engine_options = options(64);
   engine_options.event_log_path = log;
   {
@@ -258,12 +259,12 @@ TEST(Engine, IdleWorkStopsForARequestAndGoesOn) {
   const Result<ReplayReport> report = replay(log);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_EQ(report->compared, report->steps);
-  std::filesystem::remove(log);
 }
 
 // The event log is a pipe that nobody reads: a step waits in the middle, for as long as the test likes.
 TEST(Engine, FiguresAreToldWhileAStepWaits) {
-  const std::string log = testing::TempDir() + "engine_test_pipe_" + std::to_string(::getpid());
+  const TestFolder folder;
+  const std::string log = folder.file("pipe");
   ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0);
   const int pipe = ::open(log.c_str(), O_RDWR | O_CLOEXEC);  // both ends, so that nobody waits for the other
   ASSERT_GE(pipe, 0);
@@ -318,7 +319,6 @@ TEST(Engine, FiguresAreToldWhileAStepWaits) {
   over = true;
   reader->join();
   ::close(pipe);
-  std::filesystem::remove(log);
 }
 
 // A backend whose passes do not end while it is held, as on a device that hangs.

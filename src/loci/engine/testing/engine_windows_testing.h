@@ -7,13 +7,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/folder_testing.h"
 #include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
@@ -180,9 +179,6 @@ inline std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, 
 class EngineWindows : public testing::TestWithParam<Case> {
  protected:
   EngineWindows() : model_(make_model(GetParam().windows)), reference_(*model_) { start(); }
-  ~EngineWindows() override {
-    for (const char* end : {"", ".1"}) std::filesystem::remove(log_ + end);
-  }
   void start() {
     std::vector<std::uint32_t> blocks;
     for (const CoreGroup& group : GetParam().groups) blocks.push_back(group.block_count);
@@ -326,9 +322,8 @@ class EngineWindows : public testing::TestWithParam<Case> {
     return tokens;
   }
 
-  const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name + "_" +
-                           std::string(restore_rule_name(GetParam().restore)) +
-                           (GetParam().even_links ? "_even_" : "_") + std::to_string(::getpid());
+  const TestFolder folder_;
+  const std::string log_ = folder_.file("events");
   Random machines_{seed_of(GetParam())};
   SystemClock clock_;
   std::unique_ptr<TestModel> model_;

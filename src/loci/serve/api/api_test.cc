@@ -79,6 +79,7 @@ class ApiTest : public testing::Test {
     return socket;
   }
 
+  const TestFolder folder_;
   asio::io_context io_;
   ConversationStore* store_ = nullptr;
   HttpLimits limits_;
@@ -288,7 +289,7 @@ TEST_F(ApiTest, ABodyThatIsTooLargeIsRefusedInTheApisForm) {
 }
 
 TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
-  const std::string file = testing::TempDir() + "api_test_keys.toml";
+  const std::string file = folder_.file("keys.toml");
   const KeyEntry key{
       .name = "a", .tenant = "a", .hash = hash_api_key("secret"), .is_operator = false, .created = ""};
   ASSERT_TRUE(replace_file(file, add_key("[limits]\nrequests_per_minute = 2\n", key).value()).ok());
@@ -351,7 +352,6 @@ class ReadsTest : public ApiTest {
   }
   static std::string key(const std::string& name) { return kHost + "X-Api-Key: " + name + "\r\n"; }
 
-  TestFolder folder_;
   NaiveStore kept_;
 };
 

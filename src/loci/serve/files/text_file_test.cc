@@ -8,11 +8,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "loci/base/folder_testing.h"
+
 namespace loci {
 namespace {
 
 TEST(TextFile, IsReadWhole) {
-  const std::string path = testing::TempDir() + "text_file_test";
+  const TestFolder folder;
+  const std::string path = folder.file("text");
   const std::string text = std::string(200'000, 'a') + std::string("\0\r\n", 3);
   std::ofstream(path, std::ios::binary) << text;
   EXPECT_EQ(*read_text_file(path), text);
@@ -28,9 +31,10 @@ TEST(TextFile, AReadThatFailsIsAnError) {
   const Status broken = read_text_file("/proc/self/mem").status();
   EXPECT_EQ(broken.code(), StatusCode::kUnavailable);
   EXPECT_EQ(broken.message(), "/proc/self/mem cannot be read: Input/output error");
-  const Status folder = read_text_file(testing::TempDir()).status();
-  EXPECT_EQ(folder.code(), StatusCode::kUnavailable);
-  EXPECT_EQ(folder.message(), testing::TempDir() + " cannot be read: Is a directory");
+  const TestFolder folder;
+  const Status directory = read_text_file(folder.path()).status();
+  EXPECT_EQ(directory.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(directory.message(), folder.path().string() + " cannot be read: Is a directory");
 }
 
 TEST(TextFile, WhatIsOpenIsReadToItsEnd) {

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/folder_testing.h"
 #include "loci/serve/http/tls_testing.h"
 
 namespace loci {
@@ -41,9 +42,8 @@ using Work = std::function<asio::awaitable<void>()>;
 class TlsStreamTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto folder = std::filesystem::path(testing::TempDir()) / "tls_stream";
-    std::filesystem::create_directories(folder);
-    const TlsFiles files = make_certificate(folder, "stream");
+    const TestFolder folder;
+    const TlsFiles files = make_certificate(folder.path(), "stream");
     Result<TlsContext> of_server = make_server_tls(files);
     Result<TlsContext> of_client = make_client_tls(files.certificate);
     ASSERT_TRUE(of_server.ok() && of_client.ok());

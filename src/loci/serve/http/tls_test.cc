@@ -29,6 +29,7 @@
 #include <thread>
 
 #include "loci/base/eventually_testing.h"
+#include "loci/base/folder_testing.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/http/tls_testing.h"
 #include "loci/serve/telemetry/metrics.h"
@@ -42,12 +43,6 @@ using boost::system::error_code;
 
 class TlsFilesTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              fmt::format("tls_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
   std::string write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name) << text;
     return folder_ / name;
@@ -59,7 +54,8 @@ class TlsFilesTest : public testing::Test {
     EXPECT_NE(context.status().message().find(message), std::string::npos) << context.status().message();
   }
 
-  std::filesystem::path folder_;
+  const TestFolder test_folder_;
+  const std::filesystem::path& folder_ = test_folder_.path();
 };
 
 TEST_F(TlsFilesTest, ErrorsNameTheFlagAndThePath) {

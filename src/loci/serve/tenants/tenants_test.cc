@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/ringbuffer_sink.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -15,6 +14,7 @@
 
 #include "loci/base/durable_file.h"
 #include "loci/base/eventually_testing.h"
+#include "loci/base/folder_testing.h"
 
 namespace loci {
 namespace {
@@ -38,15 +38,6 @@ std::string who(const Tenants& tenants, const std::string& key) {
 
 class TenantsOfAFile : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("loci-tenants-" + std::to_string(::getpid()) + "-" +
-               testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-    path_ = folder_ / "keys.toml";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void write(const std::string& text) { ASSERT_TRUE(replace_file(path_, text).ok()); }
   static std::string key(const std::string& name, const std::string& tenant, const std::string& more = "") {
     return "[[keys]]\nname = \"" + name + "\"\ntenant = \"" + tenant + "\"\nhash = \"" +
@@ -67,8 +58,8 @@ class TenantsOfAFile : public testing::Test {
     return count;
   }
 
-  std::filesystem::path folder_;
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_.file("keys.toml");
   const std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> lines_ =
       std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
   const std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>("test", lines_);

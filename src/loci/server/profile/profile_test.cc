@@ -2,7 +2,6 @@
 // The parts of `loci profile`: fitting, the file, the disk; and a measurement of a tiny model.
 #include <gtest/gtest.h>
 
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "loci/base/folder_testing.h"
 #include "loci/compute/backend_testing.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/engine/testing/engine_testing.h"
@@ -32,12 +32,8 @@ namespace {
 
 class ProfileFolder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("loci-profile-test-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
+  const TestFolder test_folder_;
+  const std::filesystem::path& folder_ = test_folder_.path();
 };
 
 TEST(ProfileFit, FindsTheLineThroughItsSamples) {
