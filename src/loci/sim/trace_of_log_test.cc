@@ -196,9 +196,8 @@ TEST(TraceOfLog, RefusesALogWhoseTimesGoBack) {
     ASSERT_TRUE(writer.append_plan(core.step(500, Recovered{.last = true})).ok());
     ASSERT_TRUE(writer.append_event(400, arrival(1, "a", {1, 2, 3}, 1)).ok());
   }
-  EXPECT_EQ(
-      trace_of_log(file).status().message(),
-      file + ": step 2: expected a time of at least 500 ns, that of the step before, found 400 ns");
+  EXPECT_EQ(trace_of_log(file).status().message(),
+            file + ": step 2: expected a time of at least 500 ns, that of the step before, found 400 ns");
 }
 
 TEST(TraceOfLog, NamesWhatIsWrongWithTheFile) {
@@ -208,8 +207,7 @@ TEST(TraceOfLog, NamesWhatIsWrongWithTheFile) {
   {
     const Logged log(file);
   }
-  EXPECT_EQ(trace_of_log(file).status().message(),
-            file + ": expected at least one request, found none");
+  EXPECT_EQ(trace_of_log(file).status().message(), file + ": expected at least one request, found none");
   {
     std::fstream version(file, std::ios::in | std::ios::out | std::ios::binary);
     version.seekp(8);

@@ -278,21 +278,20 @@ TEST_F(ClusterLimitsTest, ARefusalIsKeptForAMoment) {
   const TenantLimits limits{.requests_per_minute = 1};
   pqxx::connection connection(url_);
   pqxx::nontransaction statements(connection);
-  bool is_kept = false;
-  for (int i = 0; i < 100 && !is_kept; ++i) {
-    const std::string tenant = std::to_string(i);
-    ASSERT_TRUE(is_counted(ask(*one_, tenant, limits)));
+  int tenants = 0;
+  EXPECT_TRUE(in_one_try(100, [&] {
+    const std::string tenant = std::to_string(tenants++);
+    EXPECT_TRUE(is_counted(ask(*one_, tenant, limits)));
     const auto begin = std::chrono::steady_clock::now();
-    ASSERT_FALSE(is_counted(ask(*one_, tenant, limits)));
+    EXPECT_FALSE(is_counted(ask(*one_, tenant, limits)));
     statements.exec("DELETE FROM loci.tenant_limits");  // who asks the database now is counted
     const bool is_refused = !is_counted(ask(*one_, tenant, limits));
     // On a busy machine the moment may be over before.
-    if (std::chrono::steady_clock::now() - begin > std::chrono::nanoseconds(kRefusalKept)) continue;
+    if (std::chrono::steady_clock::now() - begin > std::chrono::nanoseconds(kRefusalKept)) return false;
     EXPECT_TRUE(is_refused);
-    is_kept = true;
     EXPECT_TRUE(is_counted(ask_again(*one_, tenant, limits))) << "who wants to know anew waits for that";
-  }
-  EXPECT_TRUE(is_kept);
+    return true;
+  }));
 }
 
 // Another server has the row of "a" as long as it wants.
@@ -486,8 +485,11 @@ TEST_F(ClusterLimitsTest, AnOutageHidesNoMembersFromShares) {
   };
   // The others' rows are not back yet. (They have seven seconds, which a busy machine may take.)
   const std::array<std::uint32_t, 2> all{kServers, kServers};
-  for (int tries = 0; tries < 5 && known != all && !HasFatalFailure(); ++tries) go_away_twice();
-  EXPECT_EQ(known, all);
+  const auto are_known = [&] {
+    if (!HasFatalFailure()) go_away_twice();
+    return known == all;
+  };
+  EXPECT_TRUE(in_one_try(5, are_known)) << known[0] << ", " << known[1];
   EXPECT_TRUE(eventually([&] { return one_->servers() == 1; })) << "they do not come back";
 }
 

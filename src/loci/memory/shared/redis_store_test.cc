@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_testing.h"
 #include "loci/memory/shared/shared_store_contract_testing.h"
@@ -88,11 +89,12 @@ class RedisStoreTest : public testing::Test {
   template <class Condition>
   std::unique_ptr<SharedStore> open_until(Condition is_measured) {
     std::unique_ptr<SharedStore> store;
-    for (int tries = 0; tries < 100 && (tries == 0 || !is_measured(store->first_rate())); ++tries) {
+    (void)in_one_try(100, [&] {
       store.reset();
       greeted_ = server_.commands("PING");
       store = open(options());
-    }
+      return is_measured(store->first_rate());
+    });
     return store;
   }
 
@@ -268,8 +270,7 @@ TEST_F(RedisStoreTest, ALoadMayTakeAsLongAsItsBytesDo) {
   ASSERT_TRUE(write(*open(options()), 1, 0).ok());
   // One alone comes; those that wait behind it are ended, and the store is no worse for that. On a machine
   // that stands still for a second the first one may be ended, too: then others are read.
-  bool has_come = false;
-  for (int tries = 0; tries < 10 && !has_come; ++tries) {
+  EXPECT_TRUE(in_one_try(10, [&] {
     std::promise<void> late;
     server_.answer([is_late = late.get_future().share()](const auto& command) -> std::optional<std::string> {
       if (command[0] == "GETRANGE") is_late.wait();
@@ -282,11 +283,10 @@ TEST_F(RedisStoreTest, ALoadMayTakeAsLongAsItsBytesDo) {
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(fast.transfer_limit));
     late.set_value();
-    has_come = sinks.front()->wait()[0].bytes == bytes_of(1, 0);
     for (std::size_t i = 1; i < 5; ++i)
       EXPECT_EQ(sinks[i]->wait()[0].status->code(), StatusCode::kDeadlineExceeded) << i;
-  }
-  EXPECT_TRUE(has_come);
+    return sinks.front()->wait()[0].bytes == bytes_of(1, 0);
+  }));
   EXPECT_TRUE(store->stats().up);
   EXPECT_EQ(store->stats().failures_total, 0u);
   server_.answer(nullptr);

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
+
 namespace loci {
 namespace {
 
@@ -44,14 +46,13 @@ std::vector<std::size_t> groups_of_ten_that_come_late() {
 }
 
 TEST(CommitGroups, WhoComesDuringACommitSharesTheNext) {
-  std::vector<std::size_t> groups;
   // On a busy machine some may not wait yet when the commit ends: then others try.
-  for (int tries = 0; tries < 20 && (tries == 0 || groups.size() > 4); ++tries) {
-    groups = groups_of_ten_that_come_late();
+  EXPECT_TRUE(in_one_try(20, [] {
+    const std::vector<std::size_t> groups = groups_of_ten_that_come_late();
     EXPECT_EQ(groups.front(), 1u);
     EXPECT_EQ(std::accumulate(groups.begin(), groups.end(), std::size_t{0}), 11u);
-  }
-  EXPECT_LE(groups.size(), 4u) << "ten that waited were not committed one by one";
+    return groups.size() <= 4;
+  })) << "ten that waited were not committed one by one";
 }
 
 // Each gets its own verdict, once it was committed and not before; jobs run alone; nobody is forgotten.
@@ -147,11 +148,11 @@ std::vector<std::vector<std::uint64_t>> groups_of_a_flood_and_two() {
 }
 
 TEST(CommitGroups, TenantsTakeTurnsInGroupsOfBoundedBytes) {
-  bool are_next = false;
   // On a busy machine some may not wait yet when the commit ends: then others try.
-  for (int tries = 0; tries < 20 && !are_next; ++tries) {
+  EXPECT_TRUE(in_one_try(20, [] {
     const std::vector<std::vector<std::uint64_t>> groups = groups_of_a_flood_and_two();
-    ASSERT_GE(groups.size(), 3u);
+    EXPECT_GE(groups.size(), 3u);
+    if (groups.size() < 3) return false;
     std::size_t members = 0;
     for (const std::vector<std::uint64_t>& group : groups) {
       const std::uint64_t bytes = std::accumulate(group.begin(), group.end(), std::uint64_t{0});
@@ -162,9 +163,8 @@ TEST(CommitGroups, TenantsTakeTurnsInGroupsOfBoundedBytes) {
     const auto is_next = [&](std::uint64_t bytes) {
       return std::ranges::find(groups[1], bytes) != groups[1].end();
     };
-    are_next = is_next(1) && is_next(2);
-  }
-  EXPECT_TRUE(are_next) << "those who came last are in the next group";
+    return is_next(1) && is_next(2);
+  })) << "those who came last are in the next group";
 }
 
 }  // namespace

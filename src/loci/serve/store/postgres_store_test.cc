@@ -453,16 +453,17 @@ TEST_F(PostgresStoreTest, AServerThatStandsStillHoldsNoCallForLong) {
   int turns = 0;
   // A server that goes on may be slow, too, on a busy machine: then the next turn is committed.
   const auto commits = [&] {
-    Status status = store->commit_turn("ann", test_turn(fmt::format("r{}", turns)));
-    for (int tries = 0; tries < 100 && !status.ok(); ++tries) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      status = store->commit_turn("ann", test_turn(fmt::format("r{}", ++turns)));
-    }
+    Status status;
+    (void)in_one_try(100, [&] {
+      status = store->commit_turn("ann", test_turn(fmt::format("r{}", turns++)));
+      if (!status.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return status.ok();
+    });
     return status;
   };
   const Status first = commits();
   ASSERT_TRUE(first.ok()) << first.to_string();
-  const std::string known = fmt::format("r{}", turns++);
+  const std::string known = fmt::format("r{}", turns - 1);
   server_->pause();
   std::vector<std::thread> threads;
   std::atomic<int> refused = 0, unanswered = 0;
@@ -481,9 +482,7 @@ TEST_F(PostgresStoreTest, AServerThatStandsStillHoldsNoCallForLong) {
   server_->go_on();
   const Status next = commits();
   EXPECT_TRUE(next.ok()) << next.to_string();
-  Status read = store->response("ann", known).status();
-  for (int tries = 0; tries < 100 && !read.ok(); ++tries) read = store->response("ann", known).status();
-  EXPECT_TRUE(read.ok()) << read.to_string();
+  EXPECT_TRUE(in_one_try(100, [&] { return store->response("ann", known).ok(); }));
 }
 
 // Where each call waited for itself, a few dozen requests would hold all threads that serve the store.
@@ -512,9 +511,11 @@ TEST_F(PostgresStoreTest, OneCallAtATimeAsksAServerThatStandsStill) {
     for (std::thread& thread : threads) thread.join();
   };
   // On a busy machine some may begin only after the one that asks has given up: then all ask again.
-  const auto most_are_refused = [&] { return slow <= 5 && refused >= 15; };
-  for (int tries = 0; tries < 10 && !most_are_refused(); ++tries) ask_at_once();
-  EXPECT_TRUE(most_are_refused()) << refused << " were refused at once, " << slow << " waited";
+  const auto most_are_refused = [&] {
+    ask_at_once();
+    return slow <= 5 && refused >= 15;
+  };
+  EXPECT_TRUE(in_one_try(10, most_are_refused)) << refused << " were refused at once, " << slow << " waited";
   const auto back = [&] { return store->size_bytes().ok(); };
   server_->go_on();
   EXPECT_TRUE(eventually(back));
@@ -522,24 +523,22 @@ TEST_F(PostgresStoreTest, OneCallAtATimeAsksAServerThatStandsStill) {
 }
 
 TEST_F(PostgresStoreTest, AStopDoesNotWaitForAServerThatStandsStill) {
-  bool was_waiting = false;
+  int turns = 0;
   Status status;
   // On a busy machine the call may come only after the stop: then there is another one.
-  for (int tries = 0; tries < 20 && !was_waiting; ++tries) {
+  EXPECT_TRUE(in_one_try(20, [&] {
     const auto store = open();  // its calls wait for half a minute
-    const std::string turn = fmt::format("r{}", tries);
-    ASSERT_TRUE(store->commit_turn("ann", test_turn(turn)).ok());
+    const std::string turn = fmt::format("r{}", turns++);
+    EXPECT_TRUE(store->commit_turn("ann", test_turn(turn)).ok());
     server_->pause();
     std::thread waiting([&] { status = store->response("ann", turn).status(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     store->abandon();
     waiting.join();
-    was_waiting =
-        status.message().find("did not answer before this server stopped waiting") != std::string::npos;
     EXPECT_EQ(store->commit_turn("ann", test_turn("late")).code(), StatusCode::kUnavailable);
     server_->go_on();
-  }
-  EXPECT_TRUE(was_waiting) << status.to_string();
+    return status.message().find("did not answer before this server stopped waiting") != std::string::npos;
+  })) << status.to_string();
 }
 
 // What another server is erasing is left to it: who waited for its row would hold a connection and fail.

@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "loci/base/eventually_testing.h"
 #include "loci/base/random.h"
 
 namespace loci {
@@ -337,7 +338,7 @@ TEST(WorkerPool, WhereNothingGetsOnFewWait) {
   constexpr std::chrono::milliseconds kLonger(1'100);
   std::optional<HeldJobs> held;
   // A machine that stands still for a second is one where nothing gets on: then others come.
-  for (int tries = 0; tries < 10 && (!held || held->refused() > 0); ++tries) {
+  EXPECT_TRUE(in_one_try(10, [&] {
     if (held) {
       held->let_go();
       held->run_until([&] { return held->done() + held->refused() == 50; });
@@ -345,9 +346,9 @@ TEST(WorkerPool, WhereNothingGetsOnFewWait) {
     held.emplace(waits);
     for (int i = 0; i < 50; ++i) held->begin("a");
     held->run_for(std::chrono::milliseconds(100));
-  }
+    return held->refused() == 0;
+  })) << "many at once are no reason";
   HeldJobs& jobs = *held;
-  EXPECT_EQ(jobs.refused(), 0) << "many at once are no reason";
   jobs.run_for(kLonger);
   for (int i = 0; i < 50; ++i) jobs.begin("a");
   EXPECT_TRUE(jobs.run_until_refused(50));

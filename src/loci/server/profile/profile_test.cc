@@ -2,7 +2,6 @@
 // The parts of `loci profile`: fitting, the file, the disk; and a measurement of a tiny model.
 #include <gtest/gtest.h>
 
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
