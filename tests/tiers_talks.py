@@ -96,12 +96,15 @@ class Tiers:
         self.state_type = state_type(flags)
         return Server(self.binary, self.model, *COMMON, "--store", os.path.join(self.folder, "talks.db"), *flags)
 
-    def turn(self, server, turn):
-        """One turn of every conversation, in turn; each reply is what it must be."""
+    def turn(self, server, turn, settled=False):
+        """One turn of every conversation, in turn; each reply is what it must be. Settled: what one of them computed is
+        saved before the next one can evict it, however slow the disk is."""
         for talk in self.talks:
             expect_equal(talk.turn, turn, "turn")
             expect_equal(talk.go_on(server), Tiers.expected[self.state_type][talk.number][turn],
                          f"talk {talk.number}, turn {turn}")
+            if settled:
+                wait_saved(server)
 
     def cached(self, turn):
         """The least share of a prompt that was not computed; the new question is some 40 tokens of over 250."""
