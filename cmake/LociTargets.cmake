@@ -51,6 +51,11 @@ endif()
 include(LociPrecompiled)
 loci_precompile_headers()
 
+# For the tests of the upper floors alone, which run little of what is below them: that is compiled as it stands, and kernels
+# are plain code that no sanitizer looks at (docs/decisions/builds.md). The tests of the lower floors have a build
+# without it.
+option(LOCI_UPPER_ALONE "sanitize for the tests of serve, cluster, server and cli alone" OFF)
+
 # Where a server or a test spends its time: compiled with -O3, and with -O1 under sanitizers, whose presets compile
 # everything else as it stands, which takes a third of the time.
 set(LOCI_BUSY base compute core core_world cuda_simulated engine gguf history memory policy reference text)
@@ -72,7 +77,7 @@ function(loci_library name)
   if(name IN_LIST LOCI_SLOW_TO_COMPILE AND NOT LOCI_SANITIZE)
     set_target_properties(loci_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
   endif()
-  if(name IN_LIST LOCI_BUSY)
+  if(name IN_LIST LOCI_BUSY AND NOT LOCI_UPPER_ALONE)
     target_compile_options(loci_${name} PRIVATE $<$<CONFIG:Release>:-O3> $<$<BOOL:${LOCI_SANITIZE}>:-O1>)
   else()
     loci_use_precompiled(loci_${name})

@@ -192,8 +192,8 @@ grounded_parts() {
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
   grounded 300 "$threads" "$of_threads" built_tests tsan threaded_tests threads 'slow|gpu'
   # (The simulator links all of Loci. What is above the engine has its own tests under these sanitizers.)
-  grounded 400 "address and undefined-behaviour sanitizers: base to engine, sim" "$state deps src/loci/sim tests/*.cc tests/CMakeLists.txt tests/golden tests/reference" built_tests asan lower_tests lower 'slow|gpu'
-  grounded 250 "address and undefined-behaviour sanitizers: simulated GPU" "$state" gpu_tests asan
+  grounded 550 "address and undefined-behaviour sanitizers: base to engine, sim" "$state deps src/loci/sim tests/*.cc tests/CMakeLists.txt tests/golden tests/reference" built_tests asan-lower lower_tests lower 'slow|gpu'
+  grounded 250 "address and undefined-behaviour sanitizers: simulated GPU" "$state" gpu_tests asan-lower
   grounded 200 "thread sanitizer: simulated GPU" "$state" gpu_tests tsan
 }
 

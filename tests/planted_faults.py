@@ -63,7 +63,7 @@ def ctest(preset, program, labels):
 FINDERS = {
     "race": (ctest("tsan", "worker_pool_test", "-L threads -LE 'slow|gpu'"), "ThreadSanitizer: data race",
              ctest("asan", "worker_pool_test", "-L upper -LE 'slow|gpu'")),
-    "gpu": (ctest("asan", "compute_cuda_rows_test", "-L gpu"), "[  FAILED  ]", None),
+    "gpu": (ctest("asan-lower", "compute_cuda_rows_test", "-L gpu"), "[  FAILED  ]", None),
     "arm": ("scripts/test-neon.sh --gtest_filter='Elementwise*'", "[  FAILED  ]", None),
 }
 

@@ -42,7 +42,8 @@ namespace cpu {
 
 namespace {
 
-#if defined(__x86_64__)
+// LOCI_PLAIN_KERNELS_ALONE: a build that has no others (cmake/LociTargets.cmake).
+#if defined(__x86_64__) && !defined(LOCI_PLAIN_KERNELS_ALONE)
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
@@ -103,7 +104,9 @@ bool has_amx() {
 }  // namespace
 
 bool machine_has(InstructionSet set) {
-#if defined(__x86_64__)
+#if defined(LOCI_PLAIN_KERNELS_ALONE)
+  return set == InstructionSet::kPlain;
+#elif defined(__x86_64__)
   __builtin_cpu_init();
   switch (set) {
     case InstructionSet::kPlain: return true;
@@ -124,7 +127,8 @@ bool machine_has(InstructionSet set) {
 
 const KernelTable& kernels_of(InstructionSet set) {
   LOCI_CHECK(machine_has(set), "kernels of an instruction set that the machine lacks");
-#if defined(__x86_64__)
+#if defined(LOCI_PLAIN_KERNELS_ALONE)
+#elif defined(__x86_64__)
   if (set == InstructionSet::kAmx) return amx_kernels();
   if (set == InstructionSet::kAvx512) return avx512_kernels();
   if (set == InstructionSet::kAvx2) return avx2_kernels();

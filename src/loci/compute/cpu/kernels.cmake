@@ -3,7 +3,9 @@
 # loci_compute, and for the tests for Arm (cmake/neon-tests).
 set(here ${CMAKE_CURRENT_LIST_DIR})
 set(LOCI_KERNELS ${here}/kernels_plain.cc ${here}/products_plain.cc ${here}/products_k_plain.cc)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(LOCI_UPPER_ALONE)
+  # Plain code is enough (cmake/LociTargets.cmake).
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # Each file is compiled for its instruction set and called only where the machine has it.
   list(APPEND LOCI_KERNELS ${here}/kernels_avx2.cc ${here}/products_avx2.cc ${here}/products_k_avx2.cc ${here}/kernels_avx512.cc ${here}/products_avx512.cc ${here}/products_k_avx512.cc ${here}/kernels_amx.cc)
   set_source_files_properties(${here}/kernels_avx2.cc ${here}/products_avx2.cc ${here}/products_k_avx2.cc PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
@@ -25,6 +27,10 @@ endif()
 if("thread" IN_LIST LOCI_SANITIZE)
   # What tests compare with. Which thread does what is the same for all kernels, and is looked at in the others.
   set_property(SOURCE ${here}/kernels_plain.cc ${here}/products_plain.cc ${here}/products_k_plain.cc APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
+endif()
+
+if(LOCI_UPPER_ALONE)
+  set_property(SOURCE ${here}/kernels_plain.cc ${here}/products_plain.cc ${here}/products_k_plain.cc APPEND PROPERTY COMPILE_OPTIONS -O1 -fno-sanitize=all)
 endif()
 
 set(LOCI_KERNEL_TESTS)
