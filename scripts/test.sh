@@ -180,7 +180,7 @@ grounded_parts() {
   local threads="thread sanitizer: tests with threads" of_threads="$builds deps src/loci tests/CMakeLists.txt"
   # What follows, up to behind_done, leaves much of two processors idle.
   [[ "$turn" == first || -n "${had_turn[$threads]:-}" || -e "$(ground_stamp "$threads" "$of_threads")" ]] || ! fits 600 || behind 300 "thread sanitizer: build" scripts/build.sh tsan threaded_tests
-  grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server $suites tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py tests/postgres_server.py tests/redis_server.py" cluster_faults
+  grounded 300 "a cluster under faults" "src/loci/cluster src/loci/serve src/loci/server $suites tests/cluster_faults_test.py tests/cluster_load.py tests/cluster_net.py tests/cluster_world.py tests/live_cluster.py tests/bad_link.py tests/postgres_server.py tests/redis_server.py tests/s3_server.py" cluster_faults
   # (Of what is above the engine it runs what the live suites run.)
   grounded 300 "a simulated GPU: every path of state, a lost device" "$state src/loci/serve/generation src/loci/serve/call src/loci/server $suites tests/gpu_test.py" gpu_server
   grounded 60 "release: published vocabularies and templates" "$builds deps src/loci/serve tests/golden" published

@@ -19,6 +19,7 @@ each source; as a program it lists what is broken, and needs Python alone.
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
   - NOTICE names every crate of Cargo.lock and every library that CMakeLists.txt finds; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
   - a mutex of the product is base/mutex.h's, and its file says what it guards or what is called under it
+  - a part of the tests that runs a suite where its ground has changed has all that the suite imports among that ground
   - no paths of one machine
 """
 import argparse
@@ -47,6 +48,8 @@ TEST = re.compile(r"_(test|fuzz|benchmark)\.(cc|cu)$")
 NO_SUPPORT_NAME = re.compile(r"^(test|fake|mock|stub)_|_(fake|mock|stub|exercise|test_\w+)\.\w+$|_test\.(h|inl)$")
 OWN_FOLDER = re.compile(r"\b(TempDir|temp_directory_path)\(\)")
 DEFINED_ONCE = re.compile(r"^(?:(?:struct|class) (\w+)(?: final)?(?: :[^;{]*)? \{|inline (?:constexpr|const) [\w:<>, *&]+? (k[A-Z]\w*)\b(?!\())", re.M)
+LIVE_PART = re.compile(r"^(\w+)\(\) \{.*\blive tests/(\w+)\.py", re.M)
+LOCAL_IMPORT = re.compile(r"^(?:from|import) (\w+)", re.M)
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
 
@@ -350,6 +353,30 @@ def check_version(sources, problems):
         problems.append(f"CHANGELOG.md: has no section for version {version}")
 
 
+def imported(suite):
+    """The modules of tests/ that the suite needs, itself and theirs among them."""
+    found, left = set(), [suite]
+    while left:
+        module = left.pop()
+        path = ROOT / "tests" / f"{module}.py"
+        if module in found or not path.exists():
+            continue
+        found.add(module)
+        left += LOCAL_IMPORT.findall(path.read_text())
+    return found
+
+
+def check_grounds(script, problems):
+    """`script`: the text of scripts/test.sh."""
+    variables = dict(re.findall(r'^  local (\w+)="([^"]*)"$', script, re.M))
+    for part, suite in LIVE_PART.findall(script):
+        for ground in re.findall(rf'^ +grounded \d+ "[^"]*" "([^"]*)" {part}$', script, re.M):
+            for name, value in variables.items():
+                ground = ground.replace(f"${name}", value)
+            problems += [f"scripts/test.sh: {part} does not run when tests/{module}.py changes"
+                         for module in sorted(imported(suite)) if f"tests/{module}.py" not in ground.split()]
+
+
 def test_the_checks_see_what_they_are_for():
     text = "namespace a {\nclass B {\n int f(int x) {\n  if (x) {\n  }\n  return 1;\n }\n};\nvoid g() {\n}\n}\n"
     assert functions(text) == [(3, 5), (9, 2)], functions(text)
@@ -472,6 +499,16 @@ def test_the_version_stands_once():
     assert not problems, "\n".join(problems)
 
 
+def test_grounds_have_what_their_suites_import():
+    script = (ROOT / "scripts" / "test.sh").read_text()
+    problems = []
+    check_grounds(script.replace(" tests/bad_link.py", ""), problems)
+    assert problems == ["scripts/test.sh: cluster_faults does not run when tests/bad_link.py changes"]
+    problems.clear()
+    check_grounds(script, problems)
+    assert not problems, "\n".join(problems)
+
+
 def test_planted_faults_have_their_places():
     for faults in planted_faults.FAULTS.values():
         for path, old, _ in faults:
@@ -499,6 +536,7 @@ def main():
     check_test_names(cpp_texts(), problems)
     check_notice(problems)
     check_version(sources, problems)
+    check_grounds((ROOT / "scripts" / "test.sh").read_text(), problems)
     for problem in problems:
         print(problem)
     failed = len({p.split(":")[0] for p in problems})
