@@ -51,10 +51,10 @@ endif()
 include(LociPrecompiled)
 loci_precompile_headers()
 
-# For the tests of the upper floors alone, which run little of what is below them: that is compiled as it stands, and kernels
-# are plain code that no sanitizer looks at (docs/decisions/builds.md). The tests of the lower floors have a build
-# without it.
-option(LOCI_UPPER_ALONE "sanitize for the tests of serve, cluster, server and cli alone" OFF)
+# For the upper floors' tests and for fuzz targets, which run little of what is below serve: that is compiled as it stands, and
+# kernels are plain code that no sanitizer looks at (docs/decisions/builds.md). The tests of the lower floors have a
+# build without it.
+option(LOCI_UPPER_ALONE "sanitize for the tests of serve, cluster, server and cli, and for fuzzing, alone" OFF)
 
 # Where a server or a test spends its time: compiled with -O3, and with -O1 under sanitizers, whose presets compile
 # everything else as it stands, which takes a third of the time.
@@ -77,7 +77,7 @@ function(loci_library name)
   if(name IN_LIST LOCI_SLOW_TO_COMPILE AND NOT LOCI_SANITIZE)
     set_target_properties(loci_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
   endif()
-  if(name IN_LIST LOCI_BUSY AND NOT LOCI_UPPER_ALONE)
+  if(name IN_LIST LOCI_BUSY AND (name STREQUAL history OR NOT LOCI_UPPER_ALONE))
     target_compile_options(loci_${name} PRIVATE $<$<CONFIG:Release>:-O3> $<$<BOOL:${LOCI_SANITIZE}>:-O1>)
   else()
     loci_use_precompiled(loci_${name})
@@ -134,7 +134,8 @@ function(loci_test_environment name)
   file(MAKE_DIRECTORY ${folder})
   # Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
   # that outlive their calls would be made anew for each of the simulated device's fibers. Clang alone brings nothing
-  # that names functions and lines: addr2line does. Two trees may run the same test: each has files of its own.
+  # that names functions and lines: addr2line does. TEST_TMPDIR is where GoogleTest captures what a test prints (two trees
+  # may run the same one); a test's own files are in a TestFolder.
   set_tests_properties(${name} PROPERTIES
     ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};TEST_TMPDIR=${folder};ASAN_OPTIONS=${symbolizer}:malloc_context_size=6:detect_stack_use_after_return=0;TSAN_OPTIONS=${symbolizer};UBSAN_OPTIONS=${symbolizer}")
 endfunction()
@@ -146,7 +147,9 @@ endfunction()
 # with) is compiled with -O1 under sanitizers.
 function(loci_test name)
   cmake_parse_arguments(ARG "SLOW;THREADS;PUBLISHED;COMPUTES" "" "SOURCES;DEPENDS" ${ARGN})
-  if(NOT LOCI_TESTS)
+  loci_floors_here(floors)
+  # (Where there are no kernels but plain ones, tests of kernels would compare these with themselves.)
+  if(NOT LOCI_TESTS OR (LOCI_UPPER_ALONE AND floors STREQUAL lower))
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
@@ -175,7 +178,6 @@ function(loci_test name)
   if(ARG_PUBLISHED)
     list(APPEND labels published)
   endif()
-  loci_floors_here(floors)
   list(APPEND labels ${floors})
   if(floors STREQUAL upper AND NOT LOCI_SANITIZE)
     # `make test` does not compile these here, and whoever does waits for a change in one.

@@ -16,11 +16,13 @@ if(LOCI_TESTS)
     DEPENDS ${packed}
     COMMENT "Unpacking the vocabulary of GPT-2")
   add_custom_target(text_testdata DEPENDS ${unpacked})
+endif()
+if(TARGET text_test)
   add_dependencies(text_test text_testdata)
 endif()
 
 loci_test(grammar_test PUBLISHED SOURCES ascii_classes_test.cc gbnf_test.cc grammar_test.cc grammar_walk_test.cc DEPENDS loci_text nlohmann_json::nlohmann_json loci_gguf_testing)
-if(LOCI_TESTS)
+if(TARGET grammar_test)
   add_dependencies(grammar_test text_testdata)
 endif()
 

@@ -26,18 +26,6 @@ std::vector<T> on_all_sets(std::size_t count, const Compute& compute) {
   return expected;
 }
 
-// Else they would compare plain code with itself.
-TEST(InstructionSets, TestsHaveTheKernelsOfAllThatTheMachineHas) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  EXPECT_EQ(machine_has(InstructionSet::kAvx2), __builtin_cpu_supports("avx2") &&
-                                                    __builtin_cpu_supports("fma") &&
-                                                    __builtin_cpu_supports("f16c"));
-  EXPECT_EQ(machine_has(InstructionSet::kAvx512),
-            machine_has(InstructionSet::kAvx2) && __builtin_cpu_supports("avx512vnni"));
-#endif
-}
-
 TEST(ElementwiseTest, EveryF16BecomesItsF32) {
   std::vector<std::uint16_t> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
