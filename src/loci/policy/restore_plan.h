@@ -164,7 +164,9 @@ RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule);
 //     sees one block   .  .  L  .  .  l            window of that place as well as the last one.
 //
 // From an earlier place less is loaded and more is computed, and what is computed reads the rest layer by
-// layer while it comes.
+// layer while it comes. places_to_price() leaves out what is not worth a price, choose_place() takes the
+// best.
+
 // What a place asks of the tiers.
 struct PlaceNeeds {
   std::array<std::uint64_t, kTiers> bytes{};  // to be loaded; kDevice's is unused
@@ -175,8 +177,8 @@ inline constexpr std::size_t kPlacesPriced = 64;
 // Which of them are worth a price, kPlacesPriced at most, the last place first; the first token's place, or
 // where nothing is loaded, is always among them. `places`: the last one first, and none behind one that loads
 // nothing. Left out are places that wait for a tier which is late, and those that load no less than a later
-// one and so compute more for nothing. If more are left, there are some at even distances, and the last from
-// which host memory alone is loaded from, or host memory and the disk.
+// one and so compute more for nothing. If more are left, there are some at even distances, and the last one
+// that loads from host memory alone, and the last one that loads from host memory and the disk alone.
 // Thread-safe, pure. O(places), without a price.
 std::vector<std::size_t> places_to_price(std::span<const PlaceNeeds> places);
 

@@ -81,7 +81,7 @@ class BlockTables {
   // others may need too.
   bool begin_loads(CoreRequest& request, const CoreProbes& probes);
   // Loads have ended. What they brought is counted now, so that the pass which a request joins does not look
-  // at all of its blocks. O(batch + loads of those who had ended ones first).
+  // at all of its blocks. O(batch + blocks that came).
   void count_loaded();
   // Something of the block will not come: nothing counts that passes in flight compute behind the first block
   // that was being loaded. O(batch · loads).

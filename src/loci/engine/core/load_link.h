@@ -22,6 +22,9 @@ inline constexpr std::array kEveryLoadLink = {LoadLink::kHost, LoadLink::kDisk, 
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 constexpr std::size_t index_of(LoadLink link) { return static_cast<std::size_t>(link); }
 
+// The link from a tier of this server's own, below the device.
+constexpr LoadLink own_link(Tier tier) { return tier == Tier::kHost ? LoadLink::kHost : LoadLink::kDisk; }
+
 // The tier that the link brings state from.
 constexpr Tier tier_of(LoadLink link) {
   if (link == LoadLink::kHost) return Tier::kHost;

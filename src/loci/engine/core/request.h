@@ -153,12 +153,14 @@ struct CoreRequest : RequestFacts {
   // Slots for the block of the token that the pass in flight samples, if the pass ahead begins this block.
   // Flights takes them over.
   CoreSlots grown;
-  // All blocks before this one have the state that is needed. Windows counts on.
+  // All blocks before this one have the state that is needed. Windows counts on, and without windows
+  // BlockTables where loads end.
   std::uint32_t whole_blocks = 0;
   // From this block on nothing was computed, copied or begun to load, so that what a long prompt lacks is
-  // counted without a look at each block. Of no block in models with windows.
+  // counted without a look at each block. Admission sets it, BlockTables moves it on; UINT32_MAX, no block,
+  // in models with windows.
   std::uint32_t untouched_from = 0;
-  // Blocks that were still being loaded when PassFormer last checked this.
+  // Blocks that were still being loaded when PassFormer last checked this, or a load ended.
   std::vector<std::uint32_t> loads;
   PhaseOf<LoadPhase> load_phase;  // PassFormer lets it join a pass, Flights holds it back
   // Blocks that come as hidden states, or have come so, and the number of the first: the first pass that

@@ -33,9 +33,6 @@ constexpr std::uint64_t parts_of(Nanos time, Nanos part) {
   return std::min(kMost, static_cast<std::uint64_t>(std::max<Nanos>(0, time) / part) + 1);
 }
 
-// The link from a tier of this server's own, below the device.
-constexpr LoadLink own_link(Tier tier) { return tier == Tier::kHost ? LoadLink::kHost : LoadLink::kDisk; }
-
 // Of loading the block, and until its link begins, in parts of the time of one of its tokens.
 std::pair<std::uint64_t, std::uint64_t> load_parts(const RestorableBlock& block, const RestoreLink& link) {
   const Nanos part = std::max<Nanos>(1, block.compute / (kBlockTokens * kTokenParts));
@@ -234,7 +231,7 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   return problem;
 }
 
-Restores::GroupLacks Restores::lacking(const CoreProbes& probes, std::uint32_t group) const {
+Restores::GroupLacks Restores::sums_of_lacks(const CoreProbes& probes, std::uint32_t group) const {
   GroupLacks sums(1);
   sums.reserve(probes.blocks.size() + 1);
   for (const CoreProbe& found : probes.blocks) {
@@ -250,7 +247,7 @@ Restores::GroupLacks Restores::lacking(const CoreProbes& probes, std::uint32_t g
 }
 
 // Of what layers see from `place`, by link. `lacking`: by group; empty where nothing is missing.
-Restores::Lacking Restores::lacking_at(std::uint32_t place, std::span<const GroupLacks> lacking) const {
+Restores::Lacking Restores::lacks_at(std::uint32_t place, std::span<const GroupLacks> lacking) const {
   Lacking sum;
   for (std::size_t group = 0; group < lacking.size(); ++group) {
     const std::uint32_t first = first_visible(config_.groups[group].window, place) / kBlockTokens;
@@ -287,13 +284,13 @@ Restores::Places Restores::places_of(const CoreProbes& probes, const Rules& rule
   std::array<bool, kLoadLinks> overdue{};
   for (const LoadLink link : kEveryLoadLink) overdue[index_of(link)] = transfers_.overdue(link);
   for (std::uint32_t group = 0; group < group_count_; ++group)
-    places.lacking.push_back(lacking(probes, group));
+    places.lacks.push_back(sums_of_lacks(probes, group));
   places.tokens = windows_.places(probes, rules.slowest, rules.coming);
   std::ranges::reverse(places.tokens);
   places.needs.clear();
   for (const std::uint32_t place : places.tokens) {
     PlaceNeeds& needs = places.needs.emplace_back();
-    const Lacking lacks = lacking_at(place, places.lacking);
+    const Lacking lacks = lacks_at(place, places.lacks);
     bool loads = false;
     for (const LoadLink link : kEveryLoadLink) {
       const std::size_t tier = index_of(tier_of(link));
@@ -316,7 +313,7 @@ RestoreForecast Restores::plan_place(const CoreRequest& request, CoreProbes& pro
   std::vector<RestoreProblem> problems;  // of the last place first
   for (const std::size_t i : places_to_price(all.needs)) {
     places.push_back(all.tokens[i]);
-    problems.push_back(problem_at(request, all.tokens[i], lacking_at(all.tokens[i], all.lacking), beside));
+    problems.push_back(problem_at(request, all.tokens[i], lacks_at(all.tokens[i], all.lacks), beside));
   }
   const PlaceChoice choice = choose_place(problems, rule_);
   const std::uint32_t chosen = places[choice.number] / kBlockTokens, last = probes.start / kBlockTokens;

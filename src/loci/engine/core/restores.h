@@ -173,16 +173,16 @@ class Restores {
     std::array<std::uint32_t, kLoadLinks> awaited{};  // blocks on their way
   };
   using GroupLacks = std::vector<Lacking>;  // [i]: of the blocks before block i
-  GroupLacks lacking(const CoreProbes& probes, std::uint32_t group) const;
-  Lacking lacking_at(std::uint32_t place, std::span<const GroupLacks> lacking) const;
+  GroupLacks sums_of_lacks(const CoreProbes& probes, std::uint32_t group) const;
+  Lacking lacks_at(std::uint32_t place, std::span<const GroupLacks> lacking) const;
   // `place`: in tokens. `problem`: problem_beside().
   RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place, const Lacking& lacking,
                             RestoreProblem problem) const;
   // Places to go on from, the last one first, up to the first from which nothing is loaded.
   struct Places {
     std::vector<std::uint32_t> tokens;
-    std::vector<PlaceNeeds> needs;    // may be fewer
-    std::vector<GroupLacks> lacking;  // by group; empty: nothing is missing
+    std::vector<PlaceNeeds> needs;  // may be fewer
+    std::vector<GroupLacks> lacks;  // by group; empty: nothing is missing
   };
   Places places_of(const CoreProbes& probes, const Rules& rules) const;
   // The best plan for what was found. What it computes is so in the probes afterwards.
