@@ -59,6 +59,8 @@ option(LOCI_UPPER_ALONE "sanitize for the tests of serve, cluster, server and cl
 # Where a server or a test spends its time: compiled with -O3, and with -O1 under sanitizers, whose presets compile
 # everything else as it stands, which takes a third of the time.
 set(LOCI_BUSY base compute core core_world cuda_simulated engine gguf history memory policy reference text)
+# Of these, where upper floors' tests and fuzz targets do: history's repeat, and an input of core_fuzz is a whole world.
+set(LOCI_BUSY_ALONE core core_world history memory policy)
 
 # Halves are converted by the processor under sanitizers too, where a test may spend a fifth of its time on it otherwise.
 if(LOCI_SANITIZE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -77,7 +79,7 @@ function(loci_library name)
   if(name IN_LIST LOCI_SLOW_TO_COMPILE AND NOT LOCI_SANITIZE)
     set_target_properties(loci_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
   endif()
-  if(name IN_LIST LOCI_BUSY AND (name STREQUAL history OR NOT LOCI_UPPER_ALONE))
+  if(name IN_LIST LOCI_BUSY AND (name IN_LIST LOCI_BUSY_ALONE OR NOT LOCI_UPPER_ALONE))
     target_compile_options(loci_${name} PRIVATE $<$<CONFIG:Release>:-O3> $<$<BOOL:${LOCI_SANITIZE}>:-O1>)
   else()
     loci_use_precompiled(loci_${name})

@@ -22,7 +22,10 @@ mkdir -p build/crashes
 # Leaks are looked for once, at the end. libFuzzer looks after each execution that has allocated more than it freed
 # (1,000 times, then no more), and a tokenizer leaves words in its crate's cache of the thread: those looks took nearly
 # all of the time.
-limits=(-rss_limit_mb=4096 -timeout=20 -print_final_stats=1 -verbosity=0 -detect_leaks=0)
+patience=20  # in seconds, for one input
+# What is kept runs at the lowest priority beside other tests, where a second may last ten.
+[[ "$mode" != kept ]] || patience=60
+limits=(-rss_limit_mb=4096 -timeout="$patience" -print_final_stats=1 -verbosity=0 -detect_leaks=0)
 
 # begin_inputs TARGET FOLDER: what is kept with the sources, and seeds that a program of the target's own writes.
 begin_inputs() {
