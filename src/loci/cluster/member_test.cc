@@ -195,12 +195,7 @@ class MemberTableTest : public testing::Test {
     EXPECT_TRUE(table.ok()) << table.status().to_string();
     return std::move(table).value();
   }
-  // Runs the statement and returns the first column of its first row.
-  std::string sql(const std::string& statement) {
-    pqxx::connection connection(url_);
-    const pqxx::result found = pqxx::nontransaction(connection).exec(statement);
-    return found.empty() ? std::string() : found[0][0].c_str();
-  }
+  std::string sql(const std::string& statement) { return TestPostgres::run(url_, statement); }
 
   TestPostgres* server_ = nullptr;
   std::string url_;

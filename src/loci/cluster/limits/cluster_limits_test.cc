@@ -53,11 +53,7 @@ class ClusterLimitsTest : public testing::Test {
     return std::make_unique<ClusterLimits>(LimitTable::open(url_, MemberKey{key}, member).value(), log_,
                                            member.size());
   }
-  std::string sql(const std::string& statement) {
-    pqxx::connection connection(url_);
-    const pqxx::result found = pqxx::nontransaction(connection).exec(statement);
-    return found.empty() ? std::string() : found[0][0].c_str();
-  }
+  std::string sql(const std::string& statement) { return TestPostgres::run(url_, statement); }
   // Asks until somebody counts: on a busy machine the database's answer may outlast a request's patience.
   static std::optional<LimitAnswer> ask(ClusterLimits& server, const LimitAsk& wanted) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store in a new database of the tests' PostgreSQL server, for the tests of what only that store has.
+// A fixture for tests of what PostgreSQL alone can do as a store: each test has a new database of its own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,12 +30,7 @@ class PostgresStoreTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status().to_string();
     return store.ok() ? std::move(store).value() : nullptr;
   }
-  // Runs the statement and returns the first column of its first row.
-  std::string sql(const std::string& statement) {
-    pqxx::connection connection(url_);
-    const pqxx::result found = pqxx::nontransaction(connection).exec(statement);
-    return found.empty() ? std::string() : found[0][0].c_str();
-  }
+  std::string sql(const std::string& statement) { return TestPostgres::run(url_, statement); }
 
   TestPostgres* server_ = nullptr;
   std::string url_;

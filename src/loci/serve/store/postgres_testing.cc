@@ -96,6 +96,12 @@ void TestPostgres::start() {
   }
 }
 
+std::string TestPostgres::run(const std::string& url, const std::string& statement) {
+  pqxx::connection connection(url);
+  const pqxx::result found = pqxx::nontransaction(connection).exec(statement);
+  return found.empty() ? std::string() : found[0][0].c_str();
+}
+
 void TestPostgres::kill() {
   if (process_ == 0) return;
   ::kill(process_, SIGQUIT);

@@ -20,6 +20,9 @@ class TestPostgres {
 
   // The URL of a database that is empty.
   std::string new_database();
+  // Runs the statement in the database of that URL. Returns the first column of its first row, if there is
+  // one.
+  static std::string run(const std::string& url, const std::string& statement);
   // Ends it without a farewell, as a crash would.
   void kill();
   void start();
