@@ -51,9 +51,9 @@ endif()
 include(LociPrecompiled)
 loci_precompile_headers()
 
-# For the upper floors' tests and for fuzz targets, which run little of what is below serve: that is compiled as it stands, and
-# kernels are plain code that no sanitizer looks at (docs/decisions/builds.md). The tests of the lower floors have a
-# build without it.
+# ON in the build that has the upper floors' tests and the fuzz targets, and no other tests. These run little of the code
+# below serve/. So that code is compiled without optimisation, and of the kernels there is only the plain code, which no
+# sanitizer looks at (docs/decisions/builds.md).
 option(LOCI_UPPER_ALONE "sanitize for the tests of serve, cluster, server and cli, and for fuzzing, alone" OFF)
 
 # Where a server or a test spends its time: compiled with -O3, and with -O1 under sanitizers, whose presets compile

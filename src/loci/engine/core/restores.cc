@@ -160,8 +160,9 @@ RestoreProblem Restores::problem_beside(const Load& load) const {
   return problem;
 }
 
-// The plan knows one link to the shared tier. Of what comes from a peer beside a store that is the peers',
-// and of what comes over both, which bring it at the same time, one that takes as long as the slower of them.
+// The plan knows one link to the shared tier, but there may be two: to peers, and to a store. If the
+// request's blocks come from peers alone, the plan's link is that to the peers. If they come from both, which
+// send at the same time, it takes as long as the slower one does.
 void Restores::set_shared_link(RestoreProblem& problem, const UsedLinks& used) const {
   const UsedLink &peers = used[index_of(LoadLink::kPeers)], &store = used[index_of(LoadLink::kShared)];
   RestoreLink& shared = problem.links[index_of(Tier::kShared)];

@@ -104,8 +104,8 @@ class Restores {
   // What having the state of one that runs again would cost, were it suspended and its slots used by others:
   // its tokens that would be computed, and for what would be loaded now, as many as are computed in the time
   // of the loads. Behind a window that does not reach to the first token: at the place to go on from that
-  // costs least. Never more than it has. An estimate: of many blocks kBlocksAsked are looked at, in equal
-  // distances, and of what a window sees before each of them kWindowBlocksAsked.
+  // costs least. Never more than it has. An estimate: of many blocks it looks at kBlocksAsked, in equal
+  // distances, and before each of these at kWindowBlocksAsked of those that a window sees.
   // O(kBlocksAsked · kWindowBlocksAsked · groups).
   std::uint64_t tokens_to_restore(const CoreRequest& request) const;
   static constexpr std::size_t kBlocksAsked = 64;
