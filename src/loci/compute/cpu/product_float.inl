@@ -18,11 +18,10 @@ struct BF16 {
 // kRows of the `stride` rows of a tile.
 template <class Type, int kRows>
 LOCI_LANES void float_rows(const u8* weights, const float* x, u32 stride, u32 steps, float* out) {
-  constexpr int kPrefetchBytes = 1024;
   F32x16 even[kRows], odd[kRows];
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) even[r] = odd[r] = zero_f32();
   for (u32 step = 0; step < steps; ++step) {
-    if constexpr (kRows <= 4) __builtin_prefetch(weights + kPrefetchBytes, 0, 2);
+    fetch_ahead<kRows, 2 * Type::kBytes>(weights);
     const F32x16 w0 = Type::load(weights);
     LOCI_UNROLL for (int r = 0; r < kRows; ++r) even[r] = fma(w0, all_f32(x[r]), even[r]);
     const F32x16 w1 = Type::load(weights + Type::kBytes);

@@ -11,8 +11,7 @@
 //
 // Weights are multiplied as unsigned bytes, value + bias; bias * S is taken off the sum. One pass over the
 // weights serves up to 12 rows: they are unpacked in registers, each unpacked vector is used by every row,
-// and the rows' bytes are broadcast from the tile. For few rows the weights come from memory and are
-// prefetched.
+// and the rows' bytes are broadcast from the tile.
 
 // Calls f<kFirst>() .. f<kEnd - 1>().
 template <int kFirst, int kEnd, class F>
@@ -299,25 +298,28 @@ LOCI_LANES void add_block(const u8* step, int index, const u8* tile, F32x16 (&ac
   add_minima<Type>(s, x, acc);
 }
 
+// Weights come from memory, or from the last cache. A page ahead of `weights` the next kBytes are fetched into the
+// second-level cache, because the processor's own prefetcher stops at the end of a page; and with some sets one
+// line of them far ahead, so that its page is found in time. Few rows take less time for a line than its way from
+// there, so for them lines are fetched on into the first-level cache.
+template <int kRows, int kBytes>
+LOCI_LANES void fetch_ahead(const u8* weights) {
+  constexpr int kAheadBytes = 4096, kNearBytes = 640;
+  if constexpr (kFarBytes > 0) __builtin_prefetch(weights + kFarBytes, 0, 2);
+  LOCI_UNROLL for (int line = 0; line < kBytes; line += 64) {
+    __builtin_prefetch(weights + kAheadBytes + line, 0, 2);
+    if constexpr (kRows <= 4) __builtin_prefetch(weights + kNearBytes + line, 0, 3);
+  }
+}
+
 template <class Type, int kRows>
 static void product_quantized(const u8* weights, const u8* tile, u32 steps, float* out) {
-  // Into the second-level cache, and near: the processor's own prefetcher follows one stream well, but
-  // stops at the end of a page. In steps of 8 blocks an eighth is fetched with each, a step ahead.
-  // With some sets one line of each short step of whole lines is fetched some pages ahead: pages are found in
-  // time, and the processor's own prefetcher follows there too.
-  constexpr int kPrefetchBytes = Type::kBlocks == 1 ? 1024 : Type::kBytes;
-  constexpr int kShare = Type::kBytes / Type::kBlocks;
+  constexpr int kShare = Type::kBytes / Type::kBlocks;  // fetched with each block
   F32x16 acc[kRows];
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) acc[r] = zero_f32();
   for (u32 step = 0; step < steps; ++step, weights += Type::kBytes) {
     for (int index = 0; index < Type::kBlocks; ++index, tile += kTileBlockBytes * kRows) {
-      if constexpr (kRows <= 4) {
-        if constexpr (kFarBytes > 0 && kShare % 64 == 0 && Type::kBlocks == 1)
-          __builtin_prefetch(weights + kFarBytes, 0, 2);
-        LOCI_UNROLL for (int line = 0; line < kShare; line += 64) {
-          __builtin_prefetch(weights + kPrefetchBytes + index * kShare + line, 0, 2);
-        }
-      }
+      fetch_ahead<kRows, kShare>(weights + index * kShare);
       add_block<Type, kRows>(weights, index, tile, acc);
     }
   }

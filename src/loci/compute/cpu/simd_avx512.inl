@@ -179,4 +179,4 @@ constexpr int kValueAccumulators = 24;  // rows * vectors of 16 dimensions
 constexpr int kScoreRows = 6;           // queries of q8 scores
 constexpr int kValueSums = 12;          // ValueSums
 constexpr int kValueVectors = 2;        // vectors of 16 dimensions, for many queries
-constexpr int kFarBytes = 3 * 4096;     // how far ahead of few rows' weights a line is fetched too
+constexpr int kFarBytes = 4 * 4096;     // a line of weights is fetched so far ahead too
