@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The speed of each product kernel with its weights in the first-level cache, which limits a batch of that
-// many rows; of one row with weights from memory ("MEMORY", 88 MiB of them), which limits the decode of a
-// stream. Items are multiplications and additions; bytes are the weights'. And how fast weights are packed.
+// many rows; and with weights from memory ("MEMORY", 88 MiB of them), which limits decode. Items are
+// multiplications and additions; bytes are the weights'. And how fast weights are packed.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -41,8 +41,8 @@ void run_product(benchmark::State& state, InstructionSet set, std::uint32_t type
   state.SetBytesProcessed(rounds * static_cast<std::int64_t>(weight_bytes));
 }
 
-// One row times groups of 576 columns, one after the other.
-void run_from_memory(benchmark::State& state, InstructionSet set, PackedType packed) {
+// Some rows times groups of 576 columns (512 of the K types), one after the other.
+void run_from_memory(benchmark::State& state, InstructionSet set, PackedType packed, std::uint32_t rows) {
   constexpr std::uint32_t kColumns = 576;
   constexpr std::uint64_t kBytes = std::uint64_t{88} << 20;
   const auto type = static_cast<std::uint32_t>(packed);
@@ -51,9 +51,9 @@ void run_from_memory(benchmark::State& state, InstructionSet set, PackedType pac
   Buffer weights;
   weights.reserve(kBytes, "a benchmark");
   std::memset(weights.data(), 1, weights.size());
-  const std::vector<std::uint8_t> tile(std::size_t{steps} * kTileBlockBytes);
-  std::vector<float> out(kLanes);
-  const ProductKernel kernel = kernels_of(set).product[type][0];
+  const std::vector<std::uint8_t> tile(std::size_t{kColumns} * rows * sizeof(float));
+  std::vector<float> out(kMaxTileRows * kLanes);
+  const ProductKernel kernel = kernels_of(set).product[type][rows - 1];
   for (auto _ : state) {
     for (std::uint64_t at = 0; at + group_bytes <= kBytes; at += group_bytes) {
       kernel(weights.data() + at, tile.data(), steps, out.data());
@@ -88,11 +88,15 @@ int main(int count, char** arguments) {
   using namespace loci;
   using namespace loci::cpu;
   for (const InstructionSet set : available_instruction_sets()) {
-    for (const PackedType type : {PackedType::kQ4_0, PackedType::kQ4_1, PackedType::kQ8_0}) {
-      const std::string name = std::string(instruction_set_name(set)) + "/" +
-                               kTypeNames[static_cast<std::uint32_t>(type)] + "/1/MEMORY";
-      benchmark::RegisterBenchmark(name.c_str(),
-                                   [=](benchmark::State& state) { run_from_memory(state, set, type); });
+    for (const PackedType type : {PackedType::kQ4_0, PackedType::kQ4_1, PackedType::kQ8_0, PackedType::kQ4_K,
+                                  PackedType::kQ6_K, PackedType::kF16}) {
+      for (const std::uint32_t rows : {1u, 4u, kernels_of(set).tile_rows}) {
+        const std::string name = std::string(instruction_set_name(set)) + "/" +
+                                 kTypeNames[static_cast<std::uint32_t>(type)] + "/" + std::to_string(rows) +
+                                 "/MEMORY";
+        benchmark::RegisterBenchmark(
+            name.c_str(), [=](benchmark::State& state) { run_from_memory(state, set, type, rows); });
+      }
     }
     for (std::uint32_t type = 0; type < kPackedTypes; ++type) {
       for (const std::uint32_t rows : {1u, 2u, 3u, 4u, 5u, 6u, 8u, 12u}) {

@@ -298,10 +298,10 @@ LOCI_LANES void add_block(const u8* step, int index, const u8* tile, F32x16 (&ac
   add_minima<Type>(s, x, acc);
 }
 
-// Weights come from memory, or from the last cache. A page ahead of `weights` the next kBytes are fetched into the
-// second-level cache, because the processor's own prefetcher stops at the end of a page; and with some sets one
-// line of them far ahead, so that its page is found in time. Few rows take less time for a line than its way from
-// there, so for them lines are fetched on into the first-level cache.
+// Weights come from memory, or from the last cache. A page ahead of `weights` the next kBytes are fetched
+// into the second-level cache, because the processor's own prefetcher stops at the end of a page; and with
+// some sets one line of them far ahead, so that its page is found in time. Few rows are done with a line
+// before the next comes from there, so for them lines are fetched on into the first-level cache.
 template <int kRows, int kBytes>
 LOCI_LANES void fetch_ahead(const u8* weights) {
   constexpr int kAheadBytes = 4096, kNearBytes = 640;

@@ -228,4 +228,4 @@ constexpr int kValueAccumulators = 6;  // rows * vectors of 16 dimensions
 constexpr int kScoreRows = 6;          // queries of q8 scores
 constexpr int kValueSums = 2;          // ValueSums
 constexpr int kValueVectors = 1;       // vectors of 16 dimensions, for many queries
-constexpr int kFarBytes = 0;            // a line of weights is fetched so far ahead too: slower with AVX2
+constexpr int kFarBytes = 0;           // a line of weights is fetched so far ahead too: slower with AVX2
