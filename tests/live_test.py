@@ -412,6 +412,10 @@ def test_full_queue(binary, model):
         expect_equal(sorted(set(statuses)), [200, 429], f"statuses of {statuses}")
         expect(statuses.count(200) >= 3, "what fits is served")
         wait_idle(server)
+        for body, field in (({"n": 3}, "n"), ({"prompt": ["a", "b", "c"]}, "prompt")):
+            refused = server.post("/v1/completions", {"prompt": "Once", "max_tokens": 1, **body})
+            expect_error(refused, 400, param=field)
+        expect_equal(server.post("/v1/completions", {"prompt": "Once", "max_tokens": 1, "n": 2}).status, 200, "as many as wait")
 
 
 # --- starting and stopping ---

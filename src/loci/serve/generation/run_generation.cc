@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/generation/run_generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -32,6 +34,21 @@ asio::awaitable<TenantLimiter::Refusal> take_tokens(GenerationServices& services
                                                   tokens);
 }
 
+// Its replies wait in the queue until they are admitted, all at once: more of them than the tenant has places
+// there would be refused each time, however often the client tries again.
+std::optional<ApiError> beyond_queue(const ServedModel& served, const Tenant& tenant,
+                                     const PreparedGeneration& prepared) {
+  const std::uint32_t places = served.engine->config().max_queued;
+  const std::uint32_t own = tenant.limits.queued_max(places);
+  const std::uint32_t most = std::max(own > 0 ? own : places, 1u);
+  const std::size_t prompts = prepared.prompts.size(), replies = prompts * prepared.fields.choices;
+  if (replies <= most) return std::nullopt;
+  return api_error(invalid_argument(
+      fmt::format("expected at most {} replies of one request, as many as {} wait (n * prompts); got {}",
+                  most, own > 0 ? "this tenant's requests may" : "requests may (--max-queued)", replies),
+      prompts > 1 ? "prompt" : "n"));
+}
+
 }  // namespace
 
 asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& sink,
@@ -46,6 +63,10 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
   }
   const Counted open(services.open_work);
   LOCI_CHECK(prepared.ticket.has_value(), "a generation has its tenant's ticket");
+  if (auto error = beyond_queue(*services.served.load(), *sink.origin().tenant, prepared)) {
+    co_await sink.fail(*std::move(error));
+    co_return true;
+  }
   TenantLimiter::Refusal refusal = co_await take_tokens(services, sink, prepared);
   for (auto& [name, value] : refusal.headers) sink.add_header(name, value);
   if (refusal.error) {
