@@ -171,7 +171,8 @@ void Sampler::adjust(std::span<float> logits) const {
 TokenId Sampler::draw(std::span<const float> logits) {
   const std::uint32_t best = argmax(logits);
   if (params_.temperature == 0.0f || params_.top_k == 1 || !std::isfinite(logits[best])) return TokenId(best);
-  const double uniform = sample_uniform(params_.seed, draws_);
+  // (Forced tokens were not drawn: what follows them is what would follow them as a prompt.)
+  const double uniform = sample_uniform(params_.seed, draws_ - params_.forced.size());
   weights_.resize(logits.size());
   // A temperature so small that its inverse overflows is greedy all the same: 0 * inf never occurs,
   // because the scale is bounded.

@@ -345,5 +345,18 @@ TEST(Sampler, ForcedTokensAreReportedAndNotCounted) {
   EXPECT_EQ(sampler.sample(logits)->token, TokenId(3));
 }
 
+TEST(Sampler, ForcedTokensTakeNoDraws) {
+  const std::vector<TokenId> forced = {TokenId(2), TokenId(3), TokenId(2)};
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    Sampler plain = make({.seed = seed});
+    Sampler sampler = make({.seed = seed, .forced = forced, .logprobs = true});
+    for (std::uint64_t draw = 0; draw < forced.size(); ++draw) sampler.sample(some_logits(draw));
+    for (std::uint64_t draw = 0; draw < 20; ++draw) {
+      const std::vector<float> logits = some_logits(draw);
+      ASSERT_EQ(sampler.sample(logits)->token, plain.sample(logits)->token) << "seed " << seed;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace loci
