@@ -29,7 +29,7 @@ bool Beginnings::begin(CoreRequest& request, bool in_flight) {
 std::optional<CoreBeginning> Beginnings::find(const CoreRequest& request, const CoreProbes& probes,
                                               Tier slowest) const {
   const std::uint32_t unknown = Prefixes::first_unknown(probes);
-  if (!windows_.any()) return prefixes_.find_beginning(request, probes, unknown, slowest);
+  if (!places_.any_windows()) return prefixes_.find_beginning(request, probes, unknown, slowest);
   const std::uint32_t start = probes.start / kBlockTokens;
   // From the last on; none before where the request goes on anyway.
   const std::uint32_t first = std::max(start, probes.public_blocks);
@@ -37,7 +37,7 @@ std::optional<CoreBeginning> Beginnings::find(const CoreRequest& request, const 
     const std::uint32_t number = left - 1;
     if (number != unknown && !is_computed(probes, number, slowest)) continue;
     std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, number, slowest);
-    if (!found || !windows_.can_start(probes, number, found->run, slowest)) continue;
+    if (!found || !places_.can_start(probes, number, found->run, slowest)) continue;
     found->there = number == start ? probes.start % kBlockTokens : 0;
     found->computed_from = probes.start;
     if (found->run > found->there) return found;

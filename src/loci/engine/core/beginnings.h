@@ -31,7 +31,7 @@
 //     on at "o", from a copy of "mn".
 //
 // It owns which beginning a request has looked for (RequestBeginning). It requires that the request
-// waits. It calls the index, the transfers, the prefixes, the windows, the device's memory, Restores and
+// waits. It calls the index, the transfers, the prefixes, the places, the device's memory, Restores and
 // Admission. Invariants, which check_invariants() tests (core.h has all):
 //   4. What was found begins with tokens of the request, more than the device had, at their position.
 //   7. Who waits for a beginning has found one, and waits no longer than kWaitMax.
@@ -43,11 +43,11 @@
 #include "loci/engine/core/admission.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/device_memory.h"
+#include "loci/engine/core/places.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/restores.h"
 #include "loci/engine/core/transfers.h"
-#include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
 
 namespace loci {
@@ -60,13 +60,13 @@ class Beginnings {
 
   // All eight must outlive it.
   Beginnings(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes,
-             const Windows& windows, const DeviceMemory& device_memory, const Restores& restores,
+             const Places& places, const DeviceMemory& device_memory, const Restores& restores,
              Admission& admission)
       : config_(config),
         index_(index),
         transfers_(transfers),
         prefixes_(prefixes),
-        windows_(windows),
+        places_(places),
         device_memory_(device_memory),
         restores_(restores),
         admission_(admission) {}
@@ -90,7 +90,7 @@ class Beginnings {
   BlockIndex& index_;
   Transfers& transfers_;
   const Prefixes& prefixes_;
-  const Windows& windows_;
+  const Places& places_;
   const DeviceMemory& device_memory_;
   const Restores& restores_;
   Admission& admission_;

@@ -38,6 +38,7 @@
 #include "loci/engine/core/pass_former.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/peer_reads.h"
+#include "loci/engine/core/places.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/preloads.h"
 #include "loci/engine/core/queue_needs.h"
@@ -176,6 +177,7 @@ class Core::State {
   BeforeQueue before_queue_;
 
   Transfers transfers_;
+  Places places_;
   ShareFollower share_follower_;
   Prefixes prefixes_;
   Windows windows_;

@@ -28,7 +28,8 @@ class FlightsTest : public TransfersFixture {
   }
 
   Prefixes prefixes_{config_, index_, transfers_};
-  Windows windows_{config_, index_, transfers_, prefixes_};
+  Places places_{config_, index_, transfers_};
+  Windows windows_{config_, index_, transfers_, prefixes_, places_};
   CoreRequest one_, other_;
   BlockPin target_ = block(300);
   Flights flights_{config_, index_, transfers_, windows_};

@@ -9,7 +9,6 @@
 
 #include "loci/base/check.h"
 #include "loci/engine/core/request.h"
-#include "loci/engine/core/windows.h"
 #include "loci/policy/lookahead.h"
 
 namespace loci {
@@ -53,11 +52,14 @@ std::uint32_t behind(std::uint32_t place) { return place + std::min(kLastPlace -
 }  // namespace
 
 QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers,
-                       const Prefixes& prefixes, FairQueue& queue)
-    : config_(config), index_(index), transfers_(transfers), prefixes_(prefixes), queue_(queue) {
+                       const Prefixes& prefixes, const Places& places, FairQueue& queue)
+    : config_(config),
+      index_(index),
+      transfers_(transfers),
+      prefixes_(prefixes),
+      starts_(places),
+      queue_(queue) {
   wanters_.reserve(wanted_blocks_most(config));
-  for (std::uint32_t group = 0; group < config.groups.size(); ++group)
-    if (config.groups[group].window != 0) seeing_all_ &= static_cast<GroupSet>(~(1u << group));
 }
 
 void QueueNeeds::served(const std::string& tenant) {
@@ -73,8 +75,9 @@ bool QueueNeeds::still_there(const Want& wanted) const {
 }
 
 void QueueNeeds::set_wanted(const Want& wanted, const Wanters& wanters) {
-  if (still_there(wanted))
-    index_.set_wanted(wanted.first, wanters.first.first, wanters.seeing > 0 ? kEveryGroup : seeing_all_);
+  if (!still_there(wanted)) return;
+  const bool by_all = wanters.seeing > 0 || !starts_.any_windows();
+  index_.set_wanted(wanted.first, wanters.first.first, by_all ? kEveryGroup : starts_.seeing_all());
 }
 
 // Of blocks that are marked next: without it each mark waits for memory.
@@ -117,7 +120,7 @@ void QueueNeeds::list_wants(Waitings::iterator entry) {
     }
     --marks_left_;
     mark(waiting.wants.emplace_back(block, index_.block(block).key), {waiting.place, arrival}, false);
-    if (seeing_all_ != kEveryGroup) find_place(waiting, block);
+    if (starts_.any_windows()) find_place(waiting, block);
   }
   waiting.is_listed = waiting.is_listed || !ran_out;
   if (waiting.is_listed) mark_windows(entry);
@@ -131,8 +134,7 @@ void QueueNeeds::list_wants(Waitings::iterator entry) {
 std::uint32_t QueueNeeds::first_seen(std::uint32_t place) const {
   std::uint32_t first = place;
   for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-    if (has_group(seeing_all_, group)) continue;
-    first = std::min(first, first_visible(config_.groups[group].window, place * kBlockTokens) / kBlockTokens);
+    if (starts_.windowed(group)) first = std::min(first, starts_.first_seen(group, place * kBlockTokens));
   }
   return first;
 }
@@ -143,16 +145,8 @@ void QueueNeeds::find_place(Waiting& waiting, BlockId id) const {
   const Block& block = index_.block(id);
   const bool is_computed =
       block.pins > 0 && block.filled_in(0) < kBlockTokens && block.whole_copy(0) == nullptr;
-  const auto place = static_cast<std::uint32_t>(waiting.wants.size());
-  bool is_place = true;
-  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-    const bool there =
-        is_computed || block.filled_in(group) == kBlockTokens || transfers_.comes(id, group, Tier::kShared);
-    waiting.runs[group] = there ? waiting.runs[group] + 1 : 0;
-    const std::uint32_t seen = first_visible(config_.groups[group].window, place * kBlockTokens);
-    is_place = is_place && waiting.runs[group] >= place - seen / kBlockTokens;
-  }
-  if (is_place) waiting.goes_on = place;
+  waiting.walk.step(is_computed ? kEveryGroup : starts_.groups_there(id, Tier::kShared));
+  if (starts_.is_place(waiting.walk)) waiting.goes_on = waiting.walk.blocks();
 }
 
 // A few at a time. What the windows of an earlier place saw alone is marked so no more.
@@ -454,12 +448,12 @@ void QueueNeeds::look(const FindWaiting& find, bool pass_waits) {
 // In groups with a window a request needs what is seen from where it goes on: until that is found, behind all
 // that was known of it.
 GroupSet QueueNeeds::wanted_groups(const Waiting& waiting, std::size_t number) const {
-  if (seeing_all_ == kEveryGroup) return kEveryGroup;
+  if (!starts_.any_windows()) return kEveryGroup;
   const std::uint64_t known = std::max<std::uint64_t>(waiting.known, waiting.wants.size());
   const std::uint64_t place = waiting.is_listed ? waiting.goes_on : known;
   if (number >= place) return 0;
-  return groups_seen(config_, static_cast<std::uint32_t>(place * kBlockTokens),
-                     static_cast<std::uint32_t>(number));
+  return starts_.groups_seen(static_cast<std::uint32_t>(place * kBlockTokens),
+                             static_cast<std::uint32_t>(number));
 }
 
 void QueueNeeds::prefetch() {

@@ -15,7 +15,7 @@
 // the queue changes, because blocks that they lacked may be there by now. For a history that was cut, the
 // originals from which blocks are rotated are wanted instead of the blocks.
 //
-// In a model with windows a request goes on from a place at which all windows are whole (windows.h), the last
+// In a model with windows a request goes on from a place at which all windows are whole (places.h), the last
 // one as far as is known. All that is known of it is wanted in groups that see all; in groups with a window
 // what the place sees, once it is found. (Of several windows the widest counts.)
 //
@@ -31,7 +31,7 @@
 // It owns the list of waiting requests and the blocks that they want; the index has the place of each block
 // (EvictionFacts::wanted). It requires that queue_changed() is called whenever a request begins or ceases to
 // wait, and that look() follows before the next call with the same id. It calls the index, the transfers, the
-// queue and, for keys, the prefixes. Invariants, which check_invariants() tests (core.h has all):
+// queue, the places and, for keys, the prefixes. Invariants, which check_invariants() tests (core.h has all):
 //   10. The window is that of the forecast, and what waits is there. Every block that the window wants, and
 //       every mark that was not given up yet, is among those that are wanted. Sums are right.
 #pragma once
@@ -49,6 +49,7 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/place_order.h"
+#include "loci/engine/core/places.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/transfers.h"
@@ -65,9 +66,9 @@ class QueueNeeds {
   // A request, if it waits; null: it runs or is gone.
   using FindWaiting = std::function<CoreRequest*(RequestId)>;
 
-  // All five must outlive it.
+  // All six must outlive it.
   QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes,
-             FairQueue& queue);
+             const Places& places, FairQueue& queue);
 
   // Says that this request may have begun or ceased to wait.
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
@@ -112,7 +113,7 @@ class QueueNeeds {
     // BlockIndex::names_made() when the index lacked the next one; 0: it was not looked for.
     std::uint64_t names_seen = 0;
     // With windows, in blocks:
-    GroupCounts runs{};             // whole parts right before the next one, by group
+    PlaceWalk walk;                 // over those that are listed
     std::uint32_t goes_on = 0;      // the last place before the next one
     bool is_listed = false;         // that is where it goes on, as far as is known
     std::uint32_t window_of = 0;    // the place whose windows are marked...
@@ -154,8 +155,8 @@ class QueueNeeds {
   BlockIndex& index_;
   Transfers& transfers_;
   const Prefixes& prefixes_;
+  const Places& starts_;  // to go on from; places_ are those in the queue
   FairQueue& queue_;
-  GroupSet seeing_all_ = kEveryGroup;                         // groups without window
   std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
   std::set<std::string> charged_;                             // tenants that were given tokens since look()
   std::set<std::string> moved_;  // tenants whose order may have changed since then

@@ -42,20 +42,18 @@ std::pair<std::uint64_t, std::uint64_t> load_parts(const RestorableBlock& block,
 }  // namespace
 
 Restores::Restores(const CoreConfig& config, const CostModel& costs, const BlockIndex& index,
-                   const Transfers& transfers, const Prefixes& prefixes, const Windows& windows,
-                   const PassTimes& pass_times)
+                   const Transfers& transfers, const Prefixes& prefixes, const Places& places,
+                   const Windows& windows, const PassTimes& pass_times)
     : config_(config),
       costs_(costs),
       index_(index),
       transfers_(transfers),
       prefixes_(prefixes),
+      places_(places),
       windows_(windows),
       pass_times_(pass_times),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
-      rule_(find_restore_rule(config.restore).value()) {
-  for (std::uint32_t group = 0; group < group_count_; ++group)
-    if (!windowed(group)) seeing_all_ |= static_cast<GroupSet>(1u << group);
-}
+      rule_(find_restore_rule(config.restore).value()) {}
 
 Tier Restores::slowest_for(const CoreRequest& request) const {
   const Tier slowest = request.question->answered ? transfers_.slowest_readable() : transfers_.slowest_own();
@@ -85,8 +83,8 @@ CoreProbes Restores::choose(const CoreRequest& request, const Rules& rules) cons
   if (windows_.any()) {
     windows_.find_parting(probes);
     if (!rules.copies) drop_copies(probes);
-    windows_.choose_start(probes, rules.slowest, rules.coming, rules.last_block);
-    if (request.is_public) windows_.compute_all(probes);
+    places_.choose_start(probes, rules.slowest, rules.coming, rules.last_block);
+    if (request.is_public) Places::compute_all(probes);
     windows_.promise(request, probes);
   }
   count_needs(probes);
@@ -251,7 +249,7 @@ Restores::GroupLacks Restores::sums_of_lacks(const CoreProbes& probes, std::uint
 Restores::Lacking Restores::lacks_at(std::uint32_t place, std::span<const GroupLacks> lacking) const {
   Lacking sum;
   for (std::size_t group = 0; group < lacking.size(); ++group) {
-    const std::uint32_t first = first_visible(config_.groups[group].window, place) / kBlockTokens;
+    const std::uint32_t first = places_.first_seen(static_cast<std::uint32_t>(group), place);
     const Lacking &end = lacking[group][place / kBlockTokens], &begin = lacking[group][first];
     for (std::size_t link = 0; link < kLoadLinks; ++link) {
       sum.bytes[link] += end.bytes[link] - begin.bytes[link];
@@ -279,14 +277,14 @@ RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t pl
 }
 
 // Of places from which nothing is loaded only the last is worth weighing, and none before it.
-Restores::Places Restores::places_of(const CoreProbes& probes, const Rules& rules) const {
-  Places places{.tokens = {probes.start}, .needs = std::vector<PlaceNeeds>(1)};
+Restores::WeighedPlaces Restores::places_of(const CoreProbes& probes, const Rules& rules) const {
+  WeighedPlaces places{.tokens = {probes.start}, .needs = std::vector<PlaceNeeds>(1)};
   if (std::ranges::none_of(probes.blocks, &CoreProbe::load)) return places;
   std::array<bool, kLoadLinks> overdue{};
   for (const LoadLink link : kEveryLoadLink) overdue[index_of(link)] = transfers_.overdue(link);
   for (std::uint32_t group = 0; group < group_count_; ++group)
     places.lacks.push_back(sums_of_lacks(probes, group));
-  places.tokens = windows_.places(probes, rules.slowest, rules.coming);
+  places.tokens = places_.all(probes, rules.slowest, rules.coming);
   std::ranges::reverse(places.tokens);
   places.needs.clear();
   for (const std::uint32_t place : places.tokens) {
@@ -309,7 +307,7 @@ Restores::Places Restores::places_of(const CoreProbes& probes, const Rules& rule
 RestoreForecast Restores::plan_place(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                                      const Load& load) const {
   const RestoreProblem beside = problem_beside(load);
-  const Places all = places_of(probes, rules);
+  const WeighedPlaces all = places_of(probes, rules);
   std::vector<std::uint32_t> places;
   std::vector<RestoreProblem> problems;  // of the last place first
   for (const std::size_t i : places_to_price(all.needs)) {
@@ -353,7 +351,7 @@ std::optional<Tier> Restores::preloaded_from(const CoreRequest& request, const C
 
 RestoreForecast Restores::plan(const CoreRequest& request, CoreProbes& probes, Rules& rules,
                                const Load& load) const {
-  if (windows_.any() && !windows_.sees_all(probes.start)) return plan_place(request, probes, rules, load);
+  if (windows_.any() && !places_.sees_all(probes.start)) return plan_place(request, probes, rules, load);
   const bool mixes = rule_ == RestoreRule::kAuto && comes_over(probes, LoadLink::kPeers) &&
                      comes_over(probes, LoadLink::kShared);
   const CoreProbes found = mixes ? probes : CoreProbes{};
@@ -450,7 +448,7 @@ std::optional<Restores::LaterLoad> Restores::load_later(const CoreRequest& reque
 
 std::uint64_t Restores::tokens_to_restore(const CoreRequest& request) const {
   const Tier slowest = slowest_later();
-  if (windows_.any() && !windows_.sees_all(request.length())) return tokens_behind_windows(request, slowest);
+  if (windows_.any() && !places_.sees_all(request.length())) return tokens_behind_windows(request, slowest);
   const std::size_t blocks = request.blocks.size();
   const std::size_t stride = std::max<std::size_t>(1, (blocks + kBlocksAsked - 1) / kBlocksAsked);
   std::uint64_t loaded = 0, cost = 0;  // tokens, and parts of tokens
@@ -475,7 +473,7 @@ std::uint64_t Restores::tokens_behind_windows(const CoreRequest& request, Tier s
   std::uint64_t least = length * kTokenParts, before = 0;
   LinksWaited waited{};
   for (std::size_t i = 0; i < blocks; i += stride) {
-    const auto load = load_later(request, static_cast<std::uint32_t>(i), seeing_all_, slowest);
+    const auto load = load_later(request, static_cast<std::uint32_t>(i), places_.seeing_all(), slowest);
     if (!load) break;  // there is no place behind it
     const auto end = static_cast<std::uint32_t>(std::min(i + stride, blocks));
     before += load->cost(end - i, waited);
@@ -494,8 +492,7 @@ std::optional<std::uint64_t> Restores::window_cost(const CoreRequest& request, s
   std::uint64_t cost = 0;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
-    const std::uint32_t first =
-        first_visible(config_.groups[group].window, end * kBlockTokens) / kBlockTokens;
+    const std::uint32_t first = places_.first_seen(group, end * kBlockTokens);
     const std::uint32_t stride = (end - first + kWindowBlocksAsked - 1) / kWindowBlocksAsked;
     for (std::uint32_t i = end; i > first; i -= std::min(stride, i - first)) {
       const auto load = load_later(request, i - 1, static_cast<GroupSet>(1u << group), slowest);

@@ -19,8 +19,8 @@
 // (restore_plan.h: choose_place()), and choose() is asked again with the chosen one as `last_block`.
 //
 // It owns the rule by which state is restored, which never changes: it has no invariant to test. It requires
-// that the request waits. It calls the index, the transfers, the prefixes, the windows and the times of
-// passes; load_beside() counts the batch and the queue.
+// that the request waits. It calls the index, the transfers, the prefixes, the places, the windows and the
+// times of passes; load_beside() counts the batch and the queue.
 #pragma once
 
 #include <algorithm>
@@ -35,6 +35,7 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/load_link.h"
 #include "loci/engine/core/pass_times.h"
+#include "loci/engine/core/places.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
@@ -51,9 +52,9 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. O(blocks · log(children)) of the request, unless noted.
 class Restores {
  public:
-  // All seven must outlive it.
+  // All eight must outlive it.
   Restores(const CoreConfig& config, const CostModel& costs, const BlockIndex& index,
-           const Transfers& transfers, const Prefixes& prefixes, const Windows& windows,
+           const Transfers& transfers, const Prefixes& prefixes, const Places& places, const Windows& windows,
            const PassTimes& pass_times);
 
   // --- what there is ---
@@ -179,12 +180,12 @@ class Restores {
   RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place, const Lacking& lacking,
                             RestoreProblem problem) const;
   // Places to go on from, the last one first, up to the first from which nothing is loaded.
-  struct Places {
+  struct WeighedPlaces {
     std::vector<std::uint32_t> tokens;
     std::vector<PlaceNeeds> needs;  // may be fewer
     std::vector<GroupLacks> lacks;  // by group; empty: nothing is missing
   };
-  Places places_of(const CoreProbes& probes, const Rules& rules) const;
+  WeighedPlaces places_of(const CoreProbes& probes, const Rules& rules) const;
   // The best plan for what was found. What it computes is so in the probes afterwards.
   RestorePlan plan_found(const CoreRequest& request, CoreProbes& probes, const Load& load) const;
   bool comes_over(const CoreProbe& found, LoadLink link) const;
@@ -202,10 +203,10 @@ class Restores {
   const BlockIndex& index_;
   const Transfers& transfers_;
   const Prefixes& prefixes_;
+  const Places& places_;
   const Windows& windows_;
   const PassTimes& pass_times_;
   std::uint32_t group_count_;
-  GroupSet seeing_all_ = 0;  // groups without window
   RestoreRule rule_;
 };
 

@@ -17,15 +17,15 @@ constexpr Nanos kAskMin = 20 * kNanosPerMilli, kAskMax = 250 * kNanosPerMilli;
 
 std::optional<SharedAsk> SharedQuestions::ask(CoreRequest& request) const {
   // (What is public keeps all state of its blocks, also what windows have moved past, which others let go.)
-  const bool asks = !request.is_public || !windows_.any();
+  const bool asks = !request.is_public || !places_.any_windows();
   if (!asks || !config_.reuse || !transfers_.shared_readable()) return std::nullopt;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   SharedAsk ask{.request = request.id, .keys = {}};
   Nanos compute = 0;
-  const std::uint32_t start = windows_.any() ? start_here(request) : 0;
+  const std::uint32_t start = places_.any_windows() ? start_here(request) : 0;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const BlockId node = index_.find(keys[i]);
-    if (node != kNoBlock && is_here(node, groups_seen(config_, start, i))) continue;
+    if (node != kNoBlock && is_here(node, places_.groups_seen(start, i))) continue;
     request.question.change().asked.push_back(i);
     ask.keys.push_back(keys[i]);
     compute = std::min(kAskMax, compute + pass_times_.compute(i * kBlockTokens, kBlockTokens));
@@ -38,7 +38,7 @@ std::optional<SharedAsk> SharedQuestions::ask(CoreRequest& request) const {
 // Where it goes on with what this server has.
 std::uint32_t SharedQuestions::start_here(const CoreRequest& request) const {
   CoreProbes probes = prefixes_.probe(request, {.slowest = Tier::kDisk, .originals = false});
-  windows_.choose_start(probes, Tier::kDisk, nullptr, UINT32_MAX);
+  places_.choose_start(probes, Tier::kDisk, nullptr, UINT32_MAX);
   return probes.start;
 }
 

@@ -19,7 +19,7 @@
 //
 // It owns which blocks a request has asked about (RequestQuestion). It requires
 // that a request asks once, before it is admitted. It calls the index, the transfers, the prefixes, the
-// windows and the times of passes. Invariants, which check_invariants() tests (core.h has all):
+// places and the times of passes. Invariants, which check_invariants() tests (core.h has all):
 //   7. A question is about blocks of its request, each once, in ascending order; who was answered asks
 //      nothing.
 #pragma once
@@ -30,11 +30,11 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/pass_times.h"
+#include "loci/engine/core/places.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/transfers.h"
-#include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
 
 namespace loci {
@@ -44,12 +44,12 @@ class SharedQuestions {
  public:
   // `config` comes from limited_windows(). All six must outlive it.
   SharedQuestions(const CoreConfig& config, BlockIndex& index, const Transfers& transfers, Prefixes& prefixes,
-                  const Windows& windows, const PassTimes& pass_times)
+                  const Places& places, const PassTimes& pass_times)
       : config_(config),
         index_(index),
         transfers_(transfers),
         prefixes_(prefixes),
-        windows_(windows),
+        places_(places),
         pass_times_(pass_times) {}
 
   // What the store is to be asked for the request; absent: it may not be asked, or the request lacks nothing.
@@ -71,7 +71,7 @@ class SharedQuestions {
   BlockIndex& index_;
   const Transfers& transfers_;
   Prefixes& prefixes_;
-  const Windows& windows_;
+  const Places& places_;
   const PassTimes& pass_times_;
 };
 

@@ -16,34 +16,18 @@ std::uint32_t blocks_for(std::uint32_t tokens) {
 
 }  // namespace
 
-CoreConfig limited_windows(CoreConfig config) {
-  for (CoreGroup& group : config.groups) {
-    if (group.window >= config.context_tokens) group.window = 0;  // nothing is ever behind it
-    if (group.window != 0) group.window = std::max(group.window, kBlockTokens);
-  }
-  return config;
-}
-
-GroupSet groups_seen(const CoreConfig& config, std::uint32_t position, std::uint32_t block) {
-  GroupSet groups = 0;
-  for (std::size_t group = 0; group < config.groups.size(); ++group) {
-    const std::uint32_t first = first_visible(config.groups[group].window, position) / kBlockTokens;
-    if (block >= first) groups |= static_cast<GroupSet>(1u << group);
-  }
-  return groups;
-}
-
 Windows::Windows(const CoreConfig& config, BlockIndex& index, const Transfers& transfers,
-                 const Prefixes& prefixes)
+                 const Prefixes& prefixes, const Places& places)
     : config_(config),
       index_(index),
       transfers_(transfers),
       prefixes_(prefixes),
+      places_(places),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
+      any_(places.any_windows()),
       sequence_tokens_max_(config.context_tokens) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
-    any_ = true;
     // A pool without room for a window has room for all of a shorter sequence.
     const std::uint32_t count = config_.groups[group].block_count;
     if (count < ring_blocks(group, 1)) {
@@ -80,102 +64,6 @@ std::uint32_t Windows::ring_blocks(std::uint32_t group, std::uint32_t tokens) co
 
 // --- admission ---
 
-// Whether a request may go on after `tokens` tokens of `block`. `runs`: whole parts right before it.
-bool Windows::usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens,
-                     const GroupCounts& runs, bool full_groups_whole) const {
-  if (!full_groups_whole || block >= probes.blocks.size()) return false;
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    if (!windowed(group)) continue;
-    const std::uint32_t seen = first_visible(config_.groups[group].window, block * kBlockTokens + tokens);
-    if (block - seen / kBlockTokens > runs[group]) return false;
-  }
-  return true;
-}
-
-bool Windows::is_there(const CoreProbe& found, std::uint32_t group, Tier slowest) const {
-  return found.node != kNoBlock && (index_.block(found.node).filled_in(group) == kBlockTokens ||
-                                    transfers_.comes(found.node, group, slowest));
-}
-
-bool Windows::can_start(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens,
-                        Tier slowest) const {
-  // (Of narrow windows there is least to look at, and they lack most.)
-  for (std::uint32_t group = group_count_; group-- > 0;) {
-    const std::uint32_t position = block * kBlockTokens + tokens;
-    for (std::uint32_t i = first_visible(config_.groups[group].window, position) / kBlockTokens; i < block;
-         ++i) {
-      if (!is_there(probes.blocks[i], group, slowest)) return false;
-    }
-  }
-  return true;
-}
-
-template <class Visit>
-void Windows::visit_places(const CoreProbes& probes, Tier slowest, const CoreBeginning* coming,
-                           const Visit& visit) const {
-  GroupCounts runs{};
-  bool whole = true;
-  for (std::uint32_t i = 0; i < probes.blocks.size() && whole; ++i) {
-    const CoreProbe& found = probes.blocks[i];
-    const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
-    std::uint32_t tokens = found.source == CoreProbe::Source::kNone ? 0 : found.run;
-    if (coming != nullptr && coming->number == i) tokens = std::max(tokens, coming->run);
-    if (node != nullptr && node->filled > 0) tokens = node->filled;
-    if (tokens < kBlockTokens && usable(probes, i, tokens, runs, whole)) visit(i * kBlockTokens + tokens);
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const bool there = is_there(found, group, slowest);
-      if (!windowed(group)) whole = whole && there;
-      runs[group] = there ? runs[group] + 1 : 0;
-    }
-  }
-}
-
-std::vector<std::uint32_t> Windows::places(const CoreProbes& probes, Tier slowest,
-                                           const CoreBeginning* coming) const {
-  std::vector<std::uint32_t> places;
-  visit_places(probes, slowest, coming, [&](std::uint32_t place) { places.push_back(place); });
-  return places;
-}
-
-void Windows::choose_start(CoreProbes& probes, Tier slowest, const CoreBeginning* coming,
-                           std::uint32_t last_block) const {
-  probes.start = 0;
-  visit_places(probes, slowest, coming, [&](std::uint32_t place) {
-    if (place / kBlockTokens <= last_block) probes.start = place;
-  });
-  const std::uint32_t start = probes.start / kBlockTokens;
-  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
-    CoreProbe& found = probes.blocks[i];
-    if (i != start) found.source = CoreProbe::Source::kNone;
-    found.groups = i < start ? groups_seen(config_, probes.start, i) : GroupSet{0};
-    found.load = lacks(found);
-  }
-}
-
-bool Windows::sees_all(std::uint32_t position) const {
-  return std::ranges::all_of(config_.groups, [position](const CoreGroup& group) {
-    return first_visible(group.window, position) == 0;
-  });
-}
-
-// The request reads of the block what is not on the device.
-bool Windows::lacks(const CoreProbe& found) const {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    if (has_group(found.groups, group) && index_.block(found.node).filled_in(group) < kBlockTokens)
-      return true;
-  }
-  return false;
-}
-
-void Windows::compute_all(CoreProbes& probes) const {
-  probes.start = 0;
-  for (CoreProbe& found : probes.blocks) {
-    found.source = CoreProbe::Source::kNone;
-    found.groups = 0;
-    found.load = false;
-  }
-}
-
 void Windows::find_parting(CoreProbes& probes) const {
   const std::uint32_t i = Prefixes::first_unknown(probes);
   const BlockId parent = prefixes_.find_parent(probes, i);
@@ -208,7 +96,7 @@ void Windows::hold(CoreRequest& request, const CoreProbes& probes) {
   const std::uint32_t start = probes.start / kBlockTokens;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
-    const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
+    const std::uint32_t first = places_.first_seen(group, probes.start);
     request.windows.change().first_held[group] = first;
     for (std::uint32_t i = first; i < start; ++i) {
       if (index_.block(request.blocks[i].block()).parts[group]) index_.hold(request.blocks[i], group);
@@ -271,14 +159,12 @@ bool Windows::let_go_behind_window(CoreRequest& request) {
   RequestWindows& own = request.windows.change();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
-    const std::uint32_t window = config_.groups[group].window;
-    const std::uint32_t first = first_visible(window, next) / kBlockTokens;
+    const std::uint32_t first = places_.first_seen(group, next);
     for (std::uint32_t& i = own.first_held[group]; i < first; ++i) {
       if (!request.blocks[i].holds(group)) continue;
       // Its slot is in use until the load has ended, and so is of the promise.
       if (transfers_.loading(request.blocks[i].block())) break;
-      const bool at_parting =
-          i * kBlockTokens < own.parting && (i + 1) * kBlockTokens > first_visible(window, own.parting);
+      const bool at_parting = i * kBlockTokens < own.parting && i >= places_.first_seen(group, own.parting);
       index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehindWindow);
       request.tables[group].set(i, kNoSlot);
       --own.held[group];
