@@ -186,7 +186,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       arrivals_(config_, prefixes_, windows_, deadlines_, queue_, before_queue_),
       flights_(config_, index_, transfers_, windows_),
       queue_needs_(config_, index_, transfers_, prefixes_, places_, queue_),
-      distances_(config_, index_, prefixes_),
+      distances_(config_, index_, prefixes_, places_),
       recovery_(config_, prefixes_.hasher(), index_),
       forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0,
                  config_.groups.front().shared_blocks > 0 && config_.writes_shared),

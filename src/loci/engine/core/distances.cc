@@ -31,12 +31,9 @@ std::uint32_t tokens_of_look(std::uint32_t number, std::size_t blocks) {
 
 }  // namespace
 
-Distances::Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes)
-    : config_(config),
-      index_(index),
-      prefixes_(prefixes),
-      has_windows_(
-          std::ranges::any_of(config.groups, [](const CoreGroup& group) { return group.window != 0; })) {
+Distances::Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes,
+                     const Places& places)
+    : config_(config), index_(index), prefixes_(prefixes), places_(places) {
   if (!make_admission_order(config.admission).value()->looks_at_distance()) return;
   index_.watch_changed();
   const std::size_t looks = std::min<std::size_t>(config.context_tokens / kBlockTokens, kLooksMax);
@@ -60,40 +57,35 @@ Distances::GroupTiers Distances::tiers_of(BlockId id) const {
 
 // How many of the looks are before the last place at which all windows are whole.
 std::size_t Distances::place_among(std::span<const Look> looks) const {
-  std::array<std::uint32_t, kLayerGroupsMax> whole{};  // tokens right before, by group
+  PlaceWalk walk;
   std::size_t place = 0;
-  std::uint32_t position = 0;
   for (std::size_t i = 0; i < looks.size(); ++i) {
-    position += looks[i].tokens;
-    bool is_place = true;
-    for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-      whole[group] = looks[i].tiers[group] == kFar ? 0 : whole[group] + looks[i].tokens;
-      const std::uint32_t first = first_visible(config_.groups[group].window, position);
-      if (config_.groups[group].window == 0 && whole[group] < position) return place;
-      is_place = is_place && whole[group] >= position - first;
-    }
-    if (is_place) place = i + 1;
+    GroupSet there = 0;
+    for (std::uint32_t group = 0; group < config_.groups.size(); ++group)
+      if (looks[i].tiers[group] != kFar) there |= static_cast<GroupSet>(1u << group);
+    walk.step(there, looks[i].tokens / kBlockTokens);
+    if (places_.is_over(walk)) break;
+    if (places_.is_place(walk)) place = i + 1;
   }
   return place;
 }
 
 std::uint64_t Distances::sum_of(std::span<const Look> looks) const {
   std::uint64_t sum = 0;
-  if (!has_windows_) {
+  if (!places_.any_windows()) {
     for (const Look& look : looks) sum += nearness_of(look.tiers[0], look.tokens);
     return sum;
   }
   looks = looks.first(place_among(looks));
-  std::uint32_t position = 0, begin = 0;
+  std::uint32_t position = 0, end = 0;  // of the place, and of what a look stands for
   for (const Look& look : looks) position += look.tokens;
   for (const Look& look : looks) {
+    end += look.tokens;
+    const GroupSet seen = places_.groups_seen(position, end / kBlockTokens - 1);
     std::uint8_t tier = 0;
-    for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
-      if (begin + look.tokens > first_visible(config_.groups[group].window, position))
-        tier = std::max(tier, look.tiers[group]);
-    }
+    for (std::uint32_t group = 0; group < config_.groups.size(); ++group)
+      if (has_group(seen, group)) tier = std::max(tier, look.tiers[group]);
     sum += nearness_of(tier, look.tokens);
-    begin += look.tokens;
   }
   return sum;
 }
@@ -149,7 +141,7 @@ FairQueue::Distance Distances::of(CoreRequest& request) {
   const auto known = known_.find(request.arrival);
   const bool fits = blocks_ + std::min<std::size_t>(request.length() / kBlockTokens, kLooksMax) <= kBlocksMax;
   const bool is_told = known != known_.end() || (request.lineage == nullptr && fits);
-  if (known != known_.end() && std::exchange(known->second.has_moved, false) && has_windows_)
+  if (known != known_.end() && std::exchange(known->second.has_moved, false) && places_.any_windows())
     known->second.sum = sum_of(known->second.looks);
   const std::uint64_t sum = known != known_.end() ? known->second.sum
                             : is_told             ? remember(request)
@@ -184,7 +176,7 @@ std::vector<const CoreRequest*> Distances::take_changes() {
       Look& look = one.known->looks[one.number];
       if (look.tiers == tiers) continue;
       // (Where there are windows the place may be another: of() sums up again.)
-      if (!has_windows_)
+      if (!places_.any_windows())
         one.known->sum += nearness_of(tiers[0], look.tokens) - nearness_of(look.tiers[0], look.tokens);
       look.tiers = tiers;
       if (!std::exchange(one.known->has_moved, true)) moved.push_back(one.known->request);
@@ -205,7 +197,7 @@ void Distances::check_invariants() const {
                      (*watchers)[look.watcher].known == &known && (*watchers)[look.watcher].number == i,
                  "invariant 10: a block's watchers are who asks for it");
     }
-    LOCI_CHECK((has_windows_ && known.has_moved) || sum_of(known.looks) == known.sum,
+    LOCI_CHECK((places_.any_windows() && known.has_moved) || sum_of(known.looks) == known.sum,
                "invariant 10: a distance is what the index says");
     blocks += known.looks.size();
   }

@@ -9,7 +9,7 @@
 //                    take_changes() returns them, and the queue asks again
 //     of()           O(1): the distance is smaller
 //
-// In a model with windows a request goes on from a place where all windows are whole (windows.h). The last
+// In a model with windows a request goes on from a place where all windows are whole (places.h). The last
 // one counts: of a block before it, the slowest of the tiers that its layers read there; what is behind it
 // is computed, so it is nowhere.
 //
@@ -23,8 +23,8 @@
 // ...) is looked at, and stands for those up to the next.
 //
 // It owns the sums. It requires that a request's tokens do not change while it waits, and that forget() is
-// called when it ceases to wait. It calls the index and the prefixes. Invariants, which check_invariants()
-// tests (core.h has all):
+// called when it ceases to wait. It calls the index, the prefixes and the places. Invariants, which
+// check_invariants() tests (core.h has all):
 //   10. Tiers and sums agree with the index, except for changes that were not taken yet; each remembered
 //       block's watchers have the request once, where it says.
 #pragma once
@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/places.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/request.h"
 #include "loci/memory/block_index.h"
@@ -51,7 +52,7 @@ namespace loci {
 class Distances {
  public:
   // All arguments must outlive it.
-  Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes);
+  Distances(const CoreConfig& config, BlockIndex& index, const Prefixes& prefixes, const Places& places);
 
   // The distance of a waiting request, with the changes that were taken. Costs O(512) the first time, then
   // O(1); in a model with windows O(512) again after each change.
@@ -97,7 +98,7 @@ class Distances {
   const CoreConfig& config_;
   BlockIndex& index_;
   const Prefixes& prefixes_;
-  bool has_windows_;
+  const Places& places_;
   std::unordered_map<std::uint64_t, Known> known_;  // by arrival; never iterated but to check
   KeyMap<Watchers> watchers_;
   std::size_t blocks_ = 0;  // blocks that are remembered

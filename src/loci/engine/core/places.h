@@ -22,8 +22,8 @@
 //     this state is there: a place. choose_start() takes the last one, Restores::plan() may choose an
 //     earlier one. The request computes everything after n that is not complete, from the left.
 //   - What is "there" depends on who asks. A request that is admitted counts what it may load; the queue's
-//     needs count what somebody computes, too. So a PlaceWalk is told what is there, and Places says whether
-//     it stands at a place.
+//     needs count what somebody computes, too; distances count copies in any tier, and look at some blocks
+//     for all. So a PlaceWalk is told what is there, and Places says whether it stands at a place.
 //
 // The corner cases:
 //   - A window counts as at least a block, so that a block that was begun is seen from its first token; a
