@@ -2,6 +2,8 @@
 #include "loci/engine/core/places.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 
 namespace loci {
 
@@ -138,6 +140,39 @@ void Places::compute_all(CoreProbes& probes) {
     found.groups = 0;
     found.load = false;
   }
+}
+
+// --- what is loaded ---
+
+PlaceLoads::PlaceLoads(const Places& places, const Transfers& transfers, const CoreProbes& probes)
+    : places_(&places), sums_(places.group_count()) {
+  for (std::uint32_t group = 0; group < sums_.size(); ++group) {
+    std::vector<Parts>& sums = sums_[group];
+    sums.reserve(probes.blocks.size() + 1);
+    sums.emplace_back();
+    for (const CoreProbe& found : probes.blocks) {
+      Parts sum = sums.back();
+      const auto part = found.node == kNoBlock ? std::nullopt : transfers.part_to_load(found.node, group);
+      if (part) {
+        sum.bytes[index_of(part->from)] += part->bytes;
+        sum.awaited[index_of(part->from)] += part->bytes == 0 ? 1 : 0;
+      }
+      sums.push_back(sum);
+    }
+  }
+}
+
+PlaceLoads::Parts PlaceLoads::at(std::uint32_t place) const {
+  Parts sum;
+  for (std::uint32_t group = 0; group < sums_.size(); ++group) {
+    const Parts& end = sums_[group][place / kBlockTokens];
+    const Parts& begin = sums_[group][places_->first_seen(group, place)];
+    for (std::size_t link = 0; link < kLoadLinks; ++link) {
+      sum.bytes[link] += end.bytes[link] - begin.bytes[link];
+      sum.awaited[link] += end.awaited[link] - begin.awaited[link];
+    }
+  }
+  return sum;
 }
 
 }  // namespace loci

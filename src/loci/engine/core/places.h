@@ -25,6 +25,9 @@
 //     needs count what somebody computes, too; distances count copies in any tier, and look at some blocks
 //     for all. So a PlaceWalk is told what is there, and Places says whether it stands at a place.
 //
+// What is loaded for a place is what its layers see there and the device lacks (PlaceLoads): in the example,
+// for 96, the parts of blocks 0 to 2 in the group that sees all, and of 1 and 2 in the other.
+//
 // The corner cases:
 //   - A window counts as at least a block, so that a block that was begun is seen from its first token; a
 //     window as wide as the context counts as none. limited_windows() applies this.
@@ -35,10 +38,12 @@
 // and changes nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/load_link.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/memory/block_index.h"
@@ -133,6 +138,28 @@ class Places {
   std::uint32_t group_count_;
   GroupSet every_group_ = 0;  // that the model has
   GroupSet seeing_all_ = 0;
+};
+
+// What is loaded for each place of a request that waits: a value, of what was found and of the transfers as
+// they were then. Without them nothing is loaded. Thread-compatible.
+class PlaceLoads {
+ public:
+  // Parts of blocks that the device lacks, by the link over which they come.
+  struct Parts {
+    std::array<std::uint64_t, kLoadLinks> bytes{};    // to be loaded
+    std::array<std::uint32_t, kLoadLinks> awaited{};  // on their way, in blocks of a group
+  };
+
+  PlaceLoads() = default;
+  // `places` must outlive it. O(blocks · groups).
+  PlaceLoads(const Places& places, const Transfers& transfers, const CoreProbes& probes);
+
+  // Of all that layers see from `place`, which is not behind the blocks that were found. O(groups · links).
+  Parts at(std::uint32_t place) const;
+
+ private:
+  const Places* places_ = nullptr;
+  std::vector<std::vector<Parts>> sums_;  // [group][i]: of the blocks before block i
 };
 
 }  // namespace loci

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "loci/engine/testing/transfers_testing.h"
@@ -29,6 +30,21 @@ class PlacesTest : public TransfersFixture {
     probe.node = node;
     return probe;
   }
+  // A block whose state is in host memory alone.
+  BlockPin in_host_memory(std::uint32_t first) {
+    BlockPin pin = computed(first);
+    transfers_.wish_save(pin.block(), Tier::kDevice, SaveScope::kAllGroups);
+    transfers_.save({});
+    for (const Move& move : transfers_.take_begun())
+      transfers_.end({move.id, MoveResult::kDone, 0}, std::nullopt);
+    index_.let_go(pin, 0, Release::kWanted);
+    index_.advance(++now_);
+    for (std::uint32_t i = 0; i < kWindowSlots; ++i) computed(100 * first + 100 * i);  // who needs the room
+    EXPECT_FALSE(index_.block(pin.block()).parts[0]);
+    return pin;
+  }
+
+  Nanos now_ = 0;
   CoreConfig several_ = of_three_groups(config_);  // more than the index has, which the rule does not ask
   Places rule_{several_, index_, transfers_};
   Places places_{config_, index_, transfers_};
@@ -122,6 +138,35 @@ TEST_F(PlacesTest, ARequestGoesOnFromTheLastOne) {
   places_.choose_start(probes, Tier::kDevice, nullptr, 2);
   EXPECT_EQ(probes.start, 0u);
   EXPECT_EQ(probes.blocks[1].groups, 0u);
+}
+
+TEST_F(PlacesTest, WhatAPlaceSeesAndTheDeviceLacksIsLoaded) {
+  std::vector<BlockPin> pins;
+  pins.push_back(in_host_memory(100));
+  pins.push_back(in_host_memory(200));
+  pins.push_back(computed(300));
+  CoreProbes probes;
+  for (const BlockPin& pin : pins) probes.blocks.push_back(found(pin.block()));
+  probes.blocks.push_back(found(kNoBlock));
+  const auto bytes = [](const PlaceLoads& loads, std::uint32_t place) {
+    return loads.at(place).bytes[index_of(LoadLink::kHost)];
+  };
+  const std::uint64_t part = config_.groups.front().block_bytes;
+  const PlaceLoads loads(places_, transfers_, probes);
+  EXPECT_EQ(bytes(loads, 0), 0u);
+  EXPECT_EQ(bytes(loads, 64), 2 * part);
+  EXPECT_EQ(bytes(loads, 96), part) << "of block 1; 0 is behind the window, and the device has 2";
+  EXPECT_EQ(bytes(PlaceLoads(), 96), 0u);
+
+  places_.choose_start(probes, Tier::kHost, nullptr, UINT32_MAX);
+  ASSERT_EQ(probes.start, 96u);
+  EXPECT_FALSE(probes.blocks[0].load);
+  EXPECT_TRUE(probes.blocks[1].load);
+  ASSERT_TRUE(index_.place(pins[1], 0));
+  transfers_.load({&probes.blocks[1], 1}, {&pins[1], 1});
+  const PlaceLoads later(places_, transfers_, probes);
+  EXPECT_EQ(bytes(later, 96), 0u);
+  EXPECT_EQ(later.at(96).awaited[index_of(LoadLink::kHost)], 1u) << "it is on its way";
 }
 
 }  // namespace

@@ -230,44 +230,15 @@ RestoreProblem Restores::problem(const CoreRequest& request, CoreProbes& probes,
   return problem;
 }
 
-Restores::GroupLacks Restores::sums_of_lacks(const CoreProbes& probes, std::uint32_t group) const {
-  GroupLacks sums(1);
-  sums.reserve(probes.blocks.size() + 1);
-  for (const CoreProbe& found : probes.blocks) {
-    Lacking sum = sums.back();
-    const auto part = found.node == kNoBlock ? std::nullopt : transfers_.part_to_load(found.node, group);
-    if (part) {
-      sum.bytes[index_of(part->from)] += part->bytes;
-      sum.awaited[index_of(part->from)] += part->bytes == 0 ? 1 : 0;
-    }
-    sums.push_back(sum);
-  }
-  return sums;
-}
-
-// Of what layers see from `place`, by link. `lacking`: by group; empty where nothing is missing.
-Restores::Lacking Restores::lacks_at(std::uint32_t place, std::span<const GroupLacks> lacking) const {
-  Lacking sum;
-  for (std::size_t group = 0; group < lacking.size(); ++group) {
-    const std::uint32_t first = places_.first_seen(static_cast<std::uint32_t>(group), place);
-    const Lacking &end = lacking[group][place / kBlockTokens], &begin = lacking[group][first];
-    for (std::size_t link = 0; link < kLoadLinks; ++link) {
-      sum.bytes[link] += end.bytes[link] - begin.bytes[link];
-      sum.awaited[link] += end.awaited[link] - begin.awaited[link];
-    }
-  }
-  return sum;
-}
-
 // `problem` with what is loaded where the request goes on at `place`, all that a link brings as one block.
-RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t place, const Lacking& lacking,
-                                    RestoreProblem problem) const {
+RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t place,
+                                    const PlaceLoads::Parts& loads, RestoreProblem problem) const {
   UsedLinks used{};
   for (const LoadLink link : kEveryLoadLink) {
-    if (lacking.awaited[index_of(link)] > 0)
+    if (loads.awaited[index_of(link)] > 0)
       used[index_of(link)].awaited = problem.links[index_of(tier_of(link))].awaited = true;
-    if (lacking.bytes[index_of(link)] == 0) continue;
-    problem.blocks.push_back(transfers_.restorable(0, link, lacking.bytes[index_of(link)]));
+    if (loads.bytes[index_of(link)] == 0) continue;
+    problem.blocks.push_back(transfers_.restorable(0, link, loads.bytes[index_of(link)]));
     used[index_of(link)].add(problem.blocks.back().load);
   }
   set_shared_link(problem, used);
@@ -278,18 +249,17 @@ RestoreProblem Restores::problem_at(const CoreRequest& request, std::uint32_t pl
 
 // Of places from which nothing is loaded only the last is worth weighing, and none before it.
 Restores::WeighedPlaces Restores::places_of(const CoreProbes& probes, const Rules& rules) const {
-  WeighedPlaces places{.tokens = {probes.start}, .needs = std::vector<PlaceNeeds>(1)};
+  WeighedPlaces places{.tokens = {probes.start}, .needs = std::vector<PlaceNeeds>(1), .loads = {}};
   if (std::ranges::none_of(probes.blocks, &CoreProbe::load)) return places;
   std::array<bool, kLoadLinks> overdue{};
   for (const LoadLink link : kEveryLoadLink) overdue[index_of(link)] = transfers_.overdue(link);
-  for (std::uint32_t group = 0; group < group_count_; ++group)
-    places.lacks.push_back(sums_of_lacks(probes, group));
+  places.loads = PlaceLoads(places_, transfers_, probes);
   places.tokens = places_.all(probes, rules.slowest, rules.coming);
   std::ranges::reverse(places.tokens);
   places.needs.clear();
   for (const std::uint32_t place : places.tokens) {
     PlaceNeeds& needs = places.needs.emplace_back();
-    const Lacking lacks = lacks_at(place, places.lacks);
+    const PlaceLoads::Parts lacks = places.loads.at(place);
     bool loads = false;
     for (const LoadLink link : kEveryLoadLink) {
       const std::size_t tier = index_of(tier_of(link));
@@ -312,7 +282,7 @@ RestoreForecast Restores::plan_place(const CoreRequest& request, CoreProbes& pro
   std::vector<RestoreProblem> problems;  // of the last place first
   for (const std::size_t i : places_to_price(all.needs)) {
     places.push_back(all.tokens[i]);
-    problems.push_back(problem_at(request, all.tokens[i], lacks_at(all.tokens[i], all.lacks), beside));
+    problems.push_back(problem_at(request, all.tokens[i], all.loads.at(all.tokens[i]), beside));
   }
   const PlaceChoice choice = choose_place(problems, rule_);
   const std::uint32_t chosen = places[choice.number] / kBlockTokens, last = probes.start / kBlockTokens;

@@ -27,7 +27,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -168,22 +167,14 @@ class Restores {
   };
   using UsedLinks = std::array<UsedLink, kLoadLinks>;
   void set_shared_link(RestoreProblem& problem, const UsedLinks& used) const;
-  // Of a group's parts that the device lacks.
-  struct Lacking {
-    std::array<std::uint64_t, kLoadLinks> bytes{};    // to be loaded, by the link
-    std::array<std::uint32_t, kLoadLinks> awaited{};  // blocks on their way
-  };
-  using GroupLacks = std::vector<Lacking>;  // [i]: of the blocks before block i
-  GroupLacks sums_of_lacks(const CoreProbes& probes, std::uint32_t group) const;
-  Lacking lacks_at(std::uint32_t place, std::span<const GroupLacks> lacking) const;
-  // `place`: in tokens. `problem`: problem_beside().
-  RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place, const Lacking& lacking,
+  // `loads`: those of `place`. `problem`: problem_beside().
+  RestoreProblem problem_at(const CoreRequest& request, std::uint32_t place, const PlaceLoads::Parts& loads,
                             RestoreProblem problem) const;
   // Places to go on from, the last one first, up to the first from which nothing is loaded.
   struct WeighedPlaces {
     std::vector<std::uint32_t> tokens;
     std::vector<PlaceNeeds> needs;  // may be fewer
-    std::vector<GroupLacks> lacks;  // by group; empty: nothing is missing
+    PlaceLoads loads;
   };
   WeighedPlaces places_of(const CoreProbes& probes, const Rules& rules) const;
   // The best plan for what was found. What it computes is so in the probes afterwards.
