@@ -3,7 +3,7 @@
 loci_library(core
   SOURCES core/admission.cc core/arrival_keys.cc core/arrivals.cc core/beginnings.cc core/block_tables.cc core/block_tables_check.cc core/core.cc core/core_admission.cc core/core_ahead.cc core/core_check.cc core/core_commit.cc core/core_fair.cc
           core/core_public.cc core/core_schedule.cc core/core_tiers.cc core/device_memory.cc core/distances.cc core/flights.cc core/flights_check.cc core/forgotten.cc core/giving_way.cc core/link_times.cc core/pass_former.cc core/pass_times.cc core/peer_reads.cc core/places.cc
-          core/prefixes.cc core/prefixes_lineages.cc core/preloads.cc core/queue_needs.cc core/recovery.cc core/restores.cc core/save_wishes.cc core/share_follower.cc core/shared_questions.cc core/transfers_check.cc core/transfers_loads.cc core/transfers_saves.cc core/windows.cc
+          core/prefixes.cc core/prefixes_lineages.cc core/preloads.cc core/queue_needs.cc core/recovery.cc core/restores.cc core/save_wishes.cc core/share_follower.cc core/shared_questions.cc core/suspension_cost.cc core/transfers_check.cc core/transfers_loads.cc core/transfers_saves.cc core/windows.cc
           log/config_codec.cc log/event_codec.cc log/event_log.cc log/event_log_replay.cc log/plan_codec.cc
   DEPENDS loci_policy loci_memory loci_base fmt::fmt PkgConfig::xxhash)
 loci_test(core_test

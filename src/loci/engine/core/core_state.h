@@ -49,6 +49,7 @@
 #include "loci/engine/core/room.h"
 #include "loci/engine/core/share_follower.h"
 #include "loci/engine/core/shared_questions.h"
+#include "loci/engine/core/suspension_cost.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
@@ -193,6 +194,7 @@ class Core::State {
   Restores restores_;
   Admission admission_;
   PassFormer former_;
+  SuspensionCost suspension_cost_;
   GivingWay giving_way_;
   BlockTables tables_;
   Preloads preloads_;

@@ -118,7 +118,7 @@ CoreRequest* GivingWay::for_memory(const CoreRequest& head, const Claim& claim) 
     if (tenant == head.tenant || has * claim.weights <= total * queue_.weight(tenant)) continue;
     CoreRequest* latest = latest_of(tenant);
     // What it was given more than the one that waits pays for having its state again.
-    const std::uint64_t again = restores_.tokens_to_restore(*latest) * kVirtualToken / latest->weight;
+    const std::uint64_t again = cost_.tokens_to_restore(*latest) * kVirtualToken / latest->weight;
     if (queue_.virtual_time(tenant) < queue_.virtual_time(head.tenant) + again) continue;
     if (victim == nullptr || has * victim->weight > claim.held.at(victim->tenant) * latest->weight)
       victim = latest;

@@ -27,7 +27,8 @@
 // It owns nothing but its rules, and has no invariant to test. It requires that what it is asked about waits.
 // From claim() until its answer is used nobody may join the batch, and only those who give way may leave it.
 // It calls the index, the windows, the queue, the batch, the admission for what is kept for decodes, and the
-// device's memory for how much of a pool requests may need. The restores say what a suspended request costs.
+// device's memory for how much of a pool requests may need. SuspensionCost says what a suspended request
+// costs.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/request.h"
-#include "loci/engine/core/restores.h"
+#include "loci/engine/core/suspension_cost.h"
 #include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
 #include "loci/policy/admission.h"
@@ -53,7 +54,7 @@ class GivingWay {
   // All eight must outlive it.
   GivingWay(const CoreConfig& config, const BlockIndex& index, const Windows& windows, const FairQueue& queue,
             const Batch& batch, const Admission& admission, const DeviceMemory& device_memory,
-            const Restores& restores)
+            const SuspensionCost& cost)
       : config_(config),
         index_(index),
         windows_(windows),
@@ -61,7 +62,7 @@ class GivingWay {
         batch_(batch),
         admission_(admission),
         device_memory_(device_memory),
-        restores_(restores) {}
+        cost_(cost) {}
 
   // Who gives up its blocks for a decode that needs one; at least two requests run.
   CoreRequest& for_growth() const;
@@ -105,7 +106,7 @@ class GivingWay {
   const Batch& batch_;
   const Admission& admission_;
   const DeviceMemory& device_memory_;
-  const Restores& restores_;
+  const SuspensionCost& cost_;
 };
 
 }  // namespace loci

@@ -101,15 +101,6 @@ class Restores {
   // Whether the beginning of a block is worth waiting for, before anything else begins. The rules that weigh
   // do so for this block alone. O(groups).
   bool worth_loading(const CoreBeginning& beginning) const;
-  // What having the state of one that runs again would cost, were it suspended and its slots used by others:
-  // its tokens that would be computed, and for what would be loaded now, as many as are computed in the time
-  // of the loads. Behind a window that does not reach to the first token: at the place to go on from that
-  // costs least. Never more than it has. An estimate: of many blocks it looks at kBlocksAsked, in equal
-  // distances, and before each of these at kWindowBlocksAsked of those that a window sees.
-  // O(kBlocksAsked · kWindowBlocksAsked · groups).
-  std::uint64_t tokens_to_restore(const CoreRequest& request) const;
-  static constexpr std::size_t kBlocksAsked = 64;
-  static constexpr std::uint32_t kWindowBlocksAsked = 4;
   // What its first pass that reads it projects. Before it is admitted.
   CoreRequest::ToProject to_project(const CoreRequest& request, const CoreProbes& probes) const;
   // The blocks of the request's state that begin to move before it is admitted, of each tier the first ones.
@@ -122,28 +113,6 @@ class Restores {
   ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
 
  private:
-  Tier without_disk(Tier slowest) const;
-  // The slowest tier that a request which is suspended now would load from.
-  Tier slowest_later() const;
-  // Tiers whose link's turn is waited for already.
-  using LinksWaited = std::array<bool, kTiers>;
-  // Of a block, in parts of a token's time.
-  struct LaterLoad {
-    Tier from = Tier::kDevice;     // it stays there
-    std::uint64_t parts = 0;       // loading it
-    std::uint64_t link_parts = 0;  // until the link begins
-    std::uint64_t cost(std::uint64_t blocks, LinksWaited& waited) const {
-      if (from == Tier::kDevice) return 0;
-      const bool begins = !std::exchange(waited[index_of(from)], true);
-      return blocks * parts + (begins ? link_parts : 0);
-    }
-  };
-  // For tokens_to_restore(). Absent: no tier up to `slowest` has the block's state in `groups`.
-  std::optional<LaterLoad> load_later(const CoreRequest& request, std::uint32_t number, GroupSet groups,
-                                      Tier slowest) const;
-  std::uint64_t tokens_behind_windows(const CoreRequest& request, Tier slowest) const;
-  std::optional<std::uint64_t> window_cost(const CoreRequest& request, std::uint32_t end, Tier slowest,
-                                           LinksWaited waited) const;
   // Counts what groups without window need.
   void count_needs(CoreProbes& probes) const;
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }

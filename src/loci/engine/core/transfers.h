@@ -150,6 +150,11 @@ class Transfers {
   // The slowest tier that answers: from where state may be brought back; the second of this server's own.
   Tier slowest_readable() const;
   Tier slowest_own() const;
+  // Where state may be brought back from up to `slowest`, without the disk and what is behind it.
+  Tier before_disk(Tier slowest) const {
+    if (slowest < Tier::kDisk) return slowest;
+    return has(Tier::kHost) ? Tier::kHost : Tier::kDevice;
+  }
   // True: there is a shared store, and reads from it do not keep failing.
   bool shared_readable() const { return has(Tier::kShared) && !shared_read_link_.paused(now_); }
 
