@@ -102,13 +102,10 @@ void BlockTables::count_loaded() {
   for (CoreRequest* request : batch_) {
     std::vector<std::uint32_t>& loads = request->loads;
     if (loads.empty()) continue;
-    const std::vector<BlockPin>& blocks = request->blocks;
-    while (request->whole_blocks < blocks.size() &&
-           index_.block(blocks[request->whole_blocks].block()).filled == kBlockTokens)
-      ++request->whole_blocks;
+    windows_.advance(*request);
     // (That none is left is for the pass to find, which changes the phase.)
     auto left = loads.begin();
-    while (left + 1 != loads.end() && !transfers_.loading(blocks[*left].block())) ++left;
+    while (left + 1 != loads.end() && !transfers_.loading(request->blocks[*left].block())) ++left;
     loads.erase(loads.begin(), left);
   }
 }

@@ -153,8 +153,8 @@ struct CoreRequest : RequestFacts {
   // Slots for the block of the token that the pass in flight samples, if the pass ahead begins this block.
   // Flights takes them over.
   CoreSlots grown;
-  // All blocks before this one have the state that is needed. Windows counts on, and without windows
-  // BlockTables where loads end.
+  // All blocks before this one have the state that is needed. Windows counts on, in models without windows
+  // too.
   std::uint32_t whole_blocks = 0;
   // From this block on nothing was computed, copied or begun to load, so that what a long prompt lacks is
   // counted without a look at each block. Admission sets it, BlockTables moves it on; UINT32_MAX, no block,

@@ -107,7 +107,8 @@ class Windows {
   // Holds or places the block's parts in groups with a window. False: the promise is used up, so parts behind
   // the window must be let go first.
   bool take_parts(CoreRequest& request, std::uint32_t block_number);
-  // Passes over complete blocks, and lets go of blocks behind the window. True: a promise became smaller.
+  // Passes over complete blocks (CoreRequest::whole_blocks), and lets go of blocks behind the window. True: a
+  // promise became smaller. Without windows it only passes over.
   bool advance(CoreRequest& request);
 
   // `promised`, `lingering`: as requests and passes have them. Aborts on a broken invariant.
