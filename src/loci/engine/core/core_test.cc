@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/core/core.h"
+#include "loci/engine/testing/core_driver_testing.h"
 #include "loci/engine/testing/core_testing.h"
 
 #include <gtest/gtest.h>
@@ -12,57 +13,8 @@
 namespace loci {
 namespace {
 
-// Drives a core; every sample is `token`.
-class Driver {
- public:
-  explicit Driver(const CoreConfig& config) : core(Core::make(config).value()) {}
-
-  const Plan& step(const Event& event) {
-    plan = core.step(now, event);
-    core.check_invariants();
-    if (plan.pass) in_flight = plan;
-    outputs.insert(outputs.end(), plan.outputs.begin(), plan.outputs.end());
-    return plan;
-  }
-  const Plan& arrive(std::uint64_t id, const Tokens& prompt, std::uint32_t max_new = 1,
-                     Nanos deadline = kNever) {
-    Arrival arrival{RequestId(id), "group", prompt, max_new, 0, {}, deadline};
-    return step(arrival);
-  }
-  // Ends the pass in flight; span `poisoned` has failed.
-  const Plan& done(std::size_t poisoned = SIZE_MAX) {
-    return step(pass_done(*std::exchange(in_flight, {}), token, poisoned));
-  }
-  void finish() {
-    while (in_flight) done();
-  }
-  template <class T>
-  std::vector<T> all() const {
-    std::vector<T> found;
-    for (const Output& output : outputs) {
-      if (const auto* o = std::get_if<T>(&output)) found.push_back(*o);
-    }
-    return found;
-  }
-  Finished finished(std::uint64_t id) const {
-    for (const Finished& f : all<Finished>()) {
-      if (f.request == RequestId(id)) return f;
-    }
-    ADD_FAILURE() << "request " << id << " has not finished";
-    return {};
-  }
-  std::string spans() const { return spans_of(plan); }
-
-  Core core;
-  Nanos now = 0;
-  TokenId token{7};
-  Plan plan;
-  std::optional<Plan> in_flight;
-  std::vector<Output> outputs;
-};
-
 TEST(Core, DecodesGoFirstThenPromptsInChunks) {
-  Driver d(config_of(64, 40));
+  CoreDriver d(config_of(64, 40));
   d.arrive(1, run_of(0, 10), 20);
   EXPECT_EQ(d.spans(), "1:0+10");
   d.arrive(2, run_of(100, 100), 20);
@@ -85,7 +37,7 @@ TEST(Core, DecodesGoFirstThenPromptsInChunks) {
 }
 
 TEST(Core, ASecondTurnContinuesInPlace) {
-  Driver d(config_of(64));
+  CoreDriver d(config_of(64));
   d.arrive(1, run_of(0, 40), 5);
   d.finish();
   // The last sampled token was never computed: 44 of the 45 tokens have state.
@@ -103,7 +55,7 @@ TEST(Core, ASecondTurnContinuesInPlace) {
 }
 
 TEST(Core, AForkCopiesWhatItShares) {
-  Driver d(config_of(64));
+  CoreDriver d(config_of(64));
   d.arrive(1, run_of(0, 50), 1);
   d.finish();
   d.arrive(2, run_of(0, 42) + run_of(800, 3), 1);
@@ -117,7 +69,7 @@ TEST(Core, AForkCopiesWhatItShares) {
 }
 
 TEST(Core, TheLastTokenOfAKnownPromptIsComputedInABlockOfItsOwn) {
-  Driver d(config_of(64));
+  CoreDriver d(config_of(64));
   d.arrive(1, run_of(0, 64), 1);
   d.finish();
   const std::uint32_t free_before = d.core.stats().blocks_free;
@@ -131,7 +83,7 @@ TEST(Core, TheLastTokenOfAKnownPromptIsComputedInABlockOfItsOwn) {
 }
 
 TEST(Core, WhatTwoLackIsComputedOnce) {
-  Driver d(config_of(64, 48));
+  CoreDriver d(config_of(64, 48));
   d.arrive(1, run_of(0, 70) + run_of(300, 5), 4);
   EXPECT_EQ(d.spans(), "1:0+48");
   d.arrive(2, run_of(0, 70) + run_of(400, 5), 4);
@@ -144,7 +96,7 @@ TEST(Core, WhatTwoLackIsComputedOnce) {
 }
 
 TEST(Core, WhoWaitsTakesOverWhenTheFirstEnds) {
-  Driver d(config_of(64, 48));
+  CoreDriver d(config_of(64, 48));
   d.arrive(1, run_of(0, 90), 4);
   d.arrive(2, run_of(0, 70) + run_of(400, 5), 4);
   d.done();
@@ -160,7 +112,7 @@ TEST(Core, AHoleIsASpanOfTheSamePass) {
   CoreConfig config = config_of(6);
   config.eviction = "fifo";
   config.decode_reserve_percent = 0;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 65), 1);  // blocks 0, 1, and one of a token
   d.finish();
   d.now = 10;
@@ -180,7 +132,7 @@ TEST(Core, AHoleIsASpanOfTheSamePass) {
 TEST(Core, TheLatestIsSuspendedWhenBlocksRunOut) {
   CoreConfig config = config_of(4);
   config.decode_reserve_percent = 0;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 40), 50);
   d.arrive(2, run_of(500, 40), 40);
   d.finish();
@@ -195,7 +147,7 @@ TEST(Core, TheLatestIsSuspendedWhenBlocksRunOut) {
 TEST(Core, TheReserveKeepsNewcomersOut) {
   CoreConfig config = config_of(10);
   config.decode_reserve_percent = 30;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 150), 90);  // 5 blocks, and up to 3 more
   d.arrive(2, run_of(500, 90), 1);  // 3 would leave 2 of the 3
   d.done();
@@ -207,7 +159,7 @@ TEST(Core, TheReserveKeepsNewcomersOut) {
 TEST(Core, NoMoreIsKeptThanRepliesCanComeTo) {
   CoreConfig config = config_of(10);
   config.decode_reserve_percent = 30;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 150), 11);   // 5 blocks, and none more: the last token has no state
   d.arrive(2, run_of(500, 90), 30);  // 3 blocks, and one more
   d.arrive(3, run_of(900, 20), 1);   // 1 would leave 1
@@ -223,7 +175,7 @@ TEST(Core, NoMoreIsKeptThanRepliesCanComeTo) {
 TEST(Core, RefusesWhatCanNeverFit) {
   CoreConfig config = config_of(4);
   config.context_tokens = 100;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 100));
   ASSERT_EQ(d.all<Rejected>().size(), 1u);
   EXPECT_EQ(d.all<Rejected>()[0].status.code(), StatusCode::kInvalidArgument);
@@ -236,7 +188,7 @@ TEST(Core, RefusesWhatCanNeverFit) {
   EXPECT_EQ(d.finished(2).usage.completion_tokens, 1u) << "the context is full";
 
   config.context_tokens = 1000;
-  Driver small(config);
+  CoreDriver small(config);
   small.arrive(1, run_of(0, 128));
   ASSERT_EQ(small.all<Rejected>().size(), 1u);
   EXPECT_NE(small.all<Rejected>()[0].status.message().find("4 blocks of 32 tokens"), std::string::npos);
@@ -249,7 +201,7 @@ TEST(Core, AFullQueueSaysWhenToTryAgain) {
   CoreConfig config = config_of(64);
   config.max_running = 1;
   config.max_queued = 2;
-  Driver d(config);
+  CoreDriver d(config);
   for (std::uint64_t id = 1; id <= 4; ++id) d.arrive(id, run_of(0, 5), 1);
   ASSERT_EQ(d.all<Rejected>().size(), 1u);
   EXPECT_EQ(d.all<Rejected>()[0].status.code(), StatusCode::kResourceExhausted);
@@ -268,7 +220,7 @@ TEST(Core, AFullQueueSaysWhenToTryAgain) {
 TEST(Core, CancelsAndDeadlines) {
   CoreConfig config = config_of(64);
   config.max_running = 1;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 40), 100, 1000);
   d.arrive(2, run_of(0, 40), 100, 500);
   d.arrive(3, run_of(0, 40), 100);
@@ -296,7 +248,7 @@ TEST(Core, CancelsAndDeadlines) {
 TEST(Core, DrainsWhatIsThere) {
   CoreConfig config = config_of(64);
   config.max_running = 1;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 10), 3);
   d.arrive(2, run_of(0, 10), 3);
   d.step(Drain{});
@@ -308,7 +260,7 @@ TEST(Core, DrainsWhatIsThere) {
   EXPECT_TRUE(d.plan.drained);
   EXPECT_EQ(d.finished(2).usage.completion_tokens, 3u);
 
-  Driver cut(config);
+  CoreDriver cut(config);
   cut.arrive(1, run_of(0, 10), 1000);
   cut.arrive(2, run_of(0, 10), 1000);
   cut.step(Drain{50});
@@ -326,7 +278,7 @@ TEST(Core, DrainsWhatIsThere) {
 TEST(Core, ADrainEndsWhatIsLeftInTheOrderOfIds) {
   CoreConfig config = config_of(64);
   config.max_running = 1;
-  Driver d(config);
+  CoreDriver d(config);
   d.arrive(1, run_of(0, 10), 1000);
   for (const std::uint64_t id : {31, 7, 500, 2, 64}) d.arrive(id, run_of(0, 10), 1000);
   d.step(Drain{50});
@@ -338,7 +290,7 @@ TEST(Core, ADrainEndsWhatIsLeftInTheOrderOfIds) {
 }
 
 TEST(Core, StopTokensEndARequestButNotTooEarly) {
-  Driver d(config_of(64));
+  CoreDriver d(config_of(64));
   d.token = TokenId(3);
   Arrival arrival{RequestId(1), "g", run_of(10, 4), 50, 4, {TokenId(9), TokenId(3)}, kNever};
   d.step(arrival);
@@ -354,7 +306,7 @@ TEST(Core, StopTokensEndARequestButNotTooEarly) {
 }
 
 TEST(Core, APoisonedSpanIsPlannedAgain) {
-  Driver d(config_of(64, 48));
+  CoreDriver d(config_of(64, 48));
   d.arrive(1, run_of(0, 60), 2);
   d.done(0);
   EXPECT_EQ(d.spans(), "1:0+48");
@@ -371,7 +323,7 @@ TEST(Core, APoisonedSpanIsPlannedAgain) {
 }
 
 TEST(Core, WhatStaysPoisonedEnds) {
-  Driver d(config_of(64));
+  CoreDriver d(config_of(64));
   d.arrive(1, run_of(0, 60), 2);
   d.done();
   for (std::uint32_t i = 0; i + 1 < kPoisonedPassesMax; ++i) d.done(0);
@@ -393,7 +345,7 @@ TEST(Core, WhatStaysPoisonedEnds) {
 // What one client says is just what the other's model generates: a generated block becomes whole while a
 // prompt's same block is half filled. The prompt's block gets the whole copy, and its table follows.
 TEST(Core, AGeneratedBlockRepairsAPromptsOwn) {
-  Driver d(config_of(64));
+  CoreDriver d(config_of(64));
   d.token = TokenId(5);
   d.arrive(1, Tokens(29, TokenId(5)), 30);
   d.done();  // 29 have state; the 30th is being computed
@@ -413,19 +365,8 @@ TEST(Core, AGeneratedBlockRepairsAPromptsOwn) {
   EXPECT_EQ(d.core.stats().blocks_pinned, 0u);
 }
 
-CoreConfig window_config(std::vector<CoreGroup> groups, std::uint32_t batch) {
-  CoreConfig config = config_of(64, batch);
-  config.groups = std::move(groups);
-  return config;
-}
-
-std::uint32_t held(const BlockTable& table) {
-  return static_cast<std::uint32_t>(table.blocks.size()) -
-         static_cast<std::uint32_t>(std::count(table.blocks.begin(), table.blocks.end(), kNoSlot));
-}
-
 TEST(Core, DecodesReadTheirTablesWithoutACopy) {
-  Driver d(config_of(64, 256));
+  CoreDriver d(config_of(64, 256));
   d.arrive(1, run_of(0, 200), 60);
   d.done();
   const auto first = d.in_flight->pass->spans.front().tables.front().blocks;
@@ -438,97 +379,8 @@ TEST(Core, DecodesReadTheirTablesWithoutACopy) {
   d.finish();
 }
 
-// What a pass was given stays, while its request's window moves on and its table grows.
-TEST(CoreWindows, APassKeepsTheTablesThatItBeganWith) {
-  Driver d(window_config({{0, 64}, {64, 8}}, 64));
-  d.arrive(1, run_of(0, 500), 200);
-  struct Seen {
-    SharedSlots slots;
-    std::vector<SlotId> then;
-  };
-  std::vector<Seen> seen;
-  for (; d.in_flight; d.done()) {
-    for (const BlockTable& table : d.in_flight->pass->spans.front().tables)
-      seen.push_back({table.blocks, {table.blocks.begin(), table.blocks.end()}});
-  }
-  ASSERT_GT(seen.size(), 400u);
-  for (const Seen& one : seen) ASSERT_TRUE(std::ranges::equal(one.slots, one.then));
-}
-
-TEST(CoreWindows, ALongPromptNeedsNoMoreThanItsWindowAndAChunk) {
-  Driver d(window_config({{0, 64}, {64, 6}}, 64));
-  d.arrive(1, run_of(0, 1000), 200);
-  while (d.in_flight) {
-    const std::vector<BlockTable>& tables = d.in_flight->pass->spans[0].tables;
-    EXPECT_EQ(held(tables[0]), tables[0].blocks.size());
-    EXPECT_LE(held(tables[1]), 6u);
-    d.done();
-  }
-  EXPECT_EQ(d.finished(1).usage.completion_tokens, 200u);
-  EXPECT_EQ(d.finished(1).usage.suspensions, 0u);
-  EXPECT_GT(d.core.stats().evictions_total, 20u) << "of what lies behind";
-  EXPECT_EQ(d.core.stats().pools[1].blocks_pinned, 0u);
-}
-
-TEST(CoreWindows, GoesOnWhereEveryGroupHasWhatIsSeen) {
-  Driver d(window_config({{0, 64}, {64, 40}}, 512));
-  d.arrive(1, run_of(0, 300), 1);
-  d.finish();
-  // The end is there, and so is all else while the pool has room.
-  d.arrive(2, run_of(0, 300) + run_of(900, 10), 1);
-  EXPECT_EQ(d.spans(), "2:300+10");
-  EXPECT_EQ(d.all<Started>().back().cached_tokens, 300u);
-  EXPECT_EQ(held(d.plan.pass->spans[0].tables[1]), 3u) << "tokens 237 to 309";
-  d.finish();
-  d.arrive(3, run_of(0, 150) + run_of(700, 10), 1);
-  EXPECT_EQ(d.spans(), "3:150+10");
-  d.finish();
-}
-
-TEST(CoreWindows, WhatAWindowLacksIsComputedAndNotWrittenWhereItIsThere) {
-  CoreConfig config = window_config({{0, 64}, {64, 6}}, 64);
-  Driver d(config);
-  d.arrive(1, run_of(0, 300), 1);
-  for (; d.in_flight; ++d.now) d.done();
-  // Half of it was evicted from the window's pool: a fork there starts anew, the end is still known.
-  d.arrive(2, run_of(0, 300) + run_of(900, 3), 1);
-  EXPECT_EQ(d.spans(), "2:300+3");
-  d.finish();
-  d.arrive(3, run_of(0, 150) + run_of(700, 10), 1);
-  EXPECT_EQ(d.spans(), "3:0+64");
-  EXPECT_EQ(d.plan.pass->spans[0].tables[0].write_from, 64u) << "all layers see it there already";
-  EXPECT_EQ(d.plan.pass->spans[0].tables[1].write_from, 0u);
-  EXPECT_EQ(d.all<Started>().back().cached_tokens, 0u);
-  d.finish();
-}
-
-TEST(CoreWindows, WhereRequestsPartIsKeptLongerThanWhatLiesBehind) {
-  // Each of them goes on for twice the pool behind the common begin of 100 tokens.
-  CoreConfig config = window_config({{0, 200}, {64, 16}}, 64);
-  Driver d(config);
-  const auto ask = [&](std::uint64_t id) {
-    d.arrive(id, run_of(0, 100) + run_of(static_cast<std::uint32_t>(1000 * id), 900), 1);
-    for (; d.in_flight; ++d.now) d.done();
-    return d.finished(id).usage.cached_tokens;
-  };
-  EXPECT_EQ(ask(1), 0u);
-  EXPECT_EQ(ask(2), 0u) << "the first did not know that others would part there";
-  EXPECT_EQ(ask(3), 96u) << "the last whole block before it";
-  EXPECT_EQ(ask(4), 96u);
-}
-
-TEST(CoreWindows, AllLayersMayHaveOne) {
-  Driver d(window_config({{32, 3}}, 100));
-  d.arrive(1, run_of(0, 500), 100);
-  d.arrive(2, run_of(600, 40), 10);
-  d.finish();
-  EXPECT_EQ(d.finished(1).usage.completion_tokens, 100u);
-  EXPECT_EQ(d.finished(2).usage.completion_tokens, 10u);
-  EXPECT_EQ(d.finished(1).usage.suspensions + d.finished(2).usage.suspensions, 0u);
-}
-
 TEST(Core, GroupsShareNothing) {
-  Driver d(config_of(64));
+  CoreDriver d(config_of(64));
   d.arrive(1, run_of(0, 100), 1);
   d.finish();
   Arrival other{RequestId(2), "other", run_of(0, 100), 1, 0, {}, kNever};
