@@ -68,18 +68,27 @@ void FairQueue::push(const std::string& tenant, std::uint32_t weight, std::uint6
   const auto [found, is_new] = accounts_.try_emplace(tenant);
   Entry& entry = *found;
   Account& account = entry.second;
+  // Behind others of its tenant, which stays where it is but for how much waits.
+  const bool behind =
+      !account.waiting.empty() && account.first_arrival() < arrival && account.weight == weight;
   if (is_new)
     account.id = ++accounts_made_;
+  else if (behind)
+    by_waiting_.erase(&entry);
   else
     leave(entry);
   if (!account.active()) account.virtual_time = std::max(account.virtual_time, virtual_now_);
   account.weight = weight;
   account.first_found_in = 0;
-  const bool fresh = account.waiting.emplace(arrival, Waiting{request, since, begun}).second;
-  LOCI_CHECK(fresh, "a request waits once");
+  const std::size_t before = account.waiting.size();
+  account.waiting.emplace_hint(account.waiting.end(), arrival, Waiting{request, since, begun});
+  LOCI_CHECK(account.waiting.size() > before, "a request waits once");
   if (begun) account.begun.insert(arrival);
   ++waiting_;
-  enter(entry);
+  if (behind)
+    by_waiting_.insert(&entry);
+  else
+    enter(entry);
 }
 
 void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
@@ -87,12 +96,19 @@ void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
   Account& account = entry.second;
   const auto found = account.waiting.find(arrival);
   LOCI_CHECK(found != account.waiting.end(), "only what waits leaves the queue");
-  leave(entry);
+  const bool behind = found != account.waiting.begin();  // as in push()
+  if (behind)
+    by_waiting_.erase(&entry);
+  else
+    leave(entry);
   account.begun.erase(arrival);
   account.first_found_in = 0;
   account.waiting.erase(found);
   --waiting_;
-  enter(entry);
+  if (behind)
+    by_waiting_.insert(&entry);
+  else
+    enter(entry);
   advance();
 }
 
