@@ -16,50 +16,52 @@ std::uint64_t AdmissionForecast::last_turn(const Tenant& tenant) {
   return tenant.time + tenant.inside_cost - std::prev(tenant.outside)->second;
 }
 
-std::pair<std::uint64_t, std::uint64_t> AdmissionForecast::first_place(const Tenant& tenant) {
+AdmissionForecast::TenantPlace AdmissionForecast::first_place(const Tenant& tenant) {
   return {tenant.time, tenant.order.begin()->first.second};
 }
 
-std::pair<std::uint64_t, std::uint64_t> AdmissionForecast::last_place(const Tenant& tenant) {
+AdmissionForecast::TenantPlace AdmissionForecast::last_place(const Tenant& tenant) {
   return {last_turn(tenant), std::prev(tenant.outside)->first.second};
 }
 
-std::pair<std::uint64_t, std::uint64_t> AdmissionForecast::outside_place(const Tenant& tenant) {
+AdmissionForecast::TenantPlace AdmissionForecast::outside_place(const Tenant& tenant) {
   return {tenant.time + tenant.inside_cost, tenant.outside->first.second};
 }
 
 // Where the tenant stands among the others; and no more, while it changes.
-void AdmissionForecast::enter(Tenants::iterator entry) {
-  Tenant& tenant = entry->second;
+void AdmissionForecast::enter(Entry& entry) {
+  Tenant& tenant = entry.second;
   if (tenant.order.empty()) {
-    tenants_.erase(entry);
+    tenants_.erase(tenants_.find(entry.first));
     return;
   }
   if (tenant.outside != tenant.order.begin()) {
-    heads_.emplace(first_place(tenant), entry);
-    lasts_.emplace(last_place(tenant), entry);
+    tenant.in_heads = heads_.emplace(first_place(tenant), &entry).first;
+    tenant.in_lasts = lasts_.emplace(last_place(tenant), &entry).first;
   }
-  if (tenant.outside != tenant.order.end()) outside_.emplace(outside_place(tenant), entry);
+  if (tenant.outside != tenant.order.end())
+    tenant.in_outside = outside_.emplace(outside_place(tenant), &entry).first;
 }
 
-void AdmissionForecast::leave(Tenants::iterator entry) {
-  Tenant& tenant = entry->second;
+void AdmissionForecast::leave(const Entry& entry) {
+  const Tenant& tenant = entry.second;
   if (tenant.order.empty()) return;  // it is new
   if (tenant.outside != tenant.order.begin()) {
-    heads_.erase(first_place(tenant));
-    lasts_.erase(last_place(tenant));
+    heads_.erase(tenant.in_heads);
+    lasts_.erase(tenant.in_lasts);
   }
-  if (tenant.outside != tenant.order.end()) outside_.erase(outside_place(tenant));
+  if (tenant.outside != tenant.order.end()) outside_.erase(tenant.in_outside);
 }
 
 // In the window if somebody behind it in the tenant's order is.
-void AdmissionForecast::insert(Tenants::iterator entry, Key key, std::uint64_t cost) {
-  Tenant& tenant = entry->second;
+void AdmissionForecast::insert(Entry& entry, Key key, std::uint64_t cost) {
+  Tenant& tenant = entry.second;
   const bool any_inside = tenant.outside != tenant.order.begin();
   const bool inside = any_inside && key < std::prev(tenant.outside)->first;
-  const auto [place, fresh] = tenant.order.emplace(key, cost);
-  LOCI_CHECK(fresh, "a request waits once");
-  requests_.insert_or_assign(key.second, Place{entry, key});
+  const std::size_t before = tenant.order.size();
+  const auto place = tenant.order.emplace_hint(tenant.order.end(), key, cost);  // mostly the latest arrival
+  LOCI_CHECK(tenant.order.size() > before, "a request waits once");
+  requests_.insert_or_assign(key.second, Place{&entry, key});
   if (inside) {
     tenant.inside_cost += cost;
     ++window_size_;
@@ -69,8 +71,8 @@ void AdmissionForecast::insert(Tenants::iterator entry, Key key, std::uint64_t c
   }
 }
 
-std::uint64_t AdmissionForecast::remove(Tenants::iterator entry, Key key) {
-  Tenant& tenant = entry->second;
+std::uint64_t AdmissionForecast::remove(Entry& entry, Key key) {
+  Tenant& tenant = entry.second;
   const auto place = tenant.order.find(key);
   LOCI_CHECK(place != tenant.order.end(), "only what waits leaves the queue");
   const std::uint64_t cost = place->second;
@@ -88,17 +90,21 @@ std::uint64_t AdmissionForecast::remove(Tenants::iterator entry, Key key) {
 
 void AdmissionForecast::push(const std::string& tenant, std::uint64_t time, std::uint64_t arrival,
                              std::uint64_t cost) {
-  const auto [entry, is_new] = tenants_.try_emplace(tenant);
-  if (is_new) entry->second.outside = entry->second.order.end();
-  leave(entry);
-  entry->second.time = time;
-  insert(entry, {kBehindFront, arrival}, cost);
-  enter(entry);
+  const auto [found, is_new] = tenants_.try_emplace(tenant);
+  Entry& entry = *found;
+  if (is_new) entry.second.outside = entry.second.order.end();
+  set_time(entry.second, time);
+  const Key key{kBehindFront, arrival};
+  const bool behind = is_behind(entry.second, key);
+  if (!behind) leave(entry);
+  insert(entry, key, cost);
+  if (!behind) enter(entry);
 }
 
 void AdmissionForecast::erase(std::uint64_t arrival) {
   const Place place = requests_.at(arrival);
-  leave(place.tenant);
+  const bool behind = is_behind(place.tenant->second, place.key);
+  if (!behind) leave(*place.tenant);
   if (place.key.first != kBehindFront) {
     Tenant& tenant = place.tenant->second;
     const auto at = std::ranges::find(tenant.front, arrival);
@@ -106,39 +112,58 @@ void AdmissionForecast::erase(std::uint64_t arrival) {
         std::min(tenant.front_in_place, static_cast<std::size_t>(at - tenant.front.begin()));
     tenant.front.erase(at);
   }
-  remove(place.tenant, place.key);
-  enter(place.tenant);
+  remove(*place.tenant, place.key);
+  if (!behind) enter(*place.tenant);
+}
+
+void AdmissionForecast::prefetch(const std::string& tenant) const {
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return;
+  const Tenant& moves = found->second;
+  if (moves.outside != moves.order.begin()) {
+    __builtin_prefetch(&*moves.order.begin());
+    __builtin_prefetch(&*moves.in_heads);
+    __builtin_prefetch(&*moves.in_lasts);
+  }
+  if (moves.outside != moves.order.end()) {
+    __builtin_prefetch(&*moves.outside);
+    __builtin_prefetch(&*moves.in_outside);
+  }
 }
 
 void AdmissionForecast::set_time(const std::string& tenant, std::uint64_t time) {
-  const auto entry = tenants_.find(tenant);
-  if (entry == tenants_.end() || entry->second.time == time) return;
-  Tenant& moved = entry->second;
-  const std::uint64_t before = std::exchange(moved.time, time);
-  // Each of its places moves by as much.
-  const auto move = [&](ByTurn& order, const std::pair<std::uint64_t, std::uint64_t>& place) {
-    auto node = order.extract({place.first - time + before, place.second});
+  const auto found = tenants_.find(tenant);
+  if (found != tenants_.end()) set_time(found->second, time);
+}
+
+void AdmissionForecast::set_time(Tenant& moved, std::uint64_t time) {
+  if (std::exchange(moved.time, time) == time || moved.order.empty()) return;
+  // Mostly it stands where it did.
+  const auto move = [](ByTurn& order, ByTurn::iterator& at, const TenantPlace& place) {
+    const auto behind = std::next(at);
+    auto node = order.extract(at);
     node.key() = place;
-    order.insert(std::move(node));
+    at = order.insert(behind, std::move(node));
   };
   if (moved.outside != moved.order.begin()) {
-    move(heads_, first_place(moved));
-    move(lasts_, last_place(moved));
+    move(heads_, moved.in_heads, first_place(moved));
+    move(lasts_, moved.in_lasts, last_place(moved));
   }
-  if (moved.outside != moved.order.end()) move(outside_, outside_place(moved));
+  if (moved.outside != moved.order.end()) move(outside_, moved.in_outside, outside_place(moved));
 }
 
 bool AdmissionForecast::set_front(const std::string& tenant, std::vector<std::uint64_t> front) {
-  const auto entry = tenants_.find(tenant);
-  if (entry == tenants_.end() || entry->second.front == front) return false;
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end() || found->second.front == front) return false;
+  Entry& entry = *found;
   leave(entry);
   const std::size_t inside = window_size_;
   // Those between the first and the last place that has changed.
-  const std::vector<std::uint64_t>& before = entry->second.front;
+  const std::vector<std::uint64_t>& before = entry.second.front;
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(before, front).in2 - front.begin());
-  const std::size_t from = std::min(same, entry->second.front_in_place);
+  const std::size_t from = std::min(same, entry.second.front_in_place);
   std::size_t same_end = 0;
-  while (before.size() == front.size() && entry->second.front_in_place == before.size() &&
+  while (before.size() == front.size() && entry.second.front_in_place == before.size() &&
          before[front.size() - 1 - same_end] == front[front.size() - 1 - same_end])
     ++same_end;
   const std::size_t to = front.size() - same_end;
@@ -155,10 +180,10 @@ bool AdmissionForecast::set_front(const std::string& tenant, std::vector<std::ui
     moved.erase(place);
   }
   for (const auto& [key, cost] : moved) insert(entry, key, cost);
-  while (window_size_ < inside) advance(entry->second);  // as many of it as before
-  while (window_size_ > inside) retreat(entry->second);
-  entry->second.front_in_place = front.size();
-  entry->second.front = std::move(front);
+  while (window_size_ < inside) advance(entry.second);  // as many of it as before
+  while (window_size_ > inside) retreat(entry.second);
+  entry.second.front_in_place = front.size();
+  entry.second.front = std::move(front);
   enter(entry);
   return true;
 }
@@ -178,9 +203,9 @@ void AdmissionForecast::advance(Tenant& tenant) {
   ++window_size_;
 }
 
-void AdmissionForecast::take_in(Tenants::iterator entry) {
+void AdmissionForecast::take_in(Entry& entry) {
   leave(entry);
-  advance(entry->second);
+  advance(entry.second);
   enter(entry);
 }
 
@@ -191,32 +216,32 @@ void AdmissionForecast::retreat(Tenant& tenant) {
   --window_size_;
 }
 
-void AdmissionForecast::let_go(Tenants::iterator entry) {
+void AdmissionForecast::let_go(Entry& entry) {
   leave(entry);
-  retreat(entry->second);
+  retreat(entry.second);
   enter(entry);
 }
 
 std::optional<std::uint64_t> AdmissionForecast::grow() {
   if (outside_.empty()) return std::nullopt;
   const std::uint64_t arrival = outside_.begin()->first.second;
-  take_in(outside_.begin()->second);
+  take_in(*outside_.begin()->second);
   return arrival;
 }
 
 std::optional<std::uint64_t> AdmissionForecast::shrink() {
   if (lasts_.empty()) return std::nullopt;
   const std::uint64_t arrival = std::prev(lasts_.end())->first.second;
-  let_go(std::prev(lasts_.end())->second);
+  let_go(*std::prev(lasts_.end())->second);
   return arrival;
 }
 
 bool AdmissionForecast::exchange() {
   if (outside_.empty() || lasts_.empty()) return false;
-  const auto comes = outside_.begin()->second, goes = std::prev(lasts_.end())->second;
-  if (comes == goes) return false;  // of one tenant the first are inside
-  const std::uint64_t ends = outside_.begin()->first.first + comes->second.outside->second;
-  if (last_turn(goes->second) < ends) return false;
+  Entry &comes = *outside_.begin()->second, &goes = *std::prev(lasts_.end())->second;
+  if (&comes == &goes) return false;  // of one tenant the first are inside
+  const std::uint64_t ends = outside_.begin()->first.first + comes.second.outside->second;
+  if (last_turn(goes.second) < ends) return false;
   let_go(goes);
   take_in(comes);
   return true;
@@ -238,6 +263,7 @@ std::vector<AdmissionForecast::Turn> AdmissionForecast::first(std::size_t most) 
     }
   };
   std::vector<Turn> out;
+  out.reserve(most);
   std::priority_queue<Next> begun;  // tenants of which the first has been taken
   auto head = heads_.begin();
   while (out.size() < most) {
@@ -276,9 +302,9 @@ AdmissionForecast::Neighbours AdmissionForecast::neighbours(std::uint64_t arriva
 
 void AdmissionForecast::check_invariants() const {
   std::size_t requests = 0, inside = 0, lasts = 0, outsides = 0;
-  const auto stands = [](const ByTurn& order, const auto& place, const auto& name) {
-    const auto found = order.find(place);
-    return found != order.end() && found->second->first == name;
+  const auto stands = [](const ByTurn& order, ByTurn::const_iterator at, const TenantPlace& place,
+                         const Tenant& tenant) {
+    return order.find(place) == at && &at->second->second == &tenant;
   };
   for (const auto& [name, tenant] : tenants_) {
     LOCI_CHECK(!tenant.order.empty(), "invariant 10: a tenant has someone who waits");
@@ -291,17 +317,20 @@ void AdmissionForecast::check_invariants() const {
     LOCI_CHECK(cost == tenant.inside_cost, "invariant 10: costs are summed");
     for (const auto& [key, its_cost] : tenant.order) {
       const auto found = requests_.find(key.second);
-      LOCI_CHECK(found != requests_.end() && found->second.key == key && found->second.tenant->first == name,
-                 "invariant 10: a request knows its place");
+      LOCI_CHECK(
+          found != requests_.end() && found->second.key == key && &found->second.tenant->second == &tenant,
+          "invariant 10: a request knows its place");
     }
     if (tenant.outside != tenant.order.begin()) {
       ++lasts;
-      LOCI_CHECK(stands(heads_, first_place(tenant), name), "invariant 10: its first");
-      LOCI_CHECK(stands(lasts_, last_place(tenant), name), "invariant 10: its last in the window");
+      LOCI_CHECK(stands(heads_, tenant.in_heads, first_place(tenant), tenant), "invariant 10: its first");
+      LOCI_CHECK(stands(lasts_, tenant.in_lasts, last_place(tenant), tenant),
+                 "invariant 10: its last in the window");
     }
     if (tenant.outside != tenant.order.end()) {
       ++outsides;
-      LOCI_CHECK(stands(outside_, outside_place(tenant), name), "invariant 10: its first outside");
+      LOCI_CHECK(stands(outside_, tenant.in_outside, outside_place(tenant), tenant),
+                 "invariant 10: its first outside");
     }
   }
   LOCI_CHECK(requests == requests_.size() && inside == window_size_, "invariant 10: all are counted");

@@ -40,6 +40,8 @@ class AdmissionForecast {
   void push(const std::string& tenant, std::uint64_t time, std::uint64_t arrival, std::uint64_t cost);
   // It waits no more.
   void erase(std::uint64_t arrival);
+  // Says that the tenant's time will soon be set.
+  void prefetch(const std::string& tenant) const;
   // The tenant's virtual time now; nothing happens where none of it waits.
   void set_time(const std::string& tenant, std::uint64_t time);
   // These of the tenant's requests come first, in this order; all others behind them by arrival. All of them
@@ -87,6 +89,11 @@ class AdmissionForecast {
   using Key = std::pair<std::uint64_t, std::uint64_t>;
   static constexpr std::uint64_t kBehindFront = UINT64_MAX;
   using Order = std::map<Key, std::uint64_t>;  // costs
+  struct Tenant;
+  using Entry = std::pair<const std::string, Tenant>;  // of tenants_; stays where it is
+  // Turn and arrival of one request of each tenant.
+  using TenantPlace = std::pair<std::uint64_t, std::uint64_t>;
+  using ByTurn = std::map<TenantPlace, Entry*>;
   struct Tenant {
     std::uint64_t time = 0;
     Order order;
@@ -95,27 +102,32 @@ class AdmissionForecast {
     std::vector<std::uint64_t> front;
     std::size_t front_in_place =
         0;  // the first so many have their place as key; behind an erased one others do not
+    // Where it stands in the orders of the same names, if it does.
+    ByTurn::iterator in_heads, in_lasts, in_outside;
   };
   using Tenants = std::map<std::string, Tenant>;
   struct Place {
-    Tenants::iterator tenant;
+    Entry* tenant;
     Key key;
   };
-  // (Turn, arrival) of one request of each tenant.
-  using ByTurn = std::map<std::pair<std::uint64_t, std::uint64_t>, Tenants::iterator>;
 
   static std::uint64_t last_turn(const Tenant& tenant);
-  static std::pair<std::uint64_t, std::uint64_t> first_place(const Tenant& tenant);
-  static std::pair<std::uint64_t, std::uint64_t> last_place(const Tenant& tenant);
-  static std::pair<std::uint64_t, std::uint64_t> outside_place(const Tenant& tenant);
-  void enter(Tenants::iterator tenant);
-  void leave(Tenants::iterator tenant);
-  void insert(Tenants::iterator tenant, Key key, std::uint64_t cost);
-  std::uint64_t remove(Tenants::iterator tenant, Key key);
+  static TenantPlace first_place(const Tenant& tenant);
+  static TenantPlace last_place(const Tenant& tenant);
+  static TenantPlace outside_place(const Tenant& tenant);
+  // Whoever has this key is none of those by which its tenant stands among the others.
+  static bool is_behind(const Tenant& tenant, const Key& key) {
+    return tenant.outside != tenant.order.end() && tenant.outside->first < key;
+  }
+  void set_time(Tenant& moved, std::uint64_t time);
+  void enter(Entry& entry);
+  void leave(const Entry& entry);
+  void insert(Entry& entry, Key key, std::uint64_t cost);
+  std::uint64_t remove(Entry& entry, Key key);
   void advance(Tenant& tenant);
   void retreat(Tenant& tenant);
-  void take_in(Tenants::iterator tenant);
-  void let_go(Tenants::iterator tenant);
+  void take_in(Entry& entry);
+  void let_go(Entry& entry);
 
   Tenants tenants_;                                    // of which some request waits
   std::unordered_map<std::uint64_t, Place> requests_;  // by arrival; never iterated

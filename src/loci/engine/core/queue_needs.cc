@@ -63,7 +63,8 @@ QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& t
 }
 
 void QueueNeeds::served(const std::string& tenant) {
-  (queue_.order_changes_with_time() ? moved_ : charged_).insert(tenant);
+  if ((queue_.order_changes_with_time() ? moved_ : charged_).insert(tenant).second)
+    forecast_.prefetch(tenant);
 }
 
 // --- marks ---
