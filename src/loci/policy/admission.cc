@@ -227,6 +227,7 @@ std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
     Entry* entry;
   };
   std::vector<Place> places;
+  places.reserve(std::min(most, waiting_alone_.size()) + waiting_beside_.size());
   const auto add = [&](Entry& entry) {
     const Account& account = entry.second;
     places.push_back(

@@ -264,7 +264,9 @@ std::vector<AdmissionForecast::Turn> AdmissionForecast::first(std::size_t most) 
   };
   std::vector<Turn> out;
   out.reserve(most);
-  std::priority_queue<Next> begun;  // tenants of which the first has been taken
+  std::vector<Next> room;
+  room.reserve(most);
+  std::priority_queue<Next> begun({}, std::move(room));  // tenants of which the first has been taken
   auto head = heads_.begin();
   while (out.size() < most) {
     Next next{};
