@@ -18,6 +18,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   for (const CoreCopy& copy : pass.copies) tables_.fill(*copy.request, copy.target, pass);
   pass.copies.clear();  // and with it the pins on the sources
   std::vector<std::pair<CoreRequest*, const SpanOutcome*>> samples;
+  samples.reserve(pass.spans.size());
   flights_.judge(pass, done.spans);
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const CoreSpan& span = pass.spans[i];
@@ -40,6 +41,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
       end(*request, FinishReason::kFailed, plan);
     }
   }
+  plan.outputs.reserve(plan.outputs.size() + samples.size());
   for (const auto& [request, outcome] : samples) take_sample(*request, *outcome, plan);
 }
 

@@ -22,6 +22,8 @@ void Core::State::schedule(Plan& plan) {
   grow(plan);
   make_room();
   CorePass pass = flights_.form(config_.max_batch_tokens);
+  pass.spans.reserve(batch_.size());
+  pass.pieces.reserve(batch_.size());
   form(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
   LOCI_CHECK(!pass.spans.empty() || batch_.empty() || !transfers_.idle(),

@@ -55,6 +55,7 @@ const CorePass& Flights::begin(CorePass formed) {
   LOCI_CHECK(may_begin(), "no more passes are in flight than the configuration says");
   CorePass& pass = in_flight_.emplace_back(std::move(formed));
   pass.id = OperationId(++begun_);
+  pass.requests.reserve(pass.copies.size() + pass.spans.size());
   for (const CoreCopy& copy : pass.copies) enlist(pass, *copy.request);
   for (const CoreSpan& span : pass.spans) {
     enlist(pass, *span.request);

@@ -277,6 +277,7 @@ std::uint32_t QueueNeeds::place_for(std::uint64_t arrival) {
 void QueueNeeds::put_in_order() {
   const std::vector<AdmissionForecast::Turn> turns = forecast_.first(kInOrder);
   std::vector<std::uint32_t> places;
+  places.reserve(turns.size());
   for (const AdmissionForecast::Turn& turn : turns) places.push_back(waiting_.at(turn.arrival).place);
   std::optional<std::uint32_t> behind_of;  // the last place of those that are right
   for (std::size_t i = 0; i < turns.size(); ++i) {
