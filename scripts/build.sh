@@ -17,4 +17,6 @@ if [[ ! -f "build/$preset/build.ninja" || CMakePresets.json -nt "build/$preset/b
     { tail -20 "/tmp/loci-cmake-$$.log" >&2; fail "cmake failed (log: /tmp/loci-cmake-$$.log): mend what the error above names, then again"; }
 fi
 # How far it is, and for how long it has been at it: one line that changes on a terminal, a line for each step elsewhere.
-NINJA_STATUS="[%f/%t, %es] " ninja -C "build/$preset" "$@" 9>&- || fail "the build failed: the first error is above"
+# Crates are one step of minutes: cmake/cargo.sh says there how many of them are done.
+exec 8>&1
+NINJA_STATUS="[%f/%t, %es] " LOCI_PROGRESS=8 ninja -C "build/$preset" "$@" 9>&- || fail "the build failed: the first error is above"

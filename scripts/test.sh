@@ -99,6 +99,7 @@ live_suites() {
   beside 20 "the simulator's command" live tests/sim_test.py
   beside 20 "what commands print, and how they end" live tests/commands_test.py
   beside 80 "parts of a run that hang" suite tests/parts_test.py
+  beside 10 "what a build says while it compiles crates" suite tests/cargo_test.py
   beside 30 "Grafana's dashboard asks for what there is" live tests/dashboard_test.py
   beside_done
   behind_done
