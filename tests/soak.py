@@ -6,8 +6,8 @@ Three servers of one small random model. The *reference* has no tiers and runs o
 and the *mortal* one have a little device memory, host memory, a disk, a store, tenants with keys and a public prefix;
 the mortal one is killed (kill -9) every few seconds and started again on the same files, half of the time with bytes of
 its disk flipped, a file cut short or removed; the steady one has bytes of its disk flipped while it runs. (Disks that fail
-or hang cannot be had from outside: disk_fault_test has them.) Clients of all APIs (soak_talks.py) play whole, streamed,
-slowly read, cancelled and background requests at both.
+or hang cannot be had from outside: disk_fault_test and disk_hangs_test have them.) Clients of all APIs (soak_talks.py)
+play whole, streamed, slowly read, cancelled and background requests at both.
 
 Every reply has the reference's text and log-probabilities (but for those behind a cut of a truncated conversation:
 there the counts of tokens), and what was stored is found again after each kill. Now and then the steady server's clients

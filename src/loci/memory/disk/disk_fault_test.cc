@@ -1,57 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The disk store on disks that lie, lose, fail and hang.
-#include <gtest/gtest.h>
-
+// The disk store on disks that lie, lose and fail. (disk_hangs_test.cc: those that do not answer.)
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <mutex>
-#include <set>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "loci/base/eventually_testing.h"
 #include "loci/base/rounds_testing.h"
+#include "loci/memory/disk/disk_fault_testing.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_layout.h"
-#include "loci/memory/disk/disk_testing.h"
-#include "loci/memory/disk/faulty_disk_testing.h"
-#include "loci/memory/disk/open_disk_store.h"
 
 namespace loci {
 namespace {
 
 using Kind = FaultAnswer::Kind;
-
-class DiskFaults : public ::testing::Test {
- protected:
-  static DiskStoreOptions options(std::size_t directories = 1) {
-    DiskStoreOptions all;
-    for (std::size_t i = 0; i < directories; ++i) {
-      all.directories.push_back({"disk" + std::to_string(i), 400'000});
-    }
-    all.groups = {{.layers = 4, .layer_slice_bytes = 4000}, {.layers = 2, .layer_slice_bytes = 4096}};
-    return all;
-  }
-  std::unique_ptr<DiskStore> open(const DiskStoreOptions& with) {
-    auto store = open_disk_store(with, disk_.folders(), clock_);
-    EXPECT_TRUE(store.ok()) << store.status().to_string();
-    return std::move(store).value();
-  }
-  std::unique_ptr<DiskStore> open() { return open(options()); }
-  Status write(DiskStore& store, std::uint32_t group, std::uint32_t slot, std::uint64_t seed) {
-    return write_one(store, group, SlotId(slot), test_entry(seed), test_bytes(seed, store.groups()[group]));
-  }
-  static FaultyDisk::Judge only(bool writes, std::string_view file, FaultAnswer answer) {
-    return [=](const FaultyOperation& one) {
-      return one.write == writes && one.file.find(file) != std::string::npos ? answer : FaultAnswer{};
-    };
-  }
-
-  FaultyDisk disk_;
-  SystemClock clock_;
-};
 
 TEST_F(DiskFaults, ServesWhatItWroteOrNothing) {
   std::uint64_t whole = 0, lost = 0, damaged = 0;
@@ -226,151 +194,6 @@ TEST_F(DiskFaults, ShortAnswersAreAskedAgain) {
   EXPECT_EQ(write(*store, 0, 0, 8).code(), StatusCode::kUnavailable);
 }
 
-// (Slots are of both directories in turn.)
-TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
-  DiskStoreOptions with = options(2);
-  with.answer_limit = 600 * kNanosPerSecond;  // while it is waited for
-  const auto store = open(with);
-  for (std::uint32_t slot = 0; slot < 20; ++slot) ASSERT_TRUE(write(*store, 0, slot, slot).ok());
-  disk_.set_judge([](const FaultyOperation& one) {
-    return one.directory == "disk1" ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
-  });
-  std::vector<BlockRead> items;
-  for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
-  const auto sink = std::make_shared<CollectingSink>(items.size());
-  store->read(items, 0, sink);
-  auto hangs = write_later(*store, 0, SlotId(21), test_entry(21), test_bytes(21, store->groups()[0]));
-  for (std::uint32_t slot = 0; slot < 20; slot += 2)
-    EXPECT_TRUE(eventually([&] { return sink->is_done(slot); })) << slot;
-  EXPECT_TRUE(write(*store, 0, 20, 20).ok());
-  EXPECT_TRUE(read_one(*store, 0, SlotId(20), test_key(20)).status->ok());
-  for (std::uint32_t slot = 1; slot < 20; slot += 2) EXPECT_FALSE(sink->is_done(slot)) << slot;
-  EXPECT_EQ(hangs.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-  disk_.set_judge(nullptr);
-  disk_.release();
-  for (const CollectingSink::Item& one : sink->wait())
-    EXPECT_TRUE(one.status->ok()) << one.status->to_string();
-  EXPECT_TRUE(hangs.get().ok());
-}
-
-TEST_F(DiskFaults, ADiskThatNeverAnswersIsGivenUp) {
-  {
-    DiskStoreOptions with = options(2);
-    with.answer_limit = kNanosPerSecond / 2;
-    const auto store = open(with);
-    for (std::uint32_t slot = 0; slot < 20; ++slot)
-      ASSERT_TRUE(eventually([&] { return write(*store, 0, slot, slot).ok(); }));
-    disk_.set_judge([](const FaultyOperation& one) {
-      return one.directory == "disk1" ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
-    });
-    std::vector<BlockRead> items;
-    for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
-    const auto sink = std::make_shared<CollectingSink>(items.size());
-    store->read(items, 0, sink);
-    const auto write_result =
-        write_later(*store, 0, SlotId(21), test_entry(21), test_bytes(21, store->groups()[0])).get();
-    EXPECT_EQ(write_result.code(), StatusCode::kUnavailable);
-    sink->wait();
-    const auto is_read = [&](std::uint32_t slot, std::uint64_t seed) {
-      return read_one(*store, 0, SlotId(slot), test_key(seed)).status->ok();
-    };
-    for (std::uint32_t slot = 0; slot < 20; ++slot) {
-      const Status& status = *sink->wait()[slot].status;
-      if (slot % 2 == 0) {
-        EXPECT_TRUE(status.ok() || eventually([&] { return is_read(slot, slot); })) << status.to_string();
-      } else {
-        EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-        EXPECT_NE(status.message().find("disk1: the disk did not answer"), std::string::npos);
-      }
-    }
-    // The other one goes on.
-    EXPECT_TRUE(eventually([&] { return write(*store, 0, 2, 100).ok(); }));
-    EXPECT_TRUE(eventually([&] { return is_read(2, 100); }));
-    // Who asks the silent one again is told at once, and so is the next.
-    // (Once in a while one waits for it, to see whether it is back; and the machine may be busy. Then three
-    // others ask.)
-    EXPECT_TRUE(in_one_try(20, [&] {
-      const Nanos asked = clock_.now();
-      for (const std::uint32_t slot : {3u, 5u, 7u}) {
-        EXPECT_EQ(read_one(*store, 0, SlotId(slot), test_key(slot)).status->code(),
-                  StatusCode::kDeadlineExceeded);
-      }
-      return clock_.now() - asked < with.answer_limit;
-    }));
-    // It comes back: what was given up is forgotten, and it is used again.
-    disk_.set_judge(nullptr);
-    disk_.release();
-    EXPECT_TRUE(eventually([&] { return is_read(3, 3); }));
-    disk_.set_judge([](const FaultyOperation&) { return FaultAnswer{Kind::kHangs}; });
-    const auto last = std::make_shared<CollectingSink>(1);
-    store->read({{0, SlotId(0), test_key(0)}}, 0, last);
-    store->recover([](std::vector<RecoveredEntry>, bool) {});
-  }  // closing does not wait for ever
-  disk_.set_judge(nullptr);  // before: a thread may come to the disk only now
-  disk_.release();
-}
-
-TEST_F(DiskFaults, ReadsGoBeforeWrites) {
-  const auto was_before = [&] {
-    DiskStoreOptions with = options();
-    with.queue_depth = 1;
-    const auto store = open(with);
-    EXPECT_TRUE(write(*store, 0, 0, 1).ok());
-    std::mutex mutex;
-    std::vector<FaultyOperation> seen;
-    std::atomic<bool> begun{false};
-    disk_.set_judge([&](const FaultyOperation& one) {
-      const std::lock_guard lock(mutex);
-      seen.push_back(one);
-      begun = true;
-      // The first one is answered when all others wait.
-      return seen.size() == 1 ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
-    });
-    std::vector<std::future<Status>> writes;
-    for (std::uint32_t slot = 1; slot < 5; ++slot) {
-      writes.push_back(
-          write_later(*store, 0, SlotId(slot), test_entry(slot), test_bytes(slot, store->groups()[0])));
-      while (!begun) std::this_thread::yield();
-    }
-    const auto sink = std::make_shared<CollectingSink>(1);
-    store->read({{0, SlotId(0), test_key(1)}}, 1, sink);
-    disk_.release();
-    EXPECT_TRUE(sink->wait()[0].status->ok());
-    for (auto& one : writes) EXPECT_TRUE(one.get().ok());
-    disk_.set_judge(nullptr);
-    const std::lock_guard lock(mutex);
-    // One write had begun; then come the header and the four layers, then the other writes.
-    const auto is_read = [](const FaultyOperation& one) { return !one.write; };
-    return seen.size() > 6 && std::none_of(seen.begin(), seen.begin() + 1, is_read) &&
-           std::all_of(seen.begin() + 1, seen.begin() + 6, is_read) &&
-           std::none_of(seen.begin() + 6, seen.end(), is_read);
-  };
-  // (The read may come to the disk's own thread only after the first write was answered.)
-  EXPECT_TRUE(eventually(was_before));
-}
-
-TEST_F(DiskFaults, WhatIsWrittenDuringRecoveryIsNotFoundAgain) {
-  {
-    const auto store = open();
-    for (std::uint32_t slot = 0; slot < 4; ++slot) ASSERT_TRUE(write(*store, 0, slot, slot).ok());
-  }
-  const auto store = open();
-  std::atomic<int> reads{0};
-  disk_.set_judge([&](const FaultyOperation& one) {
-    return !one.write && one.file == "holes.headers" && reads++ == 0 ? FaultAnswer{Kind::kHangs}
-                                                                     : FaultAnswer{};
-  });
-  std::future<std::vector<RecoveredEntry>> found =
-      std::async(std::launch::async, [&] { return recover_all(*store); });
-  while (reads == 0) std::this_thread::yield();
-  ASSERT_TRUE(write(*store, 0, 1, 100).ok());
-  store->change({.kind = RecordChange::Kind::kForget, .group = 0, .slot = SlotId(2)});
-  disk_.release();
-  std::set<std::uint32_t> slots;
-  for (const RecoveredEntry& one : found.get()) slots.insert(one.slot.value);
-  EXPECT_EQ(slots, (std::set<std::uint32_t>{0, 3}));
-}
-
 TEST_F(DiskFaults, RecoveryOutlivesErrors) {
   {
     const auto store = open();
@@ -383,40 +206,6 @@ TEST_F(DiskFaults, RecoveryOutlivesErrors) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].group, 1u);
   EXPECT_EQ(store->stats().read_errors_total, 1u);
-}
-
-TEST_F(DiskFaults, AnEndThatWaitsForTheDiskSaysSoOnce) {
-  std::mutex mutex;
-  std::vector<std::string> said;
-  DiskStoreOptions with = options(1);
-  with.answer_limit = 300 * kNanosPerMilli;
-  with.end_limit = 20 * kNanosPerMilli;
-  with.warn = [&](const std::string& line) {
-    const std::lock_guard lock(mutex);
-    said.push_back(line);
-  };
-  // (On a busy machine an end may take longer than that.)
-  const bool is_quiet = eventually([&] {
-    said.clear();
-    (void)open_disk_store(with, disk_.folders(), clock_).value();
-    return said.empty();
-  });
-  EXPECT_TRUE(is_quiet) << "a disk that answers is not waited for; it said: " << said[0];
-  auto store = open_disk_store(with, disk_.folders(), clock_).value();
-  ASSERT_TRUE(eventually([&] { return write(*store, 0, 0, 0).ok(); }));
-  disk_.set_judge([](const FaultyOperation&) { return FaultAnswer{.kind = Kind::kHangs}; });
-  const auto sink = std::make_shared<CollectingSink>(1);
-  store->read({{0, SlotId(0), test_key(0)}}, 0, sink);
-  {
-    const std::lock_guard lock(mutex);
-    said.clear();  // what it has said of a busy machine
-  }
-  store.reset();
-  EXPECT_FALSE(sink->wait()[0].status->ok());
-  disk_.set_judge(nullptr);
-  disk_.release();
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find(with.directories[0].path), std::string::npos) << said[0];
 }
 
 TEST_F(DiskFaults, WhateverFailsNothingWrongIsServedAndEveryCallEnds) {
