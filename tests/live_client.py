@@ -34,6 +34,18 @@ def expect_equal(got, wanted, what):
     expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
 
 
+def expect_error(reply, status, param=None, code=None):
+    """The message of an error of OpenAI's form."""
+    expect_equal(reply.status, status, f"status of {reply.text[:300]}")
+    error = reply.json["error"]
+    expect(error["message"] and error["type"], f"an error object: {reply.text}")
+    if param is not None:
+        expect_equal(error["param"], param, f"param of {reply.text}")
+    if code is not None:
+        expect_equal(error["code"], code, f"code of {reply.text}")
+    return error["message"]
+
+
 def wait_until(condition, what, seconds=120):
     """`seconds`: a patience, not a promise: a busy machine may take many times what an idle one does."""
     end = time.monotonic() + seconds

@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from live_client import dechunk, event_blocks, expect, expect_equal, read_all, Server, wait_until
+from live_client import dechunk, event_blocks, expect, expect_equal, expect_error, read_all, Server, wait_until
 
 try:
     from openai.types.conversations import Conversation, ConversationItem
@@ -29,16 +29,6 @@ def server(binary, model, tmp_path_factory):
     print("types of the package openai: " + ("checked" if TypeAdapter else "not there, not checked"))
     with Server(binary, model, *FLAGS, "--store", str(tmp_path_factory.mktemp("store") / "conversations.db")) as shared:
         yield shared
-
-
-def expect_error(reply, status, param=None, code=None):
-    expect_equal(reply.status, status, f"status of {reply.text[:300]}")
-    error = reply.json["error"]
-    if param is not None:
-        expect_equal(error["param"], param, f"param of {reply.text}")
-    if code is not None:
-        expect_equal(error["code"], code, f"code of {reply.text}")
-    return error["message"]
 
 
 def check_type(kind, value):
