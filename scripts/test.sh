@@ -71,7 +71,7 @@ live() { live_programs && suite "$@"; }
 # On the default model or a tiny random one; those that take longest begin first.
 live_suites() {
   beside 150 "live server" live tests/live_*test.py
-  beside 180 "servers that share a database, a front before them" live tests/cluster_live_test.py tests/cluster_limits_test.py
+  beside 180 "servers that share a database, a front before them" live tests/cluster_live_test.py tests/cluster_moved_live_test.py tests/cluster_limits_test.py
   beside 90 "responses in the background, through any front" live tests/cluster_background_live_test.py
   beside 120 "a database that stands still, takes no commits or is told a wrong time" live tests/cluster_database_live_test.py
   beside 100 "prompts and replies on separate servers" live tests/cluster_roles_live_test.py
