@@ -131,7 +131,8 @@ void answer_one(asio::ip::tcp::acceptor& acceptor, asio::ssl::context& tls, int 
 // whole.
 asio::awaitable<bool> fetch(Upstream& upstream, const Member& member, std::span<std::byte> room,
                             const std::function<void(std::string_view)>& take) {
-  const Status connected = co_await upstream.connect(member, 20 * kNanosPerSecond);
+  // (The limit is that of the whole answer, which may come in thousands of pieces.)
+  const Status connected = co_await upstream.connect(member, 3'600 * kNanosPerSecond);
   const bool is_sent = connected.ok() && co_await upstream.send("GET / HTTP/1.1\r\n\r\n", "");
   const bool is_answered = is_sent && co_await upstream.read_header(false) != nullptr;
   std::optional<std::string_view> piece;
