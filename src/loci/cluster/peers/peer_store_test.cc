@@ -76,6 +76,9 @@ class FlippingProxy {
   std::vector<std::thread> carriers_;  // the thread's, until it has ended
 };
 
+using Codes = std::vector<StatusCode>;
+using Groups = std::vector<std::uint8_t>;
+
 class PeerStoreTest : public testing::Test {
  protected:
   void open(std::vector<PeerAddress> peers, std::unique_ptr<SharedStore> behind = nullptr,
@@ -89,6 +92,9 @@ class PeerStoreTest : public testing::Test {
                              .rounds_bytes = 5'000,
                              .silence_limit = silence_limit_,
                              .transfer_limit = transfer_limit_};
+    // (Of a try before: a list has one listener, and its peers have ended.)
+    store_.reset();
+    list_->set({});
     store_ = make_peer_store(std::move(options), clock_);
     list_->set(std::move(peers));
   }
@@ -112,6 +118,19 @@ class PeerStoreTest : public testing::Test {
     store_->read(items, 0, sink);
     return sink->wait();
   }
+  // How two blocks end of which a peer gives the first, and the first round of the other. On a busy machine
+  // the first one may come after the limit, too: then another peer is read from.
+  Codes read_of_one_that_stops(StatusCode second) {
+    Codes ends;
+    (void)in_one_try(10, [&] {
+      FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kStopsLater);
+      open({one.address("one")});
+      if (ask({key_of(1), key_of(2)}) != Groups{3, 3}) return false;
+      ends = read({{key_of(1), 0}, {key_of(2), 0}});
+      return ends == Codes{StatusCode::kOk, second};
+    });
+    return ends;
+  }
   std::uint8_t rounds_ = 1;
   // What comes takes far less. Tests in which nothing comes have shorter limits.
   Nanos silence_limit_ = kLong;
@@ -122,9 +141,6 @@ class PeerStoreTest : public testing::Test {
   const std::shared_ptr<PeerList> list_ = std::make_shared<PeerList>();
   std::unique_ptr<SharedStore> store_;
 };
-
-using Codes = std::vector<StatusCode>;
-using Groups = std::vector<std::uint8_t>;
 
 TEST_F(PeerStoreTest, BringsWhatPeersHave) {
   FakePeer one({key_of(1), key_of(2)}), other({key_of(2), key_of(3)});
@@ -289,22 +305,17 @@ TEST_F(PeerStoreTest, APeerThatNeverGivesABlockWholeIsLeftAlone) {
 
 // The rate of the link is learnt by it, which what is gone does not tell.
 TEST_F(PeerStoreTest, WhatTheTimeLimitCutsOffIsTooSlow) {
-  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kStopsLater);
   rounds_ = 5;
   transfer_limit_ = kNanosPerSecond;  // silence ends it later
-  open({one.address("one")});
-  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
-  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), (Codes{StatusCode::kOk, StatusCode::kDeadlineExceeded}));
+  EXPECT_EQ(read_of_one_that_stops(StatusCode::kDeadlineExceeded),
+            (Codes{StatusCode::kOk, StatusCode::kDeadlineExceeded}));
   EXPECT_EQ(peer_stats().up, 1u);
 }
 
 TEST_F(PeerStoreTest, ASilentPeerIsGoneThoughBlocksCame) {
-  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kStopsLater);
   rounds_ = 5;
   silence_limit_ = kNanosPerSecond;
-  open({one.address("one")});
-  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
-  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), (Codes{StatusCode::kOk, StatusCode::kNotFound}));
+  EXPECT_EQ(read_of_one_that_stops(StatusCode::kNotFound), (Codes{StatusCode::kOk, StatusCode::kNotFound}));
 }
 
 TEST_F(PeerStoreTest, WhatPeersLackTheStoreBehindThemHas) {
@@ -408,33 +419,43 @@ TEST_F(PeerStoreTest, AnotherStateIsRefusedWithBothNames) {
 }
 
 TEST_F(PeerStoreTest, ASilentPeerEndsItsReads) {
-  FakePeer silent({key_of(1), key_of(2)}, FakePeer::Ways::kIsSilent);
   silence_limit_ = kNanosPerSecond;
-  open({silent.address("silent")});
-  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
-  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), Codes(2, StatusCode::kNotFound))
-      << "to the engine it is gone";
-  EXPECT_EQ(peer_stats().parts_failed_total, 2u);
-  EXPECT_TRUE(silent.has_left(1)) << "and what was to be given is let go";
+  // (On a busy machine the question may come to it only after the reader has given it up.)
+  EXPECT_TRUE(in_one_try(10, [&] {
+    FakePeer silent({key_of(1), key_of(2)}, FakePeer::Ways::kIsSilent);
+    open({silent.address("silent")});
+    if (ask({key_of(1), key_of(2)}) != Groups{3, 3}) return false;
+    EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), Codes(2, StatusCode::kNotFound))
+        << "to the engine it is gone";
+    EXPECT_EQ(peer_stats().parts_failed_total, 2u);
+    return silent.reads() == 1 && silent.has_left(1);
+  })) << "and what was to be given is let go";
 }
 
 // It goes on answering, which speaks for nothing.
 TEST_F(PeerStoreTest, APeerThatGivesNothingIsLeftAlone) {
-  FakePeer silent({key_of(1), key_of(2)}, FakePeer::Ways::kIsSilent);
-  FakePeer good({key_of(2)});
   silence_limit_ = kNanosPerSecond;
-  open({silent.address("silent")});
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(ask({key_of(1)}), Groups{3});
-    EXPECT_EQ(read({{key_of(1), 0}}), Codes{StatusCode::kNotFound});
-  }
-  EXPECT_EQ(peer_stats().up, 0u);
-  EXPECT_EQ(peer_stats().failures_total, 3u);
-  EXPECT_EQ(silent.reads(), 3);
-  list_->set({silent.address("silent"), good.address("good")});
-  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{0, 3})) << "the others go on";
-  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), (Codes{StatusCode::kNotFound, StatusCode::kOk}));
-  EXPECT_EQ(silent.reads(), 3) << "nor is it read from";
+  std::string step;
+  // On a busy machine an answer may come too late, or the two seconds for which it is left alone may be over.
+  EXPECT_TRUE(in_one_try(10, [&] {
+    FakePeer silent({key_of(1), key_of(2)}, FakePeer::Ways::kIsSilent);
+    FakePeer good({key_of(2)});
+    open({silent.address("silent")});
+    step = "it says that it has a block, and gives nothing";
+    for (int i = 0; i < 3; ++i) {
+      if (ask({key_of(1)}) != Groups{3} || read({{key_of(1), 0}}) != Codes{StatusCode::kNotFound})
+        return false;
+    }
+    step = "each of three reads is a failure, and then it is left alone";
+    if (peer_stats().up != 0 || peer_stats().failures_total != 3) return false;
+    const int reads = silent.reads();
+    list_->set({silent.address("silent"), good.address("good")});
+    step = "the others go on";
+    if (ask({key_of(1), key_of(2)}) != Groups{0, 3}) return false;
+    if (read({{key_of(1), 0}, {key_of(2), 0}}) != Codes{StatusCode::kNotFound, StatusCode::kOk}) return false;
+    step = "nor is it read from";
+    return reads == 3 && silent.reads() == reads;
+  })) << step;
 }
 
 // One of two questions ends before anybody has answered it.
