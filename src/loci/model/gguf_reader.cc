@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "loci/base/printable.h"
+
 namespace loci {
 namespace {
 
@@ -20,6 +22,7 @@ constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxKeyBytes = 65535;  // GGUF's own limit
 constexpr std::uint64_t kMaxTensorNameBytes = 255;
+constexpr std::size_t kShownNameBytes = 64;
 constexpr std::uint32_t kMaxDimensions = 4;
 constexpr int kMaxArrayDepth = 4;
 
@@ -44,6 +47,12 @@ constexpr ForeignType kForeignTypes[] = {
     {24, "I8", 1, 1},         {25, "I16", 1, 2},      {26, "I32", 1, 4},        {27, "I64", 1, 8},
     {28, "F64", 1, 8},        {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},
 };
+
+// A name for an error: of a damaged file it may be a piece of anything, with line ends.
+std::string shown_name(std::string_view name) {
+  std::string shown = printable(name.substr(0, kShownNameBytes), LineEnds::kReplace);
+  return name.size() > kShownNameBytes ? shown + "..." : shown;
+}
 
 // Reads little-endian values one after the other; never past the end.
 class Cursor {
@@ -321,7 +330,7 @@ Status check_places(const std::vector<TensorEntry>& entries, std::uint64_t data_
     const std::uint64_t end = before.offset + before.size_bytes.value_or(0);
     if (by_offset[i]->offset < end) {
       return data_loss(fmt::format("expected data after that of {}, which ends at offset {}, found offset {}",
-                                   before.name, end, by_offset[i]->offset),
+                                   shown_name(before.name), end, by_offset[i]->offset),
                        by_offset[i]->name);
     }
   }
@@ -392,9 +401,8 @@ Result<std::uint32_t> read_version(Cursor& cursor) {
   return invalid_argument(fmt::format("expected GGUF version 2 or 3, found {}", version), "version");
 }
 
-}  // namespace
-
-Result<GgufContents> read_gguf(std::span<const std::byte> bytes) {
+// Errors are of fields called as in the file.
+Result<GgufContents> read_contents(std::span<const std::byte> bytes) {
   Cursor cursor(bytes);
   GgufContents contents;
   LOCI_ASSIGN_OR_RETURN(contents.version, read_version(cursor));
@@ -407,6 +415,15 @@ Result<GgufContents> read_gguf(std::span<const std::byte> bytes) {
   LOCI_RETURN_IF_ERROR(cursor.require_items(tensor_count, kMinTensorBytes, "tensor_count"));
   LOCI_RETURN_IF_ERROR(read_tensors(cursor, tensor_count, alignment, bytes, contents));
   return contents;
+}
+
+}  // namespace
+
+Result<GgufContents> read_gguf(std::span<const std::byte> bytes) {
+  Result<GgufContents> contents = read_contents(bytes);
+  if (contents.ok()) return contents;
+  const Status status = contents.status();
+  return Status(status.code(), status.message(), shown_name(status.field()));
 }
 
 }  // namespace loci

@@ -323,6 +323,22 @@ void expect_named(const Exercised& exercised, std::size_t at) {
   }
 }
 
+TEST(GgufDamage, ErrorsAreShortAndOfOneLine) {
+  GgufWriter key;
+  key.add(std::string(60'000, '\n'), std::uint32_t{7});
+  Bytes bytes = key.to_bytes();
+  bytes.resize(24 + 8 + 60'000 + 4 + 1);  // The head, the key, its value's type, a byte of that.
+  expect_error(bytes, StatusCode::kDataLoss, std::string(64, '?') + "...", "more bytes");
+
+  GgufWriter tensors;
+  tensors.add_raw_tensor(std::string(254, '\n') + "a", 0, {8}, Bytes(32));
+  tensors.add_raw_tensor(std::string(254, '\n') + "b", 0, {8}, {});
+  const Status status = GgufFile::parse(tensors.to_bytes()).status();
+  EXPECT_LT(status.to_string().size(), 400u);
+  EXPECT_EQ(status.to_string().find('\n'), std::string::npos);
+  EXPECT_FALSE(status.ok());
+}
+
 TEST(GgufDamage, EveryTruncationIsAnError) {
   const Bytes whole = small_model();
   ASSERT_TRUE(exercise_gguf(whole).specified.ok());
