@@ -37,7 +37,7 @@ bool split_number(std::string_view text, Scaled& out) {
 }  // namespace
 
 Result<std::uint64_t> parse_bytes(std::string_view text, std::string_view field) {
-  static constexpr std::array<std::pair<std::string_view, int>, 13> kUnits{{{"", 0},
+  static constexpr std::array<std::pair<std::string_view, int>, 14> kUnits{{{"", 0},
                                                                             {"b", 0},
                                                                             {"k", 10},
                                                                             {"kb", 10},
@@ -49,6 +49,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text, std::string_view field)
                                                                             {"gb", 30},
                                                                             {"gib", 30},
                                                                             {"t", 40},
+                                                                            {"tb", 40},
                                                                             {"tib", 40}}};
   Scaled scaled;
   if (split_number(text, scaled)) {

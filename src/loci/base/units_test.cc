@@ -8,6 +8,12 @@ namespace {
 
 TEST(Units, ParsesSizes) {
   EXPECT_EQ(parse_bytes("4GiB", "f").value(), std::uint64_t{4} << 30);
+  for (const auto& [letter, shift] :
+       {std::pair("K", 10), std::pair("M", 20), std::pair("G", 30), std::pair("T", 40)}) {
+    for (const char* rest : {"", "B", "iB"})
+      EXPECT_EQ(parse_bytes(std::string("3") + letter + rest, "f").value(), std::uint64_t{3} << shift)
+          << letter << rest;
+  }
   EXPECT_EQ(parse_bytes("512M", "f").value(), std::uint64_t{512} << 20);
   EXPECT_EQ(parse_bytes("1.5g", "f").value(), std::uint64_t{3} << 29);
   EXPECT_EQ(parse_bytes(" 1048576 ", "f").value(), 1048576u);
