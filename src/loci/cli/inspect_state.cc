@@ -82,8 +82,11 @@ std::string inspect_models(const std::string& path) {
     held += model.held_bytes;
     rows += model_row(model);
   }
-  return "State of models\n" + line("path", path) + line("models", fmt::format("{}", models.size())) +
-         line("files", format_bytes(held)) + "\n" +
+  const std::string head = "State of models\n" + line("path", path) +
+                           line("models", fmt::format("{}", models.size())) +
+                           line("files", format_bytes(held));
+  if (models.empty()) return head;
+  return head + "\n" +
          fmt::format(kModelRow, "folder (in models/)", "model", "entries", "size", "oldest (UTC)", "newest",
                      "served") +
          rows + "\n`loci inspect " + path +
@@ -92,9 +95,7 @@ std::string inspect_models(const std::string& path) {
 
 }  // namespace
 
-bool is_state_directory(const std::string& path) {
-  return is_disk_store(path) || !list_stored_models(path).empty();
-}
+bool is_state_directory(const std::string& path) { return is_disk_store(path) || is_models_directory(path); }
 
 Result<std::string> inspect_state(const std::string& path) {
   if (!is_state_directory(path)) return not_found(fmt::format("{}: there is no state here", path));

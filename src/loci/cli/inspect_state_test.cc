@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "loci/base/folder_testing.h"
+#include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_testing.h"
 
 namespace loci {
@@ -68,6 +69,17 @@ TEST_F(InspectState, SaysWhatADirectoryHolds) {
             "  holes    -                            10          1      512 B        0        0  2023-11-15 "
             "01:13  2023-11-15 01:13\n");
   expect_in(inspect_state(folder_.file("b")).value(), "  directory            2 of 2, set ");
+}
+
+TEST_F(InspectState, SaysThatADirectoryHasNoModels) {
+  ASSERT_TRUE(prepare_model_folder(folder_.path(), "abab", {.name = "tiny", .path = "/tiny.gguf"}).ok());
+  options_.directories = {{model_folder(folder_.path(), "abab"), 4 << 20}};
+  DiskStore::open(options_).value().reset();
+  expect_in(inspect_state(folder_.path()).value(), "  models               1\n");
+  for (const StoredModel& model : list_stored_models(folder_.path()))
+    ASSERT_TRUE(forget_stored_model(model).ok());
+  ASSERT_TRUE(is_state_directory(folder_.path()));
+  expect_in(inspect_state(folder_.path()).value(), "  models               0\n");
 }
 
 TEST_F(InspectState, SaysWhatIsWrongWithADirectory) {

@@ -188,6 +188,14 @@ std::vector<StoredModel> list_stored_models(const std::string& directory) {
   return models;
 }
 
+bool is_models_directory(const std::string& directory) {
+  const std::string place = fmt::format("{}/{}", directory, kModelsFolder);
+  std::error_code error;
+  const bool is_empty =
+      std::filesystem::is_directory(place, error) && std::filesystem::is_empty(place, error);
+  return (is_empty && !error) || !list_stored_models(directory).empty();
+}
+
 std::vector<StoredModel> find_stored_models(const std::string& directory, const std::string& text) {
   constexpr std::size_t kDigitsMin = 4;
   std::vector<StoredModel> found;

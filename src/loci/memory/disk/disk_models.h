@@ -34,6 +34,9 @@ std::string model_folder(const std::string& directory, const std::string& id);
 // kept in the directory itself to their model's folder. Errors: kInvalidArgument naming disk.
 Status prepare_model_folder(const std::string& directory, const std::string& id, const ModelName& name);
 
+// Whether models keep or kept state there: it has some, or the place for them, which is empty.
+bool is_models_directory(const std::string& directory);
+
 // All models of the directory, by id. Empty where there are none.
 std::vector<StoredModel> list_stored_models(const std::string& directory);
 std::uint64_t held_bytes_of(const std::string& folder);
