@@ -68,7 +68,7 @@ class Table {
     const toml::node* node = take(field);
     if (node == nullptr) return nullptr;
     const toml::array* array = node->as_array();
-    if (array == nullptr || !array->is_homogeneous<toml::table>()) {
+    if (array == nullptr || (!array->empty() && !array->is_homogeneous<toml::table>())) {
       fail(field, "tables, each under [[keys]]", *node);
       return nullptr;
     }

@@ -54,6 +54,7 @@ TEST(KeysFile, ReadsKeysAndLimits) {
   EXPECT_EQ(file.limits_of("root"),
             (TenantLimits{.requests_per_minute = 60, .concurrent_reads = 128, .weight = 2}));
   EXPECT_TRUE(parse_keys_file("").value().keys.empty());
+  EXPECT_TRUE(parse_keys_file("keys = []\n").value().keys.empty());
 }
 
 TEST(KeysFile, ReadsWhatATenantMayStore) {
