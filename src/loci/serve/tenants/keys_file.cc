@@ -154,9 +154,10 @@ Status read_keys(const toml::array& from, KeysFile& file) {
   return {};
 }
 
-// The lines of the table that begins at line `first` (from 1), up to the next table's header.
+// Without the lines of the table that begins at line `first` (from 1), up to the next table's header.
+// Comments directly before that are the next table's, and stay.
 std::string without_table(std::string_view text, std::size_t first) {
-  std::string out;
+  std::string out, comments;
   std::size_t line = 0;
   bool inside = false;
   while (!text.empty()) {
@@ -166,11 +167,15 @@ std::string without_table(std::string_view text, std::size_t first) {
     ++line;
     const std::size_t begin = whole.find_first_not_of(" \t");
     const bool header = begin != std::string_view::npos && whole[begin] == '[';
-    if (line == first)
+    if (line == first) {
       inside = true;
-    else if (header)
+    } else if (header) {
+      out += comments;
       inside = false;
+    }
     if (!inside) out += whole;
+    const bool comment = inside && begin != std::string_view::npos && whole[begin] == '#';
+    comments = comment ? comments.append(whole) : std::string();
   }
   return out;
 }

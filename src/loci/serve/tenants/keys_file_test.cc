@@ -129,6 +129,7 @@ TEST(KeysFile, AddsAndRemovesWithoutTouchingTheRest) {
   const std::string without_first = remove_key(added, "first").value();
   EXPECT_EQ(parse_keys_file(without_first).value().keys.size(), 1u);
   EXPECT_NE(without_first.find("# ours"), std::string::npos);
+  EXPECT_NE(without_first.find("# the second one's\n[tenants.second]"), std::string::npos) << without_first;
   EXPECT_EQ(parse_keys_file(without_first).value().tenants.at("second").weight, 3u);
   EXPECT_EQ(remove_key(added, "third").status().code(), StatusCode::kNotFound);
 }
