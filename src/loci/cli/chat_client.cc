@@ -102,7 +102,7 @@ void ChatStream::on_event(const std::string& data) {
     }
     if (event.contains("loci") && event["loci"].contains("tokens")) {
       sources_.clear();
-      for (const char* source : {"device", "host", "disk", "computed"})
+      for (const char* source : {"device", "host", "disk", "shared", "computed"})
         sources_.emplace_back(source, event["loci"]["tokens"].value(source, std::uint64_t{0}));
     }
   } catch (const nlohmann::json::exception& error) {

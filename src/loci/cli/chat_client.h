@@ -32,8 +32,8 @@ class ChatStream {
   std::optional<std::uint64_t> prompt_tokens() const { return prompt_tokens_; }
   std::uint64_t cached_tokens() const { return cached_tokens_; }
   std::uint64_t completion_tokens() const { return completion_tokens_; }
-  // Tokens of the prompt by where their state came from ("device", "host", "disk", "computed"), where that
-  // was asked for.
+  // Tokens of the prompt by where their state came from ("device", "host", "disk", "shared", "computed"),
+  // where that was asked for.
   const std::vector<std::pair<std::string, std::uint64_t>>& sources() const { return sources_; }
 
  private:

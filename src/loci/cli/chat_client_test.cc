@@ -79,6 +79,16 @@ TEST(ChatStream, ReadsAReplyInPiecesOfAnySize) {
   }
 }
 
+TEST(ChatStream, TellsOfEverySourceOfThePrompt) {
+  ChatStream chat([](std::string_view) {});
+  chat.push(
+      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1161,\"completion_tokens\":3},\"loci\":{\"tokens\":"
+      "{\"device\":1024,\"host\":0,\"disk\":32,\"shared\":64,\"computed\":41}}}\n\n");
+  std::uint64_t tokens = 0;
+  for (const auto& [source, count] : chat.sources()) tokens += count;
+  EXPECT_EQ(tokens, chat.prompt_tokens());
+}
+
 TEST(ChatStream, ReportsErrorsAndOtherShapes) {
   const auto error_of = [](const std::string& data) {
     ChatStream chat([](std::string_view) {});
