@@ -86,7 +86,10 @@ void ChatStream::on_event(const std::string& data) {
     }
     if (const auto& choices = event.at("choices"); !choices.empty()) {
       const nlohmann::json& choice = choices.at(0);
-      const std::string piece = choice.at("delta").value("content", "");
+      // (Others' servers begin with a content of null.)
+      const auto content = choice.at("delta").find("content");
+      const bool has_text = content != choice.at("delta").end() && !content->is_null();
+      const std::string piece = has_text ? content->get<std::string>() : std::string();
       text_ += piece;
       if (!piece.empty()) on_text_(piece);
       if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {

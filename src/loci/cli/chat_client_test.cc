@@ -79,6 +79,15 @@ TEST(ChatStream, ReadsAReplyInPiecesOfAnySize) {
   }
 }
 
+TEST(ChatStream, TakesAContentOfNull) {
+  ChatStream chat([](std::string_view) {});
+  chat.push(
+      "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":null}}]}\n\n"
+      "data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"}}]}\n\n");
+  EXPECT_EQ(chat.error(), "");
+  EXPECT_EQ(chat.text(), "Hello");
+}
+
 TEST(ChatStream, TellsOfEverySourceOfThePrompt) {
   ChatStream chat([](std::string_view) {});
   chat.push(
