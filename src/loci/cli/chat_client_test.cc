@@ -29,6 +29,7 @@ TEST(ServerUrl, TakesTheUsualForms) {
   EXPECT_EQ(url("http://127.0.0.1:9000"), "127.0.0.1|9000");
   EXPECT_EQ(url("http://localhost/"), "localhost|8080");
   EXPECT_EQ(url("localhost:81"), "localhost|81");
+  EXPECT_EQ(url("localhost:65535"), "localhost|65535");
   EXPECT_EQ(url("http://[::1]:82"), "::1|82");
   EXPECT_EQ(url("[::1]"), "::1|8080");
   EXPECT_EQ(url("https://chat.example/"), "chat.example|443|tls");
@@ -36,8 +37,9 @@ TEST(ServerUrl, TakesTheUsualForms) {
 }
 
 TEST(ServerUrl, RefusesOthers) {
-  for (const char* text : {"", "http://", "https://", "ftp://x", "http://x:port", "https://x:port",
-                           "http://x:", "http://x/v1", "http://[::1", "x:123456", "http://[::1]x"}) {
+  for (const char* text :
+       {"", "http://", "https://", "ftp://x", "http://x:port", "https://x:port", "http://x:", "http://x/v1",
+        "http://[::1", "x:123456", "x:65536", "x:83646", "x:0", "x:-1", "x:+1", "http://[::1]x"}) {
     EXPECT_EQ(url(text), "refused") << text;
   }
 }

@@ -3,7 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cstdint>
+#include <system_error>
+
 namespace loci {
+namespace {
+
+bool is_port(std::string_view text) {
+  std::uint32_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc{} && end == text.data() + text.size() && port >= 1 && port <= 65535;
+}
+
+}  // namespace
 
 Result<ServerAddress> parse_server_url(std::string_view url, const std::string& authorities) {
   const std::string whole(url);
@@ -28,9 +41,8 @@ Result<ServerAddress> parse_server_url(std::string_view url, const std::string& 
     address.port = rest.substr(1);
     rest = {};
   }
-  const bool digits = !address.port.empty() && address.port.size() <= 5 &&
-                      address.port.find_first_not_of("0123456789") == std::string::npos;
-  if (address.host.empty() || !rest.empty() || !digits || address.host.find('/') != std::string::npos) {
+  const bool is_named = !address.host.empty() && rest.empty() && is_port(address.port);
+  if (!is_named || address.host.find('/') != std::string::npos) {
     return invalid_argument(fmt::format("expected http://HOST:PORT or https://HOST:PORT; got '{}'", whole),
                             "URL");
   }
