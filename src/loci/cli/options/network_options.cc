@@ -4,7 +4,6 @@
 #include "loci/cli/options/option_table.h"
 
 namespace loci {
-
 std::vector<Option> network_options() {
   const std::string group = "network";
   return {
@@ -35,11 +34,13 @@ std::vector<Option> network_options() {
            "field in the log; off refuses such requests. Fields that it does not know are ignored "
            "in any case"},
           [](auto& flags) -> auto& { return flags.lenient; }),
-      bytes_option({group, "--max-body", "the largest body of a request; a larger one gets a 413"},
-                   [](auto& flags) -> auto& { return flags.http.limits.body_bytes_max; }),
-      bytes_option({group, "--max-bodies",
-                    "the memory for the bodies of all requests together; a request beyond it gets a 503"},
-                   [](auto& flags) -> auto& { return flags.http.limits.bodies_bytes_max; }),
+      bytes_option(
+          {group, "--max-body", "the largest body of a request; a larger one gets a 413"},
+          [](auto& flags) -> auto& { return flags.http.limits.body_bytes_max; }, 1),
+      bytes_option(
+          {group, "--max-bodies",
+           "the memory for the bodies of all requests together; a request beyond it gets a 503"},
+          [](auto& flags) -> auto& { return flags.http.limits.bodies_bytes_max; }, 1),
       bytes_option(
           {group, "--max-header", "the largest header of a request; a larger one gets a 431"},
           [](auto& flags) -> auto& { return flags.http.limits.header_bytes_max; }, 1024, 16 << 20),

@@ -181,6 +181,8 @@ TEST(Configuration, ErrorsSayWhatIsAllowedAndFound) {
        "expected postgresql://..., found something else, which is not shown as it may have a password"},
       {"--advertise", "here", "expected HOST:PORT, as other machines reach this one, found \"here\""},
       {"--cors-origin", "a,,b", "expected values with commas between them, found \"a,,b\""},
+      {"--max-body", "0", "expected a size from 1 to 4294967296GiB, found \"0\""},
+      {"--max-bodies", "0", "expected a size from 1 to 4294967296GiB, found \"0\""},
       {"--temperature", "-1", "expected a number from 0 to 100, found \"-1\""},
       {"--preload", "some", "expected one of off, buffer, unbounded, found \"some\""},
       {"--lenient", "yes", "expected one of on, off, found \"yes\""},
