@@ -1,9 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the server listens, and the limits of connections and requests.
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
 
 namespace loci {
+namespace {
+
+// As a browser sends it: scheme://host or scheme://host:port, or null (of a page that is a file).
+bool is_origin(std::string_view text) {
+  if (text == "*" || text == "null") return true;
+  const std::size_t scheme = text.find("://");
+  if (scheme == 0 || scheme == std::string_view::npos) return false;
+  const std::string_view host = text.substr(scheme + 3);
+  return !host.empty() && host.find_first_of("/?#@* ") == std::string_view::npos;
+}
+
+Result<std::vector<std::string>> parse_origins(std::vector<std::string> origins) {
+  for (const std::string& origin : origins) {
+    if (!is_origin(origin))
+      return invalid_argument(fmt::format(
+          "expected * or origins such as https://chat.example, without a path, found \"{}\"", origin));
+  }
+  return origins;
+}
+
+const std::vector<std::string>& same_list(const std::vector<std::string>& list) { return list; }
+
+}  // namespace
+
 std::vector<Option> network_options() {
   const std::string group = "network";
   return {
@@ -23,7 +51,7 @@ std::vector<Option> network_options() {
       list_option(
           {group, "--cors-origin",
            "the origins (https://chat.example) whose web pages may use the API; * allows every origin"},
-          "ORIGIN", [](auto& flags) -> auto& { return flags.cors_origins; }),
+          "ORIGIN", [](auto& flags) -> auto& { return flags.cors_origins; }, parse_origins, same_list),
       list_option({group, "--allowed-host",
                    "further host names by which clients may call a server that has no API keys; a request "
                    "for any other name gets a 403"},
