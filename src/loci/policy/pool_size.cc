@@ -57,6 +57,7 @@ Result<PoolSize> size_pool(const PoolRequest& request) {
                       format_bytes(least_bytes), format_bytes(*request.wanted_bytes)),
           "device_memory");
     }
+    LOCI_RETURN_IF_ERROR(check_pool_slots(*request.wanted_bytes, blocks, "device_memory"));
     return PoolSize{.blocks = std::move(blocks), .reason = "as configured"};
   }
   const Share share = default_share(request);

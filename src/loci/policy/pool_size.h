@@ -34,7 +34,8 @@ struct PoolSize {
 // as many whole blocks as it holds. Where nobody did, on a GPU: nine tenths of the memory available, since
 // the server has the GPU to itself. On a CPU: half of the memory available, since others use the machine too,
 // and at most four times what all running requests can hold. Memory of the pool is taken page by page as it
-// fills. Errors: kInvalidArgument naming device_memory where not even two blocks of each group fit.
+// fills. Errors: kInvalidArgument naming device_memory where not even two blocks of each group fit,
+// or where a size was given that holds more than kPoolSlotsMax.
 Result<PoolSize> size_pool(const PoolRequest& request);
 
 // The host tier's size where nobody gave one: none where the pool is of the same memory, else half of what is

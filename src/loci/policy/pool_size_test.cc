@@ -65,6 +65,17 @@ TEST(SizePool, GivesWhatIsWanted) {
             std::string::npos);
 }
 
+TEST(SizePool, RefusesMoreBlocksThanAreCounted) {
+  PoolRequest wanted = request(0);
+  wanted.wanted_bytes = std::uint64_t{kPoolSlotsMax} << 20;
+  EXPECT_EQ(size_pool(wanted).value().blocks[0], kPoolSlotsMax);
+  for (const std::uint64_t bytes : {*wanted.wanted_bytes + kOneGib, std::uint64_t{1} << 62}) {
+    wanted.wanted_bytes = bytes;
+    EXPECT_EQ(size_pool(wanted).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(size_pool(wanted).status().field(), "device_memory");
+  }
+}
+
 TEST(SizePool, SplitsOverGroups) {
   PoolRequest mixed = request(1000 * kOneGib);
   mixed.groups.push_back({.window = 512, .block_bytes = 5 << 20});

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/policy/pool_split.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
+#include <string>
 
+#include "loci/base/units.h"
 #include "loci/compute/backend.h"
 
 namespace loci {
@@ -27,6 +31,15 @@ std::uint32_t blocks_needed(const PoolGroup& group, std::uint32_t tokens) {
   };
   const std::uint64_t all = std::max<std::uint64_t>(blocks(tokens), 1);
   return static_cast<std::uint32_t>(group.window == 0 ? all : std::min(all, blocks(group.window) + 2));
+}
+
+Status check_pool_slots(std::uint64_t bytes, std::span<const std::uint32_t> slots, std::string_view field) {
+  if (std::ranges::all_of(slots, [](std::uint32_t count) { return count <= kPoolSlotsMax; })) return {};
+  return invalid_argument(
+      fmt::format(
+          "expected a size of at most {} blocks of state in each group of layers; got {}, which has more",
+          kPoolSlotsMax, format_bytes(bytes)),
+      std::string(field));
 }
 
 std::vector<std::uint32_t> split_pool(std::uint64_t bytes, std::span<const PoolGroup> groups,

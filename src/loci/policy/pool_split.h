@@ -11,7 +11,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
+
+#include "loci/base/status.h"
 
 namespace loci {
 
@@ -25,6 +28,13 @@ std::uint32_t expected_tokens(std::span<const PoolGroup> groups, std::uint32_t c
 
 // Blocks that `tokens` tokens need in a group, at most: with a window, it and a block at either end.
 std::uint32_t blocks_needed(const PoolGroup& group, std::uint32_t tokens);
+
+// The most slots that a pool may have: 2^36 tokens, far more than machines have memory for. With the spare
+// ones behind them they can still be counted in 32 bits.
+inline constexpr std::uint32_t kPoolSlotsMax = std::uint32_t{1} << 31;
+
+// Errors: kInvalidArgument naming `field`, where one of the pools that `bytes` would give has more than that.
+Status check_pool_slots(std::uint64_t bytes, std::span<const std::uint32_t> slots, std::string_view field);
 
 // Slots of each group's pool, `bytes` in all at most; some may be 0 where there is too little.
 std::vector<std::uint32_t> split_pool(std::uint64_t bytes, std::span<const PoolGroup> groups,

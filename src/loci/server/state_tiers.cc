@@ -56,6 +56,7 @@ Status size_host(const TierRequest& request, StateTiers& tiers) {
                     format_bytes(request.backend->block_bytes), format_bytes(request.host_bytes)),
         "host_memory");
   }
+  LOCI_RETURN_IF_ERROR(check_pool_slots(request.host_bytes, blocks, "host_memory"));
   tiers.host_blocks = std::move(blocks);
   tiers.host = describe(*request.backend, tiers.host_blocks);
   return {};

@@ -57,6 +57,8 @@ TEST_F(StateTiersTest, HostMemoryIsSplitAsTheDeviceIs) {
   EXPECT_TRUE(open_state_tiers(request_)->host_blocks.empty());
   request_.host_bytes = 8192;
   EXPECT_EQ(open_state_tiers(request_).status().field(), "host_memory");
+  request_.host_bytes = std::uint64_t{1} << 62;
+  EXPECT_EQ(open_state_tiers(request_).status().field(), "host_memory") << "more blocks than are counted";
 }
 
 TEST_F(StateTiersTest, TheDiskIsStripedAndKeepsItsSecretAndItsSize) {

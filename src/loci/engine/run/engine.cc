@@ -23,6 +23,7 @@
 #include <chrono>
 #include <deque>
 #include <iterator>
+#include <new>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -483,7 +484,8 @@ class Engine::State {
   std::thread compute_thread_;
 };
 
-Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& backend, const Clock& clock) {
+Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& backend,
+                                              const Clock& clock) try {
   LOCI_ASSIGN_OR_RETURN(Core core, Core::make(options.core));
   if (options.core.passes_ahead > backend.info().passes_ahead) {
     return invalid_argument(fmt::format("expected at most the backend's {}, found {}",
@@ -495,16 +497,17 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
     LOCI_ASSIGN_OR_RETURN(
         log, EventLogWriter::create(options.event_log_path, options.core, options.event_log_secret));
   }
-  try {
-    auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock,
-                                         std::move(options.listener), options.stall_limit);
-    LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room),
-                                      options.capture_places, options.core.hidden.share));
-    return std::unique_ptr<Engine>(new Engine(std::move(state)));
-  } catch (const std::system_error& error) {
-    return resource_exhausted(
-        fmt::format("expected a few more threads, but the system has none: {}", error.what()));
-  }
+  auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock,
+                                       std::move(options.listener), options.stall_limit);
+  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room),
+                                    options.capture_places, options.core.hidden.share));
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+} catch (const std::system_error& error) {
+  return resource_exhausted(
+      fmt::format("expected a few more threads, but the system has none: {}", error.what()));
+} catch (const std::bad_alloc&) {
+  return resource_exhausted(
+      "the machine has no memory for the list of all blocks of state: give smaller pools");
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}

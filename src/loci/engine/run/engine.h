@@ -100,7 +100,7 @@ class Engine {
  public:
   // `backend` (its blocks allocated) and `clock` must outlive the engine. Entries that the disk has from
   // before are found while the engine already serves. Errors: those of CoreConfig, Mover::make() and the
-  // event log; kResourceExhausted if the system has no more threads.
+  // event log; kResourceExhausted if the system has no more threads, or no memory for the list of all blocks.
   static Result<std::unique_ptr<Engine>> start(EngineOptions options, Backend& backend, const Clock& clock);
   // Cancels all requests, waits for passes and moves in flight, and stops. Every listener has then had its
   // end event.
