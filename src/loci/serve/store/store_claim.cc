@@ -22,11 +22,15 @@ std::string lock_path_of(const std::string& store_path) {
   return (error ? std::filesystem::path(store_path) : path).string() + ".lock";
 }
 
-void make_folder_of(const std::string& path) {
+Status make_folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code ignored;
-  if (!folder.empty() && std::filesystem::create_directories(folder, ignored))
+  std::error_code error, ignored;
+  if (!folder.empty() && std::filesystem::create_directories(folder, error))
     std::filesystem::permissions(folder, std::filesystem::perms::owner_all, ignored);
+  if (!error) return {};
+  return {StatusCode::kUnavailable,
+          fmt::format("the folder {} cannot be made: {}; choose a place for the file elsewhere",
+                      folder.string(), error.message())};
 }
 
 Status in_use(const std::string& store_path, int descriptor) {
@@ -60,7 +64,7 @@ StoreClaim::~StoreClaim() {
 
 Result<StoreClaim> StoreClaim::take(const std::string& store_path) {
   const std::string path = lock_path_of(store_path);
-  make_folder_of(path);
+  LOCI_RETURN_IF_ERROR(make_folder_of(path));
   StoreClaim claim(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (claim.descriptor_ < 0) return failed(path, errno);
   struct flock lock{};

@@ -24,7 +24,7 @@ class StoreClaim {
   ~StoreClaim();
 
   // Makes the store's folder where it is missing. Errors: kUnavailable naming the process that has the store,
-  // or why the lock's file cannot be made.
+  // or why the folder or the lock's file cannot be made.
   static Result<StoreClaim> take(const std::string& store_path);
 
  private:

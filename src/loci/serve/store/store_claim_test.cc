@@ -30,7 +30,12 @@ TEST(StoreClaim, IsHeldByOneAtATime) {
     EXPECT_TRUE(StoreClaim::take(path + ".other").ok());
   }
   EXPECT_TRUE(StoreClaim::take(path).ok()) << "it goes with its holder";
-  EXPECT_EQ(StoreClaim::take("/proc/none/conversations.db").status().code(), StatusCode::kUnavailable);
+}
+
+TEST(StoreClaim, SaysWhichFolderCannotBeMade) {
+  const Status status = StoreClaim::take("/proc/none/conversations.db").status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(status.message().starts_with("the folder /proc/none cannot be made: ")) << status.message();
 }
 
 }  // namespace
