@@ -85,6 +85,13 @@ void warn_of_open_doors(const ServerParts& parts) {
       "anybody who reaches {} may use this server: it has no keys (option `api_keys`, LOCI_API_KEY)", host);
 }
 
+// An error is of a field of the keys' file, or of the whole of it.
+Status open_tenants(ServerParts& parts) {
+  const Status status = parts.tenants.open(parts.config.keys, parts.log);
+  return status.ok() || !status.field().empty() ? status
+                                                : Status(status.code(), status.message(), "api_keys");
+}
+
 // The prefix that is public from the start. Another member may have its state already.
 Status warm_public(ServerParts& parts) {
   const std::string& file = parts.config.public_prefix;
@@ -96,10 +103,11 @@ Status warm_public(ServerParts& parts) {
   if (!parts.config.policies.reuse)
     return invalid_argument(
         "expected no public prefix while the option reuse is off: no request would use its state", "public");
-  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(file));
+  const Result<std::string> text = read_text_file(file);
+  if (!text.ok()) return Status(text.status().code(), text.status().message(), "public");
   const std::string name = std::filesystem::path(file).stem().string();
   LOCI_RETURN_IF_ERROR(check_name(name, "public"));
-  const Status status = warm_and_wait(parts.served, parts.public_prefixes, name, warm_body(name, text));
+  const Status status = warm_and_wait(parts.served, parts.public_prefixes, name, warm_body(name, *text));
   return status.ok() ? status : Status(status.code(), file + ": " + status.message(), "public");
 }
 
@@ -136,7 +144,7 @@ Result<std::unique_ptr<Server>> Server::open(ServerConfig config, std::shared_pt
   LOCI_RETURN_IF_ERROR(open_cluster(parts));
   LOCI_RETURN_IF_ERROR(open_conversations(parts));
   make_services(parts);
-  LOCI_RETURN_IF_ERROR(parts.tenants.open(parts.config.keys, parts.log));
+  LOCI_RETURN_IF_ERROR(open_tenants(parts));
   // By name only where not everybody reads it.
   if (parts.config.metrics_access == Access::kOperator || !parts.tenants.has_keys())
     parts.metrics.tell_tenants_apart();

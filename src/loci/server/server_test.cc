@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "loci/base/folder_testing.h"
 #include "loci/model/random_model_testing.h"
@@ -158,6 +162,25 @@ TEST_F(ServerLife, ErrorsNameTheOptionAtFault) {
   wrong = config();
   wrong.store = folder_ + "/a/file/below/conversations.db";
   EXPECT_EQ(Server::open(wrong, log()).status().field(), "store");
+}
+
+TEST_F(ServerLife, AFileThatIsNotThereIsNamedWithItsOption) {
+  const std::string absent = folder_ + "/absent/file";
+  const std::vector<std::pair<std::string, std::function<void(ServerConfig&)>>> options = {
+      {"tls_cert", [&](ServerConfig& of) { of.http.tls = {.certificate = absent, .key = absent}; }},
+      {"api_keys", [&](ServerConfig& of) { of.keys.file = absent; }},
+      {"public", [&](ServerConfig& of) { of.public_prefix = absent; }},
+      {"profile", [&](ServerConfig& of) { of.profile = absent; }},
+      {"event_log", [&](ServerConfig& of) { of.event_log = absent; }},
+      {"cluster_secret", [&](ServerConfig& of) { of.cluster_secret = absent; }}};
+  for (const auto& [option, set] : options) {
+    ServerConfig wrong = config();
+    set(wrong);
+    auto server = Server::open(wrong, log());
+    const Status status = server.ok() ? (*server)->load(find_model()) : server.status();
+    EXPECT_EQ(status.field(), option) << status.to_string();
+    EXPECT_NE(status.message().find(absent), std::string::npos) << status.to_string();
+  }
 }
 
 }  // namespace

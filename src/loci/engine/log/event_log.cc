@@ -39,7 +39,8 @@ std::uint64_t payload_check(std::string_view payload, std::uint64_t number) {
   return XXH3_64bits_withSeed(payload.data(), payload.size(), number);
 }
 
-Status log_error(std::string message) { return {StatusCode::kUnavailable, std::move(message), "event log"}; }
+// Of the option that names the log to write.
+Status log_error(std::string message) { return {StatusCode::kUnavailable, std::move(message), "event_log"}; }
 
 Status io_error(const std::string& path, int error) {
   return log_error(fmt::format("{}: {}", path, std::strerror(error)));
