@@ -75,6 +75,18 @@ def test_a_result_that_cannot_be_kept_is_refused_at_once(binary, tmp_path, words
     expect(done.returncode != 0 and f"{words[-1]}: expected a file that can be written, found {file}" in done.stderr.decode(), done)
 
 
+# --- numbers ---
+
+@pytest.mark.parametrize("words", [*(["bench", "http://127.0.0.1:9", "--trace", "none", flag] for flag in ("--time-scale", "--trace-rate", "--trace-from")),
+                                   *(["bench", "http://127.0.0.1:9", flag] for flag in ("--rate", "--think-time", "--temperature", "--timeout", "--wait")),
+                                   *(["chat", "http://127.0.0.1:9", flag] for flag in ("--temperature", "--top-p"))], ids=lambda words: f"{words[0]} {words[-1]}")
+def test_a_number_is_finite_and_in_its_range(binary, words):
+    for value in ("nan", "inf", "-1", "1e999", "many"):
+        done = run(binary, *words, value)
+        told = rf"loci {words[0]}: {words[-1]}: expected a number from \S+ to \S+, found \"{value}\" \(see loci {words[0]} --help\)\n"
+        expect(done.returncode == 2 and re.fullmatch(told, done.stderr.decode()), f"{value}: {done}")
+
+
 # --- passwords ---
 
 def test_no_password_is_printed(binary):

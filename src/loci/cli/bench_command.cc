@@ -22,6 +22,7 @@
 #include "loci/cli/bench_client/trace_dialogues.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/result_file.h"
 #include "loci/cli/status_text.h"
 #include "loci/serve/files/text_file.h"
@@ -256,15 +257,15 @@ CLI::Option* add_trace_options(CLI::App& command, BenchFlags& flags) {
   command
       .add_option("--time-scale", flags.trace.time_scale,
                   "multiply the trace's times by this: 0.5 is twice as fast")
-      ->check(CLI::Range(1e-9, 1e9))
+      ->check(number_from(1e-9, 1e9))
       ->capture_default_str()
       ->needs(trace);
   command.add_option("--trace-rate", flags.trace.rate, "of weka: so many sessions begin in a second")
-      ->check(CLI::Range(1e-9, 1e9))
+      ->check(number_from(1e-9, 1e9))
       ->capture_default_str()
       ->needs(trace);
   command.add_option("--trace-from", flags.trace.from_s, "of servegen: begin at this second of the data")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(number_from(0.0, 1e9))
       ->capture_default_str()
       ->needs(trace);
   command.add_option("--trace-model", flags.trace.model, "of servegen: only the clients of this model")
@@ -289,7 +290,7 @@ void add_load_options(CLI::App& command, BenchFlags& flags) {
   command
       .add_option("--rate", schedule.rate,
                   "open loop: so many conversations begin in a second, at random times (a Poisson process)")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1e-9, 1e9))
       ->excludes(concurrency)
       ->excludes(trace);
   const std::map<std::string, TurnOrder> orders = {{"turns", TurnOrder::kTurns},
@@ -304,7 +305,7 @@ void add_load_options(CLI::App& command, BenchFlags& flags) {
   command
       .add_option("--think-time", schedule.think_seconds,
                   "the mean number of seconds between a reply and the next turn")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0, 1e9))
       ->capture_default_str()
       ->excludes(trace);
   command.add_option("--warmup", flags.warm_ups, "the number of requests before those that are measured")
@@ -336,14 +337,14 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
   command
       .add_option("--temperature", request.temperature,
                   "how freely tokens are drawn; 0 always takes the likeliest one")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0, 100))
       ->capture_default_str();
   command.add_option("--timeout", flags.timeout_seconds, "how many seconds a request may take")
-      ->check(CLI::Range(0.001, 86'400.0))
+      ->check(number_from(0.001, 86'400.0))
       ->capture_default_str();
   command
       .add_option("--wait", flags.wait_seconds, "how many seconds to wait while the server loads its model")
-      ->check(CLI::Range(0.0, 86'400.0))
+      ->check(number_from(0.0, 86'400.0))
       ->capture_default_str();
 }
 

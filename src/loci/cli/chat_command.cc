@@ -22,6 +22,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/line_reader.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/status_text.h"
 
@@ -309,14 +310,14 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       ->add_option(
           "--temperature", flags->temperature,
           "how freely tokens are drawn, 0 always takes the likeliest one (default: as the server is set)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from(0, 100));
   command
       ->add_option("--top-p", flags->top_p,
                    "draw from the likeliest tokens that together have this probability (default: as the "
                    "server is set)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_from(0, 1));
   command->add_option("--max-tokens", flags->max_tokens, "the most tokens of a reply")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 10'000'000));
   command->add_option("--seed", flags->seed, "the seed of the drawing: the same seed gives the same replies");
   command
       ->add_option("--wait", flags->wait_seconds,
