@@ -87,6 +87,14 @@ def test_a_number_is_finite_and_in_its_range(binary, words):
         expect(done.returncode == 2 and re.fullmatch(told, done.stderr.decode()), f"{value}: {done}")
 
 
+def test_the_benchmark_of_the_backend_reports_as_other_commands_do(binary):
+    for words, code, told in [(["--model", "x", "--test", "zz"], 2, "--test: expected one of decode, prefill, streams, found \"zz\""), ([], 2, "--model is required"), (["--model", "/nonexistent"], 1, "")]:
+        done = run(binary, "bench-compute", *words)
+        error = done.stderr.decode()
+        expect(done.returncode == code and error.startswith(f"loci bench-compute: {told}") and error.count("\n") == 1 and len(error) < 300
+               and "not_found" not in error, f"{words}: {done}")
+
+
 # --- passwords ---
 
 def test_no_password_is_printed(binary):

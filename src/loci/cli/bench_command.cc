@@ -299,7 +299,7 @@ void add_load_options(CLI::App& command, BenchFlags& flags) {
       .add_option("--order", schedule.order,
                   "turns: turn 1 of all conversations, then turn 2 of all, and so on; sessions: each "
                   "conversation to its end, then the next")
-      ->transform(CLI::CheckedTransformer(orders).description(""))
+      ->transform(choice_from(orders))
       ->type_name("turns|sessions")
       ->default_str("turns");
   command
@@ -321,7 +321,7 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
       .add_option("--api", request.api,
                   "chat: each request has all messages; completions: all turns as plain text; responses: "
                   "each turn alone, with previous_response_id")
-      ->transform(CLI::CheckedTransformer(apis).description(""))
+      ->transform(choice_from(apis))
       ->type_name("chat|completions|responses")
       ->default_str("chat");
   command.add_option("--model", request.model, "the name of the model, as the server knows it")

@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/cli/device_flags.h"
+#include "loci/cli/option_checks.h"
 #include "loci/compute/touch_slots.h"
 #include "loci/model/model.h"
 
@@ -203,13 +205,13 @@ int run_bench_compute(int count, const char* const* arguments) {
                                                       {"amx", InstructionSet::kAmx},
                                                       {"neon", InstructionSet::kNeon}};
   app.add_option("--cpu", set, "instruction set (default: the best)")
-      ->transform(CLI::CheckedTransformer(sets).description(""))
+      ->transform(choice_from(sets))
       ->type_name("plain|avx2|avx512|amx|neon");
   const std::map<std::string, ComputeTest> tests = {{"decode", ComputeTest::kDecode},
                                                     {"prefill", ComputeTest::kPrefill},
                                                     {"streams", ComputeTest::kStreams}};
   app.add_option("--test", options.test, "what is measured")
-      ->transform(CLI::CheckedTransformer(tests).description(""))
+      ->transform(choice_from(tests))
       ->type_name("decode|prefill|streams");
   app.add_option("--prompt", options.prompt, "tokens of the prompt, of each stream")->capture_default_str();
   app.add_option("--generate", options.generate, "tokens that follow it")->capture_default_str();
@@ -217,11 +219,21 @@ int run_bench_compute(int count, const char* const* arguments) {
   app.add_option("--max-batch-tokens", options.max_batch_tokens, "tokens of a pass")->capture_default_str();
   app.add_option("--repeats", options.repeats, "rounds, of which the best counts")->capture_default_str();
   app.add_flag("--json", options.json, "one JSON line");
-  CLI11_PARSE(app, count, arguments);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    fmt::print(stderr, "loci bench-compute: {} (see loci bench-compute --help)\n",
+               printable(error.what(), LineEnds::kReplace));
+    return 2;
+  }
   options.backend.cpu.instruction_set = set;
   const Result<BenchComputeResult> result = bench_compute(options);
   if (!result.ok()) {
-    fmt::print(stderr, "{}\n", result.status().to_string());
+    const std::string& field = result.status().field();
+    fmt::print(
+        stderr, "loci bench-compute: {}\n",
+        printable((field.empty() ? "" : field + ": ") + result.status().message(), LineEnds::kReplace));
     return 1;
   }
   fmt::print("{}\n", format_bench_compute(options, *result));

@@ -6,8 +6,11 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <map>
 #include <string>
 #include <system_error>
+#include <type_traits>
+#include <utility>
 
 namespace loci {
 
@@ -21,6 +24,21 @@ inline CLI::Validator number_from(double min, double max) {
     return fmt::format("expected a number from {} to {}, found \"{}\"", min, max, text);
   };
   return CLI::Validator(check, fmt::format("FLOAT in [{} - {}]", min, max));
+}
+
+// The value of one of these names. (What CLI::CheckedTransformer says ends before the first value that is 0.)
+template <class Value>
+CLI::Validator choice_from(std::map<std::string, Value> choices) {
+  const auto replace = [choices = std::move(choices)](std::string& text) -> std::string {
+    if (const auto found = choices.find(text); found != choices.end()) {
+      text = std::to_string(static_cast<std::underlying_type_t<Value>>(found->second));
+      return {};
+    }
+    std::string names;
+    for (const auto& [name, value] : choices) names += (names.empty() ? "" : ", ") + name;
+    return fmt::format("expected one of {}, found \"{}\"", names, text);
+  };
+  return CLI::Validator(replace, "");
 }
 
 }  // namespace loci
