@@ -87,6 +87,12 @@ def test_a_number_is_finite_and_in_its_range(binary, words):
         expect(done.returncode == 2 and re.fullmatch(told, done.stderr.decode()), f"{value}: {done}")
 
 
+@pytest.mark.parametrize("flag", ["--max-body", "--max-bodies"])
+def test_a_front_that_takes_no_body_is_refused(binary, flag):
+    done = run(binary, "route", "--join", "postgresql://x/y", "--cluster-secret", "/nonexistent", flag, "0")
+    expect(done.returncode != 0 and f"{flag}: expected more than 0" in done.stderr.decode(), done)
+
+
 def test_the_benchmark_of_the_backend_reports_as_other_commands_do(binary):
     for words, code, told in [(["--model", "x", "--test", "zz"], 2, "--test: expected one of decode, prefill, streams, found \"zz\""), ([], 2, "--model is required"), (["--model", "/nonexistent"], 1, "")]:
         done = run(binary, "bench-compute", *words)

@@ -86,6 +86,8 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   HttpLimits& limits = flags.http.limits;
   LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_body, ""), "--max-body", limits.body_bytes_max));
   LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_bodies, ""), "--max-bodies", limits.bodies_bytes_max));
+  if (limits.body_bytes_max == 0) return invalid_argument("expected more than 0", "--max-body");
+  if (limits.bodies_bytes_max == 0) return invalid_argument("expected more than 0", "--max-bodies");
   out.kept_bytes_max = limits.bodies_bytes_max;
   LOCI_RETURN_IF_ERROR(
       take(parse_duration(flags.request_timeout, ""), "--request-timeout", out.request_timeout));
