@@ -74,6 +74,12 @@ ApiError bad_http(const std::string& why) {
   return http_error(400, "this is not a valid HTTP request: " + why, "bad_http");
 }
 
+// Some clients send an empty line behind a request's body (RFC 9112, 2.2).
+void skip_empty_line(beast::flat_buffer& buffer) {
+  const auto* data = static_cast<const char*>(buffer.data().data());
+  if (std::string_view(data, buffer.size()).starts_with("\r\n")) buffer.consume(2);
+}
+
 // Where a request ends must be beyond doubt: whoever passes requests on to this server could take a part of
 // one for another, or the other way round. (Beast takes a coding that it does not know for no body at all.)
 std::optional<ApiError> framing_error(const http::request<http::string_body>& message) {
@@ -246,6 +252,7 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   error_code error;
   // Until the whole header is there: who stops in the middle of it waits like who says nothing.
   std::optional<WaitingPlace> waits(std::in_place, context_, this);
+  skip_empty_line(buffer_);
   if (buffer_.size() == 0) {
     idle_ = true;
     set_deadline(first ? context_.limits.header_timeout : context_.limits.idle_timeout);
@@ -254,6 +261,7 @@ asio::awaitable<bool> Connection::read_header(bool first) {
     if (error) co_return false;
     buffer_.commit(bytes);
     waits->begin_again();
+    skip_empty_line(buffer_);
   }
   idle_ = false;
   body_ = BodyState::kUnread;

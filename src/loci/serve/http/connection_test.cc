@@ -135,6 +135,21 @@ TEST_F(ServerTest, ARequestNamesOneHost) {
   EXPECT_NE(answer("GET /a HTTP/1.0\r\n\r\n").find("</a:>"), std::string::npos) << "none was asked for then";
 }
 
+// As some clients send it behind a body (RFC 9112, 2.2).
+TEST_F(ServerTest, AnEmptyLineBeforeARequestIsSkipped) {
+  start();
+  Client client(server_->port());
+  client.send("\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(client.read_until(">", 1).ends_with("</a:>"));
+  client.send(
+      "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nxyz\r\nGET /c HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(client.read_until(">", 2).ends_with("</c:>"));
+  Client alone(server_->port());
+  alone.send("\r\n");
+  alone.send("GET /d HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(alone.read_until(">", 1).ends_with("</d:>"));
+}
+
 TEST_F(ServerTest, TakesTargetsAsAProxyWouldGetThem) {
   start();
   for (const auto& [target, path] :
