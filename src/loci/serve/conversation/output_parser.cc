@@ -108,7 +108,14 @@ void OutputParser::push_control(std::string_view text) {
 void OutputParser::finish() {
   if (finished_) return;
   finished_ = true;
+  // The beginning of a mark behind a call: the reply's end cut it off.
+  if (state_ == State::kAfterCall) held_.clear();
   advance(Held::kIsOver);
+  // So did it behind the mark that opens another one.
+  if (state_ == State::kHeader && calls_ > 0 && header_.empty()) {
+    raw_.clear();
+    space_.clear();
+  }
   switch (state_) {
     case State::kHeader:
     case State::kCall: fail_call(); [[fallthrough]];

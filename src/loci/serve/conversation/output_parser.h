@@ -4,8 +4,8 @@
 //
 // A parser is total: whatever comes in comes out. A call that turns out to be none comes out as text; one
 // that breaks off in its arguments comes out as far as it went, and what follows as text. Only marks of the
-// syntax and the white space around calls and reasoning are left out. How the text is cut into pieces makes
-// no difference to the output.
+// syntax (behind a call, also the part of one that the reply's end cuts off) and the white space around calls
+// and reasoning are left out. How the text is cut into pieces makes no difference to the output.
 #pragma once
 
 #include <cstdint>

@@ -345,6 +345,38 @@ TEST(OutputParser, Gemma4) {
             (Said{"", "", {{"get_weather", R"({"city":"Pa\"ris","days":3,"deep":{"x":[true,"a"]}})"}}}));
 }
 
+// A limit may cut a reply off anywhere: what is there of the marks behind a call is no text.
+TEST(OutputParser, MarksThatAreCutOffBehindACallAreNoText) {
+  struct Written {
+    const char* source;
+    std::string call;
+    std::string marks;  // behind it, up to the next call's content
+  };
+  const std::vector<Written> all = {
+      {kQwen3, R"(<tool_call>{"name": "add", "arguments": {"a": 1}})", "\n</tool_call>\n<tool_call>\n"},
+      {kLlama, R"({"name": "add", "parameters": {"a": 1}})", "; "},
+      {kGeneric, R"({"name": "add", "arguments": {"a": 1}})", "\n```\n"},
+      {kMistral, R"([TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}])", "[TOOL_CALLS]"},
+      {kDeepSeek, "<｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1}",
+       "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>"},
+      {kCommandR7b, R"(<|START_ACTION|>[{"tool_name": "add", "parameters": {"a": 1}}])",
+       "<|END_ACTION|><|START_ACTION|>"},
+      {kCoder, "<function=add>\n<parameter=a>\n1\n</parameter>\n</function>",
+       "\n</tool_call>\n<tool_call>\n<function="},
+      {kGemma4, "<|tool_call>call:add{a:1}", "<tool_call|><|tool_call>"},
+  };
+  for (const Written& one : all) {
+    const Said whole = read(one.source, one.call);
+    ASSERT_EQ(whole.calls.size(), 1u) << one.call;
+    ASSERT_EQ(whole.text, "") << one.call;
+    for (std::size_t size = 1; size <= one.marks.size(); ++size) {
+      // Whole characters alone.
+      if (size < one.marks.size() && (static_cast<unsigned char>(one.marks[size]) & 0xc0) == 0x80) continue;
+      EXPECT_EQ(read(one.source, one.call + one.marks.substr(0, size)), whole) << size;
+    }
+  }
+}
+
 // However the text is cut, and whatever it is, the output is the same, and nothing is lost.
 TEST(OutputParser, AnyTextInAnyPieces) {
   const std::vector<std::string> parts = {"<tool_call>",
