@@ -186,10 +186,8 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
       services_.served.load() != nullptr && services_.was_lost && services_.was_lost(call.exchange.request());
   TenantLimiter::Admission admission = co_await services_.limiter.begin(
       *call.tenant, was_lost ? TenantLimiter::Origin::kMoved : TenantLimiter::Origin::kClient);
-  if (auto* error = std::get_if<ApiError>(&admission.result)) {
-    for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
-    co_return std::move(*error);
-  }
+  for (auto& [name, value] : admission.headers) call.exchange.set_header(name, value);
+  if (auto* error = std::get_if<ApiError>(&admission.result)) co_return std::move(*error);
   call.ticket = std::get<TenantTicket>(std::move(admission.result));
   co_return std::nullopt;
 }

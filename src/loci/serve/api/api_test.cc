@@ -2,6 +2,7 @@
 // The API as a whole, over real connections, without a model: what is refused before one is needed.
 #include "loci/serve/api/api.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/null_sink.h>
 
@@ -305,6 +306,26 @@ TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
     EXPECT_NE(answer.find("x-ratelimit-remaining-requests: 0"), std::string::npos);
   }
   EXPECT_EQ(status_of(ask("GET /v1/models", head)), 503) << "reading is free";
+}
+
+// Also what an endpoint refuses has counted, so its answer says what is left.
+TEST_F(ApiTest, AnAnswerSaysWhatIsLeftOfALimitThatItsRequestCountsAgainst) {
+  const std::string file = folder_.file("keys.toml");
+  const KeyEntry key{
+      .name = "a", .tenant = "a", .hash = hash_api_key("secret"), .is_operator = true, .created = ""};
+  ASSERT_TRUE(replace_file(file, add_key("[limits]\nrequests_per_minute = 1000\n", key).value()).ok());
+  start({}, {.file = file, .keys = {}, .operator_keys = {}});
+  const std::string head = kHost + kJson + "x-api-key: secret\r\n";
+  for (const Route& route : api_->router().routes()) {
+    const bool counts = route.metering == Metering::kRequest || route.metering == Metering::kByHandler;
+    if (route.access == Access::kOpen) continue;
+    const std::string line =
+        fmt::format("{} {}", boost::beast::http::to_string(route.method).data(), route.pattern);
+    const std::string answer = ask(line, head, "{}");
+    const std::size_t at = answer.find("x-ratelimit-remaining-requests: 9");
+    EXPECT_EQ(at != std::string::npos, counts) << line << answer;
+    EXPECT_EQ(answer.find("x-ratelimit-remaining-requests", at + 1), std::string::npos) << line << answer;
+  }
 }
 
 // What computes or writes counts against its tenant's limits; the exceptions end what runs, or refuse all.

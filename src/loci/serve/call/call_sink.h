@@ -21,8 +21,8 @@ class CallSink final : public ReplySink {
   explicit CallSink(Call& call);
 
   int status() const override { return call_.exchange.status(); }
-  void add_header(const std::string& name, const std::string& value) override {
-    call_.exchange.add_header(name, value);
+  void set_header(const std::string& name, const std::string& value) override {
+    call_.exchange.set_header(name, value);
   }
   boost::asio::awaitable<bool> respond(std::string json) override;
   boost::asio::awaitable<bool> begin_stream() override;

@@ -40,7 +40,7 @@ class Comments {
     said_at_ = now;
     if (!is_begun_) {
       is_begun_ = true;
-      sink_.add_header(std::string(kPrefillHeader), std::string(kPrefillLater));
+      sink_.set_header(std::string(kPrefillHeader), std::string(kPrefillLater));
       if (!co_await sink_.begin_stream()) co_return;
     }
     co_await sink_.stream(kSseComment);
@@ -125,7 +125,7 @@ asio::awaitable<std::optional<ComputedElsewhere>> compute_elsewhere(GenerationSe
     if (out.is_streaming)
       co_await sink.stream(mark);
     else
-      sink.add_header(std::string(kPrefillHeader), std::string(prefill_end_name(out.end)));
+      sink.set_header(std::string(kPrefillHeader), std::string(prefill_end_name(out.end)));
   }
   co_return std::optional<ComputedElsewhere>(std::move(out));
 }

@@ -30,7 +30,7 @@ class Sink final : public ReplySink {
  public:
   using ReplySink::ReplySink;
   int status() const override { return 0; }
-  void add_header(const std::string& name, const std::string& value) override {
+  void set_header(const std::string& name, const std::string& value) override {
     headers += name + ": " + value + "\n";
   }
   asio::awaitable<bool> respond(std::string) override { co_return true; }

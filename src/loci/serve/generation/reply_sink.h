@@ -38,8 +38,8 @@ class ReplySink {
   const ReplyOrigin& origin() const { return origin_; }
   virtual int status() const = 0;  // of HTTP; 0 before the answer
 
-  // A header of HTTP, for whatever the answer is.
-  virtual void add_header(const std::string& /*name*/, const std::string& /*value*/) {}
+  // A header of HTTP, for whatever the answer is; instead of an earlier one of its name.
+  virtual void set_header(const std::string& /*name*/, const std::string& /*value*/) {}
 
   // False: the client has gone.
   virtual boost::asio::awaitable<bool> respond(std::string json) = 0;

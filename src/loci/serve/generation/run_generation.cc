@@ -68,7 +68,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     co_return true;
   }
   TenantLimiter::Refusal refusal = co_await take_tokens(services, sink, prepared);
-  for (auto& [name, value] : refusal.headers) sink.add_header(name, value);
+  for (auto& [name, value] : refusal.headers) sink.set_header(name, value);
   if (refusal.error) {
     ApiError error = std::move(*refusal.error);
     co_await sink.fail(std::move(error));

@@ -58,6 +58,12 @@ class Exchange {
     headers_.emplace_back(std::move(name), std::move(value));
   }
 
+  // Instead of what was added under its name.
+  void set_header(const std::string& name, std::string value) {
+    std::erase_if(headers_, [&](const auto& one) { return one.first == name; });
+    add_header(name, std::move(value));
+  }
+
   // False: the client is gone; nothing more need be written.
   boost::asio::awaitable<bool> respond(HttpResponse response);
   // HEAD is answered by the head of the stream alone: what is streamed then is not written.

@@ -253,8 +253,8 @@ asio::awaitable<std::optional<ApiError>> ResponsesApi::count_deletion(Call& call
     if (elsewhere) co_return elsewhere;
   }
   TenantLimiter::Admission admission = co_await services_.limiter.begin(*call.tenant);
+  for (auto& [name, value] : admission.headers) call.exchange.set_header(name, value);
   if (auto* error = std::get_if<ApiError>(&admission.result)) {
-    for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
     ApiError refused = std::move(*error);
     co_return refused;
   }
