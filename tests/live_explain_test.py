@@ -55,6 +55,13 @@ def test_a_reply_explains_itself_in_every_api(server):
     assert stored["loci"] == reply["loci"], "a stored response keeps its explanation"
 
 
+def test_a_scored_prompt_explains_itself(server):
+    body = {"prompt": "The keeper counts to eight.", "echo": True, "logprobs": 1, "max_tokens": 3, **EXPLAIN}
+    for _ in range(2):
+        reply = server.post("/v1/completions", body).json
+        check_explanation(reply["loci"], *chat_usage(reply["usage"]))
+
+
 def test_a_stream_explains_itself_at_its_end(server):
     chat = {"messages": [{"role": "user", "content": STORY + "Where?"}], "max_tokens": 4}
     for path, body in (("/v1/chat/completions", chat), ("/v1/completions", {"prompt": STORY, "max_tokens": 4})):

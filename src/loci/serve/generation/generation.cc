@@ -231,6 +231,8 @@ void Generation::on_started(std::uint32_t index, const GenerationStarted& starte
       prepared_.elsewhere ? prepared_.elsewhere->prompts[prompt] : ComputedElsewhere::Prompt();
   const EarlyReadPace early = handed.early ? handed.early->now() : EarlyReadPace();
   slot.sources = early.as_read(started.sources);
+  // Of a prompt that is scored the engine has had the first token; the others are computed as forced ones.
+  slot.sources.computed[static_cast<std::size_t>(MissReason::kNeverSeen)] += slot.forced_tokens;
   // What was computed for it just before, at another member or for a read, was not kept from before.
   const std::uint32_t fresh = std::min(slot.sources.shared, handed.computed) + early.computed();
   slot.cached_tokens = started.cached_tokens - std::min(started.cached_tokens, fresh);
