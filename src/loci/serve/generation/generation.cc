@@ -307,6 +307,11 @@ std::optional<ApiError> Generation::failure_of(const GenerationEnded& ended) con
     const bool is_lost = health.code() == StatusCode::kUnavailable;  // standing still ends no request
     if (ended.status.code() == StatusCode::kUnavailable && is_lost) return device_error(health);
     if (ended.status.code() == StatusCode::kUnavailable && stops) return stopping_error();
+    // The engine does not know which field of the request its grammar was made of.
+    if (ended.reason == FinishReason::kGrammar && prepared_.fields.constraint) {
+      return api_error(
+          Status(ended.status.code(), ended.status.message(), prepared_.fields.constraint->field));
+    }
     return api_error(ended.status, ended.retry_after);
   }
   if (ended.reason == FinishReason::kCancelled || (ended.reason == FinishReason::kDeadline && stops)) {
