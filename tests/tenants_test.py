@@ -177,6 +177,27 @@ def test_what_a_client_makes_fail_is_paid(binary, model, tmp_path):
         expect(left(first) - left(say()) + refilled > 1400, "what was computed was paid")
 
 
+def test_what_is_too_large_to_store_names_its_field(binary, model):
+    keys = Keys(binary)
+    key = keys.add("small")
+    keys.append('[tenants.small]\nstored_bytes = "20KiB"\n')
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "16MiB") as server:
+        def send(path, **fields):
+            return server.request("POST", path, json.dumps(fields), {"Authorization": f"Bearer {key}"})
+
+        def turn(text, **fields):
+            return send("/v1/responses", input=text, max_output_tokens=1, truncation="auto", **fields)
+        message = {"type": "message", "role": "user", "content": "x" * 30_000}
+        conversation = send("/v1/conversations").json["id"]
+        first = turn("Hi").json["id"]
+        for refused, field in ((turn("x" * 30_000), "input"), (turn("x" * 30_000, conversation=conversation), "conversation"),
+                               (turn("x" * 30_000, previous_response_id=first), "previous_response_id"),
+                               (send("/v1/conversations", items=[message]), "items"),
+                               (send(f"/v1/conversations/{conversation}/items", items=[message]), "items")):
+            expect(refused.status == 400 and "stored_bytes" in refused.text, refused.text)
+            expect(refused.json["error"]["param"] == field, refused.text)
+
+
 FLOOD_BODY = json.dumps({"prompt": "flood " * ((8 * 2**20 - 100) // 6), "max_tokens": 1}).encode()
 FLOOD_ACCEPTED = 3  # fewer than a flood's connections: the first answer is a refusal, however long a body takes
 UNANSWERED = -1  # the connection ended

@@ -27,12 +27,10 @@ bool is_over(const StoreSurplus& surplus) { return surplus.bytes > 0 || surplus.
 
 Status too_large(const StoreUsage& usage, const StoreQuota& quota) {
   if (quota.bytes_max && usage.bytes > *quota.bytes_max) {
-    return invalid_argument(
-        fmt::format(
-            "this tenant may store {} (stored_bytes); this conversation alone would take {}: begin another "
-            "one, or store less (store: false)",
-            format_bytes(*quota.bytes_max), format_bytes(usage.bytes)),
-        "conversation");
+    return invalid_argument(fmt::format(
+        "this tenant may store {} (stored_bytes); this conversation alone would take {}: begin another "
+        "one, or store less (store: false)",
+        format_bytes(*quota.bytes_max), format_bytes(usage.bytes)));
   }
   return {};
 }

@@ -142,6 +142,12 @@ Status check_stored(std::string_view tenant, const ResponseTurn& turn) {
   return check_stored_items(turn.input, "input");
 }
 
+// The field that decides which conversation the turn becomes part of.
+std::string_view kept_in(const ResponseRequest& request) {
+  if (!request.conversation.empty()) return "conversation";
+  return request.previous_response_id.empty() ? "input" : "previous_response_id";
+}
+
 ContextOverflow overflow_of(const ResponseRequest& request, const ServedModel& served) {
   if (request.truncation.empty()) return served.overflow.overflow;
   return request.truncation == "auto" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse;
@@ -261,13 +267,13 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   PreparedResponse out{.turn = turn, .generation = std::get<PreparedGeneration>(std::move(prepared))};
   if (!request.store) return out;
   if (Status status = check_stored(tenant, *turn); !status.ok()) return api_error(status);
-  out.generation.commit = [store, owner = std::string(tenant), turn = out.turn,
+  out.generation.commit = [store, owner = std::string(tenant), turn = out.turn, field = kept_in(request),
                            prompt = out.generation.prompts.front()](
                               const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
     std::vector<TokenId> sequence = prompt;
     sequence.insert(sequence.end(), choices.front().tokens.begin(), choices.front().tokens.end());
-    return store->commit_turn(owner,
-                              turn->ended(turn->record->finish(choices.front(), usage), std::move(sequence)));
+    const StoredTurn ended = turn->ended(turn->record->finish(choices.front(), usage), std::move(sequence));
+    return named_quota_error(store->commit_turn(owner, ended), field);
   };
   return out;
 }

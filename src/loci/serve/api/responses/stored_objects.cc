@@ -113,6 +113,11 @@ ApiError no_such(std::string_view kind, std::string_view id) {
   return http_error(404, fmt::format("there is no {} '{}'", kind, utf8_prefix(id, 100)), "not_found");
 }
 
+Status named_quota_error(const Status& status, std::string_view field) {
+  if (status.code() != StatusCode::kInvalidArgument || !status.field().empty()) return status;
+  return invalid_argument(status.message(), std::string(field));
+}
+
 ApiError store_error(const Status& status, std::string_view kind, std::string_view id) {
   if (status.code() == StatusCode::kResourceExhausted) return too_many_answers();
   return status.code() == StatusCode::kNotFound ? no_such(kind, id) : api_error(status);
@@ -260,7 +265,8 @@ Answer create_conversation(ConversationStore& store, std::string_view tenant,
   const StoredConversation stored{.id = random_id("conv_"),
                                   .created_at = seconds_since_1970(),
                                   .metadata = dump_json(conversation.metadata)};
-  const Status status = store.create_conversation(tenant, stored, to_stored(conversation.items));
+  const Status status =
+      named_quota_error(store.create_conversation(tenant, stored, to_stored(conversation.items)), "items");
   if (!status.ok()) return api_error(status);
   return dump_json(conversation_json(stored));
 }
@@ -314,7 +320,7 @@ Answer delete_conversation(ConversationStore& store, std::string_view tenant, st
 Answer add_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                  const std::vector<Item>& items) {
   const std::vector<StoredItem> stored = to_stored(items);
-  const Status status = store.add_items(tenant, id, stored);
+  const Status status = named_quota_error(store.add_items(tenant, id, stored), "items");
   if (!status.ok()) return store_error(status, "conversation", id);
   return list_json(stored, false);
 }

@@ -30,6 +30,9 @@ std::string title_of(const ConversationSummary& summary);
 
 // 503, for a while: answers that clients have yet to take leave no room for this one.
 ApiError too_many_answers();
+// Of what takes more than its tenant may store. The store does not know the request, so its error names no
+// field: `field` is the request's that would have to be another.
+Status named_quota_error(const Status& status, std::string_view field);
 // 404: "there is no {kind} 'id'".
 ApiError no_such(std::string_view kind, std::string_view id);
 // The error of a store's call about one object: kNotFound is said of that object, kResourceExhausted of its
