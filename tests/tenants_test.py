@@ -339,6 +339,8 @@ def test_content(binary, model):
                               ({"name": "x"}, "messages: expected the field messages or prompt; got neither")):
             refused = server.request("POST", "/v1/loci/warm", json.dumps(body), {"Authorization": f"Bearer {operator}"})
             expect(refused.status == 400 and message in refused.text, refused.text)
+        refused = warm(operator, "long", "x " * 5000)
+        expect(refused.json["error"]["code"] == "context_length_exceeded" and refused.json["error"]["param"] == "prompt", refused.text)
         count = public.json["tokens"]
         first = ask(server, a, text + "What is the price of the red one?")
         expect(count - 2 <= cached(first) <= count, f"the public prefix is everybody's: {cached(first)} of {count}")

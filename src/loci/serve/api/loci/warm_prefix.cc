@@ -43,10 +43,13 @@ std::variant<std::vector<TokenId>, ApiError> public_prefix_tokens(std::string_vi
   if (!json->contains("prompt") && !json->contains("messages")) {
     return api_error(invalid_argument("expected the field messages or prompt; got neither", "messages"));
   }
+  const char* field = json->contains("messages") ? "messages" : "prompt";
   if (json->contains("messages")) (*json)["add_generation_prompt"] = false;
   Result<std::vector<TokenId>> tokens = tokens_of_request(*json, served);
   if (!tokens.ok()) return api_error(tokens.status());
-  if (tokens->empty()) return api_error(invalid_argument("expected at least one token; got none", "prompt"));
+  if (tokens->empty()) return api_error(invalid_argument("expected at least one token; got none", field));
+  if (tokens->size() >= served.context_tokens)
+    return context_length_error(tokens->size(), served.context_tokens, field);
   return std::move(*tokens);
 }
 
