@@ -164,8 +164,6 @@ void read_stream(FieldReader& reader, GenerationFields& out) {
   if (!out.stream) reader.fail("stream_options", "is only allowed where stream is true");
 }
 
-bool is_empty_text(const Json& value) { return value == ""; }
-
 constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "best_of",
     "cache_salt",
@@ -198,7 +196,6 @@ constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "store",
     "stream",
     "stream_options",
-    "suffix",
     "temperature",
     "top_k",
     "top_p",
@@ -284,8 +281,6 @@ void refuse_completion_fields(FieldReader& reader, const GenerationFields& field
   };
   if (const Json* echo = reader.find("echo"); echo != nullptr && *echo != false && *echo != 0)
     refuse("echo", *echo);
-  if (const Json* suffix = reader.find("suffix"); suffix != nullptr && !is_empty_text(*suffix))
-    refuse("suffix", *suffix);
   const Json* best_of = reader.find("best_of");
   if (best_of != nullptr && as_integer(*best_of) != fields.choices) refuse("best_of", *best_of);
 }

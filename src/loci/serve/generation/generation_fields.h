@@ -82,7 +82,7 @@ std::span<const std::string_view> generation_field_names();
 std::vector<std::string> unknown_generation_fields(const Json& request,
                                                    std::span<const std::string_view> own);
 
-// Refuses the fields that only text completions have and that would change the reply: echo, suffix, best_of.
+// Refuses the fields that only text completions have and that would change the reply: echo, best_of.
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);
 
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size

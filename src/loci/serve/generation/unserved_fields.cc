@@ -12,8 +12,9 @@
 namespace loci {
 namespace {
 
+// (To nlohmann's empty() no text is empty.)
 bool is_empty_container(const Json& value) {
-  return (value.is_array() || value.is_object() || value.is_string()) && value.empty();
+  return value == "" || ((value.is_array() || value.is_object()) && value.empty());
 }
 bool is_false(const Json& value) { return value == false || value == 0; }
 // 0 is a number here: it asks for the log-probabilities of the tokens themselves, without alternatives.
@@ -42,6 +43,7 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"audio", never},
     {"prediction", never},
     {"web_search_options", never},
+    {"suffix", is_empty_container},
     // vLLM
     {"use_beam_search", is_false},
     {"length_penalty", is_one},

@@ -80,11 +80,6 @@ void read_echo(FieldReader& reader, CompletionRequest& out) {
   if (out.scores_prompt() && out.fields.constraint)
     reader.fail("echo",
                 "can't be combined with logprobs where the reply has a form (response_format, guided_...)");
-  const Json* suffix = reader.find("suffix");
-  if (suffix != nullptr && *suffix != "") {
-    reader.fail("suffix", fmt::format("is not supported: the text is continued at its end alone; got {}",
-                                      json_excerpt(*suffix)));
-  }
 }
 
 }  // namespace

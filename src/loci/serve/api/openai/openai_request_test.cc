@@ -67,7 +67,7 @@ TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
         Json{{"priority", 1}}, Json{{"xtc_probability", 0.5}}, Json{{"mirostat", 2}}, Json{{"n_probs", 3}},
         Json{{"samplers", {"top_k"}}}, Json{{"length_penalty", 1.2}}, Json{{"allowed_token_ids", {1}}},
         Json{{"repeat_last_n", 64}}, Json{{"prompt_logprobs", 0}}, Json{{"prompt_logprobs", 5}},
-        Json{{"include_stop_str_in_output", true}}, Json{{"cache_prompt", false}}}) {
+        Json{{"include_stop_str_in_output", true}}, Json{{"cache_prompt", false}}, Json{{"suffix", "x"}}}) {
     refused(one, one.begin().key(), "is not supported");
     RequestDefaults lenient{.sampling = {}, .unserved = UnservedRule::kIgnore};
     const auto passed = parse_completion_request(completion(one), lenient);
@@ -84,6 +84,7 @@ TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
                                             {"mirostat_tau", 5},
                                             {"cache_prompt", true},
                                             {"prompt_logprobs", false},
+                                            {"chat_template", ""},
                                             {"skip_special_tokens", true}});
   EXPECT_TRUE(fields.ignored.empty());
   for (const std::string_view name : unserved_field_names()) {
