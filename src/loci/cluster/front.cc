@@ -151,7 +151,14 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
     const std::string_view path = exchange.path();
     const bool reads =
         exchange.request().method == http::verb::get || exchange.request().method == http::verb::head;
-    if (reads && (path == "/health" || path == "/v1/health")) {
+    // A key excuses no name: a page whose name was bound to this address may send any. A preflight does
+    // nothing.
+    std::optional<ApiError> stranger;
+    if (exchange.request().method != http::verb::options)
+      stranger = options_.pages.check_host(exchange.request());
+    if (stranger) {
+      co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(stranger));
+    } else if (reads && (path == "/health" || path == "/v1/health")) {
       co_await answer_health(exchange);
     } else if (reads && path == "/live") {
       HttpResponse response{.body = R"({"status":"ok"})", .headers = {}};
@@ -181,14 +188,6 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
         "not_found");
     co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
     co_return;
-  }
-  // A key excuses no name: a page whose name was bound to this address may send any. A preflight does
-  // nothing.
-  if (exchange.request().method != http::verb::options) {
-    if (std::optional<ApiError> error = options_.pages.check_host(exchange.request())) {
-      co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(error));
-      co_return;
-    }
   }
   // Whoever has no key must not fill the room of all bodies.
   if (has_large_body(exchange.request()) && !co_await let_in(exchange)) co_return;

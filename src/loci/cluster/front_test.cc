@@ -291,6 +291,11 @@ TEST_F(FrontTest, PagesAreTheInstancesToJudgeAndNamesTheFronts) {
   EXPECT_EQ(instance.requests(), before);
   for (const char* key : {"Authorization: Bearer k\r\n", "X-Api-Key: k\r\n"})
     EXPECT_TRUE(send(of_stranger + key + "\r\n").starts_with("HTTP/1.1 403")) << key;
+  for (const char* path : {"/health", "/v1/health", "/live", "/metrics"}) {
+    const std::string get_it = fmt::format("GET {} HTTP/1.1\r\nConnection: close\r\nHost: ", path);
+    EXPECT_TRUE(send(get_it + "stranger.example\r\n\r\n").starts_with("HTTP/1.1 403")) << path;
+    EXPECT_FALSE(send(get_it + "127.0.0.1\r\n\r\n").starts_with("HTTP/1.1 403")) << path;
+  }
   EXPECT_EQ(instance.requests(), before);
 }
 
