@@ -45,7 +45,7 @@ std::optional<ApiError> beyond_queue(const ServedModel& served, const Tenant& te
   if (replies <= most) return std::nullopt;
   return api_error(invalid_argument(
       fmt::format("expected at most {} replies of one request, as many as {} wait (n * prompts); got {}",
-                  most, own > 0 ? "this tenant's requests may" : "requests may (--max-queued)", replies),
+                  most, own > 0 ? "this tenant's requests may" : "requests may (option max_queued)", replies),
       prompts > 1 ? "prompt" : "n"));
 }
 
