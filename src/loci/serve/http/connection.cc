@@ -74,10 +74,14 @@ ApiError bad_http(const std::string& why) {
   return http_error(400, "this is not a valid HTTP request: " + why, "bad_http");
 }
 
-// Some clients send an empty line behind a request's body (RFC 9112, 2.2).
-void skip_empty_line(beast::flat_buffer& buffer) {
-  const auto* data = static_cast<const char*>(buffer.data().data());
-  if (std::string_view(data, buffer.size()).starts_with("\r\n")) buffer.consume(2);
+// Skips empty lines: some clients send one behind a request's body (RFC 9112, 2.2). False: nothing of a
+// request is there yet.
+bool begins_request(beast::flat_buffer& buffer) {
+  const auto text = [&] {
+    return std::string_view(static_cast<const char*>(buffer.data().data()), buffer.size());
+  };
+  while (text().starts_with("\r\n")) buffer.consume(2);
+  return !text().empty() && text() != "\r";
 }
 
 // Where a request ends must be beyond doubt: whoever passes requests on to this server could take a part of
@@ -252,16 +256,16 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   error_code error;
   // Until the whole header is there: who stops in the middle of it waits like who says nothing.
   std::optional<WaitingPlace> waits(std::in_place, context_, this);
-  skip_empty_line(buffer_);
-  if (buffer_.size() == 0) {
+  if (!begins_request(buffer_)) {
     idle_ = true;
     set_deadline(first ? context_.limits.header_timeout : context_.limits.idle_timeout);
-    const std::size_t bytes = co_await socket_.async_read_some(
-        buffer_.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
-    if (error) co_return false;
-    buffer_.commit(bytes);
+    do {
+      const std::size_t bytes = co_await socket_.async_read_some(
+          buffer_.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
+      if (error) co_return false;
+      buffer_.commit(bytes);
+    } while (!begins_request(buffer_));
     waits->begin_again();
-    skip_empty_line(buffer_);
   }
   idle_ = false;
   body_ = BodyState::kUnread;

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "loci/serve/http/server_testing.h"
@@ -148,6 +150,18 @@ TEST_F(ServerTest, AnEmptyLineBeforeARequestIsSkipped) {
   alone.send("\r\n");
   alone.send("GET /d HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_TRUE(alone.read_until(">", 1).ends_with("</d:>"));
+}
+
+// It may come in pieces, and whoever sends no more than that is as idle as before.
+TEST_F(ServerTest, AnEmptyLineBeginsNoRequest) {
+  start({.header_timeout = 800 * kNanosPerMilli});
+  Client client(server_->port());
+  client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(client.read_until(">", 1).ends_with("</a:>"));
+  client.send("\r\n\r");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1700));
+  client.send("\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(client.read_until(">", 1).ends_with("</b:>"));
 }
 
 TEST_F(ServerTest, TakesTargetsAsAProxyWouldGetThem) {
