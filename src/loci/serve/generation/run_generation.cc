@@ -34,18 +34,19 @@ asio::awaitable<TenantLimiter::Refusal> take_tokens(GenerationServices& services
                                                   tokens);
 }
 
-// Its replies wait in the queue until they are admitted, all at once: more of them than the tenant has places
-// there would be refused each time, however often the client tries again.
+// Of its replies the first may run at once, and the others wait for it in the queue. More than the tenant has
+// places there would be refused each time, however often the client tries again.
 std::optional<ApiError> beyond_queue(const ServedModel& served, const Tenant& tenant,
                                      const PreparedGeneration& prepared) {
   const std::uint32_t places = served.engine->config().max_queued;
-  const std::uint32_t own = tenant.limits.queued_max(places);
-  const std::uint32_t most = std::max(own > 0 ? own : places, 1u);
+  const std::uint32_t own = tenant.limits.queued_max(places), waiting = own > 0 ? own : places;
   const std::size_t prompts = prepared.prompts.size(), replies = prompts * prepared.fields.choices;
-  if (replies <= most) return std::nullopt;
+  if (replies <= std::size_t{waiting} + 1) return std::nullopt;
   return api_error(invalid_argument(
-      fmt::format("expected at most {} replies of one request, as many as {} wait (n * prompts); got {}",
-                  most, own > 0 ? "this tenant's requests may" : "requests may (option max_queued)", replies),
+      fmt::format(
+          "expected at most {} replies of one request (n * prompts): one that runs, and {} that {}; got {}",
+          waiting + 1, waiting, own > 0 ? "this tenant may have waiting" : "may wait (option max_queued)",
+          replies),
       prompts > 1 ? "prompt" : "n"));
 }
 
