@@ -43,6 +43,7 @@ follow() {
   done
 }
 
-# Cargo ends a state with a carriage return.
-CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=200 "$@" 2>&1 | stdbuf -oL tr '\r' '\n' | follow
+# Cargo ends a state with a carriage return. (What it leaves running must not keep the build's output open.)
+export CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=200
+( [[ -z "$progress" ]] || exec {progress}>&-; exec "$@" ) 2>&1 | stdbuf -oL tr '\r' '\n' | follow
 exit "${PIPESTATUS[0]}"
