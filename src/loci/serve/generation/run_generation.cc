@@ -38,9 +38,10 @@ asio::awaitable<TenantLimiter::Refusal> take_tokens(GenerationServices& services
 // places there would be refused each time, however often the client tries again.
 std::optional<ApiError> beyond_queue(const ServedModel& served, const Tenant& tenant,
                                      const PreparedGeneration& prepared) {
+  const std::size_t prompts = prepared.prompts.size(), replies = prompts * prepared.fields.choices;
+  if (replies <= 1) return std::nullopt;
   const std::uint32_t places = served.engine->config().max_queued;
   const std::uint32_t own = tenant.limits.queued_max(places), waiting = own > 0 ? own : places;
-  const std::size_t prompts = prepared.prompts.size(), replies = prompts * prepared.fields.choices;
   if (replies <= std::size_t{waiting} + 1) return std::nullopt;
   return api_error(invalid_argument(
       fmt::format(
