@@ -19,19 +19,26 @@ namespace {
 
 using Kind = FaultAnswer::Kind;
 
+FaultAnswer second_hangs(const FaultyOperation& one) {
+  return one.directory == "disk1" ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
+}
+
+std::shared_ptr<CollectingSink> read_twenty(DiskStore& store) {
+  std::vector<BlockRead> items;
+  for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
+  auto sink = std::make_shared<CollectingSink>(items.size());
+  store.read(items, 0, sink);
+  return sink;
+}
+
 // (Slots are of both directories in turn.)
 TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
   DiskStoreOptions with = options(2);
   with.answer_limit = 600 * kNanosPerSecond;  // while it is waited for
   const auto store = open(with);
   for (std::uint32_t slot = 0; slot < 20; ++slot) ASSERT_TRUE(write(*store, 0, slot, slot).ok());
-  disk_.set_judge([](const FaultyOperation& one) {
-    return one.directory == "disk1" ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
-  });
-  std::vector<BlockRead> items;
-  for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
-  const auto sink = std::make_shared<CollectingSink>(items.size());
-  store->read(items, 0, sink);
+  disk_.set_judge(second_hangs);
+  const auto sink = read_twenty(*store);
   auto hangs = write_later(*store, 0, SlotId(21), test_entry(21), test_bytes(21, store->groups()[0]));
   for (std::uint32_t slot = 0; slot < 20; slot += 2)
     EXPECT_TRUE(eventually([&] { return sink->is_done(slot); })) << slot;
@@ -53,13 +60,8 @@ TEST_F(DiskFaults, ADiskThatNeverAnswersIsGivenUp) {
     const auto store = open(with);
     for (std::uint32_t slot = 0; slot < 20; ++slot)
       ASSERT_TRUE(eventually([&] { return write(*store, 0, slot, slot).ok(); }));
-    disk_.set_judge([](const FaultyOperation& one) {
-      return one.directory == "disk1" ? FaultAnswer{Kind::kHangs} : FaultAnswer{};
-    });
-    std::vector<BlockRead> items;
-    for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
-    const auto sink = std::make_shared<CollectingSink>(items.size());
-    store->read(items, 0, sink);
+    disk_.set_judge(second_hangs);
+    const auto sink = read_twenty(*store);
     const auto write_result =
         write_later(*store, 0, SlotId(21), test_entry(21), test_bytes(21, store->groups()[0])).get();
     EXPECT_EQ(write_result.code(), StatusCode::kUnavailable);
