@@ -77,7 +77,7 @@ std::uint64_t Distances::sum_of(std::span<const Look> looks) const {
     return sum;
   }
   looks = looks.first(place_among(looks));
-  std::uint32_t position = 0, end = 0;  // of the place, and of what a look stands for
+  std::uint32_t position = 0, end = 0;  // the place; where the blocks of a look end
   for (const Look& look : looks) position += look.tokens;
   for (const Look& look : looks) {
     end += look.tokens;

@@ -140,8 +140,8 @@ class Places {
   GroupSet seeing_all_ = 0;
 };
 
-// What is loaded for each place of a request that waits: a value, of what was found and of the transfers as
-// they were then. Without them nothing is loaded. Thread-compatible.
+// How much a waiting request would load for each of its places. It is computed once, when it is made, and
+// does not follow what changes later. One that is made of nothing loads nothing. Thread-compatible.
 class PlaceLoads {
  public:
   // Parts of blocks that the device lacks, by the link over which they come.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule of places against its definition, token by token, in all worlds of four blocks; and places of what
-// was found, over an index of one group with a window.
+// Compares the rule of places with its definition, which looks at every token, for all contents of four
+// blocks. Then asks for the places of requests whose state lies in an index with one group, which has a
+// window.
 #include "loci/engine/core/places.h"
 
 #include <gtest/gtest.h>

@@ -117,8 +117,8 @@ class Transfers {
   bool comes(BlockId id, Tier slowest) const;
   // The slowest tier that a load of the block's parts in `groups` reads from.
   Tier load_tier(BlockId id, GroupSet groups = kEveryGroup) const;
-  // The slowest link that a load of what was found needs. Absent: it needs none, as the device has what the
-  // block is rotated from.
+  // The slowest link that loading the block needs. Absent: it needs none, because the device has the blocks
+  // from which it is rotated.
   std::optional<LoadLink> load_link(const CoreProbe& found) const;
   // The slowest of the tiers that have an original's parts; absent: a part is in no tier up to `slowest`.
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;

@@ -138,7 +138,7 @@ TEST_F(ServerTest, ARequestNamesOneHost) {
 }
 
 // As some clients send it behind a body (RFC 9112, 2.2).
-TEST_F(ServerTest, AnEmptyLineBeforeARequestIsSkipped) {
+TEST_F(ServerTest, ARequestMayFollowAnEmptyLine) {
   start();
   Client client(server_->port());
   client.send("\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n");

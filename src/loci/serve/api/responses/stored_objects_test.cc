@@ -295,8 +295,8 @@ TEST(StoredResponses, SayWhoMakesThem) {
       << "it has ended, and its events may be kept there";
   EXPECT_EQ(owner_of(cancel_ended_response(*here, "a", "resp_2")), "");
   EXPECT_EQ(cannot_stream(*here, "b", "resp_1").http_status, 404) << "another tenant's";
-  // Its server ends, and the response is not failed yet. The database lets go of what showed that it lives
-  // only when it has seen the connection close.
+  // Its server ends. The response has not failed yet. The database releases that server's lock, which showed
+  // that it lives, only when it notices the closed connection.
   there.reset();
   ApiError interrupted;
   ASSERT_TRUE(eventually([&] {
