@@ -69,22 +69,31 @@ std::uint8_t* Activations::quantized_block(std::uint32_t tile, std::uint32_t blo
          std::uint64_t{block} * layout_.size(tile) * kTileBlockBytes;
 }
 
-void Activations::set_block(const KernelTable& kernels, std::uint32_t tile, std::uint32_t in_tile,
-                            std::uint32_t block, const float* values, std::uint32_t count) {
+float* Activations::float_block(std::uint32_t tile, std::uint32_t block) const {
+  return reinterpret_cast<float*>(floats_.data() + layout_.begin(tile) * float_row_bytes_) +
+         std::uint64_t{block} * kQuantBlock * layout_.size(tile);
+}
+
+void Activations::set_block(const KernelTable& kernels, std::uint32_t tile, std::uint32_t block,
+                            const float* values, std::uint32_t count) {
   const std::uint32_t rows = layout_.size(tile);
-  if (forms_.quantized) {
-    kernels.quantize(values, count / kQuantBlock, quantized_block(tile, block), rows, in_tile);
-  }
-  if (forms_.floats) {
-    float* out = reinterpret_cast<float*>(floats_.data() + layout_.begin(tile) * float_row_bytes_) +
-                 std::uint64_t{block} * kQuantBlock * rows + in_tile;
-    for (std::uint32_t i = 0; i < count; ++i) out[std::uint64_t{i} * rows] = values[i];
+  if (forms_.quantized) kernels.quantize_rows(values, quantized_block(tile, block), rows);
+  if (!forms_.floats) return;
+  float* out = float_block(tile, block);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    for (std::uint32_t row = 0; row < rows; ++row) out[i * rows + row] = values[row * kQuantBlock + i];
   }
 }
 
 void Activations::set_row(const KernelTable& kernels, std::uint32_t row, const float* values) {
   const std::uint32_t tile = layout_.tile_of(row);
-  set_block(kernels, tile, row - layout_.begin(tile), 0, values, columns_);
+  const std::uint32_t rows = layout_.size(tile), in_tile = row - layout_.begin(tile);
+  if (forms_.quantized) {
+    kernels.quantize(values, columns_ / kQuantBlock, quantized_block(tile, 0), rows, in_tile);
+  }
+  if (!forms_.floats) return;
+  float* out = float_block(tile, 0) + in_tile;
+  for (std::uint32_t i = 0; i < columns_; ++i) out[std::uint64_t{i} * rows] = values[i];
 }
 
 std::uint64_t Activations::stored_row_bytes() const {

@@ -75,9 +75,10 @@ class Activations {
   std::uint32_t columns() const { return columns_; }
 
   void set_row(const KernelTable& kernels, std::uint32_t row, const float* values);
-  // Sets `count` values, from column 32 * block on, of row `in_tile` of a tile.
-  void set_block(const KernelTable& kernels, std::uint32_t tile, std::uint32_t in_tile, std::uint32_t block,
-                 const float* values, std::uint32_t count);
+  // Sets columns [32 * block, 32 * block + count) of each row of a tile; a row's values are at values + 32 *
+  // row.
+  void set_block(const KernelTable& kernels, std::uint32_t tile, std::uint32_t block, const float* values,
+                 std::uint32_t count);
 
   const std::uint8_t* quantized_tile(std::uint32_t tile) const {
     return quantized_.data() + layout_.begin(tile) * quantized_row_bytes_;
@@ -94,6 +95,8 @@ class Activations {
 
  private:
   std::uint8_t* quantized_block(std::uint32_t tile, std::uint32_t block) const;
+  // Of column 32 * block of the tile's first row; the rows' values of a column lie one after the other.
+  float* float_block(std::uint32_t tile, std::uint32_t block) const;
 
   std::uint32_t columns_;
   ActivationForms forms_;

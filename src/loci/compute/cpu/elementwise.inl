@@ -156,13 +156,26 @@ static void layer_norm(const float* x, const float* weight, const float* bias, u
   }
 }
 
-// 32 values to bytes with one scale: d = max|x| / 127, q = x * (127 / max|x|) rounded to nearest even.
-// Blocks below 2^-100 become zero.
-static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
+// Blocks of 32 values as bytes with one scale: d = max|x| / 127, q = x * (127 / max|x|) rounded to nearest
+// even. Blocks below 2^-100 become zero. Block i has chunks[c][i], its scale, scale_sum and sums
+// (kernel_table.h). Of a block that holds infinity or NaN the bytes are not specified, but depend on nothing
+// else.
+struct FourBlocks {
+  alignas(64) i32 chunks[8][4];
+  alignas(16) float scales[4];
+  alignas(16) float scale_sums[4];
+  alignas(16) i32 sums[4];
+};
+#ifdef LOCI_QUANTIZES_FOUR
+LOCI_LANES void quantize_blocks(const float* const (&x)[4], u32, FourBlocks& out) {
+  quantize_four(x, out.chunks[0], out.scales, out.scale_sums, out.sums);
+}
+#else
+LOCI_LANES void quantize_blocks(const float* const (&x)[4], u32 count, FourBlocks& out) {
   const F32x16 magic = all_f32(12582912.0f);
   const I32x16 magic_bits = all_i32(0x4b400000);
-  for (u32 block = 0; block < blocks; ++block, x += 32, tile += kTileBlockBytes * rows) {
-    const F32x16 a = load_f32(x), b = load_f32(x + 16);
+  for (u32 i = 0; i < count; ++i) {
+    const F32x16 a = load_f32(x[i]), b = load_f32(x[i] + 16);
     const float largest = max_f32(max(abs(a), abs(b)));
     const bool zero = largest < 0x1p-100f;
     const float scale = zero ? 0.0f : largest / 127.0f;
@@ -172,18 +185,57 @@ static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
     u8 bytes[32];
     store_low_bytes(bytes, qa);
     store_low_bytes(bytes + 16, qb);
-    if (rows < kWideTileRows) {
-      for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
-    } else {
-      __builtin_memcpy(tile + 32 * row, bytes, 32);
-    }
+    for (u32 c = 0; c < 8; ++c) __builtin_memcpy(&out.chunks[c][i], bytes + 4 * c, 4);
     i32 first = 0, second = 0;
     sums_i32(qa, qb, first, second);
-    float* scales = reinterpret_cast<float*>(tile + 32 * rows);
-    scales[row] = scale;
-    scales[rows + row] = scale * static_cast<float>(first + second);
-    i32* sums = reinterpret_cast<i32*>(scales + 2 * rows);
-    sums[row] = (first & 0xffff) | static_cast<i32>(static_cast<u32>(second) << 16);
+    out.scales[i] = scale;
+    out.scale_sums[i] = scale * static_cast<float>(first + second);
+    out.sums[i] = (first & 0xffff) | static_cast<i32>(static_cast<u32>(second) << 16);
+  }
+}
+#endif
+
+// Block i of `from` is that of row `row` of a tile.
+LOCI_LANES void put_block(const FourBlocks& from, u32 i, u8* tile, u32 rows, u32 row) {
+  const bool wide = rows >= kWideTileRows;
+  u8* chunk = tile + (wide ? 32 : 4) * row;
+  for (u32 c = 0; c < 8; ++c, chunk += wide ? 4 : 4 * rows) __builtin_memcpy(chunk, &from.chunks[c][i], 4);
+  u8* numbers = tile + 32 * rows + 4 * row;
+  __builtin_memcpy(numbers, &from.scales[i], 4);
+  __builtin_memcpy(numbers + 4 * rows, &from.scale_sums[i], 4);
+  __builtin_memcpy(numbers + 8 * rows, &from.sums[i], 4);
+}
+
+// The first `count` of four blocks one after the other.
+LOCI_LANES void quantize_next(const float* x, u32 count, FourBlocks& out) {
+  quantize_blocks({x, x + (count > 1 ? 32 : 0), x + (count > 2 ? 64 : 0), x + (count > 3 ? 96 : 0)}, count,
+                  out);
+}
+
+static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
+  const u32 block_bytes = kTileBlockBytes * rows;
+  for (u32 block = 0; block < blocks; block += 4, x += 4 * 32, tile += 4 * block_bytes) {
+    const u32 count = blocks - block < 4 ? blocks - block : 4;
+    FourBlocks four;
+    quantize_next(x, count, four);
+    for (u32 i = 0; i < count; ++i) put_block(four, i, tile + i * block_bytes, rows, row);
+  }
+}
+
+static void quantize_rows(const float* x, u8* tile, u32 rows) {
+  for (u32 row = 0; row < rows; row += 4, x += 4 * 32) {
+    const u32 count = rows - row < 4 ? rows - row : 4;
+    FourBlocks four;
+    quantize_next(x, count, four);
+    if (count < 4 || rows >= kWideTileRows) {
+      for (u32 i = 0; i < count; ++i) put_block(four, i, tile, rows, row + i);
+      continue;
+    }
+    for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + 4 * (c * rows + row), four.chunks[c], 16);
+    u8* numbers = tile + 32 * rows + 4 * row;
+    __builtin_memcpy(numbers, four.scales, 16);
+    __builtin_memcpy(numbers + 4 * rows, four.scale_sums, 16);
+    __builtin_memcpy(numbers + 8 * rows, four.sums, 16);
   }
 }
 

@@ -102,15 +102,34 @@ TEST(ElementwiseTest, RmsNorm) {
   }
 }
 
+// Blocks of equal values are equal, whichever others they are quantised with.
+TEST(ElementwiseTest, RowsAreQuantisedAsEachByItself) {
+  Random random(7);
+  for (std::uint32_t rows = 1; rows <= kMaxTileRows; ++rows) {
+    std::vector<float> x = normal_values(random, rows * 32, 2);
+    x[0] = 1e30f;
+    if (rows > 2) std::fill_n(x.begin() + 64, 32, 0.0f);
+    const std::size_t bytes = std::size_t{rows} * kTileBlockBytes;
+    const auto together = on_all_sets<std::uint8_t>(
+        bytes, [&](const KernelTable& k, std::uint8_t* out) { k.quantize_rows(x.data(), out, rows); });
+    const auto each = on_all_sets<std::uint8_t>(bytes, [&](const KernelTable& k, std::uint8_t* out) {
+      for (std::uint32_t row = 0; row < rows; ++row) k.quantize(x.data() + row * 32, 1, out, rows, row);
+    });
+    ASSERT_EQ(together, each) << rows;
+  }
+}
+
 TEST(ElementwiseTest, QuantisedBlocksAreWithinHalfAStep) {
   Random random(2);
   for (const float deviation : {1e-34f, 1e-20f, 0.01f, 1.0f, 1e20f, 0.0f}) {
     for (std::uint32_t rows = 1; rows <= kMaxTileRows; ++rows) {
-      const std::vector<float> x = normal_values(random, 96, deviation);
+      const std::uint32_t blocks = 1 + rows % 9;  // fours of them, and what is left
+      const std::vector<float> x = normal_values(random, blocks * 32, deviation);
       const std::vector<std::uint8_t> tile = on_all_sets<std::uint8_t>(
-          std::size_t{3} * rows * kTileBlockBytes,
-          [&](const KernelTable& k, std::uint8_t* out) { k.quantize(x.data(), 3, out, rows, rows - 1); });
-      for (std::uint32_t i = 0; i < 96; ++i) {
+          std::size_t{blocks} * rows * kTileBlockBytes, [&](const KernelTable& k, std::uint8_t* out) {
+            k.quantize(x.data(), blocks, out, rows, rows - 1);
+          });
+      for (std::uint32_t i = 0; i < blocks * 32; ++i) {
         const std::uint8_t* block = tile.data() + i / 32 * rows * kTileBlockBytes;
         const std::uint32_t at =
             rows < kWideTileRows ? (i % 32 / 4 * rows + rows - 1) * 4 + i % 4 : 32 * (rows - 1) + i % 32;

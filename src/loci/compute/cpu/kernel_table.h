@@ -159,6 +159,8 @@ struct KernelTable {
                      float epsilon, float* out);
   // Quantises `blocks` * 32 values into row `row` of a tile of `rows` rows.
   void (*quantize)(const float* x, uint32_t blocks, uint8_t* tile, uint32_t rows, uint32_t row);
+  // Quantises x[rows][32] into the block of each row of a tile at `tile`.
+  void (*quantize_rows)(const float* x, uint8_t* tile, uint32_t rows);
   // By Activation (model_spec.h): out = activation(gate) * up, and out = activation(x); count is a
   // multiple of 16.
   void (*gated[kActivations])(const float* gate, const float* up, uint32_t count, float* out);

@@ -48,6 +48,7 @@ static KernelTable make_table() {
   table.rms_norm = rms_norm;
   table.layer_norm = layer_norm;
   table.quantize = quantize;
+  table.quantize_rows = quantize_rows;
   fill_activations<Silu, Gelu, GeluTanh, Relu, ClampedSwiglu>(table);
   table.softcap = softcap;
   table.add = add_values;

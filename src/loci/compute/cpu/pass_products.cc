@@ -124,7 +124,8 @@ void CpuPassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
 void CpuPassRunner::activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,
                                   std::uint32_t begin, std::uint32_t end, Activations& down) const {
   constexpr std::uint32_t kGroups = kQuantBlock / kLanes;  // outputs that are quantised together
-  alignas(64) float gate[kMaxTileRows * kQuantBlock], up[kMaxTileRows * kQuantBlock], values[kQuantBlock];
+  alignas(64) float gate[kMaxTileRows * kQuantBlock], up[kMaxTileRows * kQuantBlock],
+      values[kMaxTileRows * kQuantBlock];
   const std::uint32_t first = unit * kGroups, count = std::min(kGroups, ffn.up.groups - first);
   const std::uint32_t outputs = std::min(kQuantBlock, ffn.up.rows - unit * kQuantBlock);
   const bool gated = ffn.gate.rows > 0;
@@ -132,13 +133,14 @@ void CpuPassRunner::activate_unit(const CpuFeedForward& ffn, std::uint32_t unit,
     if (gated) multiply(ffn.gate, first, count, input, tile, gate, kQuantBlock);
     multiply(ffn.up, first, count, input, tile, up, kQuantBlock);
     for (std::uint32_t row = 0; row < input.layout().size(tile); ++row) {
+      const std::uint32_t at = row * kQuantBlock;
       if (gated) {
-        kernels_.gated[activation_](gate + row * kQuantBlock, up + row * kQuantBlock, count * kLanes, values);
+        kernels_.gated[activation_](gate + at, up + at, count * kLanes, values + at);
       } else {
-        kernels_.ungated[activation_](up + row * kQuantBlock, count * kLanes, values);
+        kernels_.ungated[activation_](up + at, count * kLanes, values + at);
       }
-      down.set_block(kernels_, tile, row, unit, values, outputs);
     }
+    down.set_block(kernels_, tile, unit, values, outputs);
   }
 }
 

@@ -58,15 +58,6 @@ LOCI_LANES I32x16 load_u8(const u8* p) {
 LOCI_LANES void store_low_bytes(u8* p, I32x16 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }
-LOCI_LANES void sums_i32(I32x16 a, I32x16 b, i32& sum_a, i32& sum_b) {
-  const __m256i fold_a = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
-  const __m256i fold_b = _mm256_add_epi32(_mm512_castsi512_si256(b), _mm512_extracti64x4_epi64(b, 1));
-  const __m256i pairs = _mm256_hadd_epi32(fold_a, fold_b);
-  const __m256i fours = _mm256_hadd_epi32(pairs, pairs);
-  const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-  sum_a = _mm_extract_epi32(both, 0);
-  sum_b = _mm_extract_epi32(both, 1);
-}
 LOCI_LANES float sum_f32(F32x16 a) {
   const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
   const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
@@ -78,6 +69,64 @@ LOCI_LANES float max_f32(F32x16 a) {
   const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
   const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
   return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
+
+// --- four blocks at once ---
+// Lanes (i, i + 8) of four vectors, then (i, i + 4), (i, i + 2), (0, 1): as max_f32 of each.
+LOCI_LANES __m128 max_of_four(const F32x16 (&x)[4]) {
+  __m128 quarter[4];
+  LOCI_UNROLL for (int i = 0; i < 4; ++i) {
+    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(x[i]), _mm512_extractf32x8_ps(x[i], 1));
+    quarter[i] = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  }
+  const __m128 first =
+      _mm_max_ps(_mm_unpacklo_ps(quarter[0], quarter[1]), _mm_unpackhi_ps(quarter[0], quarter[1]));
+  const __m128 last =
+      _mm_max_ps(_mm_unpacklo_ps(quarter[2], quarter[3]), _mm_unpackhi_ps(quarter[2], quarter[3]));
+  return _mm_max_ps(_mm_movelh_ps(first, last), _mm_movehl_ps(last, first));
+}
+template <int kBlock>
+LOCI_LANES F32x16 all_of(__m128 x) {
+  return _mm512_broadcastss_ps(_mm_permute_ps(x, 0x55 * kBlock));
+}
+#define LOCI_QUANTIZES_FOUR
+LOCI_LANES void quantize_four(const float* const (&x)[4], i32* chunks, float* scales, float* scale_sums,
+                              i32* sums) {
+  F32x16 a[4], b[4], largest_of[4];
+  LOCI_UNROLL for (int i = 0; i < 4; ++i) {
+    a[i] = load_f32(x[i]);
+    b[i] = load_f32(x[i] + 16);
+    largest_of[i] = max(abs(a[i]), abs(b[i]));
+  }
+  const __m128 largest = max_of_four(largest_of);
+  const __mmask8 some = _mm_cmp_ps_mask(largest, _mm_set1_ps(0x1p-100f), _CMP_NLT_UQ);
+  const __m128 scale = _mm_maskz_div_ps(some, largest, _mm_set1_ps(127.0f));
+  const __m128 inverse = _mm_maskz_div_ps(some, _mm_set1_ps(127.0f), largest);
+  const F32x16 factor[4] = {all_of<0>(inverse), all_of<1>(inverse), all_of<2>(inverse), all_of<3>(inverse)};
+  // A quarter j of words[i] has chunk j of the block, then chunk 4 + j; of bytes[0] those of blocks 0 and 1.
+  __m512i words[4];
+  LOCI_UNROLL for (int i = 0; i < 4; ++i) {
+    words[i] = _mm512_packs_epi32(_mm512_cvtps_epi32(mul(a[i], factor[i])),
+                                  _mm512_cvtps_epi32(mul(b[i], factor[i])));
+  }
+  const __m512i bytes[2] = {_mm512_packs_epi16(words[0], words[1]), _mm512_packs_epi16(words[2], words[3])};
+  __m128i halves[2];  // sums of the halves of blocks 0 and 1, and of 2 and 3
+  LOCI_UNROLL for (int i = 0; i < 2; ++i) {
+    const __m512i quarters = _mm512_dpbusd_epi32(zero_i32(), _mm512_set1_epi8(1), bytes[i]);
+    const __m256i fold =
+        _mm256_add_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64(quarters, 1));
+    halves[i] = _mm_add_epi32(_mm256_castsi256_si128(fold), _mm256_extracti128_si256(fold, 1));
+  }
+  const __m128 low = _mm_castsi128_ps(halves[0]), high = _mm_castsi128_ps(halves[1]);
+  const __m128i first = _mm_castps_si128(_mm_shuffle_ps(low, high, 0x88));
+  const __m128i second = _mm_castps_si128(_mm_shuffle_ps(low, high, 0xdd));
+  const F32x16 left = from_bits(bytes[0]), right = from_bits(bytes[1]);
+  store_f32(reinterpret_cast<float*>(chunks), _mm512_shuffle_ps(left, right, 0x88));
+  store_f32(reinterpret_cast<float*>(chunks + 16), _mm512_shuffle_ps(left, right, 0xdd));
+  _mm_store_ps(scales, scale);
+  _mm_store_ps(scale_sums, _mm_mul_ps(scale, _mm_cvtepi32_ps(_mm_add_epi32(first, second))));
+  _mm_store_si128(reinterpret_cast<__m128i*>(sums),
+                  _mm_mask_blend_epi16(0xaa, first, _mm_slli_epi32(second, 16)));
 }
 
 // --- bytes ---
