@@ -59,8 +59,8 @@ std::string first_line(std::string_view text) {
 
 PostgresError from_sql_error(const pqxx::sql_error& error) {
   const std::string& state = error.sqlstate();
-  const std::string text =
-      fmt::format("the conversation store (PostgreSQL): {} (SQLSTATE {})", first_line(error.what()), state);
+  std::string text = fmt::format("the database (PostgreSQL): {}", first_line(error.what()));
+  if (!state.empty()) text += fmt::format(" (SQLSTATE {})", state);
   // Serialization, deadlock; rows that another transaction has made or deleted since this one began.
   if (begins_with_any(state, {"40001", "40P01", "23505", "23503"}))
     return {{StatusCode::kUnavailable, text}, PostgresFault::kConflict};
@@ -76,7 +76,7 @@ PostgresError from_sql_error(const pqxx::sql_error& error) {
 
 Status in_doubt(const std::exception& error) {
   return {StatusCode::kUnavailable,
-          fmt::format("the conversation store (PostgreSQL): the connection was lost during a commit; whether "
+          fmt::format("the database (PostgreSQL): the connection was lost during a commit; whether "
                       "it took place is not known ({})",
                       first_line(error.what()))};
 }
@@ -102,19 +102,19 @@ PostgresError current_postgres_error() {
   } catch (const pqxx::in_doubt_error& error) {
     return {in_doubt(error), PostgresFault::kOther};
   } catch (const pqxx::broken_connection& error) {
-    return {{StatusCode::kUnavailable,
-             fmt::format("the conversation store (PostgreSQL): {}", first_line(error.what()))},
-            PostgresFault::kLost};
+    return {
+        {StatusCode::kUnavailable, fmt::format("the database (PostgreSQL): {}", first_line(error.what()))},
+        PostgresFault::kLost};
   } catch (const pqxx::statement_completion_unknown& error) {
     return {in_doubt(error), PostgresFault::kOther};
   } catch (const pqxx::transaction_rollback& error) {  // serialization, deadlock
-    return {{StatusCode::kUnavailable,
-             fmt::format("the conversation store (PostgreSQL): {}", first_line(error.what()))},
-            PostgresFault::kConflict};
+    return {
+        {StatusCode::kUnavailable, fmt::format("the database (PostgreSQL): {}", first_line(error.what()))},
+        PostgresFault::kConflict};
   } catch (const pqxx::sql_error& error) {
     return from_sql_error(error);
   } catch (const std::exception& error) {
-    return {internal_error(fmt::format("the conversation store (PostgreSQL): {}", first_line(error.what()))),
+    return {internal_error(fmt::format("the database (PostgreSQL): {}", first_line(error.what()))),
             PostgresFault::kOther};
   }
 }

@@ -29,6 +29,8 @@ constexpr Nanos kSchemaTimeout = 3'600 * kNanosPerSecond;
 // If nobody has had an answer for so long when a call is given up, the server stands still; and it does if a
 // connection could not be made in so long.
 constexpr std::chrono::seconds kSilence{1};
+// How long no further connection is made once the server has refused one.
+constexpr std::chrono::seconds kFewerFor{5};
 // The advisory lock of alone(); two numbers are a space of their own beside instances' one.
 constexpr const char* kAloneLock = "SELECT pg_advisory_lock(1282368361, 1)";
 
@@ -69,6 +71,14 @@ std::string value_of(const ConnectionOptions& options, std::string_view name) {
 // The URL as keywords and values, with limits on waiting where it names none.
 Result<std::string> connection_settings(const std::string& url, Nanos lock_timeout) {
   LOCI_ASSIGN_OR_RETURN(const ConnectionOptions options, parse_url(url));
+  // What libpq says when it tries them would show part of the password.
+  const std::size_t at = value_of(options, "host").rfind('@');  // a socket's abstract name begins with one
+  const bool is_odd_host = at != std::string::npos && at > 0;
+  if (is_odd_host || value_of(options, "port").find_first_not_of("0123456789,") != std::string::npos)
+    return invalid_argument(
+        "the URL of PostgreSQL: expected a host and a port after the password, in which / is written %2F, @ "
+        "%40 "
+        "and : %3A (or give it by PGPASSWORD)");
   std::string out;
   for (const PQconninfoOption* option = options.get(); option->keyword != nullptr; ++option) {
     const std::string_view name = option->keyword;
@@ -137,6 +147,9 @@ Result<bool> is_local_database(const std::string& url) {
 // A server that stands still is asked by one call at a time, which tries to make a connection; all others are
 // refused at once. Each of them would wait as long as the one that asks, on a thread for which others wait in
 // turn. The first connection that is made ends this.
+//
+// A server that refuses a further connection (it, or the role, has as many as it may) is not asked for one
+// for a while: calls wait for those that there are.
 struct PostgresDatabase::Pool {
   std::string settings;
   std::string settings_at_start;  // what is made at a server's start is waited for longer
@@ -161,6 +174,8 @@ struct PostgresDatabase::Pool {
   Connections doubted GUARDED_BY(mutex);  // not among `open`
   std::vector<Busy> busy GUARDED_BY(mutex);
   std::size_t open GUARDED_BY(mutex) = 0;
+  std::size_t fewer GUARDED_BY(mutex) = 0;  // most_open() until then
+  Time::time_point fewer_until GUARDED_BY(mutex);
   Time::time_point answered_at GUARDED_BY(mutex);
   bool stands_still GUARDED_BY(mutex) = false;
   bool is_asked GUARDED_BY(mutex) = false;  // by the one call, while it stands still
@@ -247,36 +262,69 @@ struct PostgresDatabase::Pool {
     return given_up;
   }
 
+  // How many connections may be open: fewer for a while where the server has refused a further one.
+  std::size_t most_open() REQUIRES(mutex) { return Time::now() < fewer_until ? fewer : kConnectionsMax; }
+  // A further connection was refused at once. True: there are others, for one of which the call may wait.
+  bool note_refused() {
+    const MutexLock lock(mutex);
+    if (stands_still || open == 0) return false;
+    fewer = open;
+    fewer_until = Time::now() + kFewerFor;
+    return true;
+  }
+
   Result<std::unique_ptr<PostgresConnection>> take(std::string_view tenant, Nanos timeout) {
     return take(tenant, timeout, settings);
   }
   Result<std::unique_ptr<PostgresConnection>> take(std::string_view tenant, Nanos timeout,
                                                    const std::string& settings_of_new) {
     const auto until = Time::now() + std::chrono::nanoseconds(timeout);
-    bool asks = false;
-    {
-      MutexLock lock(mutex);
-      const auto ready = [&]() REQUIRES(mutex) {
-        const bool has_room = !idle.empty() || open < kConnectionsMax;
-        return is_abandoned || stands_still || (has_room && may_use(tenant));
-      };
-      if (!returned.wait_until(lock, until, ready))
-        return may_use(tenant) ? unanswered(timeout) : has_its_connections(timeout);
-      if (is_abandoned) return abandoned();
-      if (stands_still) {
-        if (is_asked || open == kConnectionsMax) return refused();
-        is_asked = asks = true;
-        doubt_before(Time::time_point::max());
-      }
-      ++used[std::string(tenant)];
-      if (!idle.empty()) {
-        std::unique_ptr<PostgresConnection> connection = std::move(idle.back());
-        idle.pop_back();
-        begin_use(connection.get(), Time::now() + std::chrono::nanoseconds(timeout));
-        return connection;
-      }
-      ++open;
+    Status refused_further;
+    for (;;) {
+      bool asks = false;
+      Result<std::unique_ptr<PostgresConnection>> idle_one = take_place(tenant, timeout, until, asks);
+      if (!idle_one.ok()) return refused_further.ok() ? idle_one.status() : refused_further;
+      if (*idle_one != nullptr) return idle_one;
+      Result<std::unique_ptr<PostgresConnection>> made = make(tenant, timeout, settings_of_new, asks);
+      if (made.ok() || asks || !note_refused()) return made;
+      refused_further = made.status();
     }
+  }
+
+  // Waits for an idle connection, or for room for a further one, which the caller then makes (null). `asks`:
+  // set if it is the one call that asks a server that stands still.
+  Result<std::unique_ptr<PostgresConnection>> take_place(std::string_view tenant, Nanos timeout,
+                                                         Time::time_point until, bool& asks) {
+    MutexLock lock(mutex);
+    const auto ready = [&]() REQUIRES(mutex) {
+      const bool has_room = !idle.empty() || open < most_open();
+      return is_abandoned || stands_still || (has_room && may_use(tenant));
+    };
+    while (!ready()) {
+      const auto now = Time::now();
+      if (now >= until) return may_use(tenant) ? unanswered(timeout) : has_its_connections(timeout);
+      returned.wait_until(lock, now < fewer_until ? std::min(until, fewer_until) : until);
+    }
+    if (is_abandoned) return abandoned();
+    if (stands_still) {
+      if (is_asked || open == kConnectionsMax) return refused();
+      is_asked = asks = true;
+      doubt_before(Time::time_point::max());
+    }
+    ++used[std::string(tenant)];
+    if (idle.empty()) {
+      ++open;
+      return std::unique_ptr<PostgresConnection>();
+    }
+    std::unique_ptr<PostgresConnection> connection = std::move(idle.back());
+    idle.pop_back();
+    begin_use(connection.get(), Time::now() + std::chrono::nanoseconds(timeout));
+    return connection;
+  }
+
+  // Makes a connection that `open` counts already. Errors: the place is given back.
+  Result<std::unique_ptr<PostgresConnection>> make(std::string_view tenant, Nanos timeout,
+                                                   const std::string& settings_of_new, bool asks) {
     const auto connecting = Time::now();
     auto made = PostgresConnection::connect(settings_of_new);
     if (!made.ok()) {
@@ -387,8 +435,9 @@ struct PostgresDatabase::Pool {
     PostgresFault fault = PostgresFault::kNone;
   };
 
+  // `changes`: what it does cannot be done again where nobody knows whether it took place.
   template <class Transaction>
-  static Outcome attempt(PostgresConnection& connection, const Body& body) {
+  static Outcome attempt(PostgresConnection& connection, const Body& body, bool changes = true) {
     try {
       Transaction transaction(connection.handle());
       PostgresSession session(connection, transaction);
@@ -397,7 +446,11 @@ struct PostgresDatabase::Pool {
       try {
         transaction.commit();
       } catch (const pqxx::broken_connection& error) {
+        if (!changes) throw;
         throw pqxx::in_doubt_error(error.what());
+      } catch (const pqxx::in_doubt_error& error) {
+        if (changes) throw;
+        throw pqxx::broken_connection(error.what());
       }
       return {};
     } catch (...) {
@@ -440,7 +493,7 @@ Status PostgresDatabase::transact(SqlAccess access, const SqlCaller& caller, con
   for (int attempt = 0;; ++attempt) {
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection,
                           pool_->take(caller.tenant, timeout));
-    Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, body)
+    Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, body, false)
                             : access == SqlAccess::kRows ? Pool::attempt<EachRow>(*connection, body)
                                                          : Pool::attempt<Writing>(*connection, body);
     const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();

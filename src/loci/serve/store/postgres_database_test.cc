@@ -140,6 +140,37 @@ TEST(PostgresDatabase, ConnectionsThatNobodyUsesAreClosedButForOne) {
   EXPECT_TRUE(database.transact(SqlAccess::kRead, [](SqlSession&) { return Status(); }).ok());
 }
 
+// A role that may have few connections: those that there are serve all calls, as soon as they are free.
+TEST(PostgresDatabase, CallsWaitForTheConnectionsThatTheServerAllows) {
+  TestPostgres* const server = TestPostgres::shared();
+  if (server == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+  const std::string url = server->new_database();
+  TestPostgres::run(url,
+                    "DO $$ BEGIN CREATE ROLE few LOGIN CONNECTION LIMIT 2; EXCEPTION WHEN "
+                    "duplicate_object THEN NULL; END $$");
+  TestPostgres::run(url, "CREATE SCHEMA loci AUTHORIZATION few");
+  TestPostgres::run(url, fmt::format("GRANT CREATE ON DATABASE {} TO few",
+                                     TestPostgres::run(url, "SELECT current_database()")));
+  const std::string as_few = url + (url.find('?') == std::string::npos ? "?" : "&") + "user=few";
+  const auto opened = PostgresDatabase::open(as_few, {});
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  std::atomic<int> done = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5; ++i) {
+        const Status status = (*opened)->transact(SqlAccess::kRead, [](SqlSession& session) {
+          return session.run("SELECT pg_sleep(0.005)::text", {}).status();
+        });
+        EXPECT_TRUE(status.ok()) << status.to_string();
+        done += status.ok();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, 40);
+}
+
 // As after a failover whose firewall forgot all connections: they look alive.
 TEST(PostgresDatabase, OneSilentConnectionEndsTheTrustInItsNeighbours) {
   TestPostgres* const server = TestPostgres::shared();
