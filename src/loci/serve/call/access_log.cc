@@ -49,11 +49,13 @@ void add_generation(LogLine& line, const GenerationSummary& summary) {
     line.text("finish", summary.finish_reason);
 }
 
-// Why the request got no answer that it asked for, as its client was told.
+// Why the request got no answer that it asked for, as its client was told, or what only the operator may
+// know.
 void add_refusal(LogLine& line, const ApiError& error) {
   line.text("error", error.code.empty() ? error.type : error.code);
   if (!error.param.empty()) line.text("field", utf8_prefix(error.param, 200));
-  line.text("reason", utf8_prefix(error.message, 500));
+  line.text("reason",
+            utf8_prefix(error.operator_message.empty() ? error.message : error.operator_message, 500));
 }
 
 }  // namespace

@@ -418,7 +418,10 @@ asio::awaitable<void> Generation::commit() {
   const auto job = [this] { return prepared_.commit(choices_, usage()); };
   const Status status =
       co_await services_.store_thread.run(sink_.origin().tenant->id, job, AtStandstill::kWait);
-  if (!status.ok()) failure_ = api_error(status);
+  if (status.ok()) co_return;
+  failure_ = store_error(status);
+  // (The access log has it of a request that is answered with the error.)
+  if (streaming_) services_.log->warn("a turn could not be stored: {}", status.message());
 }
 
 asio::awaitable<void> Generation::answer() {

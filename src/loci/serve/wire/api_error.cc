@@ -57,6 +57,18 @@ ApiError api_error(const Status& status) {
   return error;
 }
 
+ApiError store_error(const Status& status) {
+  ApiError error = api_error(status);
+  const char* what = status.code() == StatusCode::kUnavailable ? "cannot do this now; try again later"
+                     : status.code() == StatusCode::kDataLoss
+                         ? "is damaged; its operator finds more in the log"
+                     : status.code() == StatusCode::kInternal ? "failed; its operator finds more in the log"
+                                                              : nullptr;
+  if (what == nullptr) return error;
+  error.operator_message = std::exchange(error.message, fmt::format("the conversation store {}", what));
+  return error;
+}
+
 ApiError unavailable_error(std::string message, std::string code, std::uint32_t retry_after_seconds) {
   return {.http_status = 503,
           .type = "unavailable_error",
@@ -116,8 +128,13 @@ std::string code_of_error(std::string_view body) {
   if (!answer.is_object()) return {};
   const auto error = answer.find("error");
   if (error == answer.end() || !error->is_object()) return {};
-  const auto code = error->find("code");
-  return code != error->end() && code->is_string() ? code->get<std::string>() : std::string();
+  const auto text = [](const Json& object, const char* name) {
+    const auto at = object.find(name);
+    return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
+  };
+  const auto details = error->find("details");
+  const bool is_anthropics = details != error->end() && details->is_object();
+  return is_anthropics ? text(*details, "error_code") : text(*error, "code");
 }
 
 std::string to_json(const ApiError& error, ErrorStyle style) {
@@ -126,7 +143,10 @@ std::string to_json(const ApiError& error, ErrorStyle style) {
   if (style == ErrorStyle::kAnthropic) {
     json = {{"type", "error"},
             {"error", {{"type", anthropic_type(error.http_status)}, {"message", error.message}}}};
-    if (error.code == kThreadUnsupported) json["error"]["details"] = {{"error_code", error.code}};
+    // Fronts know by it what to do about a 503.
+    const bool is_told =
+        error.code == kThreadUnsupported || (error.http_status == 503 && !error.code.empty());
+    if (is_told) json["error"]["details"] = {{"error_code", error.code}};
   } else {
     json["error"] = {{"message", error.message},
                      {"type", error.type},

@@ -20,6 +20,7 @@ struct ApiError {
   std::string code;                                  // empty: null
   std::optional<std::uint32_t> retry_after_seconds;  // becomes the Retry-After header
   std::string owner = {};                            // becomes the header kOwnerHeader; empty: there is none
+  std::string operator_message = {};  // for the log alone, in place of the message; empty: the message
 };
 
 // Of an error: the server (ConversationStore::server()) that can do what was asked for. A front passes the
@@ -29,6 +30,8 @@ inline constexpr std::string_view kOwnerHeader = "Loci-Owner";
 // kInvalidArgument, kUnimplemented → 400; kNotFound → 404; kDeadlineExceeded → 408;
 // kResourceExhausted → 429; kUnavailable, kCancelled → 503; the rest → 500.
 ApiError api_error(const Status& status);
+// Of an error of the conversation store: what it says of files, addresses and accounts is for the log alone.
+ApiError store_error(const Status& status);
 // `retry_after` in nanoseconds is rounded up to whole seconds, at least one.
 ApiError api_error(const Status& status, std::int64_t retry_after);
 // An error of HTTP itself: 405, 413, 431, ...

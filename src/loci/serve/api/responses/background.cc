@@ -220,7 +220,7 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
   if (!status.ok()) {
     runs_.erase(key);
     begun->end();
-    co_return api_error(status);
+    co_return store_error(status);
   }
 
   // The stream is written whoever reads it, so that it can be read later.

@@ -33,7 +33,7 @@ asio::awaitable<std::variant<HeldTurn, ApiError>> try_to_hold(ApiServices& servi
     const auto job = [&] { return services.store->claim_turn(tenant, conversation); };
     const Result<std::optional<std::int64_t>> claimed =
         co_await services.store_thread.run(tenant, job, AtStandstill::kRefuse, leave);
-    if (!claimed.ok()) co_return api_error(claimed.status());
+    if (!claimed.ok()) co_return store_error(claimed.status());
     claim = *claimed;
   }
   if (!claim) co_return conversation_locked(field, busy);

@@ -38,7 +38,7 @@ ApiError too_large(const Status& status, const std::string& field) {
 
 // A reference names no item, or brings along more than is read of a history.
 ApiError reference_error(const Status& status) {
-  if (status.code() != StatusCode::kResourceExhausted) return api_error(status);
+  if (status.code() != StatusCode::kResourceExhausted) return store_error(status);
   ApiError error = http_error(
       400,
       fmt::format("{} (the limit is the larger of option max_body and {} bytes for each token of the "
@@ -77,7 +77,7 @@ std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, 
   if (stored.status().code() == StatusCode::kResourceExhausted) return too_large(stored.status(), field);
   if (!stored.ok()) {
     // A response before it was deleted: the store names it.
-    ApiError error = api_error(stored.status());
+    ApiError error = store_error(stored.status());
     return stored.status().code() == StatusCode::kNotFound
                ? at_field(std::move(error), field, "previous_response_not_found")
                : error;

@@ -92,7 +92,8 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, ResponseRe
   if (call.resumed && call.resumed->is_again && request.store && can_store) {
     const auto find = [&] { return services_.store->response(tenant, head.id); };
     const Result<StoredResponse> stored = co_await services_.store_thread.run(call.tenant->id, find);
-    if (!stored.ok() && stored.status().code() != StatusCode::kNotFound) co_return api_error(stored.status());
+    if (!stored.ok() && stored.status().code() != StatusCode::kNotFound)
+      co_return store_error(stored.status());
     if (stored.ok() && !request.fields.stream) co_return stored->json;
     if (stored.ok()) {
       // Its end is missing alone: the reply is said again, and not stored again.

@@ -120,7 +120,7 @@ Status named_quota_error(const Status& status, std::string_view field) {
 
 ApiError store_error(const Status& status, std::string_view kind, std::string_view id) {
   if (status.code() == StatusCode::kResourceExhausted) return too_many_answers();
-  return status.code() == StatusCode::kNotFound ? no_such(kind, id) : api_error(status);
+  return status.code() == StatusCode::kNotFound ? no_such(kind, id) : store_error(status);
 }
 
 ApiError conversation_locked(std::string_view field, std::string_view message) {
@@ -267,13 +267,13 @@ Answer create_conversation(ConversationStore& store, std::string_view tenant,
                                   .metadata = dump_json(conversation.metadata)};
   const Status status =
       named_quota_error(store.create_conversation(tenant, stored, to_stored(conversation.items)), "items");
-  if (!status.ok()) return api_error(status);
+  if (!status.ok()) return store_error(status);
   return dump_json(conversation_json(stored));
 }
 
 Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page) {
   const Result<ConversationList> list = store.conversations(tenant, page.after, page.limit);
-  if (!list.ok()) return api_error(list.status());
+  if (!list.ok()) return store_error(list.status());
   Json data = Json::array();
   for (const ConversationSummary& one : list->conversations) {
     Json object = conversation_json(one.conversation);
