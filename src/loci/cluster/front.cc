@@ -149,21 +149,23 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
   std::string failed;
   try {
     const std::string_view path = exchange.path();
-    const bool reads =
-        exchange.request().method == http::verb::get || exchange.request().method == http::verb::head;
+    const http::verb method = exchange.request().method;
+    const bool is_health = path == "/health" || path == "/v1/health";
+    const bool is_own = is_health || path == "/live" || path == "/metrics";
     // A key excuses no name: a page whose name was bound to this address may send any. A preflight does
     // nothing.
     std::optional<ApiError> stranger;
-    if (exchange.request().method != http::verb::options)
-      stranger = options_.pages.check_host(exchange.request());
+    if (method != http::verb::options) stranger = options_.pages.check_host(exchange.request());
     if (stranger) {
-      co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(stranger));
-    } else if (reads && (path == "/health" || path == "/v1/health")) {
+      co_await refuse(exchange, routed_api(path), *std::move(stranger));
+    } else if (is_own && method != http::verb::get && method != http::verb::head) {
+      co_await answer_other_method(exchange);
+    } else if (is_health) {
       co_await answer_health(exchange);
-    } else if (reads && path == "/live") {
+    } else if (path == "/live") {
       HttpResponse response{.body = R"({"status":"ok"})", .headers = {}};
       co_await exchange.respond(std::move(response));
-    } else if (reads && path == "/metrics") {
+    } else if (path == "/metrics") {
       co_await answer_metrics(exchange);
     } else {
       co_await pass_on(exchange);
@@ -174,18 +176,19 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
   if (failed.empty()) co_return;
   log_->error("a request failed: {}", failed);
   if (exchange.status() == 0)
-    co_await refuse(exchange, RoutedApi::kOpenAi, api_error(internal_error("the request failed: " + failed)));
+    co_await refuse(exchange, routed_api(exchange.path()),
+                    api_error(internal_error("the request failed: " + failed)));
 }
 
 asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   const std::string_view path = exchange.path();
   if (!is_routed_path(path)) {
+    const char* hint = path == "/v1/loci" || path.starts_with("/v1/loci/")
+                           ? "a front does not pass this on: send the request to a member itself"
+                       : path.starts_with("/v1") ? "the API is described at /openapi.json"
+                                                 : "the API's paths begin with /v1";
     ApiError error = http_error(
-        404,
-        fmt::format(
-            "there is no endpoint at '{}' that a front passes on; send the request to a member itself",
-            utf8_prefix(path, 200)),
-        "not_found");
+        404, fmt::format("there is no endpoint at '{}'; {}", utf8_prefix(path, 200), hint), "not_found");
     co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
     co_return;
   }
@@ -230,7 +233,9 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
     line.text("prefill", prefill_end_name(request.prefilled))
         .text("prefill_member", request.prefill->member.id);
   if (request.was_lost)
-    line.text("lost", is_cut_off_ ? "the front was stopped" : "its instance ended before the reply did");
+    line.text("lost", is_cut_off_           ? "the front was stopped"
+                      : request.is_too_late ? "it took longer than this front allows"
+                                            : "its instance ended before the reply did");
   log(*log_, spdlog::level::info, line);
 }
 
@@ -295,8 +300,19 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     co_return;
   }
   co_await refuse(exchange, request.prompt.api,
-                  no_instance(request.tried.empty() ? "no member of the cluster is running; try again later"
-                                                    : "no instance of the cluster answers"));
+                  no_instance(request.tried.empty() ? why_nobody() : "no instance of the cluster answers"));
+}
+
+const char* Front::why_nobody() const {
+  bool is_anybody = false;
+  for (const auto& [number, instance] : instances_.all()) {
+    if (!instances_.is_member(*instance, clock_.now())) continue;
+    if (!instance->member.draining)
+      return "no member of the cluster that serves this model takes requests; try again later";
+    is_anybody = true;
+  }
+  return is_anybody ? "all members of the cluster drain; try again later"
+                    : "no member of the cluster is running; try again later";
 }
 
 asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<Instance> instance,
@@ -423,6 +439,21 @@ asio::awaitable<void> Front::refuse(Exchange& exchange, RoutedApi api, ApiError 
   if (error.retry_after_seconds)
     response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_seconds));
   co_await exchange.respond(std::move(response));
+}
+
+asio::awaitable<void> Front::answer_other_method(Exchange& exchange) {
+  constexpr const char* kAllowed = "GET, HEAD, OPTIONS";
+  if (exchange.request().method == http::verb::options) {
+    HttpResponse response{.status = 204, .body = {}, .headers = {{"Allow", kAllowed}}};
+    co_await exchange.respond(std::move(response));
+    co_return;
+  }
+  exchange.add_header("Allow", kAllowed);
+  ApiError error = http_error(405,
+                              fmt::format("expected a method that {} takes ({}); got {}", exchange.path(),
+                                          kAllowed, exchange.request().method_text),
+                              "method_not_allowed");
+  co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
 }
 
 asio::awaitable<void> Front::answer_health(Exchange& exchange) {

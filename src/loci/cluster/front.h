@@ -106,6 +106,8 @@ class Front {
   // True: the request may be sent again after it was lost.
   bool may_repeat(const Request& request) const;
   ApiError lost_error(const Request& request, Outcome last) const;
+  // Why there is no instance for a request that was sent to none.
+  const char* why_nobody() const;
 
   boost::asio::awaitable<void> pass_on(Exchange& exchange);
   boost::asio::awaitable<void> send_until_answered(Request& request);
@@ -157,6 +159,8 @@ class Front {
   boost::asio::awaitable<BriefAnswer> ask_briefly(std::shared_ptr<Upstream> upstream, const Member& member,
                                                   std::string head, std::uint64_t bytes_max);
   boost::asio::awaitable<void> answer_models(Exchange& exchange);
+  // At a path of the front's own, which is only read.
+  boost::asio::awaitable<void> answer_other_method(Exchange& exchange);
   boost::asio::awaitable<void> answer_health(Exchange& exchange);
   boost::asio::awaitable<void> answer_metrics(Exchange& exchange);
   boost::asio::awaitable<void> refuse(Exchange& exchange, RoutedApi api, ApiError error);

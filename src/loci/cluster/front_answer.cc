@@ -186,7 +186,7 @@ asio::awaitable<Front::Outcome> Front::pass_bytes(Request& request, Upstream& up
 
 asio::awaitable<void> Front::give_up(Request& request, ApiError error) {
   Exchange& exchange = request.exchange;
-  if (!is_cut_off_) ++counts_.lost;  // else no instance is to blame
+  if (!is_cut_off_ && !request.is_too_late) ++counts_.lost;  // else no instance is to blame
   request.was_lost = true;
   if (!request.is_streaming) {
     co_await refuse(exchange, request.prompt.api, std::move(error));

@@ -33,8 +33,23 @@ TEST_F(FrontTest, PassesRequestAndAnswerOn) {
 TEST_F(FrontTest, WithoutInstancesItSaysSo) {
   EXPECT_NE(post("/v1/chat/completions", kChat).find("no_instance"), std::string::npos);
   EXPECT_TRUE(get("/health").starts_with("HTTP/1.1 503"));
-  EXPECT_TRUE(post("/v1/loci/warm", "{}").starts_with("HTTP/1.1 404"));
-  EXPECT_TRUE(post("/elsewhere", "{}").starts_with("HTTP/1.1 404"));
+  const std::string members_own = post("/v1/loci/warm", "{}");
+  EXPECT_TRUE(members_own.starts_with("HTTP/1.1 404"));
+  EXPECT_NE(members_own.find("send the request to a member itself"), std::string::npos) << members_own;
+  const std::string unknown = post("/chat/completions", "{}");
+  EXPECT_TRUE(unknown.starts_with("HTTP/1.1 404"));
+  EXPECT_NE(unknown.find("the API's paths begin with /v1"), std::string::npos) << unknown;
+}
+
+TEST_F(FrontTest, ItsOwnPathsAreRead) {
+  for (const char* path : {"/health", "/live", "/metrics"}) {
+    const std::string refused = post(path, "{}");
+    EXPECT_TRUE(refused.starts_with("HTTP/1.1 405")) << refused;
+    EXPECT_NE(refused.find("Allow: GET, HEAD, OPTIONS"), std::string::npos) << refused;
+    const std::string options =
+        send(fmt::format("OPTIONS {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path));
+    EXPECT_TRUE(options.starts_with("HTTP/1.1 204")) << options;
+  }
 }
 
 TEST_F(FrontTest, GarbageOfAnInstanceIsAnotherInstancesChance) {
@@ -233,6 +248,16 @@ TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {
       EXPECT_TRUE(post("/v1/responses", fmt::format(R"({{"input":"{}"}})", i)).ends_with("{\"ok\":1}"));
     EXPECT_GT(other.requests(), 0) << "nobody asked it: " << code;
   }
+  // Errors of Anthropic's API have their code elsewhere.
+  const std::string loading =
+      to_json(unavailable_error("the model is still loading", std::string(error_codes::kLoading), 1),
+              ErrorStyle::kAnthropic);
+  FakeInstance loads([&](const std::string&) { return whole(loading, "503 Service Unavailable"); });
+  update({loads.member("0000000000000007"), good.member("0000000000000002")});
+  for (int i = 0; i < 64 && loads.requests() == 0; ++i)
+    EXPECT_TRUE(post("/v1/messages", fmt::format(R"({{"messages":[{{"role":"user","content":"{}"}}]}})", i))
+                    .ends_with("{\"ok\":1}"));
+  EXPECT_GT(loads.requests(), 0);
   // Another 503 is the client's to know: the turn may have been stored.
   FakeInstance full([&](const std::string&) { return refusing("unavailable"); });
   Member member = full.member("0000000000000003");
@@ -322,7 +347,8 @@ TEST_F(FrontTest, RoutesByModelAndListsAll) {
   EXPECT_NE(list.find("\"large\""), std::string::npos) << list;
   const int before = other.requests();
   for (int i = 0; i < 5; ++i) post("/v1/chat/completions", R"({"model":"large","messages":[]})");
-  EXPECT_EQ(other.requests(), before + 5);
+  for (int i = 0; i < 5; ++i) get("/v1/models/large");
+  EXPECT_EQ(other.requests(), before + 10);
 }
 
 TEST_F(FrontTest, ADrainingInstanceGetsNothingNew) {
@@ -330,8 +356,16 @@ TEST_F(FrontTest, ADrainingInstanceGetsNothingNew) {
   Member member = one.member("0000000000000001");
   member.draining = true;
   update({member});
-  EXPECT_NE(post("/v1/chat/completions", kChat).find("no_instance"), std::string::npos);
+  const std::string answer = post("/v1/chat/completions", kChat);
+  EXPECT_NE(answer.find("no_instance"), std::string::npos);
+  EXPECT_NE(answer.find("all members of the cluster drain"), std::string::npos) << answer;
   EXPECT_EQ(one.requests(), 0);
+  FakeInstance other([](const std::string&) { return whole("{}"); });
+  Member large = other.member("0000000000000002");
+  large.models = {"large"};
+  update({member, large});
+  const std::string of_model = post("/v1/chat/completions", R"({"model":"tiny","messages":[]})");
+  EXPECT_NE(of_model.find("that serves this model"), std::string::npos) << of_model;
 }
 
 TEST_F(FrontTest, WhoIsListedNoMoreAndDoesNotAnswerIsForgotten) {
@@ -516,6 +550,7 @@ TEST(RoutedRequest, KnowsWhatGoesOnFromWhatAndWhatIsStored) {
             continued_key("r", PromptKey{1}));
   EXPECT_TRUE(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", PromptKey{1}).may_be_repeated);
   EXPECT_FALSE(read_prompt(http::verb::delete_, "/v1/responses/r", "", PromptKey{1}).may_be_repeated);
+  EXPECT_EQ(read_prompt(http::verb::get, "/v1/models/a/b%20c", "", PromptKey{1}).model, "a/b c");
   for (const char* garbage :
        {"", "{", "[]", "5", R"({"messages":5,"model":7,"conversation":[],"input":{"a":[1]}})"})
     read(garbage);

@@ -135,20 +135,25 @@ const Instances::Session* Instances::session(const RoutedPrompt& prompt, Nanos n
   return &*at->second;
 }
 
+ServedAs Instances::served_best(const RoutedPrompt& prompt) const {
+  ServedAs best = ServedAs::kNothing;
+  for (const auto& [number, one] : all_) best = std::max(best, one->member.serves(prompt.model));
+  return best;
+}
+
 std::vector<Instance*> Instances::candidates(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
                                              Nanos now) const {
   const auto untried = [&](const Instance& one) {
     return std::find(tried.begin(), tried.end(), one.number) == tried.end();
   };
-  const bool is_served = std::any_of(
-      all_.begin(), all_.end(), [&](const auto& one) { return one.second->member.serves(prompt.model); });
+  const ServedAs best_service = served_best(prompt);
   const Session* session_now = session(prompt, now);
   const std::uint32_t home = session_now != nullptr ? session_now->instance : 0;
   std::vector<Instance*> best;
   int best_fitness = -1;
   for (const auto& [number, instance] : all_) {
     if (!untried(*instance) || !is_member(*instance, now)) continue;
-    if (is_served && !prompt.model.empty() && !instance->member.serves(prompt.model)) continue;
+    if (!prompt.model.empty() && instance->member.serves(prompt.model) < best_service) continue;
     // New work goes elsewhere; what asks after work there does not.
     if (instance->member.draining && !(number == home && !prompt.is_new_work())) continue;
     const bool has_the_work = number == home && !prompt.is_new_work();
@@ -268,10 +273,11 @@ void add_peers(const std::vector<Instance*>& candidates, std::uint64_t bytes, st
 
 std::vector<RoutedCosts> Instances::told_costs(const RoutedPrompt& prompt) const {
   std::vector<RoutedCosts> all, serving;
+  const ServedAs best_service = served_best(prompt);
   for (const auto& [number, one] : all_) {
     if (!one->costs) continue;
     all.push_back(routed_costs(*one->costs));
-    if (one->member.serves(prompt.model)) serving.push_back(all.back());
+    if (one->member.serves(prompt.model) == best_service) serving.push_back(all.back());
   }
   return serving.empty() ? all : serving;
 }

@@ -168,6 +168,8 @@ class Instances {
   const Session* session(const RoutedPrompt& prompt, Nanos now) const;
   // What the instances that serve the request's model tell.
   std::vector<RoutedCosts> told_costs(const RoutedPrompt& prompt) const;
+  // Of all instances: those that have the model's name go before those that take any.
+  ServedAs served_best(const RoutedPrompt& prompt) const;
   // What is known of the request's text at each.
   std::vector<RoutedTo> views(const RoutedPrompt& prompt, const std::vector<Instance*>& candidates,
                               std::uint64_t& before, Nanos now) const;

@@ -122,6 +122,23 @@ class Cluster {
 constexpr FeedCosts kUsual{.compute_us = 1'000, .host_us = 10, .disk_us = 100, .peer_us = 200};
 const RoutedPrompt kPrompt{.model = "tiny", .keys = {4, 8, 12, 16}, .bytes = 1'100, .is_generated = true};
 
+TEST(Instances, WhoHasTheNameGoesBeforeWhoTakesAny) {
+  Instances instances({.policy = RoutingPolicy::kLeastLoad});
+  Member named = member_of(1, 100), any = member_of(2, 0);
+  named.models = {"tiny"};
+  any.models = {"other"};
+  any.any_model = true;
+  instances.update({named, any}, 0);
+  const auto chosen = [&](const char* model) {
+    RoutedPrompt prompt;
+    prompt.model = model;
+    return instances.choose(prompt, {}, 0).instance->member.id;
+  };
+  EXPECT_EQ(chosen("tiny"), named.id);
+  EXPECT_EQ(chosen("other"), any.id);
+  EXPECT_EQ(chosen("nobody's"), any.id);
+}
+
 // A response in the background may run for an hour, and who asks after it must reach the one that runs it.
 TEST(Instances, WhatIsAskedAfterIsNotForgotten) {
   constexpr Nanos kMinute = 60 * kNanosPerSecond;

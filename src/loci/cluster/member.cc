@@ -10,6 +10,7 @@
 #include "loci/base/ascii.h"
 #include "loci/base/check.h"
 #include "loci/base/hex.h"
+#include "loci/serve/http/server_address.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -92,13 +93,11 @@ Result<MemberRole> parse_member_role(std::string_view text) {
 
 std::string_view member_role_name(MemberRole role) { return kRoleNames[static_cast<std::size_t>(role)]; }
 
-std::string Member::address() const {
-  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
-                                             : fmt::format("[{}]:{}", host, port);
-}
+std::string Member::address() const { return authority_of(host, port); }
 
-bool Member::serves(std::string_view model) const {
-  return any_model || std::find(models.begin(), models.end(), model) != models.end();
+ServedAs Member::serves(std::string_view model) const {
+  if (std::find(models.begin(), models.end(), model) != models.end()) return ServedAs::kNamed;
+  return any_model ? ServedAs::kAnything : ServedAs::kNothing;
 }
 
 std::string write_member(const Member& member, std::int64_t at_ms) {
@@ -126,6 +125,27 @@ std::string write_member(const Member& member, std::int64_t at_ms) {
     out[slots_name(tier)] = member.slots[tier].all;
   }
   return dump_json(out);
+}
+
+Status check_names(const Member& member) {
+  constexpr std::size_t kCountsGrow = 256;  // what is said of the load takes no more digits than that
+  const auto refused = [](std::string message) { return invalid_argument(std::move(message), "alias"); };
+  const std::size_t count = member.models.size();
+  if (count > kModelsMax)
+    return refused(
+        fmt::format("expected at most {} names of a cluster's member, its model's own included, found {}",
+                    kModelsMax, count));
+  for (const std::string& name : member.models) {
+    if (name.size() > kTextBytesMax)
+      return refused(fmt::format("expected names of at most {} bytes in a cluster, found one of {}",
+                                 kTextBytesMax, name.size()));
+  }
+  const std::size_t bytes = write_member(member, INT64_MAX).size() + kCountsGrow;
+  if (bytes > kMemberBytesMax)
+    return refused(
+        fmt::format("expected fewer or shorter names, as a member's row has at most {} bytes, found {}",
+                    kMemberBytesMax, bytes));
+  return {};
 }
 
 Result<SaidMember> read_member(std::string_view text) {

@@ -45,6 +45,9 @@ struct MemberSlots {
 };
 inline constexpr std::array<const char*, 3> kMemberTiers = {"device", "host", "disk"};
 
+// How a member serves requests that name a model: not at all; as any name (`--any-model`); by that name.
+enum class ServedAs : std::uint8_t { kNothing, kAnything, kNamed };
+
 struct Member {
   std::string id;    // 16 hexadecimal digits, drawn at the member's start
   std::string host;  // the host at which other machines reach it
@@ -67,13 +70,17 @@ struct Member {
   MemberRole role = MemberRole::kBoth;
 
   std::string address() const;  // "host:port", "[::1]:port"
-  bool serves(std::string_view model) const;
+  ServedAs serves(std::string_view model) const;
 };
 
 inline constexpr std::size_t kMemberBytesMax = 16 << 10;
 
 // One line of JSON. `at_ms`: milliseconds since 1970 by the database's clock.
 std::string write_member(const Member& member, std::int64_t at_ms);
+
+// Whether others read the row of a member with such names. Errors: kInvalidArgument naming `alias` and the
+// limit.
+Status check_names(const Member& member);
 
 struct SaidMember {
   Member member;

@@ -51,7 +51,9 @@ TEST(Member, IsReadAsItWasWritten) {
   EXPECT_EQ(said.at_ms, 1'700'000'000'123);
   EXPECT_EQ(write_member(said.member, said.at_ms), text);
   EXPECT_EQ(said.member.address(), "10.0.0.7:8080");
-  EXPECT_TRUE(said.member.serves("anything"));
+  EXPECT_EQ(said.member.serves("anything"), ServedAs::kAnything);
+  EXPECT_EQ(said.member.serves("tiny"), ServedAs::kNamed);
+  EXPECT_EQ(test_member("0123456789abcdef").serves("anything"), ServedAs::kNothing);
   EXPECT_EQ(said.member.slots[0].held, 7u);
   EXPECT_EQ(said.member.slots[1].all, 0u);
   EXPECT_EQ(said.member.slots[2].all, 1'000u);
@@ -97,6 +99,25 @@ TEST(Member, WrongTextsAreRefusedByField) {
   EXPECT_EQ(field_of("\"role\"", "\"disk_slots\":5,\"role\""), "disk_held");
   EXPECT_FALSE(read_member("[]").ok());
   EXPECT_FALSE(read_member(std::string(kMemberBytesMax + 1, ' ')).ok());
+}
+
+TEST(Member, NamesThatFitNoRowAreRefused) {
+  Member member = test_member("0123456789abcdef");
+  member.models.assign(64, "tiny");
+  EXPECT_TRUE(check_names(member).ok());
+  const auto expect_refused = [&](const char* limit) {
+    const Status status = check_names(member);
+    EXPECT_EQ(status.field(), "alias");
+    EXPECT_NE(status.message().find(limit), std::string::npos) << status.message();
+  };
+  member.models.emplace_back("one more");
+  expect_refused("at most 64");
+  member.models = {"tiny", std::string(513, 'x')};
+  expect_refused("at most 512 bytes");
+  member.models = {std::string(512, 'x')};
+  EXPECT_TRUE(check_names(member).ok());
+  member.models.assign(40, std::string(500, 'x'));
+  expect_refused("at most 16384 bytes");
 }
 
 TEST(Member, AddressesAreHostAndPort) {

@@ -34,9 +34,11 @@ void MemberWatch::run() {
     lock.unlock();
     Result<MemberList> list = table_->list();
     if (list.ok() != was_well) {
-      log_->log(list.ok() ? spdlog::level::info : spdlog::level::warn,
-                list.ok() ? "the cluster's database answers again"
-                          : "the cluster's database does not answer: the list of members stays as it was");
+      if (list.ok())
+        log_->info("the cluster's database answers again");
+      else
+        log_->warn("the cluster's database does not list the members, so the list stays as it was: {}",
+                   list.status().message());
     }
     was_well = list.ok();
     if (list.ok()) tell_(*std::move(list));

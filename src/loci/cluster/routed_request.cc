@@ -12,6 +12,7 @@
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/json_parse.h"
+#include "loci/serve/wire/percent.h"
 
 namespace loci {
 namespace http = boost::beast::http;
@@ -156,10 +157,12 @@ void read_body(std::string_view path, std::string_view body, const PromptKey& ke
   }
 }
 
+std::string_view rest_after(std::string_view path, std::string_view prefix) {
+  return path.starts_with(prefix) ? path.substr(prefix.size()) : std::string_view();
+}
 // "abc" of "/v1/responses/abc/cancel" where `prefix` is "/v1/responses/".
 std::string_view id_after(std::string_view path, std::string_view prefix) {
-  if (!path.starts_with(prefix)) return {};
-  const std::string_view rest = path.substr(prefix.size());
+  const std::string_view rest = rest_after(path, prefix);
   return rest.substr(0, rest.find('/'));
 }
 
@@ -211,6 +214,7 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
     const std::string_view id = id_after(path, prefix);
     if (!id.empty()) out.continues = continued_key(id, key);
   }
+  out.model = percent_decoded(rest_after(path, "/v1/models/"));
   if (!body.empty()) read_body(path, body, key, out);
   return out;
 }

@@ -81,6 +81,7 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
     LOCI_ASSIGN_OR_RETURN(auto address, parse_member_address(config.advertise));
     std::tie(member.host, member.port) = std::move(address);
   }
+  LOCI_RETURN_IF_ERROR(check_names(member));
   const auto load = [engine = served.engine] {
     const CoreStats stats = engine->stats();
     MemberLoad out{.running = stats.running,
