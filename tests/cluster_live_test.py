@@ -89,8 +89,10 @@ def test_members_are_listed_while_they_live(place):
         expect_equal(first.get("/v1/models").status, 200, "whoever still asks it is answered")
         expect_equal(place.cluster("--undrain", member).returncode, 0, "it is asked to serve again")
         wait_until(lambda: "serving" in listed(place, first)[first.port], "it serves again")
-        refused = place.cluster("--drain", "f" * 16)
-        expect(refused.returncode == 1 and "--drain" in refused.stderr and "f" * 16 in refused.stderr, refused.stderr)
+        for flag in ("--drain", "--undrain"):
+            for name in ("f" * 16, ""):
+                refused = place.cluster(flag, name)
+                expect(refused.returncode == 1 and f"{flag}:" in refused.stderr and f"'{name}'" in refused.stderr, refused.stderr)
     listed(place)  # who has left is not
 
 
@@ -100,12 +102,22 @@ def test_who_cannot_join_says_why(place):
              ("mysql://x", "--cluster-secret", place.secret): ("--join", "postgresql://"),
              ("postgresql://127.0.0.1:1/x", "--cluster-secret", place.secret): ("--join", "127.0.0.1"),
              ("postgresql://192.0.2.1/x", "--cluster-secret", place.secret): ("--advertise", "would be 127.0.0.1,"),
+             ("postgresql://u:se/cret@127.0.0.1:1/x", "--cluster-secret", place.secret): ("--join", "written %2F"),
+             ("postgresql://u:s@cret@127.0.0.1:1/x", "--cluster-secret", place.secret): ("--join", "@ %40"),
+             (place.url, "--cluster-secret", place.secret, "--alias", "x" * 600): ("--alias", "at most 512 bytes"),
              (place.url, "--cluster-secret", place.secret, "--advertise", "nowhere"): ("--advertise", "HOST:PORT")}
     for flags, parts in cases.items():
         ended = place.command(*start, *flags)
         expect(ended.returncode in (1, 2), f"{flags}: exit code {ended.returncode}")
         for part in parts:
             expect(part in ended.stderr, f"{flags}: {part!r} in {ended.stderr!r}")
+        expect("cret@" not in ended.stderr and '"se"' not in ended.stderr, f"part of a password: {ended.stderr!r}")
+
+
+def test_what_a_member_alone_has_needs_a_cluster(place):
+    for flags in (("--role", "prefill"), ("--advertise", "127.0.0.1:7000"), ("--peer-port", "7001")):
+        ended = place.command("serve", place.model, "--port", "0", "--disk", "none", "--store", "", *flags)
+        expect(ended.returncode == 1 and f"{flags[0]}:" in ended.stderr and "join" in ended.stderr, ended.stderr)
 
 
 def test_another_model_under_a_members_name_is_refused(place, binary):
@@ -334,6 +346,13 @@ def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):
             homes = {front.post("/v1/chat/completions", chat(f"Hello {i}?")).headers["X-Loci-Member"] for i in range(4)}
             expect_equal(homes, {name_of(fresh, member)}, "who answers")
             front.wait_for(1)
+
+
+def test_a_front_says_where_it_listens(fresh):
+    refused = fresh.command("route", "--join", fresh.url, "--cluster-secret", fresh.secret, "--host", "")
+    expect(refused.returncode == 1 and "--host: expected an address" in refused.stderr, refused.stderr)
+    refused = fresh.command("route", "--join", fresh.url, "--cluster-secret", fresh.secret, "--port", "99999")
+    expect(refused.returncode != 0 and "--port" in refused.stderr and "65535" in refused.stderr, refused.stderr)
 
 
 def test_a_front_takes_several_names_from_its_variable(fresh, monkeypatch):

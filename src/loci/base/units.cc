@@ -95,7 +95,7 @@ Result<std::int64_t> parse_duration(std::string_view text, std::string_view fiel
     }
   }
   return invalid_argument(
-      fmt::format("expected a time such as 250ms, 30s, 10m, 2h or 30d, found \"{}\"", text),
+      fmt::format("expected a time such as 250ms, 30s, 10m, 2h or 30d (below 290 years), found \"{}\"", text),
       std::string(field));
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "loci/cli/commands.h"
@@ -18,7 +19,8 @@ namespace loci {
 namespace {
 
 struct ClusterFlags {
-  std::string join, secret, drain, undrain;
+  std::string join, secret;
+  std::optional<std::string> drain, undrain;
 };
 
 // How much of a tier has state: "37 %"; "-": the member has no such tier.
@@ -42,27 +44,31 @@ void print_members(const MemberList& list) {
         member.numerics, member.block_tokens);
   }
   if (list.refused > 0)
-    fmt::print("{} rows are not believed: they are not sealed with this cluster's secret\n", list.refused);
+    fmt::print(
+        "{} rows are not believed: without a seal by this cluster's secret, or not as members write them\n",
+        list.refused);
 }
 
 Status run_cluster(const ClusterFlags& flags) {
   if (const Status url = check_join_url(flags.join); !url.ok())
     return invalid_argument(url.message(), "--join");
   LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
-  if (!flags.drain.empty()) {
-    const Status asked = table->ask_to_drain(flags.drain, true);
+  if (flags.drain) {
+    const Status asked = table->ask_to_drain(*flags.drain, true);
     if (!asked.ok()) return Status(asked.code(), asked.message(), "--drain");
     fmt::print("{} is asked to drain: fronts send it no new requests, and what runs there ends\n",
-               flags.drain);
+               *flags.drain);
     return {};
   }
-  if (!flags.undrain.empty()) {
-    const Status asked = table->ask_to_drain(flags.undrain, false);
+  if (flags.undrain) {
+    const Status asked = table->ask_to_drain(*flags.undrain, false);
     if (!asked.ok()) return Status(asked.code(), asked.message(), "--undrain");
-    fmt::print("{} is asked to serve again\n", flags.undrain);
+    fmt::print("{} is asked to serve again\n", *flags.undrain);
     return {};
   }
-  LOCI_ASSIGN_OR_RETURN(const MemberList list, table->list());
+  const Result<MemberList> listed = table->list();
+  if (!listed.ok()) return Status(listed.status().code(), listed.status().message(), "--join");
+  const MemberList& list = *listed;
   print_members(list);
   return {};
 }
@@ -79,11 +85,14 @@ void add_cluster_command(CLI::App& app, int& exit_code) {
   command->add_option("--cluster-secret", flags->secret, "the cluster's secret (`loci keys cluster`)")
       ->envname("LOCI_CLUSTER_SECRET")
       ->required();
-  CLI::Option* drain = command->add_option("--drain", flags->drain,
-                                           "drain the member of this id: fronts send it no new requests");
-  command
-      ->add_option("--undrain", flags->undrain,
-                   "end the drain of the member of this id: fronts send it requests again")
+  // (An empty one counts as given: a script's variable may be empty.)
+  const auto member_option = [command](const char* name, std::optional<std::string>& to, const char* help) {
+    return command->add_option_function<std::string>(name, [&to](const std::string& id) { to = id; }, help);
+  };
+  CLI::Option* drain =
+      member_option("--drain", flags->drain, "drain the member of this id: fronts send it no new requests");
+  member_option("--undrain", flags->undrain,
+                "end the drain of the member of this id: fronts send it requests again")
       ->excludes(drain);
   command->footer("Example:\n  loci cluster --join postgresql://db/loci --cluster-secret cluster.secret");
   command->callback([flags, &exit_code] {

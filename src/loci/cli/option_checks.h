@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <system_error>
@@ -25,6 +26,23 @@ inline CLI::Validator number_from(double min, double max) {
   };
   return CLI::Validator(check, fmt::format("FLOAT in [{} - {}]", min, max));
 }
+
+// From `min` to `max`, as integer_option() of `loci serve`.
+inline CLI::Validator integer_from(std::int64_t min, std::int64_t max) {
+  const auto check = [min, max](const std::string& text) -> std::string {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc{} && end == text.data() + text.size() && value >= min && value <= max) return {};
+    return fmt::format("expected an integer from {} to {}, found \"{}\"", min, max, text);
+  };
+  return CLI::Validator(check, fmt::format("INT in [{} - {}]", min, max));
+}
+
+// Of an address to listen on.
+inline constexpr const char* kNoHost =
+    "expected an address, found an empty text, by which a server would listen on every interface: write "
+    "0.0.0.0 "
+    "for that";
 
 // The value of one of these names. (What CLI::CheckedTransformer says ends before the first value that is 0.)
 template <class Value>

@@ -19,6 +19,8 @@
 #include "loci/base/version.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
+#include "loci/cli/serve_report.h"
 #include "loci/cli/status_text.h"
 #include "loci/cluster/cluster_secret.h"
 #include "loci/cluster/front.h"
@@ -71,6 +73,7 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   FrontOptions out;
   if (const Status url = check_join_url(flags.join); !url.ok())
     return invalid_argument(url.message(), "--join");
+  if (flags.http.host.empty()) return invalid_argument(kNoHost, "--host");
   const std::optional<RoutingPolicy> policy = parse_routing_policy(flags.policy);
   if (!policy) {
     return invalid_argument(
@@ -93,7 +96,8 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
       take(parse_duration(flags.request_timeout, ""), "--request-timeout", out.request_timeout));
   if (out.request_timeout <= 0) return invalid_argument("expected more than 0", "--request-timeout");
   LOCI_RETURN_IF_ERROR(take(parse_duration(flags.drain_timeout, ""), "--drain-timeout", drain_timeout));
-  std::vector<std::string> names = flags.allowed_hosts;
+  std::vector<std::string> names;
+  LOCI_RETURN_IF_ERROR(take(parse_host_names(flags.allowed_hosts), "--allowed-host", names));
   for (const std::string& name : {flags.http.host, machine_name()}) {
     if (!name.empty()) names.push_back(name);
   }
@@ -137,9 +141,9 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   LOCI_RETURN_IF_ERROR(
       routing.server->listen([&front](Exchange& exchange) { return front.handle(exchange); }));
   watch_members(routing, std::move(table));
-  fmt::print("ready: {}://{}:{}\n", flags.http.tls.given() ? "https" : "http", flags.http.host,
-             routing.server->port());
-  std::fflush(stdout);
+  const std::string url = fmt::format("{}://{}", flags.http.tls.given() ? "https" : "http",
+                                      authority_of(flags.http.host, routing.server->port()));
+  print_front_ready(url, flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   return {};
 }
 
@@ -212,7 +216,8 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--host", flags->http.host, "LOCI_HOST",
       "the address to listen on; 0.0.0.0 listens on every interface");
   add("--port", flags->http.port, "LOCI_PORT",
-      "the port to listen on; 0 takes a free one, which is printed at start");
+      "the port to listen on; 0 takes a free one, which is printed at start")
+      ->check(integer_from(0, 65535));
   add("--tls-cert", flags->http.tls.certificate, "LOCI_TLS_CERT",
       "a PEM file with the certificate; with it and --tls-key the front speaks HTTPS");
   add("--tls-key", flags->http.tls.key, "LOCI_TLS_KEY", "a PEM file with the certificate's private key");

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <vector>
 
 #include "loci/base/printable.h"
 #include "loci/base/units.h"
@@ -52,6 +53,14 @@ LogLine configuration_line(const ServerReport& report) {
   return line;
 }
 
+// To standard output.
+void print_lines(const std::vector<LogLine>& lines, LogFormat format) {
+  spdlog::logger out("loci", std::make_shared<spdlog::sinks::stdout_sink_st>());
+  out.set_formatter(log_formatter(format));
+  for (const LogLine& line : lines) log(out, spdlog::level::info, line);
+  out.flush();
+}
+
 }  // namespace
 
 std::string describe_report(const ServerReport& report) {
@@ -71,15 +80,21 @@ std::string describe_report(const ServerReport& report) {
 void print_report(const ServerReport& report, LogFormat format) {
   if (format == LogFormat::kText) {
     fmt::print("{}", describe_report(report));
+    std::fflush(stdout);
   } else {
-    spdlog::logger out("loci", std::make_shared<spdlog::sinks::stdout_sink_st>());
-    out.set_formatter(log_formatter(format));
-    log(out, spdlog::level::info, configuration_line(report));
-    log(out, spdlog::level::info,
-        LogLine("ready").text("url", report.url).duration("loading", report.loading));
-    out.flush();
+    print_lines({configuration_line(report),
+                 LogLine("ready").text("url", report.url).duration("loading", report.loading)},
+                format);
   }
-  std::fflush(stdout);
+}
+
+void print_front_ready(const std::string& url, LogFormat format) {
+  if (format == LogFormat::kText) {
+    fmt::print("ready: {}\n", url);
+    std::fflush(stdout);
+  } else {
+    print_lines({LogLine("ready").text("url", url)}, format);
+  }
 }
 
 }  // namespace loci

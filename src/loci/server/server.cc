@@ -25,9 +25,20 @@ constexpr std::chrono::milliseconds kFrontsHear{1'500};
 constexpr Nanos kStoreStands = 5 * kNanosPerSecond;
 
 // Before the model is loaded, so that a mistake shows at once.
+// What would have no effect: whoever gives it means the server to be a member.
+Status check_alone(const ServerConfig& config) {
+  const char* option = config.role != "both"                              ? "role"
+                       : !config.advertise.empty()                        ? "advertise"
+                       : config.peer_port && config.peer_port.value() > 0 ? "peer_port"
+                                                                          : nullptr;
+  if (option == nullptr) return {};
+  return invalid_argument("only a member of a cluster has one: name the cluster's database (option join)",
+                          option);
+}
+
 Status open_cluster(ServerParts& parts) {
   const ServerConfig& config = parts.config;
-  if (config.join.empty()) return {};
+  if (config.join.empty()) return check_alone(config);
   LOCI_RETURN_IF_ERROR(check_advertised(config, *parts.log));
   if (config.role == "prefill" && !config.peer_port)
     return invalid_argument(

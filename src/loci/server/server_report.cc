@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loci/base/units.h"
+#include "loci/serve/http/server_address.h"
 #include "loci/serve/store/open_store.h"
 
 namespace loci {
@@ -147,9 +148,8 @@ std::vector<ReportRow> rows_of(const ServerConfig& config, const LoadedEngine& l
 
 std::string url_of(const HttpServer::Options& http, std::uint16_t port) {
   const bool every = http.host == "0.0.0.0" || http.host == "::";
-  std::string name = every ? "127.0.0.1" : http.host;
-  if (name.find(':') != std::string::npos) name = "[" + name + "]";
-  return fmt::format("{}://{}:{}", http.tls.given() ? "https" : "http", name, port);
+  const std::string name = every ? "127.0.0.1" : http.host;
+  return fmt::format("{}://{}", http.tls.given() ? "https" : "http", authority_of(name, port));
 }
 
 }  // namespace

@@ -33,7 +33,11 @@ std::vector<Option> cluster_options() {
                   "HOST:PORT", [](auto& flags) -> auto& { return flags.advertise; });
   advertise.default_note = "the address that it listens on, or this machine's name";
   advertise.set = [set = advertise.set](ServerConfig& flags, const std::string& text) -> Status {
-    if (!text.empty()) LOCI_RETURN_IF_ERROR(parse_member_address(text).status());
+    if (text.empty()) return set(flags, text);
+    LOCI_ASSIGN_OR_RETURN(const auto address, parse_member_address(text));
+    if (address.first == "0.0.0.0" || address.first == "::")
+      return invalid_argument(fmt::format(
+          "expected an address at which others reach this server, found one to listen on, \"{}\"", text));
     return set(flags, text);
   };
   Option peer_port = integer_option(

@@ -4,8 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "loci/cli/option_checks.h"
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
+#include "loci/serve/http/page_guard.h"
 
 namespace loci {
 namespace {
@@ -34,9 +36,14 @@ const std::vector<std::string>& same_list(const std::vector<std::string>& list) 
 
 std::vector<Option> network_options() {
   const std::string group = "network";
+  Option host = text_option({group, "--host", "the address to listen on; 0.0.0.0 listens on every interface"},
+                            "ADDRESS", [](auto& flags) -> auto& { return flags.http.host; });
+  host.set = [set = host.set](ServerConfig& flags, const std::string& text) -> Status {
+    if (text.empty()) return invalid_argument(kNoHost);
+    return set(flags, text);
+  };
   return {
-      text_option({group, "--host", "the address to listen on; 0.0.0.0 listens on every interface"},
-                  "ADDRESS", [](auto& flags) -> auto& { return flags.http.host; }),
+      std::move(host),
       integer_option(
           {group, "--port", "the port to listen on; 0 takes a free one, which is printed at start"},
           [](auto& flags) -> auto& { return flags.http.port; }, 0, 65535),
@@ -52,10 +59,11 @@ std::vector<Option> network_options() {
           {group, "--cors-origin",
            "the origins (https://chat.example) whose web pages may use the API; * allows every origin"},
           "ORIGIN", [](auto& flags) -> auto& { return flags.cors_origins; }, parse_origins, same_list),
-      list_option({group, "--allowed-host",
-                   "further host names by which clients may call a server that has no API keys; a request "
-                   "for any other name gets a 403"},
-                  "NAME", [](auto& flags) -> auto& { return flags.allowed_hosts; }),
+      list_option(
+          {group, "--allowed-host",
+           "further host names by which clients may call a server that has no API keys; a request "
+           "for any other name gets a 403"},
+          "NAME", [](auto& flags) -> auto& { return flags.allowed_hosts; }, parse_host_names, same_list),
       switch_option(
           {group, "--lenient",
            "ignore fields of requests that the server knows and does not serve, and warn once of each such "

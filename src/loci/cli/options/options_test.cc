@@ -154,6 +154,14 @@ TEST(Configuration, ErrorsNameTheirSource) {
                  "expected an integer from 0 to 65535, found \"70000\"");
   sources.flags = {{"--io-limit", "0"}};
   expect_refused(make_configuration(sources), "--io-limit", "expected a size from 1MiB to");
+  sources.flags = {{"--host", ""}};
+  expect_refused(make_configuration(sources), "--host", "by which a server would listen on every interface");
+  sources.flags = {{"--advertise", "0.0.0.0:80"}};
+  expect_refused(make_configuration(sources), "--advertise", "found one to listen on");
+  for (const char* name : {"b.example:80", " b.example", "b.example.", "*.example", "http://b.example"}) {
+    sources.flags = {{"--allowed-host", name}};
+    expect_refused(make_configuration(sources), "--allowed-host", "expected host names");
+  }
   sources.flags = {{"--port", "80"}};
   sources.environment = {"LOCI_PORT=eighty"};
   EXPECT_TRUE(make_configuration(sources).ok()) << "the flag decides, so nobody looks at the variable";

@@ -114,6 +114,17 @@ std::optional<ApiError> target_error(const http::request<http::string_body>& mes
                               utf8_prefix(target->authority, 100)));
 }
 
+// Of one body: no room is ever found for more than all bodies may have.
+struct BodyLimit {
+  std::uint64_t bytes;
+  const char* option;
+};
+BodyLimit body_limit(const HttpLimits& limits) {
+  const std::uint64_t room = limits.bodies_bytes_max + ByteBudget::kFreeBytes;
+  if (room < limits.body_bytes_max) return {room, "max_bodies"};
+  return {limits.body_bytes_max, "max_body"};
+}
+
 ApiError too_many_bodies(const HttpLimits& limits) {
   ApiError error =
       http_error(503,
@@ -300,7 +311,7 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& requ
   error_code error;
   const steady_clock::time_point end =
       steady_clock::now() + std::chrono::nanoseconds(context_.limits.body_timeout);
-  const std::uint64_t bytes_max = context_.limits.body_bytes_max;
+  const std::uint64_t bytes_max = body_limit(context_.limits).bytes;
   parser_->body_limit(bytes_max);
   // It need not come to be refused.
   if (parser_->content_length().value_or(0) > bytes_max) error = http::error::body_limit;
@@ -350,10 +361,10 @@ std::optional<ApiError> Connection::reason(error_code error) {
         "request_timeout");
   }
   if (error == http::error::body_limit) {
-    return http_error(413,
-                      fmt::format("the body is larger than {} bytes (option max_body); send a smaller one",
-                                  limits.body_bytes_max),
-                      "body_too_large");
+    const auto [bytes, option] = body_limit(limits);
+    return http_error(
+        413, fmt::format("the body is larger than {} bytes (option {}); send a smaller one", bytes, option),
+        "body_too_large");
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return http_error(

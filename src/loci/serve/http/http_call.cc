@@ -56,9 +56,7 @@ Status timed_out(const CallRequest& request) {
 http::request<http::string_body> make_message(const CalledServer& server, CallRequest& request) {
   http::request<http::string_body> message(request.method, request.path, 11);
   const ServerAddress& address = server.address;
-  const bool is_v6 = address.host.find(':') != std::string::npos;
-  message.set(http::field::host,
-              fmt::format(fmt::runtime(is_v6 ? "[{}]:{}" : "{}:{}"), address.host, address.port));
+  message.set(http::field::host, authority_of(address.host, address.port));
   message.set(http::field::connection, "close");
   if (!address.key.empty()) message.set(http::field::authorization, "Bearer " + address.key);
   if (!request.body.empty()) message.set(http::field::content_type, "application/json");

@@ -67,9 +67,13 @@ namespace {
 // Of a handshake.
 Status tls_failure(HttpSocket& socket, const std::string& host, const error_code& error) {
   if (const std::string why = socket.distrust(); !why.empty()) {
+    // Another authority would help only where there is none that is trusted.
+    const bool is_its_own_fault = why.find("expired") != why.npos || why.find("not yet valid") != why.npos ||
+                                  why.find("mismatch") != why.npos;
     return invalid_argument(
-        fmt::format("the certificate of {} is not trusted ({}); the option tls_ca names an authority that is",
-                    host, why));
+        fmt::format("the certificate of {} is not trusted ({}); {}", host, why,
+                    is_its_own_fault ? "it needs another certificate, for the name by which it is called"
+                                     : "the option tls_ca names an authority that is"));
   }
   const bool is_of_tls = error.category() == asio::error::get_ssl_category();
   return {is_of_tls ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,

@@ -110,6 +110,17 @@ std::string host_name_of(std::string_view authority) {
   return name;
 }
 
+Result<std::vector<std::string>> parse_host_names(std::vector<std::string> names) {
+  for (const std::string& name : names) {
+    const bool has_port = name.find(':') != std::string::npos;
+    if (name.empty() || name.ends_with('.') || has_port || !may_be_host(name))
+      return invalid_argument(fmt::format(
+          "expected host names such as chat.example, without scheme, port, star or final dot, found \"{}\"",
+          utf8_prefix(name, 100)));
+  }
+  return names;
+}
+
 std::string machine_name() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return {};

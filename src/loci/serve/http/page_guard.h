@@ -53,6 +53,9 @@ class PageGuard {
 bool is_from_page(const HttpRequest& request);
 // "localhost" of "LocalHost:8080", "::1" of "[::1]:80".
 std::string host_name_of(std::string_view authority);
+// The names themselves, as requests' hosts are compared with them. Errors: kInvalidArgument, of one that no
+// request has: with a scheme, a port, a star, or a final dot.
+Result<std::vector<std::string>> parse_host_names(std::vector<std::string> names);
 // This machine's own name; empty where it has none.
 std::string machine_name();
 

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <string>
 #include <system_error>
 
 namespace loci {
@@ -17,6 +18,14 @@ bool is_port(std::string_view text) {
 }
 
 }  // namespace
+
+std::string authority_of(std::string_view host, std::string_view port) {
+  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
+std::string authority_of(std::string_view host, std::uint16_t port) {
+  return authority_of(host, std::to_string(port));
+}
 
 Result<ServerAddress> parse_server_url(std::string_view url, const std::string& authorities) {
   const std::string whole(url);

@@ -2,6 +2,7 @@
 // Where a server is, and how it is spoken to: what the commands that are clients make of a URL.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,10 @@
 #include "loci/serve/http/tls.h"
 
 namespace loci {
+
+// As URLs and Host headers have it: "localhost:8080", "[::1]:8080".
+std::string authority_of(std::string_view host, std::string_view port);
+std::string authority_of(std::string_view host, std::uint16_t port);
 
 struct ServerAddress {
   std::string host;
