@@ -45,7 +45,7 @@ struct MemberSlots {
 };
 inline constexpr std::array<const char*, 3> kMemberTiers = {"device", "host", "disk"};
 
-// How a member serves requests that name a model: not at all; as any name (`--any-model`); by that name.
+// How a member serves requests that name a model: not at all; as any name (option any_model); by that name.
 enum class ServedAs : std::uint8_t { kNothing, kAnything, kNamed };
 
 struct Member {

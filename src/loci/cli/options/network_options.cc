@@ -32,18 +32,22 @@ Result<std::vector<std::string>> parse_origins(std::vector<std::string> origins)
 
 const std::vector<std::string>& same_list(const std::vector<std::string>& list) { return list; }
 
-}  // namespace
-
-std::vector<Option> network_options() {
-  const std::string group = "network";
+Option host_option(const std::string& group) {
   Option host = text_option({group, "--host", "the address to listen on; 0.0.0.0 listens on every interface"},
                             "ADDRESS", [](auto& flags) -> auto& { return flags.http.host; });
   host.set = [set = host.set](ServerConfig& flags, const std::string& text) -> Status {
     if (text.empty()) return invalid_argument(kNoHost);
     return set(flags, text);
   };
+  return host;
+}
+
+}  // namespace
+
+std::vector<Option> network_options() {
+  const std::string group = "network";
   return {
-      std::move(host),
+      host_option(group),
       integer_option(
           {group, "--port", "the port to listen on; 0 takes a free one, which is printed at start"},
           [](auto& flags) -> auto& { return flags.http.port; }, 0, 65535),
