@@ -102,6 +102,8 @@ class EngineSource final : public PeerSource {
       if (const auto* started = std::get_if<GenerationStarted>(&event)) {
         computed = tokens - std::min(tokens, started->cached_tokens);
         tell({.says = PrefillNews::Says::kComputes});  // what it had may be on its disk yet
+      } else if (const auto* restored = std::get_if<GenerationRestored>(&event)) {
+        computed = tokens - std::min(tokens, restored->sources.cached());
       } else if (const auto* more = std::get_if<PromptComputed>(&event)) {
         tell({.says = PrefillNews::Says::kComputes, .tokens = more->tokens});
       } else if (const auto* end = std::get_if<GenerationEnded>(&event)) {

@@ -19,12 +19,18 @@ void Asides::see(const Output& output, Ledger& ledger) {
   LOCI_CHECK(at != live_.end(), "an aside ends once");
   Live& live = at->second;
   if (const auto* started = std::get_if<Started>(&output)) {
-    ledger.started(live.prompt_tokens, started->cached_tokens);
     live.to_compute = live.prompt_tokens - started->cached_tokens;
     if (live.pace != nullptr)
       live.pace->started(started->sources);
     else
       news_.push_back({.id = id, .end = {}});
+    return;
+  }
+  if (const auto* restored = std::get_if<Restored>(&output)) {
+    const std::uint32_t cached = restored->sources.cached();
+    ledger.restored(live.prompt_tokens, cached);
+    live.to_compute = live.prompt_tokens - cached;
+    if (live.pace != nullptr) live.pace->restored(restored->sources);
     return;
   }
   if (std::holds_alternative<TokenSampled>(output)) return ledger.sampled();

@@ -164,16 +164,23 @@ void Clients::mix(std::uint64_t a, std::uint64_t b) {
 void Clients::see(const Started& started) {
   RequestRecord& record = of(started.request);
   if (record.admitted == kNever) record.admitted = agenda_.now();
-  const EarlyReadPace& reads = live_.at(started.request.value).reads;
-  const ContextSources from = reads.as_read(started.sources);
+  take_sources(started.request, started.sources);
+  record.planned = started.sources.restore.planned;
+  live_.at(started.request.value).started = true;
+  mix(started.request.value, started.cached_tokens);
+}
+
+void Clients::see(const Restored& restored) { take_sources(restored.request, restored.sources); }
+
+void Clients::take_sources(RequestId id, const ContextSources& sources) {
+  RequestRecord& record = of(id);
+  const EarlyReadPace& reads = live_.at(id.value).reads;
+  const ContextSources from = reads.as_read(sources);
   record.from = {from.device, from.host, from.disk, from.shared};
   // What was computed for it just before, elsewhere or for a read, is not from the past.
   record.from[3] -= std::min(record.from[3], record.prefilled);
   record.from[0] -= std::min(record.from[0], reads.computed());
   record.hidden = from.hidden;
-  record.planned = started.sources.restore.planned;
-  live_.at(started.request.value).started = true;
-  mix(started.request.value, started.cached_tokens);
 }
 
 void Clients::see(const TokenSampled& sampled) {

@@ -55,6 +55,7 @@ class Clients {
   TokenId next_token(RequestId id);
   // What an instance says.
   void see(const Started& started);
+  void see(const Restored& restored);
   void see(const TokenSampled& sampled);
   void end(RequestId id, Outcome outcome);
   // Another instance has computed so much of its prompt, which its own will read as state of a peer.
@@ -103,6 +104,7 @@ class Clients {
   void go_on_without(std::uint32_t conversation);
   // The cuts of the conversation's history if it is too long; absent: it cannot go on.
   std::optional<std::vector<TokenRange>> cuts(std::uint32_t conversation) const;
+  void take_sources(RequestId id, const ContextSources& sources);
   void mix(std::uint64_t a, std::uint64_t b);
 
   const Trace& trace_;

@@ -439,6 +439,7 @@ void World::pause_one() {
   Client& from = client(id);
   from.paused = !from.paused;
   history_.pauses += from.paused;
+  from.was_paused = true;
   step(Pause{.request = id, .paused = from.paused});
 }
 

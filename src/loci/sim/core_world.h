@@ -131,6 +131,9 @@ class World {
     bool paused = false;
     std::uint32_t poisoned_passes = 0;  // in a row
     std::uint32_t cached_tokens = 0;
+    std::set<std::uint32_t> computed;  // of its prompt, before its first sample
+    bool restored = false;
+    bool was_paused = false;
     GrammarEnd grammar_end = GrammarEnd::kGoesOn;
   };
   // To what the state of a token belongs.
@@ -253,6 +256,7 @@ class World {
 
   void see(const Plan& plan);
   void see(const Started& output);
+  void see(const Restored& output);
   void see(const TokenSampled& output);
   void see(const Finished& output);
   void see(const Rejected& output);

@@ -50,6 +50,19 @@ void World::see(const Started& output) {
   if (options_.ends_are_found) check_end_found(started);
 }
 
+void World::see(const Restored& output) {
+  Client& from = client(output.request);
+  require(from.started && !from.restored && !from.ended && from.tokens.size() == from.prompt_tokens,
+          "sources are told once, before the first token");
+  from.restored = true;
+  const std::uint32_t cached = output.sources.cached();
+  std::uint32_t sum = cached;
+  for (const std::uint32_t tokens : output.sources.computed) sum += tokens;
+  require(sum == from.prompt_tokens, "a prompt was found or computed");
+  require(cached <= from.cached_tokens, "nothing is found that was not");
+  from.cached_tokens = cached;
+}
+
 // It goes on from the last token of the longest sequence that it continues.
 void World::check_end_found(const Client& started) {
   const std::vector<Seen> seen = seen_by(started, started.tokens, started.tenant);
@@ -82,7 +95,7 @@ void World::check_cached(const Client& started, std::uint32_t said) const {
 
 void World::see(const TokenSampled& output) {
   Client& from = client(output.request);
-  require(from.started && !from.ended, "tokens come between start and end");
+  require(from.restored && !from.ended, "tokens come between start and end");
   require(from.tokens.empty() || from.grammar_end != GrammarEnd::kFailed,
           "a grammar that fails gives no token");
   const std::uint64_t state = from.tokens.empty() ? prefix_begin(from.tenant)
@@ -102,6 +115,9 @@ void World::see(const Finished& output) {
   require(output.usage.prompt_tokens == from.prompt_tokens && output.usage.completion_tokens == sampled &&
               output.usage.cached_tokens == from.cached_tokens,
           "usage counts");
+  const bool gave_way = output.usage.suspensions > 0 || from.was_paused;
+  require(gave_way || from.computed.size() <= from.prompt_tokens - from.cached_tokens,
+          "what was computed does not count as cached");
   const bool stopped =
       sampled > 0 && sampled >= from.arrival.min_new_tokens &&
       std::count(from.arrival.stop_tokens.begin(), from.arrival.stop_tokens.end(), from.tokens.back()) > 0;

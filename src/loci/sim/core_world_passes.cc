@@ -140,7 +140,7 @@ void World::write_span(Flight& flight, std::size_t index, bool garbage) {
   const Pass& pass = *flight.plan.pass;
   const Span& span = pass.spans[index];
   const SpanPlan& plan = flight.plan.spans[index];
-  const Client& from = client(plan.request);
+  Client& from = client(plan.request);
   const std::size_t end = span.position + span.tokens.size();
   check_span(flight, span, plan);
   if (!plan.sample) ++history_.holes;
@@ -161,7 +161,10 @@ void World::write_span(Flight& flight, std::size_t index, bool garbage) {
       written = true;
     }
     require(written, "nothing is computed for nothing");
-    if (!garbage) flight.written.emplace_back(plan.request, seen[p]);
+    if (garbage) continue;
+    flight.written.emplace_back(plan.request, seen[p]);
+    if (from.tokens.size() == from.prompt_tokens && p < from.prompt_tokens)
+      from.computed.insert(static_cast<std::uint32_t>(p));
   }
 }
 

@@ -30,7 +30,7 @@ class Ledger {
     --live_;
     if (output.may_come_again()) ++rejected_;
   }
-  void started(std::uint32_t prompt_tokens, std::uint32_t cached_tokens) {
+  void restored(std::uint32_t prompt_tokens, std::uint32_t cached_tokens) {
     prompt_ += prompt_tokens;
     cached_ += cached_tokens;
   }

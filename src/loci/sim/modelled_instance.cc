@@ -185,8 +185,10 @@ void ModelledInstance::see(const Output& output) {
   const RequestId id = std::visit([](const auto& one) { return one.request; }, output);
   if (is_aside(id)) return asides_.see(output, ledger_);
   if (const auto* started = std::get_if<Started>(&output)) {
-    ledger_.started(clients_.record(started->request).prompt_tokens, started->cached_tokens);
     clients_.see(*started);
+  } else if (const auto* restored = std::get_if<Restored>(&output)) {
+    ledger_.restored(clients_.record(restored->request).prompt_tokens, restored->sources.cached());
+    clients_.see(*restored);
   } else if (const auto* sampled = std::get_if<TokenSampled>(&output)) {
     ledger_.sampled();
     ++report_.sampled;

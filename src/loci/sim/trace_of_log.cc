@@ -157,6 +157,7 @@ class LogReader {
     if (at != live_.end() && at->second.said.empty()) at->second.left = now_;
   }
   void see(const Started&) {}
+  void see(const Restored&) {}
   void see(const TokenSampled& sampled) {
     if (const auto at = live_.find(sampled.request); at != live_.end())
       at->second.said.push_back(sampled.token);

@@ -426,6 +426,7 @@ CoreStats Core::State::stats() const {
   stats.tiers[0].evictions_total = index_.evictions();
   stats.spans_wasted_total = flights_.spans_wasted();
   transfers_.add_stats(stats);
+  sources_.add_stats(stats);
   recovery_.add_stats(stats);
   forgotten_.add_stats(stats);
   device_memory_.add_stats(stats);

@@ -167,7 +167,8 @@ struct CoreStats {
   std::uint32_t blocks_pinned = 0;                 // needed by running requests
   std::array<PoolStats, kLayerGroupsMax> pools{};  // by group
   std::uint32_t blocks_public = 0;                 // blocks of each group that public prefixes hold
-  std::uint64_t tokens_cached_total = 0;           // prompt tokens whose state was reused, ever
+  // Of prompts whose first token was sampled, or whose requests have ended after they were admitted.
+  std::uint64_t tokens_cached_total = 0;  // whose state was reused, ever
   std::uint64_t tokens_prompt_total = 0;
   std::uint64_t tokens_generated_total = 0;
   std::uint64_t tokens_computed_total = 0;  // rows of all passes
@@ -194,7 +195,7 @@ struct CoreStats {
   std::uint64_t forgets_waiting = 0;      // Forget events that wait for users of their state
   std::uint64_t given_back_total = 0;     // blocks whose memory went back to the system
   std::uint64_t forgets_given_up_total = 0;  // of too many waiting ones; their state is evicted in time
-  // Tokens of prompts by the tier that their state came from, and computed ones by reason.
+  // Of the same prompts tokens by the tier that their state came from, and computed ones by reason.
   std::array<std::uint64_t, kTiers> tokens_from_total{};
   std::array<std::uint64_t, kMissReasons> tokens_missed_total{};
 };

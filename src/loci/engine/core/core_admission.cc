@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Taking a request that waits into the batch: restores.h says what it finds, admission.h whether that fits.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "loci/engine/core/core_state.h"
@@ -32,9 +33,9 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
       room_.block(request.id);
     return false;
   }
-  ContextSources from = restores_.sources(request, probes, rules.copies);
+  FoundSources found = restores_.sources(request, probes, rules.copies);
   request.to_project = restores_.to_project(request, probes);
-  from.restore = forecast;
+  found.sum.restore = forecast;
   queue_.begin_running(request.tenant);
   take_off_queue(request);
   const bool first = !request.was_admitted();
@@ -45,23 +46,25 @@ bool Core::State::try_admit(CoreRequest& request, std::uint64_t& booked, CorePas
   // (What is loaded for it others need not compute.)
   const bool for_others = tables_.begin_loads(request, probes);
   booked = for_others ? former_.prompt_tokens() : booked + former_.missing_tokens(request);
-  if (first) start(request, from, plan);
+  if (first) start(request, std::move(found), plan);
   return true;
 }
 
-void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
-  request.cached_tokens = from.cached();
+void Core::State::start(CoreRequest& request, FoundSources found, Plan& plan) {
+  ContextSources& from = found.sum;
   for (const std::uint32_t i : request.loads) {
     const Nanos ends = transfers_.arrives_at(request.blocks[i].block());
     from.predicted_load = std::max(from.predicted_load, ends - now_);
   }
-  totals_.tokens_cached_total += request.cached_tokens;
-  totals_.tokens_prompt_total += request.prompt_tokens;
-  for (std::size_t tier = 0; tier < kTiers; ++tier)
-    totals_.tokens_from_total[tier] += from.of(static_cast<Tier>(tier));
-  for (std::size_t i = 0; i < kMissReasons; ++i) totals_.tokens_missed_total[i] += from.computed[i];
-  charge(request, request.prompt_tokens - request.cached_tokens);
-  plan.outputs.emplace_back(Started{request.id, request.cached_tokens, from});
+  charge(request, request.prompt_tokens - from.cached());
+  plan.outputs.emplace_back(Started{request.id, from.cached(), from});
+  PromptSources::start(request, std::move(found));
+}
+
+// Once it has its first sample, or ends before that.
+void Core::State::settle_sources(CoreRequest& request, Plan& plan) {
+  if (const std::optional<ContextSources> from = sources_.settle(request))
+    plan.outputs.emplace_back(Restored{request.id, *from});
 }
 
 }  // namespace loci

@@ -75,6 +75,7 @@ void Core::State::check_owners() const {
     shared_questions_.check_invariants(*request);
     beginnings_.check_invariants(*request, now_);
     preloads_.check_invariants(*request);
+    PromptSources::check_invariants(*request);
     room_seen = std::max(room_seen, request->preload->seen);
     const auto lends = lent.find(id);
     Windows::check_lent(*request, lends == lent.end() ? GroupCounts{} : lends->second);

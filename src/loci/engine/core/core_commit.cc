@@ -25,6 +25,8 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     if (!span.counts) continue;
     for (std::size_t p = 0; p < span.piece_count; ++p)
       tables_.fill(*span.request, pass.pieces[span.first_piece + p], pass);
+    const std::uint32_t not_found = PromptSources::computed(*span.request, span.position, span.count);
+    if (not_found > 0) charge(*span.request, not_found);
     if (!span.sample) continue;
     const SpanOutcome& outcome = done.spans[i];
     LOCI_CHECK(outcome.sample.has_value() || outcome.end != GrammarEnd::kGoesOn, "a sample was asked for");
@@ -63,6 +65,7 @@ void Core::State::end_flight(CorePass& pass) {
 }
 
 void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan) {
+  settle_sources(request, plan);
   if (request.is_public) {  // the prompt's state is there, and that is all
     keep_public(request);
     return end(request, FinishReason::kStop, plan);
@@ -124,9 +127,10 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   }
   if (request.paused) --paused_;
   deadlines_.drop(request);
+  settle_sources(request, plan);
+  const std::uint32_t cached = request.sources->found.sum.cached();
   plan.outputs.emplace_back(Finished{
-      request.id, reason,
-      Usage{request.prompt_tokens, request.cached_tokens, request.new_tokens(), request.suspensions}});
+      request.id, reason, Usage{request.prompt_tokens, cached, request.new_tokens(), request.suspensions}});
   queue_rate_.ended(now_, !queue_.empty());
   requests_.erase(request.id);
 }

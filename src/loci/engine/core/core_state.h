@@ -2,7 +2,7 @@
 // The core's state machine. It routes events between owners (docs/ARCHITECTURE.md has what each of them owns,
 // and whom it calls) and holds the requests. In these source files:
 //   core.cc            construction, events in, plans out
-//   core_admission.cc  taking a request into the batch
+//   core_admission.cc  taking a request into the batch; what it is told of its prompt's state
 //   core_schedule.cc   in which order requests grow and a pass is filled
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       whose requests are admitted next; the queue; whoever gives way is suspended
@@ -41,6 +41,7 @@
 #include "loci/engine/core/places.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/preloads.h"
+#include "loci/engine/core/prompt_sources.h"
 #include "loci/engine/core/queue_needs.h"
 #include "loci/engine/core/queue_rate.h"
 #include "loci/engine/core/recovery.h"
@@ -99,7 +100,8 @@ class Core::State {
 
   // core_admission.cc
   bool try_admit(CoreRequest& request, std::uint64_t& booked, CorePass& pass, Plan& plan);
-  void start(CoreRequest& request, ContextSources from, Plan& plan);
+  void start(CoreRequest& request, FoundSources found, Plan& plan);
+  void settle_sources(CoreRequest& request, Plan& plan);
 
   // core_public.cc
   Status refusal(const Arrival& event) const;
@@ -202,6 +204,7 @@ class Core::State {
   PeerReads peer_reads_;
   StateAge state_age_;
   SharedQuestions shared_questions_;
+  PromptSources sources_;
 
   Nanos now_ = 0;
   bool decodes_next_ = false;  // split_: the last pass was of prompts

@@ -76,7 +76,10 @@ void Core::State::on(const MovesEnded& event, Plan& plan) {
   const std::optional<OperationId> first_pass = flights_.first_id();
   for (const MoveOutcome& outcome : event.moves) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
-    if (ended.missed) tables_.miss(*ended.missed);
+    if (ended.missed) {
+      PromptSources::lost(batch_, *ended.missed);
+      tables_.miss(*ended.missed);
+    }
     if (ended.served) peer_reads_.ended(*ended.served);
     for (Transfers::ReadSlot& slot : ended.still_read) flights_.detach(slot.group, std::move(slot.slot));
   }

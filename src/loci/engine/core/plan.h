@@ -128,6 +128,12 @@ enum class MoveResult : std::uint8_t {
   kGone,  // the shared store does not have it any more
 };
 inline constexpr std::size_t kMoveResults = 6;
+// Why what a load of it should have brought is computed.
+constexpr MissReason miss_reason_of(MoveResult result) {
+  return result == MoveResult::kTooSlow ? MissReason::kTooSlow
+         : result == MoveResult::kGone  ? MissReason::kEvicted
+                                        : MissReason::kDamaged;
+}
 
 struct MoveOutcome {
   OperationId move;
@@ -258,8 +264,7 @@ struct RestoreForecast {
   Nanos computing_all = 0;  // if nothing were loaded
 };
 
-// Where a prompt's state came from when the request was first admitted. The tokens of all sources add up to
-// the prompt.
+// Where a prompt's state comes from. The tokens of all sources add up to the prompt.
 struct ContextSources {
   std::uint32_t device = 0;
   std::uint32_t host = 0;
@@ -281,15 +286,22 @@ struct ContextSources {
 struct Usage {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;      // tokens of the prompt whose state was there when the request was
-                                        // first admitted
+                                        // first admitted, and came
   std::uint32_t completion_tokens = 0;  // counts a stop token that ended the request
   std::uint32_t suspensions = 0;
 };
 
-// A request was first admitted.
+// A request was first admitted. Loads of what was found may still fail.
 struct Started {
   RequestId request;
   std::uint32_t cached_tokens = 0;
+  ContextSources sources;
+};
+
+// Where the prompt's state has come from: what failed to come counts as computed. After Started, once, before
+// the first token, or before Finished if there is none.
+struct Restored {
+  RequestId request;
   ContextSources sources;
 };
 
@@ -317,7 +329,7 @@ struct Rejected {
   }
 };
 
-using Output = std::variant<Started, TokenSampled, Finished, Rejected>;
+using Output = std::variant<Started, Restored, TokenSampled, Finished, Rejected>;
 
 // What the executor must know of each span, beside what the backend gets.
 struct SpanPlan {

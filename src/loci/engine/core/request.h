@@ -88,6 +88,25 @@ struct RequestPrefix {
   std::uint32_t public_blocks = 0;  // how many of its first blocks belong to public prefixes
 };
 
+// Where the first tokens of one of a prompt's blocks came from; the others are computed.
+struct BlockSource {
+  Tier from = Tier::kDevice;
+  bool hidden = false;  // as hidden states
+  std::uint8_t tokens = 0;
+};
+// Of all blocks of a prompt, and their sum.
+struct FoundSources {
+  ContextSources sum;
+  std::vector<BlockSource> blocks;
+};
+
+// prompt_sources.h
+struct RequestSources {
+  FoundSources found;              // at its first admission, less what did not come
+  std::optional<MissReason> lost;  // why a load has failed since
+  bool is_open = false;            // it was admitted, and is not settled; later there is the sum alone
+};
+
 // windows.h, for groups with a window
 struct RequestWindows {
   GroupCounts promised{};    // slots that it may hold
@@ -115,6 +134,7 @@ class Beginnings;
 class Flights;
 class Preloads;
 class Prefixes;
+class PromptSources;
 class SharedQuestions;
 class Windows;
 
@@ -133,7 +153,6 @@ struct CoreRequest : RequestFacts {
   // queue.
   bool paused = false;
   FinishReason end_reason = FinishReason::kCancelled;  // only for a request that is ending
-  std::uint32_t cached_tokens = 0;
   std::uint32_t suspensions = 0;
   // Giving way (giving_way.h).
   std::uint64_t passed_by =
@@ -181,6 +200,7 @@ struct CoreRequest : RequestFacts {
   OwnedBy<Preloads, RequestPreload> preload;
   OwnedBy<Prefixes, RequestNames> names;
   OwnedBy<Admission, RequestPrefix> prefix;
+  OwnedBy<PromptSources, RequestSources> sources;
   OwnedBy<Windows, RequestWindows> windows;
   OwnedBy<Flights, RequestPasses> passes;
 

@@ -381,7 +381,8 @@ std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, cons
     one[index_of(*from)] = transfers_.restorable(found, i);
   }
   std::vector<std::uint32_t> out;
-  const Nanos prefill = config_.preload == "buffer" ? sources(request, probes, true).predicted_compute : 0;
+  const Nanos prefill =
+      config_.preload == "buffer" ? sources(request, probes, true).sum.predicted_compute : 0;
   for (const LoadLink link : kEveryLoadLink) {
     const std::vector<std::uint32_t>& first = blocks[index_of(link)];
     std::uint64_t count = first.size();
@@ -397,40 +398,45 @@ std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, cons
   return out;
 }
 
-ContextSources Restores::sources(const CoreRequest& request, const CoreProbes& probes,
-                                 bool with_copies) const {
-  ContextSources from;
+BlockSource Restores::source_of(const CoreRequest& request, const CoreProbe& found, std::uint32_t number,
+                                std::uint32_t there, std::uint32_t count) const {
+  const auto source = [](Tier from, bool hidden, std::uint32_t tokens) {
+    return BlockSource{from, hidden, static_cast<std::uint8_t>(tokens)};
+  };
+  if (found.load) {
+    const Tier tier = transfers_.load_tier(found);
+    return source(tier, tier == Tier::kDisk && transfers_.from_hidden(found), kBlockTokens);
+  }
+  const std::optional<Tier> preloaded =
+      there == count ? preloaded_from(request, found, number) : std::nullopt;
+  if (preloaded) return source(*preloaded, preloaded == Tier::kDisk && transfers_.from_hidden(found), count);
+  const std::optional<CoreBeginning>& beginning = request.beginning->found;
+  const bool brought = beginning && found.source == CoreProbe::Source::kCopy && there == found.run &&
+                       there > 0 && index_.find(beginning->key) == found.sibling;
+  if (brought) return source(beginning->from, beginning->hidden, there);
+  return source(Tier::kDevice, false, there);
+}
+
+FoundSources Restores::sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const {
+  FoundSources out;
+  out.blocks.reserve(probes.blocks.size());
+  ContextSources& sum = out.sum;
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
     const bool last = i + 1 == probes.blocks.size();
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t count = last ? request.length() - begin : kBlockTokens;
     const std::uint32_t there = tokens_there(probes, i, with_copies);
-    if (found.load) {
-      const Tier tier = transfers_.load_tier(found);
-      from.of(tier) += kBlockTokens;
-      if (tier == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += kBlockTokens;
-      continue;
-    }
-    const std::optional<Tier> preloaded =
-        !last && there == count ? preloaded_from(request, found, i) : std::nullopt;
-    if (preloaded) {
-      from.of(*preloaded) += count;
-      if (preloaded == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
-      continue;
-    }
-    const bool brought = request.beginning->found && found.source == CoreProbe::Source::kCopy &&
-                         there == found.run && there > 0 &&
-                         index_.find(request.beginning->found->key) == found.sibling;
-    from.of(brought ? request.beginning->found->from : Tier::kDevice) += there;
-    if (brought && request.beginning->found->hidden) from.hidden += there;
-    if (there == count) continue;
+    const BlockSource& from = out.blocks.emplace_back(source_of(request, found, i, there, count));
+    sum.of(from.from) += from.tokens;
+    if (from.hidden) sum.hidden += from.tokens;
+    if (from.tokens == count) continue;
     MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.node, found.key);
     if (found.too_slow) reason = MissReason::kTooSlow;
-    from.computed[static_cast<std::size_t>(reason)] += count - there;
-    from.predicted_compute += pass_times_.compute(begin + there, count - there);
+    sum.computed[static_cast<std::size_t>(reason)] += count - from.tokens;
+    sum.predicted_compute += pass_times_.compute(begin + from.tokens, count - from.tokens);
   }
-  return from;
+  return out;
 }
 
 }  // namespace loci

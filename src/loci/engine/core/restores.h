@@ -110,13 +110,16 @@ class Restores {
   // --- where it comes from ---
 
   // Where the state of the request's tokens comes from, and why the rest does not. Before it is admitted.
-  ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
+  FoundSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
 
  private:
   // Counts what groups without window need.
   void count_needs(CoreProbes& probes) const;
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
   std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
+  // The same of one block, of whose `count` tokens `there` are on the device, or will be copied there.
+  BlockSource source_of(const CoreRequest& request, const CoreProbe& found, std::uint32_t number,
+                        std::uint32_t there, std::uint32_t count) const;
   // The price of loading the block, with projecting; without that of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // What else is booked: links, the batch, who waits. Nothing of the request itself.

@@ -426,13 +426,10 @@ void Transfers::end_read(const InFlight& move, const MoveOutcome& outcome) {
                        : move.from == Tier::kDisk
                            ? result == MoveResult::kDamaged || result == MoveResult::kFailed
                            : result == MoveResult::kDamaged;
-  const MissReason reason = result == MoveResult::kTooSlow ? MissReason::kTooSlow
-                            : result == MoveResult::kGone  ? MissReason::kEvicted
-                                                           : MissReason::kDamaged;
   for (const MovePart& part : move.parts) {
     index_.end_read(id, move.from, part.group);
     if (!dropped || index_.block(id).copy(move.from, part.group)->readers > 0) continue;
-    index_.drop_copy(id, move.from, part.group, reason);
+    index_.drop_copy(id, move.from, part.group, miss_reason_of(result));
   }
 }
 

@@ -17,7 +17,7 @@ namespace loci {
 
 // The version of the format and of the decisions: it changes whenever the core decides differently for the
 // same events. Logs of other versions are refused, because replaying them would show nothing.
-inline constexpr std::uint32_t kLogVersion = 38;
+inline constexpr std::uint32_t kLogVersion = 39;
 
 // A secret that is left out reads as zero. Only plans that follow a disk's entries, or blocks that peers ask
 // for by key, depend on it.

@@ -17,10 +17,7 @@ void put_named(LogWriter& w, const BlockEntry& e) {
   w.number(e.depth);
   for (const TokenId token : e.tokens) w.id(token);
 }
-void put(LogWriter& w, const Started& o) {
-  w.id(o.request);
-  w.number(o.cached_tokens);
-  const ContextSources& sources = o.sources;
+void put(LogWriter& w, const ContextSources& sources) {
   for (const std::uint32_t tokens :
        {sources.device, sources.host, sources.disk, sources.shared, sources.hidden})
     w.number(tokens);
@@ -30,6 +27,15 @@ void put(LogWriter& w, const Started& o) {
   const RestoreForecast& restore = sources.restore;
   w.number(static_cast<std::uint8_t>(restore.rule));
   for (const Nanos time : {restore.planned, restore.loading_all, restore.computing_all}) w.number(time);
+}
+void put(LogWriter& w, const Started& o) {
+  w.id(o.request);
+  w.number(o.cached_tokens);
+  put(w, o.sources);
+}
+void put(LogWriter& w, const Restored& o) {
+  w.id(o.request);
+  put(w, o.sources);
 }
 void put(LogWriter& w, const TokenSampled& o) {
   w.id(o.request);

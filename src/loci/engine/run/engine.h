@@ -49,9 +49,13 @@ struct GenerationRequest {
 };
 
 // The events of a request, for its listener: at most one GenerationStarted, then how far its prompt is
-// computed, if it wants to know, then tokens, then exactly one end.
+// computed, if it wants to know, then GenerationRestored (if it has started), tokens, and exactly one end.
 struct GenerationStarted {
   std::uint32_t cached_tokens = 0;
+  ContextSources sources;
+};
+// Where its prompt's state has come from: what was found and failed to come counts as computed.
+struct GenerationRestored {
   ContextSources sources;
 };
 // After a pass that computed some of the prompt, and not its last token.
@@ -67,7 +71,8 @@ struct GenerationEnded {
   FinishReason reason = FinishReason::kStop;
   Usage usage;
 };
-using GenerationEvent = std::variant<GenerationStarted, PromptComputed, GeneratedToken, GenerationEnded>;
+using GenerationEvent =
+    std::variant<GenerationStarted, PromptComputed, GenerationRestored, GeneratedToken, GenerationEnded>;
 
 // Called on the core's thread, in order. It must not block nor call back into the engine; it passes the event
 // on to a queue or a strand.

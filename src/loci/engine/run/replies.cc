@@ -84,6 +84,11 @@ void Replies::tell_one(const Started& started) {
                                                             .sources = started.sources}});
 }
 
+void Replies::tell_one(const Restored& restored) {
+  deliveries_.push_back(
+      {active_.at(restored.request).listener, GenerationRestored{.sources = restored.sources}});
+}
+
 // The core names the token; its log-probabilities came with the pass.
 void Replies::tell_one(const TokenSampled& token) {
   GeneratedToken event{.token = token.token};

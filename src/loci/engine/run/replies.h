@@ -77,6 +77,7 @@ class Replies {
 
   void tell_computed(const FlyingSpan& span);
   void tell_one(const Started& started);
+  void tell_one(const Restored& restored);
   void tell_one(const TokenSampled& token);
   void tell_one(const Finished& finished);
   void tell_one(const Rejected& rejected);

@@ -53,6 +53,7 @@ class TierDriver {
     }
     for (const Output& output : plan.outputs) {
       if (const auto* started = std::get_if<Started>(&output)) starts.push_back(*started);
+      if (const auto* restored = std::get_if<Restored>(&output)) restores.push_back(*restored);
       if (const auto* finished = std::get_if<Finished>(&output)) ends.push_back(*finished);
     }
     return plan;
@@ -126,6 +127,7 @@ class TierDriver {
   std::vector<Move> on_disk;
   std::map<std::pair<std::uint32_t, SlotId>, Move> disk;  // by pool and slot, what was moved there
   std::vector<Started> starts;
+  std::vector<Restored> restores;
   std::vector<Finished> ends;
   std::size_t rows = 0;  // rows that all passes have computed
 };

@@ -2,6 +2,7 @@
 #include "loci/serve/generation/early_read_pace.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -13,6 +14,10 @@ namespace {
 // A read costs a row of a pass, and whoever submits it the keys of all tokens before: so it brings so many
 // tokens at least, and an eighth of those that are there.
 constexpr std::uint32_t kEarlyTokens = 256;
+
+std::uint32_t sum_of(const std::array<std::uint32_t, kMissReasons>& computed) {
+  return std::accumulate(computed.begin(), computed.end(), 0u);
+}
 
 }  // namespace
 
@@ -29,7 +34,7 @@ void EarlyReadPace::begin(std::uint32_t tokens) {
 }
 
 void EarlyReadPace::started(const ContextSources& from) {
-  const std::uint32_t computed = std::accumulate(from.computed.begin(), from.computed.end(), 0u);
+  const std::uint32_t computed = sum_of(from.computed);
   const bool is_first = !std::exchange(has_started_, true);
   tokens_ += from.shared;
   computed_ += computed;
@@ -37,6 +42,14 @@ void EarlyReadPace::started(const ContextSources& from) {
   if (computed > kBlockTokens || (!is_first && from.host + from.disk > 0)) is_over_ = true;
   is_queued_ = false;
   reached_ = asked_;
+  found_ = from;
+}
+
+void EarlyReadPace::restored(const ContextSources& from) {
+  const std::uint32_t late = sum_of(from.computed) - sum_of(found_.computed);
+  computed_ += late;
+  tokens_ -= found_.shared - from.shared;
+  if (late > kBlockTokens) is_over_ = true;
 }
 
 void EarlyReadPace::ended(StatusCode code) {

@@ -24,9 +24,11 @@ class EarlyReadPace {
   // `prompt` tokens have state; absent: none.
   std::optional<std::uint32_t> next(std::uint32_t ready, std::uint32_t prompt) const;
 
-  // A read of so many tokens begins, is admitted (`from`: where it found them), ends.
+  // A read of so many tokens begins, is admitted (`from`: where it found them), has read them (what failed to
+  // come it has computed), ends.
   void begin(std::uint32_t tokens);
   void started(const ContextSources& from);
+  void restored(const ContextSources& from);
   void ended(StatusCode code);
 
   bool is_open() const { return is_open_; }      // a read has not ended
@@ -48,6 +50,7 @@ class EarlyReadPace {
   std::uint32_t reached_ = 0;  // the same, by the last one of which something may have been brought
   std::uint32_t tokens_ = 0, computed_ = 0;
   std::uint32_t had_ = 0;  // that this server had before the first read
+  ContextSources found_;   // by the last one that was admitted
   bool is_open_ = false, is_queued_ = false, is_over_ = false;
   bool has_started_ = false;  // a read was admitted
 };

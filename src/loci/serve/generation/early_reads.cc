@@ -16,6 +16,8 @@ GenerationListener note_in(std::shared_ptr<EarlyReads> reads) {
   return [reads = std::move(reads)](const GenerationEvent& event) {
     if (const auto* started = std::get_if<GenerationStarted>(&event)) {
       reads->change([&](EarlyReadPace& pace) { pace.started(started->sources); });
+    } else if (const auto* restored = std::get_if<GenerationRestored>(&event)) {
+      reads->change([&](EarlyReadPace& pace) { pace.restored(restored->sources); });
     } else if (const auto* ended = std::get_if<GenerationEnded>(&event)) {
       reads->change([&](EarlyReadPace& pace) { pace.ended(ended->status.code()); });
     }

@@ -115,6 +115,20 @@ TEST(EarlyReadPace, WhatWasLoadedAheadOfAReadCameFromPeers) {
   EXPECT_EQ(found.shared, 1'104u);
 }
 
+// What a peer was said to have and did not give is computed by the read, which is the last one then.
+TEST(EarlyReadPace, WhatDoesNotComeIsComputed) {
+  for (const std::uint32_t lost : {0u, 32u, 64u}) {
+    EarlyReadPace pace;
+    pace.begin(512);
+    pace.started({.shared = 512, .computed = {1}});
+    pace.restored({.shared = 512 - lost, .computed = {1 + lost}});
+    pace.ended(StatusCode::kOk);
+    EXPECT_EQ(pace.tokens(), 512 - lost);
+    EXPECT_EQ(pace.computed(), 1 + lost);
+    EXPECT_EQ(pace.is_over(), lost > 32);
+  }
+}
+
 TEST(EarlyReadPace, AReadThatDoesNotPayIsTheLast) {
   const auto is_over = [](const ContextSources& first, const ContextSources& second, StatusCode end) {
     EarlyReadPace pace;

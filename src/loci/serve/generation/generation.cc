@@ -217,6 +217,8 @@ void Generation::on_event(const MailboxEvent& event) {
   if (!slots_[event.choice].open) return;
   if (const auto* started = std::get_if<GenerationStarted>(&event.event)) {
     on_started(event.choice, *started, event.at);
+  } else if (const auto* restored = std::get_if<GenerationRestored>(&event.event)) {
+    take_sources(event.choice, restored->sources);
   } else if (const auto* token = std::get_if<GeneratedToken>(&event.event)) {
     on_token(event.choice, *token, event.at);
   } else {
@@ -224,24 +226,29 @@ void Generation::on_event(const MailboxEvent& event) {
   }
 }
 
-void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
+void Generation::take_sources(std::uint32_t index, const ContextSources& sources) {
   Slot& slot = slots_[index];
   const std::uint32_t prompt = index / prepared_.fields.choices;
   const ComputedElsewhere::Prompt handed =
       prepared_.elsewhere ? prepared_.elsewhere->prompts[prompt] : ComputedElsewhere::Prompt();
   const EarlyReadPace early = handed.early ? handed.early->now() : EarlyReadPace();
-  slot.sources = early.as_read(started.sources);
+  slot.sources = early.as_read(sources);
   // Of a prompt that is scored the engine has had the first token; the others are computed as forced ones.
   slot.sources.computed[static_cast<std::size_t>(MissReason::kNeverSeen)] += slot.forced_tokens;
   // What was computed for it just before, at another member or for a read, was not kept from before.
   const std::uint32_t fresh = std::min(slot.sources.shared, handed.computed) + early.computed();
-  slot.cached_tokens = started.cached_tokens - std::min(started.cached_tokens, fresh);
+  slot.cached_tokens = sources.cached() - std::min(sources.cached(), fresh);
   if (!slot.said.empty()) {
     // What stands behind the prompt is no part of it.
     const std::size_t kept = kept_tokens(prepared_, prompt);
     slot.cached_tokens = std::min(slot.cached_tokens, static_cast<std::uint32_t>(kept));
-    resumes_ = true;
   }
+}
+
+void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
+  Slot& slot = slots_[index];
+  take_sources(index, started.sources);
+  if (!slot.said.empty()) resumes_ = true;
   slot.started_at = at;
   services_.metrics.queued(at - submitted_at_);
   accepted_ = true;

@@ -65,6 +65,8 @@ class Generation {
   void score_prompt(GenerationRequest& request, Slot& slot);
   void on_event(const MailboxEvent& event);
   void on_started(std::uint32_t index, const GenerationStarted& started, Nanos at);
+  // Where its prompt's state comes from: what was found, then what came of it.
+  void take_sources(std::uint32_t index, const ContextSources& sources);
   void on_token(std::uint32_t index, const GeneratedToken& token, Nanos at);
   // A token of the reply, or of its beginning that was said before.
   void say(std::uint32_t index, const GeneratedToken& token);

@@ -35,9 +35,8 @@ void add(MetricFamily& out, std::uint64_t value, Labels labels = {}) {
 }
 
 void add_sources(const CoreStats& stats, std::vector<MetricFamily>& out) {
-  MetricFamily& context =
-      family(out, "loci_context_tokens_total", "Tokens of admitted prompts, by where their state came from",
-             MetricType::Counter);
+  MetricFamily& context = family(out, "loci_context_tokens_total",
+                                 "Tokens of prompts, by where their state came from", MetricType::Counter);
   std::uint64_t computed = 0;
   for (std::size_t tier = 0; tier < kTiers; ++tier) {
     add(context, stats.tokens_from_total[tier],
@@ -45,9 +44,8 @@ void add_sources(const CoreStats& stats, std::vector<MetricFamily>& out) {
   }
   for (const std::uint64_t tokens : stats.tokens_missed_total) computed += tokens;
   add(context, computed, {{"source", "computed"}});
-  MetricFamily& missed =
-      family(out, "loci_miss_tokens_total", "Tokens of admitted prompts that were computed, by the reason",
-             MetricType::Counter);
+  MetricFamily& missed = family(out, "loci_miss_tokens_total",
+                                "Tokens of prompts that were computed, by the reason", MetricType::Counter);
   for (std::size_t i = 0; i < kMissReasons; ++i) {
     add(missed, stats.tokens_missed_total[i],
         {{"reason", std::string(miss_reason_name(static_cast<MissReason>(i)))}});

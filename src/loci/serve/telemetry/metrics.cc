@@ -82,7 +82,7 @@ void add_engine(const EngineSnapshot& engine, Snapshot& out) {
   out.gauge("loci_weight_bytes", "Memory for the model's weights", static_cast<double>(engine.weight_bytes));
   out.counter("loci_prompt_tokens_total", "Tokens of prompts",
               static_cast<double>(stats.tokens_prompt_total));
-  out.counter("loci_prompt_tokens_cached_total", "Tokens of prompts whose state was reused",
+  out.counter("loci_prompt_tokens_cached_total", "Tokens of prompts whose state was there, and came",
               static_cast<double>(stats.tokens_cached_total));
   out.counter("loci_generated_tokens_total", "Tokens sampled",
               static_cast<double>(stats.tokens_generated_total));
