@@ -8,7 +8,7 @@ loci_library(core
   DEPENDS loci_policy loci_memory loci_base fmt::fmt PkgConfig::xxhash)
 loci_test(core_test
   SOURCES core/core_ahead_test.cc core/beginnings_test.cc core/core_forget_test.cc core/core_test.cc core/core_pause_test.cc core/core_public_test.cc core/core_restore_test.cc core/core_times_test.cc core/core_disk_test.cc core/core_tiers_test.cc core/core_truncate_test.cc core/core_windows_test.cc
-          core/core_papers_test.cc core/core_switches_test.cc core/device_memory_test.cc core/distances_test.cc core/flights_test.cc core/forgotten_test.cc core/giving_way_test.cc core/pass_times_test.cc core/peer_reads_test.cc core/phases_test.cc core/places_test.cc core/prefixes_test.cc core/preloads_test.cc core/prompt_sources_test.cc core/queue_needs_test.cc core/recovery_test.cc core/request_test.cc core/save_wishes_test.cc core/share_follower_test.cc core/shared_questions_test.cc core/transfers_test.cc core/core_waiting_test.cc
+          core/core_papers_test.cc core/core_switches_test.cc core/device_memory_test.cc core/distances_test.cc core/flights_test.cc core/forgotten_test.cc core/giving_way_test.cc core/pass_times_test.cc core/peer_reads_test.cc core/phases_test.cc core/places_test.cc core/prefixes_test.cc core/preloads_test.cc core/prompt_sources_test.cc core/queue_needs_test.cc core/recovery_test.cc core/request_test.cc core/save_wishes_test.cc core/share_follower_test.cc core/shared_questions_test.cc core/suspension_cost_test.cc core/transfers_test.cc core/core_waiting_test.cc
   DEPENDS loci_core)
 loci_test(event_log_test SOURCES log/event_log_test.cc DEPENDS loci_core)
 loci_fuzzer(event_log_fuzz SOURCES log/event_log_fuzz.cc DEPENDS loci_core)

@@ -53,7 +53,8 @@ std::optional<SuspensionCost::LaterLoad> SuspensionCost::load_later(const CoreRe
   if (!block && std::has_single_bit(groups) && config_.save != "off" && config_.reuse &&
       saved_to <= slowest) {
     const auto group = static_cast<std::uint32_t>(std::countr_zero(groups));
-    if (places_.windowed(group) && request.blocks[number].holds(group))
+    const BlockPin& pin = request.blocks[number];
+    if (places_.windowed(group) && pin.holds(group) && index_.block(id).filled_in(group) == kBlockTokens)
       block = transfers_.restorable(number, own_link(saved_to), config_.groups[group].block_bytes);
   }
   if (!block) return std::nullopt;
@@ -85,7 +86,9 @@ std::uint64_t SuspensionCost::tokens_to_restore(const CoreRequest& request) cons
 // It would go on from the place that costs least: all before it is loaded that layers see there, and all
 // behind it is computed.
 std::uint64_t SuspensionCost::tokens_behind_windows(const CoreRequest& request, Tier slowest) const {
-  const std::size_t blocks = request.blocks.size();
+  // (Its tail is saved only once it ends or rests, and it goes on from no token inside it.)
+  const std::size_t blocks =
+      std::min<std::size_t>(request.blocks.size(), (request.length() - 1) / kBlockTokens);
   const std::size_t stride = std::max<std::size_t>(1, (blocks + kBlocksAsked - 1) / kBlocksAsked);
   const std::uint64_t length = request.length();
   std::uint64_t least = length * kTokenParts, before = 0;
@@ -95,8 +98,7 @@ std::uint64_t SuspensionCost::tokens_behind_windows(const CoreRequest& request, 
     if (!load) break;  // there is no place behind it
     const auto end = static_cast<std::uint32_t>(std::min(i + stride, blocks));
     before += load->cost(end - i, waited);
-    const std::uint64_t place = std::min<std::uint64_t>(std::uint64_t{end} * kBlockTokens, length);
-    const std::uint64_t cost = before + (length - place) * kTokenParts;
+    const std::uint64_t cost = before + (length - std::uint64_t{end} * kBlockTokens) * kTokenParts;
     if (cost >= least) continue;
     if (const auto windows = window_cost(request, end, slowest, waited))
       least = std::min(least, cost + *windows);
