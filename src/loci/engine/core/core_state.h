@@ -186,7 +186,6 @@ class Core::State {
   Windows windows_;
   Arrivals arrivals_;
   Flights flights_;
-  QueueNeeds queue_needs_;
   Distances distances_;
   Recovery recovery_;
   bool disk_is_beyond_ = false;  // it may have more than its room
@@ -194,6 +193,7 @@ class Core::State {
   Forgotten forgotten_;
   DeviceMemory device_memory_;
   Restores restores_;
+  QueueNeeds queue_needs_;
   Admission admission_;
   PassFormer former_;
   SuspensionCost suspension_cost_;

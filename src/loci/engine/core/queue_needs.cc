@@ -52,12 +52,14 @@ std::uint32_t behind(std::uint32_t place) { return place + std::min(kLastPlace -
 }  // namespace
 
 QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers,
-                       const Prefixes& prefixes, const Places& places, FairQueue& queue)
+                       const Prefixes& prefixes, const Places& places, const Restores& restores,
+                       FairQueue& queue)
     : config_(config),
       index_(index),
       transfers_(transfers),
       prefixes_(prefixes),
       starts_(places),
+      restores_(restores),
       queue_(queue) {
   wanters_.reserve(wanted_blocks_most(config));
 }
@@ -146,7 +148,8 @@ void QueueNeeds::find_place(Waiting& waiting, BlockId id) const {
   const Block& block = index_.block(id);
   const bool is_computed =
       block.pins > 0 && block.filled_in(0) < kBlockTokens && block.whole_copy(0) == nullptr;
-  waiting.walk.step(is_computed ? kEveryGroup : starts_.groups_there(id, Tier::kShared));
+  const Tier slowest = restores_.slowest_wanted(*waiting.request);
+  waiting.walk.step(is_computed ? kEveryGroup : starts_.groups_there(id, slowest));
   if (starts_.is_place(waiting.walk)) waiting.goes_on = waiting.walk.blocks();
 }
 
@@ -473,6 +476,8 @@ void QueueNeeds::prefetch() {
 bool QueueNeeds::prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks) {
   while (!places.empty() && places_.in_first(*places.begin())) {
     Waiting& waiting = waiting_.at(places.begin()->second);
+    // What it will not load from the disk it needs in host memory neither.
+    if (restores_.slowest_wanted(*waiting.request) < Tier::kDisk) waiting.*done = waiting.wants.size();
     for (; waiting.*done < waiting.wants.size(); ++(waiting.*done)) {
       if (!transfers_.may_begin()) return false;
       if (looks == 0) {

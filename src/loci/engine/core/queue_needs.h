@@ -31,7 +31,8 @@
 // It owns the list of waiting requests and the blocks that they want; the index has the place of each block
 // (EvictionFacts::wanted). It requires that queue_changed() is called whenever a request begins or ceases to
 // wait, and that look() follows before the next call with the same id. It calls the index, the transfers, the
-// queue, the places and, for keys, the prefixes. Invariants, which check_invariants() tests (core.h has all):
+// queue, the places, the restores (from where a request may load) and, for keys, the prefixes. Invariants,
+// which check_invariants() tests (core.h has all):
 //   10. The window is that of the forecast, and what waits is there. Every block that the window wants, and
 //       every mark that was not given up yet, is among those that are wanted. Sums are right.
 #pragma once
@@ -52,6 +53,7 @@
 #include "loci/engine/core/places.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
+#include "loci/engine/core/restores.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/memory/block_index.h"
 #include "loci/memory/key_map.h"
@@ -66,9 +68,9 @@ class QueueNeeds {
   // A request, if it waits; null: it runs or is gone.
   using FindWaiting = std::function<CoreRequest*(RequestId)>;
 
-  // All six must outlive it.
+  // All seven must outlive it.
   QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes,
-             const Places& places, FairQueue& queue);
+             const Places& places, const Restores& restores, FairQueue& queue);
 
   // Says that this request may have begun or ceased to wait.
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
@@ -156,6 +158,7 @@ class QueueNeeds {
   Transfers& transfers_;
   const Prefixes& prefixes_;
   const Places& starts_;  // to go on from; places_ are those in the queue
+  const Restores& restores_;
   FairQueue& queue_;
   std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
   std::set<std::string> charged_;                             // tenants that were given tokens since look()

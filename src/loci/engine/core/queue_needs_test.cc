@@ -181,6 +181,19 @@ TEST_F(QueueNeedsTest, ADiskOfHiddenStatesCountsForTheWindow) {
   EXPECT_EQ(d.starts.back().sources.device, 64u) << "others gave way before it, though they are newer";
 }
 
+// What is computed in any case is not brought nearer.
+TEST_F(QueueNeedsTest, WhereNothingIsLoadedNothingIsPrefetched) {
+  CoreConfig computes = config("fcfs");
+  computes.restore = "recompute";
+  TierDriver d = made(computes);
+  d.arrive(kRuns, unknown(0), 40);
+  d.end_moves();
+  d.arrive(51, next_turn(1));
+  EXPECT_TRUE(prefetched(d).empty());
+  d.finish();
+  EXPECT_EQ(d.starts.back().sources.cached(), 0u);
+}
+
 // --- histories that were cut ---
 
 // What its blocks are rotated from is wanted at its place: here from the disk.
@@ -214,8 +227,8 @@ std::vector<std::pair<std::uint32_t, std::size_t>> prefetched_parts(TierDriver& 
   return parts;
 }
 
-// Of earlier turns the disk has windows too, which nobody sees any more.
-TEST(QueueNeeds, WhatTheNextTokenSeesIsPrefetched) {
+// Layers that see all, and layers that see 64 tokens.
+CoreConfig prefetching_config() {
   CoreConfig config = tier_config(32, 12, 400);
   config.context_tokens = 16 * kBlockTokens;
   config.restore = "pensieve";
@@ -223,10 +236,15 @@ TEST(QueueNeeds, WhatTheNextTokenSeesIsPrefetched) {
   config.eviction = "lookahead";
   config.max_running = 1;
   config.max_batch_tokens = 32;
-  config.groups.push_back(config.groups.front());  // layers that see all, and layers that see 64 tokens
+  config.groups.push_back(config.groups.front());
   config.groups.back().window = 64;
   config.groups.back().block_count = 12;
-  TierDriver d(config);
+  return config;
+}
+
+// Of earlier turns the disk has windows too, which nobody sees any more.
+TEST(QueueNeeds, WhatTheNextTokenSeesIsPrefetched) {
+  TierDriver d(prefetching_config());
   d.run(1, run_of(0, 160));
   d.run(2, run_of(0, 290));
   for (std::uint32_t i = 0; i < 16; ++i) d.run(200 + i, run_of(40'000 + 1000 * i, 320));
@@ -236,6 +254,45 @@ TEST(QueueNeeds, WhatTheNextTokenSeesIsPrefetched) {
   const std::vector<std::pair<std::uint32_t, std::size_t>> expected = {
       {0, 1}, {32, 1}, {64, 1}, {96, 1}, {128, 1}, {160, 1}, {192, 1}, {224, 2}, {256, 2}};
   EXPECT_EQ(prefetched_parts(d), expected);
+}
+
+// A peer has what follows, as it said to another request. Who was not answered in time may not read it: it
+// goes on from the place that this server has, and wants its windows.
+TEST(QueueNeeds, WhatARequestMayNotLoadLeadsToNoPlace) {
+  for (const bool is_answered : {false, true}) {
+    CoreConfig config = prefetching_config();
+    config.restore = "kv";
+    config.writes_shared = false;
+    for (CoreGroup& group : config.groups) group.shared_blocks = 64;
+    TierDriver d(config);
+    const auto run_with_nothing_at_peers = [&](std::uint64_t id, const Tokens& prompt) {
+      d.arrive(id, prompt);
+      d.step(SharedAnswer{RequestId(id), std::vector<std::uint8_t>(d.plan.asks.front().keys.size())});
+      d.finish();
+    };
+    run_with_nothing_at_peers(1, run_of(0, 160));
+    for (std::uint32_t i = 0; i < 16; ++i) run_with_nothing_at_peers(200 + i, run_of(40'000 + 1000 * i, 320));
+    d.arrive(kRuns, run_of(90'000, 10), 40);
+    d.end_moves();
+    d.arrive(49, run_of(0, 300));
+    ASSERT_EQ(d.plan.asks.front().keys.size(), 4u) << "blocks 5 to 8";
+    const std::vector<std::uint8_t> all(4, 3);
+    d.step(Pause{RequestId(49), true});  // so that nothing is wanted for it
+    d.step(SharedAnswer{RequestId(49), all});
+    d.step(Cancel{RequestId(49)});
+    d.arrive(51, run_of(0, 300));
+    ASSERT_TRUE(d.moves.empty());
+    if (is_answered) {
+      d.step(SharedAnswer{RequestId(51), all});
+    } else {
+      d.now += kNanosPerSecond;
+      d.step(Tick{});
+    }
+    const std::size_t parts = is_answered ? 1 : 2;  // of the blocks that the window behind block 4 sees
+    const std::vector<std::pair<std::uint32_t, std::size_t>> expected = {
+        {0, 1}, {32, 1}, {64, 1}, {96, parts}, {128, parts}};
+    EXPECT_EQ(prefetched_parts(d), expected);
+  }
 }
 
 // The host has the windows behind which four turns of a conversation ended, and that of another one. While

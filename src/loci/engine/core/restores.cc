@@ -49,6 +49,14 @@ Tier Restores::slowest_ahead(const CoreRequest& request) const {
   return transfers_.disk_gives_up() ? transfers_.before_disk(slowest) : slowest;
 }
 
+Tier Restores::slowest_wanted(const CoreRequest& request) const {
+  if (rule_ == RestoreRule::kRecompute) return Tier::kDevice;
+  Tier slowest = request.question->answered ? Tier::kShared : Tier::kDisk;
+  if (request.without_disk) slowest = transfers_.before_disk(slowest);
+  if (rule_ != RestoreRule::kPensieve) return slowest;
+  return index_.has_tier(Tier::kHost) ? std::min(slowest, Tier::kDisk) : Tier::kDevice;
+}
+
 bool Restores::is_for_later(const CoreRequest& request, BlockId block) const {
   if (!transfers_.disk_gives_up()) return false;
   return index_.reachable(block, slowest_for(request)) && !index_.reachable(block, slowest_ahead(request));

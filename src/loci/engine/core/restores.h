@@ -62,6 +62,9 @@ class Restores {
   Tier slowest_for(const CoreRequest& request) const;
   // The same before its turn.
   Tier slowest_ahead(const CoreRequest& request) const;
+  // Beyond which looking ahead is of no use to the request: what slower tiers have it will not load, nor by
+  // way of host memory. (That a tier does not answer just now makes no difference.)
+  Tier slowest_wanted(const CoreRequest& request) const;
   // The block can be brought back, but not ahead of the request's turn.
   bool is_for_later(const CoreRequest& request, BlockId block) const;
   struct Rules {
