@@ -51,3 +51,14 @@ def test_echo_with_logprobs_scores_the_prompt(server):
                  .json["choices"][0]["logprobs"]["token_logprobs"], [None], "one token")
     expect_equal(server.post("/v1/completions", {"prompt": "Echo", "echo": True, "max_tokens": 0}).json["choices"][0]["text"],
                  "Echo", "an echo alone")
+
+
+def test_metrics_count_a_scored_prompt_as_usage_does(server):
+    names = ("loci_prompt_tokens_total", "loci_generated_tokens_total")
+    body = {"prompt": [list(range(30, 60)), list(range(50, 70))], "temperature": 0, "ignore_eos": True, "echo": True, "logprobs": 1}
+    for most in (0, 3):
+        before = server.metrics()
+        usage = server.post("/v1/completions", body | {"max_tokens": most}).json["usage"]
+        after = server.metrics()
+        expect_equal((usage["prompt_tokens"], usage["completion_tokens"]), (50, 2 * most), "usage")
+        expect_equal([after[name] - before[name] for name in names], [50, 2 * most], f"metrics of max_tokens {most}")

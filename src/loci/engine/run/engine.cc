@@ -56,6 +56,13 @@ std::uint32_t least_new_tokens(const GenerationRequest& request) {
   return sampling.min_tokens - std::min(sampling.min_tokens, request.said_tokens);
 }
 
+// Tokens of a prompt that is scored are those of a prompt, also where the core takes them for a reply's.
+void count_as_prompts(const ScoredTokens& scored, CoreStats& stats) {
+  stats.tokens_prompt_total += scored.admitted;
+  stats.tokens_missed_total[static_cast<std::size_t>(MissReason::kNeverSeen)] += scored.admitted;
+  stats.tokens_generated_total -= scored.sampled;
+}
+
 }  // namespace
 
 class Engine::State {
@@ -333,7 +340,9 @@ class Engine::State {
     replies_.tell(plan.outputs);
     std::ranges::move(plan.spent, std::back_inserter(spent_));
     constraints_.prepare(replies_.take_begun());
-    auto told = std::make_shared<const CoreStats>(core_.stats());
+    auto stats = std::make_shared<CoreStats>(core_.stats());
+    count_as_prompts(replies_.scored(), *stats);
+    std::shared_ptr<const CoreStats> told = std::move(stats);
     std::shared_ptr<const PublicChains> chains = core_.public_chains();
     const MutexLock lock(told_mutex_);
     stats_.swap(told);

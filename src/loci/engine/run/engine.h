@@ -151,7 +151,9 @@ class Engine {
   // None of these functions waits for a running step, nor for anything that a step waits for, such as the
   // log's disk.
   Status health() const;
-  CoreStats stats() const;  // after the last step
+  // After the last step. Prompts and generated tokens are counted as usage counts them: a prompt that is
+  // scored is a prompt, though the core takes its tokens behind the first one for a reply's.
+  CoreStats stats() const;
   MoverStats mover_stats() const;
   CaptureStats capture_stats() const;
   DiskStoreStats disk_stats() const;

@@ -84,6 +84,23 @@ TEST(Engine, GoesOnWithAReplyThatAnotherServerBegan) {
   }
 }
 
+// Its tokens behind the first one are sampled, as forced ones.
+TEST(Engine, CountsTheTokensOfAScoredPromptAsAPrompts) {
+  World world(options(64));
+  const auto prompt = some_prompt(1, 40);
+  GenerationRequest request = greedy({prompt.front()}, 39 + 5);
+  request.sampling.logprobs = true;
+  request.sampling.forced.assign(prompt.begin() + 1, prompt.end());
+  Record scored;
+  world.engine->submit(std::move(request), scored.listener());
+  scored.wait();
+  EXPECT_EQ(scored.tokens().size(), 39u + 5);
+  const CoreStats stats = world.engine->stats();
+  EXPECT_EQ(stats.tokens_prompt_total, 40u);
+  EXPECT_EQ(stats.tokens_missed_total[static_cast<std::size_t>(MissReason::kNeverSeen)], 40u);
+  EXPECT_EQ(stats.tokens_generated_total, 5u);
+}
+
 TEST(Engine, WithoutThreadsItDoesNotStart) {
   const SystemClock clock;
   std::size_t left = 0;

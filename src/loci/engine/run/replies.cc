@@ -20,10 +20,11 @@ void Replies::begin(Submission& submission) {
   std::size_t prompt = arrival.prompt.size();
   for (const TokenRange& range : arrival.dropped) prompt -= range.end - range.begin;
   prompt -= submission.said_tokens;
+  const std::uint32_t forced = submission.sampler->forced_tokens();
   active_.emplace(arrival.request,
                   Active{std::move(submission.sampler),
                          std::make_shared<GenerationListener>(std::move(submission.listener)),
-                         static_cast<std::uint32_t>(prompt), submission.tells_computed});
+                         static_cast<std::uint32_t>(prompt), submission.tells_computed, forced});
 }
 
 PassJob Replies::make_job(Plan& plan) {
@@ -80,6 +81,7 @@ void Replies::tell(const std::vector<Output>& outputs) {
 void Replies::tell_one(const Started& started) {
   const Active& active = active_.at(started.request);
   begun_.push_back(active.sampler);
+  scored_.admitted += active.forced_tokens;
   deliveries_.push_back({active.listener, GenerationStarted{.cached_tokens = started.cached_tokens,
                                                             .sources = started.sources}});
 }
@@ -102,7 +104,12 @@ void Replies::tell_one(const TokenSampled& token) {
     break;
   }
   LOCI_CHECK(event.token == token.token, "the core speaks of the token that was sampled");
-  deliveries_.push_back({active_.at(token.request).listener, std::move(event)});
+  Active& active = active_.at(token.request);
+  if (active.forced_tokens > 0) {
+    --active.forced_tokens;
+    ++scored_.sampled;
+  }
+  deliveries_.push_back({active.listener, std::move(event)});
 }
 
 void Replies::tell_one(const Finished& finished) {

@@ -36,6 +36,13 @@ struct Delivery {
   GenerationEvent event;
 };
 
+// Of prompts that are scored, what the core takes for replies: the tokens behind their first ones, which are
+// sampled as forced ones (SamplingParams::forced).
+struct ScoredTokens {
+  std::uint64_t admitted = 0;  // with their requests
+  std::uint64_t sampled = 0;   // of these, so far
+};
+
 // Thread-compatible. Calls cost O(log requests), O(spans) for a pass and for each token.
 class Replies {
  public:
@@ -59,6 +66,8 @@ class Replies {
   void tell(const std::vector<Output>& outputs);
   // Samplers of requests that were admitted since the last call.
   std::vector<std::shared_ptr<Sampler>> take_begun() { return std::exchange(begun_, {}); }
+  // Of all requests so far.
+  const ScoredTokens& scored() const { return scored_; }
   // What is to be delivered, in order.
   std::vector<Delivery> take() { return std::exchange(deliveries_, {}); }
 
@@ -68,6 +77,7 @@ class Replies {
     std::shared_ptr<GenerationListener> listener;
     std::uint32_t prompt_tokens = 0;  // that are computed before the reply's first token
     bool tells_computed = false;      // GenerationRequest's
+    std::uint32_t forced_tokens = 0;  // that are not sampled yet
   };
   // A span of a pass that has not ended.
   struct FlyingSpan {
@@ -92,6 +102,7 @@ class Replies {
   std::size_t told_spans_ = 0;  // of these, those before the place of the token that was told last
   std::vector<std::shared_ptr<Sampler>> begun_;
   std::vector<Delivery> deliveries_;
+  ScoredTokens scored_;
   Status lost_;
 };
 

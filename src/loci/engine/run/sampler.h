@@ -81,6 +81,8 @@ class Sampler {
   // Computes which tokens the grammar allows next, ahead of sample(). Any thread may call it.
   void prepare();
   bool constrained() const { return constraint_ != nullptr; }
+  // SamplingParams::forced.
+  std::uint32_t forced_tokens() const { return static_cast<std::uint32_t>(params_.forced.size()); }
   // True: the logits, the parameters and the number of the draw alone decide on its tokens, and nobody asks
   // for log probabilities. Then a backend that samples may do it, and does it for the whole request.
   bool on_device() const { return on_device_; }
