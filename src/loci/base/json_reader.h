@@ -26,7 +26,8 @@ struct JsonLimits {
 inline constexpr JsonLimits kJsonFileLimits = {.values_max = std::numeric_limits<std::size_t>::max(),
                                                .members_max = std::numeric_limits<std::size_t>::max()};
 
-// kInvalidArgument with the limit that the text passes, and where.
+// kInvalidArgument with the limit that the text passes, and where: by the byte, and, if it is inside of an
+// object or an array, by the field ("tools[0].function.parameters", of which a deep one is cut off).
 Status check_json_limits(std::string_view text, const JsonLimits& limits);
 
 enum class JsonFault : std::uint8_t { kNone, kLimit, kSyntax };
@@ -37,6 +38,7 @@ struct JsonRead {
   JsonFault fault = JsonFault::kNone;
   std::string what;      // the fault, for people: in one line of visible ASCII
   std::size_t byte = 0;  // of a fault of syntax, from 1 on; 0: nobody knows where
+  std::string field;     // in which a limit is passed, in visible ASCII; empty: in none, or nobody knows
 
   bool ok() const { return fault == JsonFault::kNone; }
 };

@@ -315,9 +315,10 @@ std::optional<ApiError> Generation::failure_of(const GenerationEnded& ended) con
     if (ended.status.code() == StatusCode::kUnavailable && is_lost) return device_error(health);
     if (ended.status.code() == StatusCode::kUnavailable && stops) return stopping_error();
     // The engine does not know which field of the request its grammar was made of.
-    if (ended.reason == FinishReason::kGrammar && prepared_.fields.constraint) {
+    if (ended.reason == FinishReason::kGrammar) {
+      const auto& constraint = prepared_.fields.constraint;
       return api_error(
-          Status(ended.status.code(), ended.status.message(), prepared_.fields.constraint->field));
+          Status(ended.status.code(), ended.status.message(), constraint ? constraint->field : "tools"));
     }
     return api_error(ended.status, ended.retry_after);
   }

@@ -18,6 +18,7 @@
 #include "loci/engine/testing/engine_testing.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model_testing.h"
+#include "loci/model/text_testing.h"
 #include "loci/serve/wire/sse.h"
 
 namespace loci {
@@ -29,7 +30,8 @@ struct Written {
   bool gone = false;  // its client
   bool has_reader = true;
   std::string stream;
-  std::string code;  // of the error that it ended with
+  std::string code;   // of the error that it ended with
+  std::string field;  // too
   // Where finish_choice() and end() were called.
   std::vector<std::thread::id> finished_on;
   std::thread::id ended_on;
@@ -51,6 +53,7 @@ class Format final : public ReplyFormat {
   }
   std::string stream_error(const ApiError& error) override {
     written_.code = error.code;
+    written_.field = error.param;
     return error.message;
   }
   std::string whole(const std::vector<FinishedChoice>&, const ReplyUsage&) override { return {}; }
@@ -72,6 +75,7 @@ class Sink final : public ReplySink {
   asio::awaitable<bool> end_stream() override { co_return true; }
   asio::awaitable<void> fail(ApiError error) override {
     written_.code = error.code;
+    written_.field = error.param;
     written_.stream += error.message;
     co_return;
   }
@@ -103,6 +107,7 @@ class GenerationTest : public testing::Test {
                     .has_reader = has_reader_,
                     .stream = {},
                     .code = {},
+                    .field = {},
                     .finished_on = {},
                     .ended_on = {}};
     asio::co_spawn(io_, answer(written, tokens, logprobs, choices), asio::detached);
@@ -116,6 +121,8 @@ class GenerationTest : public testing::Test {
     prepared.fields.max_tokens = tokens;
     prepared.fields.choices = choices;
     prepared.fields.sampling.logprobs = logprobs;
+    prepared.fields.constraint = constraint_;
+    prepared.grammar = grammar_;
     prepared.prompts = {prompt_};
     prepared.commit = commit_;
     prepared.dropped = {{}};
@@ -149,6 +156,8 @@ class GenerationTest : public testing::Test {
   bool client_leaves_ = false;  // before its prompt's turn comes
   bool has_reader_ = true;
   std::vector<TokenId> prompt_ = some_prompt(1, 20);
+  std::optional<ConstraintSpec> constraint_;
+  std::shared_ptr<const Grammar> grammar_;
   decltype(PreparedGeneration::commit) commit_;
   std::optional<PrefillPlace> prefill_;
   std::optional<ResumedReply> resumed_;
@@ -297,6 +306,22 @@ TEST_F(GenerationTest, APromptThatNobodyComputedIsNotPaidFor) {
   client_leaves_ = false;
   EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
   EXPECT_LT(tokens_left(), kLimit - 200);
+}
+
+// The backend's vocabulary, the first tokens of a byte-level one, can't go on behind "AB".
+TEST_F(GenerationTest, AGrammarThatFailsNamesTheFieldThatItIsMadeOf) {
+  const Tokenizer tokenizer = tokenizer_from(byte_level_writer({}, {})).value();
+  GrammarCompiler compiler(tokenizer);
+  grammar_ = compiler.compile({.kind = GrammarKind::kChoice, .text = R"(["ABé"])"}).value();
+  for (const bool streams : {false, true}) {
+    streams_ = streams;
+    constraint_.reset();
+    const Written of_tools = stream(10, false);
+    EXPECT_NE(of_tools.stream.find("tools: the reply can't go on"), std::string::npos) << of_tools.stream;
+    EXPECT_EQ(of_tools.field, "tools");
+    constraint_ = {.source = {}, .field = "response_format.json_schema.schema"};
+    EXPECT_EQ(stream(10, false).field, constraint_->field);
+  }
 }
 
 TEST_F(GenerationTest, WhatWasRefusedIsInNoHistogramAndUsedNoTokens) {

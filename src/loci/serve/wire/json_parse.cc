@@ -48,8 +48,8 @@ std::string json_excerpt(const Json& value, std::size_t bytes_max) {
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   JsonRead<Json> read = read_json<Json>(text, limits);
   if (read.ok()) return std::move(read.value);
-  return invalid_argument(read.fault == JsonFault::kLimit ? read.what
-                                                          : "the body is not valid JSON: " + read.what);
+  if (read.fault == JsonFault::kLimit) return invalid_argument(read.what, read.field);
+  return invalid_argument("the body is not valid JSON: " + read.what);
 }
 
 Json json_or_null(std::string_view text) {

@@ -13,7 +13,7 @@
 namespace loci {
 
 // Errors: kInvalidArgument with the place of the fault (bad syntax, text that is no UTF-8, a number that
-// no double holds) or the limit that was passed.
+// no double holds), or the limit that was passed and the field that does.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // Text that the server wrote itself, or its model: null where it is no JSON, or is beyond twice the bounds of

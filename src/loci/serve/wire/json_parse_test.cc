@@ -42,6 +42,8 @@ TEST(JsonParse, BoundsTheDepth) {
   EXPECT_EQ(error_of(nested(64)), "");
   EXPECT_NE(error_of(nested(65)).find("the JSON is nested deeper than 64 levels (byte "), std::string::npos);
   EXPECT_NE(error_of(std::string(1 << 20, '[')).find("64 levels"), std::string::npos);
+  EXPECT_EQ(parse_json(R"({"messages": [{"content": )" + nested(64) + "}]}").status().field(),
+            "messages[0].content[0][0][0][0][0]");
   // Brackets inside strings are text.
   EXPECT_EQ(error_of("\"" + std::string(100, '[') + "\\\"" + std::string(100, '{') + "\""), "");
 }
@@ -60,6 +62,13 @@ TEST(JsonParse, BoundsTheMembersOfAnObjectAndKeepsTheirOrder) {
   EXPECT_NE(error_of(R"({"a": {"x": 1, "y": 2, "z": 3, "w": 4}})", limits)
                 .find("an object has more than 3 members (byte "),
             std::string::npos);
+  const auto field_of = [&](std::string_view text) { return parse_json(text, limits).status().field(); };
+  const std::string wide = R"({"x": 1, "y": {}, "z": 3, "w": 4})";
+  EXPECT_EQ(field_of(wide), "") << "the body itself";
+  EXPECT_EQ(field_of(R"({"tools": [{"a": {"b": 1}}, {"function": {"a,:\"[{": )" + wide + "}}]}"),
+            R"(tools[1].function.a,:\"[{)");
+  EXPECT_EQ(field_of(R"({"a": [[1], {"b": 1}], "é)" + std::string(100, 'b') + R"(": )" + wide + "}"),
+            "\\xc3\\xa9" + std::string(62, 'b'));
   EXPECT_EQ(parse_json(R"({"z": {"b": 1, "a": 2}, "a": 3})")->dump(), R"({"z":{"b":1,"a":2},"a":3})");
 }
 
