@@ -2,6 +2,7 @@
 #include "loci/serve/files/text_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -35,6 +36,27 @@ TEST(TextFile, AReadThatFailsIsAnError) {
   const Status directory = read_text_file(folder.path()).status();
   EXPECT_EQ(directory.code(), StatusCode::kUnavailable);
   EXPECT_EQ(directory.message(), folder.path().string() + " cannot be read: Is a directory");
+}
+
+// A pipe that nobody writes to would never be open, and a device has no end.
+TEST(TextFile, WhatIsReadAgainIsAnOrdinaryFile) {
+  const TestFolder folder;
+  const std::string pipe = folder.file("pipe"), path = folder.file("text");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& other : {pipe, std::string("/dev/zero")}) {
+    const Status refused = read_text_file_again(other).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(refused.message(), other + ": expected an ordinary file, found another kind");
+  }
+  std::ofstream(path) << "text";
+  EXPECT_EQ(*read_text_file_again(path), "text");
+  std::filesystem::resize_file(path, kReadAgainBytesMax + 1);
+  EXPECT_EQ(read_text_file_again(path).status().message(),
+            path + ": expected a file of at most 64.0 MiB, found a longer one");
+  std::filesystem::remove(path);
+  EXPECT_EQ(read_text_file_again(path).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(read_text_file_again(folder.path()).status().message(),
+            folder.path().string() + " cannot be read: Is a directory");
 }
 
 TEST(TextFile, WhatIsOpenIsReadToItsEnd) {

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "loci/serve/files/text_file.h"
+
 namespace loci {
 
 Status TlsIdentity::open(const TlsFiles& files, std::shared_ptr<spdlog::logger> log) {
@@ -27,8 +29,22 @@ Status TlsIdentity::read() {
   return {};
 }
 
+namespace {
+
+// As files that are read again have to be.
+Status check_readable(const TlsFiles& files) {
+  for (const auto& [option, path] : {std::pair("tls_cert", files.certificate), {"tls_key", files.key}}) {
+    const Status status = read_text_file_again(path).status();
+    if (!status.ok()) return {status.code(), status.message(), option};
+  }
+  return {};
+}
+
+}  // namespace
+
 bool TlsIdentity::read_again() {
-  const Status status = read();
+  Status status = check_readable(files_);
+  if (status.ok()) status = read();
   if (status.ok())
     log_->info("the certificate {} was read again", files_.certificate);
   else if (told_ != status.message())

@@ -68,7 +68,9 @@ Status Tenants::open(KeySources sources, std::shared_ptr<spdlog::logger> log) {
 Status Tenants::read() {
   KeysFile file;
   if (!sources_.file.empty()) {
-    LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(sources_.file));
+    // At the start it may be a pipe.
+    LOCI_ASSIGN_OR_RETURN(const std::string text,
+                          closed_ ? read_text_file_again(sources_.file) : read_text_file(sources_.file));
     Result<KeysFile> parsed = parse_keys_file(text);
     if (!parsed.ok()) return parsed.status().with_context(sources_.file);
     file = *std::move(parsed);

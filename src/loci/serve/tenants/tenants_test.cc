@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/ringbuffer_sink.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <filesystem>
@@ -144,6 +145,18 @@ TEST_F(TenantsOfAFile, StayWhenTheFileIsBrokenOrGone) {
     EXPECT_EQ(who(tenants, HttpRequest()), "401");
   }
   EXPECT_EQ(refusals(), 2) << said();  // the broken file once, the absent one once
+}
+
+TEST_F(TenantsOfAFile, StayWhenAPipeTakesTheFilesPlace) {
+  write(key("a", "t"));
+  Tenants tenants;
+  ASSERT_TRUE(tenants.open({.file = path_}, log_).ok());
+  std::filesystem::remove(path_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_TRUE(eventually([&] { return said().find("an ordinary file") != std::string::npos; })) << said();
+  EXPECT_EQ(who(tenants, "key-of-a"), "t");
+  write(key("b", "t"));
+  EXPECT_TRUE(eventually([&] { return who(tenants, "key-of-b") == "t"; }));
 }
 
 TEST_F(TenantsOfAFile, AreRefusedAtTheStartWhenTheFileIsWrong) {
