@@ -10,9 +10,7 @@
 namespace loci {
 namespace {
 
-constexpr Nanos kDatabaseWait = 2 * kNanosPerSecond;
 constexpr std::int64_t kRowsMax = 4'096;
-constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
 constexpr std::int64_t kForgottenAfterMs = 600'000;
 constexpr std::string_view kMemberSeal = "member", kDrainSeal = "drain";
 
@@ -38,7 +36,7 @@ struct SealedRows {
   std::uint32_t refused = 0;
 };
 
-Result<SealedRows> read_rows(SqlSession& session, const MemberKey& key) {
+Result<SealedRows> read_rows(SqlSession& session, const MemberKey& key, std::int64_t lifetime_ms) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                         session.run("SELECT id, body, seal, " LOCI_DATABASE_NOW
                                     " FROM members WHERE OCTET_LENGTH(body) <= $1 ORDER BY id LIMIT $2",
@@ -53,31 +51,36 @@ Result<SealedRows> read_rows(SqlSession& session, const MemberKey& key) {
       continue;
     }
     const std::int64_t age_ms = rows.integer(i, 3) - said->at_ms;
-    const bool lives = age_ms <= kLifetimeMs && age_ms >= -kLifetimeMs;
+    const bool lives = age_ms <= lifetime_ms && age_ms >= -lifetime_ms;
     (lives ? out.living : out.old).push_back(std::move(said->member));
   }
+  return out;
+}
+
+MemberList to_list(SealedRows rows) {
+  MemberList out{.members = std::move(rows.living), .old = {}, .refused = rows.refused};
+  for (Member& member : rows.old) out.old.push_back(std::move(member.id));
   return out;
 }
 
 }  // namespace
 
 Result<MemberList> read_members(SqlSession& session, const MemberKey& key) {
-  LOCI_ASSIGN_OR_RETURN(SealedRows rows, read_rows(session, key));
-  MemberList out{.members = std::move(rows.living), .old = {}, .refused = rows.refused};
-  for (Member& member : rows.old) out.old.push_back(std::move(member.id));
-  return out;
+  LOCI_ASSIGN_OR_RETURN(SealedRows rows, read_rows(session, key, kMemberLifetime / kNanosPerMilli));
+  return to_list(std::move(rows));
 }
 
-MemberTable::MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key)
-    : database_(std::move(database)), key_(key) {}
+MemberTable::MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key, Nanos lifetime)
+    : database_(std::move(database)), key_(key), lifetime_ms_(lifetime / kNanosPerMilli) {}
 MemberTable::~MemberTable() = default;
 
-Result<std::unique_ptr<MemberTable>> MemberTable::open(const std::string& url, const MemberKey& key) {
-  LOCI_ASSIGN_OR_RETURN(
-      std::unique_ptr<PostgresDatabase> database,
-      PostgresDatabase::open(url, {.lock_timeout = kDatabaseWait, .answer_timeout = kDatabaseWait}));
+Result<std::unique_ptr<MemberTable>> MemberTable::open(const std::string& url, const MemberKey& key,
+                                                       const MemberTableOptions& options) {
+  const Nanos timeout = options.answer_timeout;
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresDatabase> database,
+                        PostgresDatabase::open(url, {.lock_timeout = timeout, .answer_timeout = timeout}));
   LOCI_RETURN_IF_ERROR(database->make_tables(kTables));
-  return std::unique_ptr<MemberTable>(new MemberTable(std::move(database), key));
+  return std::unique_ptr<MemberTable>(new MemberTable(std::move(database), key, options.lifetime));
 }
 
 Result<std::int64_t> MemberTable::now_ms() {
@@ -127,7 +130,7 @@ Result<MemberRenewal> MemberTable::write_checked(SqlSession& session, const Memb
   LOCI_ASSIGN_OR_RETURN(const SqlRows cleared,
                         session.run("DELETE FROM members WHERE written_at < $1 RETURNING id",
                                     {turn.integer(0, 0) - kForgottenAfterMs}));
-  LOCI_ASSIGN_OR_RETURN(const SealedRows others, read_rows(session, key_));
+  LOCI_ASSIGN_OR_RETURN(const SealedRows others, read_rows(session, key_, lifetime_ms_));
   for (const Member& other : others.living) {
     if (other.id != member.id) LOCI_RETURN_IF_ERROR(check_alike(member, other));
   }
@@ -171,7 +174,8 @@ void MemberTable::abandon() { database_->abandon(); }
 Result<MemberList> MemberTable::list() {
   MemberList out;
   const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(out, read_members(session, key_));
+    LOCI_ASSIGN_OR_RETURN(SealedRows rows, read_rows(session, key_, lifetime_ms_));
+    out = to_list(std::move(rows));
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);
@@ -188,11 +192,11 @@ Result<std::vector<std::string>> MemberTable::ended_stores() {
         session.run("SELECT body, seal, " LOCI_DATABASE_NOW
                     " FROM members WHERE OCTET_LENGTH(body) <= $1 AND written_at < " LOCI_DATABASE_NOW
                     " - $2 ORDER BY id LIMIT $3",
-                    {static_cast<std::int64_t>(kMemberBytesMax), kLifetimeMs, kRowsMax}));
+                    {static_cast<std::int64_t>(kMemberBytesMax), lifetime_ms_, kRowsMax}));
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (!is_sealed(key_, kMemberSeal, rows.text(i, 0), rows.text(i, 1))) continue;
       Result<SaidMember> said = read_member(rows.text(i, 0));
-      if (said.ok() && !said->member.store.empty() && rows.integer(i, 2) - said->at_ms > kLifetimeMs)
+      if (said.ok() && !said->member.store.empty() && rows.integer(i, 2) - said->at_ms > lifetime_ms_)
         out.push_back(std::move(said->member.store));
     }
     return {};
@@ -204,9 +208,8 @@ Result<std::vector<std::string>> MemberTable::ended_stores() {
 Status MemberTable::ask_to_drain(const std::string& id, bool drain) {
   const std::string wish = drain ? seal(key_, kDrainSeal, id) : std::string();
   return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(const MemberList list, read_members(session, key_));
-    const bool lives = std::any_of(list.members.begin(), list.members.end(),
-                                   [&](const Member& one) { return one.id == id; });
+    LOCI_ASSIGN_OR_RETURN(const SealedRows rows, read_rows(session, key_, lifetime_ms_));
+    const bool lives = std::ranges::any_of(rows.living, [&](const Member& one) { return one.id == id; });
     if (!lives)
       return not_found(
           fmt::format("no member '{}' is running; `loci cluster` lists those that are", id.substr(0, 64)));

@@ -38,12 +38,20 @@ struct MemberList {
 // The members as the session's transaction sees them. Errors: those of its statements.
 Result<MemberList> read_members(SqlSession& session, const MemberKey& key);
 
-// Thread-safe. Calls wait for the database: for a few seconds if it answers at all, else until abandon().
-// Errors of all calls: kUnavailable.
+struct MemberTableOptions {
+  // How long a call waits for the database's answer, or for who joins at the same time.
+  Nanos answer_timeout = 2 * kNanosPerSecond;
+  // Older rows count as those of dead members. All members of a cluster must have the same.
+  Nanos lifetime = kMemberLifetime;
+};
+
+// Thread-safe. Calls wait for the database: for a few answer_timeouts if it answers at all, else until
+// abandon(). Errors of all calls: kUnavailable.
 class MemberTable {
  public:
   // Makes the tables if they are missing. Errors: kInvalidArgument (the URL).
-  static Result<std::unique_ptr<MemberTable>> open(const std::string& url, const MemberKey& key);
+  static Result<std::unique_ptr<MemberTable>> open(const std::string& url, const MemberKey& key,
+                                                   const MemberTableOptions& options = {});
   ~MemberTable();
 
   Result<std::int64_t> now_ms();
@@ -61,13 +69,13 @@ class MemberTable {
 
   Result<MemberList> list();
   // Names in the conversation store (Member::store) of members that ended without leaving: those of sealed
-  // rows that are older than kMemberLifetime.
+  // rows that are older than MemberTableOptions::lifetime.
   Result<std::vector<std::string>> ended_stores();
   // Asks the member to drain, or no longer to drain. Errors: kNotFound (no living member of that id).
   Status ask_to_drain(const std::string& id, bool drain);
 
  private:
-  MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key);
+  MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key, Nanos lifetime);
   Result<MemberRenewal> write(SqlSession& session, const Member& member, std::int64_t at_ms) const;
   // Writes the row unless a living member serves a different model of the same name. The rows of those that
   // seem dead, and do, are deleted: if one of them lives after all, its renewal either comes before and is
@@ -79,6 +87,7 @@ class MemberTable {
 
   std::unique_ptr<PostgresDatabase> database_;
   MemberKey key_;
+  std::int64_t lifetime_ms_;
 };
 
 }  // namespace loci

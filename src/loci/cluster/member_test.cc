@@ -203,6 +203,11 @@ TEST(RowTrust, IsNotGivenForAWhileAfterGapsAndSteps) {
   }
 }
 
+// No call is given up, and no row grows old by itself, however long this process or the database stands
+// still.
+constexpr MemberTableOptions kPatient = {.answer_timeout = 600 * kNanosPerSecond,
+                                         .lifetime = 3'600 * kNanosPerSecond};
+
 class MemberTableTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -211,11 +216,13 @@ class MemberTableTest : public testing::Test {
     url_ = server_->new_database();
     table_ = open(1);
   }
-  std::unique_ptr<MemberTable> open(std::uint8_t key) {
-    auto table = MemberTable::open(url_, test_key(key));
+  std::unique_ptr<MemberTable> open(std::uint8_t key, const MemberTableOptions& options = kPatient) {
+    auto table = MemberTable::open(url_, test_key(key), options);
     EXPECT_TRUE(table.ok()) << table.status().to_string();
     return std::move(table).value();
   }
+  // When a row was written that is just too old now, by the database's clock.
+  std::int64_t too_old_ms() { return table_->now_ms().value() - kPatient.lifetime / kNanosPerMilli - 1; }
   std::string sql(const std::string& statement) { return TestPostgres::run(url_, statement); }
 
   TestPostgres* server_ = nullptr;
@@ -231,9 +238,8 @@ TEST_F(MemberTableTest, MembersJoinRenewAndLeave) {
   member.running = 5;
   ASSERT_TRUE(table_->renew(member, joined.now_ms).ok());
   EXPECT_EQ(table_->list()->members[0].running, 5u);
-  // Five seconds by the database's clock.
   EXPECT_TRUE(table_->list()->old.empty());
-  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 5'001).ok());
+  ASSERT_TRUE(table_->renew(member, too_old_ms()).ok());
   EXPECT_TRUE(table_->list()->members.empty());
   EXPECT_EQ(table_->list()->old, std::vector<std::string>{member.id});
   ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
@@ -241,6 +247,14 @@ TEST_F(MemberTableTest, MembersJoinRenewAndLeave) {
   EXPECT_TRUE(table_->list()->old.empty());
   ASSERT_TRUE(table_->leave(member.id).ok());
   EXPECT_TRUE(table_->list()->members.empty());
+}
+
+TEST_F(MemberTableTest, RowsLiveForFiveSecondsUnlessTheTableIsToldOtherwise) {
+  const Member member = test_member("0000000000000001");
+  ASSERT_TRUE(table_->join(member).ok());
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 5'001).ok());
+  EXPECT_EQ(table_->list()->members.size(), 1u);
+  EXPECT_TRUE(open(1, {.answer_timeout = kPatient.answer_timeout})->list()->members.empty());
 }
 
 TEST_F(MemberTableTest, WhoEndedWithoutLeavingIsKnownByItsSealedRow) {
@@ -251,7 +265,7 @@ TEST_F(MemberTableTest, WhoEndedWithoutLeavingIsKnownByItsSealedRow) {
   EXPECT_TRUE(ended().empty());
   sql("UPDATE loci.members SET written_at = 0");
   EXPECT_TRUE(ended().empty()) << "anybody may write that";
-  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 5'001).ok());
+  ASSERT_TRUE(table_->renew(member, too_old_ms()).ok());
   sql("UPDATE loci.members SET written_at = 0");
   EXPECT_EQ(ended(), std::vector<std::string>{"12345"});
   EXPECT_TRUE(open(2)->ended_stores().value().empty()) << "another cluster's";
@@ -318,7 +332,7 @@ TEST_F(MemberTableTest, WhoWasTakenForDeadIsCheckedAgain) {
     if (is_gone) {
       ASSERT_TRUE(table_->leave(away.id).ok());
     } else {
-      ASSERT_TRUE(table_->renew(away, table_->now_ms().value() - 5'001).ok());
+      ASSERT_TRUE(table_->renew(away, too_old_ms()).ok());
     }
     ASSERT_TRUE(table_->join(other).ok());
     const Status back = table_->renew(away, table_->now_ms().value()).status();
@@ -338,7 +352,7 @@ TEST_F(MemberTableTest, WhoWasTakenForDeadIsCheckedAgain) {
 TEST_F(MemberTableTest, WhoseRowIsThereComesBackWithoutWaitingForWhoJoins) {
   const Member member = test_member("0000000000000001");
   ASSERT_TRUE(table_->join(member).ok());
-  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 60'000).ok());
+  ASSERT_TRUE(table_->renew(member, too_old_ms()).ok());
   ASSERT_TRUE(table_->list()->members.empty());
   pqxx::connection joins(url_);
   pqxx::work joining(joins);
@@ -349,7 +363,8 @@ TEST_F(MemberTableTest, WhoseRowIsThereComesBackWithoutWaitingForWhoJoins) {
   // Nor where the row is another model's, under the same id.
   Member changed = member;
   changed.fingerprint = "aa11";
-  EXPECT_EQ(table_->renew(changed, table_->now_ms().value()).status().code(), StatusCode::kUnavailable)
+  const auto impatient = open(1, {.answer_timeout = 200 * kNanosPerMilli, .lifetime = kPatient.lifetime});
+  EXPECT_EQ(impatient->renew(changed, table_->now_ms().value()).status().code(), StatusCode::kUnavailable)
       << "this is a join, and waits";
 }
 
@@ -361,7 +376,7 @@ TEST_F(MemberTableTest, OfARenewalAndOfAnUnlikeOneThatJoinsAtOnceOneWins) {
   const auto second = open(1);
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(table_->join(away).ok());
-    ASSERT_TRUE(table_->renew(away, table_->now_ms().value() - 5'001).ok());
+    ASSERT_TRUE(table_->renew(away, too_old_ms()).ok());
     Status renewal, joined;
     std::thread joins([&] { joined = second->join(other).status(); });
     renewal = table_->renew(away, table_->now_ms().value()).status();
@@ -413,13 +428,15 @@ TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
 }
 
 TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
+  const MemberTableOptions real = {.answer_timeout = kPatient.answer_timeout};  // its row is to grow old
+  table_ = open(1, real);
   const auto log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
   std::atomic<std::uint32_t> running = 1;
   std::atomic<bool> stalls = false;
   const auto load = [&] {
     return MemberLoad{.running = running.load(), .queued = 0, .stalls = stalls.load()};
   };
-  auto membership = Membership::join(open(1), test_member("0000000000000001"), load, log).value();
+  auto membership = Membership::join(open(1, real), test_member("0000000000000001"), load, log).value();
   const auto wait_for = [&](const auto& is_so) {
     for (int i = 0; i < 12'000; ++i) {
       const Result<MemberList> list = table_->list();
