@@ -168,8 +168,9 @@ ServeMetrics::ServeMetrics(std::string_view version) {
       histogram("loci_store_commit_seconds", "Until a turn is durable, its fsync with it", 0.00025, 2, 16);
   store_bytes_ =
       &gauge("loci_store_bytes", "What the conversation store holds, counted every few minutes")->Add({});
-  store_expired_ =
-      &counter("loci_store_expired_total", "Conversations and responses deleted by age or size")->Add({});
+  store_expired_ = &counter("loci_store_expired_total",
+                            "Conversations and responses deleted by age, size or a tenant's quota")
+                        ->Add({});
 }
 
 void ServeMetrics::restored(const ContextSources& sources, Nanos took) {
