@@ -62,3 +62,8 @@ def test_metrics_count_a_scored_prompt_as_usage_does(server):
         after = server.metrics()
         expect_equal((usage["prompt_tokens"], usage["completion_tokens"]), (50, 2 * most), "usage")
         expect_equal([after[name] - before[name] for name in names], [50, 2 * most], f"metrics of max_tokens {most}")
+    before = server.metrics()
+    usage = server.post("/v1/completions", body | {"echo": False, "logprobs": None, "n": 3, "max_tokens": 4}).json["usage"]
+    after = server.metrics()
+    expect_equal((usage["prompt_tokens"], usage["completion_tokens"]), (50, 24), "usage of several replies")
+    expect_equal([after[name] - before[name] for name in names], [50, 24], "metrics of several replies")

@@ -56,13 +56,6 @@ std::uint32_t least_new_tokens(const GenerationRequest& request) {
   return sampling.min_tokens - std::min(sampling.min_tokens, request.said_tokens);
 }
 
-// Tokens of a prompt that is scored are those of a prompt, also where the core takes them for a reply's.
-void count_as_prompts(const ScoredTokens& scored, CoreStats& stats) {
-  stats.tokens_prompt_total += scored.admitted;
-  stats.tokens_missed_total[static_cast<std::size_t>(MissReason::kNeverSeen)] += scored.admitted;
-  stats.tokens_generated_total -= scored.sampled;
-}
-
 }  // namespace
 
 class Engine::State {
@@ -126,6 +119,7 @@ class Engine::State {
     Submission submission;
     submission.said_tokens = said;
     submission.tells_computed = request.tells_computed;
+    submission.repeats_prompt = request.repeats_prompt;
     submission.sampler = std::make_shared<Sampler>(request.sampling, sequence.first(sequence.size() - said),
                                                    request.stop_tokens, backend_.info().vocabulary,
                                                    std::move(request.grammar));
@@ -341,7 +335,7 @@ class Engine::State {
     std::ranges::move(plan.spent, std::back_inserter(spent_));
     constraints_.prepare(replies_.take_begun());
     auto stats = std::make_shared<CoreStats>(core_.stats());
-    count_as_prompts(replies_.scored(), *stats);
+    replies_.correct(*stats);
     std::shared_ptr<const CoreStats> told = std::move(stats);
     std::shared_ptr<const PublicChains> chains = core_.public_chains();
     const MutexLock lock(told_mutex_);

@@ -43,6 +43,8 @@ struct GenerationRequest {
   SharingScope scope = SharingScope::kTenant;
   std::vector<TokenRange> dropped;  // of the prompt; see Arrival
   std::string salt;                 // see Arrival
+  // Another reply to a prompt of which one was asked for before: the prompt counts in stats() with that one.
+  bool repeats_prompt = false;
   std::shared_ptr<const PromptNames>
       text;                     // the prompt's, for EngineOptions::listener; null: nobody knows it
   bool tells_computed = false;  // PromptComputed is among its events
@@ -151,8 +153,7 @@ class Engine {
   // None of these functions waits for a running step, nor for anything that a step waits for, such as the
   // log's disk.
   Status health() const;
-  // After the last step. Prompts and generated tokens are counted as usage counts them: a prompt that is
-  // scored is a prompt, though the core takes its tokens behind the first one for a reply's.
+  // After the last step. Prompts and generated tokens are counted as usage counts them (Replies::correct()).
   CoreStats stats() const;
   MoverStats mover_stats() const;
   CaptureStats capture_stats() const;

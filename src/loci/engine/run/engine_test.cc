@@ -101,6 +101,25 @@ TEST(Engine, CountsTheTokensOfAScoredPromptAsAPrompts) {
   EXPECT_EQ(stats.tokens_generated_total, 5u);
 }
 
+TEST(Engine, CountsAPromptOnceHoweverManyRepliesItGets) {
+  World world(options(64));
+  const auto prompt = some_prompt(1, 100);
+  std::vector<Record> records(3);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    GenerationRequest request = greedy(prompt, 5);
+    request.repeats_prompt = i > 0;
+    world.engine->submit(std::move(request), records[i].listener());
+    records[i].wait();
+  }
+  EXPECT_EQ(records[2].cached(), 99u);
+  const CoreStats stats = world.engine->stats();
+  EXPECT_EQ(stats.tokens_prompt_total, 100u);
+  EXPECT_EQ(stats.tokens_cached_total, 0u);
+  EXPECT_EQ(stats.tokens_from_total[static_cast<std::size_t>(Tier::kDevice)], 0u);
+  EXPECT_EQ(stats.tokens_missed_total[static_cast<std::size_t>(MissReason::kNeverSeen)], 100u);
+  EXPECT_EQ(stats.tokens_generated_total, 15u);
+}
+
 TEST(Engine, WithoutThreadsItDoesNotStart) {
   const SystemClock clock;
   std::size_t left = 0;

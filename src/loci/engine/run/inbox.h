@@ -30,6 +30,7 @@ struct Submission {
   std::shared_ptr<Sampler> sampler;
   std::uint32_t said_tokens = 0;  // GenerationRequest's
   bool tells_computed = false;    // too
+  bool repeats_prompt = false;    // too
   GenerationListener listener;
   std::shared_ptr<const PromptNames> text;  // for the blocks' listener; null: it is not told
   std::vector<ChainKey> keys;               // too: of the prompt's whole blocks

@@ -24,7 +24,8 @@ void Replies::begin(Submission& submission) {
   active_.emplace(arrival.request,
                   Active{std::move(submission.sampler),
                          std::make_shared<GenerationListener>(std::move(submission.listener)),
-                         static_cast<std::uint32_t>(prompt), submission.tells_computed, forced});
+                         static_cast<std::uint32_t>(prompt), submission.tells_computed,
+                         submission.repeats_prompt, forced});
 }
 
 PassJob Replies::make_job(Plan& plan) {
@@ -78,10 +79,36 @@ void Replies::tell(const std::vector<Output>& outputs) {
   for (const Output& output : outputs) std::visit([this](const auto& one) { tell_one(one); }, output);
 }
 
+void Replies::count(const Active& active, ContextSources sources) {
+  if (!active.repeats_prompt) {
+    scored_tokens_ += active.forced_tokens;
+    return;
+  }
+  for (std::size_t tier = 0; tier < kTiers; ++tier)
+    repeated_from_[tier] += sources.of(static_cast<Tier>(tier));
+  for (std::size_t i = 0; i < kMissReasons; ++i) repeated_computed_[i] += sources.computed[i];
+}
+
+void Replies::correct(CoreStats& stats) const {
+  std::uint64_t cached = 0, computed = 0;
+  for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    stats.tokens_from_total[tier] -= repeated_from_[tier];
+    cached += repeated_from_[tier];
+  }
+  for (std::size_t i = 0; i < kMissReasons; ++i) {
+    stats.tokens_missed_total[i] -= repeated_computed_[i];
+    computed += repeated_computed_[i];
+  }
+  stats.tokens_missed_total[static_cast<std::size_t>(MissReason::kNeverSeen)] += scored_tokens_;
+  stats.tokens_cached_total -= cached;
+  stats.tokens_prompt_total += scored_tokens_ - cached - computed;
+  stats.tokens_generated_total -= sampled_scored_tokens_;
+}
+
 void Replies::tell_one(const Started& started) {
   const Active& active = active_.at(started.request);
   begun_.push_back(active.sampler);
-  scored_.admitted += active.forced_tokens;
+  count(active, started.sources);
   deliveries_.push_back({active.listener, GenerationStarted{.cached_tokens = started.cached_tokens,
                                                             .sources = started.sources}});
 }
@@ -107,7 +134,7 @@ void Replies::tell_one(const TokenSampled& token) {
   Active& active = active_.at(token.request);
   if (active.forced_tokens > 0) {
     --active.forced_tokens;
-    ++scored_.sampled;
+    ++sampled_scored_tokens_;
   }
   deliveries_.push_back({active.listener, std::move(event)});
 }

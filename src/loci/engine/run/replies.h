@@ -12,6 +12,7 @@
 // passes end in the order of their jobs. It calls nobody: listeners are the caller's to call.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -34,13 +35,6 @@ namespace loci {
 struct Delivery {
   std::shared_ptr<GenerationListener> listener;
   GenerationEvent event;
-};
-
-// Of prompts that are scored, what the core takes for replies: the tokens behind their first ones, which are
-// sampled as forced ones (SamplingParams::forced).
-struct ScoredTokens {
-  std::uint64_t admitted = 0;  // with their requests
-  std::uint64_t sampled = 0;   // of these, so far
 };
 
 // Thread-compatible. Calls cost O(log requests), O(spans) for a pass and for each token.
@@ -66,8 +60,10 @@ class Replies {
   void tell(const std::vector<Output>& outputs);
   // Samplers of requests that were admitted since the last call.
   std::vector<std::shared_ptr<Sampler>> take_begun() { return std::exchange(begun_, {}); }
-  // Of all requests so far.
-  const ScoredTokens& scored() const { return scored_; }
+  // The core's totals as usage counts. A prompt that is scored is a prompt, though the core takes its tokens
+  // behind the first one for a reply's, because they are sampled as forced ones (SamplingParams::forced). And
+  // a prompt counts once, however many replies it gets.
+  void correct(CoreStats& stats) const;
   // What is to be delivered, in order.
   std::vector<Delivery> take() { return std::exchange(deliveries_, {}); }
 
@@ -77,6 +73,7 @@ class Replies {
     std::shared_ptr<GenerationListener> listener;
     std::uint32_t prompt_tokens = 0;  // that are computed before the reply's first token
     bool tells_computed = false;      // GenerationRequest's
+    bool repeats_prompt = false;      // too
     std::uint32_t forced_tokens = 0;  // that are not sampled yet
   };
   // A span of a pass that has not ended.
@@ -86,6 +83,7 @@ class Replies {
   };
 
   void tell_computed(const FlyingSpan& span);
+  void count(const Active& active, ContextSources sources);
   void tell_one(const Started& started);
   void tell_one(const Restored& restored);
   void tell_one(const TokenSampled& token);
@@ -102,7 +100,10 @@ class Replies {
   std::size_t told_spans_ = 0;  // of these, those before the place of the token that was told last
   std::vector<std::shared_ptr<Sampler>> begun_;
   std::vector<Delivery> deliveries_;
-  ScoredTokens scored_;
+  // Of all requests so far, what correct() needs.
+  std::uint64_t scored_tokens_ = 0, sampled_scored_tokens_ = 0;
+  std::array<std::uint64_t, kTiers> repeated_from_{};
+  std::array<std::uint64_t, kMissReasons> repeated_computed_{};
   Status lost_;
 };
 

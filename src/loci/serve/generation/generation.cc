@@ -91,6 +91,7 @@ void Generation::submit() {
           .queued_max = tenant.limits.queued_max(served_.engine->config().max_queued),
           .dropped = dropped,
           .salt = fields.cache_salt,
+          .repeats_prompt = i > 0,
           .text = index == 0 ? prepared_.text : nullptr};
       const std::optional<ResumedReply>& resumed = prepared_.resumed;
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i
