@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <boost/asio/co_spawn.hpp>
@@ -14,6 +15,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
 #include <climits>
 #include <exception>
 #include <future>
@@ -69,6 +71,8 @@ struct HttpServer::State {
   Status listen(ExchangeHandler handler);
   void stop(Nanos grace);
 
+  void check_descriptors() const;
+  void note_unaccepted(const error_code& error);
   asio::awaitable<void> accept_loop();
   asio::awaitable<void> serve(std::shared_ptr<Connection> connection);
   asio::awaitable<void> turn_away(std::shared_ptr<tcp::socket> socket);
@@ -83,6 +87,8 @@ struct HttpServer::State {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   tcp::acceptor acceptor{io};
   std::size_t turned_away = 0;  // being told so
+  std::uint64_t unaccepted = 0;
+  std::chrono::steady_clock::time_point unaccepted_said_again{};
   std::uint16_t port = 0;
   std::thread thread;
 };
@@ -117,6 +123,7 @@ Status HttpServer::State::listen(ExchangeHandler handler) {
   if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
   if (error) return bind_error(options.host, options.port, error);
   port = acceptor.local_endpoint(error).port();
+  check_descriptors();
   asio::co_spawn(io, accept_loop(), asio::detached);
   thread = std::thread([this] { io.run(); });
   return {};
@@ -129,8 +136,11 @@ asio::awaitable<void> HttpServer::State::accept_loop() {
     tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
     if (!acceptor.is_open()) break;
     if (error) {
-      // Out of descriptors or memory: nothing is gained by trying again at once.
-      log->warn("cannot accept a connection: {}", error.message());
+      // Out of descriptors or memory: nothing is gained by trying again at once, unless an idle
+      // connection gives its descriptor.
+      const bool has_room = error == asio::error::no_descriptors && context.make_room();
+      note_unaccepted(error);
+      if (has_room) continue;
       pause.expires_after(std::chrono::milliseconds(100));
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
       continue;
@@ -157,6 +167,30 @@ asio::awaitable<void> HttpServer::State::accept_loop() {
     asio::co_spawn(io, serve(std::make_shared<Connection>(std::move(socket), std::move(secured), context)),
                    asio::detached);
   }
+}
+
+void HttpServer::State::check_descriptors() const {
+  constexpr rlim_t kOthers = 64;  // files, databases
+  rlimit allowed{};
+  if (::getrlimit(RLIMIT_NOFILE, &allowed) != 0 ||
+      allowed.rlim_cur >= options.limits.connections_max + kOthers)
+    return;
+  log->warn(
+      "this process may open {} files (ulimit -n), which is less than the {} connections of option "
+      "max_connections need: where they run out, idle connections are closed for new ones",
+      allowed.rlim_cur, options.limits.connections_max);
+}
+
+// It may come with every connection that waits: said once a minute.
+void HttpServer::State::note_unaccepted(const error_code& error) {
+  ++unaccepted;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < unaccepted_said_again) return;
+  unaccepted_said_again = now + std::chrono::minutes(1);
+  log->warn(
+      "cannot accept a connection: {} ({} times so far): allow more open files (ulimit -n), or set option "
+      "max_connections lower",
+      error.message(), unaccepted);
 }
 
 asio::awaitable<void> HttpServer::State::serve(std::shared_ptr<Connection> connection) {

@@ -2,14 +2,21 @@
 // The HTTP server against raw sockets: limits, timeouts, keep-alive, streams, clients that leave.
 #include "loci/serve/http/server.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "loci/base/descriptor.h"
 #include "loci/base/eventually_testing.h"
 #include "loci/serve/http/crowd_testing.h"
 #include "loci/serve/http/server_testing.h"
@@ -31,6 +38,58 @@ TEST_F(ServerTest, AnswersByTheHeaderBeforeTheBody) {
   EXPECT_TRUE(small.read_until("no").starts_with("HTTP/1.1 401"));
   small.send("loGET /next HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_NE(small.read_until("</next:>").find("</next:>"), std::string::npos);
+}
+
+// While it lives this process can open nothing more.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlim_t highest = 0;
+    for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd"))
+      highest = std::max<rlim_t>(highest, std::stoul(one.path().filename()));
+    const rlimit now{.rlim_cur = highest + 1, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &now);
+    for (;;) {
+      Descriptor one(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (!one.is_open()) break;
+      filled_.push_back(std::move(one));
+    }
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<Descriptor> filled_;
+};
+
+TEST_F(ServerTest, WhereDescriptorsRunOutWhoComesIsLetInForWhoWaitedLongest) {
+  start();
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 3; ++i) {
+    idle.push_back(std::make_unique<Client>(server_->port()));
+    idle.back()->send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+    ASSERT_NE(idle.back()->read_until("</next:>").find("</next:>"), std::string::npos);
+  }
+  const Descriptor late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::string answer(4096, '\0');
+  {
+    const NoDescriptors none;
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(server_->port());
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(late.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};  // less than idle ones may wait
+    ::setsockopt(late.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const std::string_view request = "GET /next HTTP/1.1\r\nHost: x\r\n\r\n";
+    ASSERT_EQ(::send(late.get(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    answer.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::recv(late.get(), answer.data(), 4096, 0))));
+  }
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
+  EXPECT_TRUE(idle.front()->is_closed());
+  idle.back()->send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(idle.back()->read_until("</next:>").find("</next:>"), std::string::npos);
 }
 
 // Who sends again as soon as it is refused is slowed down; more of them than are held are answered at once.
