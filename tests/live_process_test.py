@@ -59,6 +59,26 @@ def test_stop_at_once(binary, model):
         connection.close()
 
 
+def test_a_log_that_nobody_reads_holds_up_nothing(binary, model, tmp_path):
+    pipe, script = tmp_path / "log", tmp_path / "logs_into_a_pipe"
+    os.mkfifo(pipe)
+    script.write_text(f'#!/bin/bash\nexec "{binary}" "$@" 2<> "{pipe}"\n')
+    script.chmod(0o700)
+    with Server(str(script), model) as server:
+        unread = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        for size in (4096, 1):  # until it is full
+            try:
+                while True:
+                    os.write(unread, b"x" * size)
+            except BlockingIOError:
+                pass
+        for _ in range(3):
+            expect_equal(server.post("/v1/completions", {"prompt": "Once", "max_tokens": 1}).status, 200, "it is answered")
+        server.process.send_signal(signal.SIGTERM)
+        expect_equal(server.process.wait(120), 0, "exit code")
+        os.close(unread)
+
+
 def test_a_device_that_stands_still(binary, model):
     # A pass of a long prompt takes longer than this limit.
     with Server(binary, model, "--stall-limit", "1ms") as server:

@@ -177,8 +177,7 @@ int run_route(RouteFlags& flags) {
   while (stopping.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
     if (!signals.stop_within(std::chrono::milliseconds(20))) continue;
     routing.log->warn("stopping at once: replies are cut off");
-    routing.log->flush();
-    spdlog::shutdown();
+    end_log(1);
     std::_Exit(1);
   }
   routing.log->info("stopped");
@@ -246,7 +245,7 @@ void add_route_command(CLI::App& app, int& exit_code) {
       "Example:\n  loci route --join postgresql://db/loci --cluster-secret cluster.secret --host 0.0.0.0");
   command->callback([flags, &exit_code] {
     exit_code = run_route(*flags);
-    spdlog::shutdown();
+    end_log(exit_code);
   });
 }
 

@@ -91,7 +91,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   });
   command->callback([arguments, &exit_code] {
     exit_code = configure_and_serve(*arguments);
-    spdlog::shutdown();
+    end_log(exit_code);
   });
 }
 

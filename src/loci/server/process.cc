@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <future>
 #include <string_view>
 
 namespace loci {
@@ -32,6 +34,12 @@ std::shared_ptr<spdlog::logger> make_logger(LogFormat format, const std::string&
   log->set_level(spdlog::level::from_str(level));
   log->flush_on(spdlog::level::info);
   return log;
+}
+
+void end_log(int exit_code) {
+  // On a thread of its own: it joins the log's, which may never come back from a write.
+  auto ending = std::async(std::launch::async, [] { spdlog::shutdown(); });
+  if (ending.wait_for(kLogPatience) != std::future_status::ready) std::_Exit(exit_code);
 }
 
 void raise_descriptor_limit() {

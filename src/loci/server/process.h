@@ -17,6 +17,11 @@ namespace loci {
 // slow reader.
 std::shared_ptr<spdlog::logger> make_logger(LogFormat format, const std::string& level);
 
+// Writes what is still in the log's queue, and ends the log. If nobody takes it within kLogPatience, a full
+// pipe, say, the process ends here with that exit code. Call it last.
+inline constexpr std::chrono::seconds kLogPatience{2};
+void end_log(int exit_code);
+
 // Allows as many connections as the system permits.
 void raise_descriptor_limit();
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/server/run_server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -17,8 +15,7 @@ Status load_or_leave(Server& server, const FindModel& find_model, spdlog::logger
   while (loading.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
     if (signals.stop_within(std::chrono::milliseconds(20))) {
       log.info("stopped while the model was loading");
-      log.flush();
-      spdlog::shutdown();  // what is in the log's queue is written
+      end_log(0);
       std::_Exit(0);
     }
   }
