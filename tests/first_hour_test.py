@@ -47,6 +47,13 @@ def test_what_is_misspelt_is_answered_with_the_nearest_name(binary):
         expect(done.returncode == 2 and f"is {near} meant?" in done.stderr, f"{words}: {done.stderr}")
 
 
+def test_a_limit_of_files_sizes_is_an_error_of_the_file(binary, model, tmp_path):
+    """Not the end of the process, by a signal and without a word."""
+    command = [binary, "serve", model, *SMALL, "--port", "0", "--disk", f"{tmp_path}/state:64MiB"]
+    done = subprocess.run(["bash", "-c", 'ulimit -f 64 && exec "$@"', "limited", *command], capture_output=True, text=True, timeout=120)
+    expect(done.returncode == 1 and f"{tmp_path}/state" in done.stderr and "File too large" in done.stderr, f"{done.returncode}: {done.stderr}")
+
+
 def test_errors_of_commands_name_what_is_wrong(binary, tmp_path):
     folder, text, secret = tmp_path / "folder", tmp_path / "text.txt", tmp_path / "secret"
     folder.mkdir()

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -116,6 +117,9 @@ int after_printing(int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A write beyond the limit of a file's size (ulimit -f) is then an error of that file alone, not the end of
+  // the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return after_printing(run(argc, argv));
   } catch (const std::exception& error) {
