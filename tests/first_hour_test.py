@@ -64,6 +64,8 @@ def test_errors_of_commands_name_what_is_wrong(binary, tmp_path):
             (["serve", str(folder)], 1, f"{folder} is a folder without config.json; give a GGUF file"),
             (["forget"], 1, "expected a model's name or --all (see `loci inspect`)"),
             (["forget", "none-such", "--disk", str(folder)], 1, f"{folder}: no state of a model none-such"),
+            (["forget", "--all", "--disk", f"{folder}/misspelt"], 1, f"--disk: there is no directory {folder}/misspelt"),
+            (["forget", "--all", "--disk", str(text)], 1, f"--disk: there is no directory {text}"),
             (["inspect", str(folder / "none.gguf")], 1, "there is no file"),
             (["warm"], 1, "FILE: expected a file, --list or --release NAME"),
             (["warm", str(text)], 1, "--public: expected this flag, by which you say that all tenants may share the prefix"),

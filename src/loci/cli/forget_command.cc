@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +43,23 @@ std::vector<StoredModel> find(const std::string& directory, const ForgetFlags& f
   return path.ok() ? find_stored_models(directory, *path) : models;
 }
 
+// How many there were; `exit_code` is set where one could not be forgotten.
+std::size_t forget_in(const std::string& directory, const ForgetFlags& flags, int& exit_code) {
+  const std::vector<StoredModel> models = find(directory, flags);
+  for (const StoredModel& model : models) {
+    const Status status = forget_stored_model(model);
+    if (status.ok()) {
+      fmt::print("{}: forgot {}, {}\n", directory, name_of(model), format_bytes(model.held_bytes));
+    } else if (model.user != 0) {
+      exit_code = refuse(fmt::format("{}: {} is being served (process {}); stop that server first", directory,
+                                     name_of(model), model.user));
+    } else {
+      exit_code = refuse(status.message());
+    }
+  }
+  return models.size();
+}
+
 int run_forget(const ForgetFlags& flags) {
   if (flags.all == !flags.model.empty())
     return refuse("expected a model's name or --all (see `loci inspect`)");
@@ -51,20 +69,17 @@ int run_forget(const ForgetFlags& flags) {
   std::size_t found = 0;
   int exit_code = 0;
   for (const DiskPlace& directory : *directories) {
-    for (const StoredModel& model : find(directory.path, flags)) {
-      ++found;
-      const Status status = forget_stored_model(model);
-      if (status.ok()) {
-        fmt::print("{}: forgot {}, {}\n", directory.path, name_of(model), format_bytes(model.held_bytes));
-      } else if (model.user != 0) {
-        exit_code = refuse(fmt::format("{}: {} is being served (process {}); stop that server first",
-                                       directory.path, name_of(model), model.user));
-      } else {
-        exit_code = refuse(status.message());
-      }
+    std::error_code error;
+    // A name that was misspelt; the default one is made by the first server that keeps state.
+    if (!flags.disks.empty() && !std::filesystem::is_directory(directory.path, error)) {
+      exit_code = refuse(fmt::format("--disk: there is no directory {}", directory.path));
+      continue;
     }
+    const std::size_t forgotten = forget_in(directory.path, flags, exit_code);
+    if (forgotten == 0 && flags.all) fmt::print("{}: no state of any model\n", directory.path);
+    found += forgotten;
   }
-  if (found > 0 || flags.all) return exit_code;
+  if (found > 0 || flags.all || exit_code != 0) return exit_code;
   return refuse(fmt::format("{}: no state of a model {} (`loci inspect {}` lists what there is)",
                             directories->front().path, flags.model, directories->front().path));
 }
