@@ -65,6 +65,22 @@ Result<std::string> conversations_table(ConversationStore& store, const std::str
   return out;
 }
 
+// Where a part cannot be read: the report goes on with the next one.
+std::string unread(const Status& status) { return "cannot be read: " + status.message(); }
+
+std::string tenants_report(SqlStore& store) {
+  const Result<std::vector<TenantStats>> tenants = store.stats();
+  if (!tenants.ok()) return fmt::format("\nTenants\n  {}\n", unread(tenants.status()));
+  std::string out = tenants_table(*tenants);
+  for (const TenantStats& one : *tenants) {
+    const Result<std::string> table = conversations_table(store, one.tenant);
+    out += table.ok()
+               ? *table
+               : fmt::format("\nConversations of {}\n  {}\n", shown(one.tenant), unread(table.status()));
+  }
+  return out;
+}
+
 }  // namespace
 
 bool is_store_file(const std::string& path) {
@@ -78,23 +94,18 @@ Result<std::string> inspect_store(const std::string& path) {
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> database,
                         SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly, {}));
   SqliteDatabase& file = *database;
-  LOCI_ASSIGN_OR_RETURN(const std::int64_t version, schema_version(file));
+  const Result<std::int64_t> version = schema_version(file);
   const std::int64_t known = store_migrations().back().version;
   std::string out = "Conversation store\n" + line("path", shown(path)) +
                     line("size", fmt::format("{}, log {}", format_bytes(file_bytes(path)),
                                              format_bytes(file_bytes(path + "-wal")))) +
-                    line("schema version", fmt::format("{} (this Loci's: {})", version, known));
+                    line("schema version", version.ok() ? fmt::format("{} (this Loci's: {})", *version, known)
+                                                        : unread(version.status()));
   LOCI_ASSIGN_OR_RETURN(const std::string integrity, file.integrity_check());
   out += line("integrity", integrity);
-  if (version != known) return out;
+  if (!version.ok() || *version != known) return out;
   SqlStore store(std::move(database), {});
-  LOCI_ASSIGN_OR_RETURN(const std::vector<TenantStats> tenants, store.stats());
-  out += tenants_table(tenants);
-  for (const TenantStats& one : tenants) {
-    LOCI_ASSIGN_OR_RETURN(const std::string table, conversations_table(store, one.tenant));
-    out += table;
-  }
-  return out;
+  return out + tenants_report(store);
 }
 
 Result<std::string> inspect_conversation(const std::string& path, const std::string& id) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "loci/base/folder_testing.h"
@@ -52,6 +53,25 @@ TEST_F(InspectStore, PrintsItems) {
   ASSERT_TRUE(store_->delete_response("bob", "resp_1").ok());
   EXPECT_EQ(inspect_conversation(path_, "resp_2").status().message(),
             "the response 'resp_1', which 'resp_2' continues, was deleted or has expired");
+}
+
+TEST_F(InspectStore, TellsWhatOfADamagedFileCanBeRead) {
+  store_.reset();
+  const auto pages = static_cast<std::size_t>(std::filesystem::file_size(path_) / 4'096);
+  std::string whole(pages * 4'096, ' ');
+  std::ifstream(path_, std::ios::binary).read(whole.data(), static_cast<std::streamsize>(whole.size()));
+  int reports = 0;
+  for (std::size_t page = 1; page < pages; ++page) {
+    std::string damaged = whole;
+    damaged.replace(page * 4'096, 4'096, 4'096, '\xaa');
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << damaged;
+    const auto report = inspect_store(path_);
+    if (!report.ok()) continue;
+    EXPECT_NE(report->find("integrity"), std::string::npos) << *report;
+    EXPECT_EQ(report->find("integrity            ok"), std::string::npos) << page << ": " << *report;
+    ++reports;
+  }
+  EXPECT_GT(reports, static_cast<int>(pages) / 2);
 }
 
 TEST_F(InspectStore, RefusesOtherFiles) {

@@ -31,7 +31,10 @@ Status sqlite_error(sqlite3* connection, int code, std::string_view path, Nanos 
     case SQLITE_PROTOCOL:
       return {StatusCode::kUnavailable, where + fmt::format("{} (SQLite's code {})", said, code)};
     case SQLITE_CORRUPT:
-    case SQLITE_FORMAT: return data_loss(where + fmt::format("it is damaged ({}): see `loci inspect`", said));
+    case SQLITE_FORMAT:
+      return data_loss(where + fmt::format("it is damaged ({}): put back a backup, or what `sqlite3 FILE "
+                                           ".recover` saves of it, while no server uses it",
+                                           said));
     case SQLITE_NOTADB: return invalid_argument(where + "expected a SQLite database, found another file");
     case SQLITE_TOOBIG: return invalid_argument(where + "a text is larger than SQLite takes");
     default: return internal_error(where + fmt::format("{} (SQLite's code {})", said, code));

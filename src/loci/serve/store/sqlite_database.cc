@@ -278,13 +278,24 @@ Status SqliteDatabase::empty_log() {
 
 Result<std::string> SqliteDatabase::integrity_check() {
   std::string found;
+  const auto add = [&](std::string_view line) {
+    if (!found.empty()) found += '\n';
+    found += line;
+  };
   const Status done = groups_.alone([&]() -> Status {
-    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, connection_->run("PRAGMA integrity_check", {}));
-    for (std::size_t i = 0; i < rows.size(); ++i) found += (i == 0 ? "" : "\n") + rows.text(i, 0);
+    const auto take_last = [&](const SqlRows& rows) {
+      add(rows.text(rows.size() - 1, 0));
+      return true;
+    };
+    LOCI_RETURN_IF_ERROR(connection_->run_while("PRAGMA integrity_check", {}, take_last).status());
     LOCI_ASSIGN_OR_RETURN(const SqlRows keys, connection_->run("PRAGMA foreign_key_check", {}));
-    if (!keys.empty()) found += fmt::format("\n{} rows refer to rows that are not there", keys.size());
+    if (!keys.empty()) add(fmt::format("{} rows refer to rows that are not there", keys.size()));
     return {};
   });
+  if (done.code() == StatusCode::kDataLoss) {
+    add(done.message());
+    return found;
+  }
   LOCI_RETURN_IF_ERROR(done);
   return found;
 }

@@ -51,7 +51,7 @@ class SqliteDatabase final : public SqlDatabase {
   Status erase_deleted() override;
   void abandon() override {}
 
-  // What `PRAGMA integrity_check` finds; "ok" where nothing is wrong.
+  // What `PRAGMA integrity_check` finds, also where the damage ends it; "ok" where nothing is wrong.
   Result<std::string> integrity_check();
 
  private:

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -176,6 +177,30 @@ TEST(SqliteStore, ADamagedFileIsSaidToBe) {
   for (int i = 0; i < 200 && status.ok(); ++i)
     status = (*store)->response("ann", fmt::format("r{}", i)).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.to_string();
+}
+
+TEST(SqliteStore, WhatADamagedFileLacksIsTold) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  {
+    const auto store = open_ok(path);
+    for (int i = 0; i < 40; ++i)
+      ASSERT_TRUE(store->commit_turn("ann", test_turn(fmt::format("r{}", i))).ok());
+  }
+  const auto pages = static_cast<std::streamoff>(std::filesystem::file_size(path) / 4'096);
+  std::string whole(static_cast<std::size_t>(pages) * 4'096, ' ');
+  std::ifstream(path, std::ios::binary).read(whole.data(), static_cast<std::streamsize>(whole.size()));
+  for (std::streamoff page = 2; page < pages; page += 3) {
+    std::string damaged = whole;
+    damaged.replace(static_cast<std::size_t>(page) * 4'096, 4'096, 4'096, '\xaa');
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged;
+    auto database = SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly, {});
+    if (!database.ok()) continue;  // it says so itself
+    const Result<std::string> found = (*database)->integrity_check();
+    ASSERT_TRUE(found.ok()) << found.status().to_string();
+    EXPECT_NE(*found, "ok") << page;
+    EXPECT_NE(*found, "") << page;
+  }
 }
 
 TEST(SqliteStore, SpaceComesBackWithExpiry) {
