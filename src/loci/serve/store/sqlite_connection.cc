@@ -68,6 +68,17 @@ Status SqliteConnection::error(int code) const { return sqlite_error(handle_, co
 
 bool SqliteConnection::in_transaction() const { return sqlite3_get_autocommit(handle_) == 0; }
 
+// (A file system of another kind, SQLite's vfs, need not answer.)
+Status SqliteConnection::check_in_place() const {
+  int has_moved = 0;
+  sqlite3_file_control(handle_, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved);
+  if (has_moved == 0) return {};
+  return {StatusCode::kUnavailable,
+          fmt::format("the conversation store {}: the file that the server uses was moved or deleted: put it "
+                      "back at its place, or start the server again",
+                      path_)};
+}
+
 Status SqliteConnection::execute(const std::string& text) {
   const int code = sqlite3_exec(handle_, text.c_str(), nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? Status() : error(code);

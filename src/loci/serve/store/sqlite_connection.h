@@ -38,6 +38,9 @@ class SqliteConnection final : public SqlSession {
   Status call(const SqlDatabase::Body& body);
   // Whether a transaction is open: after some errors SQLite undoes it by itself.
   bool in_transaction() const;
+  // Errors: kUnavailable where the file was moved or deleted, or another one has its place: what is written
+  // to it then is lost when it is closed. It takes the time of a stat().
+  Status check_in_place() const;
   // For as long as the store's options say, from now on.
   void wait_for_locks();
 

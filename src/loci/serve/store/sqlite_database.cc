@@ -215,8 +215,10 @@ Status SqliteDatabase::synchronise() {
 void SqliteDatabase::commit(std::span<CommitMember* const> members) {
   // Of a group that was left by an exception.
   if (connection_->in_transaction()) (void)connection_->execute("ROLLBACK");
-  if (const Status status = synchronise_commits(); !status.ok()) {
-    for (CommitMember* member : members) member->status = status;
+  Status ready = connection_->check_in_place();
+  if (ready.ok()) ready = synchronise_commits();
+  if (!ready.ok()) {
+    for (CommitMember* member : members) member->status = ready;
     return;
   }
   if (members.size() > 1 && commit_together(members)) return;

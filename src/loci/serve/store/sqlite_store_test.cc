@@ -203,6 +203,27 @@ TEST(SqliteStore, WhatADamagedFileLacksIsTold) {
   }
 }
 
+// Nothing would find what is committed there.
+TEST(SqliteStore, NothingIsCommittedToAFileThatHasLeftItsPlace) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db"), aside = folder.file("aside.db");
+  const auto store = open_ok(path);
+  ASSERT_TRUE(store->commit_turn("ann", test_turn("r1")).ok());
+  std::filesystem::rename(path, aside);
+  const auto refused = [&] {
+    const Status status = store->commit_turn("ann", test_turn("r2"));
+    return status.code() == StatusCode::kUnavailable &&
+           status.message().find("moved or deleted") != std::string::npos;
+  };
+  EXPECT_TRUE(refused());
+  std::filesystem::copy_file(aside, path);
+  EXPECT_TRUE(refused()) << "a copy is another file";
+  std::filesystem::rename(aside, path);
+  EXPECT_TRUE(store->commit_turn("ann", test_turn("r2")).ok()) << "it is back";
+  std::filesystem::remove(path);
+  EXPECT_TRUE(refused());
+}
+
 TEST(SqliteStore, SpaceComesBackWithExpiry) {
   const TestFolder folder;
   const std::string path = folder.file("store.db");
