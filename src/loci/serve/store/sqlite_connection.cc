@@ -5,6 +5,8 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 
 #include "loci/base/units.h"
@@ -16,14 +18,22 @@ namespace {
 Status sqlite_error(sqlite3* connection, int code, std::string_view path, Nanos lock_timeout) {
   const std::string where = fmt::format("the conversation store {}: ", path);
   const std::string said = connection != nullptr ? sqlite3_errmsg(connection) : sqlite3_errstr(code);
+  // What the system said; SQLite itself tells a full disk from a failing one only where it makes the file or
+  // its log longer.
+  const int reason =
+      connection != nullptr && (code & 0xff) == SQLITE_IOERR ? sqlite3_system_errno(connection) : 0;
+  if ((code & 0xff) == SQLITE_FULL || reason == ENOSPC || reason == EDQUOT)
+    return {StatusCode::kUnavailable, where + "the disk is full: make space, it works again then"};
   switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return {StatusCode::kUnavailable, where + fmt::format("another process holds its lock for more than {}",
                                                             format_duration(lock_timeout))};
-    case SQLITE_FULL:
-      return {StatusCode::kUnavailable, where + "the disk is full: make space, it works again then"};
     case SQLITE_IOERR:
+      if (reason != 0)
+        return {StatusCode::kUnavailable,
+                where + fmt::format("{}: {} (SQLite's code {})", said, std::strerror(reason), code)};
+      [[fallthrough]];
     case SQLITE_CANTOPEN:
     case SQLITE_READONLY:
     case SQLITE_PERM:

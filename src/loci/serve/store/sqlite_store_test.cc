@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -222,6 +224,23 @@ TEST(SqliteStore, NothingIsCommittedToAFileThatHasLeftItsPlace) {
   EXPECT_TRUE(store->commit_turn("ann", test_turn("r2")).ok()) << "it is back";
   std::filesystem::remove(path);
   EXPECT_TRUE(refused());
+}
+
+// The file is there; the one beside it that readers share cannot be made.
+TEST(SqliteStore, AnErrorOfTheDiskHasTheSystemsReason) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  open_ok(path).reset();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto signalled = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 4'096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status status = SqliteStore::open(path, {}).status();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, signalled);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("File too large"), std::string::npos) << status.to_string();
 }
 
 TEST(SqliteStore, SpaceComesBackWithExpiry) {
