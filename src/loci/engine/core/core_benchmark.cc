@@ -110,7 +110,8 @@ void recover(benchmark::State& state) {
   config.groups.front().disk_blocks = count;
   config.groups.front().block_bytes = 720 << 10;
   LeftOnDisk disk(config);
-  for (std::uint32_t i = 0; i < count / kDepth; ++i) disk.add("g", tokens_of(i, kDepth * kBlockTokens));
+  for (std::uint32_t i = 0; i < count / kDepth; ++i)
+    disk.add("g", tokens_of(i, kDepth * kBlockTokens), age_of(i));
   const std::vector<Recovered> events = disk.events(1024);
   for (auto _ : state) {
     Core core = Core::make(config).value();

@@ -141,7 +141,7 @@ void events_of_many_tenants(benchmark::State& state) {
   config.max_queued = 2 * kTenants;
   LeftOnDisk disk(config);
   for (std::uint32_t i = 0; i < kConversations; ++i)
-    disk.add("tenant" + std::to_string(i % kTenants), tokens_of(i, kBlockTokens));
+    disk.add("tenant" + std::to_string(i % kTenants), tokens_of(i, kBlockTokens), age_of(i));
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
@@ -227,7 +227,7 @@ void events_of_a_queue(benchmark::State& state) {
   config.admission = kAdmissionOrders[static_cast<std::size_t>(state.range(2))];
   const auto tenant_of = [](std::uint32_t i) { return "tenant" + std::to_string(i % 10); };
   LeftOnDisk disk(config);
-  for (std::uint32_t i = 0; i < kConversations; ++i) disk.add(tenant_of(i), tokens_of(i, kTokens));
+  for (std::uint32_t i = 0; i < kConversations; ++i) disk.add(tenant_of(i), tokens_of(i, kTokens), age_of(i));
   for (auto _ : state) {
     EventTimes times, before;
     TimedCore filled(config, times);
