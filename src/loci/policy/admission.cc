@@ -128,7 +128,7 @@ void FairQueue::end_running(const std::string& tenant) {
   advance();
 }
 
-bool FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
+std::optional<std::uint64_t> FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
   Entry& entry = at(tenant);
   Account& account = entry.second;
   const std::tuple before{account.virtual_time, account.first_arrival(), account.id};
@@ -140,7 +140,7 @@ bool FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
     waiting_alone_.insert(std::move(node));
   }
   advance();
-  return waits;
+  return waits ? std::optional(account.virtual_time) : std::nullopt;
 }
 
 // The first of those that are active stands at its time, so that nobody's is earlier.

@@ -76,8 +76,8 @@ class FairQueue {
   // or begun first, then erased or ended, so that the tenant stays active.)
   void begin_running(const std::string& tenant);
   void end_running(const std::string& tenant);
-  // The tenant, which is active, was given so many tokens. True: some of its requests wait.
-  bool charge(const std::string& tenant, std::uint64_t tokens);
+  // The tenant, which is active, was given so many tokens. Its virtual time, if some of its requests wait.
+  std::optional<std::uint64_t> charge(const std::string& tenant, std::uint64_t tokens);
 
   struct Head {
     const std::string* tenant = nullptr;  // valid until the tenant's last request is gone

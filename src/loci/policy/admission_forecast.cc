@@ -32,15 +32,16 @@ AdmissionForecast::TenantPlace AdmissionForecast::outside_place(const Tenant& te
 void AdmissionForecast::enter(Entry& entry) {
   Tenant& tenant = entry.second;
   if (tenant.order.empty()) {
+    if (tenant.is_charged) std::erase(charged_, &entry);
     tenants_.erase(tenants_.find(entry.first));
     return;
   }
   if (tenant.outside != tenant.order.begin()) {
-    tenant.in_heads = heads_.emplace(first_place(tenant), &entry).first;
-    tenant.in_lasts = lasts_.emplace(last_place(tenant), &entry).first;
+    tenant.in_heads = heads_.insert({first_place(tenant), &entry}).first;
+    tenant.in_lasts = lasts_.insert({last_place(tenant), &entry}).first;
   }
   if (tenant.outside != tenant.order.end())
-    tenant.in_outside = outside_.emplace(outside_place(tenant), &entry).first;
+    tenant.in_outside = outside_.insert({outside_place(tenant), &entry}).first;
 }
 
 void AdmissionForecast::leave(const Entry& entry) {
@@ -116,10 +117,18 @@ void AdmissionForecast::erase(std::uint64_t arrival) {
   if (!behind) enter(*place.tenant);
 }
 
-void AdmissionForecast::prefetch(const std::string& tenant) const {
+void AdmissionForecast::set_time(const std::string& tenant, std::uint64_t time) {
+  const auto found = tenants_.find(tenant);
+  if (found != tenants_.end()) set_time(found->second, time);
+}
+
+void AdmissionForecast::charge(const std::string& tenant, std::uint64_t time) {
   const auto found = tenants_.find(tenant);
   if (found == tenants_.end()) return;
-  const Tenant& moves = found->second;
+  Tenant& moves = found->second;
+  moves.charged_to = time;
+  if (std::exchange(moves.is_charged, true)) return;
+  charged_.push_back(&*found);
   if (moves.outside != moves.order.begin()) {
     __builtin_prefetch(&*moves.order.begin());
     __builtin_prefetch(&*moves.in_heads);
@@ -131,20 +140,31 @@ void AdmissionForecast::prefetch(const std::string& tenant) const {
   }
 }
 
-void AdmissionForecast::set_time(const std::string& tenant, std::uint64_t time) {
-  const auto found = tenants_.find(tenant);
-  if (found != tenants_.end()) set_time(found->second, time);
+void AdmissionForecast::settle() {
+  for (Entry* entry : charged_) {
+    entry->second.is_charged = false;
+    set_time(entry->second, entry->second.charged_to);
+  }
+  charged_.clear();
+}
+
+// Mostly it stands where it did.
+void AdmissionForecast::move(ByTurn& order, ByTurn::iterator& at, const TenantPlace& place) {
+  const auto behind = std::next(at);
+  const bool stays = (at == order.begin() || std::prev(at)->place < place) &&
+                     (behind == order.end() || place < behind->place);
+  if (stays) {
+    at->place = place;
+    return;
+  }
+  auto node = order.extract(at);
+  node.value().place = place;
+  at = order.insert(behind, std::move(node));
 }
 
 void AdmissionForecast::set_time(Tenant& moved, std::uint64_t time) {
+  moved.charged_to = time;
   if (std::exchange(moved.time, time) == time || moved.order.empty()) return;
-  // Mostly it stands where it did.
-  const auto move = [](ByTurn& order, ByTurn::iterator& at, const TenantPlace& place) {
-    const auto behind = std::next(at);
-    auto node = order.extract(at);
-    node.key() = place;
-    at = order.insert(behind, std::move(node));
-  };
   if (moved.outside != moved.order.begin()) {
     move(heads_, moved.in_heads, first_place(moved));
     move(lasts_, moved.in_lasts, last_place(moved));
@@ -224,23 +244,23 @@ void AdmissionForecast::let_go(Entry& entry) {
 
 std::optional<std::uint64_t> AdmissionForecast::grow() {
   if (outside_.empty()) return std::nullopt;
-  const std::uint64_t arrival = outside_.begin()->first.second;
-  take_in(*outside_.begin()->second);
+  const std::uint64_t arrival = outside_.begin()->place.second;
+  take_in(*outside_.begin()->entry);
   return arrival;
 }
 
 std::optional<std::uint64_t> AdmissionForecast::shrink() {
   if (lasts_.empty()) return std::nullopt;
-  const std::uint64_t arrival = std::prev(lasts_.end())->first.second;
-  let_go(*std::prev(lasts_.end())->second);
+  const std::uint64_t arrival = std::prev(lasts_.end())->place.second;
+  let_go(*std::prev(lasts_.end())->entry);
   return arrival;
 }
 
 bool AdmissionForecast::exchange() {
   if (outside_.empty() || lasts_.empty()) return false;
-  Entry &comes = *outside_.begin()->second, &goes = *std::prev(lasts_.end())->second;
+  Entry &comes = *outside_.begin()->entry, &goes = *std::prev(lasts_.end())->entry;
   if (&comes == &goes) return false;  // of one tenant the first are inside
-  const std::uint64_t ends = outside_.begin()->first.first + comes.second.outside->second;
+  const std::uint64_t ends = outside_.begin()->place.first + comes.second.outside->second;
   if (last_turn(goes.second) < ends) return false;
   let_go(goes);
   take_in(comes);
@@ -271,7 +291,7 @@ std::vector<AdmissionForecast::Turn> AdmissionForecast::first(std::size_t most) 
   while (out.size() < most) {
     Next next{};
     const bool heads_left = head != heads_.end();
-    if (heads_left) next = {head->first.first, head->second->second.order.begin(), &head->second->second};
+    if (heads_left) next = {head->place.first, head->entry->second.order.begin(), &head->entry->second};
     if (!begun.empty() && (!heads_left || next < begun.top())) {
       next = begun.top();
       begun.pop();
@@ -306,10 +326,13 @@ void AdmissionForecast::check_invariants() const {
   std::size_t requests = 0, inside = 0, lasts = 0, outsides = 0;
   const auto stands = [](const ByTurn& order, ByTurn::const_iterator at, const TenantPlace& place,
                          const Tenant& tenant) {
-    return order.find(place) == at && &at->second->second == &tenant;
+    return order.find({place, nullptr}) == at && &at->entry->second == &tenant;
   };
+  const auto tenant_in = [](const Entry* entry) { return &entry->second; };
   for (const auto& [name, tenant] : tenants_) {
     LOCI_CHECK(!tenant.order.empty(), "invariant 10: a tenant has someone who waits");
+    LOCI_CHECK(tenant.is_charged == (std::ranges::count(charged_, &tenant, tenant_in) == 1),
+               "invariant 10: who is charged is known");
     requests += tenant.order.size();
     std::uint64_t cost = 0;
     for (auto next = tenant.order.begin(); next != tenant.outside; ++next) {

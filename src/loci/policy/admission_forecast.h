@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -40,10 +41,12 @@ class AdmissionForecast {
   void push(const std::string& tenant, std::uint64_t time, std::uint64_t arrival, std::uint64_t cost);
   // It waits no more.
   void erase(std::uint64_t arrival);
-  // Says that the tenant's time will soon be set.
-  void prefetch(const std::string& tenant) const;
   // The tenant's virtual time now; nothing happens where none of it waits.
   void set_time(const std::string& tenant, std::uint64_t time);
+  // The same, once settle() is called: a tenant that is charged several times moves once. O(1).
+  void charge(const std::string& tenant, std::uint64_t time);
+  bool any_charged() const { return !charged_.empty(); }
+  void settle();
   // These of the tenant's requests come first, in this order; all others behind them by arrival. All of them
   // wait. False: nothing has changed. O(places of the front that have changed · log).
   bool set_front(const std::string& tenant, std::vector<std::uint64_t> front);
@@ -93,9 +96,16 @@ class AdmissionForecast {
   using Entry = std::pair<const std::string, Tenant>;  // of tenants_; stays where it is
   // Turn and arrival of one request of each tenant.
   using TenantPlace = std::pair<std::uint64_t, std::uint64_t>;
-  using ByTurn = std::map<TenantPlace, Entry*>;
+  struct Stand {
+    mutable TenantPlace place;  // changes while the stand is in an order only to one between its neighbours'
+    Entry* entry;
+    friend bool operator<(const Stand& a, const Stand& b) { return a.place < b.place; }
+  };
+  using ByTurn = std::set<Stand>;
   struct Tenant {
     std::uint64_t time = 0;
+    std::uint64_t charged_to = 0;  // its time after settle(), if it is charged
+    bool is_charged = false;
     Order order;
     Order::iterator outside;  // the first that the window does not have
     std::uint64_t inside_cost = 0;
@@ -105,7 +115,7 @@ class AdmissionForecast {
     // Where it stands in the orders of the same names, if it does.
     ByTurn::iterator in_heads, in_lasts, in_outside;
   };
-  using Tenants = std::map<std::string, Tenant>;
+  using Tenants = std::unordered_map<std::string, Tenant>;  // nothing goes through it in its order
   struct Place {
     Entry* tenant;
     Key key;
@@ -119,6 +129,7 @@ class AdmissionForecast {
   static bool is_behind(const Tenant& tenant, const Key& key) {
     return tenant.outside != tenant.order.end() && tenant.outside->first < key;
   }
+  static void move(ByTurn& order, ByTurn::iterator& at, const TenantPlace& place);
   void set_time(Tenant& moved, std::uint64_t time);
   void enter(Entry& entry);
   void leave(const Entry& entry);
@@ -132,8 +143,9 @@ class AdmissionForecast {
   Tenants tenants_;                                    // of which some request waits
   std::unordered_map<std::uint64_t, Place> requests_;  // by arrival; never iterated
   ByTurn heads_;                                       // each tenant's first, where the window has it
-  ByTurn lasts_;    // each tenant's last in the window, where it has one there
-  ByTurn outside_;  // each tenant's first outside, where it has one there
+  ByTurn lasts_;                 // each tenant's last in the window, where it has one there
+  ByTurn outside_;               // each tenant's first outside, where it has one there
+  std::vector<Entry*> charged_;  // since settle(), each once
   std::size_t window_size_ = 0;
   std::vector<std::uint64_t> changed_;
 };

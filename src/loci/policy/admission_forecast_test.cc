@@ -147,7 +147,12 @@ class AdmissionForecastRandom {
     } else if (what < 8) {
       const std::string name = tenant();
       if (!times_move_ || !naive_.times.contains(name)) return;
-      forecast_.set_time(name, naive_.times[name] += random_.below(40));
+      std::uint64_t& time = naive_.times[name];
+      if (random_.below(2) == 0) return forecast_.set_time(name, time += random_.below(40));
+      forecast_.charge(name, time += random_.below(20));
+      forecast_.check_invariants();
+      forecast_.charge(name, time += random_.below(20));
+      forecast_.settle();
     } else {
       const std::string name = tenant();
       std::vector<std::uint64_t> front;

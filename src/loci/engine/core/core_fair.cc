@@ -87,7 +87,7 @@ void Core::State::take_distances() {
 
 // Its tenant was given so many tokens.
 void Core::State::charge(const CoreRequest& request, std::uint64_t tokens) {
-  if (queue_.charge(request.tenant, tokens)) queue_needs_.served(request.tenant);
+  if (const auto time = queue_.charge(request.tenant, tokens)) queue_needs_.served(request.tenant, *time);
   for (const RequestId id : request.passed) {
     const auto passed = requests_.find(id);
     if (passed != requests_.end()) passed->second->passed_by += tokens;

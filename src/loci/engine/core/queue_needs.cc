@@ -64,9 +64,9 @@ QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& t
   wanters_.reserve(wanted_blocks_most(config));
 }
 
-void QueueNeeds::served(const std::string& tenant) {
-  if ((queue_.order_changes_with_time() ? moved_ : charged_).insert(tenant).second)
-    forecast_.prefetch(tenant);
+void QueueNeeds::served(const std::string& tenant, std::uint64_t time) {
+  if (queue_.order_changes_with_time()) moved_.insert(tenant);
+  forecast_.charge(tenant, time);
 }
 
 // --- marks ---
@@ -332,8 +332,7 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
 // True: somebody changed places with another one of its tenant.
 bool QueueNeeds::take_turns() {
   bool changed = false;
-  for (const std::string& tenant : charged_) forecast_.set_time(tenant, queue_.virtual_time(tenant));
-  charged_.clear();
+  forecast_.settle();
   for (const std::string& tenant : moved_) {
     forecast_.set_time(tenant, queue_.virtual_time(tenant));
     if (forecast_.set_front(tenant, queue_.front(tenant))) changed = true;
@@ -430,9 +429,8 @@ void QueueNeeds::look(const FindWaiting& find, bool pass_waits) {
   if ((!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) || config_.lookahead_requests == 0) {
     changes_.clear();
     moved_.clear();
-    charged_.clear();
   }
-  if (changes_.empty() && moved_.empty() && charged_.empty() && !unfinished_) return;
+  if (changes_.empty() && moved_.empty() && !forecast_.any_charged() && !unfinished_) return;
   const bool goes_on = unfinished_;
   bool changed = !changes_.empty();
   const std::size_t marks = pass_waits ? kMarksBeforeAPass : kMarksInALook;

@@ -74,8 +74,8 @@ class QueueNeeds {
 
   // Says that this request may have begun or ceased to wait.
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
-  // Says that the tenant, some of whose requests wait, was given tokens.
-  void served(const std::string& tenant);
+  // Says that the tenant, some of whose requests wait, was given tokens. `time`: its virtual time now.
+  void served(const std::string& tenant, std::uint64_t time);
   // Processes the changes. Costs O((changes + the few that look again + kMarksInALook) · log). Requests that
   // want nothing that the index knows cost no mark, so a look may process many of them. `pass_waits`: this
   // step has formed a pass, which begins when the step ends; so few blocks are marked.
@@ -161,7 +161,6 @@ class QueueNeeds {
   const Restores& restores_;
   FairQueue& queue_;
   std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
-  std::set<std::string> charged_;                             // tenants that were given tokens since look()
   std::set<std::string> moved_;  // tenants whose order may have changed since then
   Waitings waiting_;
   AdmissionForecast forecast_;
