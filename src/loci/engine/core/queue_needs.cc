@@ -93,13 +93,16 @@ void QueueNeeds::read_ahead(std::span<const ChainKey> keys) const {
   for (const ChainKey& key : keys) index_.prefetch(index_.find(key));
 }
 
+// What was not there comes with a new name. (Whether an original serves depends on where it is.)
+bool QueueNeeds::may_list(const Waiting& waiting) const {
+  const bool lists_all = waiting.lists_all || waiting.names_seen == index_.names_made();
+  return !lists_all || waiting.has_lineage || waiting.window_to != waiting.goes_on;
+}
+
 void QueueNeeds::list_wants(Waitings::iterator entry) {
   auto& [arrival, waiting] = *entry;
+  if (!may_list(waiting)) return;
   CoreRequest& request = *waiting.request;
-  // What was not there comes with a new name. (Whether an original serves depends on where it is.)
-  if (waiting.names_seen == index_.names_made() && request.lineage == nullptr &&
-      waiting.window_to == waiting.goes_on)
-    return;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   const std::size_t listed = waiting.wants.size();
   bool ran_out = false;
@@ -125,6 +128,7 @@ void QueueNeeds::list_wants(Waitings::iterator entry) {
     mark(waiting.wants.emplace_back(block, index_.block(block).key), {waiting.place, arrival}, false);
     if (starts_.any_windows()) find_place(waiting, block);
   }
+  waiting.lists_all = waiting.wants.size() == keys.size();
   waiting.is_listed = waiting.is_listed || !ran_out;
   if (waiting.is_listed) mark_windows(entry);
   if (waiting.wants.size() == listed) return;
@@ -228,8 +232,13 @@ void QueueNeeds::leave(Waitings::iterator entry) {
   places_.erase({waiting.place, arrival});
   unlisted_.erase({waiting.place, arrival});
   if (!waiting.wants.empty()) left_.emplace(QueuePlace{waiting.place, arrival}, std::move(waiting.wants));
-  waiting = {
-      .id = waiting.id, .request = waiting.request, .known = waiting.known, .wants = {}, .rotated = {}};
+  waiting = {.request = waiting.request,
+             .id = waiting.id,
+             .known = waiting.known,
+             .has_lineage = waiting.has_lineage,
+             .wants = {},
+             .rotated = {},
+             .walk = {}};
 }
 
 void QueueNeeds::unmark_left(std::size_t most) {
@@ -315,8 +324,13 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
       moved_.insert(request->tenant);
       if (known != waiting_.end()) continue;
       const std::uint32_t blocks = prefixes_.known_blocks(*request);
-      waiting_.emplace(arrival,
-                       Waiting{.id = id, .request = request, .known = blocks, .wants = {}, .rotated = {}});
+      waiting_.emplace(arrival, Waiting{.request = request,
+                                        .id = id,
+                                        .known = blocks,
+                                        .has_lineage = request->lineage != nullptr,
+                                        .wants = {},
+                                        .rotated = {},
+                                        .walk = {}});
       forecast_.push(request->tenant, queue_.virtual_time(request->tenant), arrival,
                      cost_of(*request, blocks));
     } else if (known != waiting_.end()) {
@@ -379,9 +393,9 @@ void QueueNeeds::look_again() {
 
 // Of the block that list_wants() looks up first.
 void QueueNeeds::read_next_ahead(const Waiting& waiting) const {
+  if (!may_list(waiting)) return;
   const std::vector<ChainKey>& keys = waiting.request->names->keys;
-  if (waiting.names_seen != index_.names_made() && waiting.wants.size() < keys.size())
-    index_.prefetch(keys[waiting.wants.size()]);
+  if (waiting.wants.size() < keys.size()) index_.prefetch(keys[waiting.wants.size()]);
 }
 
 // Of those who have been in the window for a while.

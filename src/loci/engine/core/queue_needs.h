@@ -101,28 +101,32 @@ class QueueNeeds {
     std::uint32_t seeing = 0;           // of them those whose windows see it
     std::map<QueuePlace, bool> others;  // and whether theirs do
   };
+  // (What each look reads of the first ones is in its first line of the cache, and not in the request's.)
   struct Waiting {
-    RequestId id;
     CoreRequest* request = nullptr;  // as long as it waits
-    bool in_window = false;
+    RequestId id;
     std::uint32_t known = 0;  // blocks of it that the index had when it came
+    bool has_lineage = false;
+    bool in_window = false;
     // In the window:
+    bool is_listed = false;  // `goes_on` is where it goes on, as far as is known
+    bool lists_all = false;  // its last block is in `wants`
     std::uint32_t place = 0;
+    // With windows, in blocks:
+    std::uint32_t goes_on = 0;    // the last place before the next one
+    std::uint32_t window_to = 0;  // marked up to here
+    // BlockIndex::names_made() when the index lacked the next one; 0: it was not looked for.
+    std::uint64_t names_seen = 0;
     // Its blocks in the index, or their originals, up to the first missing one; and how many of them have
     // been considered for a prefetch.
     Wants wants;
+    std::size_t prefetched = 0;
+    std::size_t prefetched_again = 0;       // where it is in QueueNeeds::again_
     std::map<std::uint32_t, Want> rotated;  // and the blocks that these have become, by their numbers
-    // BlockIndex::names_made() when the index lacked the next one; 0: it was not looked for.
-    std::uint64_t names_seen = 0;
     // With windows, in blocks:
     PlaceWalk walk;                 // over those that are listed
-    std::uint32_t goes_on = 0;      // the last place before the next one
-    bool is_listed = false;         // that is where it goes on, as far as is known
-    std::uint32_t window_of = 0;    // the place whose windows are marked...
-    std::uint32_t window_to = 0;    // ...up to here
+    std::uint32_t window_of = 0;    // the place whose windows are marked up to `window_to`
     std::uint32_t window_from = 0;  // nothing is marked before it
-    std::size_t prefetched = 0;
-    std::size_t prefetched_again = 0;  // where it is in QueueNeeds::again_
   };
   using Waitings = std::unordered_map<std::uint64_t, Waiting>;  // by arrival
 
@@ -150,6 +154,7 @@ class QueueNeeds {
   std::uint32_t place_for(std::uint64_t arrival);
   void read_ahead(std::span<const ChainKey> keys) const;
   void read_next_ahead(const Waiting& waiting) const;
+  bool may_list(const Waiting& waiting) const;
   void list_wants(Waitings::iterator entry);
   bool prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks);
 
