@@ -2,6 +2,8 @@
 #include "loci/engine/core/prefixes.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -93,12 +95,24 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
   return probes;
 }
 
-// (Of what the index knows it knows all that is before it.)
+// (Of what the index knows it knows all that is before it, but for a lineage whose front may be missing.)
 std::uint32_t Prefixes::known_blocks(CoreRequest& request) const {
   const std::vector<ChainKey>& keys = keys_of(request);
-  const auto end = std::partition_point(keys.begin(), keys.end(),
-                                        [this](const ChainKey& key) { return index_.find(key) != kNoBlock; });
-  return static_cast<std::uint32_t>(end - keys.begin());
+  const auto is_known = [this](const ChainKey& key) { return index_.find(key) != kNoBlock; };
+  auto from = keys.begin(), to = keys.end();
+  // Of a history that goes on all but the last blocks are known, of a new one none is. So the search begins
+  // at the end, in growing steps, whose memory is read at once: each of them waits for memory else.
+  const std::size_t steps = request.lineage == nullptr ? std::bit_width(keys.size()) : 0;
+  for (std::size_t i = 0; i < steps; ++i) index_.prefetch(keys[keys.size() - (std::size_t{1} << i)]);
+  for (std::size_t i = 0; i < steps; ++i) {
+    const auto place = keys.end() - (std::ptrdiff_t{1} << i);
+    if (is_known(*place)) {
+      from = place + 1;
+      break;
+    }
+    to = place;
+  }
+  return static_cast<std::uint32_t>(std::partition_point(from, to, is_known) - keys.begin());
 }
 
 bool Prefixes::may_have_beginning(CoreRequest& request, Tier slowest) const {
