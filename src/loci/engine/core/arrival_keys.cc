@@ -163,6 +163,14 @@ ArrivalKeys arrival_keys(const CoreConfig& config, const ChainKeyHasher& hasher,
   return keys;
 }
 
+void prepare_arrival(const CoreConfig& config, const ChainKeyHasher& hasher, const PublicChains& prefixes,
+                     Arrival& arrival) {
+  arrival.keys = arrival_keys(config, hasher, prefixes, arrival);
+  std::vector<TokenId>& computed = arrival.dropped.empty() ? arrival.prompt : arrival.keys.kept;
+  const std::size_t room = std::max<std::size_t>(computed.size(), kReplyRoom);
+  computed.reserve(computed.size() + std::min<std::size_t>(arrival.max_new_tokens, room));
+}
+
 ForgetKeys forget_keys(const ChainKeyHasher& hasher, const PublicChains& prefixes, const Forget& forget) {
   const std::string sharing = sharing_of(forget.tenant, forget.salt);
   const std::span<const TokenId> tokens(forget.tokens);

@@ -100,6 +100,12 @@ std::string sharing_in(const CoreConfig& config, const Arrival& arrival);
 // Not made if the arrival is one that the core refuses. O(tokens · lineages that share a block).
 ArrivalKeys arrival_keys(const CoreConfig& config, const ChainKeyHasher& hasher, const PublicChains& prefixes,
                          const Arrival& arrival);
+// Does what else would cost a step by the length of the prompt, so that no step does it: makes the keys, and
+// room behind the tokens for as many of a reply, or for kReplyRoom if that is more. (A sample that finds no
+// room moves all of them, half a MiB of a context of 128K.)
+inline constexpr std::uint32_t kReplyRoom = 1024;
+void prepare_arrival(const CoreConfig& config, const ChainKeyHasher& hasher, const PublicChains& prefixes,
+                     Arrival& arrival);
 // O(tokens).
 ForgetKeys forget_keys(const ChainKeyHasher& hasher, const PublicChains& prefixes, const Forget& forget);
 

@@ -82,8 +82,8 @@ std::size_t blocks_touched(const Plan& plan) {
   return blocks;
 }
 
-// Steps a core, and takes the time of each step. Events bring their keys, as those of the engine do, unless
-// the core is to make them, as a replay does.
+// Steps a core, and takes the time of each step. Arrivals are prepared and deletions bring their keys, as
+// those of the engine, unless the core is to make them, as a replay does.
 class TimedCore {
  public:
   TimedCore(const CoreConfig& config, EventTimes& times)
@@ -94,7 +94,7 @@ class TimedCore {
 
   void step(const std::string& kind, Event event) {
     if (auto* arrival = std::get_if<Arrival>(&event); arrival != nullptr && brings_keys)
-      arrival->keys = arrival_keys(config_, hasher_, *core_.public_chains(), *arrival);
+      prepare_arrival(config_, hasher_, *core_.public_chains(), *arrival);
     if (auto* deleted = std::get_if<Forget>(&event); deleted != nullptr && brings_keys)
       deleted->keys = forget_keys(hasher_, *core_.public_chains(), *deleted);
     const std::int64_t begin = processor_time();

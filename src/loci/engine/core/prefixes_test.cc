@@ -118,6 +118,18 @@ TEST_F(PrefixesTest, NothingIsHashedThatAnEventBrings) {
   EXPECT_EQ(prefixes_.keys_of(forget, names).paths.front().keys.back(), mark);
 }
 
+// (A sample that found none would move the whole prompt.)
+TEST_F(PrefixesTest, APreparedArrivalHasRoomForItsReply) {
+  Arrival whole{RequestId(1), "g", run_of(0, 4000), 1u << 20, 0, {}, kNever};
+  prepare_arrival(config_, hasher_, {}, whole);
+  EXPECT_TRUE(whole.keys.made);
+  EXPECT_GE(whole.prompt.capacity(), 8000u);
+  Arrival cut{RequestId(2), "g", run_of(0, 400), 2000, 0, {}, kNever};
+  cut.dropped = {{32, 64}};
+  prepare_arrival(config_, hasher_, {}, cut);
+  EXPECT_GE(cut.keys.kept.capacity(), 368u + kReplyRoom);
+}
+
 // A prefix may become public, or stop being so, while an event waits.
 TEST_F(PrefixesTest, WhatIsNoLongerSoIsMadeAgain) {
   const Arrival arrival{RequestId(1), "g", run_of(0, 100), 1, 0, {}, kNever};

@@ -142,7 +142,7 @@ class Engine::State {
     };
     // Here rather than in the core, where everybody would wait for it.
     Arrival& arrival = submission.arrival;
-    arrival.keys = arrival_keys(config, hasher_, *public_chains(), arrival);
+    prepare_arrival(config, hasher_, *public_chains(), arrival);
     const bool is_told = listener_ != nullptr && arrival.scope == SharingScope::kTenant &&
                          arrival.dropped.empty() && config.reuse && request.text != nullptr;
     if (is_told && !arrival.keys.blocks.empty()) {
