@@ -268,6 +268,14 @@ std::vector<std::uint64_t> FairQueue::front(const std::string& tenant) {
   return arrivals;
 }
 
+bool FairQueue::is_behind_front(const std::string& tenant, std::uint64_t arrival) const {
+  const Account* account = find(tenant);
+  if (account == nullptr || account->begun.contains(arrival) || order_->changes_with_time()) return false;
+  if (!order_->looks_at_distance()) return true;
+  const std::size_t fresh = account->waiting.size() - account->begun.size();
+  return fresh > looks_ && account->waiting.rbegin()->first == arrival;
+}
+
 std::size_t FairQueue::waiting(const std::string& tenant) const {
   const Account* account = find(tenant);
   return account == nullptr ? 0 : account->waiting.size();

@@ -94,6 +94,9 @@ class FairQueue {
   // Empty: all do. A distance is as it was last asked for, and asked for where it never was. O(looks · log +
   // begun).
   std::vector<std::uint64_t> front(const std::string& tenant);
+  // True: the request, which waits, stands behind all that front() says of its tenant, so that front() says
+  // what it said before it came. O(1).
+  bool is_behind_front(const std::string& tenant, std::uint64_t arrival) const;
   // True: what front() says may change while no distance does and nobody comes or leaves.
   bool order_changes_with_time() const { return order_->changes_with_time(); }
   // The tenants of which a distance or the time since the last call has changed what front() says.

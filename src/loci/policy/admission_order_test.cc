@@ -120,6 +120,23 @@ TEST(AdmissionOrder, LooksAtEachOnceInAStep) {
   EXPECT_TRUE(none.empty());
 }
 
+TEST(AdmissionOrder, WhoStandsBehindTheFrontChangesNothingOfIt) {
+  for (const std::string_view name : {"fcfs", "fpf"}) {
+    FairQueue queue =
+        queue_of(name, [](RequestId id) { return static_cast<std::uint32_t>(id.value % 4); }, 4, 7);
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      const std::vector<std::uint64_t> before = queue.front("a");
+      queue.push("a", 1, i, RequestId(i));
+      EXPECT_EQ(queue.is_behind_front("a", i), name == "fcfs" || i >= 7) << name << ' ' << i;
+      if (queue.is_behind_front("a", i)) {
+        EXPECT_EQ(queue.front("a"), before) << name << ' ' << i;
+      }
+    }
+    queue.push("a", 1, 20, RequestId(20), 0, true);
+    EXPECT_FALSE(queue.is_behind_front("a", 20)) << "who has begun comes first";
+  }
+}
+
 // A distance that is told is asked for when it has changed, and the same request comes first as where all are
 // asked for in each step.
 TEST(AdmissionOrder, AsksAgainForWhatHasMoved) {

@@ -321,7 +321,7 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
     CoreRequest* const request = find(id);
     const auto known = waiting_.find(arrival);
     if (request != nullptr) {
-      moved_.insert(request->tenant);
+      if (!queue_.is_behind_front(request->tenant, arrival)) moved_.insert(request->tenant);
       if (known != waiting_.end()) continue;
       const std::uint32_t blocks = prefixes_.known_blocks(*request);
       waiting_.emplace(arrival, Waiting{.request = request,
