@@ -22,23 +22,32 @@ int cost_bucket(Nanos cost) {
 }
 
 void IdleCostQueue::insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth) {
-  buckets_[cost_bucket(cost)].insert({last_used, cost, UINT32_MAX - depth, block});
+  const std::size_t place = place_of(cost);
+  std::unique_ptr<Bucket>& bucket = buckets_[place];
+  if (bucket == nullptr) bucket = std::make_unique<Bucket>();
+  if (bucket->empty()) held_.insert(std::ranges::lower_bound(held_, place), place);
+  bucket->insert({last_used, cost, UINT32_MAX - depth, block});
   ++size_;
 }
 
+// That of a block that is in the order.
+IdleCostQueue::Bucket& IdleCostQueue::bucket_with(std::size_t place) {
+  LOCI_CHECK(buckets_[place] != nullptr, "only what is in the order leaves it or is used");
+  return *buckets_[place];
+}
+
 void IdleCostQueue::erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth) {
-  const auto bucket = buckets_.find(cost_bucket(cost));
-  LOCI_CHECK(bucket != buckets_.end(), "only what is in the order leaves it");
-  bucket->second.erase({last_used, cost, UINT32_MAX - depth, block});
-  if (bucket->second.empty()) buckets_.erase(bucket);
+  const std::size_t place = place_of(cost);
+  Bucket& bucket = bucket_with(place);
+  bucket.erase({last_used, cost, UINT32_MAX - depth, block});
+  if (bucket.empty()) held_.erase(std::ranges::lower_bound(held_, place));
   --size_;
 }
 
 void IdleCostQueue::use(BlockId block, Nanos cost, Nanos before, Nanos after, std::uint32_t depth) {
-  const auto bucket = buckets_.find(cost_bucket(cost));
-  LOCI_CHECK(bucket != buckets_.end(), "only what is in the order is used");
-  bucket->second.erase({before, cost, UINT32_MAX - depth, block});
-  bucket->second.insert({after, cost, UINT32_MAX - depth, block});
+  Bucket& bucket = bucket_with(place_of(cost));
+  bucket.erase({before, cost, UINT32_MAX - depth, block});
+  bucket.insert({after, cost, UINT32_MAX - depth, block});
 }
 
 BlockId IdleCostQueue::least(Nanos now) const {
@@ -48,7 +57,8 @@ BlockId IdleCostQueue::least(Nanos now) const {
     return static_cast<unsigned __int128>(std::max<Nanos>(now - std::get<0>(rank) + before_, 1));
   };
   const auto cost = [](const Rank& rank) { return static_cast<unsigned __int128>(std::get<1>(rank)); };
-  for (const auto& [bucket, ranks] : buckets_) {
+  for (const std::size_t place : held_) {
+    const Bucket& ranks = *buckets_[place];
     const Rank& head = ranks.first();
     // cost / idle, by cross-multiplication; the cheapest where they are equal
     if (best != nullptr && cost(head) * idle(*best) >= cost(*best) * idle(head)) continue;

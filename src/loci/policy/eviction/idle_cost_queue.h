@@ -13,9 +13,11 @@
 // same last use (a conversation that nobody goes on with) it is the exact least.
 #pragma once
 
+#include <array>
 #include <cstddef>
-#include <map>
+#include <memory>
 #include <tuple>
+#include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/memory/eviction_order.h"
@@ -25,6 +27,8 @@ namespace loci {
 
 // floor(4 log2(cost)); -1 for 0. `cost` is not negative.
 int cost_bucket(Nanos cost);
+// There are so many.
+inline constexpr std::size_t kCostBuckets = 4 * 63 + 1;
 
 // Thread-compatible; deterministic.
 class IdleCostQueue {
@@ -36,7 +40,7 @@ class IdleCostQueue {
   void erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
   // The block was used again: its last use was `before` and is `after`; its cost and depth are the same.
   void use(BlockId block, Nanos cost, Nanos before, Nanos after, std::uint32_t depth);
-  // kNoBlock where there is none. O(buckets that hold something), which are at most 4 · 64.
+  // kNoBlock where there is none. O(buckets that hold something).
   BlockId least(Nanos now) const;
   // EvictionOrder::soon(), as far as that is known from the last call of least().
   BlockId soon() const { return soon_; }
@@ -45,8 +49,14 @@ class IdleCostQueue {
  private:
   // Last use, cost, depth (the deepest first), block.
   using Rank = std::tuple<Nanos, Nanos, std::uint32_t, BlockId>;
+  using Bucket = RankRuns<Rank>;
+  static std::size_t place_of(Nanos cost) { return static_cast<std::size_t>(cost_bucket(cost) + 1); }
+  Bucket& bucket_with(std::size_t place);
+
   const Nanos before_;
-  std::map<int, RankRuns<Rank>> buckets_;  // none of them empty
+  // A step asks for buckets thousands of times, so each is found without a search. Null: it never had any.
+  std::array<std::unique_ptr<Bucket>, kCostBuckets> buckets_;
+  std::vector<std::size_t> held_;  // places of those that hold something, in ascending order
   mutable BlockId soon_ = kNoBlock;
   std::size_t size_ = 0;
 };
