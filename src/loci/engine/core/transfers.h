@@ -59,6 +59,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -306,10 +307,12 @@ class Transfers {
     std::bitset<kLayerGroupsMax> groups;  // still to come
     // That have not ended: one for each link, one on the device.
     boost::container::static_vector<OperationId, kLoadLinks + 1> moves;
-    LoadLink slowest = LoadLink::kHost;  // of those over which it comes
-    Nanos ends_at = 0;                   // predicted
-    CoreSlots replaced;                  // keep_slot()
-    OperationId replaced_in;             // the last pass that was in flight then; 0: none
+    LoadLink slowest = LoadLink::kHost;   // of those over which it comes
+    Nanos ends_at = 0;                    // predicted
+    std::unique_ptr<CoreSlots> replaced;  // keep_slot(); null: none
+    OperationId replaced_in;              // the last pass that was in flight then; 0: none
+
+    bool is_replaced(std::uint32_t group) const { return replaced != nullptr && (*replaced)[group]; }
   };
 
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }

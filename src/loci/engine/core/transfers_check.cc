@@ -10,8 +10,7 @@ namespace loci {
 GroupCounts Transfers::detached() const {
   GroupCounts slots{};
   for (const auto& [block, load] : loads_) {
-    for (std::uint32_t group = 0; group < group_count_; ++group)
-      slots[group] += load.replaced[group].has_value();
+    for (std::uint32_t group = 0; group < group_count_; ++group) slots[group] += load.is_replaced(group);
   }
   return slots;
 }
@@ -76,7 +75,7 @@ void Transfers::check_move(const InFlight& move) const {
     const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
     const auto load = loads_.find(block);
     const bool detached =
-        move.to == Tier::kDevice && load != loads_.end() && load->second.replaced[part.group];
+        move.to == Tier::kDevice && load != loads_.end() && load->second.is_replaced(part.group);
     LOCI_CHECK(!device || detached || holder.holds(part.group), "invariant 3: a move holds its device part");
     if (move.from != Tier::kDevice) {
       const LowerCopy* source = index_.block(move.source()).copy(move.from, part.group);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
 constexpr Nanos kLateTimes = 2;              // a load may take so many times what was predicted
-constexpr std::uint32_t kSharesMax = 8;      // each holds its block until the store has it
-constexpr std::uint32_t kServesMax = 16;     // each holds its block until the peer has its bytes
+constexpr std::uint32_t kSharesMax = 8;   // each holds its block until the store has it
+constexpr std::uint32_t kServesMax = 16;  // each holds its block until the peer has its bytes
 // A move says which tokens its block holds, and nothing before it has read them. Those of so many blocks
 // ahead are read meanwhile.
 constexpr std::size_t kEntriesAhead = 4;
@@ -239,6 +239,7 @@ std::vector<Tier> Transfers::load_ahead(std::span<const CoreProbe> blocks) {
   std::vector<Load*> fresh;
   from.reserve(blocks.size());
   fresh.reserve(blocks.size());
+  begun_.reserve(std::max(begun_.size() + blocks.size(), begun_.capacity()));
   Booking booking = begin_booking();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const CoreProbe& found = blocks[i];
@@ -380,7 +381,8 @@ void Transfers::keep_slot(BlockId id, std::uint32_t group, std::optional<SlotRes
                           std::optional<OperationId> last_pass) {
   const auto load = loads_.find(id);
   if (load == loads_.end()) return;
-  load->second.replaced[group] = std::exchange(slot, std::nullopt);
+  if (load->second.replaced == nullptr) load->second.replaced = std::make_unique<CoreSlots>();
+  (*load->second.replaced)[group] = std::exchange(slot, std::nullopt);
   load->second.groups[group] = false;
   if (last_pass) load->second.replaced_in = *last_pass;
   for (const OperationId operation : load->second.moves) {
@@ -443,7 +445,8 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
   for (const MovePart& part : move.parts) {
     if (windowed(part.group)) --moving_[part.group];
     // (What has got its state otherwise may be gone again, and the load's slot is another.)
-    if (result == MoveResult::kDone && !load.replaced[part.group]) index_.fill_part(load.token, part.group);
+    if (result == MoveResult::kDone && !load.is_replaced(part.group))
+      index_.fill_part(load.token, part.group);
     load.groups[part.group] = false;
     // Its conversation goes on behind the cut: only who parts from it before would need the original again.
     if (move.original && move.from == Tier::kDevice)
@@ -461,7 +464,7 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
   // The slots that the load alone had: a pass in flight may still read them.
   if (first_pass && load.replaced_in.value >= first_pass->value) {
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (load.replaced[group]) ended.still_read.push_back({group, std::move(*load.replaced[group])});
+      if (load.is_replaced(group)) ended.still_read.push_back({group, std::move(*(*load.replaced)[group])});
     }
   }
   loads_.erase(id);
