@@ -62,6 +62,8 @@ class FairQueue {
   FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance,
             std::size_t looks);
 
+  // Makes room for so many tenants: a table that grew would move all of them in one call. O(tenants).
+  void reserve(std::size_t tenants) { accounts_.reserve(tenants); }
   // It is `now` until the next call, and distances that are not told may have changed.
   void begin_step(Nanos now);
   // The distance of a request, which may have ceased to wait, has changed. O(log requests).

@@ -89,6 +89,11 @@ std::uint64_t AdmissionForecast::remove(Entry& entry, Key key) {
   return cost;
 }
 
+void AdmissionForecast::reserve(std::size_t requests) {
+  requests_.reserve(requests);
+  tenants_.reserve(requests);
+}
+
 void AdmissionForecast::push(const std::string& tenant, std::uint64_t time, std::uint64_t arrival,
                              std::uint64_t cost) {
   const auto [found, is_new] = tenants_.try_emplace(tenant);

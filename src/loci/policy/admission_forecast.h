@@ -37,6 +37,9 @@ namespace loci {
 
 class AdmissionForecast {
  public:
+  // Makes room for so many requests that wait, and as many tenants: a table that grew would move all of them
+  // in one call. O(requests).
+  void reserve(std::size_t requests);
   // A request waits. `time`: its tenant's virtual time now. `cost`: how far serving the request will move it.
   void push(const std::string& tenant, std::uint64_t time, std::uint64_t arrival, std::uint64_t cost);
   // It waits no more.

@@ -203,7 +203,9 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       peer_reads_(index_, transfers_),
       state_age_(config.state_ttl),
       shared_questions_(config_, index_, transfers_, prefixes_, places_, pass_times_) {
-  requests_.reserve(std::min(kReservedRequests, std::size_t{config_.max_queued} + batch_.most()));
+  const std::size_t requests = std::min(kReservedRequests, std::size_t{config_.max_queued} + batch_.most());
+  requests_.reserve(requests);
+  queue_.reserve(requests);
 }
 
 Plan Core::State::step(Nanos now, Event&& event) {

@@ -10,6 +10,8 @@ namespace {
 
 constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
 constexpr Nanos kLateTimes = 2;              // a load may take so many times what was predicted
+// A table of loads that grew would move all of them in one step; so many have room from the start.
+constexpr std::size_t kReservedLoads = std::size_t{1} << 13;
 constexpr std::uint32_t kSharesMax = 8;   // each holds its block until the store has it
 constexpr std::uint32_t kServesMax = 16;  // each holds its block until the peer has its bytes
 // A move says which tokens its block holds, and nothing before it has read them. Those of so many blocks
@@ -38,7 +40,9 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
       wishes_(index),
       shares_max_(std::min(saves_max_, kSharesMax)),
       serves_max_(std::min(saves_max_, kServesMax)),
-      hidden_share_(config.hidden.share) {}
+      hidden_share_(config.hidden.share) {
+  loads_.reserve(std::min(std::size_t{config.groups.front().block_count}, kReservedLoads));
+}
 
 // Moves in flight have no end any more: what they read is let go before their pins are, which may be the
 // last.
