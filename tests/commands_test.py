@@ -65,6 +65,33 @@ def test_keys_are_listed_with_every_limit(binary, tmp_path):
         expect(limit in shown, f"{limit}: {shown}")
 
 
+def test_keys_that_are_made_at_the_same_time_are_all_kept(binary, tmp_path):
+    path, link = tmp_path / "keys.toml", tmp_path / "link.toml"
+    link.symlink_to("keys.toml")
+    words = [["keys", "add", f"user{i}", "--file", str(link if i % 2 else path)] for i in range(12)]
+    run(binary, "keys", "add", "leaked", "--file", str(path))
+    words.insert(6, ["keys", "remove", "leaked", "--file", str(path)])
+    started = [subprocess.Popen([binary, *one], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for one in words]
+    for process in started:
+        _, told = process.communicate(timeout=120)
+        expect_equal(process.returncode, 0, told)
+    shown = run(binary, "keys", "list", "--file", str(link)).stdout.decode()
+    expect_equal({line.split()[0] for line in shown.splitlines()[1:]}, {f"user{i}" for i in range(12)}, shown)
+    expect(link.is_symlink() and not path.is_symlink(), "a link stays one")
+
+
+def test_what_is_wrong_in_a_file_of_keys_is_told_with_its_name(binary, tmp_path):
+    path = tmp_path / "keys.toml"
+    for text, told in (("[[keys]\n", "line 1: "), ('[limits]\nstored_bytes = "-1GiB"\n', "stored_bytes: [limits]: line 2: expected a size above 0, as 1073741824 or \"1GiB\", found '-1GiB'\n")):
+        path.write_text(text)
+        for words in (["list"], ["add", "alice"], ["remove", "alice"]):
+            done = run(binary, "keys", *words, "--file", str(path))
+            expect(done.returncode == 1 and done.stderr.decode().startswith(f"loci keys: {path}: {told}"), f"{words}: {done}")
+    for words in (["list"], ["add", "alice"], ["remove", "alice"]):
+        done = run(binary, "keys", *words, "--file", "")
+        expect(done.returncode == 2 and b"--file: expected a file's name, found nothing" in done.stderr, done)
+
+
 # Nothing is measured for a file that cannot be written.
 @pytest.mark.parametrize("words", [["bench", "http://127.0.0.1:9", "--json"], ["bench", "http://127.0.0.1:9", "--svg"], ["profile", "no-model", "--svg"],
                                    ["profile", "no-model", "--output"]], ids=["bench --json", "bench --svg", "profile --svg", "profile --output"])

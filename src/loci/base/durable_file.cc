@@ -10,14 +10,19 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-
-#include "loci/base/descriptor.h"
+#include <system_error>
 
 namespace loci {
 namespace {
 
 Status failed_with(int error, const std::string& path, const char* what) {
   return {code_of_failed_write(error), fmt::format("{}: {}: {}", path, what, std::strerror(error))};
+}
+
+Status refuse_others(const std::string& path) {
+  if (!is_no_file(path)) return {};
+  return {StatusCode::kUnavailable,
+          fmt::format("{}: expected a file, found a device, a pipe or a folder", path)};
 }
 
 bool write_all(int file, std::string_view content) {
@@ -37,10 +42,26 @@ StatusCode code_of_failed_write(int error) {
   return full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable;
 }
 
+std::string behind_links(const std::string& path) {
+  constexpr int kLinksMax = 40;  // as the kernel's
+  std::filesystem::path at = path;
+  std::error_code error;
+  for (int i = 0; i < kLinksMax && std::filesystem::is_symlink(at, error); ++i)
+    at = at.parent_path() / std::filesystem::read_symlink(at, error);
+  return at.string();
+}
+
+bool is_no_file(const std::string& path) {
+  struct stat facts{};
+  return ::stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode);
+}
+
 Status replace_file(const std::string& path, std::string_view content) {
+  LOCI_RETURN_IF_ERROR(refuse_others(path));
+  const std::string real = behind_links(path);
   struct stat facts{};
   const bool there = ::stat(path.c_str(), &facts) == 0;
-  const std::string fresh = fmt::format("{}.new-{}", path, ::getpid());
+  const std::string fresh = fmt::format("{}.new-{}", real, ::getpid());
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return failed_with(errno, path, "a new file beside it can't be made");
   if (there && ::fchmod(file, facts.st_mode & 07777) != 0) (void)errno;
@@ -48,16 +69,30 @@ Status replace_file(const std::string& path, std::string_view content) {
   const bool is_written = write_all(file, content) && ::fsync(file) == 0;
   int error = is_written ? 0 : errno == 0 ? EIO : errno;
   if (::close(file) != 0 && error == 0) error = errno;
-  if (error == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0 && std::rename(fresh.c_str(), real.c_str()) != 0) error = errno;
   if (error != 0) {
     ::unlink(fresh.c_str());
     return failed_with(error, path, "can't be written");
   }
-  if (!sync_folder_of(path))
+  if (!sync_folder_of(real))
     return failed_with(
         errno, path,
         "its folder could not be synchronised with the disk, so the change may be lost if the machine fails");
   return {};
+}
+
+Result<Descriptor> lock_changes(const std::string& path) {
+  LOCI_RETURN_IF_ERROR(refuse_others(path));
+  const std::string name = behind_links(path) + ".lock";
+  Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file.is_open()) return failed_with(errno, name, "can't be made");
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  while (::fcntl(file.get(), F_OFD_SETLKW, &lock) != 0) {
+    if (errno != EINTR) return failed_with(errno, name, "can't be locked");
+  }
+  return file;
 }
 
 bool sync_folder_of(const std::string& path) {

@@ -3,6 +3,7 @@
 #include "loci/base/durable_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "loci/base/folder_testing.h"
@@ -75,6 +77,53 @@ TEST_F(ReplaceFile, SynchronisesTheContentAndThenTheFolder) {
   EXPECT_EQ(synced_[0].under_name, "old");
   EXPECT_EQ(synced_[1].path, folder_path_);
   EXPECT_EQ(synced_[1].under_name, "new");
+}
+
+// A link stays one, and what it leads to is replaced, be it there yet or not.
+TEST_F(ReplaceFile, FollowsLinks) {
+  std::filesystem::create_directory(folder_.file("real"));
+  const std::string real = folder_.file("real") + "/keys.toml";
+  std::filesystem::create_symlink("real/keys.toml", folder_.file("first"));
+  std::filesystem::create_symlink(folder_.file("first"), path_);
+  for (const char* text : {"old", "new"}) {
+    ASSERT_TRUE(replace_file(path_, text).ok());
+    EXPECT_TRUE(std::filesystem::is_symlink(path_));
+    EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(real)));
+    EXPECT_EQ(content(real), text);
+  }
+}
+
+// Renaming a file onto /dev/null would take it from all others.
+TEST_F(ReplaceFile, ReplacesFilesAlone) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  for (const std::string& path : {path_, folder_.path().string(), std::string("/dev/null")}) {
+    EXPECT_EQ(replace_file(path, "new").message(),
+              path + ": expected a file, found a device, a pipe or a folder");
+    EXPECT_FALSE(lock_changes(path).ok());
+    EXPECT_TRUE(is_no_file(path));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".lock"));
+  EXPECT_FALSE(is_no_file(path_ + ".txt"));
+}
+
+// Some threads count in one file, under two names.
+TEST_F(ReplaceFile, LosesNoChangeUnderTheLock) {
+  constexpr int kThreads = 4, kCounts = 25;
+  ASSERT_TRUE(replace_file(path_, "0").ok());
+  std::filesystem::create_symlink(path_, folder_.file("link"));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([path = i % 2 == 0 ? path_ : folder_.file("link")] {
+      for (int count = 0; count < kCounts; ++count) {
+        const Result<Descriptor> lock = lock_changes(path);
+        EXPECT_TRUE(lock.ok()) << lock.status().message();
+        EXPECT_TRUE(replace_file(path, std::to_string(std::stoi(content(path)) + 1)).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(content(path_), std::to_string(kThreads * kCounts));
 }
 
 TEST_F(ReplaceFile, SaysThatAFolderCouldNotBeSynchronised) {

@@ -34,11 +34,32 @@ struct KeysFlags {
   bool is_operator = false;
 };
 
+// What is wrong in the file, by its name: it may be one that nobody named.
+Status in_file(const KeysFlags& flags, const Status& status) {
+  const std::string field = status.field().empty() ? "" : status.field() + ": ";
+  return {status.code(), fmt::format("{}: {}{}", flags.file, field, status.message())};
+}
+
 // Ends the key in the file.
 Status remove_from_file(const KeysFlags& flags) {
+  LOCI_RETURN_IF_ERROR(
+      read_text_file(flags.file).status());  // no lock is left beside a file that is not there
+  LOCI_ASSIGN_OR_RETURN(const Descriptor lock, lock_changes(flags.file));
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
-  LOCI_ASSIGN_OR_RETURN(const std::string after, remove_key(text, flags.name));
-  return replace_file(flags.file, after);
+  const Result<std::string> after = remove_key(text, flags.name);
+  return after.ok() ? replace_file(flags.file, *after) : in_file(flags, after.status());
+}
+
+// Under a lock, so that of two commands none loses the other's key, or brings one back that was removed.
+Status add_to_file(const KeysFlags& flags, const KeyEntry& entry) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(flags.file).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  LOCI_ASSIGN_OR_RETURN(const Descriptor lock, lock_changes(flags.file));
+  const Result<std::string> text = read_text_file(flags.file);
+  if (!text.ok() && text.status().code() != StatusCode::kNotFound) return text.status();
+  const Result<std::string> after = add_key(text.ok() ? *text : std::string(), entry);
+  return after.ok() ? replace_file(flags.file, *after) : in_file(flags, after.status());
 }
 
 // False: standard output did not take all of it, or nobody reads it any more.
@@ -60,28 +81,17 @@ Status add(const KeysFlags& flags) {
   LOCI_RETURN_IF_ERROR(check_name(flags.name, "NAME"));
   const std::string tenant = flags.tenant.empty() ? flags.name : flags.tenant;
   LOCI_RETURN_IF_ERROR(check_name(tenant, "--tenant"));
-  Result<std::string> text = read_text_file(flags.file);
-  if (!text.ok() && text.status().code() != StatusCode::kNotFound) return text.status();
   LOCI_ASSIGN_OR_RETURN(const std::string key, make_api_key());
   const KeyEntry entry{.name = flags.name,
                        .tenant = tenant,
                        .hash = hash_api_key(key),
                        .is_operator = flags.is_operator,
                        .created = fmt::format("{:%Y-%m-%d}", fmt::gmtime(seconds_since_1970()))};
-  LOCI_ASSIGN_OR_RETURN(const std::string after, add_key(text.ok() ? *text : std::string(), entry));
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::path(flags.file).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  LOCI_RETURN_IF_ERROR(replace_file(flags.file, after));
+  LOCI_RETURN_IF_ERROR(add_to_file(flags, entry));
   if (!print_now(key + "\n")) return take_back(flags);
   fmt::print(stderr, "The key '{}' of tenant '{}' is shown this once; {} has its hash.\n", flags.name, tenant,
              flags.file);
   return {};
-}
-
-Result<KeysFile> read(const std::string& path) {
-  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
-  return parse_keys_file(text);
 }
 
 std::string describe(const TenantLimits& limits) {
@@ -100,7 +110,10 @@ std::string describe(const TenantLimits& limits) {
 }
 
 Status list(const KeysFlags& flags) {
-  LOCI_ASSIGN_OR_RETURN(const KeysFile file, read(flags.file));
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
+  const Result<KeysFile> read = parse_keys_file(text);
+  if (!read.ok()) return in_file(flags, read.status());
+  const KeysFile& file = *read;
   std::size_t name = 4, tenant = 6;
   for (const KeyEntry& key : file.keys) {
     name = std::max(name, key.name.size());
@@ -128,7 +141,13 @@ int report_keys(const Status& status) {
 }
 
 void add_file_flag(CLI::App& command, KeysFlags& flags) {
-  command.add_option("--file", flags.file, "the file of keys")->type_name("FILE")->capture_default_str();
+  const auto is_named = [](const std::string& path) {
+    return path.empty() ? std::string("expected a file's name, found nothing") : std::string();
+  };
+  command.add_option("--file", flags.file, "the file of keys")
+      ->type_name("FILE")
+      ->check(CLI::Validator(is_named, ""))
+      ->capture_default_str();
 }
 
 }  // namespace

@@ -87,7 +87,11 @@ TEST(KeysFile, SaysWhatIsWrongAndWhere) {
   refused("[limits]\nqueue_percent = 101\n", "queue_percent", "from 1 to 100");
   refused("[limits]\nconcurrent_reads = 0\n", "concurrent_reads", "a whole number from 1");
   refused("[limits]\nrequests_per_minute = -1\n", "requests_per_minute", "found -1");
-  refused("[limits]\nrequests_per_minute = \"many\"\n", "requests_per_minute", "another type");
+  refused("[limits]\nrequests_per_minute = \"many\"\n", "requests_per_minute", "found 'many'");
+  refused("[limits]\nrequests_per_minute = 1.5\n", "requests_per_minute", "another type");
+  refused("[limits]\nstored_bytes = \"-1GiB\"\n", "stored_bytes",
+          "expected a size above 0, as 1073741824 or \"1GiB\", found '-1GiB'");
+  refused("[tenants.\"a\\nb\"]\n", "tenants", "found 'a?b'");
   refused("[limits]\nspeed = 1\n", "speed", "line 2: unknown field");
   refused("[limits]\nstored_bytes = 0\n", "stored_bytes", "line 2: expected a size above 0");
   refused("[limits]\nstored_bytes = \"much\"\n", "stored_bytes", "1GiB");
