@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/durable_file.h"
 #include "loci/serve/wire/field_reader.h"
 #include "loci/serve/wire/json.h"
 
@@ -261,7 +262,8 @@ Result<CostProfile> parse_profile(const std::string& text) {
 bool can_write_profile(const std::string& path) {
   std::error_code error;
   if (path.empty() || std::filesystem::is_directory(path, error)) return false;
-  const std::string fresh = fresh_file(path);
+  if (is_no_file(path)) return ::access(path.c_str(), W_OK) == 0;
+  const std::string fresh = fresh_file(behind_links(path));
   const bool out = std::ofstream(fresh, std::ios::trunc).is_open();
   std::filesystem::remove(fresh, error);
   return out;
@@ -269,13 +271,17 @@ bool can_write_profile(const std::string& path) {
 
 Status write_profile(const std::string& path, const CostProfile& profile) {
   std::error_code error;
-  const std::string fresh = fresh_file(path);
+  // A device or a pipe is written to; a file, be it behind a link, is replaced.
+  const bool is_replaced = !is_no_file(path);
+  const std::string real = behind_links(path);
+  const std::string fresh = is_replaced ? fresh_file(real) : path;
   {
     std::ofstream out(fresh, std::ios::trunc);
     out << format_profile(profile) << std::flush;
     if (!out) return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be written", path));
   }
-  std::filesystem::rename(fresh, path, error);
+  if (!is_replaced) return {};
+  std::filesystem::rename(fresh, real, error);
   if (!error) return {};
   std::error_code ignored;
   std::filesystem::remove(fresh, ignored);
@@ -289,8 +295,10 @@ Result<CostProfile> read_profile(const std::string& path) {
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
   Result<CostProfile> profile = parse_profile(text);
-  if (!profile.ok()) return profile.status().with_context(path);
-  return profile;
+  if (profile.ok()) return profile;
+  const Status& status = profile.status();
+  const std::string field = status.field().empty() ? "" : status.field() + ": ";
+  return Status(status.code(), fmt::format("{}: {}{}", path, field, status.message()));
 }
 
 Status check_profile(const CostProfile& profile, const MachineId& machine,

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
@@ -220,6 +221,36 @@ TEST_F(ProfileFolder, ARoughProfileIsMadeAgainWhereThereIsADisk) {
   CostProfile rough = profile;
   rough.rough = true;
   EXPECT_EQ(measured_into(rough, true), std::nullopt);
+}
+
+// Renaming a file onto /dev/null would take it from all others.
+TEST_F(ProfileFolder, AProfileReplacesFilesAlone) {
+  const CostProfile profile = some_profile();
+  const std::string file = (folder_ / "real.json").string(), link = (folder_ / "link.json").string();
+  std::filesystem::create_symlink("real.json", link);
+  ASSERT_TRUE(can_write_profile(link));
+  ASSERT_TRUE(write_profile(link, profile).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_profile(file).value().curves, profile.curves);
+
+  // Another name of what /dev/null is, for which it takes root to be replaced.
+  const std::string device = (folder_ / "device").string();
+  std::filesystem::create_symlink("/dev/null", device);
+  EXPECT_TRUE(can_write_profile(device));
+  EXPECT_TRUE(write_profile(device, profile).ok());
+  EXPECT_TRUE(std::filesystem::is_character_file(device));
+  EXPECT_TRUE(std::filesystem::is_symlink(device));
+  EXPECT_FALSE(can_write_profile(folder_.string()));
+}
+
+TEST_F(ProfileFolder, AnErrorNamesTheFileAndTheField) {
+  const std::string path = (folder_ / "p.json").string();
+  nlohmann::json json = nlohmann::json::parse(format_profile(some_profile()));
+  json["costs"]["pass_ns"] = -1;
+  std::ofstream(path) << json;
+  EXPECT_TRUE(
+      read_profile(path).status().message().starts_with(path + ": costs.pass_ns: expected an integer"))
+      << read_profile(path).status().message();
 }
 
 TEST_F(ProfileFolder, MeasuresADisk) {
