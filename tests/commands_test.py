@@ -246,5 +246,17 @@ def test_a_reply_stays_until_another_one_is_there(binary, failure):
 def test_a_fork_keeps_its_systems_message(binary):
     with Talker(["first"], ["second"]) as talker:
         done = run(binary, "chat", talker.url, text="one\n/fork\n/forks 1\n/system Be brief.\n/forks 1\n/fork\ntwo\n")
-        expect(done.returncode == 0 and b"expected 1 to 0 turns to go back" in done.stdout, done)
+        expect(done.returncode == 1 and b"there is no turn to go back to" in done.stderr, done)
         expect_equal(talker.asked, [["user one"], ["user two"]], "what is said in a fork without a system's message")
+def test_from_a_pipe_only_replies_go_to_standard_output(binary):
+    with Talker(["first"], ["second"]) as talker:
+        done = run(binary, "chat", talker.url, text="/help\n/state\none\n/fork\n/forks\n/reset\n/system Be brief.\ntwo\n")
+        expect_equal((done.returncode, done.stdout), (0, b"first\nsecond\n"), done.stderr)
+        for said in (b"/regenerate", b"nothing was asked yet", b"going on after turn 0", b"1: 2 messages", b"is forgotten", b"a new conversation"):
+            expect(said in done.stderr, f"{said}: {done.stderr}")
+    for text in ("/etc/hosts: what is this?\n", "/regenerate\n", "/fork 2\n", "/forks 1\n"):
+        with Talker() as talker:
+            done = run(binary, "chat", talker.url, text=text)
+            expect(done.returncode == 1 and done.stdout == b"" and done.stderr.count(b"\n") == 1, f"{text}: {done}")
+
+

@@ -148,7 +148,7 @@ def test_chat_sends_its_key_and_forks(binary, model):
         expect_equal(done.returncode, 0, done.stderr)
         for part in ("/regenerate", "/fork [N]", "/state", "going on after turn 1", "1: 4 messages",
                      "where their state came from: device", "fork 1 goes on"):
-            expect(part in done.stdout, f"{part} is not in {done.stdout}")
+            expect(part in done.stderr, f"{part} is not in {done.stderr}")
 
 
 # --- nothing is silently ignored ---

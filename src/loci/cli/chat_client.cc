@@ -26,6 +26,8 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr std::size_t kShownBytes = 200;  // of what a server sent, in errors
+
 Status unreachable(const ServerAddress& address, const Status& status) {
   if (status.code() != StatusCode::kUnavailable) return status;
   return {StatusCode::kUnavailable,
@@ -60,7 +62,10 @@ Status status_of(const ServerAddress& address, const HttpAnswer& answer, const C
   }
   if (!answer.status.ok())
     return {StatusCode::kUnavailable, "the reply has no end: " + answer.status.message()};
-  return stream.error().empty() ? Status() : Status(StatusCode::kUnavailable, stream.error());
+  if (!stream.error().empty()) return {StatusCode::kUnavailable, stream.error()};
+  if (!stream.done() && stream.finish_reason().empty())
+    return {StatusCode::kUnavailable, "the reply has no end: the server closed the connection before it"};
+  return {};
 }
 
 }  // namespace
@@ -80,7 +85,7 @@ void ChatStream::on_event(const std::string& data) {
     return;
   }
   try {
-    if (event.contains("error")) {
+    if (event.contains("error") && !event["error"].is_null()) {
       error_ = error_message(200, data);
       return;
     }
@@ -100,16 +105,19 @@ void ChatStream::on_event(const std::string& data) {
       const nlohmann::json& usage = event["usage"];
       prompt_tokens_ = usage.at("prompt_tokens").get<std::uint64_t>();
       completion_tokens_ = usage.at("completion_tokens").get<std::uint64_t>();
-      if (usage.contains("prompt_tokens_details"))
-        cached_tokens_ = usage["prompt_tokens_details"].value("cached_tokens", 0);
+      // (Others' servers have a null there, or in it.)
+      const auto details = usage.find("prompt_tokens_details");
+      const bool has_details = details != usage.end() && details->is_object();
+      if (has_details && details->contains("cached_tokens") && !(*details)["cached_tokens"].is_null())
+        cached_tokens_ = (*details)["cached_tokens"].get<std::uint64_t>();
     }
     if (event.contains("loci") && event["loci"].contains("tokens")) {
       sources_.clear();
       for (const char* source : {"device", "host", "disk", "shared", "computed"})
         sources_.emplace_back(source, event["loci"]["tokens"].value(source, std::uint64_t{0}));
     }
-  } catch (const nlohmann::json::exception& error) {
-    error_ = fmt::format("the server sent an event of another shape: {}", error.what());
+  } catch (const nlohmann::json::exception&) {
+    error_ = fmt::format("the server sent an event of another shape: {}", data.substr(0, kShownBytes));
   }
 }
 
@@ -122,7 +130,7 @@ std::string error_message(int http_status, std::string_view body) {
     }
     if (error.is_string()) return error.get<std::string>();
   }
-  return fmt::format("the server answered {}: {}", http_status, body.substr(0, 200));
+  return fmt::format("the server answered {}: {}", http_status, body.substr(0, kShownBytes));
 }
 
 ServerHealth health_of_refusal(std::string_view body) {

@@ -90,6 +90,22 @@ TEST(ChatStream, TakesAContentOfNull) {
   EXPECT_EQ(chat.text(), "Hello");
 }
 
+// As SGLang's, among others.
+TEST(ChatStream, TakesANullWhereNothingIsSaid) {
+  for (const char* details : {"null", "{}", R"({"cached_tokens":null})"}) {
+    ChatStream chat([](std::string_view) {});
+    chat.push("data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"}}],\"error\":null}\n\n");
+    chat.push(
+        fmt::format("data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":7,\"completion_tokens\":3,"
+                    "\"prompt_tokens_details\":{}}}}}\n\n",
+                    details));
+    EXPECT_EQ(chat.error(), "") << details;
+    EXPECT_EQ(chat.text(), "Hello");
+    EXPECT_EQ(chat.completion_tokens(), 3u);
+    EXPECT_EQ(chat.cached_tokens(), 0u);
+  }
+}
+
 TEST(ChatStream, TellsOfEverySourceOfThePrompt) {
   ChatStream chat([](std::string_view) {});
   chat.push(
@@ -110,7 +126,7 @@ TEST(ChatStream, ReportsErrorsAndOtherShapes) {
   EXPECT_NE(error_of("not JSON"), "");
   EXPECT_NE(error_of("[1]"), "");
   EXPECT_NE(error_of(R"({"choices":[{"delta":{"content":5}}]})"), "");
-  EXPECT_NE(error_of(R"({"choices":5})"), "");
+  EXPECT_EQ(error_of(R"({"choices":5})"), R"(the server sent an event of another shape: {"choices":5})");
   EXPECT_NE(error_of(R"({"no":"choices"})"), "");
 }
 
@@ -211,6 +227,11 @@ TEST(ChatClient, SaysWhyThereIsNoReply) {
   const Status broken = status_of(kStreamHead + kHello);
   EXPECT_EQ(broken.code(), StatusCode::kUnavailable);
   EXPECT_TRUE(broken.message().starts_with("the reply has no end: ")) << broken.message();
+  const Status unfinished = status_of(kStreamHead + kHello + "0\r\n\r\n");
+  EXPECT_EQ(unfinished.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(unfinished.message(), "the reply has no end: the server closed the connection before it");
+  const std::string last = chunk(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})");
+  EXPECT_TRUE(status_of(kStreamHead + kHello + last + "0\r\n\r\n").ok()) << "others end without [DONE]";
   const Status silent = status_of("");
   EXPECT_TRUE(silent.message().starts_with("no server answers at 127.0.0.1:")) << silent.message();
 }

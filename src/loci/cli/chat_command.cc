@@ -75,6 +75,10 @@ class Chat {
   void show_state() const;
   void print_status(const ChatStream& stream, const ChatClient::Outcome& outcome) const;
   std::string request_body() const;
+  // Of the chat itself: on a terminal beside the replies, else to standard error.
+  void say(const std::string& text) const;
+  // Says why a command does nothing.
+  void refuse(const std::string& why);
   std::string dim(const std::string& text) const { return terminal_ ? "\x1b[2m" + text + "\x1b[0m" : text; }
 
   const ChatFlags& flags_;
@@ -147,7 +151,7 @@ bool Chat::handle_command(const std::string& line) {
   const std::string rest = name.size() < line.size() ? line.substr(name.size() + 1) : "";
   if (name == "/quit" || name == "/exit") return false;
   if (name == "/help") {
-    fmt::print("{}", kHelp);
+    fmt::print(terminal_ ? stdout : stderr, "{}", kHelp);
   } else if (name == "/regenerate") {
     regenerate();
   } else if (name == "/fork") {
@@ -158,16 +162,26 @@ bool Chat::handle_command(const std::string& line) {
     show_state();
   } else if (name == "/reset") {
     history_.restart();
-    fmt::print("{}\n", dim("the conversation is forgotten"));
+    say("the conversation is forgotten");
   } else if (name == "/system") {
     history_.restart(rest);
-    fmt::print("{}\n", dim(rest.empty() ? "a new conversation without a system's message"
-                                        : "a new conversation with that system's message"));
+    say(rest.empty() ? "a new conversation without a system's message"
+                     : "a new conversation with that system's message");
   } else {
-    fmt::print("{}\n", dim(fmt::format("there is no {}; /help lists what there is", name)));
+    refuse(fmt::format("there is no {}; /help lists what there is", name));
   }
   std::fflush(stdout);
   return true;
+}
+
+void Chat::say(const std::string& text) const {
+  // What a person typed may be a text of others.
+  fmt::print(terminal_ ? stdout : stderr, "{}\n", dim(printable(text, LineEnds::kKeep)));
+}
+
+void Chat::refuse(const std::string& why) {
+  say(why);
+  failed_ = true;
 }
 
 std::string Chat::request_body() const {
@@ -185,7 +199,7 @@ std::string Chat::request_body() const {
 }
 
 void Chat::regenerate() {
-  if (!history_.ask_again()) return fmt::print("{}\n", dim("there is no reply to draw again"));
+  if (!history_.ask_again()) return refuse("there is no reply to draw again");
   reply();
 }
 
@@ -194,35 +208,36 @@ void Chat::fork(const std::string& turns) {
   const std::optional<std::size_t> back = read_count(turns, 1);
   const std::size_t there = history_.turns();
   if (!back || !history_.fork(*back)) {
-    return fmt::print("{}\n", dim(fmt::format("expected 1 to {} turns to go back; got '{}'", there, turns)));
+    return refuse(there == 0 ? "there is no turn to go back to"
+                             : fmt::format("expected 1 to {} turns to go back; got '{}'", there, turns));
   }
-  fmt::print("{}\n", dim(fmt::format("going on after turn {}; what was left is fork {} (/forks {})",
-                                     there - *back, history_.forks(), history_.forks())));
+  say(fmt::format("going on after turn {}; what was left is fork {} (/forks {})", there - *back,
+                  history_.forks(), history_.forks()));
 }
 
 void Chat::show_forks(const std::string& number) {
   if (!number.empty()) {
     const std::optional<std::size_t> wanted = read_count(number, 0);
     if (!wanted || !history_.go_to(*wanted))
-      return fmt::print("{}\n", dim(fmt::format("there are {} forks", history_.forks())));
-    return fmt::print("{}\n", dim(fmt::format("fork {} goes on; this conversation has its place", *wanted)));
+      return refuse(fmt::format("there are {} forks", history_.forks()));
+    return say(fmt::format("fork {} goes on; this conversation has its place", *wanted));
   }
-  if (history_.forks() == 0) return fmt::print("{}\n", dim("there are no forks; /fork makes one"));
+  if (history_.forks() == 0) return say("there are no forks; /fork makes one");
   for (std::size_t i = 1; i <= history_.forks(); ++i) {
     const nlohmann::json& messages = history_.fork_messages(i);
     const std::string last = messages.empty() ? "" : messages.back()["content"].get<std::string>();
     const std::string line = printable(last.substr(0, last.find('\n')), LineEnds::kReplace);
-    fmt::print("{}\n", dim(fmt::format("{}: {} messages, the last: {}", i, messages.size(), line)));
+    say(fmt::format("{}: {} messages, the last: {}", i, messages.size(), line));
   }
 }
 
 void Chat::show_state() const {
-  if (sources_.empty()) return fmt::print("{}\n", dim("nothing was asked yet, or the server does not say"));
+  if (sources_.empty()) return say("nothing was asked yet, or the server does not say");
   std::string line;
   for (const auto& [source, tokens] : sources_)
     line += fmt::format("{}{} {}", line.empty() ? "prompt tokens by where their state came from: " : ", ",
                         source, format_count(tokens));
-  fmt::print("{}\n", dim(line));
+  say(line);
 }
 
 void Chat::reply() {
