@@ -264,7 +264,53 @@ def test_an_interrupt_shows_what_there_is(binary, model):
         expect(json.load(file)["interrupted"], "the JSON says so")
 
 
+def interrupted(binary, *arguments, when):
+    """What `loci bench` says and ends with, when SIGINT comes after `when`."""
+    process = subprocess.Popen([binary, "bench", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    when()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
 # --- against others ---
+
+def test_an_interrupt_inside_a_round_counts_its_time(binary):
+    over, ended = threading.Event(), threading.Semaphore(0)
+
+    def reply(handler, number):
+        if number == 4:
+            over.wait(120)
+        handler.events(text_event("x"), "[DONE]")
+        ended.release()
+
+    def three_have_ended():
+        for _ in range(3):
+            expect(ended.acquire(timeout=60), "three replies")
+        time.sleep(0.3)  # the client reads them
+
+    with StandIn(reply) as first, StandIn(reply) as second:
+        code, out, err = interrupted(binary, first.url, "--compare", second.url, "--conversations", "4", "--turns", "1", "--warmup", "0",
+                                     "--json", "-", when=three_have_ended)
+        over.set()
+    expect_equal(code, 1, err)
+    run = json.loads(out)["servers"][0]
+    expect_equal(run["requests"]["completed"], 3, "completed")
+    expect(0.2 < run["seconds"] < 60, f"seconds: {run['seconds']}")
+    expect(abs(run["throughput"]["requests_per_second"] * run["seconds"] - 3) < 1e-6, "throughput is replies over seconds")
+
+
+def test_an_interrupt_before_the_first_request_is_told(binary):
+    over, asked = threading.Event(), threading.Event()
+
+    def reply(_handler, _number):
+        asked.set()
+        over.wait(120)
+    with StandIn(reply) as server:
+        code, out, err = interrupted(binary, server.url, "--warmup", "1", when=lambda: expect(asked.wait(60), "a warm-up"))
+        over.set()
+    expect_equal((code, out, err), (1, "", "loci bench: interrupted before the first request that counts\n"), "what is told")
+
 
 def test_a_server_that_refuses(binary):
     def reply(handler, number):

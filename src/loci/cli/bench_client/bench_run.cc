@@ -42,7 +42,10 @@ class Run {
   void next_round();
   void next_half();
   void on_half_end();
+  std::size_t server_of_half() const { return (rounds_ + half_) % 2; }
   void report();
+  // Until signals_ is cancelled, SIGINT ends io_'s run.
+  void heed_interrupts();
   void finish();
 
   const BenchOptions& options_;
@@ -97,19 +100,26 @@ asio::awaitable<Status> Run::prepare_one(BenchServer& server) {
 }
 
 Status Run::prepare() {
+  error_code ignored;
+  signals_.add(SIGINT, ignored);
   for (const std::string& url : options_.urls) {
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<BenchServer> server,
                           BenchServer::open(io_, url, options_.request, clock_));
+    servers_.push_back(std::move(server));  // it outlives what an interrupt leaves of its calls
     Status outcome;
-    asio::co_spawn(io_, prepare_one(*server), [&outcome](const std::exception_ptr& failure, Status status) {
-      if (failure) std::rethrow_exception(failure);
-      outcome = std::move(status);
-    });
+    heed_interrupts();
+    asio::co_spawn(io_, prepare_one(*servers_.back()),
+                   [this, &outcome](const std::exception_ptr& failure, Status status) {
+                     if (failure) std::rethrow_exception(failure);
+                     outcome = std::move(status);
+                     signals_.cancel();
+                   });
     io_.run();
     io_.restart();
+    if (result_.interrupted)
+      return {StatusCode::kCancelled, "interrupted before the first request that counts"};
     LOCI_RETURN_IF_ERROR(outcome);
-    result_.servers.push_back({.url = url, .model = server->model()});
-    servers_.push_back(std::move(server));
+    result_.servers.push_back({.url = url, .model = servers_.back()->model()});
   }
   return {};
 }
@@ -169,12 +179,12 @@ void Run::next_round() {
 void Run::next_half() {
   open_ = round_.size();
   half_begin_ = now();
-  const std::size_t server = (rounds_ + half_) % 2;
+  const std::size_t server = server_of_half();
   for (const TurnId turn : round_) send(server, turn);
 }
 
 void Run::on_half_end() {
-  ServerRun& run = result_.servers[(rounds_ + half_) % 2];
+  ServerRun& run = result_.servers[server_of_half()];
   run.rounds.push_back(now() - half_begin_);
   run.busy += run.rounds.back();
   if (++half_ < 2) return next_half();
@@ -202,21 +212,24 @@ void Run::report() {
 
 void Run::finish() {
   if (servers_.size() == 1) result_.servers[0].busy = first_sent_ ? now() - *first_sent_ : 0;
+  // An interrupt ends a half in the middle, whose first turns count.
+  if (open_ > 0) result_.servers[server_of_half()].busy += now() - half_begin_;
   for (ServerRun& run : result_.servers) run.skipped = schedule_.skipped();
   timer_.cancel();
   progress_timer_.cancel();
   signals_.cancel();
 }
 
-BenchResult Run::run() {
-  error_code error;
-  signals_.add(SIGINT, error);
+void Run::heed_interrupts() {
   signals_.async_wait([this](const error_code& cancelled, int) {
     if (cancelled) return;
     result_.interrupted = true;
-    finish();
     io_.stop();
   });
+}
+
+BenchResult Run::run() {
+  heed_interrupts();
   epoch_ = clock_.now();
   for (const auto& server : servers_) server->begin(dialogues_, epoch_);
   report();
@@ -225,6 +238,7 @@ BenchResult Run::run() {
   else
     next_round();
   io_.run();
+  if (result_.interrupted) finish();
   return std::move(result_);
 }
 

@@ -54,8 +54,8 @@ struct BenchProgress {
 };
 using ProgressListener = std::function<void(const BenchProgress&)>;
 
-// Blocks until all is said. Errors: kInvalidArgument (a URL), kUnavailable (no server there). Requests that
-// fail are no error: they are in the records.
+// Blocks until all is said. Errors: kInvalidArgument (a URL), kUnavailable (no server there), kCancelled (by
+// SIGINT before the first request that counts). Requests that fail are no error: they are in the records.
 Result<BenchResult> run_bench(const BenchOptions& options, const std::vector<Dialogue>& dialogues,
                               const Clock& clock, ProgressListener progress);
 
