@@ -135,7 +135,8 @@ std::optional<PairedRatio> throughput_ratio(const BenchResult& result) {
   return paired_ratio(pairs);
 }
 
-std::vector<std::string> remarks(const ServerRun& run, const RequestOptions& request) {
+std::vector<std::string> remarks(const ServerRun& run, const BenchOptions& options) {
+  const RequestOptions& request = options.request;
   std::vector<std::string> out;
   std::uint64_t failed = 0, uncounted = 0, odd = 0, silent = 0, pieces = 0, tokens = 0;
   const std::string* error = nullptr;
@@ -181,10 +182,13 @@ std::vector<std::string> remarks(const ServerRun& run, const RequestOptions& req
   const double cached = sum_of(samples_of(run, kCachedTokens, TurnKind::kFirst));
   // A chat template's own text is common to all.
   if (cached > 0.5 * prompts) {
-    out.push_back(
-        fmt::format("{:.0f} % of the first turns' prompts were cached: the server has seen this "
-                    "text before (another --seed makes another)",
-                    100 * cached / prompts));
+    // Most traces say what their prompts have in common, and the seed changes nothing in it.
+    const bool is_trace = !options.schedule.times.empty();
+    out.push_back(fmt::format(
+        "{:.0f} % of the first turns' prompts were cached: {}", 100 * cached / prompts,
+        is_trace ? "the trace's prompts have text in common, or the server has seen them before (then start "
+                   "it without that state)"
+                 : "the server has seen this text before (another --seed makes another)"));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 
 namespace loci {
@@ -26,6 +27,11 @@ constexpr std::array<KindName, 3> kKinds = {{{TurnKind::kFirst, "first_turns", "
 std::string number(double value) {
   if (value >= 1000) return format_count(static_cast<std::uint64_t>(value + 0.5));
   return fmt::format("{:.{}f}", value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
+}
+
+// The figures of a table; of no samples there are none.
+std::string of_samples(const Summary& summary, double Summary::* figure) {
+  return summary.count == 0 ? "-" : number(summary.*figure);
 }
 
 std::string ratio_text(const std::optional<PairedRatio>& ratio) {
@@ -77,9 +83,10 @@ std::string one_table(const ServerRun& run) {
     for (const Figure* figure : kFigures) {
       const Summary s = summarise(samples_of(run, *figure, kind.kind));
       const std::optional<SummaryIntervals> intervals = intervals_of(run, *figure, kind.kind);
-      out += fmt::format("  {:<22}{:>10}{:>18}{:>10}{:>10}{:>18}{:>10}\n", figure->label, number(s.mean),
-                         interval_text(intervals, &SummaryIntervals::mean), number(s.p50), number(s.p90),
-                         interval_text(intervals, &SummaryIntervals::p90), number(s.p99));
+      out += fmt::format("  {:<22}{:>10}{:>18}{:>10}{:>10}{:>18}{:>10}\n", figure->label,
+                         of_samples(s, &Summary::mean), interval_text(intervals, &SummaryIntervals::mean),
+                         of_samples(s, &Summary::p50), of_samples(s, &Summary::p90),
+                         interval_text(intervals, &SummaryIntervals::p90), of_samples(s, &Summary::p99));
     }
   }
   return out;
@@ -98,8 +105,10 @@ std::string two_tables(const BenchResult& result) {
       const Summary x = summarise(samples_of(a, *figure, kind.kind));
       const Summary y = summarise(samples_of(b, *figure, kind.kind));
       out += fmt::format("  {:<19}{:>11}{:>10}{:>10}   {:>11}{:>10}{:>10}   {}\n", figure->label,
-                         number(x.mean), number(x.p50), number(x.p90), number(y.mean), number(y.p50),
-                         number(y.p90), ratio_text(ratio_of(result, *figure, kind.kind)));
+                         of_samples(x, &Summary::mean), of_samples(x, &Summary::p50),
+                         of_samples(x, &Summary::p90), of_samples(y, &Summary::mean),
+                         of_samples(y, &Summary::p50), of_samples(y, &Summary::p90),
+                         ratio_text(ratio_of(result, *figure, kind.kind)));
     }
   }
   return out;
@@ -137,7 +146,7 @@ OrderedJson turn_json(const TurnRecord& turn) {
   return out;
 }
 
-OrderedJson server_json(const ServerRun& run, const RequestOptions& request, const Objective& objective) {
+OrderedJson server_json(const ServerRun& run, const BenchOptions& options, const Objective& objective) {
   const Throughput rate = throughput_of(run);
   OrderedJson out = {{"url", run.url}, {"model", run.model}};
   out["requests"] = {
@@ -160,7 +169,7 @@ OrderedJson server_json(const ServerRun& run, const RequestOptions& request, con
                       {"share", goodput.share},
                       {"requests_per_second", goodput.requests_per_second}};
   }
-  out["remarks"] = remarks(run, request);
+  out["remarks"] = remarks(run, options);
   out["turns"] = OrderedJson::array();
   for (const TurnRecord& turn : run.turns) out["turns"].push_back(turn_json(turn));
   return out;
@@ -180,10 +189,13 @@ std::string format_report(const BenchResult& result, const BenchOptions& options
   for (std::size_t i = 0; i < result.servers.size(); ++i) {
     const ServerRun& run = result.servers[i];
     const char* which = !two ? "" : i == 0 ? "first server: " : "second server: ";
-    out += fmt::format("{}{}, model {}\n  {}\n", which, run.url, run.model, throughput_line(run));
+    // What a server says could act on a terminal.
+    out += fmt::format("{}{}, model {}\n  {}\n", which, run.url, printable(run.model, LineEnds::kReplace),
+                       throughput_line(run));
     if (objective.asks()) out += "  " + goodput_line(run, objective);
     if (options.schedule.is_open_loop()) out += "  " + lateness_line(run);
-    for (const std::string& remark : remarks(run, options.request)) out += "  note: " + remark + "\n";
+    for (const std::string& remark : remarks(run, options))
+      out += "  note: " + printable(remark, LineEnds::kReplace) + "\n";
   }
   if (two) {
     out += fmt::format("throughput, second / first: {}; all ratios with a 95 % interval over pairs\n",
@@ -197,8 +209,7 @@ OrderedJson report_json(const BenchResult& result, const BenchOptions& options, 
                         const OrderedJson& workload) {
   OrderedJson out = {{"loci_bench", 1}, {"workload", workload}, {"interrupted", result.interrupted}};
   out["servers"] = OrderedJson::array();
-  for (const ServerRun& run : result.servers)
-    out["servers"].push_back(server_json(run, options.request, objective));
+  for (const ServerRun& run : result.servers) out["servers"].push_back(server_json(run, options, objective));
   if (result.servers.size() < 2) return out;
   OrderedJson& ratios = out["second_over_first"];
   ratios["throughput"] = ratio_json(throughput_ratio(result));

@@ -62,7 +62,7 @@ std::optional<PairedRatio> ratio_of(const BenchResult& result, const Figure& fig
 std::optional<PairedRatio> throughput_ratio(const BenchResult& result);
 
 // What a reader must know to judge the figures; each is one sentence.
-std::vector<std::string> remarks(const ServerRun& run, const RequestOptions& request);
+std::vector<std::string> remarks(const ServerRun& run, const BenchOptions& options);
 
 // Figures of one server have 95 % intervals, by bootstrap over its conversations.
 std::string format_report(const BenchResult& result, const BenchOptions& options, const Objective& objective);

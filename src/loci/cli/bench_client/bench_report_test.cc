@@ -112,21 +112,53 @@ bool holds(const std::vector<std::string>& remarks, const std::string& text) {
 
 TEST(Remarks, SayWhatMakesFiguresDoubtful) {
   ServerRun run = sample_run();
-  const RequestOptions request{.max_tokens = 11, .ignore_eos = true};
-  EXPECT_TRUE(holds(remarks(run, request), "1 requests failed and 3 turns"));
-  EXPECT_TRUE(holds(remarks(run, request), "the queue is full"));
-  EXPECT_EQ(remarks(run, request).size(), 1u);
+  BenchOptions options;
+  options.request = {.max_tokens = 11, .ignore_eos = true};
+  EXPECT_TRUE(holds(remarks(run, options), "1 requests failed and 3 turns"));
+  EXPECT_TRUE(holds(remarks(run, options), "the queue is full"));
+  EXPECT_EQ(remarks(run, options).size(), 1u);
   run.turns.pop_back();
-  EXPECT_TRUE(remarks(run, request).empty());
+  EXPECT_TRUE(remarks(run, options).empty());
   run.turns[0].output_tokens = 10;
-  EXPECT_TRUE(holds(remarks(run, request), "1 replies were not as long as was asked"));
-  EXPECT_FALSE(holds(remarks(run, {.max_tokens = 11}), "were not as long"));
+  EXPECT_TRUE(holds(remarks(run, options), "1 replies were not as long as was asked"));
+  options.request.ignore_eos = false;
+  EXPECT_FALSE(holds(remarks(run, options), "were not as long"));
+  options.request.ignore_eos = true;
   run.turns[0].cached_tokens = run.turns[1].cached_tokens = 99;
-  EXPECT_TRUE(holds(remarks(run, request), "another --seed"));
+  EXPECT_TRUE(holds(remarks(run, options), "another --seed"));
+  options.schedule.times = {{{}}};
+  EXPECT_FALSE(holds(remarks(run, options), "another --seed")) << "the text is the trace's";
+  EXPECT_TRUE(holds(remarks(run, options), "99 % of the first turns' prompts were cached: the trace's"));
   run.turns[2].counts_known = false;
-  EXPECT_TRUE(holds(remarks(run, request), "without usage"));
+  EXPECT_TRUE(holds(remarks(run, options), "without usage"));
   run.turns[2].output_tokens = 400;
-  EXPECT_TRUE(holds(remarks(run, request), "tokens: TBT is the time between pieces"));
+  EXPECT_TRUE(holds(remarks(run, options), "tokens: TBT is the time between pieces"));
+}
+
+// A figure without samples is not 0, and what a server says is shown, not obeyed.
+TEST(Report, ShowsWhatIsAbsentAndWhatIsStrange) {
+  BenchResult result;
+  result.servers = {{.url = "http://a", .model = "m\x1b[31m\n"}, {.url = "http://b", .model = "m"}};
+  result.servers[0].turns = {turn(0, 0, 0, 40, 10, 1)};
+  result.servers[1].turns = {failed(0, 0)};
+  result.servers[1].turns[0].error = "boom\nline two \x1b[31mred";
+  const std::string table = format_report(result, {}, {});
+  EXPECT_NE(table.find("model m?[31m?\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("the first error: boom?line two ?[31mred\n"), std::string::npos) << table;
+  EXPECT_NE(
+      table.find(
+          "  TTFT, ms                  40.0      40.0      40.0             -         -         -   -\n"),
+      std::string::npos)
+      << table;
+  EXPECT_NE(
+      table.find(
+          "  TBT, ms                      -         -         -             -         -         -   -\n"),
+      std::string::npos)
+      << table;
+  result.servers.pop_back();
+  const std::string one = format_report(result, {}, {});
+  const std::size_t row = one.find("  TBT, ms");
+  EXPECT_EQ(one.substr(row, one.find('\n', row) - row).find('0'), std::string::npos) << one;
 }
 
 TEST(Report, HasATableAndJson) {
