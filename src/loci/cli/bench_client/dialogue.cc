@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "loci/base/json_reader.h"
+#include "loci/base/units.h"
 
 namespace loci {
 namespace {
@@ -118,6 +119,17 @@ Result<std::vector<Dialogue>> pick(std::vector<Dialogue> file, const WorkloadOpt
   return out;
 }
 
+// Of what is made of words, so many turns of each conversation: it is in memory before the first request.
+Status check_tokens(const WorkloadOptions& options, std::uint64_t turns) {
+  const std::uint64_t each = options.private_prefix_tokens + turns * options.prompt_tokens;  // below 2^57
+  if (each <= kSaidTokensMax / std::max(1u, options.conversations)) return {};
+  return invalid_argument(
+      fmt::format("expected texts of at most {} tokens in all, found {} conversations of {}: take fewer or "
+                  "shorter ones",
+                  format_count(kSaidTokensMax), format_count(options.conversations), format_count(each)),
+      "--conversations");
+}
+
 }  // namespace
 
 Result<std::vector<Dialogue>> read_dialogues(std::string_view text, std::string_view name) {
@@ -164,11 +176,12 @@ std::string make_words(Random& random, std::uint32_t tokens) {
 }
 
 Result<std::vector<Dialogue>> make_workload(std::vector<Dialogue> file, const WorkloadOptions& options) {
+  const std::uint32_t turns = options.turns > 0 ? options.turns : kGeneratedTurns;
+  LOCI_RETURN_IF_ERROR(check_tokens(options, file.empty() ? turns : 0));
   std::vector<Dialogue> out;
   if (!file.empty()) {
     LOCI_ASSIGN_OR_RETURN(out, pick(std::move(file), options));
   } else {
-    const std::uint32_t turns = options.turns > 0 ? options.turns : kGeneratedTurns;
     for (std::uint32_t c = 0; c < options.conversations; ++c) {
       Random random(random_word(options.seed, 2 * std::uint64_t{c}));
       Dialogue dialogue;

@@ -36,6 +36,8 @@ const char* common_word(std::uint64_t number);
 // space) and each full stop as one token.
 std::string make_words(Random& random, std::uint32_t tokens);
 
+inline constexpr std::uint64_t kSaidTokensMax = 200'000'000;  // of all that a run says
+
 struct WorkloadOptions {
   std::uint32_t conversations = 16;
   // User turns of each conversation. 0: as many as the file's dialogue has, or 4 where there is no file.
@@ -47,7 +49,8 @@ struct WorkloadOptions {
 
 // The conversations of one run. From `file`'s dialogues, in an order that the seed draws; where one is too
 // short for `turns`, the next one's turns follow it; each dialogue is used once. Without dialogues, made
-// from words. Errors: kInvalidArgument where the file has too few dialogues.
+// from words. Errors: kInvalidArgument where the file has too few dialogues, or where more than
+// kSaidTokensMax tokens would be made.
 Result<std::vector<Dialogue>> make_workload(std::vector<Dialogue> file, const WorkloadOptions& options);
 
 }  // namespace loci

@@ -68,6 +68,20 @@ std::vector<Dialogue> numbered(std::size_t count, std::size_t turns) {
   return out;
 }
 
+TEST(MakeWorkload, MakesNoMoreThanFitsInMemory) {
+  const auto error = [](std::vector<Dialogue> file, const WorkloadOptions& options) {
+    return make_workload(std::move(file), options).status().message();
+  };
+  EXPECT_EQ(
+      error({}, {.conversations = 1'000'000, .turns = 10'000}),
+      "expected texts of at most 200,000,000 tokens in all, found 1,000,000 conversations of 500,000: take "
+      "fewer or shorter ones");
+  EXPECT_NE(error({}, {.conversations = 1'000'000, .prompt_tokens = 51}), "");
+  EXPECT_NE(error(numbered(2, 1), {.conversations = 2, .private_prefix_tokens = 100'000'001}), "");
+  EXPECT_EQ(error(numbered(2, 1), {.conversations = 2, .turns = 1, .prompt_tokens = 10'000'000}), "")
+      << "what a file says is there already";
+}
+
 TEST(MakeWorkload, JoinsDialoguesUntilThereAreTurnsEnoughAndUsesEachOnce) {
   const auto made = make_workload(numbered(9, 3), {.conversations = 3, .turns = 7, .seed = 4});
   ASSERT_TRUE(made.ok()) << made.status().to_string();

@@ -21,11 +21,11 @@ Result<TraceDialogues> dialogues_of(const sim::Trace& trace) {
   for (const sim::Conversation& conversation : trace.conversations) {
     for (const sim::Turn& turn : conversation.turns) words += sim::tokens_of(turn.pieces);
   }
-  if (words > kTraceWordsMax) {
+  if (words > kSaidTokensMax) {
     return invalid_argument(
         fmt::format("expected prompts of at most {} tokens in all, found {}: take fewer requests "
                     "(--trace-requests)",
-                    format_count(kTraceWordsMax), format_count(words)),
+                    format_count(kSaidTokensMax), format_count(words)),
         "--trace");
   }
   TraceDialogues out;

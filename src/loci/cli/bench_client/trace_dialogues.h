@@ -14,8 +14,6 @@
 
 namespace loci {
 
-inline constexpr std::uint64_t kTraceWordsMax = 200'000'000;  // of all prompts
-
 struct TraceDialogues {
   std::vector<Dialogue> dialogues;
   std::vector<std::vector<TurnTime>> times;  // of each one's turns
@@ -27,7 +25,7 @@ struct TraceDialogues {
 std::string words_of(const sim::Piece& piece);
 
 // Prompts whose contents the trace names are said whole, one by one; others go on from the server's reply.
-// Errors: kInvalidArgument where the prompts have more than kTraceWordsMax tokens.
+// Errors: kInvalidArgument where the prompts have more than kSaidTokensMax tokens.
 Result<TraceDialogues> dialogues_of(const sim::Trace& trace);
 
 }  // namespace loci
