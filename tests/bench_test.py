@@ -176,7 +176,7 @@ def test_a_trace_at_its_times(binary, model, tmp_path):
     expect_equal(table.returncode, 0, table.stderr)
     expect("ms late on average" in table.stdout and "2 turns of" in table.stdout, table.stdout)
     expect_equal(refused.returncode, 2, refused.stderr)
-    expect("expected turns due within 10^12 ms of the begin, found one at 2e+12 ms" in refused.stderr, refused.stderr)
+    expect(f"loci bench: --time-scale: {path}: expected turns due within 10^12 ms of the begin, found one at 2e+12 ms" in refused.stderr, refused.stderr)
     run = out["servers"][0]
     turns = turns_of(out)
     expect_equal({place: turn["output_tokens"] for place, turn in turns.items()},
@@ -412,8 +412,8 @@ def test_traces_of_other_projects(binary, model, tmp_path):
     for arguments, message in ((("--trace-rate", "2"), "expected --trace-format weka beside it, found loci"),
                                (("--trace-rate", "0.1", "--trace-format", "azure"), "expected --trace-format weka beside it, found azure"),
                                (("--trace-from", "2", "--trace-format", "weka"), "expected --trace-format servegen beside it, found weka"),
-                               (("--trace-model", "n", "--trace-format", "servegen"), f"{path}: trace.model: expected one of m, found 'n'"),
-                               (("--trace-format", "azure"), f"{path}:1: header: expected 'TIMESTAMP,ContextTokens,GeneratedTokens', found")):
+                               (("--trace-model", "n", "--trace-format", "servegen"), f"loci bench: --trace-model: {path}: expected one of m, found 'n'"),
+                               (("--trace-format", "azure"), f"loci bench: --trace: {path}:1: header: expected 'TIMESTAMP,ContextTokens,GeneratedTokens', found")):
         done = bench(binary, "http://127.0.0.1:1", "--trace", str(path), *arguments)
         expect_equal(done.returncode, 2, done.stderr)
         expect(message in done.stderr, done.stderr)

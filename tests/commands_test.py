@@ -99,7 +99,8 @@ def test_a_result_that_cannot_be_kept_is_refused_at_once(binary, tmp_path, words
     (tmp_path / "none").write_text("a file, in which no folder can be made")
     file = str(tmp_path / "none" / "file")
     done = run(binary, *words, file)
-    expect(done.returncode != 0 and f"{words[-1]}: expected a file that can be written, found {file}" in done.stderr.decode(), done)
+    told = f"loci {words[0]}: {words[-1]}: expected a file that can be written, found {file}"
+    expect(done.returncode != 0 and done.stderr.decode().startswith(told), done)
 
 
 # --- numbers ---
@@ -123,6 +124,14 @@ def test_a_front_that_takes_no_body_is_refused(binary, flag):
 def test_the_benchmark_of_the_backend_reports_as_other_commands_do(binary):
     for words, code, told in [(["--model", "x", "--test", "zz"], 2, "--test: expected one of decode, prefill, streams, found \"zz\""), ([], 2, "--model is required"), (["--model", "/nonexistent"], 1, "")]:
         done = run(binary, "bench-compute", *words)
+@pytest.mark.parametrize("command", ["bench", "chat"])
+def test_a_seed_is_a_whole_number_of_64_bits(binary, command):
+    for value in ("-1", "18446744073709551616", "1.5", "many", ""):
+        done = run(binary, command, "http://127.0.0.1:9", "--seed", value)
+        told = f'loci {command}: --seed: expected a whole number from 0 to 18446744073709551615, found "{value}" (see loci {command} --help)\n'
+        expect_equal((done.returncode, done.stderr.decode()), (2, told), value)
+
+
         error = done.stderr.decode()
         expect(done.returncode == code and error.startswith(f"loci bench-compute: {told}") and error.count("\n") == 1 and len(error) < 300
                and "not_found" not in error, f"{words}: {done}")

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -73,10 +74,30 @@ Status check(const CLI::App& command, const BenchFlags& flags) {
   return {};
 }
 
+// The option of this command that a scenario calls trace.FIELD.
+std::string option_of_trace(std::string_view field) {
+  return field == "time_scale" ? "--time-scale" : option_of(field);
+}
+
+// By this command's option where a field of a scenario is at fault. Other messages name the file's line and
+// field themselves.
+Status of_trace(const Status& status) {
+  constexpr std::string_view kScenarios = "trace.";
+  const std::string& field = status.field();
+  if (!field.starts_with(kScenarios)) return {status.code(), status.message(), "--trace"};
+  std::string message = status.message();
+  if (const std::size_t named = message.find(field + ": "); named != std::string::npos)
+    message.erase(named, field.size() + 2);
+  return {status.code(), std::move(message),
+          option_of_trace(std::string_view(field).substr(kScenarios.size()))};
+}
+
 // The requests of a trace, and when they are due.
 Result<std::vector<Dialogue>> read_trace(BenchFlags& flags) {
   flags.trace.seed = flags.workload.seed;
-  LOCI_ASSIGN_OR_RETURN(const sim::Trace trace, sim::read_source(flags.trace));
+  const Result<sim::Trace> read = sim::read_source(flags.trace);
+  if (!read.ok()) return of_trace(read.status());
+  const sim::Trace& trace = *read;
   for (const std::string& note : trace.notes) fmt::print(stderr, "trace: {}\n", note);
   LOCI_ASSIGN_OR_RETURN(TraceDialogues load, dialogues_of(trace));
   if (load.cancels > 0)
@@ -235,7 +256,9 @@ void add_workload_options(CLI::App& command, BenchFlags& flags) {
                   "begin each conversation with a document of its own of about so many tokens")
       ->check(CLI::Range(0, 10'000'000))
       ->capture_default_str();
-  command.add_option("--seed", workload.seed, "the seed of texts, choices and times")->capture_default_str();
+  command.add_option("--seed", workload.seed, "the seed of texts, choices and times")
+      ->check(whole_number())
+      ->capture_default_str();
 }
 
 CLI::Option* add_trace_options(CLI::App& command, BenchFlags& flags) {

@@ -333,7 +333,8 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       ->check(number_from(0, 1));
   command->add_option("--max-tokens", flags->max_tokens, "the most tokens of a reply")
       ->check(CLI::Range(1, 10'000'000));
-  command->add_option("--seed", flags->seed, "the seed of the drawing: the same seed gives the same replies");
+  command->add_option("--seed", flags->seed, "the seed of the drawing: the same seed gives the same replies")
+      ->check(whole_number());
   command
       ->add_option("--wait", flags->wait_seconds,
                    "how many seconds to wait while the server loads its model, or can't answer otherwise")

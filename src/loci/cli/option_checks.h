@@ -41,8 +41,18 @@ inline CLI::Validator integer_from(std::int64_t min, std::int64_t max) {
 // Of an address to listen on.
 inline constexpr const char* kNoHost =
     "expected an address, found an empty text, by which a server would listen on every interface: write "
-    "0.0.0.0 "
-    "for that";
+    "0.0.0.0 for that";
+
+// Of 64 bits, and not negative: CLI11 takes -1 as the largest one.
+inline CLI::Validator whole_number() {
+  const auto check = [](const std::string& text) -> std::string {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc{} && end == text.data() + text.size()) return {};
+    return fmt::format("expected a whole number from 0 to {}, found \"{}\"", UINT64_MAX, text);
+  };
+  return CLI::Validator(check, "");
+}
 
 // The value of one of these names. (What CLI::CheckedTransformer says ends before the first value that is 0.)
 template <class Value>

@@ -17,9 +17,8 @@ std::string reason() { return errno != 0 ? std::strerror(errno) : "cannot be wri
 Result<ResultFile> ResultFile::open(const std::string& path, const char* option) {
   errno = 0;
   if (!path.empty() && !std::ofstream(path, std::ios::app)) {
-    return invalid_argument(
-        fmt::format("{}: expected a file that can be written, found {} ({})", option, path, reason()),
-        option);
+    return invalid_argument(fmt::format("expected a file that can be written, found {} ({})", path, reason()),
+                            option);
   }
   return ResultFile(path);
 }

@@ -13,7 +13,8 @@ namespace loci {
 class ResultFile {
  public:
   // Makes the file if it is not there; what is in it stays until write(). `path` may be empty: nothing is
-  // written then. Errors: kInvalidArgument "OPTION: expected a file that can be written, found ...".
+  // written then. Errors: kInvalidArgument "expected a file that can be written, found ..." of the field
+  // `option`.
   static Result<ResultFile> open(const std::string& path, const char* option);
   // Replaces what is in it. Errors: kUnavailable, such as a full disk.
   Status write(const std::string& text);

@@ -60,7 +60,8 @@ Result<bool> run_advice(AdviceCommand command, const std::atomic<bool>& stop) {
   sim::WorldOptions largest = scenario.world;
   largest.core.groups.front().disk_blocks = kAnyBlocks;
   LOCI_RETURN_IF_ERROR(command.check_memory(input.trace, largest));
-  LOCI_ASSIGN_OR_RETURN(ResultFile output, ResultFile::open(command.output, "--output"));
+  Result<ResultFile> output = ResultFile::open(command.output, "--output");
+  if (!output.ok()) return output.status().with_context("--output");
   const auto listener = [&](double host_gb, double disk_gb, std::size_t open, const sim::SizedRun* done) {
     print_progress(host_gb, disk_gb, open, done, clock.now() - began);
   };
@@ -68,7 +69,7 @@ Result<bool> run_advice(AdviceCommand command, const std::atomic<bool>& stop) {
   if (stop) fmt::print(stderr, "ended\n");
   for (const std::string& note : input.trace.notes) fmt::print("workload: {}\n", note);
   fmt::print("{}", sim::advice_text(advice, input.prices, input.target));
-  LOCI_RETURN_IF_ERROR(output.write(sim::advice_json(advice, input.prices, input.target).dump(1) + "\n"));
+  LOCI_RETURN_IF_ERROR(output->write(sim::advice_json(advice, input.prices, input.target).dump(1) + "\n"));
   return advice.cheapest.has_value();
 }
 

@@ -182,7 +182,7 @@ int run_sim(const SimFlags& flags) {
   sim::WorldOptions& options = scenario->world;
   if (const Status fits = check_memory(flags, *trace, options); !fits.ok()) return fail(fits);
   Result<ResultFile> output = ResultFile::open(flags.output, "--output");
-  if (!output.ok()) return fail(output.status());
+  if (!output.ok()) return fail(output.status().with_context("--output"));
   options.event_log = flags.event_log;
   options.stop = &stop_requested;
   std::signal(SIGINT, request_stop);
