@@ -281,6 +281,7 @@ def test_messages_of_what_is_absent_or_closed(binary):
         for arguments, wanted in ((["o/absent"], "is the name right?"), (["o/n@v9"], "no revision v9"),
                                   (["o/n:Q2_K"], "m-Q8_0.gguf"), (["o/none"], "the repo has neither"),
                                   (["o/gated"], "accept them at"), (["nonsense"], "expected OWNER/NAME"),
+                                  (["o/n", "--stall-timeout", "0"], "--stall-timeout: expected a time above 0, found 0"),
                                   (["o/n:../x"], "expected a file")):
             message = home.refused("pull", *arguments)
             expect(wanted in message, f"{arguments}: {message}")

@@ -36,6 +36,8 @@ int run_pull(const std::string& text, unsigned connections, const std::string& s
                       .say = {}};
   const Result<Nanos> stall = parse_duration(stall_timeout, "--stall-timeout");
   if (!stall.ok()) return report("pull", stall.status().with_context("--stall-timeout"));
+  if (*stall <= 0)
+    return report("pull", invalid_argument("--stall-timeout: expected a time above 0, found 0"));
   options.access.stall_timeout = *stall;
   const Result<std::string> path = pull(*repo, options);
   if (!path.ok()) return report("pull", path.status());
