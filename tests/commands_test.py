@@ -92,6 +92,15 @@ def test_what_is_wrong_in_a_file_of_keys_is_told_with_its_name(binary, tmp_path)
         expect(done.returncode == 2 and b"--file: expected a file's name, found nothing" in done.stderr, done)
 
 
+def test_an_error_names_its_file_once(binary, tmp_path):
+    log = tmp_path / "events.bin"
+    for text, told in ((None, "No such file or directory"), ("nothing", "expected an event log, which begins with LOCILOG")):
+        if text is not None:
+            log.write_text(text)
+        done = run(binary, "replay", str(log))
+        expect_equal((done.returncode, done.stderr.decode()), (1, f"loci replay: {log}: {told}\n"), text)
+
+
 # Nothing is measured for a file that cannot be written.
 @pytest.mark.parametrize("words", [["bench", "http://127.0.0.1:9", "--json"], ["bench", "http://127.0.0.1:9", "--svg"], ["profile", "no-model", "--svg"],
                                    ["profile", "no-model", "--output"]], ids=["bench --json", "bench --svg", "profile --svg", "profile --output"])
@@ -115,6 +124,14 @@ def test_a_number_is_finite_and_in_its_range(binary, words):
         expect(done.returncode == 2 and re.fullmatch(told, done.stderr.decode()), f"{value}: {done}")
 
 
+@pytest.mark.parametrize("command", ["bench", "chat"])
+def test_a_seed_is_a_whole_number_of_64_bits(binary, command):
+    for value in ("-1", "18446744073709551616", "1.5", "many", ""):
+        done = run(binary, command, "http://127.0.0.1:9", "--seed", value)
+        told = f'loci {command}: --seed: expected a whole number from 0 to 18446744073709551615, found "{value}" (see loci {command} --help)\n'
+        expect_equal((done.returncode, done.stderr.decode()), (2, told), value)
+
+
 @pytest.mark.parametrize("flag", ["--max-body", "--max-bodies"])
 def test_a_front_that_takes_no_body_is_refused(binary, flag):
     done = run(binary, "route", "--join", "postgresql://x/y", "--cluster-secret", "/nonexistent", flag, "0")
@@ -124,14 +141,6 @@ def test_a_front_that_takes_no_body_is_refused(binary, flag):
 def test_the_benchmark_of_the_backend_reports_as_other_commands_do(binary):
     for words, code, told in [(["--model", "x", "--test", "zz"], 2, "--test: expected one of decode, prefill, streams, found \"zz\""), ([], 2, "--model is required"), (["--model", "/nonexistent"], 1, "")]:
         done = run(binary, "bench-compute", *words)
-@pytest.mark.parametrize("command", ["bench", "chat"])
-def test_a_seed_is_a_whole_number_of_64_bits(binary, command):
-    for value in ("-1", "18446744073709551616", "1.5", "many", ""):
-        done = run(binary, command, "http://127.0.0.1:9", "--seed", value)
-        told = f'loci {command}: --seed: expected a whole number from 0 to 18446744073709551615, found "{value}" (see loci {command} --help)\n'
-        expect_equal((done.returncode, done.stderr.decode()), (2, told), value)
-
-
         error = done.stderr.decode()
         expect(done.returncode == code and error.startswith(f"loci bench-compute: {told}") and error.count("\n") == 1 and len(error) < 300
                and "not_found" not in error, f"{words}: {done}")
@@ -252,11 +261,6 @@ def test_a_reply_stays_until_another_one_is_there(binary, failure):
         expect_equal(talker.asked[-1], ["user one", "assistant first", "user more"], "after a failure")
 
 
-def test_a_fork_keeps_its_systems_message(binary):
-    with Talker(["first"], ["second"]) as talker:
-        done = run(binary, "chat", talker.url, text="one\n/fork\n/forks 1\n/system Be brief.\n/forks 1\n/fork\ntwo\n")
-        expect(done.returncode == 1 and b"there is no turn to go back to" in done.stderr, done)
-        expect_equal(talker.asked, [["user one"], ["user two"]], "what is said in a fork without a system's message")
 def test_from_a_pipe_only_replies_go_to_standard_output(binary):
     with Talker(["first"], ["second"]) as talker:
         done = run(binary, "chat", talker.url, text="/help\n/state\none\n/fork\n/forks\n/reset\n/system Be brief.\ntwo\n")
@@ -269,3 +273,8 @@ def test_from_a_pipe_only_replies_go_to_standard_output(binary):
             expect(done.returncode == 1 and done.stdout == b"" and done.stderr.count(b"\n") == 1, f"{text}: {done}")
 
 
+def test_a_fork_keeps_its_systems_message(binary):
+    with Talker(["first"], ["second"]) as talker:
+        done = run(binary, "chat", talker.url, text="one\n/fork\n/forks 1\n/system Be brief.\n/forks 1\n/fork\ntwo\n")
+        expect(done.returncode == 1 and b"there is no turn to go back to" in done.stderr, done)
+        expect_equal(talker.asked, [["user one"], ["user two"]], "what is said in a fork without a system's message")

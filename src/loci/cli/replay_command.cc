@@ -19,7 +19,10 @@ namespace {
 int run_replay(const std::string& path) {
   const Result<ReplayReport> report = replay(path);
   if (!report.ok()) {
-    fmt::print(stderr, "loci replay: {}: {}\n", path, printable(report.status().message(), LineEnds::kKeep));
+    // (What is wrong with the whole file names it.)
+    const std::string& message = report.status().message();
+    const std::string where = message.starts_with(path + ": ") ? "" : path + ": ";
+    fmt::print(stderr, "loci replay: {}\n", printable(where + message, LineEnds::kKeep));
     return 1;
   }
   fmt::print("{} steps replayed, {} plans compared, all the same\n", format_count(report->steps),
