@@ -30,7 +30,7 @@ std::uint32_t PromptSources::computed(CoreRequest& request, std::uint32_t positi
   std::uint32_t sum = 0;
   const std::size_t end = (std::size_t{position} + count + kBlockTokens - 1) / kBlockTokens;
   for (std::size_t i = position / kBlockTokens; i < std::min(end, own.found.blocks.size()); ++i) {
-    BlockSource& block = own.found.blocks[i];
+    FoundBlock& block = own.found.blocks[i];
     // Blocks are computed from the left: what follows in this one is not there either.
     const auto begin = static_cast<std::uint32_t>(i) * kBlockTokens;
     const std::uint32_t kept = std::min<std::uint32_t>(block.tokens, position - std::min(begin, position));
@@ -67,7 +67,7 @@ void PromptSources::check_invariants(const CoreRequest& request) {
   const RequestSources& own = *request.sources;
   if (!own.is_open) return;
   ContextSources sum;
-  for (const BlockSource& block : own.found.blocks) {
+  for (const FoundBlock& block : own.found.blocks) {
     sum.of(block.from) += block.tokens;
     if (block.hidden) sum.hidden += block.tokens;
   }

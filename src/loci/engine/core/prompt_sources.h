@@ -23,6 +23,7 @@
 //   10. What a request found is the sum over its blocks, and with what it computes all of its prompt.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 

@@ -89,7 +89,7 @@ struct RequestPrefix {
 };
 
 // Where the first tokens of one of a prompt's blocks came from; the others are computed.
-struct BlockSource {
+struct FoundBlock {
   Tier from = Tier::kDevice;
   bool hidden = false;  // as hidden states
   std::uint8_t tokens = 0;
@@ -97,7 +97,7 @@ struct BlockSource {
 // Of all blocks of a prompt, and their sum.
 struct FoundSources {
   ContextSources sum;
-  std::vector<BlockSource> blocks;
+  std::vector<FoundBlock> blocks;
 };
 
 // prompt_sources.h

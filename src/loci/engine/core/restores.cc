@@ -406,10 +406,10 @@ std::vector<std::uint32_t> Restores::to_preload(const CoreRequest& request, cons
   return out;
 }
 
-BlockSource Restores::source_of(const CoreRequest& request, const CoreProbe& found, std::uint32_t number,
-                                std::uint32_t there, std::uint32_t count) const {
+FoundBlock Restores::source_of(const CoreRequest& request, const CoreProbe& found, std::uint32_t number,
+                               std::uint32_t there, std::uint32_t count) const {
   const auto source = [](Tier from, bool hidden, std::uint32_t tokens) {
-    return BlockSource{from, hidden, static_cast<std::uint8_t>(tokens)};
+    return FoundBlock{from, hidden, static_cast<std::uint8_t>(tokens)};
   };
   if (found.load) {
     const Tier tier = transfers_.load_tier(found);
@@ -435,7 +435,7 @@ FoundSources Restores::sources(const CoreRequest& request, const CoreProbes& pro
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t count = last ? request.length() - begin : kBlockTokens;
     const std::uint32_t there = tokens_there(probes, i, with_copies);
-    const BlockSource& from = out.blocks.emplace_back(source_of(request, found, i, there, count));
+    const FoundBlock& from = out.blocks.emplace_back(source_of(request, found, i, there, count));
     sum.of(from.from) += from.tokens;
     if (from.hidden) sum.hidden += from.tokens;
     if (from.tokens == count) continue;

@@ -121,8 +121,8 @@ class Restores {
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
   std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
   // The same of one block, of whose `count` tokens `there` are on the device, or will be copied there.
-  BlockSource source_of(const CoreRequest& request, const CoreProbe& found, std::uint32_t number,
-                        std::uint32_t there, std::uint32_t count) const;
+  FoundBlock source_of(const CoreRequest& request, const CoreProbe& found, std::uint32_t number,
+                       std::uint32_t there, std::uint32_t count) const;
   // The price of loading the block, with projecting; without that of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // What else is booked: links, the batch, who waits. Nothing of the request itself.
