@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/random.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/testing/core_driver_testing.h"
 #include "loci/engine/testing/core_testing.h"
+#include "loci/engine/testing/tier_driver_testing.h"
 
 namespace loci {
 namespace {
@@ -112,6 +114,57 @@ TEST(CoreWindows, AllLayersMayHaveOne) {
   EXPECT_EQ(d.finished(1).usage.completion_tokens, 100u);
   EXPECT_EQ(d.finished(2).usage.completion_tokens, 10u);
   EXPECT_EQ(d.finished(1).usage.suspensions + d.finished(2).usage.suspensions, 0u);
+}
+
+// Conversations with one small device take turns. Who goes on right after its own end finds all but the last
+// token, which no pass has computed.
+TEST(CoreWindows, RightAfterAnEndTheNextTurnFindsAllOfIt) {
+  Random random(1);
+  std::uint32_t went_on = 0;
+  for (int world = 0; world < 60; ++world) {
+    CoreConfig config = tier_config(static_cast<std::uint32_t>(6 + random.below(10)), 0, 64);
+    if (random.below(2) == 0) config.groups.front().host_blocks = 8;
+    config.save = random.below(2) == 0 ? "through" : "ahead";
+    const std::size_t tokens_max = config.groups.front().block_count * std::size_t{kBlockTokens};
+    if (world % 2 == 0) {
+      config.max_batch_tokens = 64;
+      config.groups.push_back(config.groups.front());
+      config.groups.back().window = 64;
+      config.groups.back().block_count = static_cast<std::uint32_t>(6 + random.below(6));
+    }
+    TierDriver d(config);
+    std::vector<Tokens> talks(3);
+    std::size_t last = 0;
+    for (std::uint64_t id = 1; id <= 20; ++id) {
+      const bool goes_on = id > 1 && random.below(2) == 0;
+      const std::size_t talk = goes_on ? last : random.below(talks.size());
+      Tokens& tokens = talks[talk];
+      const std::size_t known = goes_on ? tokens.size() : 0;
+      const auto add = static_cast<std::uint32_t>(1 + random.below(40));
+      const auto say = static_cast<std::uint32_t>(1 + random.below(40));
+      last = talk;
+      if (tokens.size() + add + say > tokens_max) {
+        tokens.clear();
+        continue;
+      }
+      tokens = tokens + run_of(static_cast<std::uint32_t>(1000 * id), add);
+      d.arrive(id, tokens, say);
+      while (d.starts.empty() || d.starts.back().request != RequestId(id)) {
+        ASSERT_TRUE(d.in_flight || !d.moves.empty());
+        d.end_moves();
+        if (d.in_flight) d.done();
+      }
+      went_on += known > 0 ? 1 : 0;
+      ASSERT_GE(d.starts.back().cached_tokens + 1, known) << "world " << world << ", request " << id;
+      while (d.in_flight) {
+        if (random.below(3) == 0) d.end_moves();
+        if (d.in_flight) d.done();
+      }
+      if (random.below(3) == 0) d.end_moves();
+      tokens.insert(tokens.end(), say, TokenId(7));
+    }
+  }
+  EXPECT_GT(went_on, 200u);
 }
 
 }  // namespace
