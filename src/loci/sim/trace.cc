@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 
 #include "loci/base/random.h"
@@ -59,17 +60,21 @@ void keep_first(Trace& trace, std::uint64_t requests) {
 
 Status scale_times(Trace& trace, double scale) {
   constexpr double kMost = kTraceMillisMax * kNanosPerMilli;
+  const auto wrong = [&](std::string_view expected, double found) {
+    return invalid_argument(fmt::format("{}: trace.time_scale: expected {} {:.3g} ms", trace.name, expected,
+                                        found / kNanosPerMilli),
+                            "trace.time_scale");
+  };
   for (const Conversation& conversation : trace.conversations) {
     double due = 0;
     for (const Turn& turn : conversation.turns) {
       const double noted = static_cast<double>(std::max<Nanos>(turn.noted, 0)) * scale;
       due = std::max(static_cast<double>(turn.at) * scale, due + static_cast<double>(turn.after) * scale);
-      if (std::max(due, noted) <= kMost) continue;
-      return invalid_argument(
-          fmt::format(
-              "{}: trace.time_scale: expected turns due within 10^12 ms of the begin, found one at {:.3g} ms",
-              trace.name, std::max(due, noted) / kNanosPerMilli),
-          "trace.time_scale");
+      const double leaves = static_cast<double>(std::max<Nanos>(turn.cancel_after, 0)) * scale;
+      if (std::max(due, noted) > kMost)
+        return wrong("turns due within 10^12 ms of the begin, found one at", std::max(due, noted));
+      if (leaves > kMost)
+        return wrong("clients that leave within 10^12 ms of their request, found one after", leaves);
     }
   }
   const auto apply = [scale](Nanos& time) { time = static_cast<Nanos>(static_cast<double>(time) * scale); };
@@ -78,6 +83,7 @@ Status scale_times(Trace& trace, double scale) {
       apply(turn.at);
       apply(turn.after);
       if (turn.noted >= 0) apply(turn.noted);
+      if (turn.cancel_after >= 0) apply(turn.cancel_after);
     }
   }
   return {};

@@ -70,8 +70,9 @@ std::vector<bool> sharing_first_turns(const Trace& trace);
 // Drops all but the first `requests` requests.
 void keep_first(Trace& trace, std::uint64_t requests);
 
-// Multiplies the times of turns and of thinking. Errors: kInvalidArgument if a turn would be due more than
-// 10^12 ms after the begin, the most that a trace's times may be.
+// Multiplies all times: of turns, of thinking, and until clients leave. Errors: kInvalidArgument if a turn
+// would be due more than 10^12 ms after the begin, the most that a trace's times may be, or a client leave so
+// long after its request's arrival.
 Status scale_times(Trace& trace, double scale);
 
 }  // namespace loci::sim

@@ -157,6 +157,16 @@ TEST(Trace, TimesAreScaledWithinWhatATraceMayHave) {
   EXPECT_EQ(status.message(),
             "t: trace.time_scale: expected turns due within 10^12 ms of the begin, found one at 1e+13 ms");
   EXPECT_EQ(trace.conversations[0].turns[1].after, 500'000'000) << "nothing was changed";
+  // A client's patience is a time as any other.
+  const std::string leaving =
+      R"({"time_ms":900,"conversation":1,"prompt_tokens":9,"reply_tokens":1,"cancel_ms":2500})";
+  trace = parse_trace(leaving, "t").value();
+  ASSERT_TRUE(scale_times(trace, 2).ok());
+  EXPECT_EQ(trace.conversations[0].turns[0].at, 1'800'000'000);
+  EXPECT_EQ(trace.conversations[0].turns[0].cancel_after, 5'000'000'000);
+  EXPECT_EQ(scale_times(trace, 3e8).message(),
+            "t: trace.time_scale: expected clients that leave within 10^12 ms of their request, found one "
+            "after 1.5e+12 ms");
   // Each turn is in range, but they follow one another.
   Trace long_talk{.name = "t", .conversations = {{}}, .notes = {}};
   for (int i = 0; i < 20; ++i) long_talk.conversations[0].turns.push_back({.after = 100'000'000'000'000'000});
