@@ -17,10 +17,12 @@ namespace {
 
 constexpr std::uint32_t kAnyBlocks = 1u << 24;  // as many as a tier may have: what a trace fills counts
 
-Result<sim::Prices> read_prices(const std::string& path, double state_gb) {
+Result<sim::Prices> read_prices(const std::string& path, double state_gb, const sim::Scenario& scenario) {
   LOCI_ASSIGN_OR_RETURN(const std::string text, sim::read_text(path));
   LOCI_ASSIGN_OR_RETURN(const nlohmann::json json, sim::parse_scenario_text(text, path));
-  return sim::parse_prices(json, path, state_gb);
+  LOCI_ASSIGN_OR_RETURN(sim::Prices prices, sim::parse_prices(json, path, state_gb));
+  LOCI_RETURN_IF_ERROR(sim::check_offer(prices, path, scenario));
+  return prices;
 }
 
 void print_progress(double host_gb, double disk_gb, std::size_t open, const sim::SizedRun* done,
@@ -53,10 +55,10 @@ Result<bool> run_advice(AdviceCommand command, const std::atomic<bool>& stop) {
   input.target = *target;
   LOCI_ASSIGN_OR_RETURN(const sim::Scenario scenario, sim::parse_open_scenario(input.scenario, input.file));
   // Wrong prices are told of before a long trace is read.
-  LOCI_RETURN_IF_ERROR(read_prices(flags.prices, 0).status());
+  LOCI_RETURN_IF_ERROR(read_prices(flags.prices, 0, scenario).status());
   LOCI_ASSIGN_OR_RETURN(input.trace, command.load(scenario));
   const double state_gb = sim::state_gb(input.trace, scenario.world.model);
-  LOCI_ASSIGN_OR_RETURN(input.prices, read_prices(flags.prices, state_gb));
+  LOCI_ASSIGN_OR_RETURN(input.prices, read_prices(flags.prices, state_gb, scenario));
   sim::WorldOptions largest = scenario.world;
   largest.core.groups.front().disk_blocks = kAnyBlocks;
   LOCI_RETURN_IF_ERROR(command.check_memory(input.trace, largest));

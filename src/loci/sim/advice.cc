@@ -231,6 +231,20 @@ Result<Scenario> parse_open_scenario(Json& json, const std::string& file) {
   return parse_scenario(json, file);
 }
 
+Status check_offer(const Prices& prices, const std::string& file, const Scenario& scenario) {
+  if (!scenario.baseline) return {};
+  const auto& [name, set] = *scenario.baseline;
+  const auto check = [&](bool has_tier, const char* field, const std::vector<double>& sizes) -> Status {
+    if (has_tier || sizes.back() == 0) return {};
+    return invalid_argument(
+        fmt::format("{}: {}: expected [0], since {} has no such tier, found sizes up to {:g}", file, field,
+                    name, sizes.back()),
+        field);
+  };
+  LOCI_RETURN_IF_ERROR(check(set.host_tier, "host_gb", prices.host_gb));
+  return check(set.disk_tier, "disk_gb", prices.disk_gb);
+}
+
 double state_gb(const Trace& trace, const ModelShape& model) {
   return static_cast<double>(block_tokens_of(trace)) * static_cast<double>(model.token_bytes()) / kGiga;
 }

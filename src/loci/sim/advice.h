@@ -89,6 +89,10 @@ Result<Scenario> parse_open_scenario(nlohmann::json& json, const std::string& fi
 // shared.
 double state_gb(const Trace& trace, const ModelShape& model);
 
+// Errors: kInvalidArgument naming the file of the prices and the field, if they offer memory of a tier that
+// the scenario's baseline lacks.
+Status check_offer(const Prices& prices, const std::string& file, const Scenario& scenario);
+
 struct AdviceInput {
   Trace trace;
   nlohmann::json scenario;  // as parse_open_scenario() left it

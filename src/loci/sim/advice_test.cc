@@ -266,6 +266,28 @@ TEST(Advice, ReadsPricesAndRefusesWhatIsWrong) {
   }
 }
 
+// Before anything is run, by the file and the field that offer it.
+TEST(Advice, OffersNothingOfATierThatABaselineLacks) {
+  Json json = scenario_json();
+  json["engine"]["baseline"] = "pensieve";
+  const Scenario pensieve = parse_open_scenario(json, "f").value();
+  const auto error = [&](const Json& prices) {
+    return check_offer(parse_prices(prices, "p", 100).value(), "p", pensieve).message();
+  };
+  Json prices = price_json(1, 1);
+  EXPECT_EQ(error(prices),
+            "p: disk_gb: expected [0], since pensieve has no such tier, found sizes up to 1.2");
+  prices.erase("disk_gb");
+  EXPECT_EQ(error(prices), "p: disk_gb: expected [0], since pensieve has no such tier, found sizes up to 128")
+      << "what is offered where the file lists nothing";
+  prices["disk_gb"] = {0};
+  EXPECT_EQ(error(prices), "");
+  json["engine"]["baseline"] = "stateless";
+  EXPECT_EQ(check_offer(parse_prices(prices, "p", 100).value(), "p", parse_open_scenario(json, "f").value())
+                .message(),
+            "p: host_gb: expected [0], since stateless has no such tier, found sizes up to 0.8");
+}
+
 TEST(Advice, TakesTheDevicesMemoryFromAKnownMachine) {
   Json json = {{"model", "llama2-13b"}, {"machine", "a100-80g"}, {"processors", 2u}};
   ASSERT_TRUE(parse_open_scenario(json, "f").ok());

@@ -470,15 +470,15 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   read_machine(fields, world.machine);
   read_memory(fields.object("memory"), world);
   std::string hidden = "off";
-  const std::optional<ScenarioBaseline> baseline = read_engine(fields.object("engine"), world, hidden);
+  scenario.baseline = read_engine(fields.object("engine"), world, hidden);
   read_belief(fields.object("belief"), world);
   choose_hidden_share(hidden, fields, world);
   if (fields.has("cluster")) {
     world.cluster.instances = 4;
-    world.cluster.peers = !baseline;
+    world.cluster.peers = !scenario.baseline;
     read_cluster(fields.object("cluster"), world.cluster);
   }
-  if (baseline) refuse_contradictions(*baseline, world, fields);
+  if (scenario.baseline) refuse_contradictions(*scenario.baseline, world, fields);
   read_faults(fields.object("faults"), world.faults);
   if (world.faults.away > 0 && world.cluster.instances == 0)
     fields.wrong("faults.away_s", "'cluster' beside it, or nothing", shown(fields.raw("faults")["away_s"]));

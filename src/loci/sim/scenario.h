@@ -4,10 +4,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/sim/scenario_baseline.h"
 #include "loci/sim/trace.h"
 #include "loci/sim/trace_source.h"
 #include "loci/sim/workload.h"
@@ -19,6 +21,7 @@ struct Scenario {
   std::string file;  // for messages
   std::string name;
   WorldOptions world;
+  std::optional<ScenarioBaseline> baseline;  // `world` has its policies already
   WorkloadOptions workload;
   TraceSource trace;  // without a file: the workload
 };
