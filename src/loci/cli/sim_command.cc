@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "loci/base/printable.h"
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
@@ -190,6 +191,7 @@ int run_sim(const SimFlags& flags) {
   std::signal(SIGINT, SIG_DFL);
   if (!report.ok()) return fail(report.status());
   nlohmann::ordered_json json = sim::report_json(*trace, options, *report);
+  sim::add_scenario(json, *scenario);
   Status compared;  // what was simulated is written all the same
   if (!flags.from_log.empty() && !report->stopped) {
     const Result<sim::LogPasses> passes =
@@ -199,7 +201,7 @@ int run_sim(const SimFlags& flags) {
     else
       compared = passes.status();
   }
-  fmt::print("{}", sim::report_text(json));
+  fmt::print("{}", printable(sim::report_text(json), LineEnds::kKeep));
   if (const Status written = output->write(json.dump(1) + "\n"); !written.ok()) return fail(written);
   if (!compared.ok()) return fail(compared);
   if (report->stopped) fmt::print(stderr, "loci sim: interrupted; this is what was done until then\n");

@@ -220,6 +220,18 @@ Ordered report_json(const Trace& trace, const WorldOptions& options, const World
   return json;
 }
 
+void add_scenario(Ordered& report, const Scenario& scenario) {
+  const CoreGroup& group = scenario.world.core.groups.front();
+  const auto tier = [&](std::uint32_t blocks) -> Ordered {
+    const std::uint64_t count = blocks;
+    return {{"tokens", count * kBlockTokens}, {"bytes", count * group.block_bytes}};
+  };
+  if (!scenario.name.empty()) report["name"] = scenario.name;
+  report["memory"] = {{"device", tier(group.block_count)},
+                      {"host", tier(group.host_blocks)},
+                      {"disk", tier(group.disk_blocks)}};
+}
+
 void add_log_passes(Ordered& report, const LogPasses& passes) {
   const auto kind = [](const LogPasses::Kind& of) -> Ordered {
     return {{"passes", of.passes}, {"took_s", seconds(of.took)}, {"modelled_s", seconds(of.modelled)}};
@@ -231,6 +243,16 @@ void add_log_passes(Ordered& report, const LogPasses& passes) {
 }
 
 namespace {
+
+std::string memory_text(const Ordered& memory) {
+  std::string text;
+  for (const auto& [tier, size] : memory.items()) {
+    if (size["tokens"] == 0) continue;
+    text += fmt::format("{}{} {} tokens ({:.1f} GB)", text.empty() ? "memory for state: " : ", ", tier,
+                        size["tokens"].get<std::uint64_t>(), size["bytes"].get<double>() / 1e9);
+  }
+  return text + "\n";
+}
 
 std::string log_text(const Ordered& log) {
   const auto took = [&](const char* kind) { return log[kind]["took_s"].get<double>(); };
@@ -288,7 +310,9 @@ std::string cluster_text(const Ordered& cluster) {
 
 std::string report_text(const Ordered& report) {
   std::string text;
+  if (report.contains("name")) text += report["name"].get<std::string>() + "\n";
   for (const auto& note : report["workload"]["notes"]) text += "workload: " + note.get<std::string>() + "\n";
+  if (report.contains("memory")) text += memory_text(report["memory"]);
   const auto number = [&](const char* a, const char* b) { return report[a][b].get<double>(); };
   text += fmt::format("{} of {} requests done, {} counted; virtual time {:.1f} s\n",
                       report["outcomes"]["done"].get<std::uint64_t>(),

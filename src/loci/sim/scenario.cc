@@ -28,6 +28,7 @@ using Json = nlohmann::json;
 constexpr double kMost = 1e18;
 constexpr Nanos kNanosPerMicro = 1'000;
 constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 million tokens
+constexpr std::uint64_t kDeviceBlocksPreset = 1024;           // 32,768 tokens
 // Bytes of this machine's memory, of a block of the core's index and of one whose prefix is remembered as
 // seen.
 constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfSeen = 40;
@@ -193,7 +194,7 @@ std::uint32_t blocks_of(Fields& fields, const char* gigabytes, const char* token
   double size = 0;
   std::uint64_t count = preset * kBlockTokens;
   fields.read(gigabytes, size, 0, 1e9);
-  if (size > 0) {
+  if (size > 0 || (fields.has(gigabytes) && !fields.has(tokens))) {
     if (fields.has(tokens))
       fields.wrong(tokens, fmt::format("nothing beside {}", gigabytes), shown(fields.raw(tokens)));
     const double blocks = size * 1e9 / static_cast<double>(block_bytes);
@@ -211,7 +212,12 @@ void read_memory(Fields fields, WorldOptions& world) {
   const ModelShape& model = world.model;
   CoreGroup group;
   group.block_bytes = model.token_bytes() * kBlockTokens;
-  group.block_count = blocks_of(fields, "device_gb", "device_tokens", group.block_bytes, 1024);
+  group.block_count = blocks_of(fields, "device_gb", "device_tokens", group.block_bytes, kDeviceBlocksPreset);
+  if (group.block_count == 0) {
+    const char* const field = fields.has("device_tokens") ? "device_tokens" : "device_gb";
+    fields.wrong(field, fmt::format("room for at least one block of {} tokens", kBlockTokens),
+                 shown(fields.raw(field)));
+  }
   group.host_blocks = blocks_of(fields, "host_gb", "host_tokens", group.block_bytes, 0);
   group.disk_blocks = blocks_of(fields, "disk_gb", "disk_tokens", group.block_bytes, 0);
   fields.read("device_keeps", world.device_keeps);

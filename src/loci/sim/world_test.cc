@@ -207,6 +207,23 @@ TEST(World, APromptThatIsTooLongCostsOnlyTheTurnsThatGoOnFromIt) {
   EXPECT_GE(report.requests[3].arrived, report.requests[1].ended + kNanosPerSecond);
 }
 
+// Whoever left sizes out sees those that were taken.
+TEST(World, AReportSaysItsNameAndHowMuchMemoryThereWas) {
+  const Trace trace = talks(2);
+  Scenario scenario{.name = "my test", .world = options_of(90, 0, 100)};
+  scenario.world.core.groups.front().block_bytes = 10'000'000;
+  nlohmann::ordered_json json = report_json(trace, scenario.world, run(trace, scenario.world));
+  EXPECT_EQ(report_text(json).find("memory for state"), std::string::npos);
+  add_scenario(json, scenario);
+  EXPECT_EQ(json["name"], "my test");
+  EXPECT_EQ(json["memory"]["host"]["tokens"], 0);
+  EXPECT_EQ(json["memory"]["disk"]["bytes"], 1'000'000'000);
+  const std::string text = report_text(json);
+  EXPECT_TRUE(
+      text.starts_with("my test\nmemory for state: device 2880 tokens (0.9 GB), disk 3200 tokens (1.0 GB)\n"))
+      << text;
+}
+
 // The first ten of them; of turns that would have gone on from them nobody knows how long they are.
 TEST(World, PromptsThatFitNowhereAreListed) {
   Trace trace = talks(14);
