@@ -64,6 +64,8 @@ def test_advice_refuses_by_file_and_field(binary, prices, tmp_path):
         expect_equal(done.returncode, 2, f"{arguments}: {done.stderr}")
         expect(message in done.stderr, f"{message}: {done.stderr}")
     expect_equal(sim(binary, *SCENARIO, *target).returncode, 2, "a target without advice")
+    done = sim(binary, "--model", "opt-13b", "--machine", "a" * 300)  # longer than a file's name may be
+    expect(done.returncode == 2 and "machine: expected one of a100-80g" in done.stderr, done.stderr)
     done = sim(binary, "--advise", "--model", "opt-13b", "--machine", "abacus", *target, "--prices", prices)
     expect("machine: expected one of a100-80g" in done.stderr, done.stderr)
 
@@ -78,6 +80,33 @@ def test_an_export_refuses_unknown_names(binary, tmp_path):
     expect("--set: expected FIELD.FIELD=VALUE, found 'seed'" in done.stderr, done.stderr)
     done = sim(binary, "--set", "workload.conversations=3", "--set", "seed=3", "--export", out)
     expect_equal(done.returncode, 0, done.stderr)
+
+
+def test_an_export_refuses_what_only_a_run_has(binary, tmp_path):
+    out = tmp_path / "t.jsonl"
+    for flag, value in (("--output", tmp_path / "report.json"), ("--event-log", tmp_path / "events.bin"), ("--memory-limit", "8GiB")):
+        done = sim(binary, "--set", "workload.conversations=3", "--export", str(out), flag, str(value))
+        expect(done.returncode != 0 and f"--export excludes {flag}" in done.stderr, f"{done.returncode}: {done.stderr}")
+        expect(not out.exists(), "nothing is written")
+
+
+def test_what_is_wrong_is_named_by_flag_or_field(binary, prices, tmp_path):
+    strange = tmp_path / "t.jsonl"
+    strange.write_text('{"time_ms":0,"conversation":"a","prompt_tokens":9,"reply_tokens":3,"\\u001b[31mred\\nline2":1}\n')
+    for arguments, message in (
+            (("--memory-limit", "x"), '--memory-limit: expected a size such as 4GiB, 512M or 1048576 (below 2^62 bytes), found "x"'),
+            (("--set", "=3"), "--set: expected FIELD.FIELD=VALUE, found '=3'"),
+            (("--set", "cluster.instances=2", "--event-log", str(tmp_path / "e")),
+             "--event-log: expected one server without restarts, since a log is of one process, found a cluster"),
+            (("--set", "faults.restarts_s=9", "--event-log", str(tmp_path / "e")),
+             "--event-log: expected one server without restarts, since a log is of one process, found faults.restarts_s"),
+            (("--trace", str(strange)), f"{strange}:1: ?[31mred?line2: expected one of time_ms"),
+            (("--advise", "--ttft", "2s@p90", "--prices", prices, "--set", "engine.baseline=pensieve"),
+             f"loci sim: {prices}: disk_gb: expected [0], since pensieve has no such tier, found sizes up to 4\n")):
+        done = sim(binary, *SCENARIO, *arguments)
+        expect_equal(done.returncode, 2, f"{arguments}: {done.stderr}")
+        expect(message in done.stderr, f"{message}: {done.stderr!r}")
+        expect_equal(done.stderr.count("\n"), 1, f"lines: {done.stderr!r}")
 
 
 def test_a_log_is_a_trace_for_its_fields(binary, tmp_path):

@@ -49,7 +49,7 @@ void request_stop(int signal) {
 }
 
 int fail(const Status& status) {
-  fmt::print(stderr, "loci sim: {}\n", status.message());
+  fmt::print(stderr, "loci sim: {}\n", printable(status.message(), LineEnds::kReplace));
   return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ||
                  status.code() == StatusCode::kDataLoss
              ? 2
@@ -64,7 +64,8 @@ nlohmann::json machine_named(const std::string& name) {
   const auto presets = sim::machine_presets();
   const bool known = std::any_of(presets.begin(), presets.end(),
                                  [&](const sim::MachinePreset& one) { return one.name == name; });
-  if (known || !std::filesystem::exists(name)) return name;
+  std::error_code error;  // such as that no file has so long a name
+  if (known || !std::filesystem::exists(name, error)) return name;
   const Result<std::string> text = sim::read_text(name);
   const nlohmann::json json = text.ok() ? sim::read_json_file(*text).value : nlohmann::json();
   return {{json.contains("format") ? "profile" : "file", name}};
@@ -96,7 +97,8 @@ Result<nlohmann::json> fields_of(const SimFlags& flags) {
     const std::size_t equals = set.find('=');
     if (equals == std::string::npos)
       return invalid_argument(fmt::format("--set: expected FIELD.FIELD=VALUE, found '{}'", set), "--set");
-    LOCI_RETURN_IF_ERROR(sim::set_field(json, set.substr(0, equals), set.substr(equals + 1)));
+    LOCI_RETURN_IF_ERROR(
+        sim::set_field(json, set.substr(0, equals), set.substr(equals + 1)).with_context("--set"));
   }
   LOCI_RETURN_IF_ERROR(set_names(flags, json));
   return json;
@@ -115,14 +117,26 @@ Status export_trace(const SimFlags& flags, const nlohmann::json& json) {
 
 Status check_memory(const SimFlags& flags, const sim::Trace& trace, const sim::WorldOptions& options) {
   if (flags.memory_limit.empty()) return {};
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t limit, parse_bytes(flags.memory_limit, "--memory-limit"));
+  const Result<std::uint64_t> limit = parse_bytes(flags.memory_limit, "--memory-limit");
+  if (!limit.ok()) return limit.status().with_context("--memory-limit");
   const std::uint64_t needs = sim::memory_estimate(trace, options);
-  if (needs <= limit) return {};
+  if (needs <= *limit) return {};
   return invalid_argument(
       fmt::format("--memory-limit: expected a run of at most {}, found one that needs about {}: "
                   "take fewer requests or smaller tiers",
-                  format_bytes(limit), format_bytes(needs)),
+                  format_bytes(*limit), format_bytes(needs)),
       "--memory-limit");
+}
+
+// A log is of one process, from its beginning.
+Status check_log(const SimFlags& flags, const sim::WorldOptions& options) {
+  const bool has_fronts = options.cluster.instances > 0;
+  if (flags.event_log.empty() || (!has_fronts && options.faults.restarts == 0)) return {};
+  return invalid_argument(
+      fmt::format(
+          "--event-log: expected one server without restarts, since a log is of one process, found {}",
+          has_fronts ? "a cluster" : "faults.restarts_s"),
+      "--event-log");
 }
 
 // Costs and shapes as this program has them, for what computes figures from them.
@@ -178,6 +192,7 @@ int run_sim(const SimFlags& flags) {
   if (flags.advice.wanted) return advise_sizes(flags, *json_in);
   Result<sim::Scenario> scenario = sim::parse_scenario(*json_in, scenario_name(flags));
   if (!scenario.ok()) return fail(scenario.status());
+  if (const Status log = check_log(flags, scenario->world); !log.ok()) return fail(log);
   const Result<sim::Trace> trace = sim::load_trace(*scenario);
   if (!trace.ok()) return fail(trace.status());
   sim::WorldOptions& options = scenario->world;
@@ -224,6 +239,28 @@ CLI::Option* add_advice_options(CLI::App& command, SimFlags& flags) {
   return advise;
 }
 
+// What is written where, and what a run may take.
+void add_result_options(CLI::App& command, SimFlags& flags, CLI::Option* advise) {
+  // With it nothing is run.
+  CLI::Option* const exports =
+      command
+          .add_option(
+              "--export", flags.export_to,
+              "write the requests as a trace (docs/traces.md) instead of running them: hashes under a "
+              "fresh key, no tokens")
+          ->type_name("FILE")
+          ->excludes(advise);
+  command.add_option("--output", flags.output, "write the report to this file, as JSON")->excludes(exports);
+  command
+      .add_option("--event-log", flags.event_log, "write the core's events to this file, for `loci replay`")
+      ->excludes(advise)
+      ->excludes(exports);
+  command
+      .add_option("--memory-limit", flags.memory_limit,
+                  "refuse a run that would need more of this machine's memory than this size, such as 8GiB")
+      ->excludes(exports);
+}
+
 }  // namespace
 
 void add_sim_command(CLI::App& app, int& exit_code) {
@@ -250,19 +287,7 @@ void add_sim_command(CLI::App& app, int& exit_code) {
       ->type_name("FILE")
       ->excludes(trace);
   CLI::Option* const advise = add_advice_options(*command, *flags);
-  command
-      ->add_option("--export", flags->export_to,
-                   "write the requests as a trace (docs/traces.md) instead of running them: hashes under a "
-                   "fresh key, no tokens")
-      ->type_name("FILE")
-      ->excludes(advise);
-  command->add_option("--output", flags->output, "write the report to this file, as JSON");
-  command
-      ->add_option("--event-log", flags->event_log, "write the core's events to this file, for `loci replay`")
-      ->excludes(advise);
-  command->add_option(
-      "--memory-limit", flags->memory_limit,
-      "refuse a run that would need more of this machine's memory than this size, such as 8GiB");
+  add_result_options(*command, *flags, advise);
   command->add_flag("--presets", flags->list,
                     "print the models, machines and workloads that are known, as JSON");
   command->footer(

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 namespace loci::sim {
 namespace {
@@ -32,14 +33,16 @@ Result<std::size_t> PackedFile::read(std::span<char> out) {
   const int count = ::gzread(file_.get(), out.data(), static_cast<unsigned>(wanted));
   if (count == static_cast<int>(wanted)) return wanted;
   int code = Z_OK;
-  const char* message = ::gzerror(file_.get(), &code);
+  std::string_view message = ::gzerror(file_.get(), &code);
   if (code == Z_BUF_ERROR)
     return data_loss(
         fmt::format("{}: expected the end of the gzip data, found the end of the file: it is "
                     "truncated; fetch it again",
                     path_));
+  if (message.starts_with(path_ + ": ")) message.remove_prefix(path_.size() + 2);
   if (count < 0 || (code != Z_OK && code != Z_STREAM_END))
-    return data_loss(fmt::format("{}: {}", path_, code == Z_ERRNO ? std::strerror(errno) : message));
+    return data_loss(
+        fmt::format("{}: {}", path_, code == Z_ERRNO ? std::string_view(std::strerror(errno)) : message));
   return static_cast<std::size_t>(count);
 }
 

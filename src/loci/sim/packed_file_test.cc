@@ -71,6 +71,14 @@ TEST_F(PackedFileTest, DamageIsAnErrorThatNamesTheFile) {
   Result<std::optional<std::string>> line = file.line();
   while (line.ok() && *line) line = file.line();
   EXPECT_EQ(line.status().code(), StatusCode::kDataLoss) << "no end of the file";
+  const std::string other = packed(text);
+  std::fstream bytes(other, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekg(-6, std::ios::end);  // in the checksum
+  const int letter = bytes.get();
+  bytes.seekp(-6, std::ios::end);
+  bytes.put(static_cast<char>(letter ^ 1));
+  bytes.close();
+  EXPECT_EQ(read_text(other).status().message(), other + ": incorrect data check");
   EXPECT_EQ(PackedFile::open(folder_.file("none")).status().code(), StatusCode::kNotFound);
 }
 

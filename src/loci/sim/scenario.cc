@@ -360,6 +360,17 @@ void read_cluster(Fields fields, ClusterOptions& cluster) {
   fields.finish();
 }
 
+// After a baseline has refused what it lacks.
+void check_prefills(const ClusterOptions& cluster, Fields& scenario) {
+  if (cluster.prefills == 0) return;
+  if (!cluster.peers)
+    scenario.wrong("cluster.peers", "true, since decode members read what the prefill members compute",
+                   "false");
+  if (cluster.prefills >= cluster.instances)
+    scenario.wrong("cluster.prefills", fmt::format("fewer than the {} instances", cluster.instances),
+                   std::to_string(cluster.prefills));
+}
+
 // Of each instance.
 void read_faults(Fields fields, FaultOptions& faults) {
   read_time(fields, "well_s", kNanosPerSecond, faults.well);
@@ -485,6 +496,7 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
     read_cluster(fields.object("cluster"), world.cluster);
   }
   if (scenario.baseline) refuse_contradictions(*scenario.baseline, world, fields);
+  check_prefills(world.cluster, fields);
   read_faults(fields.object("faults"), world.faults);
   if (world.faults.away > 0 && world.cluster.instances == 0)
     fields.wrong("faults.away_s", "'cluster' beside it, or nothing", shown(fields.raw("faults")["away_s"]));

@@ -56,6 +56,10 @@ std::optional<ScenarioBaseline> read_policies(Fields& engine, PolicySet& policie
   engine.read("save", policies.save, {"through", "ahead", "off"});
   engine.read("swap_out_percent", policies.swap_out_percent, 0, 100);
   engine.read("swap_chunk_tokens", policies.swap_chunk_tokens, kBlockTokens, kSwapChunkTokensMax);
+  if (const std::uint32_t chunk = policies.swap_chunk_tokens; chunk % kBlockTokens != 0)
+    engine.wrong("swap_chunk_tokens",
+                 fmt::format("a multiple of {} up to {}", kBlockTokens, kSwapChunkTokensMax),
+                 std::to_string(chunk));
   engine.read("decode_reserve_percent", policies.decode_reserve_percent, 0, 90);
   engine.read("lookahead_requests", policies.lookahead_requests, 0, kLookaheadUnlimited);
   engine.read("prefetch_percent", policies.prefetch_percent, 0, 100);

@@ -13,6 +13,8 @@
 namespace loci::sim {
 namespace {
 
+double millis(Nanos time) { return static_cast<double>(time) / kNanosPerMilli; }
+
 class LociReader {
  public:
   explicit LociReader(std::string name) { trace_.name = std::move(name); }
@@ -23,8 +25,8 @@ class LociReader {
                                      "cancel_ms", "block_tokens", "hashes"}));
     LOCI_ASSIGN_OR_RETURN(const Nanos at, line.millis("time_ms"));
     if (at < last_)
-      return line.wrong("time_ms", fmt::format("at least {} ms, that of the line before", last_ / 1'000'000),
-                        fmt::format("{} ms", at / 1'000'000));
+      return line.wrong("time_ms", fmt::format("at least {} ms, that of the line before", millis(last_)),
+                        fmt::format("{} ms", millis(at)));
     last_ = at;
     Turn turn;
     turn.at = turn.noted = at;

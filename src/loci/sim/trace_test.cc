@@ -65,6 +65,9 @@ TEST(Trace, NamesFileLineFieldExpectedAndFound) {
   EXPECT_EQ(error_of("{\"time_ms\":9,\"conversation\":1,\"prompt_tokens\":5,\"reply_tokens\":1}\n"
                      "{\"time_ms\":8,\"conversation\":2,\"prompt_tokens\":5,\"reply_tokens\":1}"),
             "t.jsonl:2: time_ms: expected at least 9 ms, that of the line before, found 8 ms");
+  EXPECT_EQ(error_of(R"({"time_ms":5.5,"conversation":1,"prompt_tokens":1,"reply_tokens":1}
+{"time_ms":5.2,"conversation":2,"prompt_tokens":1,"reply_tokens":1})"),
+            "t.jsonl:2: time_ms: expected at least 5.5 ms, that of the line before, found 5.2 ms");
   EXPECT_EQ(error_of(R"({"time_ms":1,"prompt_tokens":40,"reply_tokens":1,"block_tokens":16,"hashes":[1]})"),
             "t.jsonl:1: hashes: expected 3 hashes for 40 tokens in blocks of 16, found 1");
   EXPECT_EQ(
@@ -232,6 +235,18 @@ TEST(Scenario, RefusesWhatItWouldIgnore) {
        "memory.host_tokens: expected nothing beside host_gb, found 0"},
       {R"("memory":{"disk_gb":9,"disk_tokens":1000})",
        "memory.disk_tokens: expected nothing beside disk_gb, found 1000"},
+      {R"("memory":{"device_gb":0})",
+       "memory.device_gb: expected room for at least one block of 32 tokens, found 0"},
+      {R"("memory":{"device_gb":1e-9})",
+       "memory.device_gb: expected room for at least one block of 32 tokens, found 1e-09"},
+      {R"("memory":{"device_tokens":31})",
+       "memory.device_tokens: expected room for at least one block of 32 tokens, found 31"},
+      {R"("engine":{"swap_chunk_tokens":33})",
+       "engine.swap_chunk_tokens: expected a multiple of 32 up to 32768, found 33"},
+      {R"("cluster":{"prefills":4})", "cluster.prefills: expected fewer than the 4 instances, found 4"},
+      {R"("cluster":{"prefills":1,"peers":false})",
+       "cluster.peers: expected true, since decode members read what the prefill members compute, found "
+       "false"},
       {R"("trace":{"requests":5})", "trace.requests: expected 'file' beside it, or nothing, found 5"},
       {R"("trace":{"time_scale":2})", "trace.time_scale: expected 'file' beside it, or nothing, found 2"},
       {R"("trace":{"format":"log"})", "trace.format: expected 'file' beside it, or nothing, found \"log\""},
