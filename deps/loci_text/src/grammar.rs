@@ -325,7 +325,19 @@ fn describe_grammar(error: impl std::fmt::Display) -> String {
     if message.starts_with(PANIC) {
         return "could not be read: a keyword probably has a long value of a type that it does not take".to_string();
     }
-    message
+    in_one_line(&message)
+}
+
+/// Without the lines that show where in the grammar it is, which the client may not have written. What is wrong with
+/// a regular expression stands below a picture of it.
+fn in_one_line(message: &str) -> String {
+    const REGEX: &str = "regex parse error:";
+    let first = message.lines().next().unwrap_or(message);
+    let cause = message.lines().find_map(|line| line.strip_prefix("error: "));
+    match (first.find(REGEX), cause) {
+        (Some(at), Some(cause)) => format!("{}{REGEX} {cause}", &first[..at]),
+        _ => first.to_string(),
+    }
 }
 
 /// llguidance's message without its state, grammar and backtraces.

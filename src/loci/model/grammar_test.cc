@@ -170,7 +170,11 @@ TEST_F(GrammarTest, ErrorsSayWhatIsWrong) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text.substr(0, 80);
     EXPECT_GT(status.message().size(), 10u);
     EXPECT_EQ(status.message().find("panic"), std::string::npos) << status.message();
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
   }
+  EXPECT_NE(error_of(GrammarKind::kRegex, "(").message().find("regex parse error: unclosed group"),
+            std::string::npos)
+      << error_of(GrammarKind::kRegex, "(").message();
 }
 
 std::string enum_of(int count) { return R"({"enum":[)" + repeated("1", count) + "]}"; }
