@@ -16,6 +16,7 @@
 #include "loci/model/sampling_range.h"
 #include "loci/serve/api/anthropic/message_content.h"
 #include "loci/serve/conversation/reasoning_effort.h"
+#include "loci/serve/conversation/tool_parameters.h"
 #include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/generation/unserved_fields.h"
 #include "loci/serve/wire/field_reader.h"
@@ -84,9 +85,8 @@ Status read_tool(const Json& json, const std::string& path, ToolUse& out) {
   reader.text("name", tool.name);
   if (reader.ok() && tool.name.empty()) reader.fail("name", "is required");
   reader.text("description", description);
-  const Json* schema = reader.find("input_schema");
+  const Json* schema = read_tool_parameters(reader, "input_schema");
   if (reader.ok() && schema == nullptr) reader.fail("input_schema", "is required");
-  if (schema != nullptr && !schema->is_object()) reader.expected("input_schema", "an object", *schema);
   reader.boolean("strict", tool.strict);
   LOCI_RETURN_IF_ERROR(reader.status());
   tool.function = {{"name", tool.name}};

@@ -269,6 +269,8 @@ TEST(MessagesRequest, RefusesToolsByField) {
   refused({{"tools", 5}}, "tools");
   refused({{"tools", {5}}}, "tools[0]");
   refused({{"tools", {{{"name", "x"}}}}}, "tools[0].input_schema", "is required");
+  refused({{"tools", {{{"name", "x"}, {"input_schema", {{"type", "array"}}}}}}}, "tools[0].input_schema.type",
+          "expected \"object\"; got \"array\"");
   refused({{"tools", {{{"input_schema", Json::object()}}}}}, "tools[0].name");
   Json unnamed = tool();
   unnamed["name"] = "a b";

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "loci/serve/conversation/tool_parameters.h"
 #include "loci/serve/wire/field_reader.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -31,8 +32,7 @@ Status read_tool(const Json& json, const std::string& field, ToolUse& out) {
   inner.text("name", tool.name);
   inner.text("description", description);
   inner.boolean("strict", tool.strict);
-  if (const Json* parameters = inner.find("parameters"); parameters && !parameters->is_object())
-    inner.expected("parameters", "a JSON Schema (an object)", *parameters);
+  read_tool_parameters(inner, "parameters");
   LOCI_RETURN_IF_ERROR(inner.status());
   tool.function = *function;
   return out.add(std::move(tool), field + ".function.name");

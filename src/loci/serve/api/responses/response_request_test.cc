@@ -254,6 +254,8 @@ TEST(ResponseRequest, RefusedTools) {
           "tool_choice.type",
           "expected \"function\", the only kind of tool that this server has; got \"web_search\"");
   refused({{"tools", {{{"type", "function"}}}}}, "tools[0].name", "required");
+  refused({{"tools", {{{"type", "function"}, {"name", "f"}, {"parameters", {{"type", "string"}}}}}}},
+          "tools[0].parameters.type", "expected \"object\"; got \"string\"");
   refused({{"tools", {{{"type", "function"}, {"name", "f"}, {"parameters", "x"}}}}}, "tools[0].parameters",
           "an object");
   refused({{"tools", {{{"type", "function"}, {"name", "f"}, {"strict", 1}}}}}, "tools[0].strict",

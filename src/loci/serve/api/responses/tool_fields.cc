@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/serve/conversation/tool_parameters.h"
 #include "loci/serve/wire/json_parse.h"
 
 namespace loci {
@@ -32,9 +33,7 @@ Status read_tool(const Json& json, const std::string& field, Json& echo, ToolUse
   if (reader.ok() && tool.name.empty()) reader.fail("name", "is required");
   reader.text("description", description);
   reader.boolean("strict", tool.strict);
-  const Json* parameters = reader.find("parameters");
-  if (parameters != nullptr && !parameters->is_object())
-    reader.expected("parameters", "an object, a JSON schema", *parameters);
+  read_tool_parameters(reader, "parameters");
   LOCI_RETURN_IF_ERROR(reader.status());
 
   Json shown = {{"type", "function"}};
