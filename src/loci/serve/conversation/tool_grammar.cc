@@ -170,13 +170,6 @@ std::string schema_text(Json schema) {
   return dump_json(schema);
 }
 
-std::string arguments_schema(const Tool& tool) {
-  Json schema = tool.parameters();
-  if (!schema.contains("type")) schema["type"] = "object";
-  close_objects(schema);
-  return schema_text(std::move(schema));
-}
-
 struct Rules {
   std::string start;  // what the reply is
   std::string others;
@@ -221,6 +214,13 @@ bool is_json(GrammarKind kind) {
 }
 
 }  // namespace
+
+std::string arguments_schema(const Tool& tool) {
+  Json schema = tool.parameters();
+  if (!schema.contains("type")) schema["type"] = "object";
+  close_objects(schema);
+  return schema_text(std::move(schema));
+}
 
 Result<std::optional<std::string>> tool_grammar(const ToolUse& use, const OutputSyntax& syntax,
                                                 const ControlToken& control_token, bool in_reasoning) {

@@ -18,6 +18,10 @@ namespace loci {
 
 inline constexpr std::size_t kForcedCallsMax = 16;  // of one reply whose calls a grammar writes
 
+// The schema to which grammars hold the tool's arguments, as text: that of an object, whose properties are
+// those that are declared.
+std::string arguments_schema(const Tool& tool);
+
 // Where the choice is kRequired or kNamed: a grammar in llguidance's Lark (GrammarKind::kLark) of reasoning,
 // where the family marks it, and then one call or, where the request and the family allow it, several, each
 // with arguments that match the tool's schema. Otherwise nothing.

@@ -192,20 +192,6 @@ void forbid_calls(const ToolUse& use, const ServedModel& served, PreparedGenerat
   }
 }
 
-// The content's constraint, framed by the calls that the reply may be instead.
-Result<std::shared_ptr<const Grammar>> compile_framed(const ConstraintSpec& constraint, std::string frame,
-                                                      GrammarCompiler& grammars) {
-  GrammarSource source = constraint.source;
-  source.frame = std::move(frame);
-  Result<std::shared_ptr<const Grammar>> grammar = grammars.compile(source);
-  if (grammar.ok()) return grammar;
-  // Which of the two is at fault.
-  const Status alone = grammars.compile(constraint.source).status();
-  if (!alone.ok()) return invalid_argument(alone.message(), constraint.field);
-  return invalid_argument(
-      fmt::format("beside {}: {}", constraint.field, std::string(grammar.status().message())), "tools");
-}
-
 constexpr std::size_t kSchemasTriedMax =
     64 << 10;  // bytes of one request's schemas that are compiled by themselves
 
@@ -214,7 +200,7 @@ constexpr std::size_t kSchemasTriedMax =
 Result<ToolUse> with_known_schemas(ToolUse use, GrammarCompiler& grammars) {
   std::size_t bytes = 0;
   for (Tool& tool : use.tools) {
-    GrammarSource schema{.kind = GrammarKind::kJsonSchema, .text = dump_json(tool.parameters())};
+    const GrammarSource schema{.kind = GrammarKind::kJsonSchema, .text = arguments_schema(tool)};
     bytes += schema.text.size();
     if (bytes > kSchemasTriedMax) break;
     const Status status = grammars.compile(schema).status();
@@ -224,6 +210,21 @@ Result<ToolUse> with_known_schemas(ToolUse use, GrammarCompiler& grammars) {
     tool.function["parameters"] = {{"type", "object"}};
   }
   return use;
+}
+
+// The content's constraint, framed by the calls that the reply may be instead.
+Result<std::shared_ptr<const Grammar>> compile_framed(const ConstraintSpec& constraint, std::string frame,
+                                                      const ToolUse& use, GrammarCompiler& grammars) {
+  GrammarSource source = constraint.source;
+  source.frame = std::move(frame);
+  Result<std::shared_ptr<const Grammar>> grammar = grammars.compile(source);
+  if (grammar.ok()) return grammar;
+  // Which of the two is at fault.
+  const Status alone = grammars.compile(constraint.source).status();
+  if (!alone.ok()) return invalid_argument(alone.message(), constraint.field);
+  LOCI_RETURN_IF_ERROR(with_known_schemas(use, grammars).status());
+  return invalid_argument(
+      fmt::format("beside {}: {}", constraint.field, std::string(grammar.status().message())), "tools");
 }
 
 // What a reply is held to that must call, or that calls or has constrained content. The prompt is there, and
@@ -242,7 +243,7 @@ Status set_grammar(const ToolUse& use, const std::optional<std::string>& continu
     LOCI_ASSIGN_OR_RETURN(std::string frame, calls_or_content_frame(use, *constraint, served.chat.output,
                                                                     control, in_reasoning));
     LOCI_ASSIGN_OR_RETURN(out.grammar,
-                          compile_framed(*constraint, std::move(frame), *served.model->grammars));
+                          compile_framed(*constraint, std::move(frame), use, *served.model->grammars));
     out.parser->calls = CallPlace::kInsteadOfText;
     return {};
   }

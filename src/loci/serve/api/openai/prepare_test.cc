@@ -71,6 +71,29 @@ TEST_F(PrepareTest, APromptMayEndInsideTheLastMessage) {
   EXPECT_TRUE(Json::parse(std::get<std::string>(text))["content"].get<std::string>().ends_with("Once upon "));
 }
 
+// It has no type, and admits no object.
+TEST_F(PrepareTest, ASchemaThatNoArgumentsMatchIsGivenUpOrNamesItsTool) {
+  ServedModel served = this->served(2048);
+  served.chat = find_chat_syntax(*model_);
+  TokenHistory history;
+  const auto prepared = [&](bool strict, const std::string& extra) {
+    Json request = Json::parse(R"({"messages":[{"role":"user","content":"Hi"}],"tools":[
+        {"type":"function","function":{"name":"sound"}},
+        {"type":"function","function":{"name":"wrong","parameters":{"enum":["a"]}}}],)" +
+                               extra + "}");
+    request["tools"][1]["function"]["strict"] = strict;
+    return prepare_chat_completion(request.dump(), served, history, "default");
+  };
+  for (const std::string extra :
+       {R"("tool_choice":"required")", R"("response_format":{"type":"json_object"})"}) {
+    EXPECT_EQ(refusal(prepared(false, extra)), "accepted") << extra;
+    const auto refused = prepared(true, extra);
+    ASSERT_EQ(refusal(refused), "400 tools") << extra;
+    const std::string message = std::get<ApiError>(refused).message;
+    EXPECT_TRUE(message.starts_with("tools: 'wrong': its schema: ")) << message;
+  }
+}
+
 // The calls' grammar and the content's are one; before, the content's alone made calls impossible.
 TEST_F(PrepareTest, AReplyMayCallToolsBesideAConstraint) {
   ServedModel served = this->served(2048);
