@@ -45,6 +45,11 @@ std::optional<std::vector<std::string>> parameters_of(std::string_view pattern, 
   return out;
 }
 
+// "/v1/messages/batches" of "/v1/messages".
+bool is_below(std::string_view path, std::string_view pattern) {
+  return path.starts_with(pattern) && path.substr(pattern.size()).starts_with('/');
+}
+
 bool takes(const Route& route, http::verb method) {
   return route.method == method || (route.method == http::verb::get && method == http::verb::head);
 }
@@ -87,7 +92,14 @@ Router::Match Router::match(http::verb method, std::string_view path) const {
       out.parameters = *std::move(parameters);
     }
   }
-  if (!out.allowed.empty()) out.allowed += ", OPTIONS";
+  if (!out.allowed.empty()) {
+    out.allowed += ", OPTIONS";
+    return out;
+  }
+  // A client that asks for what its API has elsewhere reads the error as all others of that API.
+  for (const Route& route : routes_) {
+    if (is_below(path, route.pattern)) out.error_style = route.error_style;
+  }
   return out;
 }
 

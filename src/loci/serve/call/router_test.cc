@@ -35,6 +35,18 @@ TEST(Router, MatchesByMethodAndPath) {
   }
 }
 
+TEST(Router, ErrorsBelowARouteHaveItsStyle) {
+  Router router = make_router();
+  router.add({.method = http::verb::post,
+              .pattern = "/v1/messages",
+              .error_style = ErrorStyle::kAnthropic,
+              .handler = [](Call&) -> boost::asio::awaitable<void> { co_return; }});
+  for (const char* path : {"/v1/messages", "/v1/messages/", "/v1/messages/batches/1"})
+    EXPECT_EQ(router.match(http::verb::get, path).error_style, ErrorStyle::kAnthropic) << path;
+  for (const char* path : {"/v1/message", "/v1/messages2", "/v1/things/a/b"})
+    EXPECT_EQ(router.match(http::verb::get, path).error_style, ErrorStyle::kOpenAi) << path;
+}
+
 TEST(Router, GivesParametersDecoded) {
   const Router router = make_router();
   EXPECT_EQ(router.match(http::verb::get, "/v1/things/a%2Fb%zz%4").parameters,
