@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -270,22 +273,20 @@ bool can_write_profile(const std::string& path) {
 }
 
 Status write_profile(const std::string& path, const CostProfile& profile) {
-  std::error_code error;
   // A device or a pipe is written to; a file, be it behind a link, is replaced.
   const bool is_replaced = !is_no_file(path);
   const std::string real = behind_links(path);
   const std::string fresh = is_replaced ? fresh_file(real) : path;
-  {
-    std::ofstream out(fresh, std::ios::trunc);
-    out << format_profile(profile) << std::flush;
-    if (!out) return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be written", path));
-  }
-  if (!is_replaced) return {};
-  std::filesystem::rename(fresh, real, error);
-  if (!error) return {};
+  errno = 0;
+  std::ofstream out(fresh, std::ios::trunc);
+  out << format_profile(profile);
+  out.close();
+  const bool is_kept = out && (!is_replaced || std::rename(fresh.c_str(), real.c_str()) == 0);
+  if (is_kept) return {};
+  const std::string why = errno != 0 ? std::strerror(errno) : "cannot be written";
   std::error_code ignored;
-  std::filesystem::remove(fresh, ignored);
-  return Status(StatusCode::kUnavailable, fmt::format("{}: {}", path, error.message()));
+  if (is_replaced) std::filesystem::remove(fresh, ignored);
+  return Status(StatusCode::kUnavailable, fmt::format("{}: {}", path, why));
 }
 
 Result<CostProfile> read_profile(const std::string& path) {

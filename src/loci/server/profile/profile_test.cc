@@ -241,6 +241,12 @@ TEST_F(ProfileFolder, AProfileReplacesFilesAlone) {
   EXPECT_TRUE(std::filesystem::is_character_file(device));
   EXPECT_TRUE(std::filesystem::is_symlink(device));
   EXPECT_FALSE(can_write_profile(folder_.string()));
+  EXPECT_EQ(write_profile("/dev/full", profile).message(), "/dev/full: No space left on device");
+
+  // What can't take its place is not left beside it.
+  const std::string taken = (folder_ / "taken.json" / "inside").string();
+  std::ofstream((folder_ / "taken.json").string()) << "a file";
+  EXPECT_EQ(write_profile(taken, profile).message(), taken + ": Not a directory");
 }
 
 TEST_F(ProfileFolder, AnErrorNamesTheFileAndTheField) {
