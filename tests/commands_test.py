@@ -132,6 +132,12 @@ def test_a_seed_is_a_whole_number_of_64_bits(binary, command):
         expect_equal((done.returncode, done.stderr.decode()), (2, told), value)
 
 
+@pytest.mark.parametrize("command", ["bench", "chat"])
+def test_a_key_begins_no_header_of_its_own(binary, command):
+    done = run(binary, command, "http://127.0.0.1:9", "--api-key", "secret\r\nX-Evil: y")
+    expect(done.returncode == 2 and b"--api-key: expected visible ASCII characters, found others" in done.stderr and b"secret" not in done.stderr, done)
+
+
 @pytest.mark.parametrize("flag", ["--max-body", "--max-bodies"])
 def test_a_front_that_takes_no_body_is_refused(binary, flag):
     done = run(binary, "route", "--join", "postgresql://x/y", "--cluster-secret", "/nonexistent", flag, "0")

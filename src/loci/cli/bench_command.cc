@@ -350,6 +350,7 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
   command.add_option("--model", request.model, "the name of the model, as the server knows it")
       ->default_str("its first");
   command.add_option("--api-key", request.api_key, "the API key, sent as a bearer token")
+      ->check(sendable_key())
       ->envname("LOCI_API_KEY");
   command.add_option("--tls-ca", request.tls_ca, kTlsCaHelp)->type_name("FILE");
   command.add_option("--max-tokens", request.max_tokens, "the most tokens of a reply")

@@ -318,6 +318,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_option("URL", flags->url, "where the server is")->capture_default_str();
   command->add_option("--system", flags->system, "the system's message");
   command->add_option("--api-key", flags->api_key, "the API key, where the server wants one")
+      ->check(sendable_key())
       ->envname("LOCI_API_KEY")
       ->type_name("KEY");
   command->add_option("--tls-ca", flags->tls_ca, kTlsCaHelp)->type_name("FILE");

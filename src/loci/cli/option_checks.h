@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -50,6 +51,16 @@ inline CLI::Validator whole_number() {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc{} && end == text.data() + text.size()) return {};
     return fmt::format("expected a whole number from 0 to {}, found \"{}\"", UINT64_MAX, text);
+  };
+  return CLI::Validator(check, "");
+}
+
+// What a header can carry: a line end in it would begin a header of its own. The error does not show the key.
+inline CLI::Validator sendable_key() {
+  const auto check = [](const std::string& text) -> std::string {
+    const bool is_sendable = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+    return is_sendable ? ""
+                       : "expected visible ASCII characters, found others (a line end, if it is a file's)";
   };
   return CLI::Validator(check, "");
 }
