@@ -132,6 +132,13 @@ def test_a_seed_is_a_whole_number_of_64_bits(binary, command):
         expect_equal((done.returncode, done.stderr.decode()), (2, told), value)
 
 
+@pytest.mark.parametrize("words", [["--trace", "t", "--max-tokens", "3"], ["--trace", "t", "--order", "sessions"], ["--rate", "5", "--order", "sessions"],
+                                   ["--dialogues", "f", "--turn-tokens", "9"]], ids=" ".join)
+def test_what_would_be_ignored_is_refused(binary, words):
+    done = run(binary, "bench", "http://127.0.0.1:9", *words)
+    expect(done.returncode == 2 and f"{words[0]} excludes {words[2]}" in done.stderr.decode() or f"{words[2]} excludes {words[0]}" in done.stderr.decode(), done)
+
+
 @pytest.mark.parametrize("command", ["bench", "chat"])
 def test_a_key_begins_no_header_of_its_own(binary, command):
     done = run(binary, command, "http://127.0.0.1:9", "--api-key", "secret\r\nX-Evil: y")

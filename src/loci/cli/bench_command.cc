@@ -130,7 +130,6 @@ OrderedJson workload_json(const BenchFlags& flags, const std::vector<Dialogue>& 
                      {"turns", turns},
                      {"private_prefix_tokens", flags.workload.private_prefix_tokens},
                      {"seed", flags.workload.seed},
-                     {"max_tokens", flags.request.max_tokens},
                      {"ignore_eos", flags.request.ignore_eos},
                      {"temperature", flags.request.temperature},
                      {"api", api_name(flags.request.api)},
@@ -141,6 +140,7 @@ OrderedJson workload_json(const BenchFlags& flags, const std::vector<Dialogue>& 
     out["time_scale"] = flags.trace.time_scale;
     return out;
   }
+  out["max_tokens"] = flags.request.max_tokens;
   if (flags.dialogues.empty()) out["turn_tokens"] = flags.workload.prompt_tokens;
   if (schedule.rate) {
     out["rate"] = *schedule.rate;
@@ -249,6 +249,7 @@ void add_workload_options(CLI::App& command, BenchFlags& flags) {
   command
       .add_option("--turn-tokens", workload.prompt_tokens,
                   "the length of a user's turn in tokens, roughly, if turns are generated")
+      ->excludes(command.get_option("--dialogues"))
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   command
@@ -310,18 +311,22 @@ void add_load_options(CLI::App& command, BenchFlags& flags) {
                           ->check(CLI::Range(1, 100'000))
                           ->capture_default_str()
                           ->excludes(trace);
-  command
-      .add_option("--rate", schedule.rate,
-                  "open loop: so many conversations begin in a second, at random times (a Poisson process)")
-      ->check(number_from(1e-9, 1e9))
-      ->excludes(concurrency)
-      ->excludes(trace);
+  auto* rate =
+      command
+          .add_option(
+              "--rate", schedule.rate,
+              "open loop: so many conversations begin in a second, at random times (a Poisson process)")
+          ->check(number_from(1e-9, 1e9))
+          ->excludes(concurrency)
+          ->excludes(trace);
   const std::map<std::string, TurnOrder> orders = {{"turns", TurnOrder::kTurns},
                                                    {"sessions", TurnOrder::kSessions}};
   command
       .add_option("--order", schedule.order,
                   "turns: turn 1 of all conversations, then turn 2 of all, and so on; sessions: each "
                   "conversation to its end, then the next")
+      ->excludes(trace)
+      ->excludes(rate)
       ->transform(choice_from(orders))
       ->type_name("turns|sessions")
       ->default_str("turns");
@@ -354,6 +359,7 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
       ->envname("LOCI_API_KEY");
   command.add_option("--tls-ca", request.tls_ca, kTlsCaHelp)->type_name("FILE");
   command.add_option("--max-tokens", request.max_tokens, "the most tokens of a reply")
+      ->excludes(command.get_option("--trace"))  // whose replies have their lengths
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   command.add_flag("--ignore-eos", request.ignore_eos,
