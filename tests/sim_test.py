@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`loci sim` as its users call it: advice on how much memory to buy, exports, and what is refused by file and field."""
 import json
+import os
 import subprocess
 
 import pytest
@@ -43,6 +44,7 @@ def test_advice_says_that_no_memory_can(binary, prices):
     done = sim(binary, "--advise", *SCENARIO, "--ttft", "1us@p50", "--prices", prices)
     expect_equal(done.returncode, 1, done.stderr)
     expect("no memory can: computing alone takes longer" in done.stdout, done.stdout)
+    expect(" s: all state in the device's memory ... " in done.stderr, done.stderr)
 
 
 def test_advice_refuses_by_file_and_field(binary, prices, tmp_path):
@@ -163,6 +165,16 @@ def test_a_result_is_printed_where_its_file_fails(binary):
     done = sim(binary, *SCENARIO, "--output", "/dev/full")
     expect_equal(done.returncode, 1, done.stderr)
     expect("requests done" in done.stdout and "/dev/full: No space left on device" in done.stderr, done.stdout + done.stderr)
+
+
+def test_a_trace_may_have_any_name(binary, tmp_path):
+    trace, report = os.fsencode(tmp_path) + b"/bad\xffname.jsonl", tmp_path / "report.json"
+    with open(trace, "wb") as file:
+        file.write(b'{"time_ms": 0, "conversation": 1, "prompt_tokens": 9, "reply_tokens": 1}\n')
+    done = subprocess.run([binary, "sim", "--model", "opt-13b", "--machine", "a100-80g", "--trace", trace, "--output", str(report)],
+                          capture_output=True, timeout=120, check=False)
+    expect_equal(done.returncode, 0, done.stderr)
+    expect_equal(json.loads(report.read_text())["workload"]["name"], f"{tmp_path}/bad\ufffdname.jsonl", "its name")
 
 
 def test_a_scenario_that_is_no_object_is_named(binary, prices, tmp_path):

@@ -11,6 +11,7 @@
 #include "loci/cli/result_file.h"
 #include "loci/sim/advice.h"
 #include "loci/sim/packed_file.h"
+#include "loci/sim/report.h"
 
 namespace loci {
 namespace {
@@ -25,12 +26,13 @@ Result<sim::Prices> read_prices(const std::string& path, double state_gb, const 
   return prices;
 }
 
-void print_progress(double host_gb, double disk_gb, std::size_t open, const sim::SizedRun* done,
-                    Nanos elapsed) {
+void print_progress(const sim::SizedRun& run, std::size_t open, const sim::SizedRun* done, Nanos elapsed) {
   if (done == nullptr) {
     const std::string left = open > 0 ? fmt::format(", {} pairs open", open) : std::string();
-    fmt::print(stderr, "{:.0f} s{}: host {:g} GB, disk {:g} GB ... ",
-               static_cast<double>(elapsed) / kNanosPerSecond, left, host_gb, disk_gb);
+    const std::string with = run.all_on_device
+                                 ? "all state in the device's memory"
+                                 : fmt::format("host {:g} GB, disk {:g} GB", run.host_gb, run.disk_gb);
+    fmt::print(stderr, "{:.0f} s{}: {} ... ", static_cast<double>(elapsed) / kNanosPerSecond, left, with);
   } else {
     const std::string time = done->ttft == kNever
                                  ? "no first token"
@@ -64,14 +66,14 @@ Result<bool> run_advice(AdviceCommand command, const std::atomic<bool>& stop) {
   LOCI_RETURN_IF_ERROR(command.check_memory(input.trace, largest));
   Result<ResultFile> output = ResultFile::open(command.output, "--output");
   if (!output.ok()) return output.status().with_context("--output");
-  const auto listener = [&](double host_gb, double disk_gb, std::size_t open, const sim::SizedRun* done) {
-    print_progress(host_gb, disk_gb, open, done, clock.now() - began);
+  const auto listener = [&](const sim::SizedRun& run, std::size_t open, const sim::SizedRun* done) {
+    print_progress(run, open, done, clock.now() - began);
   };
   LOCI_ASSIGN_OR_RETURN(const sim::Advice advice, sim::advise(input, stop, listener));
   if (stop) fmt::print(stderr, "ended\n");
   for (const std::string& note : input.trace.notes) fmt::print("workload: {}\n", note);
   fmt::print("{}", sim::advice_text(advice, input.prices, input.target));
-  LOCI_RETURN_IF_ERROR(output->write(sim::advice_json(advice, input.prices, input.target).dump(1) + "\n"));
+  LOCI_RETURN_IF_ERROR(output->write(sim::file_text(sim::advice_json(advice, input.prices, input.target))));
   return advice.cheapest.has_value();
 }
 

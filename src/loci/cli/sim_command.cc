@@ -217,7 +217,7 @@ int run_sim(const SimFlags& flags) {
       compared = passes.status();
   }
   fmt::print("{}", printable(sim::report_text(json), LineEnds::kKeep));
-  if (const Status written = output->write(json.dump(1) + "\n"); !written.ok()) return fail(written);
+  if (const Status written = output->write(sim::file_text(json)); !written.ok()) return fail(written);
   if (!compared.ok()) return fail(compared);
   if (report->stopped) fmt::print(stderr, "loci sim: interrupted; this is what was done until then\n");
   return report->stopped ? 130 : 0;

@@ -64,7 +64,7 @@ class Adviser {
       if (host > 0) advice.less_host = tried({host - 1, disk});
       if (disk > 0) advice.less_disk = tried({host, disk - 1});
     } else if (advice.largest) {
-      advice.all_on_device = measure(all_on_device(), {}, 0);
+      advice.all_on_device = measure(all_on_device(), {.all_on_device = true}, 0);
       LOCI_RETURN_IF_ERROR(status_);
       const bool misses = advice.all_on_device && !advice.all_on_device->meets;
       const bool holds_all = all_tokens_ <= in_.device_tokens_max;
@@ -108,11 +108,11 @@ class Adviser {
   // Nothing where it was stopped, or failed.
   std::optional<SizedRun> measure(const Json& json, SizedRun run, std::size_t open) {
     if (stop_) return std::nullopt;
-    listener_(run.host_gb, run.disk_gb, open, nullptr);
+    listener_(run, open, nullptr);
     status_ = simulate(json, run);
     if (!status_.ok() || stop_) return std::nullopt;
     ++runs_;
-    listener_(run.host_gb, run.disk_gb, open, &run);
+    listener_(run, open, &run);
     return run;
   }
 

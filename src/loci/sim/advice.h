@@ -40,8 +40,9 @@ std::optional<Nanos> ttft_within(const WorldReport& report, std::uint64_t warm_u
 struct SizedRun {
   double host_gb = 0;  // of each machine, as the next one
   double disk_gb = 0;
-  double cost_hour = 0;  // of everything: all machines and their memory
-  Nanos ttft = kNever;   // within which the target's percentage of requests had their first token
+  bool all_on_device = false;  // instead of host memory and disk
+  double cost_hour = 0;        // of everything: all machines and their memory
+  Nanos ttft = kNever;         // within which the target's percentage of requests had their first token
   bool meets = false;
   double hits_of_turns = 0;      // share of all turns that found at least half of their history
   double hits_of_returning = 0;  // the same share of the turns that have a history
@@ -75,10 +76,9 @@ struct Advice {
   std::size_t runs = 0;
 };
 
-// Called before each run with `done` null, and after it with its result. `open` pairs may still be the
-// answer.
-using AdviceListener =
-    std::function<void(double host_gb, double disk_gb, std::size_t open, const SizedRun* done)>;
+// Called before each run with its sizes and `done` null, and after it with its result. `open` pairs may still
+// be the answer.
+using AdviceListener = std::function<void(const SizedRun& run, std::size_t open, const SizedRun* done)>;
 
 // A scenario whose tiers are to be chosen. If `json` names no device memory, it gets nine tenths of what the
 // model's weights leave free on a known machine. Errors: those of parse_scenario(); kInvalidArgument if host

@@ -48,7 +48,7 @@ AdviceInput input_of(Json json, const Json& prices, const char* target) {
 Advice advice_of(const AdviceInput& input, std::size_t runs_max = SIZE_MAX) {
   std::atomic<bool> stop{false};
   std::size_t runs = 0;
-  Result<Advice> advice = advise(input, stop, [&](double, double, std::size_t, const SizedRun* done) {
+  Result<Advice> advice = advise(input, stop, [&](const SizedRun&, std::size_t, const SizedRun* done) {
     if (done == nullptr && runs++ == runs_max) stop = true;
   });
   EXPECT_TRUE(advice.ok()) << advice.status().message();

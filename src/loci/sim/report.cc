@@ -308,6 +308,10 @@ std::string cluster_text(const Ordered& cluster) {
 
 }  // namespace
 
+std::string file_text(const Ordered& report) {
+  return report.dump(1, ' ', false, Ordered::error_handler_t::replace) + "\n";
+}
+
 std::string report_text(const Ordered& report) {
   std::string text;
   if (report.contains("name")) text += report["name"].get<std::string>() + "\n";

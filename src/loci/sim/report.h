@@ -19,6 +19,8 @@ nlohmann::ordered_json report_json(const Trace& trace, const WorldOptions& optio
 void add_scenario(nlohmann::ordered_json& report, const Scenario& scenario);
 // Adds what the passes of the log that the requests come from took (`log`).
 void add_log_passes(nlohmann::ordered_json& report, const LogPasses& passes);
+// As a file has it; of names that are not UTF-8 the other bytes are replaced.
+std::string file_text(const nlohmann::ordered_json& report);
 std::string report_text(const nlohmann::ordered_json& report);
 
 }  // namespace loci::sim
