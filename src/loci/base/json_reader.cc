@@ -70,7 +70,8 @@ class LimitCheck {
 
   Status begin(std::size_t at) {
     if (open_.size() == limits_.depth_max)
-      return passed(fmt::format("the JSON is nested deeper than {} levels (byte {})", limits_.depth_max, at));
+      return exceeded(
+          fmt::format("the JSON is nested deeper than {} levels (byte {})", limits_.depth_max, at));
     ++values_;
     open_.push_back({.is_object = text_[at] == '{', .begin = at});
     return {};
@@ -85,16 +86,16 @@ class LimitCheck {
     work_ += before / kComparedForAByte;
     if (std::has_single_bit(before)) work_ += at - one.begin;
     if (one.members > limits_.members_max)
-      return passed(fmt::format("an object has more than {} members (byte {})", limits_.members_max, at));
+      return exceeded(fmt::format("an object has more than {} members (byte {})", limits_.members_max, at));
     if (work_ > work_max_) {
-      return passed(
+      return exceeded(
           fmt::format("the JSON's objects have too many members for their depth and number (byte {})", at));
     }
     return {};
   }
 
-  // Names what is read.
-  Status passed(std::string message) const {
+  // The error that a limit is exceeded, with the path of the value that is read.
+  Status exceeded(std::string message) const {
     std::string field;
     for (std::size_t level = 0; level + 1 < open_.size() && level < kNamedLevels; ++level) {
       const Open& one = open_[level];

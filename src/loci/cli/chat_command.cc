@@ -175,7 +175,7 @@ bool Chat::handle_command(const std::string& line) {
 }
 
 void Chat::say(const std::string& text) const {
-  // What a person typed may be a text of others.
+  // A command may be pasted text, whose control characters must not act on the terminal.
   fmt::print(terminal_ ? stdout : stderr, "{}\n", dim(printable(text, LineEnds::kKeep)));
 }
 

@@ -24,8 +24,7 @@ constexpr std::chrono::milliseconds kFrontsHear{1'500};
 // A conversation store of which nothing ends for so long stands still.
 constexpr Nanos kStoreStands = 5 * kNanosPerSecond;
 
-// Before the model is loaded, so that a mistake shows at once.
-// What would have no effect: whoever gives it means the server to be a member.
+// Refuses options that only a cluster's member has: without `join` they would have no effect.
 Status check_alone(const ServerConfig& config) {
   const char* option = config.role != "both"                              ? "role"
                        : !config.advertise.empty()                        ? "advertise"
@@ -36,6 +35,7 @@ Status check_alone(const ServerConfig& config) {
                           option);
 }
 
+// Before the model is loaded, so that a mistake shows at once.
 Status open_cluster(ServerParts& parts) {
   const ServerConfig& config = parts.config;
   if (config.join.empty()) return check_alone(config);

@@ -119,7 +119,8 @@ Result<std::vector<Dialogue>> pick(std::vector<Dialogue> file, const WorkloadOpt
   return out;
 }
 
-// Of what is made of words, so many turns of each conversation: it is in memory before the first request.
+// Refuses more generated text than fits in memory, as all of it is made before the first request. `turns`:
+// the generated ones of each conversation.
 Status check_tokens(const WorkloadOptions& options, std::uint64_t turns) {
   const std::uint64_t each = options.private_prefix_tokens + turns * options.prompt_tokens;  // below 2^57
   if (each <= kSaidTokensMax / std::max(1u, options.conversations)) return {};

@@ -36,7 +36,7 @@ const char* common_word(std::uint64_t number);
 // space) and each full stop as one token.
 std::string make_words(Random& random, std::uint32_t tokens);
 
-inline constexpr std::uint64_t kSaidTokensMax = 200'000'000;  // of all that a run says
+inline constexpr std::uint64_t kSaidTokensMax = 200'000'000;  // of all texts that one run sends
 
 struct WorkloadOptions {
   std::uint32_t conversations = 16;

@@ -19,9 +19,9 @@
 //   first_lanes(x, n, y)         lanes below n of x, the others of y
 //   swap_neighbours(x)           lanes 0 and 1, 2 and 3, ... exchanged
 //   sum_f32, max_f32             lanes (i, i + 8), then (i, i + 4), (i, i + 2), (0, 1)
-//   quantize_four                where LOCI_QUANTIZES_FOUR is defined: FourBlocks of elementwise.inl;
-//   elsewhere
-//                                store_low_bytes and sums_i32, of which elementwise.inl makes them
+//   quantize_four                where LOCI_QUANTIZES_FOUR is defined: FourBlocks (elementwise.inl)
+//   sums_i32                     where it is not: elementwise.inl makes FourBlocks of it
+//   store_low_bytes              the low byte of each lane
 //   take_bits, merge_bits        fields of each of 64 bytes
 //   lookup(table, x)             table[x] of 16 bytes for each of 64
 //   add_products(sum, w, x)      adds to each lane of a ProductSum the products of its four unsigned bytes w

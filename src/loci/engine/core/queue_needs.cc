@@ -493,7 +493,7 @@ void QueueNeeds::prefetch() {
 bool QueueNeeds::prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks) {
   while (!places.empty() && places_.in_first(*places.begin())) {
     Waiting& waiting = waiting_.at(places.begin()->second);
-    // What it will not load from the disk it needs in host memory neither.
+    // What it will not load from the disk need not be brought to host memory for it either.
     if (restores_.slowest_wanted(*waiting.request) < Tier::kDisk) waiting.*done = waiting.wants.size();
     for (; waiting.*done < waiting.wants.size(); ++(waiting.*done)) {
       if (!transfers_.may_begin()) return false;

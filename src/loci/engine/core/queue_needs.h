@@ -101,7 +101,8 @@ class QueueNeeds {
     std::uint32_t seeing = 0;           // of them those whose windows see it
     std::map<QueuePlace, bool> others;  // and whether theirs do
   };
-  // (What each look reads of the first ones is in its first line of the cache, and not in the request's.)
+  // (The fields that each look reads come first, so that they share one cache line and the request need not
+  // be read.)
   struct Waiting {
     CoreRequest* request = nullptr;  // as long as it waits
     RequestId id;

@@ -243,7 +243,8 @@ std::vector<Tier> Transfers::load_ahead(std::span<const CoreProbe> blocks) {
   std::vector<Load*> fresh;
   from.reserve(blocks.size());
   fresh.reserve(blocks.size());
-  begun_.reserve(std::max(begun_.size() + blocks.size(), begun_.capacity()));
+  if (const std::size_t room = begun_.size() + blocks.size(); room > begun_.capacity())
+    begun_.reserve(std::max(room, 2 * begun_.capacity()));
   Booking booking = begin_booking();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const CoreProbe& found = blocks[i];

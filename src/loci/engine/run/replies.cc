@@ -108,14 +108,14 @@ void Replies::correct(CoreStats& stats) const {
 void Replies::tell_one(const Started& started) {
   const Active& active = active_.at(started.request);
   begun_.push_back(active.sampler);
-  count(active, started.sources);
   deliveries_.push_back({active.listener, GenerationStarted{.cached_tokens = started.cached_tokens,
                                                             .sources = started.sources}});
 }
 
 void Replies::tell_one(const Restored& restored) {
-  deliveries_.push_back(
-      {active_.at(restored.request).listener, GenerationRestored{.sources = restored.sources}});
+  const Active& active = active_.at(restored.request);
+  count(active, restored.sources);  // the core's totals have the prompt from now on
+  deliveries_.push_back({active.listener, GenerationRestored{.sources = restored.sources}});
 }
 
 // The core names the token; its log-probabilities came with the pass.

@@ -68,6 +68,34 @@ class RepliesTest : public testing::Test {
 
 using Told = std::vector<std::string>;
 
+// The core counts a prompt when it says where it came from, and a prompt with several replies for each of
+// them.
+TEST_F(RepliesTest, APromptThatIsThereAlreadyIsTakenOutOfTheTotalsOnceTheyHaveIt) {
+  Replies replies(false);
+  Submission submission;
+  submission.arrival.request = RequestId(1);
+  submission.arrival.prompt.assign(3, TokenId(1));
+  submission.repeats_prompt = true;
+  submission.sampler =
+      std::make_shared<Sampler>(SamplingParams{}, submission.arrival.prompt, std::vector<TokenId>{}, kTokens);
+  submission.listener = [](const GenerationEvent&) {};
+  replies.begin(submission);
+  ContextSources found, came;
+  found.device = 3;
+  came.device = 1;
+  came.computed[0] = 2;
+  CoreStats stats;
+  stats.tokens_prompt_total = stats.tokens_cached_total = 10;
+  replies.tell({Started{RequestId(1), 3, found}});
+  replies.correct(stats);
+  EXPECT_EQ(stats.tokens_prompt_total, 10u);
+  EXPECT_EQ(stats.tokens_cached_total, 10u);
+  replies.tell({Restored{RequestId(1), came}});
+  replies.correct(stats);
+  EXPECT_EQ(stats.tokens_prompt_total, 7u);
+  EXPECT_EQ(stats.tokens_cached_total, 9u);
+}
+
 // What waits, and what is refused, has no mask made.
 TEST_F(RepliesTest, SamplersBeginWhenTheirRequestsAreAdmitted) {
   Replies replies(false);

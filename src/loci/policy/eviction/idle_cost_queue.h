@@ -27,7 +27,7 @@ namespace loci {
 
 // floor(4 log2(cost)); -1 for 0. `cost` is not negative.
 int cost_bucket(Nanos cost);
-// There are so many.
+// How many values cost_bucket() has: -1 to 4 * 63 - 1.
 inline constexpr std::size_t kCostBuckets = 4 * 63 + 1;
 
 // Thread-compatible; deterministic.

@@ -53,7 +53,7 @@ Result<std::string> read_text_file(const std::string& path) {
   return read_text(file.get(), path);
 }
 
-// (To open a pipe takes somebody who writes to it, unless one does not wait.)
+// (Opening a pipe would wait until somebody writes to it; O_NONBLOCK does not.)
 Result<std::string> read_text_file_again(const std::string& path) {
   LOCI_ASSIGN_OR_RETURN(const Descriptor file, open_file(path, O_NONBLOCK));
   struct stat facts{};

@@ -187,10 +187,10 @@ void HttpServer::State::note_unaccepted(const error_code& error) {
   const auto now = std::chrono::steady_clock::now();
   if (now < unaccepted_said_again) return;
   unaccepted_said_again = now + std::chrono::minutes(1);
+  const bool lacks_descriptors = error == asio::error::no_descriptors;
   log->warn(
-      "cannot accept a connection: {} ({} times so far): allow more open files (ulimit -n), or set option "
-      "max_connections lower",
-      error.message(), unaccepted);
+      "cannot accept a connection: {} ({} times so far){}", error.message(), unaccepted,
+      lacks_descriptors ? ": allow more open files (ulimit -n), or set option max_connections lower" : "");
 }
 
 asio::awaitable<void> HttpServer::State::serve(std::shared_ptr<Connection> connection) {

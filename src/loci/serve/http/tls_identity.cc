@@ -31,7 +31,7 @@ Status TlsIdentity::read() {
 
 namespace {
 
-// As files that are read again have to be.
+// Both must be ordinary files, as read_text_file_again() says: OpenSSL would wait for a pipe.
 Status check_readable(const TlsFiles& files) {
   for (const auto& [option, path] : {std::pair("tls_cert", files.certificate), {"tls_key", files.key}}) {
     const Status status = read_text_file_again(path).status();

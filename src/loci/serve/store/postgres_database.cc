@@ -435,9 +435,9 @@ struct PostgresDatabase::Pool {
     PostgresFault fault = PostgresFault::kNone;
   };
 
-  // `changes`: what it does cannot be done again where nobody knows whether it took place.
+  // `access`: what only reads can be done again where nobody knows whether it was committed.
   template <class Transaction>
-  static Outcome attempt(PostgresConnection& connection, const Body& body, bool changes = true) {
+  static Outcome attempt(PostgresConnection& connection, SqlAccess access, const Body& body) {
     try {
       Transaction transaction(connection.handle());
       PostgresSession session(connection, transaction);
@@ -446,10 +446,10 @@ struct PostgresDatabase::Pool {
       try {
         transaction.commit();
       } catch (const pqxx::broken_connection& error) {
-        if (!changes) throw;
+        if (access == SqlAccess::kRead) throw;
         throw pqxx::in_doubt_error(error.what());
       } catch (const pqxx::in_doubt_error& error) {
-        if (changes) throw;
+        if (access != SqlAccess::kRead) throw;
         throw pqxx::broken_connection(error.what());
       }
       return {};
@@ -493,9 +493,9 @@ Status PostgresDatabase::transact(SqlAccess access, const SqlCaller& caller, con
   for (int attempt = 0;; ++attempt) {
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection,
                           pool_->take(caller.tenant, timeout));
-    Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, body, false)
-                            : access == SqlAccess::kRows ? Pool::attempt<EachRow>(*connection, body)
-                                                         : Pool::attempt<Writing>(*connection, body);
+    Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, access, body)
+                            : access == SqlAccess::kRows ? Pool::attempt<EachRow>(*connection, access, body)
+                                                         : Pool::attempt<Writing>(*connection, access, body);
     const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();
     if (!lost) {
       pool_->give(caller.tenant, std::move(connection));

@@ -84,7 +84,7 @@ void add_engine(const EngineSnapshot& engine, Snapshot& out) {
               static_cast<double>(stats.tokens_prompt_total));
   out.counter("loci_prompt_tokens_cached_total", "Tokens of prompts whose state was there, and came",
               static_cast<double>(stats.tokens_cached_total));
-  out.counter("loci_generated_tokens_total", "Tokens sampled",
+  out.counter("loci_generated_tokens_total", "Tokens of replies",
               static_cast<double>(stats.tokens_generated_total));
   out.counter("loci_computed_tokens_total", "Rows of all passes",
               static_cast<double>(stats.tokens_computed_total));

@@ -100,7 +100,7 @@ std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& sto
   if (!stored.ok()) return load_error(stored.status(), "conversation", id, "conversation", "not_found");
   if (made) {
     const Result<ItemList> input = store.input_items(tenant, *made, {.after = {}, .limit = 1});
-    if (!input.ok()) return api_error(input.status());
+    if (!input.ok()) return store_error(input.status());
     const auto is_first = [&](const StoredItem& item) {
       return !input->items.empty() && item.id == input->items.front().id;
     };
