@@ -536,6 +536,8 @@ GenerationSummary Generation::summary() const {
                         .cut_off = client_left_ && services_.stops_at_once.load(),
                         .finish_reason = {}};
   if (!choices_.empty()) out.finish_reason = finish_reason_name(choices_.front().finish);
+  // Of what failed before its stream began the error itself is known.
+  if (failure_ && streaming_) out.finish_reason = "failed";
   if (first_token_at_) out.first_token = *first_token_at_ - sink_.origin().received_at;
   if (!prepared_.elsewhere) return out;
   out.prefill = prepared_.elsewhere->end;

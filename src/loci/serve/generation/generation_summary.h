@@ -19,8 +19,9 @@ struct GenerationSummary {
   std::optional<Nanos> first_token;  // from the request's last byte
   Nanos duration = 0;
   bool client_left = false;
-  bool cut_off = false;                    // by the server, which stopped at once; not by the client
-  std::string_view finish_reason;          // of the first choice; static storage
+  bool cut_off = false;  // by the server, which stopped at once; not by the client
+  // Of the first choice, or "failed": the stream ended with an error. Static storage.
+  std::string_view finish_reason;
   PrefillEnd prefill = PrefillEnd::kNone;  // what became of the prompt at another member
   Nanos prefill_wait = 0;                  // for that one
   std::uint32_t prefill_early = 0;         // tokens whose state was read from it meanwhile

@@ -30,8 +30,9 @@ struct Written {
   bool gone = false;  // its client
   bool has_reader = true;
   std::string stream;
-  std::string code;   // of the error that it ended with
-  std::string field;  // too
+  std::string code;    // of the error that it ended with
+  std::string field;   // too
+  std::string finish;  // as the access log has it
   // Where finish_choice() and end() were called.
   std::vector<std::thread::id> finished_on;
   std::thread::id ended_on;
@@ -82,7 +83,7 @@ class Sink final : public ReplySink {
   bool gone() const override { return written_.gone; }
   bool has_reader() const override { return written_.has_reader; }
   void watch(std::function<void()>) override {}
-  void account(const GenerationSummary&) override {}
+  void account(const GenerationSummary& summary) override { written_.finish = summary.finish_reason; }
 
  private:
   Written& written_;
@@ -108,6 +109,7 @@ class GenerationTest : public testing::Test {
                     .stream = {},
                     .code = {},
                     .field = {},
+                    .finish = {},
                     .finished_on = {},
                     .ended_on = {}};
     asio::co_spawn(io_, answer(written, tokens, logprobs, choices), asio::detached);
@@ -319,6 +321,7 @@ TEST_F(GenerationTest, AGrammarThatFailsNamesTheFieldThatItIsMadeOf) {
     const Written of_tools = stream(10, false);
     EXPECT_NE(of_tools.stream.find("tools: the reply can't go on"), std::string::npos) << of_tools.stream;
     EXPECT_EQ(of_tools.field, "tools");
+    EXPECT_EQ(of_tools.finish, streams ? "failed" : "") << "a stream has no status of its own for it";
     constraint_ = {.source = {}, .field = "response_format.json_schema.schema"};
     EXPECT_EQ(stream(10, false).field, constraint_->field);
   }
