@@ -86,6 +86,9 @@ Result<Descriptor> lock_changes(const std::string& path) {
   const std::string name = behind_links(path) + ".lock";
   Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file.is_open()) return failed_with(errno, name, "can't be made");
+  // Whoever may change the file may lock it. (Of another user's lock the mode stays, as it should be.)
+  struct stat facts{};
+  if (::stat(path.c_str(), &facts) == 0) (void)!::fchmod(file.get(), facts.st_mode & 0666);
   struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;

@@ -143,17 +143,26 @@ ServedAs Instances::served_best(const RoutedPrompt& prompt) const {
 
 std::vector<Instance*> Instances::candidates(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
                                              Nanos now) const {
+  const ServedAs best_service = served_best(prompt);
+  std::vector<Instance*> out = candidates_serving(best_service, prompt, tried, now);
+  // Those that have the name drain, or were tried.
+  if (out.empty() && best_service == ServedAs::kNamed)
+    out = candidates_serving(ServedAs::kAnything, prompt, tried, now);
+  return out;
+}
+
+std::vector<Instance*> Instances::candidates_serving(ServedAs least, const RoutedPrompt& prompt,
+                                                     std::span<const std::uint32_t> tried, Nanos now) const {
   const auto untried = [&](const Instance& one) {
     return std::find(tried.begin(), tried.end(), one.number) == tried.end();
   };
-  const ServedAs best_service = served_best(prompt);
   const Session* session_now = session(prompt, now);
   const std::uint32_t home = session_now != nullptr ? session_now->instance : 0;
   std::vector<Instance*> best;
   int best_fitness = -1;
   for (const auto& [number, instance] : all_) {
     if (!untried(*instance) || !is_member(*instance, now)) continue;
-    if (!prompt.model.empty() && instance->member.serves(prompt.model) < best_service) continue;
+    if (!prompt.model.empty() && instance->member.serves(prompt.model) < least) continue;
     // New work goes elsewhere; what asks after work there does not.
     if (instance->member.draining && !(number == home && !prompt.is_new_work())) continue;
     const bool has_the_work = number == home && !prompt.is_new_work();

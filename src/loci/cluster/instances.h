@@ -175,6 +175,9 @@ class Instances {
                               std::uint64_t& before, Nanos now) const;
   std::vector<Instance*> candidates(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
                                     Nanos now) const;
+  // Of those that serve the request's model at least so.
+  std::vector<Instance*> candidates_serving(ServedAs least, const RoutedPrompt& prompt,
+                                            std::span<const std::uint32_t> tried, Nanos now) const;
   // Members that may compute prompts for the candidates.
   std::vector<Instance*> helpers(const RoutedPrompt& prompt, const std::vector<Instance*>& candidates,
                                  Nanos now) const;

@@ -137,6 +137,9 @@ TEST(Instances, WhoHasTheNameGoesBeforeWhoTakesAny) {
   EXPECT_EQ(chosen("tiny"), named.id);
   EXPECT_EQ(chosen("other"), any.id);
   EXPECT_EQ(chosen("nobody's"), any.id);
+  named.draining = true;
+  instances.update({named, any}, 0);
+  EXPECT_EQ(chosen("tiny"), any.id) << "nobody else takes it";
 }
 
 // A response in the background may run for an hour, and who asks after it must reach the one that runs it.

@@ -74,15 +74,17 @@ void Core::State::look_ahead(bool pass_waits) {
 
 void Core::State::on(const MovesEnded& event, Plan& plan) {
   const std::optional<OperationId> first_pass = flights_.first_id();
+  std::vector<Transfers::Missed> missed;
   for (const MoveOutcome& outcome : event.moves) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
     if (ended.missed) {
-      PromptSources::lost(batch_, *ended.missed);
       tables_.miss(*ended.missed);
+      missed.push_back(*ended.missed);
     }
     if (ended.served) peer_reads_.ended(*ended.served);
     for (Transfers::ReadSlot& slot : ended.still_read) flights_.detach(slot.group, std::move(slot.slot));
   }
+  if (!missed.empty()) PromptSources::lost(batch_, std::move(missed));
   tables_.count_loaded();
   room_.changed();
   const auto has_come = [this](const CoreRequest& request) { return beginnings_.has_come(request); };

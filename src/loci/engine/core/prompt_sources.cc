@@ -15,12 +15,21 @@ void PromptSources::start(CoreRequest& request, FoundSources found) {
   own = {.found = std::move(found), .lost = std::nullopt, .is_open = true};
 }
 
-void PromptSources::lost(const Batch& batch, const Transfers::Missed& missed) {
+void PromptSources::lost(const Batch& batch, std::vector<Transfers::Missed> missed) {
+  // By block, with its place among the ends: what a request has lost first says why.
+  std::vector<std::pair<BlockId, std::size_t>> blocks;
+  for (std::size_t i = 0; i < missed.size(); ++i) blocks.emplace_back(missed[i].block, i);
+  std::ranges::sort(blocks);
   for (CoreRequest* request : batch) {
     if (!request->sources->is_open || request->sources->lost) continue;
-    const bool needs = std::ranges::any_of(
-        request->loads, [&](std::uint32_t i) { return request->blocks[i].block() == missed.block; });
-    if (needs) request->sources.change().lost = miss_reason_of(missed.result);
+    std::size_t first = missed.size();
+    for (const std::uint32_t load : request->loads) {
+      const auto found =
+          std::ranges::lower_bound(blocks, std::pair(request->blocks[load].block(), std::size_t{0}));
+      if (found != blocks.end() && found->first == request->blocks[load].block())
+        first = std::min(first, found->second);
+    }
+    if (first < missed.size()) request->sources.change().lost = miss_reason_of(missed[first].result);
   }
 }
 

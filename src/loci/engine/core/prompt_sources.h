@@ -26,6 +26,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "loci/engine/core/batch.h"
 #include "loci/engine/core/core.h"
@@ -40,8 +41,8 @@ class PromptSources {
  public:
   // It was first admitted.
   static void start(CoreRequest& request, FoundSources found);
-  // Something will not come. O(batch · loads).
-  static void lost(const Batch& batch, const Transfers::Missed& missed);
+  // These will not come, in the order of their ends. O(loads of the batch · log missed).
+  static void lost(const Batch& batch, std::vector<Transfers::Missed> missed);
   // A pass has computed these of its tokens. Returns how many of them count as computed only now.
   // O(blocks) of the tokens where the request has lost a load.
   static std::uint32_t computed(CoreRequest& request, std::uint32_t position, std::uint32_t count);

@@ -69,8 +69,10 @@ PostgresError from_sql_error(const pqxx::sql_error& error) {
   if (begins_with_any(state, {"53", "55P03", "57014", "25006", "58", "28", "42501"}))
     return {{StatusCode::kUnavailable, text}, PostgresFault::kOther};
   if (state.starts_with("XX")) return {data_loss(text), PostgresFault::kOther};
+  // A client's fault, and for it to read: it is not told what statement has its value.
   if (state.starts_with("22") || state.starts_with("54"))
-    return {invalid_argument(text), PostgresFault::kOther};
+    return {invalid_argument(fmt::format("the conversation store takes no such value (SQLSTATE {})", state)),
+            PostgresFault::kOther};
   return {internal_error(text), PostgresFault::kOther};
 }
 

@@ -72,9 +72,11 @@ std::string value_of(const ConnectionOptions& options, std::string_view name) {
 Result<std::string> connection_settings(const std::string& url, Nanos lock_timeout) {
   LOCI_ASSIGN_OR_RETURN(const ConnectionOptions options, parse_url(url));
   // What libpq says when it tries them would show part of the password.
-  const std::size_t at = value_of(options, "host").rfind('@');  // a socket's abstract name begins with one
-  const bool is_odd_host = at != std::string::npos && at > 0;
-  if (is_odd_host || value_of(options, "port").find_first_not_of("0123456789,") != std::string::npos)
+  std::string hosts = "," + value_of(options, "host");
+  for (std::size_t at = 0; (at = hosts.find(",@", at)) != std::string::npos;)
+    hosts.erase(at + 1, 1);  // sockets
+  if (hosts.find('@') != std::string::npos ||
+      value_of(options, "port").find_first_not_of("0123456789,") != std::string::npos)
     return invalid_argument(
         "the URL of PostgreSQL: expected a host and a port after the password, in which / is written %2F, @ "
         "%40 "
@@ -247,7 +249,8 @@ struct PostgresDatabase::Pool {
   // Fewer than it may have. `tenant`: empty: the server itself.
   bool may_use(std::string_view tenant) REQUIRES(mutex) {
     const auto found = used.find(tenant);
-    return tenant.empty() || found == used.end() || found->second < kConnectionsOfOne;
+    const std::size_t most = std::min(kConnectionsOfOne, std::max<std::size_t>(2, most_open()) - 1);
+    return tenant.empty() || found == used.end() || found->second < most;
   }
   void end_use_of(std::string_view tenant) REQUIRES(mutex) {
     const auto found = used.find(tenant);
@@ -264,6 +267,16 @@ struct PostgresDatabase::Pool {
 
   // How many connections may be open: fewer for a while where the server has refused a further one.
   std::size_t most_open() REQUIRES(mutex) { return Time::now() < fewer_until ? fewer : kConnectionsMax; }
+  // No further connection could be made: one of the doubted ones, each of which has a place at the server, is
+  // tried instead. False: there is none.
+  bool trust_again() {
+    const MutexLock lock(mutex);
+    if (stands_still || doubted.empty()) return false;
+    idle.push_back(std::move(doubted.back()));
+    doubted.pop_back();
+    ++open;
+    return true;
+  }
   // A further connection was refused at once. True: there are others, for one of which the call may wait.
   bool note_refused() {
     const MutexLock lock(mutex);
@@ -286,7 +299,7 @@ struct PostgresDatabase::Pool {
       if (!idle_one.ok()) return refused_further.ok() ? idle_one.status() : refused_further;
       if (*idle_one != nullptr) return idle_one;
       Result<std::unique_ptr<PostgresConnection>> made = make(tenant, timeout, settings_of_new, asks);
-      if (made.ok() || asks || !note_refused()) return made;
+      if (made.ok() || (!trust_again() && (asks || !note_refused()))) return made;
       refused_further = made.status();
     }
   }
@@ -359,7 +372,7 @@ struct PostgresDatabase::Pool {
   // A connection could not be made, of which the making began then.
   void note_unmade(bool asks, Time::time_point since) {
     const MutexLock lock(mutex);
-    const bool took_long = Time::now() - since >= kSilence;
+    const bool took_long = Time::now() - since >= kSilence && answered_at < since;
     if (asks) is_asked = false;
     // (A refusal at once costs nobody time.)
     if (asks || took_long) stands_still = took_long;

@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <pqxx/pqxx>
 #include <thread>
 #include <vector>
@@ -169,6 +170,23 @@ TEST(PostgresDatabase, CallsWaitForTheConnectionsThatTheServerAllows) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(done, 40);
+  // One is lost, and somebody else takes its place at the server: the other one, which is doubted then, is
+  // all that there is.
+  TestPostgres::run(url, "SELECT pg_terminate_backend(MIN(pid)) FROM pg_stat_activity WHERE usename = 'few'");
+  std::optional<pqxx::connection> other;
+  ASSERT_TRUE(eventually([&] {
+    try {
+      other.emplace(as_few);
+      return true;
+    } catch (const pqxx::broken_connection&) {
+      return false;
+    }
+  }));
+  for (int i = 0; i < 4; ++i) {
+    const Status status = (*opened)->transact(
+        SqlAccess::kRead, [](SqlSession& session) { return session.run("SELECT 1", {}).status(); });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
 }
 
 // As after a failover whose firewall forgot all connections: they look alive.

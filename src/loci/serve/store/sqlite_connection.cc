@@ -45,8 +45,9 @@ Status sqlite_error(sqlite3* connection, int code, std::string_view path, Nanos 
       return data_loss(where + fmt::format("it is damaged ({}): put back a backup, or what `sqlite3 FILE "
                                            ".recover` saves of it, while no server uses it",
                                            said));
-    case SQLITE_NOTADB: return invalid_argument(where + "expected a SQLite database, found another file");
-    case SQLITE_TOOBIG: return invalid_argument(where + "a text is larger than SQLite takes");
+    case SQLITE_NOTADB: return data_loss(where + "expected a SQLite database, found another file");
+    // A client's fault, and for it to read.
+    case SQLITE_TOOBIG: return invalid_argument("a text is larger than the conversation store takes");
     default: return internal_error(where + fmt::format("{} (SQLite's code {})", said, code));
   }
 }

@@ -191,6 +191,7 @@ Status SqliteDatabase::transact(SqlAccess access, const SqlCaller& caller, const
 // fsync is that of all before it.
 Status SqliteDatabase::unsynchronised(const std::function<Status()>& job) {
   return groups_.alone([&]() -> Status {
+    LOCI_RETURN_IF_ERROR(connection_->check_in_place());
     synchronises_ = false;
     LOCI_RETURN_IF_ERROR(connection_->execute("PRAGMA synchronous = NORMAL"));
     return job();

@@ -80,7 +80,7 @@ TEST(SqliteStore, TheFileIsItsOwnersAlone) {
 TEST(SqliteStore, RefusesWhatIsNoStore) {
   const TestFolder folder;
   std::ofstream(folder.file("text")) << std::string(10'000, 'x');
-  expect_refused(folder.file("text"), StatusCode::kInvalidArgument, "expected a SQLite database");
+  expect_refused(folder.file("text"), StatusCode::kDataLoss, "expected a SQLite database");
   OtherProcess(folder.file("other.db")).run("CREATE TABLE items (a)");
   expect_refused(folder.file("other.db"), StatusCode::kInvalidArgument,
                  "a SQLite database of another program");
