@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kNameBytesMax = 64;
 
 // The beginning of a text, as errors show it.
-std::string quoted(std::string_view text) {
+std::string excerpt_of(std::string_view text) {
   return fmt::format("'{}'{}", printable(text.substr(0, kNameBytesMax), LineEnds::kReplace),
                      text.size() > kNameBytesMax ? "..." : "");
 }
@@ -101,7 +101,7 @@ class Table {
   void fail(std::string_view field, std::string_view expected, const toml::node& node) {
     std::string found = "another type";
     if (const auto* value = node.as_integer()) found = std::to_string(value->get());
-    if (const auto* value = node.as_string()) found = quoted(value->get());
+    if (const auto* value = node.as_string()) found = excerpt_of(value->get());
     keep(invalid_argument(
         fmt::format("line {}: expected {}, found {}", node.source().begin.line, expected, found),
         std::string(field)));
@@ -207,7 +207,7 @@ Status check_name(std::string_view name, std::string_view field) {
   if (!name.empty() && name.size() <= kNameBytesMax && std::all_of(name.begin(), name.end(), allowed))
     return {};
   return invalid_argument(fmt::format("expected 1 to {} letters, digits, '-', '_', '.' or '@', found {}",
-                                      kNameBytesMax, quoted(name)),
+                                      kNameBytesMax, excerpt_of(name)),
                           std::string(field));
 }
 
