@@ -141,9 +141,9 @@ struct TenantStats {
 // kNotFound (the tenant has no such thing), kUnavailable (the store can't be reached, the disk is full,
 // another process holds its lock), kDataLoss; of what writes also kInvalidArgument naming the field: an id
 // that exists already, text that is no UTF-8 or holds a NUL, what is larger than the store's limits
-// (stored_text.h). A call that returned an error has changed nothing. Only after kUnavailable in the
-// middle of a commit (the connection or the disk failed) may the change yet be found when the store is opened
-// anew: all of it, or nothing.
+// (stored_text.h). A call that returned an error has changed nothing. Only after kCancelled (the connection
+// was lost in the middle of a commit), or where the disk failed in one, may the change yet be found when the
+// store is opened anew: all of it, or nothing.
 //
 // What is kept and deleted together is a *thread*: a conversation with its responses, or a chain of
 // previous responses with all its forks. It is as old as its latest turn.
@@ -240,7 +240,7 @@ class ConversationStore {
 
   // The right to make a conversation's next turn, for StoreOptions::turn_lease by the database's clock: the
   // claim, or nothing where another server has it and neither its lease nor that server has ended. A turn
-  // that carries its claim is committed only while nobody has taken that over (else kUnavailable), and ends
+  // that carries its claim is committed only while nobody has taken that over (else kCancelled), and ends
   // it; so a server that was paused adds nothing to what another went on with. This server's own calls are
   // not kept apart: it makes one turn of a conversation at a time. A store that is one server's gives 0.
   virtual Result<std::optional<std::int64_t>> claim_turn(std::string_view tenant,

@@ -81,7 +81,7 @@ TEST_F(PostgresStoreTest, AServerThatWasPausedCommitsNothingThatAnotherTookOver)
   // What the paused server renews is not what it has lost.
   ASSERT_TRUE(paused->renew_claims({lost}).ok());
   const Status late = paused->commit_turn("ann", turn_in("c", "late", lost));
-  EXPECT_EQ(late.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(late.code(), StatusCode::kCancelled);
   EXPECT_NE(late.message().find("taken over"), std::string::npos) << late.to_string();
   EXPECT_EQ(other->response("ann", "late").status().code(), StatusCode::kNotFound);
   ASSERT_TRUE(other->commit_turn("ann", turn_in("c", "r", taken)).ok());

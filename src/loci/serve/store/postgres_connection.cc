@@ -76,11 +76,10 @@ PostgresError from_sql_error(const pqxx::sql_error& error) {
   return {internal_error(text), PostgresFault::kOther};
 }
 
-Status in_doubt(const std::exception& error) {
-  return {StatusCode::kUnavailable,
-          fmt::format("the database (PostgreSQL): the connection was lost during a commit; whether "
-                      "it took place is not known ({})",
-                      first_line(error.what()))};
+Status in_doubt() {
+  return {StatusCode::kCancelled,
+          "the connection to the conversation store was lost during a commit; whether it took place is not "
+          "known"};
 }
 
 }  // namespace
@@ -101,14 +100,14 @@ namespace loci {
 PostgresError current_postgres_error() {
   try {
     throw;
-  } catch (const pqxx::in_doubt_error& error) {
-    return {in_doubt(error), PostgresFault::kOther};
+  } catch (const pqxx::in_doubt_error&) {
+    return {in_doubt(), PostgresFault::kOther};
   } catch (const pqxx::broken_connection& error) {
     return {
         {StatusCode::kUnavailable, fmt::format("the database (PostgreSQL): {}", first_line(error.what()))},
         PostgresFault::kLost};
-  } catch (const pqxx::statement_completion_unknown& error) {
-    return {in_doubt(error), PostgresFault::kOther};
+  } catch (const pqxx::statement_completion_unknown&) {
+    return {in_doubt(), PostgresFault::kOther};
   } catch (const pqxx::transaction_rollback& error) {  // serialization, deadlock
     return {
         {StatusCode::kUnavailable, fmt::format("the database (PostgreSQL): {}", first_line(error.what()))},

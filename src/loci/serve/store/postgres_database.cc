@@ -50,27 +50,14 @@ struct FreeOptions {
 };
 using ConnectionOptions = std::unique_ptr<PQconninfoOption, FreeOptions>;
 
-Result<ConnectionOptions> parse_url(const std::string& url) {
-  char* message = nullptr;
-  ConnectionOptions options(PQconninfoParse(url.c_str(), &message));
-  if (options) return options;
-  std::string text = message != nullptr ? message : "out of memory";
-  PQfreemem(message);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  // What is at fault stands at the end, in quotes: it may be the password, or the whole URL.
-  text = text.substr(0, text.rfind(": \""));
-  return invalid_argument("the URL of PostgreSQL: " + text);
-}
-
 std::string value_of(const ConnectionOptions& options, std::string_view name) {
   for (const PQconninfoOption* option = options.get(); option && option->keyword != nullptr; ++option)
     if (name == option->keyword && option->val != nullptr) return option->val;
   return {};
 }
 
-// The URL as keywords and values, with limits on waiting where it names none.
-Result<std::string> connection_settings(const std::string& url, Nanos lock_timeout) {
-  LOCI_ASSIGN_OR_RETURN(const ConnectionOptions options, parse_url(url));
+// Of a URL that has been parsed.
+Status check_places(const ConnectionOptions& options) {
   // What libpq says when it tries them would show part of the password.
   std::string hosts = "," + value_of(options, "host");
   for (std::size_t at = 0; (at = hosts.find(",@", at)) != std::string::npos;)
@@ -79,8 +66,28 @@ Result<std::string> connection_settings(const std::string& url, Nanos lock_timeo
       value_of(options, "port").find_first_not_of("0123456789,") != std::string::npos)
     return invalid_argument(
         "the URL of PostgreSQL: expected a host and a port after the password, in which / is written %2F, @ "
-        "%40 "
-        "and : %3A (or give it by PGPASSWORD)");
+        "%40 and : %3A (or give it by PGPASSWORD)");
+  return {};
+}
+
+Result<ConnectionOptions> parse_url(const std::string& url) {
+  char* message = nullptr;
+  ConnectionOptions options(PQconninfoParse(url.c_str(), &message));
+  if (options) {
+    LOCI_RETURN_IF_ERROR(check_places(options));
+    return options;
+  }
+  std::string text = message != nullptr ? message : "out of memory";
+  PQfreemem(message);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  // What is at fault stands at the end, in quotes: it may be the password, or the whole URL.
+  text = text.substr(0, text.rfind(": \""));
+  return invalid_argument("the URL of PostgreSQL: " + text);
+}
+
+// The URL as keywords and values, with limits on waiting where it names none.
+Result<std::string> connection_settings(const std::string& url, Nanos lock_timeout) {
+  LOCI_ASSIGN_OR_RETURN(const ConnectionOptions options, parse_url(url));
   std::string out;
   for (const PQconninfoOption* option = options.get(); option->keyword != nullptr; ++option) {
     const std::string_view name = option->keyword;

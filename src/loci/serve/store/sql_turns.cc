@@ -133,7 +133,7 @@ Status check_claim(SqlSession& session, std::string_view tenant, const StoredTur
   LOCI_ASSIGN_OR_RETURN(const bool is_held,
                         end_claim(session, tenant, response.conversation, holder, turn.claim));
   if (is_held || !is_said(response.status)) return {};
-  return {StatusCode::kUnavailable,
+  return {StatusCode::kCancelled,
           "another server has taken over the conversation, as this one did not answer for some time; nothing "
           "of this turn was stored: send it again"};
 }

@@ -31,6 +31,7 @@ inline constexpr std::string_view kOwnerHeader = "Loci-Owner";
 // kResourceExhausted → 429; kUnavailable, kCancelled → 503; the rest → 500.
 ApiError api_error(const Status& status);
 // Of an error of the conversation store: what it says of files, addresses and accounts is for the log alone.
+// (What its kCancelled says is for clients: a turn was taken over, or nobody knows whether it was stored.)
 ApiError store_error(const Status& status);
 // `retry_after` in nanoseconds is rounded up to whole seconds, at least one.
 ApiError api_error(const Status& status, std::int64_t retry_after);
