@@ -18,11 +18,13 @@ MemberWatch::~MemberWatch() {
     is_stopping_ = true;
   }
   stopped_.notify_all();
+  bool is_over = false;
   {
     MutexLock lock(mutex_);
     const auto most = std::chrono::nanoseconds(kMemberStopWait);
-    if (!stopped_.wait_for(lock, most, [this]() REQUIRES(mutex_) { return is_over_; })) table_->abandon();
+    is_over = stopped_.wait_for(lock, most, [this]() REQUIRES(mutex_) { return is_over_; });
   }
+  if (!is_over) table_->abandon();
   thread_.join();
 }
 

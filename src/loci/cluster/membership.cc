@@ -66,11 +66,13 @@ Membership::~Membership() {
     is_stopping_ = true;
   }
   changed_.notify_all();
+  bool is_over = false;
   {
     MutexLock lock(mutex_);
     const auto most = std::chrono::nanoseconds(kMemberStopWait);
-    if (!changed_.wait_for(lock, most, [this]() REQUIRES(mutex_) { return is_over_; })) table_->abandon();
+    is_over = changed_.wait_for(lock, most, [this]() REQUIRES(mutex_) { return is_over_; });
   }
+  if (!is_over) table_->abandon();
   thread_.join();
 }
 

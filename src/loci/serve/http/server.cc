@@ -15,6 +15,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <boost/asio/write.hpp>
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <exception>
@@ -32,6 +33,9 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 namespace {
+
+// This process has as many as it may, or the machine.
+bool lacks_descriptors(const error_code& error) { return error.value() == EMFILE || error.value() == ENFILE; }
 
 constexpr std::size_t kTurnedAwayMax = 256;
 
@@ -138,7 +142,7 @@ asio::awaitable<void> HttpServer::State::accept_loop() {
     if (error) {
       // Out of descriptors or memory: nothing is gained by trying again at once, unless an idle
       // connection gives its descriptor.
-      const bool has_room = error == asio::error::no_descriptors && context.make_room();
+      const bool has_room = lacks_descriptors(error) && context.make_room();
       note_unaccepted(error);
       if (has_room) continue;
       pause.expires_after(std::chrono::milliseconds(100));
@@ -187,10 +191,10 @@ void HttpServer::State::note_unaccepted(const error_code& error) {
   const auto now = std::chrono::steady_clock::now();
   if (now < unaccepted_said_again) return;
   unaccepted_said_again = now + std::chrono::minutes(1);
-  const bool lacks_descriptors = error == asio::error::no_descriptors;
-  log->warn(
-      "cannot accept a connection: {} ({} times so far){}", error.message(), unaccepted,
-      lacks_descriptors ? ": allow more open files (ulimit -n), or set option max_connections lower" : "");
+  log->warn("cannot accept a connection: {} ({} times so far){}", error.message(), unaccepted,
+            lacks_descriptors(error)
+                ? ": allow more open files (ulimit -n), or set option max_connections lower"
+                : "");
 }
 
 asio::awaitable<void> HttpServer::State::serve(std::shared_ptr<Connection> connection) {

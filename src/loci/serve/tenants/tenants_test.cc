@@ -155,6 +155,7 @@ TEST_F(TenantsOfAFile, StayWhenAPipeTakesTheFilesPlace) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_TRUE(eventually([&] { return said().find("an ordinary file") != std::string::npos; })) << said();
   EXPECT_EQ(who(tenants, "key-of-a"), "t");
+  std::filesystem::remove(path_);
   write(key("b", "t"));
   EXPECT_TRUE(eventually([&] { return who(tenants, "key-of-b") == "t"; }));
 }
