@@ -17,7 +17,7 @@
 #include "loci/memory/chain_key.h"
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/store/open_store.h"
-#include "loci/serve/store/postgres_database.h"
+#include "loci/serve/store/postgres_url.h"
 #include "loci/serve/store/store_keeper.h"
 #include "loci/server/profile/profile_file.h"
 

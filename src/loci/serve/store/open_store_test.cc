@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "loci/serve/store/postgres_database.h"
+#include "loci/serve/store/postgres_url.h"
 
 namespace loci {
 namespace {

@@ -24,12 +24,6 @@
 
 namespace loci {
 
-// Whether whoever that URL names (or the environment, where it names no host) is on this machine: by a
-// loopback address or a Unix-domain socket, all of them where there are several. Errors: kInvalidArgument.
-Result<bool> is_local_database(const std::string& url);
-// "localhost", and addresses of 127.0.0.0/8 and ::1. No name is looked up.
-bool is_loopback_host(std::string_view host);
-
 class PostgresConnection;
 
 // Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server did
