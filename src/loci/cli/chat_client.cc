@@ -26,7 +26,7 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::size_t kShownBytes = 200;  // of what a server sent, in errors
+constexpr std::size_t kShownBytes = 200;  // an error quotes so much of a server's answer
 
 Status unreachable(const ServerAddress& address, const Status& status) {
   if (status.code() != StatusCode::kUnavailable) return status;

@@ -291,7 +291,8 @@ struct Usage {
   std::uint32_t suspensions = 0;
 };
 
-// A request was first admitted. Loads of what was found may still fail.
+// A request is admitted for the first time. What was found in lower tiers is still to be loaded, and that may
+// fail.
 struct Started {
   RequestId request;
   std::uint32_t cached_tokens = 0;

@@ -10,9 +10,9 @@
 //     settle()                            that is told, and summed
 //
 // The rules:
-//   - From the first load on that a request has lost, all that it computes of what was found counts as
-//     computed, for the reason of that loss. (With windows it goes on from an earlier place, so it is more
-//     than what was lost.)
+//   - A request may lose a load. From then on each found token that it computes after all counts as computed,
+//     for the reason of its first loss. (With windows it goes on from an earlier place, and so computes more
+//     than it lost.)
 //   - What was found and then evicted, because the request gave way to others, counts as found.
 //   - With the first sample it is settled: that sample has read the state of all the prompt, so what was
 //     found has come. A request that ends before is settled then.
@@ -39,7 +39,7 @@ namespace loci {
 // Thread-compatible; used by whoever steps the core. O(1) where not said otherwise.
 class PromptSources {
  public:
-  // It was first admitted.
+  // The request is admitted for the first time.
   static void start(CoreRequest& request, FoundSources found);
   // These will not come, in the order of their ends. O(loads of the batch · log missed).
   static void lost(const Batch& batch, std::vector<Transfers::Missed> missed);

@@ -13,8 +13,8 @@ namespace loci {
 Result<std::string> read_text_file(const std::string& path);
 
 // The same of a file that is read again while a server runs: what has come to its place may not hold up the
-// thread that reads it, nor fill the memory. Errors: also of what is no ordinary file of at most
-// kReadAgainBytesMax.
+// thread that reads it, nor fill the memory. Errors: the same, and kUnavailable if it is no ordinary file (a
+// pipe, say) or has more than kReadAgainBytesMax.
 inline constexpr std::size_t kReadAgainBytesMax = 64 << 20;
 Result<std::string> read_text_file_again(const std::string& path);
 

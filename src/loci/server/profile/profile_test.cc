@@ -233,7 +233,7 @@ TEST_F(ProfileFolder, AProfileReplacesFilesAlone) {
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(read_profile(file).value().curves, profile.curves);
 
-  // Another name of what /dev/null is, for which it takes root to be replaced.
+  // A link to a device, which stays both: root could replace the device.
   const std::string device = (folder_ / "device").string();
   std::filesystem::create_symlink("/dev/null", device);
   EXPECT_TRUE(can_write_profile(device));
