@@ -445,6 +445,24 @@ def test_interrupted_is_failed(binary, model):
             expect_equal(server.get("/v1/responses/" + done["id"]).json, done, "the one that was acknowledged")
 
 
+def test_background_waits_for_its_store(binary, model, tmp_path):
+    """A reply that is made, and that the store can't take yet, is not lost. Meanwhile it can be cancelled."""
+    store, away = tmp_path / "conversations.db", tmp_path / "away.db"
+    with Server(binary, model, *FLAGS, "--store", str(store)) as server:
+        body = {"input": "Write a story.", "background": True, "ignore_eos": True, "max_output_tokens": 100}
+        kept, dropped = (server.post("/v1/responses", body).json["id"] for _ in range(2))
+        wait_status(server, kept, ("in_progress",))
+        store.rename(away)
+        wait_until(lambda: "is tried again" in server.log_text(), "the store refuses the turn")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, "nothing runs")
+        cancelled = server.request("POST", f"/v1/responses/{dropped}/cancel")
+        expect_equal(cancelled.json["status"], "cancelled", cancelled.text)
+        away.rename(store)
+        done = wait_status(server, kept, ("completed", "incomplete"))
+        expect_equal(done["usage"]["output_tokens"], 100, "the whole reply")
+        wait_until(lambda: server.get("/v1/responses/" + dropped).json["status"] == "cancelled", "the store has that too")
+
+
 def test_tenants_see_their_own(binary, model):
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "keys.toml")

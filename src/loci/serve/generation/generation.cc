@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <iterator>
 #include <random>
 
@@ -23,6 +27,8 @@ constexpr std::size_t kFramesAtOnce = 64 << 10;
 // Log-probabilities of one choice that the network thread writes at a choice's end. A format may write all
 // of them four times there.
 constexpr std::size_t kLogprobsWrittenHere = 1'024;
+// Between two attempts to store a turn for which nobody waits.
+constexpr auto kStorePause = std::chrono::milliseconds(500);
 
 // Of the time that a reply may take.
 std::optional<Nanos> time_left(const GenerationServices& services, Nanos waited) {
@@ -424,13 +430,30 @@ asio::awaitable<void> Generation::remember_tokens() {
 asio::awaitable<void> Generation::commit() {
   choices_ = take_choices();
   if (!prepared_.commit) co_return;
-  const auto job = [this] { return prepared_.commit(choices_, usage()); };
-  const Status status =
-      co_await services_.store_thread.run(sink_.origin().tenant->id, job, AtStandstill::kWait);
+  const Status status = co_await store_turn();
   if (status.ok()) co_return;
+  if (sink_.gone()) {
+    client_left_ = true;
+    co_return;
+  }
   failure_ = store_error(status);
   // (The access log has it of a request that is answered with the error.)
   if (streaming_) services_.log->warn("a turn could not be stored: {}", status.message());
+}
+
+asio::awaitable<Status> Generation::store_turn() {
+  const auto job = [this] { return prepared_.commit(choices_, usage()); };
+  for (bool is_first = true;; is_first = false) {
+    Status status =
+        co_await services_.store_thread.run(sink_.origin().tenant->id, job, AtStandstill::kWait);
+    const bool may_be_taken_later = status.code() == StatusCode::kUnavailable;
+    if (!may_be_taken_later || sink_.has_reader() || sink_.gone()) co_return status;
+    if (is_first)
+      services_.log->warn("a turn can't be stored, which is tried again: {}", status.message());
+    asio::steady_timer pause(sink_.origin().io, kStorePause);
+    boost::system::error_code ignored;
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
 }
 
 asio::awaitable<void> Generation::answer() {

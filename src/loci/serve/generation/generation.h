@@ -87,6 +87,8 @@ class Generation {
   boost::asio::awaitable<void> remember_tokens();
   // Makes the turn durable where that was asked for.
   boost::asio::awaitable<void> commit();
+  // Where nobody waits for the answer, until the store takes the turn or refuses it for good.
+  boost::asio::awaitable<Status> store_turn();
   boost::asio::awaitable<void> answer();
   boost::asio::awaitable<void> answer_stream_end();
   boost::asio::awaitable<void> answer_whole();

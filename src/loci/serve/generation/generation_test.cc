@@ -134,6 +134,7 @@ class GenerationTest : public testing::Test {
     TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
     prepared.ticket = std::get<TenantTicket>(std::move(admission.result));
     ReplyOrigin origin{.io = io_, .tenant = tenant_, .request_id = "r", .path = "/"};
+    leave_ = [&written] { written.gone = true; };
     Sink sink(std::move(origin), written);
     co_await run_generation(services_, sink, std::move(prepared));
   }
@@ -157,6 +158,7 @@ class GenerationTest : public testing::Test {
   bool streams_ = true;
   bool client_leaves_ = false;  // before its prompt's turn comes
   bool has_reader_ = true;
+  std::function<void()> leave_;  // has the client of the stream leave; on io_ alone
   std::vector<TokenId> prompt_ = some_prompt(1, 20);
   std::optional<ConstraintSpec> constraint_;
   std::shared_ptr<const Grammar> grammar_;
@@ -294,6 +296,30 @@ TEST_F(GenerationTest, AReplyThatWasSentIsPaidForThoughItsTurnIsNotStored) {
   commit_ = [](auto&&...) { return Status(StatusCode::kUnavailable, "away"); };
   EXPECT_NE(stream(kReply, false).stream.find("cannot do this now"), std::string::npos);
   EXPECT_EQ(tokens_left(), kLimit);
+}
+
+// A response in the background: its client comes for it when the store has it.
+TEST_F(GenerationTest, ATurnForWhichNobodyWaitsIsStoredOnceTheStoreTakesIt) {
+  const Status away(StatusCode::kUnavailable, "the disk is full");
+  int attempts = 0;
+  commit_ = [&](auto&&...) { return ++attempts < 3 ? away : Status(); };
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 the conversation store cannot do this now; try again later");
+  EXPECT_EQ(attempts, 1) << "its client is told at once";
+  has_reader_ = false;
+  attempts = 0;
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
+  EXPECT_EQ(attempts, 3);
+  // What is refused for good is asked once.
+  attempts = 0;
+  commit_ = [&](auto&&...) { return ++attempts, not_found("deleted"); };
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 deleted");
+  EXPECT_EQ(attempts, 1);
+  // And it can be cancelled meanwhile.
+  commit_ = [&](auto&&...) {
+    asio::post(io_, leave_);
+    return away;
+  };
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 ");
 }
 
 TEST_F(GenerationTest, APromptThatNobodyComputedIsNotPaidFor) {

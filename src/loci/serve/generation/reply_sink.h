@@ -49,7 +49,8 @@ class ReplySink {
   virtual boost::asio::awaitable<bool> end_stream() = 0;
   virtual boost::asio::awaitable<void> fail(ApiError error) = 0;
 
-  // False: nobody reads the stream while it is written, so it needs no comments.
+  // False: nobody waits for what is written. So a stream needs no comments, and a turn that the store cannot
+  // take now is tried again.
   virtual bool has_reader() const { return true; }
   // Whether the client has gone; then the generation is cancelled. `on_gone` is called once, when the client
   // goes.

@@ -269,9 +269,11 @@ asio::awaitable<void> BackgroundResponses::make(std::shared_ptr<BackgroundRun> r
     const std::uint64_t number = run->next_event();
     run->append(failed_event(record->head(), record->fail(*sink.error()), number));
   }
+  if (record->is_stored()) co_return;
   const ResponseEnd* end = record->ended();
-  if (!there && end == nullptr) end = &record->cancel();
-  if (end == nullptr || end->status == "completed" || end->status == "incomplete") co_return;  // committed
+  const bool has_failed = end != nullptr && end->status == "failed";
+  if (!there && !has_failed) end = &record->cancel();
+  if (end == nullptr) co_return;
   StoredTurn last = turn->ended(*end, {});
   std::string owner = tenant;
   co_await ends_->store(std::move(owner), std::move(last));

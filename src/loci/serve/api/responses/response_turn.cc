@@ -273,7 +273,9 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
     std::vector<TokenId> sequence = prompt;
     sequence.insert(sequence.end(), choices.front().tokens.begin(), choices.front().tokens.end());
     const StoredTurn ended = turn->ended(turn->record->finish(choices.front(), usage), std::move(sequence));
-    return named_quota_error(store->commit_turn(owner, ended), field);
+    const Status status = named_quota_error(store->commit_turn(owner, ended), field);
+    if (status.ok()) turn->record->stored();
+    return status;
   };
   return out;
 }

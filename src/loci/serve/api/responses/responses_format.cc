@@ -22,7 +22,6 @@ const ResponseEnd& ResponseRecord::finish(const FinishedChoice& choice, const Re
 }
 
 const ResponseEnd& ResponseRecord::fail(const ApiError& error) {
-  // A turn that could not be committed was finished before.
   end_ = ResponseEnd{.status = "failed", .completed_at = 0, .output = {}, .usage = {}, .error = error};
   return *end_;
 }

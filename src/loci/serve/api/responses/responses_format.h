@@ -21,16 +21,21 @@ class ResponseRecord {
   explicit ResponseRecord(ResponseHead head) : head_(std::move(head)) {}
 
   const ResponseHead& head() const { return head_; }
-  // The first call of these three makes the end; later calls return it.
+  // The first call makes the end; later ones return it. A turn that is finished and cannot be stored fails, or
+  // is cancelled, after that.
   const ResponseEnd& finish(const FinishedChoice& choice, const ReplyUsage& usage);
   const ResponseEnd& fail(const ApiError& error);
   const ResponseEnd& cancel();
   // Null: not yet.
   const ResponseEnd* ended() const { return end_ ? &*end_ : nullptr; }
+  // The store has the finished turn.
+  void stored() { is_stored_ = true; }
+  bool is_stored() const { return is_stored_; }
 
  private:
   ResponseHead head_;
   std::optional<ResponseEnd> end_;
+  bool is_stored_ = false;
 };
 
 // The stream's last event of a response whose generation was refused; `number` is its sequence number.
