@@ -56,13 +56,13 @@ bool is_no_file(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode);
 }
 
-Status replace_file(const std::string& path, std::string_view content) {
+Status replace_file(const std::string& path, std::string_view content, mode_t new_mode) {
   LOCI_RETURN_IF_ERROR(refuse_others(path));
   const std::string real = behind_links(path);
   struct stat facts{};
   const bool there = ::stat(path.c_str(), &facts) == 0;
   const std::string fresh = fmt::format("{}.new-{}", real, ::getpid());
-  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, new_mode);
   if (file < 0) return failed_with(errno, path, "a new file beside it can't be made");
   if (there && ::fchmod(file, facts.st_mode & 07777) != 0) (void)errno;
   errno = 0;

@@ -2,6 +2,8 @@
 // Files that outlive a loss of power as soon as a call returns. All of these: thread-safe.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -21,9 +23,9 @@ std::string behind_links(const std::string& path);
 bool is_no_file(const std::string& path);
 
 // Replaces the content of the file that the path leads to, through links too, in one step: whatever ends the
-// process or the machine, it has the old one or the new one. A new file has mode 0600. Errors: as of a write;
-// kUnavailable if the path leads to no file.
-Status replace_file(const std::string& path, std::string_view content);
+// process or the machine, it has the old one or the new one. It keeps its mode; a new file has this one, less
+// what the process masks. Errors: as of a write; kUnavailable if the path leads to no file.
+Status replace_file(const std::string& path, std::string_view content, mode_t new_mode = 0600);
 
 // Who reads a file, changes what it read and replaces the file holds this from before it reads, so that no
 // change of another process gets lost. Waits for whoever has it; closing the descriptor ends it. The lock is

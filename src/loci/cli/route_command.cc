@@ -43,6 +43,10 @@ struct RouteFlags {
   HttpServer::Options http;
 };
 
+LogFormat log_format_of(const RouteFlags& flags) {
+  return flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+}
+
 // Everything that routes, in the order in which it must be taken down.
 struct Routing {
   SystemClock clock;
@@ -143,7 +147,7 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   watch_members(routing, std::move(table));
   const std::string url = fmt::format("{}://{}", flags.http.tls.given() ? "https" : "http",
                                       authority_of(flags.http.host, routing.server->port()));
-  print_front_ready(url, flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  print_front_ready(url, log_format_of(flags));
   return {};
 }
 
@@ -151,8 +155,7 @@ int run_route(RouteFlags& flags) {
   raise_descriptor_limit();
   block_operator_signals();
   Routing routing;
-  routing.log =
-      make_logger(flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText, flags.log_level);
+  routing.log = make_logger(log_format_of(flags), flags.log_level);
   const OperatorSignals signals(*routing.log);
   Nanos drain_timeout = 0;
   if (const Status status = start(flags, routing, drain_timeout); !status.ok()) {

@@ -16,6 +16,7 @@
 #include "loci/cluster/resumed_request.h"
 #include "loci/memory/chain_key.h"
 #include "loci/serve/http/page_guard.h"
+#include "loci/serve/http/server_address.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/postgres_url.h"
 #include "loci/serve/store/store_keeper.h"
@@ -25,9 +26,7 @@ namespace loci {
 namespace {
 
 // As others reach it.
-std::string reachable_host(const std::string& host) {
-  return host == "0.0.0.0" || host == "::" ? machine_name() : host;
-}
+std::string reachable_host(const std::string& host) { return is_any_address(host) ? machine_name() : host; }
 
 }  // namespace
 

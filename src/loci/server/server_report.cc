@@ -147,8 +147,7 @@ std::vector<ReportRow> rows_of(const ServerConfig& config, const LoadedEngine& l
 }
 
 std::string url_of(const HttpServer::Options& http, std::uint16_t port) {
-  const bool every = http.host == "0.0.0.0" || http.host == "::";
-  const std::string name = every ? "127.0.0.1" : http.host;
+  const std::string name = is_any_address(http.host) ? "127.0.0.1" : http.host;
   return fmt::format("{}://{}", http.tls.given() ? "https" : "http", authority_of(name, port));
 }
 

@@ -10,6 +10,7 @@
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
 #include "loci/cluster/member.h"
+#include "loci/serve/http/server_address.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/server/open_members.h"
 
@@ -35,7 +36,7 @@ std::vector<Option> cluster_options() {
   advertise.set = [set = advertise.set](ServerConfig& flags, const std::string& text) -> Status {
     if (text.empty()) return set(flags, text);
     LOCI_ASSIGN_OR_RETURN(const auto address, parse_member_address(text));
-    if (address.first == "0.0.0.0" || address.first == "::")
+    if (is_any_address(address.first))
       return invalid_argument(fmt::format(
           "expected an address at which others reach this server, found one to listen on, \"{}\"", text));
     return set(flags, text);

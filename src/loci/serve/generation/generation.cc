@@ -444,12 +444,10 @@ asio::awaitable<void> Generation::commit() {
 asio::awaitable<Status> Generation::store_turn() {
   const auto job = [this] { return prepared_.commit(choices_, usage()); };
   for (bool is_first = true;; is_first = false) {
-    Status status =
-        co_await services_.store_thread.run(sink_.origin().tenant->id, job, AtStandstill::kWait);
+    Status status = co_await services_.store_thread.run(sink_.origin().tenant->id, job, AtStandstill::kWait);
     const bool may_be_taken_later = status.code() == StatusCode::kUnavailable;
     if (!may_be_taken_later || sink_.has_reader() || sink_.gone()) co_return status;
-    if (is_first)
-      services_.log->warn("a turn can't be stored, which is tried again: {}", status.message());
+    if (is_first) services_.log->warn("a turn can't be stored, which is tried again: {}", status.message());
     asio::steady_timer pause(sink_.origin().io, kStorePause);
     boost::system::error_code ignored;
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));

@@ -303,7 +303,8 @@ TEST_F(GenerationTest, ATurnForWhichNobodyWaitsIsStoredOnceTheStoreTakesIt) {
   const Status away(StatusCode::kUnavailable, "the disk is full");
   int attempts = 0;
   commit_ = [&](auto&&...) { return ++attempts < 3 ? away : Status(); };
-  EXPECT_EQ(stream(10, false).stream, "begin finish0 the conversation store cannot do this now; try again later");
+  EXPECT_EQ(stream(10, false).stream,
+            "begin finish0 the conversation store cannot do this now; try again later");
   EXPECT_EQ(attempts, 1) << "its client is told at once";
   has_reader_ = false;
   attempts = 0;

@@ -27,6 +27,8 @@ std::string authority_of(std::string_view host, std::uint16_t port) {
   return authority_of(host, std::to_string(port));
 }
 
+bool is_any_address(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
 Result<ServerAddress> parse_server_url(std::string_view url, const std::string& authorities) {
   const std::string whole(url);
   const bool is_https = url.starts_with("https://");

@@ -15,6 +15,9 @@ namespace loci {
 std::string authority_of(std::string_view host, std::string_view port);
 std::string authority_of(std::string_view host, std::uint16_t port);
 
+// Whether who listens there is reached at each address of its machine, and nobody by this one.
+bool is_any_address(std::string_view host);
+
 struct ServerAddress {
   std::string host;
   std::string port;

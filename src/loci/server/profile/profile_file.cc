@@ -181,12 +181,10 @@ std::string processor_name() {
   return "unknown";
 }
 
-// What is written first, beside the file, in a folder that is made.
-std::string fresh_file(const std::string& path) {
+void make_folder_of(const std::string& path) {
   std::error_code error;
-  const std::filesystem::path file(path);
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
-  return fmt::format("{}.{}", path, ::getpid());
+  const std::filesystem::path folder = std::filesystem::path(behind_links(path)).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
 }
 
 }  // namespace
@@ -266,27 +264,27 @@ bool can_write_profile(const std::string& path) {
   std::error_code error;
   if (path.empty() || std::filesystem::is_directory(path, error)) return false;
   if (is_no_file(path)) return ::access(path.c_str(), W_OK) == 0;
-  const std::string fresh = fresh_file(behind_links(path));
+  make_folder_of(path);
+  const std::string fresh = fmt::format("{}.{}", behind_links(path), ::getpid());
   const bool out = std::ofstream(fresh, std::ios::trunc).is_open();
   std::filesystem::remove(fresh, error);
   return out;
 }
 
 Status write_profile(const std::string& path, const CostProfile& profile) {
-  // A device or a pipe is written to; a file, be it behind a link, is replaced.
-  const bool is_replaced = !is_no_file(path);
-  const std::string real = behind_links(path);
-  const std::string fresh = is_replaced ? fresh_file(real) : path;
+  constexpr mode_t kForAll = 0644;  // there is nothing secret in it
+  if (!is_no_file(path)) {
+    make_folder_of(path);
+    return replace_file(path, format_profile(profile), kForAll);
+  }
+  // A device or a pipe is written to.
   errno = 0;
-  std::ofstream out(fresh, std::ios::trunc);
+  std::ofstream out(path);
   out << format_profile(profile);
   out.close();
-  const bool is_kept = out && (!is_replaced || std::rename(fresh.c_str(), real.c_str()) == 0);
-  if (is_kept) return {};
-  const std::string why = errno != 0 ? std::strerror(errno) : "cannot be written";
-  std::error_code ignored;
-  if (is_replaced) std::filesystem::remove(fresh, ignored);
-  return Status(StatusCode::kUnavailable, fmt::format("{}: {}", path, why));
+  if (out) return {};
+  return Status(StatusCode::kUnavailable,
+                fmt::format("{}: {}", path, errno != 0 ? std::strerror(errno) : "cannot be written"));
 }
 
 Result<CostProfile> read_profile(const std::string& path) {

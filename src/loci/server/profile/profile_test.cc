@@ -233,6 +233,13 @@ TEST_F(ProfileFolder, AProfileReplacesFilesAlone) {
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(read_profile(file).value().curves, profile.curves);
 
+  // Servers of other users read it, unless its owner forbids that.
+  using std::filesystem::perms;
+  EXPECT_NE(std::filesystem::status(file).permissions() & perms::others_read, perms::none);
+  std::filesystem::permissions(file, perms::owner_read | perms::owner_write);
+  ASSERT_TRUE(write_profile(file, profile).ok());
+  EXPECT_EQ(std::filesystem::status(file).permissions(), perms::owner_read | perms::owner_write);
+
   // A link to a device, which stays both: root could replace the device.
   const std::string device = (folder_ / "device").string();
   std::filesystem::create_symlink("/dev/null", device);
@@ -246,7 +253,8 @@ TEST_F(ProfileFolder, AProfileReplacesFilesAlone) {
   // What can't take its place is not left beside it.
   const std::string taken = (folder_ / "taken.json" / "inside").string();
   std::ofstream((folder_ / "taken.json").string()) << "a file";
-  EXPECT_EQ(write_profile(taken, profile).message(), taken + ": Not a directory");
+  EXPECT_EQ(write_profile(taken, profile).message(),
+            taken + ": a new file beside it can't be made: Not a directory");
 }
 
 TEST_F(ProfileFolder, AnErrorNamesTheFileAndTheField) {

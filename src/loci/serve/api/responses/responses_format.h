@@ -21,8 +21,8 @@ class ResponseRecord {
   explicit ResponseRecord(ResponseHead head) : head_(std::move(head)) {}
 
   const ResponseHead& head() const { return head_; }
-  // The first call makes the end; later ones return it. A turn that is finished and cannot be stored fails, or
-  // is cancelled, after that.
+  // The first call makes the end; later ones return it. A turn that is finished and cannot be stored fails,
+  // or is cancelled, after that.
   const ResponseEnd& finish(const FinishedChoice& choice, const ReplyUsage& usage);
   const ResponseEnd& fail(const ApiError& error);
   const ResponseEnd& cancel();
