@@ -41,11 +41,12 @@ for group in "$@"; do
       pip_install build/deploy-venv --no-deps "$schemas"
       echo "$schemas" > build/deploy-venv/schemas ;;
     node)
-      packages="openai@7.57.0"
+      # happy-dom: a browser's document, for the web page; the newest that Debian 12's node runs.
+      packages="openai@7.57.0 happy-dom@15.11.7"
       if [[ "$(cat build/clients-node/installed 2>/dev/null)" == "$packages" ]]; then continue; fi
       step "Installing $packages into build/clients-node"
       mkdir -p build/clients-node
-      (cd build/clients-node && echo '{"private": true, "type": "module"}' > package.json && npm install --loglevel=error --no-audit --no-fund "$packages") ||
+      (cd build/clients-node && echo '{"private": true, "type": "module"}' > package.json && npm install --loglevel=error --no-audit --no-fund $packages) ||
         fail "npm could not install $packages: mend what it says above (its registry, the network), then try again"
       echo "$packages" > build/clients-node/installed ;;
     *) fail "clients.sh: no group of clients is named \"$group\"" ;;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenAI's client for Node against the server: each check of openai_client.mjs is a test."""
+"""Programs for Node against the server: OpenAI's client, and the web page. Each of their checks is a test."""
 import os
 import re
 import shutil
@@ -11,14 +11,28 @@ from checks import KEY
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "..", "..", "build", "clients-node")
-PROGRAM = os.path.join(HERE, "openai_client.mjs")
-with open(PROGRAM, encoding="utf-8") as program:
-    CHECKS = re.search(r"^const checks = \{ (.*) \};$", program.read(), re.M).group(1).split(", ")
-pytestmark = pytest.mark.skipif(not (shutil.which("node") and os.path.isdir(os.path.join(FOLDER, "node_modules", "openai"))),
-                                reason="node or its package is missing: scripts/clients.sh node")
+WEB = os.path.join(HERE, "..", "..", "web")
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_check(url, check):
-    ended = subprocess.run(["node", PROGRAM, url, KEY, check], cwd=FOLDER, capture_output=True, text=True, timeout=120)
+def checks_of(program):
+    with open(os.path.join(HERE, program), encoding="utf-8") as text:
+        return re.search(r"^const checks = \{ (.*) \};$", text.read(), re.M).group(1).split(", ")
+
+
+CHECKS = [(program, check) for program in ("openai_client.mjs", "page.mjs") for check in checks_of(program)]
+PACKAGES = [os.path.join(FOLDER, "node_modules", package) for package in ("openai", "happy-dom")]
+pytestmark = pytest.mark.skipif(not (shutil.which("node") and all(map(os.path.isdir, PACKAGES))),
+                                reason="node or its packages are missing: scripts/clients.sh node")
+
+
+@pytest.mark.parametrize("program, check", CHECKS)
+def test_check(url, program, check):
+    ended = subprocess.run(["node", os.path.join(HERE, program), url, KEY, check], cwd=FOLDER, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_modules_of_the_page():
+    """What the page makes of texts, without a server: web/*_test.js."""
+    tests = sorted(os.path.join(WEB, name) for name in os.listdir(WEB) if name.endswith("_test.js"))
+    ended = subprocess.run(["node", "--test", *tests], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -37,7 +37,7 @@ namespace {
 
 struct RouteFlags {
   std::string join, secret, policy = "first-token", handover = "predicted", tls_ca, log_level = "info",
-                            log_format = "text", access_log = "on";
+                            log_format = "text", access_log = "on", page = "on";
   std::string max_body = "8MiB", max_bodies = "256MiB", request_timeout = "1h", drain_timeout = "30s";
   std::vector<std::string> allowed_hosts;
   HttpServer::Options http;
@@ -107,6 +107,7 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   }
   out.pages = PageGuard({.origins = {}, .host_names = std::move(names)});
   out.access_log = flags.access_log == "on";
+  out.page = flags.page == "on";
   return out;
 }
 
@@ -237,6 +238,8 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--allowed-host", flags->allowed_hosts, "LOCI_ALLOWED_HOST",
       "further host names by which clients may call this front, with commas between them")
       ->delimiter(',');
+  add("--page", flags->page, "LOCI_PAGE", "show web browsers a chat at /")
+      ->check(CLI::IsMember({"on", "off"}));
   add("--log-level", flags->log_level, "LOCI_LOG_LEVEL", "how much is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
   add("--log-format", flags->log_format, "LOCI_LOG_FORMAT",

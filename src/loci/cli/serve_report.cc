@@ -73,8 +73,9 @@ std::string describe_report(const ServerReport& report) {
   return out +
          fmt::format(
              "ready in {}: {}\n  curl -N {}{} -H 'Content-Type: application/json' \\\n    -d '{}'\n  loci "
-             "chat {}\n",
-             format_duration(report.loading), report.url, report.url, path, body, report.url);
+             "chat {}{}\n",
+             format_duration(report.loading), report.url, report.url, path, body, report.url,
+             report.has_page ? ", or open it in a browser" : "");
 }
 
 void print_report(const ServerReport& report, LogFormat format) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "loci/cluster/front_request.h"
+#include "loci/serve/page/page.h"
 #include "loci/serve/telemetry/log_line.h"
 #include "loci/serve/wire/json_parse.h"
 #include "loci/serve/wire/sse.h"
@@ -151,7 +152,8 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
     const std::string_view path = exchange.path();
     const http::verb method = exchange.request().method;
     const bool is_health = path == "/health" || path == "/v1/health";
-    const bool is_own = is_health || path == "/live" || path == "/metrics";
+    const bool is_page = options_.page && is_page_path(path);
+    const bool is_own = is_health || path == "/live" || path == "/metrics" || is_page;
     // A key excuses no name: a page whose name was bound to this address may send any. A preflight does
     // nothing.
     std::optional<ApiError> stranger;
@@ -167,6 +169,8 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
       co_await exchange.respond(std::move(response));
     } else if (path == "/metrics") {
       co_await answer_metrics(exchange);
+    } else if (is_page) {
+      co_await answer_page(exchange);
     } else {
       co_await pass_on(exchange);
     }
@@ -454,6 +458,15 @@ asio::awaitable<void> Front::answer_other_method(Exchange& exchange) {
                                           kAllowed, exchange.request().method_text),
                               "method_not_allowed");
   co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
+}
+
+asio::awaitable<void> Front::answer_page(Exchange& exchange) {
+  std::optional<HttpResponse> file = page_response(exchange.path(), exchange.request());
+  if (file)
+    co_await exchange.respond(*std::move(file));
+  else
+    co_await refuse(exchange, RoutedApi::kOpenAi,
+                    http_error(404, "the page has no file of this name", "not_found"));
 }
 
 asio::awaitable<void> Front::answer_health(Exchange& exchange) {

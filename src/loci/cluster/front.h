@@ -48,6 +48,7 @@ struct FrontOptions {
   // its stream ends with its instance.
   std::uint64_t kept_bytes_max = std::uint64_t{256} << 20;
   bool access_log = true;
+  bool page = true;  // there is a web page (serve/page)
 };
 
 // Counters for /metrics.
@@ -163,6 +164,7 @@ class Front {
   boost::asio::awaitable<void> answer_other_method(Exchange& exchange);
   boost::asio::awaitable<void> answer_health(Exchange& exchange);
   boost::asio::awaitable<void> answer_metrics(Exchange& exchange);
+  boost::asio::awaitable<void> answer_page(Exchange& exchange);
   boost::asio::awaitable<void> refuse(Exchange& exchange, RoutedApi api, ApiError error);
   // True: its port takes connections.
   boost::asio::awaitable<bool> takes_connections(const Member& member);

@@ -70,6 +70,7 @@ void make_services(ServerParts& parts) {
       static_cast<std::uint32_t>(std::max<std::size_t>(config.http.limits.connections_max / 2, 1));
   const ApiOptions options{.pages = page_guard(config),
                            .access_log = config.access_log,
+                           .page = config.page,
                            .metrics_access = config.metrics_access,
                            .body_bytes_max = config.http.limits.body_bytes_max,
                            .reads_max = reads_max};

@@ -94,6 +94,7 @@ struct ServerConfig {
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;
   bool access_log = true;
+  bool page = true;  // there is a web page
   Access metrics_access = Access::kOpen;
   ServerFolders folders;
 };

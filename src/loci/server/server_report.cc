@@ -159,6 +159,7 @@ ServerReport server_report(const ServerConfig& config, const LoadedEngine& loade
                       .note = {},
                       .url = url_of(config.http, port),
                       .has_chat_template = served.model->chat_template.has_value(),
+                      .has_page = config.page,
                       .loading = loading};
   const std::uint64_t tokens = sequence_tokens(loaded.core);
   if (tokens < loaded.core.context_tokens) {

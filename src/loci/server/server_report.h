@@ -25,6 +25,7 @@ struct ServerReport {
   std::string note;  // what the operator should know; empty: nothing
   std::string url;
   bool has_chat_template = false;
+  bool has_page = false;
   Nanos loading = 0;  // how long it took
 };
 

@@ -58,6 +58,7 @@ std::optional<ApiError> check_content_type(const HttpRequest& request) {
 
 Api::Api(ApiServices& services) : services_(services) {
   add_operations_endpoints(router_, services_);
+  add_page_endpoints(router_, services_);
   add_models_endpoints(router_, services_);
   add_chat_endpoints(router_, services_);
   add_completions_endpoints(router_, services_);

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The web page as the server gives it, in a browser's place: page.mjs URL KEY CHECK, run where node finds happy-dom. It
+// has no screen; what a person does and sees is what the elements say.
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { createRequire } from "node:module";
+import os from "node:os";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(process.cwd() + "/");
+const { Window } = await import(pathToFileURL(require.resolve("happy-dom")).href);
+const [url, key, name] = process.argv.slice(2);
+const { fetch } = globalThis;
+
+// --- the page ---
+
+let window;
+const at = (id) => window.document.getElementById(id);
+const all = (selector) => [...window.document.querySelectorAll(selector)];
+
+async function until(what, done, seconds = 60) {
+  for (const end = Date.now() + 1000 * seconds; Date.now() < end;) {
+    if (done()) return;
+    await new Promise((next) => setTimeout(next, 20));
+  }
+  assert.fail(`${what}: not after ${seconds} s; the page says "${at("state").textContent}", and of the conversation "${at("log").textContent.slice(-300)}"`);
+}
+
+// The modules that the server has, in a folder that goes with the process. Each page's are new ones.
+async function save(folder, file) {
+  const answer = await fetch(`${url}/page/${file}`);
+  assert.equal(answer.status, 200, file);
+  assert.match(answer.headers.get("content-type"), /^text\/javascript/);
+  const text = await answer.text();
+  fs.writeFileSync(path.join(folder, file), text);
+  for (const [, other] of text.matchAll(/^import .* from "\.\/(.*)";$/gm))
+    if (!fs.existsSync(path.join(folder, other))) await save(folder, other);
+}
+
+async function open(hash = "") {
+  const answer = await fetch(url + "/");
+  assert.equal(answer.status, 200);
+  window = new Window({ url: url + "/" + hash, width: 1400, height: 900 });
+  const html = (await answer.text()).replace(/<(link|script)[^>]*>/g, "");
+  window.document.write(html);
+  // As a browser's page sends it: to its own origin.
+  const send = (target, options = {}) => fetch(new URL(target, url), { ...options, headers: { ...options.headers, Origin: url } });
+  for (const [global, value] of Object.entries({
+    window, document: window.document, location: window.location, history: window.history, localStorage: window.localStorage,
+    sessionStorage: window.sessionStorage, navigator: window.navigator, fetch: send,
+  })) Object.defineProperty(globalThis, global, { value, configurable: true, writable: true });
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "loci-page-"));
+  process.on("exit", () => fs.rmSync(folder, { recursive: true, force: true }));
+  fs.writeFileSync(path.join(folder, "package.json"), '{"type": "module"}');
+  await save(folder, "app.js");
+  await import(pathToFileURL(path.join(folder, "app.js")).href);
+}
+
+async function openWithKey(hash) {
+  await open(hash);
+  await until("it asks for a key", () => at("key-dialog").open);
+  at("key").value = key;
+  at("key-dialog").close();
+  await until("the models are there", () => all("#model option").length > 0);
+}
+
+const isIdle = () => at("stop").hidden;
+
+async function ask(text) {
+  at("text").value = text;
+  at("composer").dispatchEvent(new window.Event("submit", { cancelable: true }));
+  await until("the reply runs", () => !isIdle());
+  await until("the reply is there", isIdle, 120);
+}
+
+function brief() {
+  at("max-tokens").value = "12";
+  at("temperature").value = "0";
+}
+
+// --- what a person does ---
+
+async function keyIsAskedFor() {
+  await open();
+  await until("it asks for a key", () => at("key-dialog").open);
+  at("key").value = "wrong";
+  at("key-dialog").close();
+  await until("it asks again", () => at("key-dialog").open && /does not know/.test(at("key-note").textContent));
+}
+
+async function conversationIsKept() {
+  await openWithKey();
+  brief();
+  await ask("My name is Ann.");
+  await ask("What is my name?");
+  assert.equal(all(".message.user").length, 2);
+  const [, second] = all(".message.assistant");
+  assert.ok(all(".message.assistant > .text")[0].textContent.trim(), "a reply has text");
+  assert.match(second.querySelector(".origin").textContent, /[0-9]+ tokens of [0-9]+ remembered/);
+  assert.match(second.querySelector(".origin").textContent, /first token after .*s/);
+  await until("the list has it", () => /My name is Ann/.test(all("#talk-list .now")[0]?.textContent ?? ""));
+  const said = all(".message > .text").map((one) => one.textContent);
+
+  // Another page finds it, by its address.
+  await openWithKey(window.location.hash);
+  await until("the conversation is there", () => all(".message").length === 4);
+  assert.deepEqual(all(".message > .text").map((one) => one.textContent), said);
+
+  // The last turn is asked again, and both are deleted.
+  brief();
+  all(".message:last-child .again")[0].dispatchEvent(new window.Event("click"));
+  await until("it runs again", () => !isIdle());
+  await until("it has run again", isIdle);
+  assert.equal(all(".message").length, 4, "it took the place of the last one");
+  const remove = all("#talk-list .now .delete")[0];
+  remove.dispatchEvent(new window.Event("click"));
+  assert.equal(remove.textContent, "Delete?");
+  remove.dispatchEvent(new window.Event("click"));
+  await until("it is gone", () => !/My name is Ann/.test(at("talk-list").textContent));
+  assert.equal(all(".message").length, 0);
+}
+
+async function replyIsStopped() {
+  await openWithKey();
+  at("text").value = "Write a long story.";
+  at("composer").dispatchEvent(new window.Event("submit", { cancelable: true }));
+  await until("it writes", () => all(".message.assistant > .text")[0]?.textContent.length > 0);
+  at("stop").dispatchEvent(new window.Event("click"));
+  await until("it stops", isIdle);
+  assert.match(at("log").textContent, /The server keeps nothing of this turn/);
+  assert.equal(at("text").value, "Write a long story.", "to be written otherwise");
+  await until("an empty conversation is not kept", () => all("#talk-list li").length === 0);
+}
+
+async function memoryIsShown() {
+  await openWithKey();
+  await until("the tiers are there", () => all(".tier").length > 0);
+  assert.match(all(".tier h3")[0].textContent, /^Device192 MiB/);
+  brief();
+  await ask("Hello.");
+  await until("the figures follow", () => /of [1-9][0-9,]* prompt tokens remembered/.test(at("tiers").textContent));
+}
+
+async function markupStaysText() {
+  await openWithKey();
+  brief();
+  await ask("<img src=x onerror=alert(1)> **hi**");
+  assert.equal(all(".message.user")[0].textContent, "<img src=x onerror=alert(1)> **hi**");
+  assert.equal(all("#log img").length, 0);
+}
+
+// One check a run: node_test.py names it.
+const checks = { keyIsAskedFor, conversationIsKept, replyIsStopped, memoryIsShown, markupStaysText };
+await checks[name]();
+process.exit(0); // the page looks at the server for as long as it is open

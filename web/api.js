@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requests that the page sends: to the server that it came from, and to no other.
+import {EventReader} from "./sse.js";
+
+const KEY = "loci-key"; // in this tab alone: another tab, or the next person, is asked again
+
+/** What a server said no to: `status` is that of HTTP, 0 where nothing answered; `code` is the error's. */
+export class ApiFailure extends Error {
+  constructor(status, code, message) {
+    super(message);
+    Object.assign(this, {status, code});
+  }
+}
+
+export function setKey(key) {
+  if (key) sessionStorage.setItem(KEY, key);
+  else sessionStorage.removeItem(KEY);
+}
+
+export function hasKey() {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
+async function send(method, path, body, signal) {
+  const headers = {};
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers.Authorization = `Bearer ${key}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(path, {method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal, cache: "no-store"});
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiFailure(0, "no_answer", "The server does not answer.");
+  }
+  if (!answer.ok) throw await failureOf(answer);
+  return answer;
+}
+
+async function failureOf(answer) {
+  const text = await answer.text().catch(() => "");
+  try {
+    const {error} = JSON.parse(text);
+    return new ApiFailure(answer.status, error.code ?? "", error.message);
+  } catch {
+    return new ApiFailure(answer.status, "", text.slice(0, 500) || `The server answered with ${answer.status}.`);
+  }
+}
+
+async function json(method, path, body) {
+  return (await send(method, path, body)).json();
+}
+
+export const health = () => json("GET", "/health");
+export const models = async () => (await json("GET", "/v1/models")).data;
+export const metrics = async () => (await send("GET", "/metrics")).text();
+
+/** A page of the caller's conversations, the last active first, behind the one named `after`. */
+export const listTalks = (after) => json("GET", `/v1/conversations?limit=50${after ? `&after=${encodeURIComponent(after)}` : ""}`);
+export const newTalk = () => json("POST", "/v1/conversations", {});
+export const deleteItem = (talk, id) => json("DELETE", `/v1/conversations/${encodeURIComponent(talk)}/items/${encodeURIComponent(id)}`);
+export const deleteTalk = (id) => json("DELETE", `/v1/conversations/${encodeURIComponent(id)}`);
+
+/** All items of a conversation, the oldest first. */
+export async function itemsOf(id) {
+  const items = [];
+  for (let after = ""; ;) {
+    const path = `/v1/conversations/${encodeURIComponent(id)}/items?order=asc&limit=100`;
+    const page = await json("GET", after ? `${path}&after=${encodeURIComponent(after)}` : path);
+    items.push(...page.data);
+    if (!page.has_more || page.data.length === 0) return items;
+    after = page.last_id;
+  }
+}
+
+/** Asks for a response and calls `on(event)` with each of its stream's events. Returns at the stream's end. */
+export async function respond(request, on, signal) {
+  const answer = await send("POST", "/v1/responses", {...request, stream: true}, signal);
+  const events = new EventReader();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    let piece;
+    try {
+      piece = await reader.read();
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new ApiFailure(0, "broken_off", "The connection broke off within the reply.");
+    }
+    if (piece.done) return;
+    for (const {data} of events.push(piece.value)) on(JSON.parse(data));
+  }
+}
