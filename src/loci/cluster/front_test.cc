@@ -52,6 +52,14 @@ TEST_F(FrontTest, ItsOwnPathsAreRead) {
   }
 }
 
+TEST_F(FrontTest, HasThePageItself) {
+  const std::string page = get("/");
+  EXPECT_TRUE(page.starts_with("HTTP/1.1 200")) << page;
+  EXPECT_NE(page.find("<title>Loci</title>"), std::string::npos);
+  EXPECT_TRUE(get("/page/none.js").starts_with("HTTP/1.1 404"));
+  EXPECT_TRUE(post("/", "{}").starts_with("HTTP/1.1 405"));
+}
+
 TEST_F(FrontTest, GarbageOfAnInstanceIsAnotherInstancesChance) {
   for (const std::string& garbage :
        {std::string("garbage\r\n\r\n"), std::string(), std::string("HTTP/1.1 999999 x\r\n\r\n"),

@@ -42,6 +42,12 @@ Option host_option(const std::string& group) {
   return host;
 }
 
+Option page_option(const std::string& group) {
+  return switch_option(
+      {group, "--page", "show web browsers a page at /: a chat, and a picture of where state is kept"},
+      [](auto& flags) -> auto& { return flags.page; });
+}
+
 }  // namespace
 
 std::vector<Option> network_options() {
@@ -59,9 +65,7 @@ std::vector<Option> network_options() {
       path_option(
           {group, "--tls-key", "a PEM file with the certificate's private key, without a pass phrase"},
           [](auto& flags) -> auto& { return flags.http.tls.key; }),
-      switch_option({group, "--page",
-                     "show web browsers a page at /: a chat, and a picture of where state is kept"},
-                    [](auto& flags) -> auto& { return flags.page; }),
+      page_option(group),
       list_option(
           {group, "--cors-origin",
            "the origins (https://chat.example) whose web pages may use the API; * allows every origin"},

@@ -186,6 +186,33 @@ TEST_F(ApiTest, PagesAreNoOperators) {
   EXPECT_EQ(status_of(ask("GET /v1/loci/warm", kHost + "Origin: null\r\n")), 403);
 }
 
+// It holds nothing of anybody's, and asks for the key that the API wants.
+TEST_F(ApiTest, ThePageIsForAnyone) {
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {}});
+  const std::string page = ask("GET /", kHost);
+  EXPECT_EQ(status_of(page), 200);
+  EXPECT_NE(page.find("Content-Type: text/html"), std::string::npos);
+  EXPECT_NE(page.find("<title>Loci</title>"), std::string::npos);
+  EXPECT_EQ(status_of(ask("HEAD /page/app.js", kHost)), 200);
+  EXPECT_EQ(status_of(ask("GET /page/none.js", kHost)), 404);
+  EXPECT_EQ(status_of(ask("POST /", kHost)), 405);
+}
+
+TEST_F(ApiTest, NoPageWhereTheOptionsHaveNone) {
+  ApiOptions options;
+  options.page = false;
+  start(std::move(options));
+  EXPECT_EQ(status_of(ask("GET /", kHost)), 404);
+  EXPECT_EQ(status_of(ask("GET /page/app.js", kHost)), 404);
+}
+
+// Else a stranger's name that leads here would be a page of this server's to the browser.
+TEST_F(ApiTest, WithoutKeysThePageHasNoForeignName) {
+  start({});
+  EXPECT_EQ(status_of(ask("GET /", kHost)), 200);
+  EXPECT_EQ(status_of(ask("GET /", "Host: evil.example\r\n")), 403);
+}
+
 TEST_F(ApiTest, MetricsAreOpenByDefault) {
   start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
   EXPECT_EQ(status_of(ask("GET /metrics", kHost)), 200);

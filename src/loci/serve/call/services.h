@@ -24,7 +24,7 @@ namespace loci {
 struct ApiOptions {
   PageGuard pages;  // which web pages may use the server
   bool access_log = true;
-  bool page = true;  // there is a web page
+  bool page = true;                       // there is a web page
   Access metrics_access = Access::kOpen;  // of /metrics, which tells of all tenants together
   std::uint64_t body_bytes_max = HttpLimits().body_bytes_max;  // of a request
   // Of answers out of the store that their clients have yet to take, all together (byte_budget.h).

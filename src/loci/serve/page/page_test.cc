@@ -43,7 +43,8 @@ TEST(Page, WhatItsFilesNameIsThere) {
 }
 
 TEST(Page, HasNoOtherFiles) {
-  for (const char* path : {"/page/", "/page/none.js", "/page/markdown_test.js", "/page/../index.html", "/index.html", "/v1/models"})
+  for (const char* path : {"/page/", "/page/none.js", "/page/markdown_test.js", "/page/../index.html",
+                           "/index.html", "/v1/models"})
     EXPECT_FALSE(page_response(path, {})) << path;
   EXPECT_FALSE(is_page_path("/pages"));
 }
