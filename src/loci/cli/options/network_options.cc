@@ -48,6 +48,13 @@ Option page_option(const std::string& group) {
       [](auto& flags) -> auto& { return flags.page; });
 }
 
+Option cors_option(const std::string& group) {
+  return list_option(
+      {group, "--cors-origin",
+       "the origins (https://chat.example) whose web pages may use the API; * allows every origin"},
+      "ORIGIN", [](auto& flags) -> auto& { return flags.cors_origins; }, parse_origins, same_list);
+}
+
 }  // namespace
 
 std::vector<Option> network_options() {
@@ -66,10 +73,7 @@ std::vector<Option> network_options() {
           {group, "--tls-key", "a PEM file with the certificate's private key, without a pass phrase"},
           [](auto& flags) -> auto& { return flags.http.tls.key; }),
       page_option(group),
-      list_option(
-          {group, "--cors-origin",
-           "the origins (https://chat.example) whose web pages may use the API; * allows every origin"},
-          "ORIGIN", [](auto& flags) -> auto& { return flags.cors_origins; }, parse_origins, same_list),
+      cors_option(group),
       list_option(
           {group, "--allowed-host",
            "further host names by which clients may call a server that has no API keys; a request "
