@@ -18,4 +18,5 @@ until url="$(sed -nE '/^ready in |"ready"/s/.*(https?:\/\/[^" ]+).*/\1/p' "$log"
   kill -0 "$server" 2>/dev/null || { tail -3 "$log" >&2; fail "the server did not start: see the lines above"; }
   sleep 0.1
 done
+if grep -q "open it in a browser" "$log"; then step "Open $url in a browser, or chat here"; fi
 build/release/loci chat "$url"
