@@ -73,6 +73,11 @@ export async function itemsOf(id) {
   }
 }
 
+/** The last items of a conversation, the oldest first: at least those of its last turn. */
+export async function lastItemsOf(id) {
+  return (await json("GET", `/v1/conversations/${encodeURIComponent(id)}/items?limit=20`)).data.reverse();
+}
+
 /** Asks for a response and calls `on(event)` with each of its stream's events. Returns at the stream's end. */
 export async function respond(request, on, signal) {
   const answer = await send("POST", "/v1/responses", {...request, stream: true}, signal);

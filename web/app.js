@@ -10,7 +10,7 @@ const at = (id) => document.getElementById(id);
 const view = new TalkView(at("log"), tryAgain);
 
 let talk = null; // the id of the conversation that is open; null: it is new
-let items = []; // of the open one, as far as the server has it
+let items = []; // of the open one: all where the server stores none, else those of its last turn at least
 let isStored = true; // the server keeps conversations
 let running = null; // an AbortController while a reply is written
 
@@ -207,7 +207,7 @@ async function runTurn(text) {
     if (last === null) throw new api.ApiFailure(0, "broken_off", "The connection broke off within the reply.");
     if (last.status === "failed") throw new api.ApiFailure(0, last.error.code, last.error.message);
     const took = (performance.now() - began) / 1000;
-    const now = isStored ? await api.itemsOf(last.conversation.id) : [...items, messageOf(text), ...last.output];
+    const now = isStored ? await api.lastItemsOf(last.conversation.id) : [...items, messageOf(text), ...last.output];
     signal.throwIfAborted();
     items = now;
     reply.end({note: last.status === "incomplete" ? CUT_SHORT : "", response: last, took, isKept: true});
@@ -265,7 +265,7 @@ async function tryAgain() {
     return;
   }
   items = items.slice(0, first);
-  view.showItems(items);
+  view.takeBack();
   await runTurn(text);
 }
 

@@ -53,6 +53,13 @@ export class TalkView {
     return reply;
   }
 
+  /** Removes the last turn. */
+  takeBack() {
+    const said = [...this.log.querySelectorAll(".user")].at(-1);
+    while (said?.nextSibling) said.nextSibling.remove();
+    said?.remove();
+  }
+
   isAtEnd() {
     return this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
   }
