@@ -16,7 +16,7 @@ export function parseMarkdown(text) {
 
 // --- blocks ---
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*$/;
+const FENCE = /^ {0,3}(?:```|~~~)/;
 const HEADING = /^ {0,3}(#{1,6})\s+(\S.*)$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const QUOTE = /^ {0,3}> ?/;
@@ -35,10 +35,17 @@ function blocks(lines, depth) {
   return out;
 }
 
+// {mark, language}; null: the line opens no code. "```a```" is code within a line.
+function opening(line) {
+  if (!FENCE.test(line)) return null;
+  const said = line.trim(), mark = run(said, 0), rest = said.slice(mark.length).trim();
+  return mark[0] === "`" && rest.includes("`") ? null : {mark, language: rest.split(/\s/, 1)[0]};
+}
+
 function fence(lines, at) {
-  const opened = FENCE.exec(lines[at]);
+  const opened = opening(lines[at]);
   if (!opened) return null;
-  const [, mark, language] = opened;
+  const {mark, language} = opened;
   let end = at + 1;
   const closes = (line) => {
     const said = line.trim();
@@ -128,7 +135,7 @@ function cells(line) {
 
 function paragraph(lines, at, depth) {
   let end = at + 1;
-  const ends = (line) => line.trim() === "" || FENCE.test(line) || HEADING.test(line) || RULE.test(line) ||
+  const ends = (line) => line.trim() === "" || opening(line) || HEADING.test(line) || RULE.test(line) ||
     (depth < DEPTH_MAX && (QUOTE.test(line) || ITEM.test(line)));
   while (end < lines.length && !ends(lines[end])) ++end;
   const children = [];
