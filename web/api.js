@@ -12,9 +12,11 @@ export class ApiFailure extends Error {
   }
 }
 
+/** Keeps the key for this tab, or none. False: a header cannot hold it. */
 export function setKey(key) {
-  if (key) sessionStorage.setItem(KEY, key);
-  else sessionStorage.removeItem(KEY);
+  sessionStorage.removeItem(KEY);
+  if (key !== "" && /^[\x21-\x7e]+$/.test(key)) sessionStorage.setItem(KEY, key);
+  return key === "" || hasKey();
 }
 
 export function hasKey() {
@@ -57,9 +59,17 @@ export const metrics = async () => (await send("GET", "/metrics")).text();
 
 /** A page of the caller's conversations, the last active first, behind the one named `after`. */
 export const listTalks = (after) => json("GET", `/v1/conversations?limit=50${after ? `&after=${encodeURIComponent(after)}` : ""}`);
-export const newTalk = () => json("POST", "/v1/conversations", {});
-export const deleteItem = (talk, id) => json("DELETE", `/v1/conversations/${encodeURIComponent(talk)}/items/${encodeURIComponent(id)}`);
 export const deleteTalk = (id) => json("DELETE", `/v1/conversations/${encodeURIComponent(id)}`);
+
+/** Makes a conversation of these items, and returns its id. */
+export async function newTalk(items = [], signal = undefined) {
+  const atOnce = 20; // as many as one request may bring
+  const post = async (path, body) => (await send("POST", path, body, signal)).json();
+  const {id} = await post("/v1/conversations", {items: items.slice(0, atOnce)});
+  for (let from = atOnce; from < items.length; from += atOnce)
+    await post(`/v1/conversations/${encodeURIComponent(id)}/items`, {items: items.slice(from, from + atOnce)});
+  return id;
+}
 
 /** All items of a conversation, the oldest first. */
 export async function itemsOf(id) {
@@ -77,6 +87,8 @@ export async function itemsOf(id) {
 export async function lastItemsOf(id) {
   return (await json("GET", `/v1/conversations/${encodeURIComponent(id)}/items?limit=20`)).data.reverse();
 }
+
+export const responseOf = (id) => json("GET", `/v1/responses/${encodeURIComponent(id)}`);
 
 /** Asks for a response and calls `on(event)` with each of its stream's events. Returns at the stream's end. */
 export async function respond(request, on, signal) {

@@ -10,7 +10,8 @@ const at = (id) => document.getElementById(id);
 const view = new TalkView(at("log"), tryAgain);
 
 let talk = null; // the id of the conversation that is open; null: it is new
-let items = []; // of the open one: all where the server stores none, else those of its last turn at least
+let lastItem; // the id of the last item that is shown; undefined: there is none
+let items = []; // of the open one, where the server stores none
 let isStored = true; // the server keeps conversations
 let running = null; // an AbortController while a reply is written
 
@@ -38,18 +39,29 @@ function say(text, isBad = false) {
   at("state").classList.toggle("bad", isBad);
 }
 
-/** Asks for a key until the server takes one. */
-async function askForKey(failure) {
-  at("key-note").textContent = api.hasKey() ? failure.message : at("key-note").textContent;
-  at("key").value = "";
-  at("key-dialog").showModal();
-  await new Promise((done) => at("key-dialog").addEventListener("close", done, {once: true}));
-  api.setKey(at("key").value.trim());
+let asking = null; // a promise while the dialog for a key is open
+
+/** Asks for a key, once however many requests lack one. */
+function askForKey(failure) {
+  asking ??= (async () => {
+    let note = api.hasKey() ? failure.message : at("key-note").textContent;
+    api.setKey("");
+    for (let key = ""; key === "";) {
+      at("key-note").textContent = note;
+      at("key-dialog").showModal();
+      await new Promise((done) => at("key-dialog").addEventListener("close", done, {once: true}));
+      key = at("key").value.trim();
+      at("key").value = "";
+      if (!api.setKey(key)) [key, note] = ["", "A key is made of letters, digits and other signs of ASCII."];
+    }
+    asking = null;
+  })();
+  return asking;
 }
 
 /** Calls `ask()` again after a key was given; while the server loads its model or is away, until it is there. */
 async function insist(ask) {
-  for (;;) {
+  for (let pause = 1000; ; pause = Math.min(2 * pause, 8000)) {
     try {
       const answer = await ask();
       say("");
@@ -59,10 +71,10 @@ async function insist(ask) {
         await askForKey(failure);
         continue;
       }
-      const comesLater = failure.status === 0 || failure.status === 503;
+      const comesLater = [0, 408, 429].includes(failure.status) || failure.status >= 500;
       say(failure.message, !comesLater);
       if (!comesLater) throw failure;
-      await new Promise((done) => setTimeout(done, 1000));
+      await new Promise((done) => setTimeout(done, pause));
     }
   }
 }
@@ -85,6 +97,10 @@ async function loadTalks(after = "") {
   try {
     page = await api.listTalks(after);
   } catch (failure) {
+    if (failure.status === 401) {
+      await askForKey(failure);
+      return loadTalks(after);
+    }
     isStored = failure.code !== "store_disabled";
     at("talks-note").textContent = isStored ? failure.message : "This server keeps no conversations: what is said here is lost when the page is closed.";
     return;
@@ -113,13 +129,28 @@ function greet() {
   view.clear(make("h2", {}, "What is on your mind?"), make("p", {}, "The server remembers: a conversation's computed state is kept, and brought back when you go on."));
 }
 
+// The conversation that the page's address names; empty: none.
+function addressed() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return "";
+  }
+}
+
+function followAddress() {
+  if (addressed() === "") startTalk();
+  else if (addressed() !== talk) openTalk(addressed());
+}
+
 function startTalk() {
   running?.abort();
   talk = null;
+  lastItem = undefined;
   items = [];
   greet();
   markOpen();
-  history.replaceState(null, "", "/");
+  if (location.hash) history.pushState(null, "", "/");
   at("text").focus();
 }
 
@@ -128,16 +159,17 @@ async function openTalk(id) {
   talk = id;
   items = [];
   markOpen();
-  history.replaceState(null, "", `#${id}`);
+  if (addressed() !== id) history.pushState(null, "", `#${id}`);
   try {
     const read = await api.itemsOf(id);
     if (talk !== id) return; // another was opened meanwhile
-    items = read;
-    view.showItems(items);
+    lastItem = read.at(-1)?.id;
+    view.showItems(read);
     say("");
   } catch (failure) {
     if (talk !== id) return;
-    startTalk();
+    if (failure.status === 404) startTalk();
+    else view.clear(make("p", {}, "The conversation could not be read."));
     say(failure.message, true);
   }
   at("text").focus();
@@ -186,87 +218,128 @@ async function runTurn(text) {
   running = new AbortController();
   const {signal} = running;
   setRunning(true);
-  const said = view.addText("user", text), reply = view.beginReply();
+  const turn = {text, said: view.addText("user", text), reply: view.beginReply(), made: null, response: null, last: null};
   view.toEnd();
   const began = performance.now();
-  let last = null, made = null; // the conversation, if it begins with this turn
   try {
-    if (isStored && talk === null) {
-      made = (await api.newTalk()).id;
-      signal.throwIfAborted();
-      talk = made;
-      history.replaceState(null, "", `#${talk}`);
-    }
-    await api.respond(requestOf(text), (event) => {
-      if (event.type === "response.output_text.delta") reply.text += event.delta;
-      else if (event.type === "response.reasoning_text.delta") reply.reasoning += event.delta;
-      else if (event.type === "error") throw new api.ApiFailure(0, event.code, event.message);
-      else if (["response.completed", "response.incomplete", "response.failed"].includes(event.type)) last = event.response;
-      reply.changed();
-    }, signal);
-    if (last === null) throw new api.ApiFailure(0, "broken_off", "The connection broke off within the reply.");
-    if (last.status === "failed") throw new api.ApiFailure(0, last.error.code, last.error.message);
-    const took = (performance.now() - began) / 1000;
-    const now = isStored ? await api.lastItemsOf(last.conversation.id) : [...items, messageOf(text), ...last.output];
-    signal.throwIfAborted();
-    items = now;
-    reply.end({note: last.status === "incomplete" ? CUT_SHORT : "", response: last, took, isKept: true});
+    await hear(turn, signal);
+    if (!isStored) items.push(messageOf(text), ...turn.last.output);
+    const note = turn.last.status === "incomplete" ? CUT_SHORT : "";
+    turn.reply.end({note, response: turn.last, took: (performance.now() - began) / 1000, isKept: true});
     say("");
+    await showOthers(turn);
   } catch (failure) {
-    endBadly(failure, said, reply, text);
-    if (made !== null) await dropEmpty(made);
-  } finally {
-    if (running?.signal === signal) {
-      running = null;
-      setRunning(false);
-    }
-    await loadTalks();
+    await endBadly(failure, turn);
   }
+  endRunning(signal);
+  await loadTalks();
 }
 
-// A conversation whose first turn came to nothing. Its turn may not have noticed yet that nobody waits for it.
+function endRunning(signal) {
+  if (running?.signal !== signal) return;
+  running = null;
+  setRunning(false);
+}
+
+// Other pages and clients may have gone on with the conversation: then the model has read what is not shown.
+async function showOthers({last}) {
+  const id = last.conversation?.id;
+  if (!isStored || !id) return;
+  const now = await api.lastItemsOf(id).catch(() => null);
+  if (now === null || talk !== id) return;
+  const before = now.at(-last.output.length - 2)?.id;
+  const isAllShown = before === lastItem || now.length >= 20 && before === undefined;
+  lastItem = now.at(-1)?.id;
+  if (isAllShown) return;
+  await openTalk(id);
+  say("Something else was said in this conversation meanwhile. This is all of it.");
+}
+
+// Shows the reply while it comes. Returns when it has ended well, with `turn.last`; throws where it has not.
+async function hear(turn, signal) {
+  if (isStored && talk === null) {
+    turn.made = await api.newTalk(); // the conversation begins with this turn
+    signal.throwIfAborted();
+    talk = turn.made;
+    history.replaceState(null, "", `#${talk}`);
+  }
+  await api.respond(requestOf(turn.text), (event) => {
+    if (event.type === "response.output_text.delta") turn.reply.text += event.delta;
+    else if (event.type === "response.reasoning_text.delta") turn.reply.reasoning += event.delta;
+    else if (event.type === "response.created") turn.response = event.response.id;
+    else if (event.type === "error") throw new api.ApiFailure(0, event.code, event.message);
+    else if (["response.completed", "response.incomplete", "response.failed"].includes(event.type)) turn.last = event.response;
+    turn.reply.changed();
+  }, signal);
+  if (turn.last === null) throw new api.ApiFailure(0, "broken_off", "The connection broke off within the reply.");
+  if (turn.last.status === "failed") throw new api.ApiFailure(0, turn.last.error.code, turn.last.error.message);
+}
+
+// True: the server has the turn all the same. Null: it does not say.
+async function isKept(response) {
+  if (!isStored || response === null) return false;
+  return api.responseOf(response).then(({status}) => status === "completed" || status === "incomplete",
+    (failure) => (failure.status === 404 ? false : null));
+}
+
+// A turn that failed or was stopped adds nothing to its conversation, so its text is given back.
+async function endBadly(failure, {text, said, reply, made, response}) {
+  const isStopped = failure.name === "AbortError", kept = await isKept(response);
+  if (made !== null && kept === false) await dropEmpty(made);
+  if (!said.isConnected) return reply.end(); // another conversation is open
+  if (kept) {
+    await openTalk(talk);
+    return say("The connection broke off, but the server has the whole reply.");
+  }
+  const notKept = isStopped ? "Stopped. The server keeps nothing of this turn." : "";
+  reply.end({note: kept === null ? "The server does not say whether it has kept this turn: look before you send it again." : notKept});
+  if (!isStopped) view.addText("failed", failure.message);
+  if (at("text").value === "") at("text").value = text;
+  fitText();
+  view.toEnd();
+  if (failure.status === 401) await askForKey(failure);
+  if (failure.code === "model_not_found") await loadModels(); // the server serves another one by now
+}
+
+// A conversation whose first turn came to nothing. The server may not have noticed yet that nobody waits.
 async function dropEmpty(id) {
   if (talk === id) {
     talk = null;
     history.replaceState(null, "", "/");
   }
   for (let attempts = 0; attempts < 10; ++attempts) {
-    const isDone = await api.deleteTalk(id).then(() => true, (failure) => failure.status !== 409);
+    const drop = async () => (await api.lastItemsOf(id)).length > 0 || api.deleteTalk(id);
+    const isDone = await drop().then(() => true, (failure) => failure.status !== 409);
     if (isDone) return;
     await new Promise((done) => setTimeout(done, 200));
   }
 }
 
-// A turn that failed or was stopped adds nothing to its conversation, so its text is given back.
-function endBadly(failure, said, reply, text) {
-  const isStopped = failure.name === "AbortError";
-  reply.end({note: isStopped ? "Stopped. The server keeps nothing of this turn." : ""});
-  if (!isStopped) {
-    view.addText("failed", failure.message);
-    say(failure.status === 401 ? "The server does not take this key." : "", true);
-    if (failure.status === 401) api.setKey("");
-  }
-  if (!said.isConnected) return; // another conversation is open
-  if (at("text").value === "") at("text").value = text;
-  fitText();
-  view.toEnd();
-}
-
-// The last turn is taken back, and asked again.
+// The last message is asked anew, in a conversation that begins with all that was said before it. The old one
+// stays as it is, so nothing is lost whatever becomes of the new one.
 async function tryAgain() {
-  const first = items.findLastIndex((item) => item.type === "message" && item.role === "user");
-  if (running || first < 0) return;
-  const text = textOf(items[first].content);
+  if (running) return;
+  running = new AbortController();
+  const {signal} = running, id = talk;
+  setRunning(true);
+  let text = "";
   try {
-    if (isStored) for (const item of items.slice(first).reverse()) await api.deleteItem(talk, item.id);
+    const known = isStored ? await api.itemsOf(id) : items;
+    const first = known.findLastIndex((item) => item.type === "message" && item.role === "user");
+    text = textOf(known[first]?.content);
+    const before = known.slice(0, Math.max(0, first));
+    const branch = isStored && before.length > 0 ? await api.newTalk(before, signal) : null;
+    signal.throwIfAborted();
+    talk = branch;
+    lastItem = before.at(-1)?.id;
+    items = before;
+    view.takeBack();
   } catch (failure) {
-    await openTalk(talk); // some of it may be gone
-    say(failure.message, true);
-    return;
+    text = "";
+    if (failure.name !== "AbortError") say(failure.message, true);
   }
-  items = items.slice(0, first);
-  view.takeBack();
-  await runTurn(text);
+  endRunning(signal);
+  if (text !== "") await runTurn(text);
 }
 
 function setRunning(isRunning) {
@@ -307,6 +380,7 @@ function listen() {
   at("show-settings").addEventListener("click", () => at("settings").showModal());
   at("show-talks").addEventListener("click", () => document.body.classList.toggle("talks-shown"));
   at("show-memory").addEventListener("click", () => showMemory(document.body.classList.contains("no-memory")));
+  window.addEventListener("popstate", followAddress);
   document.addEventListener("keydown", (event) => {
     if (event.altKey && event.key === "n") startTalk();
     if (event.key === "Escape" && !document.querySelector("dialog[open]")) running?.abort();
@@ -327,9 +401,7 @@ async function main() {
   new MemoryPicture({box: at("tiers"), note: at("memory-note"), read: api.metrics, isShown: () => !document.body.classList.contains("no-memory")}).start();
   await loadModels();
   await loadTalks();
-  const wanted = decodeURIComponent(location.hash.slice(1));
-  if (wanted) await openTalk(wanted);
-  else at("text").focus();
+  followAddress();
 }
 
 main().catch((failure) => say(failure.message, true));

@@ -53,9 +53,17 @@ export class TalkView {
     return reply;
   }
 
+  #lastUser() {
+    return [...this.log.querySelectorAll(".user")].at(-1);
+  }
+
+  lastSaid() {
+    return this.#lastUser()?.textContent;
+  }
+
   /** Removes the last turn. */
   takeBack() {
-    const said = [...this.log.querySelectorAll(".user")].at(-1);
+    const said = this.#lastUser();
     while (said?.nextSibling) said.nextSibling.remove();
     said?.remove();
   }

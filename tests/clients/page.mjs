@@ -107,18 +107,24 @@ async function conversationIsKept() {
   await until("the conversation is there", () => all(".message").length === 4);
   assert.deepEqual(all(".message > .text").map((one) => one.textContent), said);
 
-  // The last turn is asked again, and both are deleted.
+  // The last turn is asked again in a conversation of its own, which is deleted; the first stays.
   brief();
   all(".message:last-child .again")[0].dispatchEvent(new window.Event("click"));
   await until("it runs again", () => !isIdle());
   await until("it has run again", isIdle);
   assert.equal(all(".message").length, 4, "it took the place of the last one");
+  await until("both are there", () => all("#talk-list li").filter((row) => /My name is Ann/.test(row.textContent)).length === 2);
   const remove = all("#talk-list .now .delete")[0];
   remove.dispatchEvent(new window.Event("click"));
   assert.equal(remove.textContent, "Delete?");
   remove.dispatchEvent(new window.Event("click"));
-  await until("it is gone", () => !/My name is Ann/.test(at("talk-list").textContent));
+  await until("it is gone", () => all("#talk-list li").filter((row) => /My name is Ann/.test(row.textContent)).length === 1);
   assert.equal(all(".message").length, 0);
+  // And the first.
+  all("#talk-list .open")[0].dispatchEvent(new window.Event("click"));
+  await until("it is open", () => all(".message").length === 4);
+  for (let clicks = 0; clicks < 2; ++clicks) all("#talk-list .now .delete")[0].dispatchEvent(new window.Event("click"));
+  await until("none is left", () => all("#talk-list li").length === 0);
 }
 
 async function replyIsStopped() {
