@@ -65,6 +65,21 @@ Result<std::string> read_text_blocks(const Json& content, const std::string& pat
   return out;
 }
 
+// Claude Code begins its system prompt with a line of its accounts, in which `cch`, a checksum of the
+// request, is another one each time. No state behind it would ever be found, and it says nothing to a model.
+// What is not of its form stays.
+std::string_view without_billing(std::string_view text) {
+  constexpr std::string_view kBegins = "x-anthropic-billing-header:";
+  if (!text.starts_with(kBegins)) return text;
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const std::size_t checksum = line.find("cch=");
+  const std::size_t end = checksum == line.npos ? line.npos : line.find(';', checksum);
+  if (end == line.npos) return text;
+  text.remove_prefix(end + 1);
+  if (text.starts_with('\n')) text.remove_prefix(1);
+  return text;
+}
+
 bool is_empty(const Message& message) {
   return message.content.empty() && message.calls.empty() && !message.reasoning;
 }
@@ -75,10 +90,13 @@ class Turns {
   Status add(const Json& message, const std::string& path);
   std::vector<Message> take() {
     end_turn();
+    if (!system_.empty())
+      messages_.insert(messages_.begin(), Message{.role = Role::kSystem, .content = std::move(system_)});
     return std::move(messages_);
   }
 
  private:
+  Status add_system(const Json& message, const std::string& path);
   Status add_block(const Json& block, const std::string& path);
   Status add_user_block(const std::string& type, const Json& block, const std::string& path);
   Status add_assistant_block(const std::string& type, const Json& block, const std::string& path);
@@ -88,6 +106,7 @@ class Turns {
   void end_turn();
 
   std::vector<Message> messages_;
+  std::string system_;                             // of messages before the first turn
   std::map<std::string, std::string> tool_names_;  // of each call's id
   std::string role_;                               // of the turn that is being read
   Message turn_;
@@ -96,11 +115,10 @@ class Turns {
 
 Status Turns::add(const Json& message, const std::string& path) {
   LOCI_ASSIGN_OR_RETURN(const std::string role, required_text(message, path, "role"));
+  if (role == "system") return add_system(message, path);
   if (role != "user" && role != "assistant") {
     return invalid_argument(
-        fmt::format("expected user or assistant (a system prompt is the field system); got {}",
-                    json_excerpt(Json(role))),
-        path + ".role");
+        fmt::format("expected user, assistant or system; got {}", json_excerpt(Json(role))), path + ".role");
   }
   if (role != role_) end_turn();
   role_ = role;
@@ -118,6 +136,27 @@ Status Turns::add(const Json& message, const std::string& path) {
   }
   for (std::size_t i = 0; i < content->size(); ++i)
     LOCI_RETURN_IF_ERROR(add_block((*content)[i], fmt::format("{}.content[{}]", path, i)));
+  return {};
+}
+
+// What the operator says before all turns belongs to the system prompt. Later it becomes part of the user's
+// turn, marked as Claude Code marks such texts: many templates have a place for one system prompt alone, and
+// what was said before keeps its tokens.
+Status Turns::add_system(const Json& message, const std::string& path) {
+  const FieldReader reader(message, path);
+  const Json* content = reader.find("content");
+  if (content == nullptr) return invalid_argument("is required", path + ".content");
+  LOCI_ASSIGN_OR_RETURN(const std::string whole, read_text_blocks(*content, path + ".content"));
+  const std::string_view text = without_billing(whole);
+  if (text.empty()) return {};
+  if (role_.empty()) {
+    if (!system_.empty()) system_ += '\n';
+    system_ += text;
+    return {};
+  }
+  if (role_ != "user") end_turn();
+  role_ = "user";
+  add_text(fmt::format("<system-reminder>\n{}\n</system-reminder>", text));
   return {};
 }
 
@@ -205,7 +244,10 @@ void Turns::end_turn() {
 
 }  // namespace
 
-Result<std::string> read_system(const Json& system) { return read_text_blocks(system, "system"); }
+Result<std::string> read_system(const Json& system) {
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_blocks(system, "system"));
+  return std::string(without_billing(text));
+}
 
 Result<std::vector<Message>> read_messages(const Json& messages) {
   if (!messages.is_array() || messages.empty()) {
@@ -219,6 +261,9 @@ Result<std::vector<Message>> read_messages(const Json& messages) {
   // Nothing that a reply could begin with: Anthropic lets the last message alone be empty.
   if (!out.empty() && out.back().role == Role::kAssistant && is_empty(out.back())) out.pop_back();
   if (out.empty()) return invalid_argument("expected a message with content; all are empty", "messages");
+  if (out.size() == 1 && out.front().role == Role::kSystem)
+    return invalid_argument("expected a message of the role user; there are none but the system's",
+                            "messages");
   return out;
 }
 

@@ -68,7 +68,11 @@ void read_system_and_messages(FieldReader& reader, std::vector<Message>& out) {
   if (system == nullptr) return;
   Result<std::string> text = read_system(*system);
   if (!text.ok()) return reader.fail(text.status());
-  if (!text->empty()) out.insert(out.begin(), Message{.role = Role::kSystem, .content = std::move(*text)});
+  if (text->empty()) return;
+  if (out.front().role == Role::kSystem)
+    out.front().content = *std::move(text) + '\n' + out.front().content;
+  else
+    out.insert(out.begin(), Message{.role = Role::kSystem, .content = std::move(*text)});
 }
 
 Status read_tool(const Json& json, const std::string& path, ToolUse& out) {

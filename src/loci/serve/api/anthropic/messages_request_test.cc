@@ -56,6 +56,58 @@ Json tool() {
           {"cache_control", {{"type", "ephemeral"}}}};
 }
 
+Json system_message(const Json& content) { return {{"role", "system"}, {"content", content}}; }
+
+// Its checksum is another one in each request, so that no state behind it would be found.
+TEST(MessagesRequest, TheLineOfClaudeCodesAccountsIsLeftOut) {
+  const std::string line = "x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=";
+  const auto system_of = [](const Json& system) { return shown({{"system", system}})["messages"][0]; };
+  const Json wanted = {{"role", "system"}, {"content", "You are Claude Code."}};
+  EXPECT_EQ(system_of(Json::array({text(line + "a5145;"), text("You are Claude Code.")})), wanted);
+  EXPECT_EQ(system_of(Json::array({text(line + "1c8b4;"), text("You are Claude Code.")})), wanted);
+  EXPECT_EQ(system_of(line + "a5145;You are Claude Code."), wanted);
+  EXPECT_EQ(system_of(line + "a5145;\nYou are Claude Code."), wanted);
+  EXPECT_EQ(system_of(Json::array({text(line + "a5145;")}))["role"], "user") << "nothing is left of it";
+  // What is not of this form stays.
+  for (const std::string other :
+       {"x-anthropic-billing-header: cc_version=2;", "x-anthropic-billing-header: a\ncch=1;", " cch=1;b"})
+    EXPECT_EQ(system_of(other)["content"], other);
+  EXPECT_EQ(shown(messages({user(line + "a5145;b")}))["messages"][0]["content"], line + "a5145;b");
+}
+
+TEST(MessagesRequest, MessagesOfTheSystem) {
+  const auto turns = [](std::initializer_list<Json> list, const Json& more = Json::object()) {
+    Json extra = messages(list);
+    extra.update(more);
+    std::vector<std::string> out;
+    for (const Json& one : shown(extra)["messages"])
+      out.push_back(one["role"].get<std::string>() + ": " + one["content"].get<std::string>());
+    return out;
+  };
+  using Turns = std::vector<std::string>;
+  const Json brief = system_message(Json::array({text("be brief")}));
+  const std::string reminder = "<system-reminder>\nbe brief\n</system-reminder>";
+  // Before all turns they belong to the system prompt.
+  EXPECT_EQ(turns({brief, user("hi")}), (Turns{"system: be brief", "user: hi"}));
+  EXPECT_EQ(turns({brief, system_message("and kind"), user("hi")}, {{"system", "s"}}),
+            (Turns{"system: s\nbe brief\nand kind", "user: hi"}));
+  // Later to the user's turn beside them, whichever side that is on.
+  EXPECT_EQ(turns({user("hi"), brief}), (Turns{"user: hi\n" + reminder}));
+  EXPECT_EQ(turns({user("hi"), brief, user("there")}), (Turns{"user: hi\n" + reminder + "\nthere"}));
+  EXPECT_EQ(turns({user("hi"), assistant("yes"), brief, user("go on")}),
+            (Turns{"user: hi", "assistant: yes", "user: " + reminder + "\ngo on"}));
+  EXPECT_EQ(turns({user("hi"), system_message(""), assistant("yes"), user("so")}),
+            (Turns{"user: hi", "assistant: yes", "user: so"}));
+  const Json call = {{"type", "tool_use"}, {"id", "c"}, {"name", "n"}, {"input", Json::object()}};
+  const Json result = {{"type", "tool_result"}, {"tool_use_id", "c"}, {"content", "sunny"}};
+  EXPECT_EQ(turns({user("hi"), assistant(Json::array({call})), user(Json::array({result})), brief}),
+            (Turns{"user: hi", "assistant: ", "tool: sunny", "user: " + reminder}));
+  refused(messages({user("hi"), system_message(Json::array({Json{{"type", "image"}}}))}),
+          "messages[1].content[0].type");
+  refused(messages({user("hi"), system_message(5)}), "messages[1].content");
+  refused(messages({user("hi"), {{"role", "system"}}}), "messages[1].content", "required");
+}
+
 TEST(MessagesRequest, TheLeastOfARequest) {
   const Json context = shown();
   EXPECT_EQ(context["messages"], Json::parse(R"([{"role": "user", "content": "hello"}])"));
@@ -200,7 +252,8 @@ TEST(MessagesRequest, RefusesWrongBlocksByName) {
   refused(messages({user({5})}), "messages[0].content[0]", "a JSON object");
   refused(messages({user(5)}), "messages[0].content");
   refused(messages({{{"role", "user"}}}), "messages[0].content", "is required");
-  refused(messages({{{"role", "system"}, {"content", "x"}}}), "messages[0].role", "system");
+  refused(messages({{{"role", "tool"}, {"content", "x"}}}), "messages[0].role", "tool");
+  refused(messages({system_message("x")}), "messages", "role user");
   refused(messages({assistant("")}), "messages", "all are empty");
   refused(messages({}), "messages");
   refused(messages({user("a"), assistant({{{"type", "image"}}}), user("b")}), "messages[1].content[0].type",
