@@ -83,10 +83,15 @@ export async function itemsOf(id) {
   }
 }
 
-/** The last items of a conversation, the oldest first: at least those of its last turn. */
-export async function lastItemsOf(id) {
-  return (await json("GET", `/v1/conversations/${encodeURIComponent(id)}/items?limit=20`)).data.reverse();
+/** The last items of a conversation, the oldest first; or the last before the one named `before`. */
+export async function itemsBefore(id, before = "", limit = 100) {
+  const path = `/v1/conversations/${encodeURIComponent(id)}/items?limit=${limit}`;
+  const page = await json("GET", before ? `${path}&after=${encodeURIComponent(before)}` : path);
+  return {items: page.data.reverse(), hasMore: page.has_more};
 }
+
+/** Those of its last turn at least. */
+export const lastItemsOf = async (id) => (await itemsBefore(id, "", 20)).items;
 
 export const responseOf = (id) => json("GET", `/v1/responses/${encodeURIComponent(id)}`);
 

@@ -161,10 +161,10 @@ async function openTalk(id) {
   markOpen();
   if (addressed() !== id) history.pushState(null, "", `#${id}`);
   try {
-    const read = await api.itemsOf(id);
+    const page = await api.itemsBefore(id);
     if (talk !== id) return; // another was opened meanwhile
-    lastItem = read.at(-1)?.id;
-    view.showItems(read);
+    lastItem = page.items.at(-1)?.id;
+    view.showItems(page.items, earlierThan(id, page));
     say("");
   } catch (failure) {
     if (talk !== id) return;
@@ -173,6 +173,21 @@ async function openTalk(id) {
     say(failure.message, true);
   }
   at("text").focus();
+}
+
+// What shows the items before those of the page; null: there are none.
+function earlierThan(id, {items: shown, hasMore}) {
+  if (!hasMore || shown.length === 0) return null;
+  return async ({target}) => {
+    target.disabled = true;
+    try {
+      const page = await api.itemsBefore(id, shown[0].id);
+      if (talk === id) view.showEarlier(page.items, earlierThan(id, page));
+    } catch (failure) {
+      target.disabled = false;
+      say(failure.message, true);
+    }
+  };
 }
 
 // The first click asks, the second one deletes.

@@ -9,14 +9,17 @@ export function make(tag, attributes = {}, ...children) {
     if (typeof value === "function") element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  for (const child of children) {
+    if (child !== null && child !== undefined) element.append(child);
+  }
   return element;
 }
 
-/** The nodes of a tree that is made of texts and of {tag, attributes, children} (markdown.js). */
+/** The nodes of a tree that is made of texts and of {tag, attributes, children} (markdown.js), of any number. */
 export function nodes(tree) {
-  return tree.map((one) =>
-    typeof one === "string" ? document.createTextNode(one) : make(one.tag, one.attributes, ...nodes(one.children)));
+  const out = document.createDocumentFragment();
+  for (const one of tree) out.append(typeof one === "string" ? one : make(one.tag, one.attributes, nodes(one.children)));
+  return out;
 }
 
 /** A bar of parts [class, value], as wide as all of them. Parts that are there already stay, so that they glide. */

@@ -141,7 +141,7 @@ function paragraph(lines, at, depth) {
   const children = [];
   lines.slice(at, end).forEach((line, i) => {
     if (i > 0) children.push(node("br", []));
-    children.push(...inline(line.trim()));
+    for (const part of inline(line.trim())) children.push(part); // (as arguments they could be too many)
   });
   return {block: node("p", children), next: end};
 }

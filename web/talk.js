@@ -7,19 +7,47 @@ import {originOf} from "./memory.js";
 
 export const CUT_SHORT = "The reply was cut short: it had come to its limit.";
 
-/** The log's messages. `again()` is called where somebody wants the last reply to be written anew. */
+/** The log's messages. `again()` is called where somebody wants the last one to be asked anew. */
 export class TalkView {
+  #target; // where messages are added: the log, or what is drawn away from it
+
   constructor(log, again) {
     Object.assign(this, {log, again});
+    this.#target = log;
   }
 
   clear(...greeting) {
+    this.#target = this.log;
     this.log.replaceChildren(...(greeting.length > 0 ? [make("div", {class: "greeting"}, ...greeting)] : []));
   }
 
-  /** Items as /v1/conversations/{id}/items has them. */
-  showItems(items) {
+  /** Items as /v1/conversations/{id}/items has them, in place of all. `earlier()` is called where somebody wants those before them; null: there are none. */
+  showItems(items, earlier = null) {
     this.clear();
+    this.log.append(this.#drawn(items, earlier));
+    this.toEnd();
+  }
+
+  /** The items before those that are shown. */
+  showEarlier(items, earlier) {
+    const below = this.log.scrollHeight - this.log.scrollTop;
+    this.log.querySelector(".earlier")?.remove();
+    this.log.prepend(this.#drawn(items, earlier));
+    this.log.scrollTop = this.log.scrollHeight - below;
+  }
+
+  // Away from the page: to look where it stands after each message would take time by the square of their
+  // number.
+  #drawn(items, earlier) {
+    const drawn = document.createDocumentFragment();
+    if (earlier) drawn.append(make("button", {type: "button", class: "plain earlier", onclick: earlier}, "Earlier messages"));
+    this.#target = drawn;
+    this.#add(items);
+    this.#target = this.log;
+    return drawn;
+  }
+
+  #add(items) {
     let reasoning = "";
     for (const item of items) {
       if (item.type === "reasoning") {
@@ -36,29 +64,26 @@ export class TalkView {
         this.addText("other", `${item.type.replaceAll("_", " ")}: ${item.name ? `${item.name} ${item.arguments}` : item.output ?? ""}`);
       }
     }
-    this.toEnd();
   }
 
-  addText(kind, text) {
-    this.log.querySelector(".greeting")?.remove();
-    const element = make("div", {class: `message ${kind}`}, text);
-    this.log.append(element);
+  #append(element) {
+    if (this.log.firstElementChild?.className === "greeting") this.log.firstElementChild.remove();
+    this.#target.append(element);
     return element;
   }
 
+  addText(kind, text) {
+    return this.#append(make("div", {class: `message ${kind}`}, text));
+  }
+
   beginReply() {
-    this.log.querySelector(".greeting")?.remove();
     const reply = new ReplyView(this);
-    this.log.append(reply.element);
+    this.#append(reply.element);
     return reply;
   }
 
   #lastUser() {
     return [...this.log.querySelectorAll(".user")].at(-1);
-  }
-
-  lastSaid() {
-    return this.#lastUser()?.textContent;
   }
 
   /** Removes the last turn. */
@@ -68,8 +93,9 @@ export class TalkView {
     said?.remove();
   }
 
+  /** Somebody reads the end, and wants to go on with it. */
   isAtEnd() {
-    return this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
+    return this.#target === this.log && this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
   }
 
   toEnd() {
@@ -102,8 +128,8 @@ class ReplyView {
   draw() {
     const began = performance.now(), follows = this.view.isAtEnd();
     this.thoughts.hidden = this.reasoning === "";
-    if (this.reasoning) this.thoughts.lastChild.replaceChildren(...nodes(parseMarkdown(this.reasoning)));
-    this.body.replaceChildren(...nodes(parseMarkdown(this.text)));
+    if (this.reasoning) fill(this.thoughts.lastChild, this.reasoning);
+    fill(this.body, this.text);
     if (follows) this.view.toEnd();
     this.#cost = performance.now() - began;
   }
@@ -121,6 +147,15 @@ class ReplyView {
     this.element.append(make("div", {class: "tools"}, this.text ? copyTool(this.text) : null, again));
     if (follows) this.view.toEnd();
   }
+}
+
+// Longer texts are shown as they are: thousands of elements are of no use to anybody.
+const MARKDOWN_MAX = 200_000;
+
+function fill(element, text) {
+  const isPlain = text.length > MARKDOWN_MAX;
+  element.classList.toggle("plain", isPlain);
+  element.replaceChildren(isPlain ? text : nodes(parseMarkdown(text)));
 }
 
 function timesOf(response, took) {

@@ -80,7 +80,8 @@ TEST(MessagesRequest, MessagesOfTheSystem) {
     Json extra = messages(list);
     extra.update(more);
     std::vector<std::string> out;
-    for (const Json& one : shown(extra)["messages"])
+    const Json context = shown(extra);
+    for (const Json& one : context["messages"])
       out.push_back(one["role"].get<std::string>() + ": " + one["content"].get<std::string>());
     return out;
   };
