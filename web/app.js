@@ -394,7 +394,10 @@ function listen() {
   at("more-talks").addEventListener("click", () => loadTalks(lastTalk));
   at("show-settings").addEventListener("click", () => at("settings").showModal());
   at("show-talks").addEventListener("click", () => document.body.classList.toggle("talks-shown"));
-  at("show-memory").addEventListener("click", () => showMemory(document.body.classList.contains("no-memory")));
+  at("show-memory").addEventListener("click", () => {
+    showMemory(document.body.classList.contains("no-memory"));
+    localStorage.setItem("loci-memory", at("show-memory").getAttribute("aria-expanded"));
+  });
   window.addEventListener("popstate", followAddress);
   document.addEventListener("keydown", (event) => {
     if (event.altKey && event.key === "n") startTalk();
@@ -405,7 +408,6 @@ function listen() {
 function showMemory(isShown) {
   document.body.classList.toggle("no-memory", !isShown);
   at("show-memory").setAttribute("aria-expanded", String(isShown));
-  localStorage.setItem("loci-memory", String(isShown));
 }
 
 async function main() {
@@ -415,8 +417,10 @@ async function main() {
   greet();
   new MemoryPicture({box: at("tiers"), note: at("memory-note"), read: api.metrics, isShown: () => !document.body.classList.contains("no-memory")}).start();
   await loadModels();
+  // From here on somebody may write.
+  if (addressed() === "") at("text").focus();
+  else openTalk(addressed());
   await loadTalks();
-  followAddress();
 }
 
 main().catch((failure) => say(failure.message, true));

@@ -49,21 +49,22 @@ export class TalkView {
 
   #add(items) {
     let reasoning = "";
+    const addReply = (text, isCut) => {
+      const reply = this.beginReply();
+      Object.assign(reply, {text, reasoning});
+      reply.end({note: isCut ? CUT_SHORT : "", isKept: true});
+      reasoning = "";
+    };
     for (const item of items) {
-      if (item.type === "reasoning") {
-        reasoning += textOf(item.content);
-      } else if (item.type === "message" && item.role === "assistant") {
-        const reply = this.beginReply();
-        reply.reasoning = reasoning;
-        reply.text = textOf(item.content);
-        reply.end({note: item.status === "incomplete" ? CUT_SHORT : "", isKept: true});
-        reasoning = "";
-      } else if (item.type === "message") {
-        this.addText(item.role === "user" ? "user" : "system", textOf(item.content));
-      } else {
-        this.addText("other", `${item.type.replaceAll("_", " ")}: ${item.name ? `${item.name} ${item.arguments}` : item.output ?? ""}`);
-      }
+      const isReply = item.type === "message" && item.role === "assistant";
+      // A turn that came to its limit within its reasoning has nothing else.
+      if (reasoning && !isReply && item.type !== "reasoning" && item.type !== "function_call") addReply("", true);
+      if (item.type === "reasoning") reasoning += textOf(item.content);
+      else if (isReply) addReply(textOf(item.content), item.status === "incomplete");
+      else if (item.type === "message") this.addText(item.role === "user" ? "user" : "system", textOf(item.content));
+      else this.addText("other", describe(item));
     }
+    if (reasoning) addReply("", true);
   }
 
   #append(element) {
@@ -178,7 +179,14 @@ function copyTool(text) {
   return button;
 }
 
+// A call of a function or what it gave: the page makes none, other clients do.
+function describe({type, name, arguments: given, output}) {
+  const what = type.replaceAll("_", " ");
+  if (name !== undefined) return `${what}: ${name} ${given}`;
+  return `${what}: ${typeof output === "string" ? output : textOf(output)}`;
+}
+
 /** The text of an item's content. */
 export function textOf(content) {
-  return (content ?? []).map((part) => part.text ?? part.refusal ?? "").join("");
+  return (Array.isArray(content) ? content : []).map((part) => part.text ?? part.refusal ?? "").join("");
 }
