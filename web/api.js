@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests that the page sends: to the server that it came from, and to no other.
+import {forTab} from "./kept.js";
 import {EventReader} from "./sse.js";
 
-const KEY = "loci-key"; // in this tab alone: another tab, or the next person, is asked again
+const KEY = "key"; // in this tab alone: another tab, or the next person, is asked again
 
 /** What a server said no to: `status` is that of HTTP, 0 where nothing answered; `code` is the error's. */
 export class ApiFailure extends Error {
@@ -14,18 +15,18 @@ export class ApiFailure extends Error {
 
 /** Keeps the key for this tab, or none. False: a header cannot hold it. */
 export function setKey(key) {
-  sessionStorage.removeItem(KEY);
-  if (key !== "" && /^[\x21-\x7e]+$/.test(key)) sessionStorage.setItem(KEY, key);
-  return key === "" || hasKey();
+  const isHeader = /^[\x21-\x7e]+$/.test(key);
+  forTab.set(KEY, isHeader ? key : null);
+  return isHeader || key === "";
 }
 
 export function hasKey() {
-  return sessionStorage.getItem(KEY) !== null;
+  return forTab.get(KEY) !== null;
 }
 
 async function send(method, path, body, signal) {
   const headers = {};
-  const key = sessionStorage.getItem(KEY);
+  const key = forTab.get(KEY);
   if (key) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer;
@@ -53,7 +54,6 @@ async function json(method, path, body) {
   return (await send(method, path, body)).json();
 }
 
-export const health = () => json("GET", "/health");
 export const models = async () => (await json("GET", "/v1/models")).data;
 export const metrics = async () => (await send("GET", "/metrics")).text();
 

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import {make} from "./dom.js";
 import {ago} from "./figures.js";
+import {forGood} from "./kept.js";
 import {MemoryPicture} from "./memory.js";
 import {CUT_SHORT, TalkView, textOf} from "./talk.js";
 
@@ -13,7 +14,7 @@ let talk = null; // the id of the conversation that is open; null: it is new
 let lastItem; // the id of the last item that is shown; undefined: there is none
 let items = []; // of the open one, where the server stores none
 let isStored = true; // the server keeps conversations
-let running = null; // an AbortController while a reply is written
+let running = null; // the AbortController of the turn that is shown, while its reply is written
 
 // --- what the browser keeps ---
 
@@ -21,9 +22,9 @@ const SETTINGS = ["instructions", "temperature", "max-tokens", "model"];
 
 function loadSettings() {
   for (const name of SETTINGS) {
-    const kept = localStorage.getItem(`loci-${name}`);
+    const kept = forGood.get(name);
     if (kept !== null) at(name).value = kept;
-    at(name).addEventListener("change", () => localStorage.setItem(`loci-${name}`, at(name).value));
+    at(name).addEventListener("change", () => forGood.set(name, at(name).value));
   }
 }
 
@@ -35,7 +36,7 @@ function numberOf(id) {
 // --- the server ---
 
 function say(text, isBad = false) {
-  at("state").textContent = text;
+  at("state").textContent = at("state").title = text;
   at("state").classList.toggle("bad", isBad);
 }
 
@@ -83,7 +84,7 @@ async function loadModels() {
   const models = await insist(api.models);
   at("send").disabled = false;
   at("model").replaceChildren(...models.map((model) => make("option", {value: model.id}, model.id)));
-  const wanted = localStorage.getItem("loci-model");
+  const wanted = forGood.get("model");
   if (models.some((model) => model.id === wanted)) at("model").value = wanted;
 }
 
@@ -122,7 +123,13 @@ function rowOf({id, title, last_active_at: active}) {
 
 function markOpen() {
   for (const row of at("talk-list").children) row.className = row.dataset.talk === talk ? "now" : "";
-  document.body.classList.remove("talks-shown");
+  showTalks(false);
+}
+
+// Of a narrow window.
+function showTalks(isShown) {
+  document.body.classList.toggle("talks-shown", isShown);
+  at("show-talks").setAttribute("aria-expanded", String(isShown));
 }
 
 function greet() {
@@ -143,8 +150,16 @@ function followAddress() {
   else if (addressed() !== talk) openTalk(addressed());
 }
 
+// A turn whose conversation is left goes on, and is found there when it has ended. Where nothing is stored it
+// would be lost.
+function leave() {
+  if (!isStored) running?.abort();
+  running = null;
+  setRunning(false);
+}
+
 function startTalk() {
-  running?.abort();
+  leave();
   talk = null;
   lastItem = undefined;
   items = [];
@@ -155,7 +170,7 @@ function startTalk() {
 }
 
 async function openTalk(id) {
-  running?.abort();
+  leave();
   talk = id;
   items = [];
   markOpen();
@@ -193,12 +208,14 @@ function earlierThan(id, {items: shown, hasMore}) {
 // The first click asks, the second one deletes.
 async function deleteTalk(id, button) {
   if (!button.classList.contains("sure")) {
-    button.classList.add("sure");
-    button.textContent = "Delete?";
-    setTimeout(() => {
-      button.classList.remove("sure");
-      button.textContent = "✕";
-    }, 3000);
+    const label = button.getAttribute("aria-label");
+    const show = (isSure) => {
+      button.classList.toggle("sure", isSure);
+      button.textContent = isSure ? "Delete?" : "✕";
+      button.setAttribute("aria-label", isSure ? `Really ${label}?` : label);
+    };
+    show(true);
+    setTimeout(() => show(false), 3000);
     return;
   }
   try {
@@ -212,7 +229,7 @@ async function deleteTalk(id, button) {
 
 // --- a turn ---
 
-function requestOf(text) {
+function requestOf({id, text}) {
   const request = {
     model: at("model").value || undefined,
     instructions: at("instructions").value.trim() || undefined,
@@ -221,7 +238,7 @@ function requestOf(text) {
     truncation: "auto",
     loci: {explain: true},
   };
-  if (isStored) return {...request, conversation: talk, input: text};
+  if (isStored) return {...request, conversation: id, input: text};
   return {...request, store: false, input: [...items, messageOf(text)]};
 }
 
@@ -233,15 +250,15 @@ async function runTurn(text) {
   running = new AbortController();
   const {signal} = running;
   setRunning(true);
-  const turn = {text, said: view.addText("user", text), reply: view.beginReply(), made: null, response: null, last: null};
+  const turn = {text, signal, said: view.addText("user", text), reply: view.beginReply(), id: talk, made: null, response: null, last: null};
   view.toEnd();
   const began = performance.now();
   try {
-    await hear(turn, signal);
+    await hear(turn);
     if (!isStored) items.push(messageOf(text), ...turn.last.output);
     const note = turn.last.status === "incomplete" ? CUT_SHORT : "";
     turn.reply.end({note, response: turn.last, took: (performance.now() - began) / 1000, isKept: true});
-    say("");
+    if (isShown(turn)) say("");
     await showOthers(turn);
   } catch (failure) {
     await endBadly(failure, turn);
@@ -257,12 +274,11 @@ function endRunning(signal) {
 }
 
 // Other pages and clients may have gone on with the conversation: then the model has read what is not shown.
-async function showOthers({last}) {
-  const id = last.conversation?.id;
-  if (!isStored || !id) return;
+async function showOthers({id, last}) {
+  if (!isStored) return;
   const now = await api.lastItemsOf(id).catch(() => null);
   if (now === null || talk !== id) return;
-  const before = now.at(-last.output.length - 2)?.id;
+  const before = now.at(-last.output.length - 2)?.id; // the item before this turn's
   const isAllShown = before === lastItem || now.length >= 20 && before === undefined;
   lastItem = now.at(-1)?.id;
   if (isAllShown) return;
@@ -270,22 +286,28 @@ async function showOthers({last}) {
   say("Something else was said in this conversation meanwhile. This is all of it.");
 }
 
+function isShown({signal}) {
+  return running?.signal === signal;
+}
+
 // Shows the reply while it comes. Returns when it has ended well, with `turn.last`; throws where it has not.
-async function hear(turn, signal) {
-  if (isStored && talk === null) {
-    turn.made = await api.newTalk(); // the conversation begins with this turn
-    signal.throwIfAborted();
-    talk = turn.made;
-    history.replaceState(null, "", `#${talk}`);
+async function hear(turn) {
+  if (isStored && turn.id === null) {
+    turn.id = turn.made = await api.newTalk(); // the conversation begins with this turn
+    turn.signal.throwIfAborted();
+    if (isShown(turn)) {
+      talk = turn.id;
+      history.replaceState(null, "", `#${talk}`);
+    }
   }
-  await api.respond(requestOf(turn.text), (event) => {
+  await api.respond(requestOf(turn), (event) => {
     if (event.type === "response.output_text.delta") turn.reply.text += event.delta;
     else if (event.type === "response.reasoning_text.delta") turn.reply.reasoning += event.delta;
     else if (event.type === "response.created") turn.response = event.response.id;
     else if (event.type === "error") throw new api.ApiFailure(0, event.code, event.message);
     else if (["response.completed", "response.incomplete", "response.failed"].includes(event.type)) turn.last = event.response;
     turn.reply.changed();
-  }, signal);
+  }, turn.signal);
   if (turn.last === null) throw new api.ApiFailure(0, "broken_off", "The connection broke off within the reply.");
   if (turn.last.status === "failed") throw new api.ApiFailure(0, turn.last.error.code, turn.last.error.message);
 }
@@ -298,12 +320,13 @@ async function isKept(response) {
 }
 
 // A turn that failed or was stopped adds nothing to its conversation, so its text is given back.
-async function endBadly(failure, {text, said, reply, made, response}) {
+async function endBadly(failure, turn) {
+  const {text, reply, made, response} = turn;
   const isStopped = failure.name === "AbortError", kept = await isKept(response);
   if (made !== null && kept === false) await dropEmpty(made);
-  if (!said.isConnected) return reply.end(); // another conversation is open
+  if (!isShown(turn)) return reply.end();
   if (kept) {
-    await openTalk(talk);
+    await openTalk(turn.id);
     return say("The connection broke off, but the server has the whole reply.");
   }
   const notKept = isStopped ? "Stopped. The server keeps nothing of this turn." : "";
@@ -344,8 +367,10 @@ async function tryAgain() {
     text = textOf(known[first]?.content);
     const before = known.slice(0, Math.max(0, first));
     const branch = isStored && before.length > 0 ? await api.newTalk(before, signal) : null;
-    signal.throwIfAborted();
+    if (running?.signal !== signal) return;
     talk = branch;
+    markOpen();
+    if (branch) history.pushState(null, "", `#${branch}`);
     lastItem = before.at(-1)?.id;
     items = before;
     view.takeBack();
@@ -393,15 +418,18 @@ function listen() {
   at("new").addEventListener("click", startTalk);
   at("more-talks").addEventListener("click", () => loadTalks(lastTalk));
   at("show-settings").addEventListener("click", () => at("settings").showModal());
-  at("show-talks").addEventListener("click", () => document.body.classList.toggle("talks-shown"));
+  at("show-talks").addEventListener("click", () => showTalks(!document.body.classList.contains("talks-shown")));
+  at("log").addEventListener("click", () => showTalks(false));
   at("show-memory").addEventListener("click", () => {
     showMemory(document.body.classList.contains("no-memory"));
-    localStorage.setItem("loci-memory", at("show-memory").getAttribute("aria-expanded"));
+    forGood.set("memory", at("show-memory").getAttribute("aria-expanded"));
   });
   window.addEventListener("popstate", followAddress);
   document.addEventListener("keydown", (event) => {
     if (event.altKey && event.key === "n") startTalk();
-    if (event.key === "Escape" && !document.querySelector("dialog[open]")) running?.abort();
+    if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+    if (document.body.classList.contains("talks-shown")) showTalks(false);
+    else running?.abort();
   });
 }
 
@@ -413,7 +441,7 @@ function showMemory(isShown) {
 async function main() {
   loadSettings();
   listen();
-  showMemory(localStorage.getItem("loci-memory") !== "false" && window.innerWidth > 1120);
+  showMemory(forGood.get("memory") !== "false" && window.innerWidth > 1120);
   greet();
   new MemoryPicture({box: at("tiers"), note: at("memory-note"), read: api.metrics, isShown: () => !document.body.classList.contains("no-memory")}).start();
   await loadModels();

@@ -137,7 +137,7 @@ function paragraph(lines, at, depth) {
   let end = at + 1;
   const ends = (line) => line.trim() === "" || opening(line) || HEADING.test(line) || RULE.test(line) ||
     (depth < DEPTH_MAX && (QUOTE.test(line) || ITEM.test(line)));
-  while (end < lines.length && !ends(lines[end])) ++end;
+  while (end < lines.length && !ends(lines[end]) && !table(lines, end)) ++end;
   const children = [];
   lines.slice(at, end).forEach((line, i) => {
     if (i > 0) children.push(node("br", []));
@@ -211,6 +211,8 @@ function code(text, at, marks) {
 }
 
 function emphasis(text, at, depth, marks) {
+  // "2*3*4": a star between digits is none.
+  if (text[at] === "*" && /[0-9]/.test(text[at - 1] ?? "") && /[0-9]/.test(text[at + 1] ?? "")) return null;
   const mark = ["***", "**", "__", "~~", "*", "_"].find((one) => text.startsWith(one, at));
   if (!mark || /\s/.test(text[at + mark.length] ?? " ")) return null;
   // Names have underscores inside.

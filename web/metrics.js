@@ -49,7 +49,6 @@ export function pictureOf(now, before, seconds) {
   const sources = [...TIERS, "computed"];
   return {
     tiers,
-    stateTokens: of("loci_block_tokens"),
     running: of("loci_requests_running"),
     queued: of("loci_requests_queued"),
     written: perSecond("loci_generated_tokens_total"),

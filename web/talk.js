@@ -156,8 +156,19 @@ const MARKDOWN_MAX = 200_000;
 function fill(element, text) {
   const isPlain = text.length > MARKDOWN_MAX;
   element.classList.toggle("plain", isPlain);
-  element.replaceChildren(isPlain ? text : nodes(parseMarkdown(text)));
+  if (isPlain) return element.replaceChildren(text);
+  // Blocks that have not changed stay, with what somebody has selected in them.
+  const blocks = parseMarkdown(text), drawn = blocks.map((block) => JSON.stringify(block));
+  const before = DRAWN.get(element) ?? [];
+  let same = 0;
+  while (same < before.length && before[same] === drawn[same]) ++same;
+  while (element.childNodes.length > same) element.lastChild.remove();
+  element.append(nodes(blocks.slice(same)));
+  DRAWN.set(element, drawn);
 }
+
+// The blocks of an element, as JSON.
+const DRAWN = new WeakMap();
 
 function timesOf(response, took) {
   const {real_ms: real, restore} = response.loci, out = [];

@@ -139,6 +139,23 @@ async function replyIsStopped() {
   await until("an empty conversation is not kept", () => all("#talk-list li").length === 0);
 }
 
+async function replyGoesOnWhoeverLeaves() {
+  await openWithKey();
+  at("max-tokens").value = "200";
+  at("text").value = "Name many colours.";
+  at("composer").dispatchEvent(new window.Event("submit", { cancelable: true }));
+  await until("it writes", () => all(".message.assistant > .text")[0]?.textContent.length > 0);
+  at("new").dispatchEvent(new window.Event("click"));
+  assert.ok(isIdle(), "somebody may write");
+  assert.equal(all(".message").length, 0);
+  await until("it has ended", () => /Name many colours/.test(at("talk-list").textContent));
+  assert.equal(at("text").value, "");
+  all("#talk-list .open")[0].dispatchEvent(new window.Event("click"));
+  await until("it is whole", () => all(".message").length === 2);
+  for (let clicks = 0; clicks < 2; ++clicks) all("#talk-list .now .delete")[0].dispatchEvent(new window.Event("click"));
+  await until("it is gone", () => all("#talk-list li").length === 0);
+}
+
 async function memoryIsShown() {
   await openWithKey();
   await until("the tiers are there", () => all(".tier").length > 0);
@@ -157,6 +174,6 @@ async function markupStaysText() {
 }
 
 // One check a run: node_test.py names it.
-const checks = { keyIsAskedFor, conversationIsKept, replyIsStopped, memoryIsShown, markupStaysText };
+const checks = { keyIsAskedFor, conversationIsKept, replyIsStopped, replyGoesOnWhoeverLeaves, memoryIsShown, markupStaysText };
 await checks[name]();
 process.exit(0); // the page looks at the server for as long as it is open

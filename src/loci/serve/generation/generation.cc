@@ -11,6 +11,7 @@
 #include <iterator>
 #include <random>
 
+#include "loci/base/units.h"
 #include "loci/serve/generation/compute_elsewhere.h"
 #include "loci/serve/wire/sse.h"
 
@@ -29,6 +30,8 @@ constexpr std::size_t kFramesAtOnce = 64 << 10;
 constexpr std::size_t kLogprobsWrittenHere = 1'024;
 // Between two attempts to store a turn for which nobody waits.
 constexpr auto kStorePause = std::chrono::milliseconds(500);
+// How long it is tried again while the server stops.
+constexpr Nanos kStorePatience = 3 * kNanosPerSecond;
 
 // Of the time that a reply may take.
 std::optional<Nanos> time_left(const GenerationServices& services, Nanos waited) {
@@ -443,11 +446,25 @@ asio::awaitable<void> Generation::commit() {
 
 asio::awaitable<Status> Generation::store_turn() {
   const auto job = [this] { return prepared_.commit(choices_, usage()); };
-  for (bool is_first = true;; is_first = false) {
+  const std::string& request = sink_.origin().request_id;
+  std::optional<Nanos> waits_since, stops_since;
+  for (;;) {
     Status status = co_await services_.store_thread.run(sink_.origin().tenant->id, job, AtStandstill::kWait);
-    const bool may_be_taken_later = status.code() == StatusCode::kUnavailable;
-    if (!may_be_taken_later || sink_.has_reader() || sink_.gone()) co_return status;
-    if (is_first) services_.log->warn("a turn can't be stored, which is tried again: {}", status.message());
+    const Nanos now = services_.clock.now();
+    if (services_.draining.load() && !stops_since) stops_since = now;
+    const bool is_given_up = stops_since && now - *stops_since >= kStorePatience;
+    const bool may_be_taken_later = status.code() == StatusCode::kUnavailable && !is_given_up;
+    if (!may_be_taken_later || sink_.has_reader() || sink_.gone()) {
+      if (waits_since)
+        services_.log->warn("request {}: after {} its reply {} stored", request,
+                            format_duration(now - *waits_since), status.ok() ? "was" : "could not be");
+      co_return status;
+    }
+    if (!waits_since) {
+      waits_since = now;
+      services_.log->warn("request {}: its reply can't be stored, which is tried again: {}", request,
+                          status.message());
+    }
     asio::steady_timer pause(sink_.origin().io, kStorePause);
     boost::system::error_code ignored;
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));

@@ -321,6 +321,11 @@ TEST_F(GenerationTest, ATurnForWhichNobodyWaitsIsStoredOnceTheStoreTakesIt) {
     return away;
   };
   EXPECT_EQ(stream(10, false).stream, "begin finish0 ");
+  // A server that stops does not wait for ever.
+  services_.draining = true;
+  commit_ = [&](auto&&...) { return away; };
+  EXPECT_EQ(stream(10, false).stream,
+            "begin finish0 the conversation store cannot do this now; try again later");
 }
 
 TEST_F(GenerationTest, APromptThatNobodyComputedIsNotPaidFor) {
