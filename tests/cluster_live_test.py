@@ -168,10 +168,14 @@ def test_a_front_passes_replies_on_as_they_are(behind):
         expect(passed.headers["X-Loci-Member"], "the member is named")
     stream = [{"choices": event["choices"]} for event in front.stream("/v1/chat/completions", chat("Hello?"))]
     expect_equal(stream, [{"choices": event["choices"]} for event in members[0].stream("/v1/chat/completions", chat("Hello?"))], "events")
+    own = {"Origin": front.url}
+    for headers, wanted in ((own, 200), ({"Origin": "https://stranger.example"}, 403)):
+        reply = front.request("POST", "/v1/chat/completions", json.dumps(chat("Hello?")), {"Content-Type": "application/json", **headers})
+        expect_equal(reply.status, wanted, f"a page of {headers['Origin']}: {reply.text}")
     wrong = front.post("/v1/chat/completions", {"messages": 5})
     expect_equal((wrong.status, wrong.json["error"]["param"]), (400, "messages"), "an instance's own refusal")
     # (When an instance loaded it is its own.)
-    models = [re.sub(r'"created":\d+', "", server.get("/v1/models").text) for server in (front, *members)]
+    models = [re.sub(r'"created(_at)?":("[^"]*"|\d+)', "", server.get("/v1/models").text) for server in (front, *members)]
     expect_equal(models[0], models[1], "models")
     # (On a busy machine a member may be silent for five seconds, and is off the front's list for a while.)
     wait_until(lambda: front.get("/health").json == {"status": "ok", "instances": 2}, "health")

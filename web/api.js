@@ -5,11 +5,11 @@ import {EventReader} from "./sse.js";
 
 const KEY = "key"; // in this tab alone: another tab, or the next person, is asked again
 
-/** What a server said no to: `status` is that of HTTP, 0 where nothing answered; `code` is the error's. */
+/** What a server said no to: `status` is that of HTTP, 0 where nothing answered; `code` and `param` are the error's. */
 export class ApiFailure extends Error {
-  constructor(status, code, message) {
+  constructor(status, code, message, param = null) {
     super(message);
-    Object.assign(this, {status, code});
+    Object.assign(this, {status, code, param});
   }
 }
 
@@ -44,7 +44,7 @@ async function failureOf(answer) {
   const text = await answer.text().catch(() => "");
   try {
     const {error} = JSON.parse(text);
-    return new ApiFailure(answer.status, error.code ?? "", error.message);
+    return new ApiFailure(answer.status, error.code ?? "", error.message, error.param);
   } catch {
     return new ApiFailure(answer.status, "", text.slice(0, 500) || `The server answered with ${answer.status}.`);
   }

@@ -325,6 +325,12 @@ async function endBadly(failure, turn) {
   const isStopped = failure.name === "AbortError", kept = await isKept(response);
   if (made !== null && kept === false) await dropEmpty(made);
   if (!isShown(turn)) return reply.end();
+  if (failure.status === 404 && failure.param === "conversation") {
+    startTalk();
+    at("text").value = text;
+    fitText();
+    return say("The conversation was deleted meanwhile.", true);
+  }
   if (kept) {
     await openTalk(turn.id);
     return say("The connection broke off, but the server has the whole reply.");

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "loci/cluster/front_request.h"
+#include "loci/serve/http/page_guard.h"
 #include "loci/serve/page/page.h"
 #include "loci/serve/telemetry/log_line.h"
 #include "loci/serve/wire/json_parse.h"
@@ -158,6 +159,10 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
     // nothing.
     std::optional<ApiError> stranger;
     if (method != http::verb::options) stranger = options_.pages.check_host(exchange.request());
+    // An instance would take the front's own page for a stranger's, since its Host is another.
+    if (is_from_own_page(exchange.request()))
+      std::erase_if(exchange.request().headers,
+                    [](const auto& header) { return boost::beast::iequals(header.first, "Origin"); });
     if (stranger) {
       co_await refuse(exchange, routed_api(path), *std::move(stranger));
     } else if (is_own && method != http::verb::get && method != http::verb::head) {

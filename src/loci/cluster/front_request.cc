@@ -192,7 +192,12 @@ bool ModelUnion::add(HttpResponse response) {
 
 HttpResponse ModelUnion::take() {
   if (data_.empty()) return *std::move(refusal_);
-  const Json list = {{"object", "list"}, {"data", std::move(data_)}};
+  const Json first = data_.front()["id"], last = data_.back()["id"];
+  const Json list = {{"object", "list"},
+                     {"data", std::move(data_)},
+                     {"first_id", first},
+                     {"last_id", last},
+                     {"has_more", false}};
   return {.body = dump_json(list), .headers = std::move(headers_)};
 }
 

@@ -313,6 +313,16 @@ TEST_F(FrontTest, PagesAreTheInstancesToJudgeAndNamesTheFronts) {
   EXPECT_NE(seen.find("Access-Control-Request-Method: POST"), std::string::npos) << seen;
   EXPECT_NE(post("/v1/chat/completions", kChat, origin).find(allowed), std::string::npos);
   EXPECT_NE(seen.find(origin), std::string::npos) << "the instance judges it";
+  // The front's own page, which an instance would take for a stranger's.
+  const std::string whole =
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:7\r\nConnection: close\r\nOrigin: ";
+  for (const auto& [own, is_told] :
+       {std::pair("http://127.0.0.1:7", false), std::pair("http://127.0.0.1:8", true)}) {
+    seen.clear();
+    send(whole + own +
+         fmt::format("\r\nContent-Length: {}\r\n\r\n{}", std::string_view(kChat).size(), kChat));
+    EXPECT_EQ(seen.find("Origin: ") != std::string::npos, is_told) << seen;
+  }
   EXPECT_NE(get("/v1/models", origin).find(allowed), std::string::npos);
   // The instance sees a Host that the front wrote, so of that the front is the judge, whatever key is there.
   const int before = instance.requests();

@@ -82,6 +82,8 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
             .prefill = {},
             .parameters = match.parameters,
             .error_style = match.error_style};
+  // Anthropic's clients read the request's id from this header, of errors above all.
+  if (match.error_style == ErrorStyle::kAnthropic) exchange.add_header("request-id", exchange.request_id());
   std::string failed;
   try {
     co_await dispatch(call, match);

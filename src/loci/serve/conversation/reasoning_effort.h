@@ -12,8 +12,8 @@
 
 namespace loci {
 
-inline constexpr std::array<std::string_view, 6> kOpenAiEfforts = {"none",   "minimal", "low",
-                                                                   "medium", "high",    "xhigh"};
+inline constexpr std::array<std::string_view, 7> kOpenAiEfforts = {"none", "minimal", "low", "medium",
+                                                                   "high", "xhigh",   "max"};
 inline constexpr std::array<std::string_view, 5> kAnthropicEfforts = {"low", "medium", "high", "xhigh",
                                                                       "max"};
 

@@ -160,7 +160,8 @@ void Generation::begin_with_said(GenerationRequest& request, Slot& slot) const {
   request.said_tokens = static_cast<std::uint32_t>(count);
 }
 
-asio::awaitable<void> Generation::run() {
+asio::awaitable<void> Generation::run(std::function<void()> waits_for_store) {
+  waits_for_store_ = std::move(waits_for_store);
   // Each submission copies and sorts its prompt: many long ones are too much for this thread.
   std::size_t tokens = 0;
   for (const std::vector<TokenId>& prompt : prepared_.prompts)
@@ -462,6 +463,7 @@ asio::awaitable<Status> Generation::store_turn() {
     }
     if (!waits_since) {
       waits_since = now;
+      waits_for_store_();
       services_.log->warn("request {}: its reply can't be stored, which is tried again: {}", request,
                           status.message());
     }

@@ -27,8 +27,9 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  // Answers the sink.
-  boost::asio::awaitable<void> run();
+  // Answers the sink. `waits_for_store` is called once if all is made and only the store's taking of it is
+  // waited for.
+  boost::asio::awaitable<void> run(std::function<void()> waits_for_store);
   GenerationSummary summary() const;
   // True: the engine has taken a choice; else it was refused, or its client left before.
   bool has_begun() const { return accepted_; }
@@ -100,6 +101,7 @@ class Generation {
   std::vector<FinishedChoice> take_choices();
 
   GenerationServices& services_;
+  std::function<void()> waits_for_store_;
   const ServedModel& served_;
   ReplySink& sink_;
   PreparedGeneration prepared_;

@@ -310,6 +310,22 @@ TEST_F(GenerationTest, ATurnForWhichNobodyWaitsIsStoredOnceTheStoreTakesIt) {
   attempts = 0;
   EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
   EXPECT_EQ(attempts, 3);
+  // Meanwhile it is none of the requests that its tenant may have at once.
+  Tenant limited;
+  limited.limits.concurrent_requests = 1;
+  tenant_ = std::make_shared<const Tenant>(limited);
+  bool is_free = false;
+  attempts = 0;
+  const auto look = [&]() -> asio::awaitable<void> {
+    const TenantLimiter::Admission admission = co_await limiter_.begin(*tenant_);
+    is_free = std::holds_alternative<TenantTicket>(admission.result);
+  };
+  commit_ = [&](auto&&...) {
+    if (++attempts == 2) asio::co_spawn(io_, look(), asio::detached);
+    return attempts < 3 ? away : Status();
+  };
+  EXPECT_EQ(stream(10, false).stream, "begin finish0 end");
+  EXPECT_TRUE(is_free);
   // What is refused for good is asked once.
   attempts = 0;
   commit_ = [&](auto&&...) { return ++attempts, not_found("deleted"); };

@@ -76,7 +76,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     co_await sink.fail(std::move(error));
     co_return true;
   }
-  TenantTicket ticket = *std::move(prepared.ticket);
+  std::optional<TenantTicket> ticket = std::move(prepared.ticket);
   std::optional<ComputedElsewhere> elsewhere = co_await compute_elsewhere(services, sink, prepared);
   const bool has_waited = elsewhere.has_value();
   prepared.elsewhere = std::move(elsewhere);
@@ -87,7 +87,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     summary.prefill_wait = prepared.elsewhere->waited;
     summary.usage.prompt_tokens = kept_tokens(prepared);
     services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens, 0, 0);
-    ticket.set_used(summary.usage.prompt_tokens);
+    ticket->set_used(summary.usage.prompt_tokens);
     sink.account(summary);
     co_return false;
   }
@@ -96,7 +96,7 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     // background, which this server computes before it stops.
     const bool is_streaming = prepared.elsewhere->is_streaming;
     prepared.elsewhere.reset();
-    ticket.set_used(0);
+    ticket->set_used(0);
     if (!is_streaming) {
       co_await sink.fail(stopping_error());
       co_return true;
@@ -107,9 +107,14 @@ asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& si
     co_return true;
   }
   Generation generation(services, sink, std::move(prepared));
-  co_await generation.run();
+  // What waits for the store alone runs no longer, and holds up no other request of the tenant's.
+  const auto give_back = [&] {
+    ticket->set_used(generation.paid_tokens());
+    ticket.reset();
+  };
+  co_await generation.run(give_back);
   summary = generation.summary();
-  ticket.set_used(generation.paid_tokens());
+  if (ticket) ticket->set_used(generation.paid_tokens());
   sink.account(summary);
   const std::uint64_t prompt_tokens = generation.has_begun() ? summary.usage.prompt_tokens : 0;
   services.metrics.tenant_tokens(sink.origin().tenant->id, prompt_tokens, summary.usage.cached_tokens,

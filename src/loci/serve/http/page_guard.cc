@@ -70,10 +70,8 @@ std::optional<ApiError> PageGuard::check(const HttpRequest& request) const {
     error->message += ", or with keys (option api_keys)";
     return error;
   }
-  const std::string host = value_of(request, "Host").value_or("");
   const std::optional<std::string> origin = value_of(request, "Origin");
-  const bool is_own = !host.empty() && origin && authority_of(*origin) == host;
-  if (!origin || is_own || !permission(request).empty()) return std::nullopt;
+  if (!origin || is_from_own_page(request) || !permission(request).empty()) return std::nullopt;
   const std::string shown(utf8_prefix(*origin, kShownBytesMax));
   return http_error(
       kForbidden,
@@ -100,6 +98,12 @@ bool PageGuard::is_own_name(std::string_view host) const {
 }
 
 bool is_from_page(const HttpRequest& request) { return request.find("Origin").has_value(); }
+
+bool is_from_own_page(const HttpRequest& request) {
+  const std::string host = value_of(request, "Host").value_or("");
+  const std::optional<std::string> origin = value_of(request, "Origin");
+  return !host.empty() && origin && authority_of(*origin) == host;
+}
 
 std::string host_name_of(std::string_view authority) {
   if (authority.starts_with('[')) {

@@ -51,6 +51,8 @@ class PageGuard {
 
 // A browser sent it for a page (or a program that says so).
 bool is_from_page(const HttpRequest& request);
+// That page came from the very server that the request names.
+bool is_from_own_page(const HttpRequest& request);
 // "localhost" of "LocalHost:8080", "::1" of "[::1]:80".
 std::string host_name_of(std::string_view authority);
 // The names themselves, as requests' hosts are compared with them. Errors: kInvalidArgument, of one that no

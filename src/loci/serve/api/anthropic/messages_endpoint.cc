@@ -10,11 +10,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Anthropic's clients read the request's id from this header.
-void add_request_id(Call& call) { call.exchange.add_header("request-id", call.exchange.request_id()); }
-
 asio::awaitable<void> answer_messages(ApiServices& services, Call& call) {
-  add_request_id(call);
   if (std::optional<ApiError> error = services.not_ready()) {
     co_await call.fail(*std::move(error));
     co_return;
@@ -34,7 +30,6 @@ asio::awaitable<void> answer_messages(ApiServices& services, Call& call) {
 }
 
 asio::awaitable<void> answer_count(ApiServices& services, Call& call) {
-  add_request_id(call);
   const ServedModel* served = services.served.load();
   if (served == nullptr) {
     co_await call.fail(*services.not_ready());

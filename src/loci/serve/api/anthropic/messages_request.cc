@@ -234,7 +234,7 @@ void read_labels(FieldReader& reader) {
   reader.text("service_tier", tier);
   if (reader.ok() && !tier.empty() && tier != "auto" && tier != "standard_only")
     reader.expected("service_tier", "auto or standard_only", Json(tier));
-  for (const char* name : {"mcp_servers", "container"}) {
+  for (const char* name : {"mcp_servers", "container", "compaction"}) {
     const Json* value = reader.find(name);
     if (value != nullptr && !value->empty())
       reader.fail(name, fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
@@ -258,35 +258,16 @@ void read_own_fields(FieldReader& reader, const RequestDefaults& defaults, Gener
 }
 
 constexpr auto kNames = std::to_array<std::string_view>({
-    "cache_control",
-    "cache_salt",
-    "chat_template_kwargs",
-    "container",
-    "ignore_eos",
-    "loci",
-    "logit_bias",
-    "max_tokens",
-    "mcp_servers",
-    "messages",
-    "metadata",
-    "min_p",
-    "min_tokens",
-    "model",
-    "output_config",
-    "output_format",
-    "repetition_penalty",
-    "seed",
-    "service_tier",
-    "stop_sequences",
-    "stop_token_ids",
-    "stream",
-    "system",
-    "temperature",
-    "thinking",
-    "thread",
-    "tool_choice",
-    "tools",
-    "top_k",
+    "cache_control",  "cache_salt",    "chat_template_kwargs",
+    "compaction",     "container",     "ignore_eos",
+    "loci",           "logit_bias",    "max_tokens",
+    "mcp_servers",    "messages",      "metadata",
+    "min_p",          "min_tokens",    "model",
+    "output_config",  "output_format", "repetition_penalty",
+    "seed",           "service_tier",  "stop_sequences",
+    "stop_token_ids", "stream",        "system",
+    "temperature",    "thinking",      "thread",
+    "tool_choice",    "tools",         "top_k",
     "top_p",
 });
 constexpr auto kConfigNames = std::to_array<std::string_view>({"effort", "format"});

@@ -166,7 +166,7 @@ TEST(ChatRequest, RefusalsSayWhatIsAllowed) {
       {messages,
        {{"reasoning_effort", "huge"}},
        "reasoning_effort",
-       "expected none, minimal, low, medium, high or xhigh; got \"huge\""},
+       "expected none, minimal, low, medium, high, xhigh or max; got \"huge\""},
       {messages,
        {{"reasoning_format", "deepseek-legacy"}},
        "reasoning_format",

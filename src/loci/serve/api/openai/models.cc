@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GET /v1/models, /v1/models/{id}.
-#include <fmt/format.h>
+#include <array>
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <utility>
 
 #include "loci/serve/api/openai/endpoints.h"
 #include "loci/serve/generation/prepare.h"
@@ -10,6 +14,15 @@ namespace loci {
 namespace asio = boost::asio;
 
 namespace {
+
+// "2026-11-25T08:30:00Z", of seconds since 1970.
+std::string utc_time(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (gmtime_r(&time, &parts) == nullptr) return {};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
 
 Json model_json(const ServedModel& served) {
   const ModelSpec& spec = served.model->spec;
@@ -24,10 +37,16 @@ Json model_json(const ServedModel& served) {
                               {"top_k", sampling.top_k},
                               {"min_p", decimal_json(sampling.min_p)},
                               {"repeat_penalty", decimal_json(sampling.repetition_penalty)}};
+  // OpenAI's members and Anthropic's: both kinds of client ask here.
   return {{"id", served.model->id},
           {"object", "model"},
           {"created", served.loaded_at},
           {"owned_by", "loci"},
+          {"type", "model"},
+          {"display_name", spec.display_name.empty() ? served.model->id : spec.display_name},
+          {"created_at", utc_time(served.loaded_at)},
+          {"max_input_tokens", served.context_tokens},
+          {"max_tokens", served.context_tokens},
           {"max_model_len", served.context_tokens},
           {"meta", std::move(meta)}};
 }
@@ -44,7 +63,12 @@ asio::awaitable<void> answer_model_list(ApiServices& services, Call& call) {
     data.back()["id"] = alias;
     data.back()["root"] = served->model->id;
   }
-  Json list = {{"object", "list"}, {"data", std::move(data)}};
+  const Json first = data.front()["id"], last = data.back()["id"];
+  const Json list = {{"object", "list"},
+                     {"data", std::move(data)},
+                     {"first_id", first},
+                     {"last_id", last},
+                     {"has_more", false}};
   co_await call.answer(dump_json(list));
 }
 
