@@ -36,6 +36,9 @@ struct RecoveredEntry {
   std::uint32_t group = 0;  // of the store (DiskGroup); not of holes
   bool hole = false;
   SlotId slot;  // of the group's slots, or of the holes' records
+  // The entry's key is that of its parent and its tokens. (Hashing takes as long as all else that a step does
+  // for an entry, so whoever found it does that; event logs do not say so.)
+  bool key_is_checked = false;
 };
 
 // A change of a record that the core wants. Its end is not told, because a lost record costs no more than

@@ -191,4 +191,9 @@ ForgetKeys forget_keys(const ChainKeyHasher& hasher, const PublicChains& prefixe
   return keys;
 }
 
+void check_keys(const ChainKeyHasher& hasher, std::span<RecoveredEntry> found) {
+  for (RecoveredEntry& one : found)
+    one.key_is_checked = hasher.child(one.entry.parent, one.entry.tokens) == one.entry.key;
+}
+
 }  // namespace loci

@@ -22,6 +22,7 @@
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/memory/block_entry.h"
 #include "loci/memory/chain_key.h"
 
 namespace loci {
@@ -108,5 +109,7 @@ void prepare_arrival(const CoreConfig& config, const ChainKeyHasher& hasher, con
                      Arrival& arrival);
 // O(tokens).
 ForgetKeys forget_keys(const ChainKeyHasher& hasher, const PublicChains& prefixes, const Forget& forget);
+// Says of the entries whose keys are those of their parents and their tokens that this was checked.
+void check_keys(const ChainKeyHasher& hasher, std::span<RecoveredEntry> found);
 
 }  // namespace loci

@@ -76,7 +76,8 @@ bool Recovery::take_over(const RecoveredEntry& found, Nanos used) {
   const BlockEntry& entry = found.entry;
   const bool known =
       (found.hole || found.group < index_.pool_count(Tier::kDisk)) && index_.has_tier(Tier::kDisk);
-  if (!known || hasher_.child(entry.parent, entry.tokens) != entry.key) return false;
+  if (!known) return false;
+  if (!found.key_is_checked && hasher_.child(entry.parent, entry.tokens) != entry.key) return false;
   std::optional<BlockPin> parent = open_parent(entry);
   if (!parent || index_.block(parent->block()).depth + 1 != entry.depth) return false;
   BlockPin pin = index_.open_full(parent->block(), entry.key, entry.tokens);

@@ -94,7 +94,11 @@ class Engine::State {
                           }));
     core_thread_ = std::thread([this] { run_core(); });
     compute_thread_ = std::thread([this] { run_compute(); });
-    if (disk) mover_->recover([this](Recovered found) { inbox_.post_recovered(std::move(found)); });
+    if (disk)
+      mover_->recover([this](Recovered found) {
+        check_keys(hasher_, found.entries);
+        inbox_.post_recovered(std::move(found));
+      });
     return {};
   }
 
