@@ -165,6 +165,20 @@ void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
   }
 }
 
+// A whole copy came or went: the facts of faster ones say where else the part is.
+void BlockIndex::update_faster(BlockId id, Tier tier, std::uint32_t group) {
+  if (tier == Tier::kShared) return;  // which no facts name
+  Block& b = at(id);
+  const auto same = [](EvictionFacts&) {};
+  if (b.parts.has(group))
+    update_facts(id, Tier::kDevice, group, b.parts[group]->facts, b.parts[group]->evictable(),
+                 StateForm::kKeysAndValues, same);
+  for (LowerCopy& copy : b.copies) {
+    if (copy.group == group && copy.tier < tier)
+      update_facts(id, copy.tier, group, copy.facts, copy.evictable(), copy.form, same);
+  }
+}
+
 // (The part knows already.)
 void BlockIndex::use_copies(BlockId id, std::uint32_t group) {
   for (LowerCopy& copy : at(id).copies) {
@@ -369,7 +383,7 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
   copy.facts.born = copy.dated = now_;
   copy.facts.last_used = used != 0 ? used : now_;
   enlist(id, tier, group, copy.facts, copy.form);
-  update_facts(id, group, [](EvictionFacts&) {});  // faster tiers' facts name this one
+  update_faster(id, tier, group);
   noted_.note(id);
   if (tier == Tier::kDisk) update_disk(id);
 }
@@ -402,7 +416,7 @@ void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReas
     delist(id, tier, group, copy.facts, copy.form);
     copy.whole = false;
     b.lost = reason;
-    update_facts(id, group, [](EvictionFacts&) {});
+    update_faster(id, tier, group);
   }
   b.copies.erase(b.copies.begin() + (&copy - b.copies.data()));
   noted_.note(id);
@@ -530,7 +544,7 @@ bool BlockIndex::recover_copy(BlockId id, std::uint32_t pool_of, SlotId slot, Na
   copy.whole = true;
   copy.facts.born = copy.facts.last_used = copy.dated = last_used;
   enlist(id, Tier::kDisk, group, copy.facts, form);
-  update_facts(id, group, [](EvictionFacts&) {});
+  update_faster(id, Tier::kDisk, group);
   update_disk(id);
   noted_.note(id);
   return true;

@@ -438,6 +438,7 @@ class BlockIndex {
   template <class Change>
   void update_facts(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts, bool evictable,
                     StateForm form, Change change);
+  void update_faster(BlockId id, Tier tier, std::uint32_t group);
   void use_copies(BlockId id, std::uint32_t group);
   void date_again(BlockId id, std::uint32_t group);
   bool savable(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts) const;
