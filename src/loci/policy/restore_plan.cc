@@ -105,6 +105,9 @@ class Search {
     const Nanos most = most_ = kSumMax / static_cast<Nanos>(std::max<std::size_t>(problem.blocks.size(), 1));
     std::array<Nanos, kTiers> least{};
     for (const std::size_t tier : kLoadedTiers) tiers_[tier].reserve(problem.blocks, tier);
+    forms_.before.reserve(tiers_[kDiskTier].before.capacity());
+    const Nanos layers = std::max(problem.layers, 1u), rounds = std::max(problem.shared_rounds, 1u);
+    Nanos known = 0, known_layer = 0, known_round = 0;  // the last load, as most are the same, and its parts
     for (const RestorableBlock& block : problem.blocks) {
       const auto tier = static_cast<std::size_t>(block.from);
       LOCI_CHECK(tier != 0, "what is on the device is not restored");
@@ -112,13 +115,17 @@ class Search {
       least[tier] = std::max(least[tier], limited(block.compute, most));
       const Nanos charge = limited(block.charge, most), load = limited(block.load, most);
       sums.numbers.push_back(block.number);
-      const Nanos layers = std::max(problem.layers, 1u), rounds = std::max(problem.shared_rounds, 1u);
+      if (load != known) {
+        known = load;
+        known_layer = load / layers;
+        known_round = load / rounds;
+      }
       const Sums all = sums.all();
       sums.before.push_back({.compute = all.compute + least[tier],
                              .charge = all.charge + charge,
                              .load = all.load + load,
-                             .layer = all.layer + load / layers,
-                             .round_load = all.round_load + load / rounds,
+                             .layer = all.layer + known_layer,
+                             .round_load = all.round_load + known_round,
                              .round_compute = all.round_compute + least[tier] / rounds});
       if (tier == kDiskTier) add_forms(block, load, charge, most);
     }
