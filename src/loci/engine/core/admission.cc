@@ -59,6 +59,10 @@ std::uint64_t Admission::growth(const CoreRequest& request, std::uint64_t blocks
   return std::max((most - 1 + kBlockTokens - 1) / kBlockTokens, blocks) - blocks;
 }
 
+std::size_t Admission::room_for(const CoreRequest& request, std::size_t blocks) const {
+  return blocks + std::min(growth(request, blocks), kGrowthMost);
+}
+
 std::uint32_t Admission::reserve(std::uint32_t group, const CoreRequest& request) const {
   const std::uint64_t most = reserve_most_[group];
   std::uint64_t sum = growth(request, (request.length() + kBlockTokens - 1) / kBlockTokens);
@@ -136,7 +140,7 @@ void Admission::take(CoreRequest& request, const CoreProbes& probes, bool with_c
   BlockPin root = prefixes_.open_parent(probes);
   std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
   const std::size_t known = known_blocks(probes);
-  request.blocks.reserve(probes.blocks.size() + 1);
+  request.blocks.reserve(room_for(request, probes.blocks.size()));
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
     if (found.node == kNoBlock && i < known) {
@@ -176,8 +180,7 @@ std::uint32_t Admission::first_untouched(const CoreRequest& request) const {
 }
 
 void Admission::fill_tables(CoreRequest& request) const {
-  const std::size_t room =
-      request.blocks.size() + std::min(growth(request, request.blocks.size()), kGrowthMost);
+  const std::size_t room = room_for(request, request.blocks.size());
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();
     request.tables[group].reserve(room);

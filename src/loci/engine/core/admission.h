@@ -111,6 +111,8 @@ class Admission {
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
   // Blocks that the request's reply may still open, where it has so many. O(1).
   std::uint64_t growth(const CoreRequest& request, std::uint64_t blocks) const;
+  // Of its tables, from the start.
+  std::size_t room_for(const CoreRequest& request, std::size_t blocks) const;
   void take_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
                    std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
   void place(BlockPin& pin, bool all_groups);
