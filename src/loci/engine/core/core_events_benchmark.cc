@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What single events cost where there is much of everything: half of a kind take at most its `p50` and 99 of
 // 100 its `p99`. (Where others use the machine the second says more of them than of the core.) A step that
-// admits requests costs by the blocks that it touches; so for those the mean time for a block is printed too,
-// and the most blocks of a step. (Prompts of 128K tokens cost by their blocks, and stand for themselves.)
+// admits requests, or ends some that run, costs by the blocks that it touches; so for those the mean time for
+// a block is printed too, and the most blocks of a step. (Prompts of 128K tokens cost by their blocks, and
+// stand for themselves.)
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -11,6 +12,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,20 +69,35 @@ class EventTimes {
   std::map<std::string, Blocks> blocks_;
 };
 
-// Blocks that the step has let go of, taken, or begun to load.
-std::size_t blocks_touched(const Plan& plan) {
-  std::size_t blocks = plan.moves.size();
-  const auto add = [&](std::size_t tokens) { blocks += (tokens + kBlockTokens - 1) / kBlockTokens; };
-  for (const Output& output : plan.outputs) {
-    if (const auto* end = std::get_if<Finished>(&output); end != nullptr && end->usage.completion_tokens > 0)
-      add(std::size_t{end->usage.prompt_tokens} + end->usage.completion_tokens);
-    const auto* start = std::get_if<Started>(&output);
-    if (start == nullptr) continue;
-    const auto& computed = start->sources.computed;
-    add(std::accumulate(computed.begin(), computed.end(), std::size_t{start->sources.cached()}));
+// What steps have to do with the blocks of those that run.
+class BlocksTouched {
+ public:
+  struct Step {
+    bool admits = false, ends = false;
+    std::size_t blocks = 0;  // let go of, taken, or begun to load
+  };
+  Step of(const Plan& plan) {
+    Step step{.blocks = plan.moves.size()};
+    const auto add = [&](std::size_t tokens) { step.blocks += (tokens + kBlockTokens - 1) / kBlockTokens; };
+    for (const Output& output : plan.outputs) {
+      if (const auto* end = std::get_if<Finished>(&output);
+          end != nullptr && running_.erase(end->request) > 0) {
+        step.ends = true;
+        add(std::size_t{end->usage.prompt_tokens} + end->usage.completion_tokens);
+      }
+      const auto* start = std::get_if<Started>(&output);
+      if (start == nullptr) continue;
+      step.admits = true;
+      running_.insert(start->request);
+      const auto& computed = start->sources.computed;
+      add(std::accumulate(computed.begin(), computed.end(), std::size_t{start->sources.cached()}));
+    }
+    return step;
   }
-  return blocks;
-}
+
+ private:
+  std::set<RequestId> running_;
+};
 
 // Steps a core, and takes the time of each step. Arrivals are prepared and deletions bring their keys, as
 // those of the engine, unless the core is to make them, as a replay does.
@@ -97,20 +114,21 @@ class TimedCore {
       prepare_arrival(config_, hasher_, *core_.public_chains(), *arrival);
     if (auto* deleted = std::get_if<Forget>(&event); deleted != nullptr && brings_keys)
       deleted->keys = forget_keys(hasher_, *core_.public_chains(), *deleted);
+    if (auto* found = std::get_if<Recovered>(&event); found != nullptr && brings_keys)
+      check_keys(hasher_, found->entries);
     const std::int64_t begin = processor_time();
     Plan plan = core_.step(now += kNanosPerMilli, std::move(event));
     const std::int64_t took = processor_time() - begin;
-    const bool admits = std::ranges::any_of(
-        plan.outputs, [](const Output& output) { return std::holds_alternative<Started>(output); });
-    if (admits)
-      times_->add(kind + "_that_admits", took, blocks_touched(plan));
+    const BlocksTouched::Step touched = touched_.of(plan);
+    if (touched.admits || touched.ends)
+      times_->add(kind + (touched.admits ? "_that_admits" : "_that_ends"), took, touched.blocks);
     else
       times_->add(kind, took);
     moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
-    const bool goes_on =
-        plan.wake_at <= now + kNanosPerMilli;  // it asks for another step before the next event
+    // It asks for another step before the next event, or for all that follow at once.
+    const bool goes_on = plan.wake_at <= now + kNanosPerMilli, at_once = plan.wake_at <= now + 1;
     if (plan.pass) in_flight = std::move(plan);
-    if (goes_on && kind != "goes_on") step("goes_on", Tick{});
+    if (at_once || (goes_on && kind != "goes_on")) step("goes_on", Tick{});
   }
   void end_pass(const std::string& kind) { step(kind, pass_done(*std::exchange(in_flight, {}))); }
   CoreStats stats() const { return core_.stats(); }
@@ -126,6 +144,7 @@ class TimedCore {
   const ChainKeyHasher hasher_;
   Core core_;
   EventTimes* times_;
+  BlocksTouched touched_;
 };
 
 // 10,000 tenants wait, on an index of 100,000 conversations.
@@ -330,7 +349,7 @@ void events_behind_windows(benchmark::State& state) {
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
-    for (const Recovered& event : disk.events(64)) core.step("recovered", event);
+    for (const Recovered& event : disk.events(8)) core.step("recovered", event);
     for (std::uint32_t i = 0; i < kConversations; ++i) {
       std::vector<TokenId> prompt = tokens_of(i, tokens);
       for (const TokenId token : tokens_of(1000 + i, 40)) prompt.push_back(token);
