@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that share a PostgreSQL database: one turn of a conversation at a time, members, and a front before them."""
+import json
 import contextlib
 import re
 import signal

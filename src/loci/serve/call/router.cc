@@ -61,6 +61,8 @@ asio::awaitable<void> Call::fail(ApiError error) {
   if (error.retry_after_seconds) {
     response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_seconds));
   }
+  // Official clients send what got a 408 twice again; what took too long once would take as long again.
+  if (error.code == "deadline_exceeded") response.headers.emplace_back("X-Should-Retry", "false");
   if (!error.owner.empty()) response.headers.emplace_back(kOwnerHeader, error.owner);
   refusal = std::move(error);
   co_await exchange.respond(std::move(response));
