@@ -171,6 +171,32 @@ def test_no_password_is_printed(binary):
 
 # --- the file of options ---
 
+def test_the_papers_sets_are_those_of_the_documentation(binary):
+    """The table of docs/policies.md says what each baseline sets; where a switch has no part in a set, its value is not compared."""
+    with open(os.path.join(os.path.dirname(__file__), "..", "docs", "policies.md"), encoding="utf-8") as page:
+        rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in page.read().split("### The papers' sets")[1].split("\n\n")[2].splitlines()]
+    names = [cell.strip("`") for cell in rows[0][1:]]
+    table = {row[0]: dict(zip(names, row[1:])) for row in rows[2:]}
+    expect_equal(names, ["pensieve", "attentionstore", "berkeley-lru", "stateless"], "the page's columns")
+    for name in names:
+        done = run(binary, "serve", "default", "--baseline", name, "--print-config")
+        expect_equal(done.returncode, 0, done.stderr)
+        found = {key: json.loads(value) for key, value in re.findall(r"^(\w+) = (.*?)  # --baseline$", done.stdout.decode(), re.M)}
+        ahead = {0: "none", 1 << 20: "unlimited"}[found["lookahead_requests"]]
+        tiers = [tier for tier, key, none in (("host", "host_memory", "0"), ("disk", "disk", ["none"])) if found.get(key) != none]
+        shown = {
+            "eviction": f"`{found['eviction']}`", "admission": f"`{found['admission']}`", "restore": f"`{found['restore']}`",
+            "reuse": found["reuse"],
+            "save": f"`{found['save']}`" + (f", {found['swap_out_percent']} %" if found["save"] == "ahead" else ""),
+            "look-ahead, preload": f"{ahead}, `{found['preload']}`" + (f", {found['preload_retries']} retries" if found["preload"] != "off" else ""),
+            "batch": f"`{found['batch']}`",
+            "decode reserve": f"{found['decode_reserve_percent']} %" if found["decode_reserve_percent"] else "none",
+            "tiers below the device": ", ".join(tiers) or "none",
+            "histories that outgrow the context": f"cut by {found['truncation_percent']} %" if found["context_overflow"] == "truncate" else "refused"}
+        for row, value in shown.items():
+            expect_equal(value, table[row][name], f"{name}: {row}")
+
+
 def test_sampling_is_written_in_numbers(binary, tmp_path):
     path = tmp_path / "loci.toml"
     path.write_text("[sampling]\ntemperature = 0.7\ntop_p = 1\nmin_p = \"0.05\"\n")
