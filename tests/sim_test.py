@@ -72,6 +72,15 @@ def test_advice_refuses_by_file_and_field(binary, prices, tmp_path):
     expect("machine: expected one of a100-80g" in done.stderr, done.stderr)
 
 
+def test_what_is_missing_is_named_and_no_flag_that_was_not_given(binary):
+    for arguments, wanted in (((), "the scenario: model: expected one of opt-13b"),
+                              (("--machine", "a100-80g"), "the scenario: model: expected one of opt-13b"),
+                              (("--set", "seed=3"), "--set: model: expected one of opt-13b"),
+                              (("--model", "opt-13b"), "the scenario: machine: expected one of a100")):
+        done = sim(binary, *arguments)
+        expect(done.returncode == 2 and done.stderr.startswith(f"loci sim: {wanted}"), done.stderr)
+
+
 def test_an_export_refuses_unknown_names(binary, tmp_path):
     out = str(tmp_path / "t.jsonl")
     done = sim(binary, "--set", "workload.conversations=3", "--set", "sed=3", "--export", out)

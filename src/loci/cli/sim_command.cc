@@ -56,7 +56,11 @@ int fail(const Status& status) {
              : 1;
 }
 
-std::string scenario_name(const SimFlags& flags) { return flags.scenario.empty() ? "--set" : flags.scenario; }
+// What errors blame.
+std::string scenario_name(const SimFlags& flags) {
+  if (!flags.scenario.empty()) return flags.scenario;
+  return flags.sets.empty() ? "the scenario" : "--set";
+}
 
 // A machine is one that is known by name, or else a file: with a machine's peaks, or of `loci profile`, which
 // says what its format is.

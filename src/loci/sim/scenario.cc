@@ -53,6 +53,9 @@ std::string names_of(const Presets& presets) {
 }
 
 void read_model(Fields& fields, ModelShape& model) {
+  if (!fields.has("model"))
+    return fields.wrong("model", "one of " + names_of(model_presets()) + ", or an object that describes one",
+                        "nothing");
   const Json& json = fields.raw("model");
   if (json.is_string()) {
     for (const ModelShape& preset : model_presets()) {
@@ -147,6 +150,11 @@ void read_time(Fields& fields, const char* name, Nanos unit, Nanos& time) {
 }
 
 void read_machine(Fields& fields, Machine& machine) {
+  if (!fields.has("machine"))
+    return fields.wrong("machine",
+                        "one of " + names_of(machine_presets()) +
+                            ", or an object that names a file with a machine's peaks or of `loci profile`",
+                        "nothing");
   std::uint32_t processors = 1;
   fields.read("processors", processors, 1, 100'000);
   Efficiency efficiency;

@@ -186,6 +186,11 @@ TEST(Scenario, NamesWhatIsWrong) {
   EXPECT_TRUE(error("[]").starts_with("s.json: the file: expected an object, found array"));
   EXPECT_TRUE(
       error(R"({"model":"gpt","machine":"a100-80g"})").starts_with("s.json: model: expected one of opt-13b"));
+  EXPECT_TRUE(error("{}").starts_with("s.json: model: expected one of opt-13b"));
+  EXPECT_TRUE(error("{}").ends_with("or an object that describes one, found nothing"));
+  EXPECT_TRUE(error(R"({"model":{}})").starts_with("s.json: model.parameters_billions: expected a number"));
+  EXPECT_TRUE(error(R"({"model":"opt-13b"})").starts_with("s.json: machine: expected one of a100"));
+  EXPECT_TRUE(error(R"({"model":"opt-13b"})").ends_with("of `loci profile`, found nothing"));
   EXPECT_TRUE(error(R"({"model":"opt-13b","machine":"abacus"})")
                   .starts_with("s.json: machine: expected one of a100"));
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","engine":{"eviction":"best"}})"),
