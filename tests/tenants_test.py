@@ -69,6 +69,20 @@ def sign_test(differences):
 
 # --- keys ---
 
+def test_the_report_says_who_may_use_the_server(binary, model):
+    keys = Keys(binary)
+    key = keys.add("alice")
+    with Server(binary, model, "--device-memory", "16MiB") as server:
+        expect(re.search(r"clients +everybody who reaches the port, without a key; anyone may read /metrics +--api-keys --metrics-access", server.banner), server.banner)
+    with Server(binary, model, "--api-keys", keys.path, "--metrics-access", "operators", "--device-memory", "16MiB") as server:
+        expect(re.search(rf"clients +those with a key of {re.escape(keys.path)}; operators may read /metrics", server.banner), server.banner)
+        # What the server prints to be copied works with a key.
+        hint, *command = [server.process.stdout.readline() for _ in range(3)]
+        expect("LOCI_API_KEY" in hint, hint)
+        done = subprocess.run(["bash", "-c", "".join(command)], env={**os.environ, "LOCI_API_KEY": key}, capture_output=True, text=True, timeout=60, check=False)
+        expect("data: [DONE]" in done.stdout, done.stdout + done.stderr)
+
+
 def test_keys(binary, model):
     keys = Keys(binary)
     alice, operator = keys.add("alice"), keys.add("root", "--operator")

@@ -70,12 +70,14 @@ std::string describe_report(const ServerReport& report) {
   const char* body = report.has_chat_template
                          ? R"({"messages": [{"role": "user", "content": "Hello"}], "stream": true})"
                          : R"({"prompt": "Hello", "max_tokens": 32, "stream": true})";
-  return out +
-         fmt::format(
-             "ready in {}: {}\n  curl -N {}{} -H 'Content-Type: application/json' \\\n    -d '{}'\n  loci "
-             "chat {}{}\n",
-             format_duration(report.loading), report.url, report.url, path, body, report.url,
-             report.has_page ? ", or open it in a browser" : "");
+  out += fmt::format("ready in {}: {}\n", format_duration(report.loading), report.url);
+  // `loci chat` finds the key there by itself.
+  if (report.has_keys) out += "  with one of the keys in LOCI_API_KEY:\n";
+  const char* key = report.has_keys ? R"( -H "Authorization: Bearer $LOCI_API_KEY")" : "";
+  return out + fmt::format(
+                   "  curl -N {}{}{} -H 'Content-Type: application/json' \\\n    -d '{}'\n  loci chat {}{}\n",
+                   report.url, path, key, body, report.url,
+                   report.has_page ? ", or open it in a browser" : "");
 }
 
 void print_report(const ServerReport& report, LogFormat format) {

@@ -82,6 +82,19 @@ std::string describe_conversations(const ServerConfig& config) {
   return out;
 }
 
+// So that who forgot the keys sees it.
+std::string describe_clients(const ServerConfig& config) {
+  std::string keys = "everybody who reaches the port, without a key";
+  if (!config.keys.empty()) {
+    const bool has_others = !config.keys.keys.empty() || !config.keys.operator_keys.empty();
+    keys = "those with a key of ";
+    if (has_others) keys += "the environment";
+    if (!config.keys.file.empty()) keys += (has_others ? " or of " : "") + config.keys.file;
+  }
+  return fmt::format("{}; {} may read /metrics", keys,
+                     config.metrics_access == Access::kOperator ? "operators" : "anyone");
+}
+
 std::vector<ReportRow> rows_of(const ServerConfig& config, const LoadedEngine& loaded,
                                const ServedModel& served) {
   const ModelSpec& spec = served.model->spec;
@@ -140,6 +153,8 @@ std::vector<ReportRow> rows_of(const ServerConfig& config, const LoadedEngine& l
                         loaded.stall_limit > 0 ? format_duration(loaded.stall_limit) : "unlimited",
                         format_duration(limits.idle_timeout), format_duration(config.drain_timeout)),
             {"request_timeout", "stall_limit", "idle_timeout", "drain_timeout"});
+  table.row("clients", describe_clients(config), {"api_keys", "metrics_access"});
+  if (!config.public_prefix.empty()) table.row("public prefix", config.public_prefix, {"public"});
   if (config.http.tls.given()) table.row("certificate", config.http.tls.certificate, {"tls_cert", "tls_key"});
   table.row("conversations", describe_conversations(config), {"store", "store_age", "store_size"});
   if (!config.event_log.empty()) table.row("event log", config.event_log, {"event_log"});
@@ -160,6 +175,7 @@ ServerReport server_report(const ServerConfig& config, const LoadedEngine& loade
                       .url = url_of(config.http, port),
                       .has_chat_template = served.model->chat_template.has_value(),
                       .has_page = config.page,
+                      .has_keys = !config.keys.empty(),
                       .loading = loading};
   const std::uint64_t tokens = sequence_tokens(loaded.core);
   if (tokens < loaded.core.context_tokens) {

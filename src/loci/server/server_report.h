@@ -26,7 +26,8 @@ struct ServerReport {
   std::string url;
   bool has_chat_template = false;
   bool has_page = false;
-  Nanos loading = 0;  // how long it took
+  bool has_keys = false;  // clients need one
+  Nanos loading = 0;      // how long it took
 };
 
 // What was found and chosen while the server loaded.
