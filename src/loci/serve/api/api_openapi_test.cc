@@ -16,6 +16,9 @@
 #include "loci/serve/api/api.h"
 #include "loci/serve/api/openai/chat_request.h"
 #include "loci/serve/api/openai/completion_request.h"
+#include "loci/serve/api/responses/response_request.h"
+#include "loci/serve/generation/generation_fields.h"
+#include "loci/serve/generation/unserved_fields.h"
 #include "loci/serve/openapi/parts.h"
 #include "loci/serve/page/page.h"
 #include "loci/serve/telemetry/metrics.h"
@@ -110,7 +113,8 @@ TEST(OpenApi, EveryOperationHasAnIdOfItsOwnAndAnswers) {
 }
 
 // Each numeric property of the schema is taken at its bounds and refused beyond them.
-void expect_limits(const Json& schema, const std::function<bool(const std::string&, const Json&)>& parse) {
+void expect_limits(const Json& schema, std::size_t count,
+                   const std::function<bool(const std::string&, const Json&)>& parse) {
   std::size_t tried = 0;
   for (const auto& [name, property] : schema["properties"].items()) {
     // What only means something beside another field.
@@ -133,23 +137,136 @@ void expect_limits(const Json& schema, const std::function<bool(const std::strin
       EXPECT_FALSE(accepts(property["exclusiveMinimum"].get<double>())) << name;
     }
   }
-  EXPECT_GE(tried, 3u);
+  EXPECT_EQ(tried, count);
+}
+
+// The properties of a schema and of all that it is put together from.
+std::set<std::string> fields_of(const Json& schemas, const Json& schema) {
+  if (const auto target = schema.find("$ref"); target != schema.end()) {
+    const std::string path = target->get<std::string>();
+    return fields_of(schemas, schemas.at(path.substr(path.rfind('/') + 1)));
+  }
+  std::set<std::string> out;
+  const Json properties = schema.value("properties", Json::object());
+  for (const auto& [name, property] : properties.items()) out.insert(name);
+  const Json parts = schema.value("allOf", Json::array());
+  for (const Json& part : parts) out.merge(fields_of(schemas, part));
+  return out;
+}
+
+TEST(OpenApi, EveryFieldOfGenerationsIsDescribed) {
+  const Json schemas = document()["components"]["schemas"];
+  std::set<std::string> described = fields_of(schemas, schemas["ChatRequest"]);
+  described.merge(fields_of(schemas, schemas["CompletionRequest"]));
+  const std::span<const std::string_view> unserved = unserved_field_names();
+  for (const std::string_view name : generation_field_names()) {
+    if (std::ranges::count(unserved, name) == 0) {
+      EXPECT_TRUE(described.contains(std::string(name))) << name;
+    }
+  }
+}
+
+// What docs/http-api-responses.md lists.
+TEST(OpenApi, EveryFieldOfResponsesIsDescribed) {
+  const Json schemas = document()["components"]["schemas"];
+  const std::set<std::string> described = fields_of(schemas, schemas["ResponseRequest"]);
+  for (const char* name : {"background",
+                           "cache_salt",
+                           "chat_template_kwargs",
+                           "conversation",
+                           "frequency_penalty",
+                           "grammar",
+                           "guided_choice",
+                           "guided_grammar",
+                           "guided_json",
+                           "guided_regex",
+                           "ignore_eos",
+                           "include",
+                           "input",
+                           "instructions",
+                           "loci",
+                           "logit_bias",
+                           "max_output_tokens",
+                           "max_tool_calls",
+                           "metadata",
+                           "min_p",
+                           "min_tokens",
+                           "model",
+                           "parallel_tool_calls",
+                           "presence_penalty",
+                           "previous_response_id",
+                           "prompt_cache_key",
+                           "reasoning",
+                           "repeat_penalty",
+                           "repetition_penalty",
+                           "safety_identifier",
+                           "seed",
+                           "stop",
+                           "stop_token_ids",
+                           "store",
+                           "stream",
+                           "stream_options",
+                           "structured_outputs",
+                           "temperature",
+                           "text",
+                           "tool_choice",
+                           "tools",
+                           "top_k",
+                           "top_logprobs",
+                           "top_p",
+                           "truncation",
+                           "user"})
+    EXPECT_TRUE(described.contains(name)) << name;
+}
+
+// What docs/http-api.md lists.
+TEST(OpenApi, EveryFieldOfMessagesIsDescribed) {
+  const Json schemas = document()["components"]["schemas"];
+  const std::set<std::string> described = fields_of(schemas, schemas["MessagesRequest"]);
+  for (const char* name : {"cache_salt",     "chat_template_kwargs",
+                           "ignore_eos",     "loci",
+                           "logit_bias",     "max_tokens",
+                           "messages",       "metadata",
+                           "min_p",          "min_tokens",
+                           "model",          "output_config",
+                           "output_format",  "repetition_penalty",
+                           "seed",           "service_tier",
+                           "stop_sequences", "stop_token_ids",
+                           "stream",         "system",
+                           "temperature",    "thinking",
+                           "tool_choice",    "tools",
+                           "top_k",          "top_p"})
+    EXPECT_TRUE(described.contains(name)) << name;
 }
 
 TEST(OpenApi, LimitsOfGenerationsAreTheParsers) {
   const Json schemas = document()["components"]["schemas"];
-  expect_limits(schemas["GenerationFields"], [](const std::string& field, const Json& value) {
+  const auto accepts = [](const std::string& field, const Json& value) {
     Json request = {{"prompt", "x"}};
     if (field == "min_tokens") request["max_tokens"] = std::numeric_limits<std::int32_t>::max();
     request[field] = Json(value);
     return parse_completion_request(request).ok();
-  });
+  };
+  expect_limits(schemas["SharedFields"], 9, accepts);
+  expect_limits(schemas["GenerationFields"], 1, accepts);
+}
+
+TEST(OpenApi, LimitsOfResponsesAreTheParsers) {
+  const Json schemas = document()["components"]["schemas"];
+  const auto accepts = [](const std::string& field, const Json& value) {
+    Json request = {{"input", "x"}};
+    request[field] = Json(value);
+    return parse_response_request(request, true).ok();
+  };
+  expect_limits(schemas["SharedFields"], 9, accepts);
+  expect_limits(schemas["ResponseRequest"]["allOf"][1], 2, accepts);
 }
 
 TEST(OpenApi, LimitsOfMessagesAreTheParsers) {
   const Json schemas = document()["components"]["schemas"];
-  expect_limits(schemas["MessagesRequest"], [](const std::string& field, const Json& value) {
+  expect_limits(schemas["MessagesRequest"], 7, [](const std::string& field, const Json& value) {
     Json request = {{"max_tokens", 5}, {"messages", {{{"role", "user"}, {"content", "x"}}}}};
+    if (field == "min_tokens") request["max_tokens"] = std::numeric_limits<std::int32_t>::max();
     request[field] = Json(value);
     return parse_messages_request(request, MessagesPurpose::kReply).ok();
   });
@@ -157,19 +274,18 @@ TEST(OpenApi, LimitsOfMessagesAreTheParsers) {
 
 TEST(OpenApi, LimitsOfListsAreTheParsers) {
   const Json schemas = document()["components"]["schemas"];
-  const Json& fields = schemas["GenerationFields"]["properties"];
   const auto accepts = [](const std::string& field, const Json& value) {
     Json request = {{"prompt", "x"}};
     request[field] = value;
     return parse_completion_request(request).ok();
   };
-  const std::size_t stops = fields["stop"]["anyOf"][2]["maxItems"];
+  const std::size_t stops = schemas["SharedFields"]["properties"]["stop"]["anyOf"][2]["maxItems"];
   EXPECT_TRUE(accepts("stop", std::vector<std::string>(stops, "x")));
   EXPECT_FALSE(accepts("stop", std::vector<std::string>(stops + 1, "x")));
-  const std::size_t tokens = fields["stop_token_ids"]["anyOf"][1]["maxItems"];
+  const std::size_t tokens = schemas["StopTokenIds"]["anyOf"][1]["maxItems"];
   EXPECT_TRUE(accepts("stop_token_ids", std::vector<int>(tokens, 1)));
   EXPECT_FALSE(accepts("stop_token_ids", std::vector<int>(tokens + 1, 1)));
-  const Json& own = schemas["CompletionRequest"]["allOf"][1]["properties"];
+  const Json& own = schemas["CompletionRequest"]["allOf"][2]["properties"];
   const std::size_t prompts = own["prompt"]["anyOf"][1]["maxItems"];
   EXPECT_TRUE(accepts("prompt", std::vector<std::string>(prompts, "x")));
   EXPECT_FALSE(accepts("prompt", std::vector<std::string>(prompts + 1, "x")));
