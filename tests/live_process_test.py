@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from live_client import expect, expect_equal, expect_error, greedy, send_unread, Server, stream_events, wait_until
+from live_client import expect, expect_equal, expect_error, greedy, Place, send_unread, Server, stream_events, wait_until
 
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 
@@ -37,6 +37,22 @@ def test_stop_while_busy(binary, model):
             expect_equal(server.process.wait(120), 0, "exit code")
         replayed = subprocess.run([binary, "replay", log], capture_output=True, text=True)
         expect_equal(replayed.returncode, 0, f"replay: {replayed.stdout}{replayed.stderr}")
+
+
+def test_a_terminal_that_closes_stops_as_others_do(binary, model):
+    with Server(binary, model, "--drain-timeout", "600s") as server:
+        body = {"prompt": "Once", "max_tokens": 100, "ignore_eos": True, "stream": True}
+        connection = server.send("/v1/completions", body)
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
+        for _ in range(2):  # a shell's, and the system's
+            server.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: server.get("/health").status == 503, "it drains")
+        expect_equal(stream_events(connection)[-1]["choices"][0]["finish_reason"], "length", "what runs goes on to its end")
+        expect_equal(server.process.wait(120), 0, "exit code")
+    with Server(binary, model, place=Place(enter=["nohup"])) as server:
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        expect_equal(server.get("/health").status, 200, "health of a server that ignores it")
 
 
 def test_stop_at_once(binary, model):

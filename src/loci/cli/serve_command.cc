@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `loci serve MODEL`. The network answers (503) before the model is loaded; a first SIGINT or SIGTERM
+// `loci serve MODEL`. The network answers (503) before the model is loaded; a first SIGINT, SIGTERM or SIGHUP
 // drains, a second one stops at once.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <future>
 #include <string_view>
+#include <utility>
 
 namespace loci {
 namespace {
@@ -20,6 +21,9 @@ sigset_t operator_signals() {
   sigset_t set{};
   sigemptyset(&set);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  // `nohup` has it ignored; a blocked signal would be taken all the same.
+  struct sigaction hangup{};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -62,7 +66,11 @@ bool OperatorSignals::stop_within(std::chrono::milliseconds time) const {
   const int signal = sigtimedwait(&set_, nullptr, &wait);
   if (signal == SIGUSR1) set_level(static_cast<int>(log_.level()) - 1);
   if (signal == SIGUSR2) set_level(static_cast<int>(log_.level()) + 1);
-  return signal == SIGINT || signal == SIGTERM;
+  // A terminal that closes sends more than one: that is no wish to stop at once.
+  if (signal == SIGHUP) return !std::exchange(is_stopping_, true);
+  if (signal != SIGINT && signal != SIGTERM) return false;
+  is_stopping_ = true;
+  return true;
 }
 
 void OperatorSignals::set_level(int level) const {
