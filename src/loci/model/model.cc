@@ -13,6 +13,7 @@ constexpr const char* kTemplateKey = "tokenizer.chat_template";
 Result<std::optional<ChatTemplate>> read_template(const ModelSource& file, const Tokenizer& tokenizer) {
   if (!file.has(kTemplateKey)) return std::optional<ChatTemplate>();
   LOCI_ASSIGN_OR_RETURN(const std::string source, file.get_string(kTemplateKey));
+  if (source.empty()) return std::optional<ChatTemplate>();  // some files have the key alone
   Result<ChatTemplate> parsed = ChatTemplate::parse(source, tokenizer);
   if (!parsed.ok()) return parsed.status().with_context(kTemplateKey);
   return std::optional<ChatTemplate>(std::move(parsed).value());

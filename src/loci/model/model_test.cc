@@ -86,6 +86,8 @@ TEST_F(ModelTest, LoadsAModelWithoutATemplate) {
   GgufWriter writer = make_random_model({}).value();
   writer.remove("tokenizer.chat_template");
   EXPECT_FALSE(load_model(write(writer, "plain.gguf"))->chat_template.has_value());
+  writer.add("tokenizer.chat_template", std::string());
+  EXPECT_FALSE(load_model(write(writer, "empty.gguf"))->chat_template.has_value()) << "an empty one is none";
 }
 
 TEST_F(ModelTest, ErrorsNameTheFileAndTheField) {

@@ -154,6 +154,8 @@ TEST(Llama, RefusesWrongNumbers) {
              "entries (the rows of token_embd.weight), found 1"),
       {[](GgufWriter& w) { w.add("llama.expert_count", std::uint32_t{8}); }, "llama.expert_count",
        "expected a dense model (0 experts), found 8 experts"},
+      {[](GgufWriter& w) { w.add("llama.attention.causal", false); }, "llama.attention.causal",
+       "found false"},
       {[](GgufWriter& w) { w.add("llama.rope.scaling.type", std::string("dynamic")); },
        "llama.rope.scaling.type", "expected none, linear, llama3, yarn or longrope, found \"dynamic\""},
       {[](GgufWriter& w) { w.add("llama.rope.scaling.factor", 0.0f); }, "llama.rope.scaling.factor",

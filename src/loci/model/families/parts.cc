@@ -142,6 +142,11 @@ Status read_sizes(SpecReader& reader, ModelSpec& spec) {
                                                                   : "attention.layer_norm_epsilon",
                                       0, 1));
   spec.norm_epsilon = static_cast<float>(epsilon);
+  LOCI_ASSIGN_OR_RETURN(const bool is_causal, reader.flag_or("attention.causal", true));
+  if (!is_causal) {
+    return invalid_argument("expected true, a model whose tokens see those before them alone; found false",
+                            reader.key("attention.causal"));
+  }
   LOCI_RETURN_IF_ERROR(read_heads(reader, spec));
   return read_vocabulary(reader, spec);
 }
