@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
@@ -13,6 +14,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <charconv>
 #include <chrono>
 #include <exception>
 #include <limits>
@@ -67,6 +69,14 @@ http::request<http::string_body> make_message(const CalledServer& server, CallRe
 
 using Parser = http::response_parser<http::buffer_body>;
 
+Nanos retry_after_of(const Parser& parser) {
+  const auto field = parser.get()[http::field::retry_after];
+  Nanos seconds = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), seconds);
+  if (error != std::errc{} || end != field.data() + field.size() || seconds < 0) return 0;
+  return std::min<Nanos>(seconds, 86'400) * kNanosPerSecond;
+}
+
 // Reads the body up to its end, the sink's, or an error.
 asio::awaitable<error_code> read_body(std::shared_ptr<Connection> connection,
                                       boost::beast::flat_buffer& buffer, Parser& parser, const Clock& clock,
@@ -113,6 +123,7 @@ asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& c
     }
     if (!error) {
       answer.code = parser.get().result_int();
+      answer.retry_after = retry_after_of(parser);
       error = co_await read_body(connection, buffer, parser, clock, sink, answer);
     }
     if (error)

@@ -36,6 +36,8 @@ struct HttpAnswer {
   // not trusted, or the call is to speak TLS and the server does not.
   Status status;
   int code = 0;
+  // Of the header Retry-After, where that is a number of seconds (at most a day); 0: there is none.
+  Nanos retry_after = 0;
   std::string body;  // of an answer other than 200, or where there is no sink; cut at 16 MiB
   Nanos sent = 0;    // when the request was handed to the kernel, on a connection that stood
   Nanos ended = 0;
